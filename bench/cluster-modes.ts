@@ -126,7 +126,7 @@ async function stubAgents(agents: number): Promise<Measured> {
   return measured
 }
 
-/** The peak memory of this process with a million tasks, all submitted at once. */
+/** The peak memory of this process with a million tasks, all submitted together. */
 async function memory(backend: Backend): Promise<object> {
   await using session = new Session([backend])
   const bag = Array.from({ length: memoryTasks }, () => new ComputeTask({ function: nothing }))

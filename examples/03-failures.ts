@@ -1,6 +1,5 @@
 /**
- * What happens when things go wrong: errors say what, retries are told, cancellation is not a
- * failure.
+ * Failures: errors name the cause, retries are reported, and a cancellation is not a failure.
  */
 
 import {

@@ -1,4 +1,4 @@
-/** A parameter sweep with a reduction: handles are arguments, and nobody awaits in between. */
+/** A parameter sweep with a reduction: handles are arguments, with no await in between. */
 
 import { ConcurrentBackend } from 'tutti'
 import { WorkflowEngine } from 'tutti/workflow'

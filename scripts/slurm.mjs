@@ -126,7 +126,7 @@ class Cluster {
     writeFileSync(this.#path('ready'), '')
   }
 
-  /** Kills everything at once: the end of a node's first process ends its whole namespace. */
+  /** Kills everything together: when a node's first process exits, its whole namespace ends. */
   async stop(isRemoved) {
     this.#isStopping = true
     for (const child of this.#children) child.kill('SIGKILL')

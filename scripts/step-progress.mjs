@@ -4,7 +4,7 @@
 const intervalMs = 1500
 
 /**
- * Prints the title at once, and then the progress and the elapsed time. A terminal shows it on one
+ * Prints the title immediately, then the progress and the elapsed time. A terminal shows it on one
  * line, any other output on a new line each time.
  */
 export async function during(work, title, howFar = () => '', output = process.stderr) {

@@ -83,7 +83,7 @@ function toRows(letters: string, codes: readonly string[]): string[] {
 if (import.meta.main) {
   const text = `/**
  * Letters, each followed by the code points of characters that look like it. Written by
- * \`npm run look-alikes\`; docs/decisions/0029-look-alikes.md tells from what.
+ * \`npm run look-alikes\`; docs/decisions/0029-look-alikes.md names the sources.
  */
 export const lookAlikeRows = \`\\
 ${lookAlikeRows().join('\n')}\`

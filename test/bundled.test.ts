@@ -31,7 +31,7 @@ function bundle(folder: string, text: string, options: readonly string[]): strin
   return join(output, 'entry.js')
 }
 
-/** What a file imports by a written name, statically or not. */
+/** The imports of a file by a literal name, static or dynamic. */
 const importPattern = /(?:\bfrom\s*|\bimport\s*\(?\s*|\brequire\()["']([^"']+)["']/g
 
 const program = `
@@ -154,7 +154,7 @@ describe('the files of the package', () => {
     }
   })
 
-  /** What a script prints, and the URLs of all modules that it loads, in their order. */
+  /** The output of a script, and the URLs of all modules that it loads, in order. */
   function loadedByScript(script: string): string[] {
     const hooks = `
       const { registerHooks } = await import('node:module')
@@ -197,7 +197,7 @@ describe('the files of the package', () => {
   })
 })
 
-/** A Node of the system that the package does not run on; where there is none, it is skipped. */
+/** An older Node of the system, on which the package does not run; skipped if there is none. */
 const systemNode = ['/usr/bin/node', '/usr/local/bin/node'].find((path) => {
   const { status, stdout } = spawnSync(path, ['--version'], { encoding: 'utf8' })
   return status === 0 && nodeProblem(stdout.trim().slice(1)) !== null

@@ -25,7 +25,7 @@ const entries = {
   'dist/testing/index.js': testing,
 }
 
-/** What examples leave out, because it is another's: what it is there, by its name. */
+/** Names that examples use without declaring them, each with its declaration. */
 const given: Readonly<Record<string, string>> = {
   assert: `import assert from 'node:assert'`,
   backend: `declare const backend: import('dist/index.js').Backend`,

@@ -1,4 +1,4 @@
-/** What differs between `npm test` and `npm run test:long`: counts and seeds, never code. */
+/** The differences between `npm test` and `npm run test:long`: counts and seeds, never code. */
 
 const isLongRun = process.env['TUTTI_LONG'] !== undefined
 

@@ -3,7 +3,9 @@ import { needs, requireCommand } from './require.ts'
 import { describeMutant, runMutants } from '../scripts/mutation/mutation-run.ts'
 import { mutatedFolders } from '../scripts/mutation/survivors.ts'
 
-/** Fixed, because a new seed may find mutants that nobody has judged; `TUTTI_SEED=N` sets one. */
+/**
+ * Fixed, because a new seed may find mutants that have not been reviewed; `TUTTI_SEED=N` sets one.
+ */
 const seed = Number(process.env['TUTTI_SEED'] ?? 1)
 /** No mutant is begun after this time; two runs of tests may take longer. */
 const minutes = 15

@@ -29,12 +29,12 @@ export class Screen {
     return lines.join('\n').trimEnd().split('\n')
   }
 
-  /** What is visible. */
+  /** The visible lines. */
   get visible(): string[] {
     return this.lines.slice(this.#top)
   }
 
-  /** As xterm does, which wraps no line anew. */
+  /** Like xterm, which does not rewrap lines. */
   resize(size: TerminalSize): void {
     this.#size = size
     this.#top = Math.max(this.#top, this.#row - size.rows + 1)

@@ -7,7 +7,7 @@ export const flaky = defineTask(import.meta.url, function flaky(n: number): numb
   return n
 })
 
-/** Never returns: only the end of its worker ends it. */
+/** Never returns: it ends only with its worker. */
 export const spin = defineTask(import.meta.url, function spin(): never {
   for (;;);
 })

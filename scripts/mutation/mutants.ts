@@ -171,7 +171,7 @@ function isBoolean(returnType: unknown): boolean {
   return /^TS(?:BooleanKeyword|TypePredicate)$/.test(returnType['typeAnnotation'].type)
 }
 
-/** What a function returns as its last statement or as its only expression. */
+/** The value that a function returns in its last statement or as its only expression. */
 function constantsFor(body: SyntaxNode): Change[] {
   const statements = body.type === 'BlockStatement' ? (body['body'] as SyntaxNode[]) : []
   const last = statements.at(-1)

@@ -16,7 +16,7 @@ import { keyOf, unlistedOf } from './survivors.ts'
 
 /** Up to which test file a mutant is tested at first, and then if it survives those. */
 const stages = [6, 14, 26]
-/** Of a file, unless there are too few files. */
+/** Per file, unless there are too few files. */
 const maxOfFile = 3
 /** A test that runs longer has failed, because of the mutant if half of it is enough without. */
 const testMs = 60_000
@@ -29,7 +29,7 @@ export interface MutationOptions {
   readonly within: readonly string[]
   readonly count: number
   readonly seed: number
-  /** No mutant is begun after this time. */
+  /** No mutant starts after this time. */
   readonly minutes: number
   readonly print: (line: string) => void
 }
@@ -77,8 +77,8 @@ const isBelow = (path: string, folder: string): boolean =>
   path === folder || path.startsWith(`${folder}/`)
 
 /**
- * Mutants of random files, those of one file together. What is drawn of a file depends only on the
- * seed and on the file, so that a change elsewhere brings no other mutants.
+ * Mutants of random files, those of one file together. The choice for a file depends only on the
+ * seed and the file, so that a change elsewhere does not affect it.
  */
 export function sampleOf(files: readonly SourceFile[], count: number, seed: number): Mutant[] {
   const code = files.filter((file) => mutantsOf(file).length > 0)
@@ -161,7 +161,7 @@ function importersOf(files: readonly SourceFile[]): Map<string, string[]> {
   return importers
 }
 
-/** What a file imports, and the programs and fixtures that it starts or imports by their URL. */
+/** The imports of a file, and the programs and fixtures that it starts or imports by their URL. */
 function targetsOf(file: SourceFile): string[] {
   const imports = importsOf(file).filter(({ isType }) => !isType)
   const programs = file.text.matchAll(/siblingProgram\(import\.meta\.url, '([\w-]+)'/g)
@@ -248,7 +248,7 @@ class MutationCopy implements Disposable {
     rmSync(this.#folder, { recursive: true, force: true, maxRetries: 9 })
   }
 
-  /** What failed with the mutant, or `null`. */
+  /** The failure that the mutant caused, or `null`. */
   async findKiller(mutant: Mutant, tests: readonly string[]): Promise<string | null> {
     for (const [at, end] of stages.entries()) {
       const killer = await this.#killerAmong(tests.slice(stages[at - 1] ?? 0, end), mutant)

@@ -3,7 +3,7 @@
 import { readFileSync } from 'node:fs'
 import type { MutantName } from './mutants.ts'
 
-/** What `npm run test:long` mutates: of the cluster, what decides without a connection. */
+/** The files that `npm run test:long` mutates; for the cluster, those that need no connection. */
 export const mutatedFolders = [
   'src/core',
   'src/checkpoint',

@@ -88,7 +88,7 @@ describe('a compressed record', () => {
     expect((await read(path)).ids).toEqual(allIds)
     const streamed = `${record('')}.zst`
     for (const part of parts) {
-      // A stream does not know its length: the head of its frame does not tell it.
+      // A stream does not know its length, so the head of its frame does not contain it.
       const stream = createZstdCompress()
       stream.end(part)
       for await (const chunk of stream) appendFileSync(streamed, chunk as Buffer)
@@ -132,7 +132,7 @@ describe('a compressed record', () => {
       /; (\d+) bytes of the record are missing/.exec(bad[0]?.reason ?? '')?.[1],
     )
     const at = bad[0]?.offset ?? 0
-    // What is missing is known to the byte, and what follows has the offset that it had before.
+    // The missing range is known to the byte, and the lines after it keep their offsets.
     const kept = content.slice(0, at) + content.slice(at + missing)
     expect(ids).toEqual(kept.trimEnd().split('\n').map(idOf))
     expect(summary.end.offset).toBe(content.length)

@@ -24,7 +24,7 @@ export class FakeDisk implements FileOperations {
     return this.#content.toString('utf8')
   }
 
-  /** What a power loss now would leave. */
+  /** The content that a power loss now would leave. */
   get durableText(): string {
     return this.#content.toString('utf8', 0, this.syncedBytes)
   }

@@ -78,7 +78,7 @@ describe('row 51: one process per session', () => {
     }
     expectUnlocked(path, job)
     expect(readdirSync(join(path, '..'))).toEqual([])
-    // Of this host the process itself is asked.
+    // On this host, the process itself is checked.
     writeFileSync(path, JSON.stringify({ ...holder, host: hostname() }))
     expect(remoteJobOf(path)).toBeNull()
   })

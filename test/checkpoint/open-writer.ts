@@ -53,7 +53,7 @@ export function wholeLines(text: string): string[] {
   return lines
 }
 
-/** What `action` throws, or an error that it threw nothing. */
+/** The error that `action` throws, or an error that it threw none. */
 export function thrownBy(action: () => unknown): unknown {
   try {
     action()

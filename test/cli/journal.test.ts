@@ -113,7 +113,7 @@ describe('journal verify', () => {
     await truncate(copy, Math.floor(bytes / 2))
     const cut = await check()
     expect([cut.code, cut.text]).toEqual([1, expect.stringContaining('ends within a frame')])
-    // Between two frames nothing else tells that something is missing.
+    // Between two frames, nothing else shows that something is missing.
     await truncate(copy, second)
     expect(await check()).toEqual({ code: 0, text: expect.stringContaining('no seek table') })
   })

@@ -7,7 +7,7 @@ import { eventually } from '../eventually.ts'
 import { runCommand, runHere, startCommand } from './run-command.ts'
 
 let folder = ''
-/** What a small demo prints, and its record. */
+/** The output of a small demo, and its record. */
 let small = { stdout: '', journal: '' }
 beforeAll(async () => {
   folder = await mkdtemp(join(tmpdir(), 'tutti-cli-'))

@@ -17,7 +17,7 @@ export interface RunningCommand {
   readonly child: ChildProcess
   /** Resolves when stderr or stdout contains the text. */
   seen(text: string): Promise<void>
-  /** What it has written so far. */
+  /** Its output so far. */
   stdout(): string
   readonly ended: Promise<CommandEnd>
 }

@@ -14,13 +14,13 @@ import type { DriverSettings } from './fixtures/returning-session.ts'
 import { storedNames } from './stored-names.ts'
 
 const program = fileURLToPath(new URL('fixtures/returning-driver.ts', import.meta.url))
-/** Whoever waits for this waits for longer than a test. */
+/** Longer than any test lasts, so that nothing expires. */
 const backend: Partial<ClusterBackendOptions> = { ownerTtlSeconds: 3600 }
 
 /** Each test ends its agents, and closes its session. */
 const sharedServer = sharedTestCluster()
 
-/** A driver that was killed while its tasks ran, which go on. */
+/** A driver that was killed while its tasks ran; they continue. */
 class LeftTasks {
   readonly cluster: TestCluster
   readonly #agent: Agent
@@ -102,13 +102,13 @@ describe('a task that runs on when its driver is killed, and that is submitted a
       telemetry.subscribe(({ event_type: type, task_id }) => {
         if (type === 'tutti.StaleResult') stale.push(task_id)
       })
-      // By its end the agent has told what it holds.
+      // Once this task has ended, the agent has reported the tasks that it holds.
       const first = left.other('first')
       await session.submitTasks([first])
       await first
       left.letEnd()
       await eventually(() => expect(left.lines('returned')).toEqual(uids))
-      // It is told after the ends of what has returned.
+      // This result is reported after those of the tasks that have returned.
       const second = left.other('second')
       await session.submitTasks([second])
       await second
@@ -189,7 +189,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
     const second = left.other('second', { at: 'only' })
     await session.submitTasks([second])
     left.letEnd()
-    // It waited for the core, as did the task that was not begun.
+    // It waited for the core, as did the task that had not started.
     expect(await second).toBe('second')
     expect(left.lines('begun')).toEqual(['task-0'])
     const tasks = ['task-0', 'task-1'].map((uid) => left.held(uid, 10))

@@ -15,7 +15,10 @@ import { token } from './test-token.ts'
 const sharedServer = sharedTestCluster()
 const { toAgent, toDriver } = deriveKeys(token, null)
 
-/** Agents of which one more answers each request for agents, as on a slow link. */
+/**
+ * Agents that answer late: with each request for agents, one more of them answers, as on a slow
+ * link.
+ */
 async function answerOneByOne({ url }: TestCluster, max: number): Promise<void> {
   const client = await connect({ servers: url, token })
   onTestFinished(() => client.close())

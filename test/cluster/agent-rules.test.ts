@@ -264,7 +264,7 @@ describe('tutti agent with bad input', () => {
     async (_, args, text) => {
       const file = join(createFolder(), 'token')
       writeFileSync(file, token, { mode: 0o600 })
-      // Told before the server is asked.
+      // Reported before the server is contacted.
       const connection = ['--connect', 'nats://127.0.0.1:1', '--token-file', file]
       const { code, stderr } = await runHere(process.cwd(), ['agent', ...connection, ...args])
       expect(stderr).toMatch(new RegExp(text))
@@ -330,7 +330,7 @@ describe('tutti agent with bad input', () => {
       await agent.seen('is connected')
       return agent
     }
-    // What somebody else may put there; the first is how the folder was named once.
+    // Files that another user may create there; the first is a former name of the folder.
     const earlier = `tutti-agent-${process.getuid?.()}-${toToken('first')}`
     const foreign = [earlier, 'tutti-agent-first', 'tutti-agent']
     for (const name of foreign) {

@@ -62,7 +62,7 @@ async function startAgentUntil(
     await command.ended
   })
   await command.seen('is connected')
-  // Its watcher tells for seconds that it was killed, also when the server is gone.
+  // Its watcher reports for seconds that it was killed, even if the server is gone.
   const watchers = childrenOf(child.pid ?? 0).filter(isWatcher)
   atEnd(() => watchers.filter(isWatcher).forEach((pid) => process.kill(pid, 'SIGKILL')))
   return command

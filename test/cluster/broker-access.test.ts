@@ -66,7 +66,10 @@ async function startGreetingServer(greet: (client: Socket) => void): Promise<str
   return `nats://127.0.0.1:${typeof address === 'object' ? address?.port : 0}`
 }
 
-/** Stands before a server: the first client hears who is there, and then nothing for long. */
+/**
+ * A proxy in front of a server: the first client gets the announcements, then nothing for a long
+ * time.
+ */
 async function startSlowServer(port: number): Promise<string> {
   let clients = 0
   const slow = createServer((client) => {
@@ -199,7 +202,7 @@ describe('the broker is reached', () => {
       /TokenMismatchError {2}agent "wrong" has another token .*127\.0\.0\.1/,
     )
     expect(end.code).toBe(3)
-    // The first one has heard nobody else with its token, and may have left.
+    // The first one has heard no other agent with its token, and may have left.
     await startAgentHere(server, { name: 'only', user: 'ann', passwordFile })
     await runWork(server, { user: 'ann', passwordFile })
   })

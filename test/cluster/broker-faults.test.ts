@@ -78,7 +78,7 @@ it('a session that is closed while its connection is down leaves nothing', async
   await eventually(() => expect(lines(begun)).toHaveLength(1))
   link.cut()
   const closed = session.close()
-  // What was sent meanwhile is lost.
+  // Messages sent meanwhile are lost.
   await new Promise((resolve) => setImmediate(resolve))
   link.mend()
   await closed

@@ -56,7 +56,7 @@ process.stdout.write(JSON.stringify(ends))
 await session.close()
 `
 
-/** What its calls returned or threw. */
+/** The values that its calls returned or threw. */
 async function runDriver(cluster: TestCluster, project: string, calls: string): Promise<unknown[]> {
   writeFileSync(join(project, 'main.ts'), driver(calls))
   const { token } = await import('./test-token.ts')

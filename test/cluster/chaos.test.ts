@@ -24,7 +24,7 @@ const marker = 'TUTTI_TEST_CHAOS'
 const lossSeconds = byRun(2, 10)
 /** Longer ones are fewer for the same time of work. */
 const taskMs = byRun(150, 60)
-/** Of the agents of one host, in all. */
+/** Starts of all agents of one host together. */
 const maxStarts = 200
 /** The faults of the long run take minutes by themselves. */
 const timeoutMs = byRun(1, 20) * hangMs
@@ -36,7 +36,7 @@ interface Host {
   starts: number
 }
 
-/** A server and hosts with an agent each, all of which can fail. */
+/** A server and hosts with one agent each, all of which can fail. */
 class ChaosCluster {
   readonly network = new TestNetwork()
   readonly server: RestartableServer
@@ -85,7 +85,7 @@ class ChaosCluster {
       host.agent.ended.then(() => false),
     ])
     if (isConnected) return
-    // A link that was mended just now may refuse the first connection: as a service would do it.
+    // A link that was just restored may refuse the first connection, so retry as a service would.
     if (host.starts > maxStarts) throw new Error((await host.agent.ended).stderr)
     await this.startAgent(host)
   }

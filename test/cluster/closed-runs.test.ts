@@ -82,12 +82,12 @@ describe('a session that was closed while an agent was away leaves nothing to th
     await isBack()
     letEnd()
     expect(await second.task).toBe('xx')
-    // What the agent has of the first run is not sent to the second one.
+    // The agent's data of the first run are not sent to the second one.
     expect(second.warnings).not.toContain('MessageRefused')
   })
 })
 
-/** Somebody who reaches the broker, hears messages and sends them again. */
+/** An attacker who reaches the broker, records messages and replays them. */
 class Stranger {
   readonly heard: { readonly subject: string; readonly data: Uint8Array }[] = []
   readonly #connection: NatsConnection
@@ -125,7 +125,7 @@ it('row 97: the end of a closed run, sent again, ends nothing of a later one', a
   const cluster = await sharedServer()
   const { server, folder } = cluster
   const stranger = await Stranger.listen(server.url, 'tutti1.agent.>')
-  // With a watcher: whoever else listens would count as an agent of this name.
+  // With a watcher, because otherwise any subscriber would count as an agent of this name.
   await cluster.agent('first', '--cores', '1')
   // Its start counts as later than that of the next run.
   const isAhead = { value: () => systemClock.now() + 3600 }
@@ -173,7 +173,7 @@ it('row 97: messages of a closed run complete nothing in a later run of its id',
   await stranger.stopListening()
   expect(stranger.heard.some(({ subject }) => subject.includes('.ends.'))).toBe(true)
   rmSync(go)
-  // The driver of the second run dies, and its agent with what it had begun.
+  // The driver of the second run dies, and so does its agent with its running tasks.
   const program = fileURLToPath(new URL('fixtures/kept-driver.ts', import.meta.url))
   const driver = startProgram(program, [server.url, folder, JSON.stringify([task])])
   onTestFinished(() => void driver.child.kill('SIGKILL'))

@@ -31,7 +31,7 @@ it.each([
     await eventually(() => expect(lines(join(server.folder, 'begun'))).toHaveLength(1))
     await server.kill()
     writeFileSync(join(server.folder, 'go'), '')
-    // It finishes the task, whose end nobody takes.
+    // It finishes the task, but nobody receives the result.
     agent.child.kill('SIGTERM')
     const { code, stdout, stderr } = await agent.ended
     expect(stdout).toContain('agent only has left')

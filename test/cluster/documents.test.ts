@@ -29,7 +29,7 @@ function blockOf(start: string): string {
   return found[0] ?? ''
 }
 
-/** What a shell makes of it: no quotes, no variables. */
+/** The words as a shell splits them, without quotes or variables. */
 const toArguments = (line: string): string[] =>
   line.replaceAll('"$POD_NAME"', 'pod-1').trim().split(/\s+/)
 

@@ -19,7 +19,7 @@ const Filling = defineEvent('clustertest.Filling', { text: 'str' })
 
 type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
 
-/** What the driver reports to the agent "only" about recorded messages, from now on. */
+/** The driver's reports to the agent "only" about recorded messages, from now on. */
 async function watchRecorded(servers: string, sessionId: string): Promise<readonly Recorded[]> {
   const { toAgent } = await keysOfSession(servers, sessionId)
   const connection = await connect({ servers, token })

@@ -22,7 +22,7 @@ export class TestNetwork {
     ip('link', 'set', this.#bridge, 'up')
   }
 
-  /** Of this machine, as the hosts see it. */
+  /** The address of this machine, as the hosts see it. */
   get address(): string {
     return `${this.#subnet}.1`
   }

@@ -35,7 +35,7 @@ async function untilBeats(url: string, count: number): Promise<void> {
 /** Tasks with large values that agents have ended while their driver was killed. */
 class LeftValues {
   readonly server: RestartableServer
-  /** Of the driver that returns. */
+  /** Warnings of the restarted driver. */
   readonly warnings: string[] = []
   readonly valueLength: number
 
@@ -116,7 +116,7 @@ describe('ends that agents have for a driver that was killed', () => {
     const values = await Promise.all(tasks)
     expect(values.map(({ length }) => length)).toEqual(uids.map(() => left.valueLength))
     expect(left.lines('begun')).toEqual(uids)
-    // Agents sign for the run that was lost until they hear of the next one.
+    // Agents sign for the lost run until they learn of the next one.
     expect(left.warnings).not.toContain('MessageRefused')
   })
 
@@ -152,7 +152,7 @@ describe('ends that agents have for a driver that was killed', () => {
     const [first, second] = uids.map((uid) => left.task(uid)) as [LeftTask, LeftTask]
     await session.submitTasks([first])
     expect(await first).toHaveLength(left.valueLength)
-    // With its beats it tells agents what it has recorded.
+    // Its heartbeats tell agents which results it has recorded.
     await untilBeats(server.url, 3)
     await left.loseStore()
     await server.start()

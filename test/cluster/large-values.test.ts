@@ -201,7 +201,7 @@ describe('a store that is smaller than a value', () => {
     const refused = (await put(1_500_000)) as StoreFullError
     expect(refused).toBeInstanceOf(StoreFullError)
     expect(refused).toMatchObject({ limitBytes })
-    // What is not of the object, to the byte.
+    // The bytes in the store that do not belong to the object.
     expect(refused.heldBytes - refused.storedBytes).toBe(heldBytes)
     const objects = new StoredObjects({
       owner: 'the test',
@@ -250,7 +250,7 @@ describe('a store that is smaller than a value', () => {
       expect(causes[1]?.message).toMatch(
         new RegExp(`^agent "only" cannot store the value of task returned ${sizes}: ${store}$`),
       )
-      // What fits is stored as before.
+      // Values that fit are stored as before.
       const fits = new ComputeTask({ function: echo, args: ['x'.repeat(largeBytes)] })
       await session.submitTasks([fits])
       expect(await fits).toHaveLength(largeBytes)

@@ -58,7 +58,7 @@ describe('what a session leaves in the broker', () => {
     onTestFinished(() => void driver.child.kill('SIGKILL'))
     await eventually(() => expect(lines(join(cluster.folder, 'begun'))).toContain('task-0'))
     driver.child.kill('SIGKILL')
-    // The agent ends the task of a minute: it holds no session, and leaves at once.
+    // The agent ends the one-minute task: it has no session and leaves immediately.
     await eventually(async () => {
       const agents = await cluster.agents()
       expect(agents.map(({ sessions }) => sessions)).toEqual([0])
@@ -224,7 +224,7 @@ describe('a broker whose disk is full', () => {
     onTestFinished(() => session.close())
     await session.startTelemetry({ checkpointPath: server.folder })
     const begun = join(server.folder, 'begun')
-    // What the first has stored makes room for the second.
+    // Removing the stored data of the first makes room for the second.
     for (const name of names) {
       const resources = { labels: { is: name } }
       const tasks = Array.from({ length: 50 }, () => {

@@ -38,7 +38,7 @@ export class LinkProxy {
     this.#isCut = false
   }
 
-  /** What goes to the broker from now on takes at least this long. */
+  /** Messages to the broker take at least this long from now on. */
   slowDown(bytesPerSecond: number): void {
     this.#bytesPerSecond = bytesPerSecond
   }

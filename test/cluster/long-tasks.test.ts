@@ -122,7 +122,7 @@ describe('urgent tasks that do not wait at agents', () => {
       await session.submitTasks(urgent)
       // Each has one core.
       await eventually(() => expect(readFileSync(begun, 'utf8').match(/\n/g)).toHaveLength(2))
-      // Those that the agents had: they are sent no more.
+      // The tasks that the agents had: they are not sent again.
       expect(feeder.ended - ended).toBeLessThan(3000)
     } finally {
       await feeder.stop()

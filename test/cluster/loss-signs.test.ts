@@ -30,7 +30,7 @@ const lines = (file: string): string[] => {
   }
 }
 
-/** An agent that is lost by its silence alone is lost after the end of the test. */
+/** Longer than the test, so that no agent is lost by its silence alone. */
 const neverSilent = { lossSeconds: 3600 }
 
 interface NodeEvent {
@@ -121,7 +121,8 @@ describe('an agent whose process is killed', () => {
       expect(task.error?.cause).toBeInstanceOf(WorkerLostError)
       await eventually(() => expect(brief(nodes)).toEqual(['tutti.NodeLost only']))
       expect(nodes[0]?.reason).toBe('its process is gone')
-      // Without a watcher, which a process has, whoever listens would be taken for an agent.
+      // Without a watcher, any subscriber would be taken for an agent; agents in processes have
+      // one.
       if (how === '') await startAgentHere(cluster, { name: 'only' })
       else await cluster.agent('only', '--cores', '1')
       expect((await cluster.agents()).map(({ name }) => name)).toEqual(['only'])
@@ -155,7 +156,7 @@ describe('an agent whose process is killed', () => {
       for (const { child } of running.values()) child.kill('SIGKILL')
     })
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
-    // As a service is started again.
+    // Restarts it, as a service manager would.
     const keep = async (name: string): Promise<void> => {
       while (!over.signal.aborted) {
         const agent = startCommand(['agent', ...connection, '--name', name, '--cores', '1'])
@@ -211,7 +212,7 @@ describe('an agent that is stopped', () => {
     const connection = ['--connect', cluster.server.url, '--token-file', cluster.tokenFile]
     const agent = await cluster.agent('only', '--cores', '1', '--only', 'programs')
     await eventually(async () => expect(await isWatched(cluster, 'only')).toBe(true))
-    // A machine that is busy may answer too late: then the agent is stopped anew.
+    // A busy machine may answer too late: then the agent is stopped again.
     await eventually(async () => {
       agent.child.kill('SIGCONT')
       await eventually(async () => expect(await cluster.agents()).toHaveLength(1))

@@ -82,7 +82,7 @@ describe('an agent that is lost', () => {
     onTestFinished(() => session.close())
     const begun = join(cluster.folder, 'begun')
     const free = join(cluster.folder, 'free')
-    // What starts before the agent is lost lasts long, and what starts then ends at once. On a busy
+    // Tasks that start before the agent is lost run long, and later ones end immediately. On a busy
     // machine the agent may be lost before it is stopped: hence the retries.
     const script = `echo >> ${begun}; [ -e ${free} ] || sleep 600`
     const slow = new ComputeTask({

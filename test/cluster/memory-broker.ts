@@ -34,7 +34,7 @@ export class MemoryBroker implements Broker {
     return this.requestAccepted(subject, data, 0, () => true)
   }
 
-  /** Answers come at once, or never. */
+  /** Answers come immediately, or never. */
   requestAccepted(
     subject: string,
     data: Uint8Array,

@@ -20,7 +20,7 @@ class HeldTasks {
     this.#settings = { count, valueLength: 10, tellsEvents: true, backend }
   }
 
-  /** Of a driver that is killed. */
+  /** Starts a driver that is killed later. */
   start(): RunningCommand {
     const { url, folder } = this.cluster
     const driver = startProgram(program, [url, folder, JSON.stringify(this.#settings)])
@@ -28,7 +28,7 @@ class HeldTasks {
     return driver
   }
 
-  /** Of the next one, in this process: resolves with the states of the tasks. */
+  /** Starts the next driver in this process; resolves with the states of the tasks. */
   startLast(): Promise<readonly unknown[]> {
     const { url, folder } = this.cluster
     return runReturning(url, folder, this.#settings)
@@ -47,7 +47,7 @@ class HeldTasks {
     }
   }
 
-  /** Where a task was told to have started. */
+  /** The uid of a task that was reported to have started on the node. */
   async startedOn(node: string): Promise<string> {
     return eventually(() => {
       const isStart = (line: string): boolean =>

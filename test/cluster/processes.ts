@@ -1,4 +1,4 @@
-/** Processes of this machine, told by their environment, parent or command. */
+/** Processes of this machine, found by their environment, parent or command. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 

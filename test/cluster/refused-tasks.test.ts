@@ -14,7 +14,7 @@ const sharedServer = sharedTestCluster()
 interface Opened {
   readonly backend: ClusterBackend
   readonly session: Session
-  /** The nodes of tasks, or null for those that have not begun. */
+  /** The nodes of tasks, or null for those that have not started. */
   readonly nodesOf: (tasks: readonly ComputeTask<unknown>[]) => Promise<(string | null)[]>
 }
 

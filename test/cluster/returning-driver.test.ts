@@ -82,7 +82,7 @@ it('a returning driver counts earlier attempts, and repeats no running task', as
 it('a returning driver does not wait for agents that an earlier start has lost', async () => {
   const cluster = await livingCluster()
   const lost = await cluster.agent('lost', '--cores', '1')
-  // Whoever waits for its silence waits for longer than the test.
+  // Longer than the test, so that silence ends nothing.
   const settings = { backend: { lossSeconds: 3600 }, retries: 3, valueLength: 1 }
   const servers = [cluster.server.url]
   const broker = await connectToNats({ servers, token, name: 'reader', log: processLog })
@@ -154,7 +154,8 @@ describe('a driver that is killed at seeded moments and started again each time'
       const random = createRandom(own)
       const cluster = await livingCluster()
       const kills = byRun(3, 10)
-      // More than is done until the last kill: a driver that has ended would begin anew.
+      // More than are done before the last kill: a driver that has finished would start from the
+      // beginning.
       const count = kills * 30
       const settings = { count, taskMs: 120, hasPrograms: true }
       const begun = join(cluster.folder, 'begun')
@@ -198,7 +199,7 @@ it('a returning driver reruns a task whose large value an earlier start has take
   const program = fileURLToPath(new URL('fixtures/large-driver.ts', import.meta.url))
   const values = join(cluster.folder, 'values')
   for (const expected of [1, 2]) {
-    // One that was started again has nothing of what it had told.
+    // A restarted agent has none of the results that it had reported.
     const agent = await cluster.agent('first', '--cores', '1')
     const driverProcess = startProgram(program, [cluster.server.url, cluster.folder])
     onTestFinished(() => void driverProcess.child.kill('SIGKILL'))

@@ -118,7 +118,7 @@ export const requests = [
   { kind: 'sample', sampler: 'one', step: 'first' },
 ] as const
 
-/** What a driver sends to the agents of its session. */
+/** Messages of a driver to the agents of its session. */
 export const driverMessages = [
   {
     kind: 'beat',
@@ -149,13 +149,13 @@ export const driverMessages = [
   { kind: 'missing', from: 1, to: 1 },
 ] as const
 
-/** What agents and their watchers announce. */
+/** Announcements of agents and their watchers. */
 export const announcements = [
   announcement,
   { kind: 'watcher-report', state: 'dead', agent: announcement, silentSeconds: 1 },
 ] as const
 
-/** What an agent answers. */
+/** Replies of an agent. */
 export const answers = [
   { kind: 'pong', epoch: 1, receivedMs: 1, sentMs: 1 },
   { kind: 'challenged', nonce: 1, latestStart: 0 },
@@ -172,7 +172,7 @@ export const answers = [
   { kind: 'detached', isSuperseded: false },
 ] as const
 
-/** What an agent sends to the driver of a session. */
+/** Messages of an agent to the driver of a session. */
 export const agentMessages = [
   {
     kind: 'report',
@@ -199,7 +199,7 @@ export const agentMessages = [
   },
 ] as const
 
-/** Of no type that a field of a message has. */
+/** A value of a type that no message field has. */
 const wrongValues = ['wrong', NaN, 7n, new Date(0), ['wrong'], { wrong: 1 }]
 
 /** Fields that a message may omit, and keys that its sender chooses. */

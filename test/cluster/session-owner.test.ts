@@ -73,7 +73,7 @@ describe('one session id', () => {
     const states = await runReturning(cluster.url, cluster.folder, given)
     expect(new Set(states)).toEqual(new Set(['DONE']))
     first.child.kill('SIGCONT')
-    // What it had before it was stopped is done.
+    // The tasks that it had before it was stopped are done.
     expect(new Set(await statesOf(first))).toContain('SessionInUseError')
     expect(lines(begun).toSorted()).toEqual([...new Set(lines(begun))].toSorted())
     expect(lines(begun)).toHaveLength(given.count)
@@ -142,7 +142,7 @@ describe('one session id', () => {
       const link = await LinkProxy.start(url)
       const warnings: string[] = []
       const log = { warn: (code: string): void => void warnings.push(code) }
-      // The agent's silence never tells it that it was replaced.
+      // The agent's silence never shows it that it was replaced.
       const options = { lossSeconds: 3600, ownerTtlSeconds: 3600, log }
       const first = new Session([await cluster.connect({ servers: link.url, ...options })], {
         id: 'same',

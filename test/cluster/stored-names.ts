@@ -1,4 +1,4 @@
-/** What the broker's store has: streams, and objects in them. */
+/** The content of the broker's store: streams, and objects in them. */
 
 import { jetstream, jetstreamManager } from '@nats-io/jetstream'
 import { connect } from '@nats-io/transport-node'
@@ -25,7 +25,7 @@ export async function namesOfSession(servers: string, sessionId: string): Promis
   return (await storedNames(servers)).filter((name) => name.includes(stream))
 }
 
-/** Of the run that a session has now. */
+/** The keys of the current run of a session. */
 export async function keysOfSession(servers: string, sessionId: string): Promise<Keys> {
   const connection = await connect({ servers, token })
   try {
@@ -88,7 +88,7 @@ export async function watchReads(servers: string): Promise<ReadonlyMap<string, n
   return reads
 }
 
-/** With so many bytes, or as many as it takes. Returns how to make room again. */
+/** Fills it with this many bytes, or completely. Returns a function that makes room again. */
 export async function fillStore(
   servers: string,
   bytes: number,

@@ -274,7 +274,7 @@ describe('a stranger at the broker', () => {
     })
     for (const data of recorded) client.publish(announcementSubject, data)
     await client.flush()
-    // With a watcher: whoever else listens would count as an agent of this name.
+    // With a watcher, because otherwise any subscriber would count as an agent of this name.
     await cluster.agent('living', '--cores', '1')
     for (const data of recorded) client.publish(announcementSubject, data)
     await client.flush()

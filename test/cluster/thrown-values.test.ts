@@ -9,7 +9,7 @@ import { sharedCluster } from './local-cluster.ts'
 
 const isObject = (value: unknown): value is object => typeof value === 'object' && value !== null
 
-/** A long text by its digest: nobody would read the difference. */
+/** Shows a long text as its digest, because its difference would be unreadable. */
 function shorten(value: unknown): unknown {
   if (typeof value !== 'string' || value.length < 100_000) return value
   const digest = createHash('sha256').update(value).digest('hex')

@@ -84,7 +84,7 @@ const coarseClock: Clock = {
 }
 
 /**
- * What agents have told about the ends of functions, as the broker keeps it. A message whose
+ * The results of functions that agents have reported, as the broker keeps them. A message whose
  * acknowledgement is late is stored a second time: an end counts once.
  */
 async function readCompletions(url: string, sessionId: string): Promise<readonly WireCompletion[]> {
@@ -175,7 +175,7 @@ describe('agents that are shared', () => {
       for (const session of sessions) await session.close()
     })
     const start = async (session: Session, count: number): Promise<void> => {
-      // With memory: it is sent only where it can begin at once.
+      // With memory: it is sent only to a node where it can start immediately.
       const resources = { memoryMb: 1 }
       const options = { executable: 'sleep', arguments: ['100000'], resources }
       const tasks = Array.from({ length: count }, () => new ComputeTask(options))

@@ -19,7 +19,7 @@ const leaveUnremovable = 'touch file && chattr +i file && mkdir disk && mount -t
 
 const withRights = needs(immutableFiles, mounts)
 
-/** An agent as a process of its own, and a session whose task runs there until it is told. */
+/** An agent in its own process, and a session whose task runs there until the test ends it. */
 class SharedAgent {
   readonly cluster: TestCluster
   readonly agent: RunningCommand
@@ -53,7 +53,7 @@ class SharedAgent {
     this.#held = held
   }
 
-  /** The task of the other session goes on, and the agent takes further ones. */
+  /** The task of the other session continues, and the agent accepts further ones. */
   async expectUnharmed(): Promise<void> {
     await runScript(this.other, 'true')
     writeFileSync(join(this.cluster.folder, 'go'), '')

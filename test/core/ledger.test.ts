@@ -271,7 +271,7 @@ describe('row 23: a cancel in the middle of a change', () => {
     const times = new Map<string, number>()
     const stage = openLedger((type, { life }) => {
       times.set(type, life.time)
-      // As when whoever hears of it takes long.
+      // As with a slow listener.
       if (type === 'TaskSubmitted') stage.clock.stepWall(5)
     })
     stage.submit(quick())

@@ -23,7 +23,7 @@ const ownErrors = {
   hint: () => Object.defineProperty(new TuttiError('no'), 'hint', { get: raise }),
 }
 
-/** What a backend that is not type-checked may report. */
+/** Values that a backend without type checks may report. */
 const wrongFacts = { stderrTail: 7, workerId: 'w' } as unknown as AttemptFacts
 
 describe('row 122: an end whose report throws', () => {

@@ -206,14 +206,14 @@ describe('Connection.recorded', () => {
     const [one, two, three] = [quick(), quick(), quick()]
     await session.submitTasks([one, two, three])
     const lostLines = vi.spyOn(telemetry, 'lostLines', 'get').mockReturnValue(0)
-    // The application's own flush() was told of the loss: this one is not.
+    // The application's own flush() has reported the loss, so this one does not.
     backend.complete(one)
     lostLines.mockReturnValue(3)
     while (flush?.mock.calls.length !== 1) await turns(1)
     await turns(2)
     backend.complete(two)
     while (backend.calls.length < 1) await turns(1)
-    // Here the ends' own flush is told of it.
+    // Here the flush of recorded ends reports it.
     flush.mockRejectedValueOnce(new Error('0 lines are not on file yet and 1 are lost'))
     lostLines.mockReturnValue(4)
     backend.complete(three)

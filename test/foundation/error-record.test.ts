@@ -21,7 +21,7 @@ const exported = Object.entries<unknown>({ ...entryPoint, DependencyFailedError 
     (entry[1] === TuttiError || entry[1].prototype instanceof TuttiError),
 )
 
-/** Of classes whose constructor takes something else than a message and details. */
+/** Of classes whose constructor does not take a message and details. */
 const special: Readonly<Record<string, () => TuttiError>> = {
   TaskCanceledError: () => new entryPoint.TaskCanceledError('task-1', 'enough'),
   DependencyFailedError: () =>

@@ -77,7 +77,7 @@ describe('toJsonValue', () => {
         expect(typeof text).toBe('string')
         expect(JSON.stringify(JSON.parse(text))).toBe(text)
         expect(isDeepFrozen(copy)).toBe(true)
-        // What is JSON already stays as it is.
+        // Values that are already JSON stay as they are.
         expect(toJsonValue(copy)).toEqual(copy)
       }),
       { numRuns: 200, longRuns: 1000 },

@@ -64,7 +64,7 @@ describe('requests for allocations', () => {
     writeFileSync(goFile, '')
     await launch.seen('SchedulerSilent')
     thaw()
-    // The one that the controller makes of the request that it had not answered, and the next.
+    // The job that the controller made of the unanswered request, and the next one.
     let max = 0
     await eventually(async () => {
       const pilots = (await listPilots()).filter((line) => !earlier.has(idOf(line)))
@@ -94,7 +94,7 @@ describe('requests for allocations', () => {
     const [failure] = (JSON.parse(end.stdout) as { readonly ends: readonly string[] }).ends
     expect(failure).toMatch(/^FAILED .*which is maxTotal/)
     expect(end.stderr).toMatch(/AllocationFailed.*sbatch --parsable printed something unexpected/)
-    // What the first request has made is gone before the second one.
+    // The job of the first request is gone before the second request.
     expect(readFileSync(join(folder, 'counts'), 'utf8')).toBe('0\n0\n')
     expect(await run('squeue', '-h', '-o', '%j')).toBe('busy\n')
   })

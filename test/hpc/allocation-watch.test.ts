@@ -3,7 +3,7 @@ import type { Allocation, AllocationState } from '../../src/hpc/allocation.ts'
 import { AllocationWatch } from '../../src/hpc/allocation-watch.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
-/** An allocation whose end the test decides, and everything that was told of it. */
+/** An allocation that the test ends, and all reports about it. */
 function watched(limitSeconds: number | null, graceSeconds: number) {
   const clock = new ManualClock()
   const state: { -readonly [Key in keyof AllocationState]: AllocationState[Key] } = {

@@ -19,7 +19,7 @@ describe('allocations that the backend asks for', () => {
     const { run } = await slurm()
     await run('env', 'TZ=UTC', 'scontrol', 'update', `JobId=${job}`, `EndTime=${end}`)
   }
-  /** What the script tells in the end. */
+  /** The last output of the script. */
   const lastLine = (stdout: string): Record<string, unknown> =>
     JSON.parse(stdout.trim().split('\n').at(-1) ?? '') as Record<string, unknown>
 

@@ -10,7 +10,7 @@ import { slurmNeeds } from './slurm.ts'
 const quiet = { warn: () => {} }
 const allNeeds = [...slurmNeeds, requireCommand('nsenter')]
 
-/** Waits for a file; a task for each node. */
+/** Waits for a file; one task per node. */
 const waiting = (file: string, retries = 0): ComputeTask =>
   new ComputeTask({
     executable: 'sh',

@@ -17,7 +17,7 @@ interface Told {
 const allNeeds = [...slurmNeeds, requireCommand('nsenter')]
 const options = ['--check', '--nodes', '4', '--time', '10']
 
-/** What a check with `--json` has told: exit code, names of what is there, and the rest. */
+/** The result of a check with `--json`: exit code, names of the passed checks, and the rest. */
 function tellsOf({ code, stdout }: CommandEnd) {
   const { ok, checks } = JSON.parse(stdout) as Told
   const isOk = ({ state }: LaunchCheck): boolean => state === 'ok'

@@ -19,7 +19,7 @@ const names = ['n1', 'n2', 'n3', 'n4']
 const shell = (script: string, gpus = 0): ComputeTask =>
   new ComputeTask({ executable: 'sh', arguments: ['-c', script], resources: { gpus } })
 
-/** A program that tells its rank. */
+/** A program that prints its rank. */
 function compileMpi(program: string): string {
   onTestFinished(() => rmSync(program))
   execFileSync('mpicc', ['-o', program, fileURLToPath(new URL('fixtures/rank.c', here))])
@@ -28,7 +28,7 @@ function compileMpi(program: string): string {
 
 describe('an HPC backend on Slurm', () => {
   const { slurm, folder, enter, create } = launchedOnSlurm()
-  /** Of all agents; the job itself is a step of another form. */
+  /** The steps of all agents; the job itself is a step of another form. */
   const steps = async (): Promise<string[]> => {
     const { run } = await slurm()
     const all = await run('squeue', '--steps', '-h', '-o', '%i')
@@ -84,7 +84,7 @@ describe('an HPC backend on Slurm', () => {
       await session.submitTasks(tasks)
       await session.waitTasks(tasks)
       expect(variables.stdout).toBe('SLURMD_NODENAME\nSLURM_CONF\nSLURM_JOB_ID\n')
-      // Those that ask for none see none: -1 for CUDA and for HIP.
+      // Tasks that request none see none: -1 for CUDA and for HIP.
       expect(gpus.map(({ stdout }) => stdout?.trim())).toEqual([
         '-1',
         expect.stringMatching(/^[01]$/),

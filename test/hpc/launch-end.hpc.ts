@@ -132,7 +132,7 @@ describe('a launched script that somebody ends', () => {
       const launch = start('--time', '10', script, join(folder, 'go'))
       await launch.seen('waits')
       const job = (await run('squeue', '-h', '-o', '%i')).trim()
-      // The job may end before the step that does it has told its end.
+      // The job may end before the step that ends it has reported its exit.
       const kill = ['pkill', '-KILL', '-f', 'interrupted-script.ts /']
       await run('srun', '--overlap', '--jobid', job, ...kill).catch(() => {})
       const end = await launch.ended

@@ -130,7 +130,7 @@ describe('tutti launch and the life of its job', () => {
     const launch = start('--time', '10', script, 'never')
     await launch.seen('waits')
     const step = ['--overlap', '--jobid', (await cluster.run('squeue', '-h', '-o', '%i')).trim()]
-    // The job may end before the step that does it has told its end.
+    // The job may end before the step that ends it has reported its exit.
     const kill = ['pkill', '-KILL', '-f', 'waiting-script.ts never']
     await cluster.run('srun', ...step, ...kill).catch(() => {})
     expect((await launch.ended).code).toBe(137)

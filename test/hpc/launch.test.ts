@@ -84,7 +84,7 @@ describe('tutti launch', () => {
         const isForNodes = /nodes|gpus/.test(args[0] ?? '')
         if (isForNodes) expect(end.stderr).toMatch(/hint: .*has \d+ nodes?\. Ask for less/)
       }
-      // None of them has begun: nothing is left of them.
+      // None of them has started, so they leave nothing behind.
       expect(readdirSync(join(folder, 'telemetry'))).toEqual([])
       await expect.poll(queue).toBe('')
     },

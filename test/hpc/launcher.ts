@@ -15,14 +15,14 @@ const mainFile = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url)
 export const scriptFile = (name: string): string =>
   fileURLToPath(new URL(`fixtures/${name}.ts`, import.meta.url))
 
-/** The record in the line that says how to go on, as a shell reads it. */
+/** The record in the line that says how to resume, as a shell reads it. */
 export function toldRecord(stderr: string): string {
   const [, words = ''] = /^resume {2}npx tutti resume (.*)$/m.exec(stderr) ?? []
   return execFileSync('sh', ['-c', `set -- ${words}; printf %s "$1"`], { encoding: 'utf8' })
 }
 
 export interface Launcher {
-  /** Where records and launches go. */
+  /** The folder of records and launches. */
   readonly folder: string
   readonly start: (...args: readonly string[]) => RunningCommand
   readonly startJson: (...args: readonly string[]) => RunningCommand
@@ -57,7 +57,7 @@ export function createLauncher({ env }: Pick<TestSlurm, 'env'>): Launcher {
   }
 }
 
-/** Those with that word in their command line; what they have started on nodes as well. */
+/** Processes with that word in their command line, and those that they have started on nodes. */
 export function processesOf(word: string): string[] {
   const isOf = (pid: string): boolean => {
     try {

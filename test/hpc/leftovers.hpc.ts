@@ -43,7 +43,7 @@ describe('temporary files of a launched script and of its agents', () => {
       await launch.seen('waits')
       const { run } = await slurm()
       const job = (await run('squeue', '-h', '-o', '%i')).trim()
-      // The job may end before the step that does it has told its end.
+      // The job may end before the step that ends it has reported its exit.
       const kill = ['pkill', '-KILL', '-f', 'interrupted-script.ts /']
       await run('srun', '--overlap', '--jobid', job, '-N1', '-n1', ...kill).catch(() => {})
       await launch.ended

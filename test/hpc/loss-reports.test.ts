@@ -8,7 +8,7 @@ import { ManualClock } from '../../src/testing/manual-clock.ts'
 
 const job = { uid: 'one' } as Job
 
-/** An allocation whose state the test decides, and what is told of tasks on it. */
+/** An allocation whose state the test decides, and the reports about tasks on it. */
 function reported() {
   const clock = new ManualClock()
   const running: AllocationState = { endsAt: null, lost: null, isEnding: false }

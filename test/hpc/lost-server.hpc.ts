@@ -67,7 +67,8 @@ describe('the nats-server of an HPC backend that is killed', () => {
         expect(tasks.map(({ state }) => state)).toEqual(tasks.map(() => 'DONE'))
         expect(linesOf(begun)).toHaveLength(tasks.length)
         expect(serverBelow(folder).own).toBe(own)
-        // The loss may be told after the last end, which comes as soon as there is a stream again.
+        // The loss may be reported after the last result, which comes as soon as there is a stream
+        // again.
         await eventually(() => {
           expect(codes.filter((code) => /^(?:NatsServer|Store)/.test(code))).toEqual([
             'NatsServerRestarted',
@@ -104,7 +105,7 @@ describe('the nats-server of an HPC backend that is killed', () => {
     }
     await expect(session.submitTasks([waiting(begun, 'never')])).rejects.toThrow(reason)
     await session.close()
-    // It waits longer than a session for agents that do not hear it.
+    // It waits longer than a session for agents that it cannot reach.
     await backend.close()
     expect(codes).toContain('NatsServerLost')
     expect(existsSync(own)).toBe(false)

@@ -7,7 +7,7 @@ import { toCacheGuard } from '../../src/hpc/launch/module-cache.ts'
 import { needs, requireCommand } from '../require.ts'
 import { createLauncher } from './launcher.ts'
 
-/** What a launched script tells of its cache. */
+/** The output of a launched script about its cache. */
 async function cacheOf(variables: (folder: string) => NodeJS.ProcessEnv) {
   const { NODE_COMPILE_CACHE: _, ...env } = process.env
   const { folder, start } = createLauncher({ env })

@@ -88,7 +88,7 @@ describe('a launched job that Slurm puts back into the queue', () => {
       const { stdout } = await start('--detach', '--time', '10', script, folder).ended
       const job = stdout.trim()
       await start('--attach', job).seen('waits')
-      // The lock of the record is that of a process on another node, of the very same job.
+      // The lock of the record belongs to a process on another node, of the same job.
       await run('scancel', '--signal=KILL', '--full', job)
       await expect.poll(queue).toBe('')
       await run('scontrol', 'requeue', job)

@@ -38,7 +38,7 @@ export interface TestSlurm {
   down(): Promise<void>
 }
 
-/** It ends with the process of that number, also when that is killed. */
+/** It ends with the process of that number, even if that is killed. */
 export async function startSlurm(parent = process.pid): Promise<TestSlurm> {
   const { stdout } = await execute(process.execPath, [script, 'up', '--parent', String(parent)])
   const conf = stdout.trim().replace(/^SLURM_CONF=/, '')

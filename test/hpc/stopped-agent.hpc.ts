@@ -27,7 +27,7 @@ describe('a node whose agent is stopped', () => {
         await session.waitTasks(tasks)
         return [...new Set(tasks.map(({ stdout }) => stdout?.trim() ?? ''))].toSorted()
       }
-      // The watcher of an agent that was started again is there when that is told.
+      // The watcher of a restarted agent exists when the restart is reported.
       await signal('KILL')
       await expect.poll(restarted).toHaveLength(1)
       await signal('STOP')

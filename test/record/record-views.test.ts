@@ -127,7 +127,7 @@ describe('the views of a record', () => {
     const view = readFileSync(`${path}.view`)
     // All of the checksum and what follows it, then every so often.
     const headEnd = view.indexOf('\n')
-    // In place: to write the file anew for each byte takes longer than to read the record.
+    // In place: rewriting the file for each byte takes longer than reading the record.
     const file = openSync(`${path}.view`, 'r+')
     onTestFinished(() => closeSync(file))
     for (let at = 0; at <= headEnd; at += at < 400 ? 1 : 97) {
@@ -152,7 +152,7 @@ describe('the views of a record', () => {
     )
     expect(() => views.pass.states.lanes).toThrow(SnapshotDamagedError)
     expect(() => views.pass.states.names.durations).toThrow(SnapshotDamagedError)
-    // Whoever wants all of it gets none of a damaged one.
+    // A reader of the whole snapshot gets nothing from a damaged one.
     expect((await readViews(path)).bytesRead).toBe(statSync(path).size)
     await readViews(path, { snapshot: 'renew' })
     expect((await readViews(path)).bytesRead).toBe(0)

@@ -14,7 +14,7 @@ const block = (uid: string, more: Partial<SyntheticTask>): SyntheticTask => ({
   ...more,
 })
 
-/** Two tasks of a second, one for the other, that a block makes at this time. */
+/** Two tasks of one second, one dependent on the other, that a block creates at this time. */
 const pairOf = (inner: string, at: number): SyntheticTask[] => [
   { uid: `${inner}1`, block: inner, created: at, start: at, end: at + 1 },
   {
@@ -99,7 +99,7 @@ describe('the critical path through blocks', () => {
       viewEvent('tutti.TaskAttempt', 'a', { event_time: 3, retry_at: 6, ...on }),
       viewEvent('tutti.AttemptStarted', 'a', { event_time: 6, ...on }),
     ]
-    // Those that were added come first at their time: the attempt begins before it makes a task.
+    // Added events come first at their time: the attempt begins before it creates a task.
     const added = new Set(events.slice(-4))
     const rank = (event: (typeof events)[number]): number =>
       event.event_time + (added.has(event) ? -1e-6 : 0)

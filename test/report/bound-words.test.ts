@@ -289,7 +289,7 @@ describe('the critical path of a run', () => {
     expect([noSlotFitted.labels, noSlotFitted.cores]).toEqual([24, 0])
     expect(textOf(report)).toMatch(/If all nodes had the labels .* up to 7.50 s earlier/)
     expect(textOf(report)).not.toMatch(/slots it could|No further slot/)
-    // All nodes are in use: it is the slots that are missing.
+    // All nodes are in use, so slots are missing.
     const others = queue(10).map((task) => ({
       ...task,
       uid: `o${task.uid}`,
@@ -368,7 +368,7 @@ describe('the critical path of a run', () => {
       { uid: 'long', start: 0, end: 6 },
       { uid: 'waited', start: 6, end: 7, worker: 'n1/local/w2' },
       { uid: 'sum', ready: 7, start: 7, end: 8, dependencies: ['long', 'waited'] },
-      // What never ran ends no path.
+      // A task that never ran ends no path.
       { uid: 'never', dependencies: ['sum'] },
     ]
     const { bounds, uidOf } = reportOfRun({ nodes: [{ nodeId: 'n1', cores: 2 }], tasks, end: 8 })

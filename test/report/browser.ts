@@ -22,11 +22,11 @@ export async function openBrowser(): Promise<Browser> {
 export interface Seen {
   /** Errors of the console and requests that left the page. */
   readonly problems: readonly string[]
-  /** What axe-core found, as rules with the first element each. */
+  /** The findings of axe-core, as rules with the first element each. */
   readonly violations: readonly string[]
   /** How much wider the page is than its window. */
   readonly overflow: number
-  /** What is wrong on paper. */
+  /** The problems of the printed page. */
   readonly paper: readonly string[]
 }
 
@@ -89,7 +89,7 @@ async function violationsOf(page: Page, rules: readonly string[] | null): Promis
   }, rules)
 }
 
-/** What the styles for dark screens change besides the values of variables, which are colors. */
+/** The changes of the styles for dark screens, besides the values of color variables. */
 const darkStylesOf = (page: Page): Promise<string[]> =>
   page.evaluate(`[...document.styleSheets].flatMap((sheet) => [...sheet.cssRules])
     .filter((rule) => rule instanceof CSSMediaRule && rule.conditionText.includes('dark'))
@@ -110,7 +110,7 @@ async function paperOf(page: Page): Promise<string[]> {
     const hasMargin = rules.some((one) => one instanceof CSSPageRule && one.style.margin !== '')
     const smallest = (selector) => Math.min(...[...document.querySelectorAll(selector)]
       .map((one) => Number.parseFloat(getComputedStyle(one).fontSize)))
-    // What cannot be broken and does not fit below its heading leaves the heading alone.
+    // An unbreakable part that does not fit below its heading leaves the heading alone on its page.
     const isTall = (one) => getComputedStyle(one).breakInside === 'avoid' &&
       one.getBoundingClientRect().height > ${paperHeight - headingHeight}
     const tall = [...document.querySelectorAll('body *')].filter(isTall)

@@ -1,9 +1,9 @@
-/** The changed workload of which a sentence of "What would shorten it" speaks. */
+/** The changed workload that a sentence of "What would shorten it" describes. */
 
 import type { ReportData } from '../../src/report/report-data.ts'
 import type { Job, Workload } from './list-schedule.ts'
 
-/** What is different, as a sentence says it; `null` for one that is about no change. */
+/** The change, as a sentence names it; `null` for a sentence about no change. */
 export function changedBy(
   text: string,
   workload: Workload,

@@ -152,7 +152,7 @@ describe('whether the durations of a name are compared', () => {
       ran([...bag(40), ...failing(0.1)]),
     )
     expect(sentences.join('\n')).not.toContain('became faster')
-    // Of a name with some failed tasks, the others are compared.
+    // If some tasks of a name failed, the others are compared.
     const some = (seconds: number): Job[] =>
       bag(12, { attempts: [{ seconds }] }).map((job, at) => ({ ...job, isFailed: at < 5 }))
     const early = some(1).map((job) =>

@@ -333,7 +333,7 @@ function toJob(job: AnyJob, at: number, traits: Traits): Job {
     memoryMb: hasMemory ? job.memoryMb : 0,
     ...(hasLabels && job.isLabelled ? { labels: { disk: 'ssd' } } : {}),
     attempts: [...(hasFailures ? job.failed : []), { seconds: job.seconds }],
-    // What depends on a task that fails does not run.
+    // Dependents of a failed task do not run.
     isFailed: hasFailures && !hasDependencies && job.isFailed,
   }
 }

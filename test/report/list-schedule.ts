@@ -152,7 +152,7 @@ class Scheduler {
   }
 }
 
-/** What such a run tells. */
+/** The events of such a run. */
 export function eventsOfSchedule({ nodes }: Workload, { end, placed }: Schedule): ViewEvent[] {
   const tasks = placed.map(({ job, attempts, ready }) => {
     const { gpus = 0, memoryMb = 0, labels } = job

@@ -92,7 +92,7 @@ describe('the page', () => {
     expect(page).toContain(String.raw`sort\u202e\u200b\u{e0041}`)
     expect(page).toContain(String.raw`\u2066w`)
     expect(page).not.toMatch(/\p{Cf}/u)
-    // What is saved is not changed; the script escapes what it shows.
+    // The stored text is not changed; the script escapes the text that it shows.
     expect(data).toContain(JSON.stringify(name))
   })
 
@@ -188,7 +188,7 @@ describe('the command of a run', () => {
 })
 
 describe('two runs', () => {
-  /** 40 tasks on one slot, of which the last four take as long as given. */
+  /** 40 tasks on one slot; the last four take the given time. */
   const runWith = (slowest: number) => {
     const tasks = Array.from({ length: 40 }, (_, at) => ({
       uid: `t${at}`,

@@ -171,11 +171,11 @@ describe('a run that was resumed', () => {
       story: { created: 1, started: 3, ended: 5 },
       attempts: [{ start: 3, end: 5, outcome: 'completed' }],
     })
-    // What the second session told again is no attempt, and held no worker.
+    // An event that the second session repeated is no attempt and held no worker.
     expect(explainTask(pass, 'b')?.workerFree).toBe(5)
     const report = reportOf(pass)
     expect(report.lanes.segments.map(({ start }) => start)).toEqual([3, 13, 13])
-    // The others waited while nobody was there to start it.
+    // The others waited while no session could start them.
     expect(report.words.bound).toBe('scheduler')
     expect(report.bounds.slotSeconds).toMatchObject({ ran: 6, nodeAway: 0 })
     expect(report.bounds.slotSeconds.heldBack).toBeGreaterThan(10)

@@ -84,7 +84,7 @@ export const boundedRuns = {
   },
 } as const satisfies Record<string, SyntheticRun>
 
-/** Simulations, of which some fail, sums of them, batches, a lost worker and readings. */
+/** Simulations, some of which fail, sums of them, batches, a lost worker and readings. */
 export const mixedEvents = (scale = 1): ViewEvent[] =>
   [...unorderedEvents(scale)].toSorted((a, b) => a.event_time - b.event_time)
 

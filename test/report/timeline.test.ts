@@ -64,7 +64,7 @@ it('where rows are short, those that were busy longest are shown, also of the la
   expect(labels).toHaveLength(64)
   expect(labels.at(-1)).toBe('inference-0')
   expect(rows['prompt']).toBe(63)
-  // Of the others the longest.
+  // The longest of the others.
   expect(Object.keys(rows)).toContain('c199')
   expect(html).toContain('Not shown: 137 attempts, the least busy ones.')
   // Rows that would look empty are left out, but each worker has one.

@@ -122,7 +122,7 @@ describe('cancellation', () => {
     backend.report(backend.jobOf(task), cancelReport)
     const events = await eventsOf(task)
     expect(typesOf(events).slice(3)).toEqual(['TaskStarted', 'tutti.TaskAttempt', 'TaskCanceled'])
-    // From TaskStarted, also while no attempt runs.
+    // From TaskStarted on, even while no attempt runs.
     expect(events.at(-1)).toMatchObject({ duration_seconds: 6 })
     expect(events.at(-1)?.attributes).not.toHaveProperty('worker_id')
     expect(events.at(-1)?.attributes).not.toHaveProperty('incomplete_lifecycle')

@@ -15,7 +15,7 @@ export interface OpenSessionOptions {
   readonly telemetry?: SessionTelemetryOptions
 }
 
-/** The session is closed after the test; the fake backend answers at once. */
+/** The session is closed after the test; the fake backend answers immediately. */
 export async function openSession(options: OpenSessionOptions = {}) {
   const clock = new ManualClock(1000)
   const backends = (options.backends ?? [{ name: 'local' }]).map((one) => new FakeBackend(one))
@@ -41,7 +41,7 @@ export async function openSession(options: OpenSessionOptions = {}) {
       await telemetry.flush()
       return all.filter((event) => event.task_id === task.uid)
     },
-    /** Every event whatsoever, also after the session was closed. */
+    /** Every event, even after the session was closed. */
     all: all as readonly BaseEvent[],
   }
 }
@@ -68,7 +68,7 @@ type QuickOptions = Omit<FunctionOptions<void, readonly unknown[]>, 'function' |
 export const quick = (options: QuickOptions = {}): ComputeTask<void> =>
   new ComputeTask<void>({ function: nothing, ...options })
 
-/** What a promise rejects with; a promise that resolves fails the test. */
+/** The error that a promise rejects with; a promise that resolves fails the test. */
 export async function rejection(promise: PromiseLike<unknown>): Promise<Error> {
   return promise.then(
     () => {

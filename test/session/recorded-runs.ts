@@ -1,4 +1,4 @@
-/** Runs of a session that keep a record, and tasks that tell which of them ran. */
+/** Runs of a session that keep a record, and tasks that report whether they ran. */
 
 import { readFileSync, writeFileSync } from 'node:fs'
 import type { AnyTask } from '../../src/backends/backend.ts'

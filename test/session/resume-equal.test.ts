@@ -13,7 +13,9 @@ import { findTasks } from '../../src/views/tasks.ts'
 import { tempFolder } from '../checkpoint/open-writer.ts'
 import { runHere } from '../cli/run-command.ts'
 
-/** Tells how many programs of the folder have begun, itself included; fails as the `failing`th. */
+/**
+ * Prints how many programs of the folder have started, itself included; fails as the `failing`th.
+ */
 const numbered = (folder: string, failing: number): ComputeTask<unknown> =>
   new ComputeTask({
     executable: '/bin/sh',
@@ -49,7 +51,7 @@ const outputs = (tasks: readonly ComputeTask<unknown>[]): string[] =>
 const begun = (folder: string): number =>
   readdirSync(folder).filter((name) => /^\d+$/.test(name)).length
 
-/** Uid, output or error, and state of every task of the run, as readers tell them. */
+/** Uid, output or error, and state of every task of the run, as readers show them. */
 async function shown(record: string) {
   const { pass } = await readViews(record, { snapshot: 'ignore' })
   const { tasks } = findTasks(pass, { limit: 100 })

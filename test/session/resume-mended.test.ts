@@ -1,4 +1,4 @@
-/** Tasks without a uid of their own that were not done, and whose function was mended. */
+/** Tasks without an own uid that were not done, and whose function was fixed. */
 
 import { describe, expect, it } from 'vitest'
 import type { EventLine } from '../../src/checkpoint/format.ts'
@@ -77,7 +77,7 @@ describe('resume of tasks that were not done and have changed', () => {
     const how = { changed: 'keep' } as const
     const fourth = await run({ folder, resume: third.record, how }, old)
     expect(old[0]?.error?.cause).toMatchObject({ message: 'no 2' })
-    // What is DONE with another code is another task.
+    // A task that is DONE with other code is another task.
     expect(await totalsOf(fourth.record)).toMatchObject({ tasks: 2, completed: 1, failed: 1 })
     const last = make(mended, 2)
     await run({ folder, resume: fourth.record }, last)

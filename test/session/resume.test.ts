@@ -120,7 +120,7 @@ describe('resume of a session', () => {
     const second = await run({ folder, resume: record, how: { changed: 'keep' } }, kept)
     expect(newCalls()).toEqual(['c'])
     expect(kept.map(({ returnValue }) => returnValue)).toEqual([1, 1, 2])
-    // What was kept is not refused again, and is still the value of another definition.
+    // A kept value is not refused again, and still belongs to another definition.
     const third = await run({ folder, resume: second.record }, make(2))
     expect(newCalls()).toEqual([])
     const rerun = make(2)

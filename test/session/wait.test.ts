@@ -95,7 +95,7 @@ describe('waitTasks', () => {
     expect([task.state, backend.cancels]).toEqual(['QUEUED', []])
     expect(await rejection(session.waitTasks([task], { signal: stop.signal }))).toBe(reason)
     backend.complete(task)
-    // What has ended needs no waiting, so no signal can end it.
+    // A task that has ended needs no waiting, so no signal can interrupt it.
     await session.waitTasks([task], { signal: stop.signal })
   })
 

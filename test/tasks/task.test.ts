@@ -154,7 +154,7 @@ describe('options of every task', () => {
   })
 })
 
-/** What a ledger would be. */
+/** A stand-in for the ledger. */
 const owner: TaskHolder = { ledger: {} }
 
 function claim(task: Task): TaskRecord {

@@ -35,7 +35,7 @@ const noReadings = {
   net_recv_bytes: null,
 }
 
-/** Every section, every kind of event and every end of a task, on a clock that stands still. */
+/** Every section, every kind of event and every end of a task, on a stopped clock. */
 async function scriptedRun() {
   const { telemetry, clock, folder } = openTelemetry({ sessionId: 'golden', checkpointSeconds: 2 })
   const to = { sink: telemetry, clock }

@@ -118,7 +118,7 @@ describe('readMetrics', () => {
     for (const one of [TaskQueued, TaskStarted]) emitTaskEvent(to, one, 'started')
     expect(queue()).toEqual([2, 1, 1.5])
     emitTaskEvent(to, TaskCompleted, 'started')
-    // A task that ends in the queue has left it without having begun.
+    // A task that ends in the queue leaves it without a start.
     emitTaskEvent(to, TaskCanceled, 'canceled')
     expect(queue()).toEqual([1, 1, 1.5])
     await telemetry.stop()

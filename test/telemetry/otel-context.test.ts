@@ -17,7 +17,7 @@ import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { eventsIn, openTelemetry, spansIn, tempFolder } from './open-telemetry.ts'
 
-/** What the SDK of an application registers. */
+/** The objects that the SDK of an application registers. */
 class ApplicationContext implements ContextManager {
   readonly #storage = new AsyncLocalStorage<Context>()
   active = (): Context => this.#storage.getStore() ?? ROOT_CONTEXT

@@ -1,4 +1,4 @@
-/** An OTLP/HTTP endpoint that keeps what standard exporters send, decoded from its protobuf. */
+/** An OTLP/HTTP endpoint that keeps the requests of standard exporters, decoded from protobuf. */
 
 import { createServer } from 'node:http'
 import type { AddressInfo } from 'node:net'

@@ -188,7 +188,7 @@ describe('servePrometheus', () => {
 })
 
 describe('row 45: many tasks', () => {
-  /** A millisecond passes at every look, so that the turns do not depend on the machine. */
+  /** A millisecond passes at every reading, so that the turns do not depend on the machine. */
   function tickingClock() {
     let ms = 0
     const seen = { turns: 0 }

@@ -20,7 +20,7 @@ const tasks: ContractTasks = {
 
 const slots = 4
 
-/** A sound backend of a few lines; what is wrong is added by whoever extends it. */
+/** A correct backend of a few lines; subclasses add the faults. */
 class SmallBackend implements Backend {
   readonly name = 'small'
   protected readonly running = new Map<Job, BackendListener>()

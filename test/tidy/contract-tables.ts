@@ -51,7 +51,7 @@ export function documented(
   return table.rows.map((row) => picked.map((at) => row[at] ?? '').join(' | '))
 }
 
-/** What is only in the documents and what is only in the code. */
+/** Entries that only the documents have, and entries that only the code has. */
 export function differences(
   document: string,
   inDocument: readonly string[],

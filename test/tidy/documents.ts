@@ -87,7 +87,7 @@ export function missingScripts(files: readonly SourceFile[]): string[] {
 
 /**
  * Programs in documents and examples that wait for tasks and end as if all had succeeded:
- * `waitTasks` resolves whatever the ends are, so the program has to look at them.
+ * `waitTasks` resolves however tasks ended, so the program has to check them.
  */
 export function hiddenFailures(files: readonly SourceFile[]): string[] {
   const isExample = ({ path }: SourceFile): boolean => /^examples\/[^/]+\.ts$/.test(path)

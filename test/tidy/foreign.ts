@@ -1,4 +1,4 @@
-/** Where foreign libraries and the system's clocks, timers and streams may be named. */
+/** The files that may name foreign libraries and the system's clocks, timers and streams. */
 
 import {
   codeIn,
@@ -82,7 +82,7 @@ const globalPermits: readonly Permit[] = [
       'src/telemetry/progress/follow-progress.ts',
       'src/runtime/child-program.ts',
       'src/backends/local/functions/worker-program.ts',
-      // What a worker process writes to its stderr is passed on.
+      // The stderr of a worker process is passed on.
       'src/backends/local/functions/process-link.ts',
       'src/backends/local/programs/launcher.ts',
       'src/inference/engines/llama/llama-program.ts',
@@ -98,7 +98,7 @@ const globalPermits: readonly Permit[] = [
 
 const regularFile = 'src/foundation/regular-file.ts'
 
-/** Functions of `node:fs` that wait for ever at a FIFO, and files that may import them. */
+/** Functions of `node:fs` that wait forever at a FIFO, and files that may import them. */
 const fileReaderPermits: readonly Permit[] = [
   {
     names: ['readFile', 'readFileSync', 'createReadStream'],

@@ -1,4 +1,4 @@
-/** Who may import whom, as data, and the rules that hold the code to it. */
+/** The table of allowed imports between layers, and the rules that enforce it. */
 
 import { codeIn, importsOf, isAt, type SourceFile, violation } from './source-file.ts'
 
@@ -8,7 +8,8 @@ const backendPort = 'backends/backend.ts'
 const base = ['foundation', 'events', 'tasks', 'checkpoint', 'views', 'runtime']
 
 /**
- * What each folder of `src` may import besides itself and `node:`: a folder, or one file of it.
+ * The allowed imports of each folder of `src` besides itself and `node:`: a folder, or one file of
+ * it.
  * Folders that are not listed may not exist.
  */
 export const layers: Readonly<Record<string, readonly string[]>> = {
@@ -141,7 +142,7 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
   },
 }
 
-/** Folders that nobody may import: the entry points of users and tests. */
+/** Folders that no other folder may import: the entry points of users and tests. */
 const outermost = new Set(['cli', 'testing'])
 
 const isEntryPoint = (path: string): boolean =>

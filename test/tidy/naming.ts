@@ -56,7 +56,7 @@ function inFileName({ path }: SourceFile, words: readonly Rejection[]): string[]
 function inIdentifiers(file: SourceFile, words: readonly Rejection[]): string[] {
   const byName = new Map<string, Rejection>()
   for (const rejection of words) {
-    // What is rejected in any text is found there, identifiers included.
+    // Words rejected in any text are found there, identifiers included.
     if (rejection.reach === 'any text' || rejection.reach === 'beginning') continue
     byName.set(upperFirst(rejection.word), rejection)
     if (rejection.reach === 'identifier') byName.set(lowerFirst(rejection.word), rejection)

@@ -83,10 +83,10 @@ export function defaultExports(files: readonly SourceFile[]): string[] {
   })
 }
 
-/** Where an error that nobody handles would end the tasks of other sessions. */
+/** Folders in which an unhandled error would end the tasks of other sessions. */
 const handlesAll = /^src\/(?:cluster\/|hpc\/agents\/|cli\/agent\.ts)/
 
-/** `void` before a promise hides from the linter that nobody handles its rejection. */
+/** `void` before a promise hides an unhandled rejection from the linter. */
 export function droppedPromises(files: readonly SourceFile[]): string[] {
   return codeIn(files, 'src').flatMap((file) => {
     const found: string[] = []

@@ -29,7 +29,7 @@ export interface Import {
 
 const isText = (path: string): boolean => !/\.(?:tgz|telemetry\.jsonl|png|gz|bin)$/.test(path)
 
-/** Every file of the repository, also one that is not added yet, without what git ignores. */
+/** Every file of the repository, including files not yet added, but not those that git ignores. */
 export function listPaths(root: string): string[] {
   const list = ['ls-files', '-z', '--cached', '--others', '--exclude-standard']
   const output = execFileSync('git', list, { cwd: root, encoding: 'utf8', maxBuffer: 1 << 26 })

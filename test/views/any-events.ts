@@ -11,7 +11,7 @@ import type { Clock } from '../../src/foundation/clock.ts'
 const { TaskCreated, TaskSubmitted, TaskQueued, TaskStarted } = vocabulary
 const { TaskCompleted, TaskFailed, TaskCanceled } = vocabulary
 
-/** An event to be, of a task or of a node. */
+/** A future event of a task or node. */
 export interface Draft {
   readonly of: EventClass
   readonly uid: string | null

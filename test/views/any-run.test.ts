@@ -17,7 +17,7 @@ import { eventsIn, openTelemetry } from '../telemetry/open-telemetry.ts'
 
 const panels = { run, names, failures, lanes, resources }
 
-/** What the views say, in the form of `telemetry.summary()` and of the metrics. */
+/** The results of the views, in the form of `telemetry.summary()` and of the metrics. */
 function showAll(pass: Pass<typeof panels>) {
   const totals = counts.show(pass.counts)
   return {

@@ -43,7 +43,7 @@ describe('failures', () => {
     const first = [at(failed('a', 'bad seed 1'), 10), at(failed('b', 'bad seed 2'), 20)]
     const events = [viewEvent('SessionStarted', null, { event_time: 1 }), ...first, resumed]
     const groupsOf = (more: readonly ViewEvent[]) => failuresOf([...events, ...more]).groups
-    // One runs again: the other is left.
+    // One runs again, so only the other is left.
     expect(groupsOf([created('a')])).toMatchObject([{ count: 1, firstTime: 20, lastTime: 20 }])
     const again = [created('a'), created('b'), at(failed('b', 'bad seed 3'), 110)]
     expect(groupsOf(again)).toMatchObject([
@@ -177,6 +177,6 @@ describe('failures', () => {
   })
 })
 
-/** A different word for each number: digits do not tell failures apart. */
+/** A different word for each number: digits do not distinguish failures. */
 const letters = (number: number): string =>
   Array.from(String(number), (digit) => 'ghijklmnop'[Number(digit)]).join('')

@@ -76,7 +76,7 @@ it('lanes: beyond the limit the oldest segments are only coarse, and it says so'
   const state = lanesOver(events, 5000)
   const recent = lanes.show(state, { from: 9000, limit: 10_000 })
   expect(recent).toMatchObject({ level: 0, onlyCoarse: 8190 })
-  // What ran all the time is there, too.
+  // Tasks that ran all the time are included.
   expect(recent.segments.find(({ task }) => task === 0)).toMatchObject({ start: 0, end: 20_000 })
   const all = lanes.show(state, { limit: 10_000 })
   expect(all.level).toBe(1)

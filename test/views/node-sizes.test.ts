@@ -13,7 +13,7 @@ function boundsOfEvents(events: readonly ViewEvent[]): BoundsView {
 const boundsOf = (nodes: SyntheticNode[], tasks: SyntheticTask[]): BoundsView =>
   boundsOfEvents(eventsOf({ nodes, tasks, end: 10 }))
 
-/** A run of which each session has its own nodes and lasts 10 s. */
+/** A run in which each session has its own nodes and lasts 10 s. */
 function boundsOfSessions(sessions: readonly (readonly SyntheticNode[])[]): BoundsView {
   const events = sessions.flatMap((nodes, session) =>
     eventsOf({ nodes, tasks: [{ uid: `t${session}`, start: 0, end: 10 }], end: 10 }).map(
@@ -32,7 +32,7 @@ function boundsOfSessions(sessions: readonly (readonly SyntheticNode[])[]): Boun
 }
 
 const one = [{ uid: 'a', start: 0, end: 10 }]
-/** A node that is lost after 5 s and comes back at once. */
+/** A node that is lost after 5 s and comes back immediately. */
 const changed = (before: object, after: object): SyntheticNode[] => [
   { nodeId: 'n1', cores: 1, to: 5, ...before },
   { nodeId: 'n1', cores: 1, from: 5, ...after },
@@ -135,7 +135,7 @@ describe('sizes of nodes', () => {
         away: Math.round(1e6 * boundsOf(nodes, waiting).slotSeconds.nodeAway),
       }
     }
-    // Of 1000 changes, 499 are leaves before a join; each of these absences takes 500 µs.
+    // 499 of 1000 changes are leaves before a join; each of these absences takes 500 µs.
     const kept = 499 * 500
     const back = { nodeId: 'n1', cores: 1, from: 4 }
     expect(seen([...stays(3000), back])).toEqual({ isBounded: true, lacks: null, away: kept })

@@ -1,4 +1,4 @@
-/** Runs whose course is known, as the events that tell them. */
+/** Runs whose course is known, as their events. */
 
 import { createRunPass, type RunPass } from '../../src/views/all-panels.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
@@ -10,7 +10,7 @@ export interface SyntheticTask {
   readonly created?: number
   /** When its dependencies have ended; for tasks that have some. */
   readonly ready?: number
-  /** When the limit of its name let it into its backend's queue. Default: at once. */
+  /** When the limit of its name let it into its backend's queue. Default: immediately. */
   readonly queued?: number
   readonly start?: number
   readonly end?: number

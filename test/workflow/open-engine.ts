@@ -13,7 +13,7 @@ export interface OpenEngineOptions extends Partial<WorkflowEngineOptions> {
   readonly telemetry?: SessionTelemetryOptions
 }
 
-/** Over a fake backend on a clock of its own, unless told otherwise. */
+/** With a fake backend and its own clock, unless options say otherwise. */
 export async function openEngine<B extends Backend = FakeBackend>(
   { telemetry: telemetryOptions = {}, ...options }: OpenEngineOptions = {},
   backend: B = new FakeBackend({ name: 'local' }) as unknown as B,
@@ -42,7 +42,7 @@ export async function openEngine<B extends Backend = FakeBackend>(
   }
 }
 
-/** Everything that was decided in this turn of the loop has happened; the turn goes on. */
+/** Resolves after all decisions of this turn of the loop have taken effect, still in this turn. */
 export async function settled(): Promise<void> {
   for (let at = 0; at < 10; at++) await Promise.resolve()
 }

@@ -1,4 +1,4 @@
-/** What a call was made from: bodies around it, keys in order, arguments that change. */
+/** The inputs of a call: enclosing bodies, the order of keys, arguments that change. */
 
 import { writeFileSync } from 'node:fs'
 import { join } from 'node:path'

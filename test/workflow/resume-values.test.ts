@@ -257,14 +257,14 @@ describe('values after a resume', () => {
         /function "scale" got the recorded value of task-\d+/,
       ) as string,
     })
-    // From here on the record tells that there are several.
+    // From here on the record shows that there are several.
     const third = await run({ folder, resume: second.record }, body([3, 2]))
     expect(third.value).toEqual([30, 20])
     expect(await verdictOf(third.record)).toBe(0)
   })
 })
 
-/** Of what is unfinished when its run is stopped. */
+/** The value of a task that is unfinished when its run is stopped. */
 const never = new Promise<never>(() => {})
 
 const echoed = (value: number): number => value

@@ -1,6 +1,6 @@
 /**
  * Letters, each followed by the code points of characters that look like it. Written by
- * `npm run look-alikes`; docs/decisions/0029-look-alikes.md tells from what.
+ * `npm run look-alikes`; docs/decisions/0029-look-alikes.md names the sources.
  */
 export const lookAlikeRows = `\
 a 250 251 3b1 430 15c4 15c5 1d00 1d8f 2200 2376 237a 2c65 a4ee a4ef a7bb

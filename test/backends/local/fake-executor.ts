@@ -76,14 +76,14 @@ class FakeExecutor implements Executor {
     this.#listener.report(this.#assignedJob(job), report)
   }
 
-  /** The scheduler's own object for a job, which tests name by what they submitted. */
+  /** The scheduler's own object for a job that a test submitted. */
   #assignedJob(job: Job): Job {
     return this.#assigned.get(job) ?? job
   }
 
   /** As when the worker died before it began these. */
   giveBack(...given: Job[]): void {
-    // What is given back may be here again, in another batch, before the next is looked at.
+    // A returned job may arrive again, in another batch, before the next one is examined.
     for (const [batch, jobs] of Array.from(this.#left)) {
       const back = given.map((job) => this.#assignedJob(job)).filter((job) => jobs.delete(job))
       if (back.length === 0) continue

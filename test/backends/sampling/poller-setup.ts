@@ -56,7 +56,7 @@ export function setUp(intervalSeconds?: number, ownHost: SampledNode = { nodeId:
   const clock = new SleepyClock()
   const sink = new RecordingSink()
   const warnings: string[] = []
-  /** What it tells about nodes, beside the samples. */
+  /** Its reports about nodes, besides the samples. */
   const nodeEvents: BaseEvent[] = []
   const poller = new ResourcePoller({
     clock,

@@ -221,7 +221,7 @@ describe('ResourcePoller', () => {
     poller.follow('wide', [nodeWith(wide, 1)])
     await clock.advance(0)
     await clock.advance(5000)
-    // What a node sends by itself counts only where its backend owns the node.
+    // Readings that a node sends by itself count only if its backend owns the node.
     poller.take('first', { kind: 'sample', nodeId: 'host', sample: idle })
     poller.take('wide', { kind: 'node-left', nodeId: 'host' })
     await clock.advance(0)

@@ -41,7 +41,7 @@ const metricNames = (text: string): Set<string> =>
 
 type Packet = Record<string, Record<string, unknown> & { type: string }>
 
-/** What a parser of Perfetto's format reads. */
+/** The content that a parser of Perfetto's format reads. */
 async function packetsOf(path: string): Promise<Packet[]> {
   await run(path, '--format', 'perfetto', '-o', 'trace.pftrace')
   const proto = protobuf.loadSync(join(import.meta.dirname, 'fixtures', 'perfetto.proto'))
@@ -233,7 +233,7 @@ describe('tutti export', () => {
     const path = join(folder.path, 'p.1.telemetry.jsonl')
     const tasks = [
       { uid: 'a', start: 1, end: 4, worker: 'n1/local/w1' },
-      // Both at once on one worker: slices of one track may not overlap.
+      // Both run together on one worker: slices of one track may not overlap.
       { uid: 'b', start: 2, end: 6, worker: 'n1/local/w1' },
       { uid: 'c', start: 5, end: 6, worker: 'n2/local/w1', endType: 'TaskFailed' as const },
     ]

@@ -13,7 +13,10 @@ import { type CommandEnd, watch } from '../run-command.ts'
 const program = fileURLToPath(new URL('../../../src/cli/launch/begin-run.ts', import.meta.url))
 const id = 's-12345678'
 
-/** What a launcher writes for a chain of two jobs, 11 and 12, as if Slurm had taken them. */
+/**
+ * The files that a launcher writes for a chain of two jobs, 11 and 12, as if Slurm had accepted
+ * them.
+ */
 function createChain(): readonly [LaunchFolder, LaunchFolder] {
   const parent = mkdtempSync(join(tmpdir(), 'tutti-begin-'))
   onTestFinished(() => rmSync(parent, { recursive: true, force: true }))

@@ -27,7 +27,7 @@ afterAll(async () => {
   folder.remove()
 })
 
-/** What the examples name. */
+/** Creates the files that the examples name. */
 beforeAll(async () => {
   const write = (name: string, text: string): void =>
     writeFileSync(join(folder.path, name), text, { mode: 0o600 })
@@ -94,7 +94,7 @@ async function examplesBelow(words: readonly string[]): Promise<Map<string, read
   return new Map([...own, ...found.flatMap((one) => [...one])])
 }
 
-/** How a command ends that would go on. */
+/** The output after which a command that would run forever is stopped. */
 const stops: Readonly<Record<string, string>> = { serve: 'endpoint', agent: 'is connected' }
 /** Tasks of the examples fail, and a run says so. */
 const codes: Readonly<Record<string, number>> = { 'run tasks.yaml': 1, 'resume telemetry': 1 }

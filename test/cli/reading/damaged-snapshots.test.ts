@@ -25,7 +25,7 @@ const run: SyntheticRun = {
   end: 10,
 }
 
-/** What each reader says of a record. */
+/** The output of each reader for a record. */
 const readers: Readonly<Record<string, (path: string, output: Output) => Promise<number>>> = {
   status: showStatus,
   tasks: (path, output) => listTasks(path, { limit: 100 }, output),

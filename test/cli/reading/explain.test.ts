@@ -16,7 +16,7 @@ const on = { node_id: 'n1', worker_id: 'n1/local/w1' }
 const inOrder = (events: readonly ViewEvent[]): ViewEvent[] =>
   events.toSorted((a, b) => a.event_time - b.event_time)
 
-/** The file of a session that goes on with the run, `seconds` later. */
+/** The file of a session that continues the run, `seconds` later. */
 const continued = (tasks: readonly SyntheticTask[], seconds: number): ViewEvent[] =>
   eventsOf({ nodes, tasks, end: 9 }).map((event) => ({
     ...event,
@@ -223,7 +223,7 @@ describe('explain: what happened to a task beside its times', () => {
       viewEvent('tutti.TaskAttempt', 'hangs', { ...attempt, event_time: 6, retry_at: 8 }),
       viewEvent('tutti.AttemptStarted', 'hangs', { ...attempt, event_time: 8, attempt: 2 }),
     ]
-    // The end of an attempt is told before what begins in its place.
+    // The end of an attempt is reported before the start of the task that takes its slot.
     const isAttempt = ({ event_type: type }: { event_type: string }): number =>
       type === 'tutti.TaskAttempt' ? 0 : 1
     events.sort((a, b) => a.event_time - b.event_time || isAttempt(a) - isAttempt(b))

@@ -115,7 +115,7 @@ describe('snapshots beside a record', () => {
     mkdirSync(place)
     const record = writeRecord(place, { ...run, end: 20 }, { sessionId: 's-2' })
     await readViews(record, { snapshot: 'write' })
-    // Of a process that was killed while it wrote one; no process has such a number.
+    // Of a process that was killed while it wrote a snapshot; no process has such a number.
     writeFileSync(`${record}.view.2147483646.tmp`, 'half')
     writeFileSync(`${record}.zst.view`, 'of a copy that was there before')
     expect((await runHere(place, ['journal', 'compress'])).code).toBe(0)

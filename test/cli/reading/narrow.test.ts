@@ -30,7 +30,7 @@ const path = writeRecord(folder.path, {
   end: 10,
 })
 
-/** What a person sees on a terminal of so many columns. */
+/** The visible text on a terminal with this many columns. */
 async function linesHere(columns: number, args: readonly string[]): Promise<string[]> {
   const { stdout, stderr } = await runHere(folder.path, args, { columns })
   expect(stdout).not.toContain('\u001B')

@@ -92,7 +92,7 @@ describe('-o', () => {
     const end = await csv('-o', 'pipe', '--json')
     const { stdout } = await csv()
     const isPipe = lstatSync(at('pipe')).isFIFO()
-    // Otherwise the reader would wait for ever.
+    // Otherwise the reader would wait forever.
     if (!isPipe) reader.child.kill()
     expect([isPipe, (await reader.ended).stdout]).toEqual([true, stdout])
     expect(JSON.parse(end.stdout)).toEqual({ path: 'pipe', bytes: stdout.length })

@@ -319,7 +319,7 @@ describe('explain', () => {
     lock.release()
     expect(live).toContain('  behind first')
     expect(live).toContain('waits for 1 gpu: 0 of 1 are free on the best node')
-    // It began at second 1 of the epoch, and its time goes on with the clock.
+    // It began at second 1 of the epoch, and its time advances with the clock.
     expect(holds).toMatch(/runs for \d{6} h/)
     expect(await readJson('explain', 'last', 's-2')).toMatchObject({ waits_for: ['second'] })
   })

@@ -18,7 +18,7 @@ const parse = (text: string): number => {
   return text.length
 }
 
-/** Two documents, of which one fails, and a page in a scope inside of the first one's. */
+/** Two documents, one of which fails, and a page in a scope inside that of the first one. */
 beforeAll(async () => {
   const backend = await ConcurrentBackend.create({ workers: 1, workDir: folder.path })
   await using flow = await WorkflowEngine.create({ backend, id: 's-scopes' })

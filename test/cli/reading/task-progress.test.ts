@@ -63,7 +63,7 @@ describe("a task's own progress", () => {
     const screen = await read('top')
     expect(screen).toMatch(/^running task +progress +for +name +worker$/m)
     expect(screen).toMatch(/^talks +80 % \(step 7\\u001b\[2J\) +\d/m)
-    // A new attempt begins anew.
+    // A new attempt starts from zero.
     expect(screen).toMatch(/^retried +- +\d/m)
     expect(screen).not.toMatch(/^ended /m)
     const { running_tasks: running } = JSON.parse(await read('top', '--json')) as {

@@ -14,7 +14,7 @@ afterAll(() => {
 
 const isRoot = process.getuid?.() === 0
 const capabilities = '-dac_override,-dac_read_search'
-/** Root reads everything, unless it gives up what lets it. */
+/** Root reads everything, unless it drops its capabilities. */
 const ordinary = isRoot
   ? ['setpriv', `--inh-caps=${capabilities}`, `--bounding-set=${capabilities}`, process.execPath]
   : [process.execPath]

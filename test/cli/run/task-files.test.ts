@@ -66,7 +66,7 @@ describe('tutti run and resume with a file of tasks', () => {
       expect(code).toBe(0)
       return join(folder, (JSON.parse(stdout) as { record: string }).record)
     }
-    // What was refused has continued nothing.
+    // The refused run has continued nothing.
     const kept = await resume(record, '--keep-done')
     expect(linesOf(join(folder, 'ran'))).toEqual(['1'])
     const forced = await resume(kept, '--force')

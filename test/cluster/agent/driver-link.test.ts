@@ -71,7 +71,7 @@ it('another run means a closed session, unless its server may have lost the stre
   expect(linked.link.hasClosedBefore(next)).toBe(false)
   linked.beat(true)
   expect(linked.link.hasClosedBefore(next)).toBe(true)
-  // The same server has lost it.
+  // The same server has lost the stream.
   linked.beat(false)
   expect(linked.link.hasClosedBefore(next)).toBe(false)
 })

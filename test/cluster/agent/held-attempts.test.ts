@@ -64,7 +64,7 @@ describe('the attempts that an agent holds', () => {
       held.end(one, clock.monotonicMs())
     }
     expect(held.rate).toBeCloseTo(rate)
-    // What is left still takes as long as it does.
+    // The remaining tasks still take their full time.
     held.add(attemptOf('last'))
     expect(held.workMs).toBeCloseTo(100)
   })
@@ -111,7 +111,7 @@ describe('the attempts that an agent holds', () => {
     expect(excess(false, [0], 1)).toEqual(['high-1', 'high-2', 'high-3'])
     expect(excess(false, [])).toEqual([])
     const low = Array.from({ length: 5 }, (_, at) => `low-${at}`)
-    // What waits at the driver is more urgent, and gets their room.
+    // The tasks that wait at the driver are more urgent and get their slots.
     expect(excess(false, [10])).toEqual(low)
     expect(excess(false, [0, 10])).toEqual(['high-2', 'high-3', ...low])
     expect(excess(false, [10], 6)).toEqual(low.slice(2))

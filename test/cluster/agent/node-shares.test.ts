@@ -2,7 +2,9 @@ import { expect, it } from 'vitest'
 import type { AgentSession } from '../../../src/cluster/agent/agent-session.ts'
 import { NodeShares } from '../../../src/cluster/agent/node-shares.ts'
 
-/** What a node that ends 1,000 tasks a second lets wait, for a session with so many agents. */
+/**
+ * The queue of a node that finishes 1,000 tasks per second, for a session with this many agents.
+ */
 function aheadOf(agents: number): number {
   const held = { rate: 1000, aheadFactor: 1, givenCores: 1 }
   const session = { id: 'one', isActive: true, held, outbox: { agents } } as AgentSession

@@ -56,7 +56,7 @@ describe('ends on their way to the driver', () => {
       end(100)
       await clock.advance(2)
     }
-    // The first is sent at once.
+    // The first is sent immediately.
     expect(sizes).toEqual([1, 9, 10, 10, 10])
   })
 
@@ -124,7 +124,7 @@ describe('ends on their way to the driver', () => {
     const { outbox, sizes, end, stream } = outboxOf(clock)
     end(1, 1000)
     await clock.advance(1)
-    // Whoever listens gets the message; nobody says that no stream has it.
+    // Subscribers get the message, and nothing reports that no stream has it.
     stream.isSilent = true
     end(1, 1000)
     await clock.advance(1)

@@ -41,7 +41,7 @@ describe('the token of an agent that has started', () => {
       await clock.advance(1000)
     }
     expect(mismatches).toEqual([])
-    // Those of the time in which it listens.
+    // The announcements during the time in which it listens.
     expect(refused.length).toBeGreaterThanOrEqual(10)
     check.close()
   })

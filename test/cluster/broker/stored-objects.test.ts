@@ -7,7 +7,7 @@ import {
 import { StoredObjects } from '../../../src/cluster/broker/stored-objects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
-/** A broker that answers every request with an error, and a list of what was told of that. */
+/** A broker that answers every request with an error, and a list of the reports about that. */
 function failingObjects(clock: ManualClock): { objects: StoredObjects; problems: unknown[] } {
   const fail = (): Promise<never> => Promise.reject(new Error('not now'))
   return objectsIn({ putObject: fail, getObject: fail, deleteObject: fail }, clock)
@@ -57,9 +57,9 @@ it('an object that is not read or deleted is not told as one that is not stored'
 
 describe('an object that a full store refuses', () => {
   interface Refusal {
-    /** What the account has before the try. */
+    /** The usage of the account before the try. */
     readonly before: number
-    /** What it has when it is asked after the refusal, with what was stored of the object. */
+    /** Its usage after the refusal, including the stored part of the object. */
     readonly held: number
     readonly stored: number
   }

@@ -16,7 +16,7 @@ it('an agent with many ends is told what is recorded of them before the next tic
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
   const told = { epoch: 1, offer, held: [], endsEpoch: 7, endMessages: 0, unrecorded: [] }
   link.attached(new NumberSet(), { kind: 'attached', ...told }, false)
-  // Two thousand ends of functions without a value.
+  // Two thousand results of functions without a value.
   const bytes = 2000 * 32
   link.taken(1, bytes)
   link.recorded(1)

@@ -36,7 +36,7 @@ function endsOf(uid: string, number: number, events?: EventsMark): StoredMessage
   return { subject, data: seal(keys.toDriver, subject, header, message) }
 }
 
-/** Of a driver that has one agent; nothing but ends of known tasks may come. */
+/** For a driver with one agent; only results of known tasks may arrive. */
 const openReceiver = (
   jobs: DriverJobs,
   link: AgentLink,

@@ -46,12 +46,15 @@ class OneAgent {
   readonly earlier = new EarlierRun()
   /** Agents that a later start of the session will not look for. */
   readonly missed: AgentNote[] = []
-  /** Those that the directory knows. */
+  /** The agents that the directory knows. */
   known = [this.agent]
   readonly warnings: string[] = []
   /** Why the agent cannot be attached to. */
   refusal: string | null = null
-  /** Messages with ends that the agent has for an earlier start, and those that have come. */
+  /**
+   * The number of messages with results that the agent has for an earlier start, and those
+   * received.
+   */
   endMessages = 0
   readonly received = new NumberSet()
   readonly jobs = new DriverJobs(
@@ -64,7 +67,7 @@ class OneAgent {
     this.clock,
   )
   readonly agents: SessionAgents
-  /** What the stream gets: the driver's start, and an agent that it uses. */
+  /** The messages in the stream: the driver's start, and an agent that it uses. */
   readonly noted: (readonly [number, string])[] = []
 
   constructor() {
@@ -210,7 +213,7 @@ describe('the agent of a session', () => {
     one.streamRead.resolve()
     await one.agents.attachAll()
     directory.listen(one.agents)
-    // That it has left may be heard later than the end of its process.
+    // The message that it has left may arrive after its process has exited.
     directory.noteExit('only', isExpected)
     await one.clock.advance(0)
     expect(one.reasons).toEqual([reason])
@@ -329,7 +332,7 @@ describe('the agent of a session', () => {
     one.attached.resolve()
     await one.agents.attachAll()
     expect(one.noted).toEqual([[1, 'only']])
-    // The stream keeps what it is told for 60 s.
+    // The stream keeps its messages for 60 s.
     for (let seconds = 0; seconds < 60; seconds++) {
       await one.clock.advance(1000)
       one.agent.heardMs = one.clock.monotonicMs()

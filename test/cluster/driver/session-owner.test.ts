@@ -56,7 +56,7 @@ const changed = (broker: Broker, changes: Partial<Broker>): Broker => ({
   ...changes,
 })
 
-/** The brokers, whose first questions are all answered before any of them goes on. */
+/** Brokers whose first requests are all answered before any of them continues. */
 function atOnce(brokers: readonly Broker[]): Broker[] {
   const all = Promise.withResolvers<void>()
   let left = brokers.length * 2

@@ -19,7 +19,7 @@ const keys = deriveKeys(token, runOf('noted'))
 
 const { run: named } = runOf('noted')
 
-/** Of a driver that has claimed its session. */
+/** Opens the list of used agents, for a driver that has claimed its session. */
 async function openUsed(settings = '') {
   const server = new RestartableServer(await freePort(), { settings })
   await server.start()

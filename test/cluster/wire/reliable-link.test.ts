@@ -102,7 +102,7 @@ describe('a reliable link', () => {
         expect(arrived.agent).toEqual(numbers(sent.driver))
         expect(arrived.driver).toEqual(numbers(sent.agent))
         expect(refused).toEqual([])
-        // What was acknowledged is forgotten: nothing is left to send.
+        // Acknowledged messages are dropped: nothing is left to send.
         await tick()
         wire.length = 0
         ends.driver.resend()

@@ -17,7 +17,7 @@ const uids = byRun(['a'], ['a', 'b', 'c'])
 const makeTasks = (): ComputeTask<void>[] =>
   uids.map((uid) => new ComputeTask({ function: nothing, args: [], uid }))
 
-/** Runs the tasks; the value of each tells which run gave it. */
+/** Runs the tasks; the value of each names the run that computed it. */
 async function run(record: string | null, name: string, folder: string | null) {
   const backend = new FakeBackend({ name: 'local' })
   const session = new Session([backend], { log: { warn() {} } })
@@ -39,7 +39,7 @@ async function run(record: string | null, name: string, folder: string | null) {
   }
 }
 
-/** Where the line ends that tells the end of a task. */
+/** The end of the line that reports the end of a task. */
 function endOf(content: Buffer, uid: string): number {
   let offset = 0
   for (const text of content.toString().split('\n')) {
@@ -87,7 +87,7 @@ it(
       copyFileSync(resultsPathOf(record), resultsPathOf(cut))
       let written = 0
       for (const length of lengths.filter((_, at) => at % lanes === lane)) {
-        // The file grows in place: to write it anew for each cut takes longer than its resume.
+        // The file grows in place: rewriting it for each cut takes longer than its resume.
         appendFileSync(cut, content.subarray(written, length))
         written = length
         await expectCutAt(length, cut)

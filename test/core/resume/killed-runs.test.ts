@@ -118,7 +118,7 @@ describe.each(kinds)('a $kind that is killed and resumed', (one) => {
   )
 })
 
-/** Of the values that a run gives which nobody stops. */
+/** Digest of the values of an uninterrupted run. */
 function digestOfValues({ kind, count }: Kind): string {
   const values: (number | string)[] = []
   for (let i = 0; i < count; i++) {
@@ -130,7 +130,7 @@ function digestOfValues({ kind, count }: Kind): string {
   return hash('sha256', JSON.stringify(values), 'hex')
 }
 
-/** What it says at its end. */
+/** Its last output. */
 async function lastLine(child: Child): Promise<string> {
   for (;;) {
     const line = await child.nextLine()

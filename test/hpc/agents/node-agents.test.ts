@@ -10,7 +10,7 @@ import { RemoteProcess } from '../../../src/hpc/remote-process.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { eventually } from '../../eventually.ts'
 
-/** What a start on the host does: like an agent, or not. */
+/** The behavior of a start on the host: like an agent, or not. */
 const starts = {
   works: `echo '${startedLine}'; cat > /dev/null`,
   isRefused: `echo 'tutti: agent ended on here'; exit ${nameTakenCode}`,
@@ -105,7 +105,7 @@ describe('the agent of a node that is not there', () => {
     set('isOver')
     present.delete('here')
     await until(() => expect(count()).toBe(2))
-    // Time enough for all further starts, which would be told.
+    // Time enough for all further starts, which would be reported.
     for (let passed = 0; passed < 60; passed++) await until(() => {})
     expect([warnings, count()]).toEqual([[], 2])
   })
@@ -121,7 +121,7 @@ describe('the agent of a node that is not there', () => {
     expect(warnings[3]).toMatch(/^AgentGivenUp: node here is not used any more.*: no room$/)
     await until(() => expect(count()).toBe(4))
     expect(warnings).toHaveLength(4)
-    // Whoever has servers there, or asked for the allocation, is told.
+    // The owners of servers there, and of the allocation, are notified.
     expect(givenUp).toEqual(['here'])
     expect(await agents.givenUp).toMatch(/^node here is not used any more/)
   })

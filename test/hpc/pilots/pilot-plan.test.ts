@@ -343,7 +343,7 @@ describe('allocations by waiting work', () => {
         const simulation = new Simulation([{ ...smallKind, ...given }], told)
         simulation.left = 100
         simulation.run(1500)
-        // Those that were asked for together count once.
+        // Allocations that were requested together count once.
         expect(simulation.orders.length).toBeLessThanOrEqual(given.max + 5)
         expect(simulation.pilots).toEqual([])
       }),

@@ -31,7 +31,7 @@ export const smallKind: PilotKind = {
   candidates: [node],
 }
 
-/** What the scheduler does with one request. */
+/** The scheduler's reaction to one request. */
 export interface QueueAnswer {
   readonly isRefused?: boolean
   /** Its controller is away. */
@@ -41,7 +41,7 @@ export interface QueueAnswer {
   readonly readySeconds?: number
   /** From its start on; `Infinity` for one that lives until it is given back. */
   readonly lifeSeconds: number
-  /** What ends it. Default: a loss. */
+  /** The cause of its end. Default: a loss. */
   readonly cause?: 'limit' | 'loss'
   /** Tasks that its nodes cannot run, against what the plan thinks. Default: none. */
   readonly lacks?: (resources: ResourceRequest) => boolean
@@ -63,7 +63,7 @@ interface SimulatedPilot {
   readyAt: number | null
   idleSince: number | null
   hasRun: boolean
-  /** What it runs. */
+  /** The tasks that it runs. */
   tasks: { readonly of: SimulatedWork; readonly endsAt: number }[]
 }
 
@@ -94,7 +94,7 @@ export class Simulation {
     this.histories = kinds.map(() => noHistory)
   }
 
-  /** Of the first kind of tasks. */
+  /** The number of remaining tasks of the first group. */
   get left(): number {
     return this.work[0]?.left ?? 0
   }
@@ -171,7 +171,7 @@ export class Simulation {
       this.histories[pilot.kind] = noteGood(this.histories[pilot.kind] as PilotHistory)
     }
     if (age < pilot.answer.lifeSeconds) return
-    // What ran there is tried again.
+    // The tasks that ran there are retried.
     for (const { of } of pilot.tasks) of.left++
     const { cause = 'loss' } = pilot.answer
     const judged = { ...pilot, missed: this.#missedBy(pilot) }

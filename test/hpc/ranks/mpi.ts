@@ -24,7 +24,7 @@ type Options = Omit<ExecutableOptions, 'executable'>
 
 /**
  * With all transports, one in twelve programs of Debian's Open MPI 4.1.4 crashes or hangs while it
- * starts, when several start at once on nodes that are namespaces; a bare `srun` does so too.
+ * starts, when several start together on nodes that are namespaces; a bare `srun` does so too.
  */
 export const transports = {
   OMPI_MCA_pml: 'ob1',

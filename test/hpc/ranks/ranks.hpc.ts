@@ -80,7 +80,7 @@ describe('MPI programs on Slurm', () => {
       'CANCELED',
       expect.stringContaining('not needed'),
     ])
-    // What the ranks wrote is kept, rank by rank.
+    // The output of the ranks is kept, rank by rank.
     expect(task.stdout?.match(/rank \d/g)).toEqual([0, 1, 2, 3, 4, 5].map((at) => `rank ${at}`))
     await expect.poll(left).toBe(nothing)
   })

@@ -112,7 +112,7 @@ describe('model servers on the nodes of an allocation', () => {
       )
       // The script's variables are not for them.
       expect(first?.env.has('TUTTI_LAUNCH')).toBe(false)
-      // Whoever has no key gets nothing, though the node's address can be reached.
+      // A client without the key gets nothing, although it can reach the node's address.
       const address = first?.words[first.words.indexOf('--host') + 1] ?? ''
       const port = first?.words[first.words.indexOf('--port') + 1] ?? ''
       const answer = await fetch(`http://${address}:${port}/v1/models`)
@@ -164,7 +164,7 @@ describe('model servers on the nodes of an allocation', () => {
       expect(await ask(session, 'wide', 2)).toHaveLength(2)
 
       await session.close()
-      // A session does not wait for ever for its backends.
+      // A session does not wait forever for its backends.
       await Promise.all([wide, narrow, hpc].map((one) => one.close()))
       expect([...serversOf('wide'), ...serversOf('narrow')]).toEqual([])
     },
@@ -266,7 +266,7 @@ describe('model servers on the nodes of an allocation', () => {
     await session.close()
     await hpc.close()
     expect(serversOf('late')).toEqual([])
-    // What is asked of it then has an end.
+    // Later requests fail instead of waiting.
     const message = expect.stringContaining('is closed') as unknown
     expect(await late.generate(['question'], 60)).toEqual([
       { error: { code: 'engine_lost', message } },

@@ -34,7 +34,7 @@ export class RecordingGeneration implements GenerationListener {
   readonly deltas: (GenerationDelta & { readonly id: string })[] = []
   readonly ends: (GenerationEnd & { readonly id: string })[] = []
   readonly #first = Promise.withResolvers<void>()
-  /** What `delta` returns: a promise holds the generation back. */
+  /** The return value of `delta`: a promise pauses the generation. */
   hold: Promise<void> | undefined
 
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined {

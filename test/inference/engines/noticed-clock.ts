@@ -1,4 +1,4 @@
-/** A manual clock that tells when a timer of a certain length was set. */
+/** A manual clock that reports when a timer of a certain length was set. */
 
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 

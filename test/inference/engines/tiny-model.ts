@@ -16,7 +16,7 @@ const tinyTemplate = [
   '{% if add_generation_prompt %}<|assistant|>{% endif %}',
 ].join('')
 
-/** Writes it into a folder; tells where. */
+/** Writes it into a folder and returns the path. */
 export function writeTinyModel(folder: string, template: string = tinyTemplate): string {
   const path = join(folder, 'tiny.gguf')
   writeRandomModel(path, {

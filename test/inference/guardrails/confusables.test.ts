@@ -43,7 +43,7 @@ describe('normalizeConfusables', () => {
     ['😀\u{10FFFF}\u{40000}', '', []],
   ])('normalizeConfusables reduces %j to %j', (text, letters, origins) => {
     expect(shownOf(text)).toEqual([letters, ...origins])
-    // What was looked up once is found in the table.
+    // Characters that were looked up once are found in the table.
     expect(shownOf(text)).toEqual([letters, ...origins])
   })
 

@@ -186,7 +186,7 @@ describe('row 116: a pattern that makes other engines backtrack is searched in l
     const work = workOf([pattern], unit.repeat(chars / unit.length))
     expect(work.count).toBeGreaterThan(7)
     expect(work.count).toBeLessThan(chars * 1.05)
-    // What a match may reach beyond the characters that are tested; few calls between pauses.
+    // How far a match may reach beyond the tested characters; few calls between pauses.
     expect(work.longest).toBeLessThanOrEqual(1 + 1024 + 256)
     expect(work.perStep).toBeLessThanOrEqual(2)
   })

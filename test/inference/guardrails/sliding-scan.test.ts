@@ -17,7 +17,7 @@ interface Outcome {
   readonly hits: readonly GuardHit[]
 }
 
-/** What comes out when the text goes in by these pieces. */
+/** The output for a text in these pieces. */
 function scan(matchers: readonly Matcher[], pieces: readonly string[], step = 64): Outcome {
   const guard = new SlidingScan(matchers, step)
   const releases = [...pieces.map((piece) => guard.push(piece)), guard.finish()]

@@ -58,7 +58,7 @@ describe('followProgress', () => {
     const task = new ComputeTask({ executable: 'sleep', arguments: ['0.2'] })
     await session.submitTasks([task])
     await session.waitTasks([task])
-    // The run goes on: its end does not tell how long it was.
+    // The run has not ended yet, so its end does not show its duration.
     stop()
     await session.close()
     const [, value = '', unit = ''] = /^1 task in ([\d.]+) (m?s),/m.exec(stream.text) ?? []

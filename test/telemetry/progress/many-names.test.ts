@@ -37,7 +37,7 @@ describe('more names than a terminal has rows', () => {
       const block = blockOn(terminal)
       expect(block).toHaveLength(max)
       expect(block.at(-2)).toBe(more)
-      // Those that run come first, whole enough to be told apart.
+      // Running names come first, long enough to be distinguished.
       expect(namesIn(block).slice(0, 5)).toEqual([20, 21, 22, 23, 24])
       expect(terminal.screen.lines.slice(1, 4)).toEqual(['line 0', 'line 1', 'line 2'])
       expect(terminal.screen.lines.filter((line) => line.length >= columns)).toEqual([])

@@ -77,7 +77,7 @@ describe('text that is printed while progress is drawn', () => {
     await stopped.shows(/^session s-/m)
     stopped.type('held\nstop\n')
     expect(await stopped.ended).toBe(0)
-    // The line goes on where it was left.
+    // The line continues where it stopped.
     expect(stopped.screen.lines.slice(-2)).toEqual([
       'without a line breakafter the end',
       'a descriptor',

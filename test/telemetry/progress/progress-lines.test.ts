@@ -148,7 +148,7 @@ describe('progress', () => {
     pass.take(event('SessionStarted', 100, null))
     const uids = Array.from({ length: 41 }, (_, at) => `t${at}`)
     for (const uid of uids) pass.take(event('TaskCreated', 100, uid))
-    // One a second from second 200 on, then four a second.
+    // One per second from second 200 on, then four per second.
     const endTimes = uids.map((_, at) => (at < 20 ? 201 + at : 220.25 + (at - 19) / 4))
     pass.take(event('TaskStarted', 200, 't0'))
     const lineAt = (now: number): string => {
@@ -194,7 +194,7 @@ describe('progress', () => {
     const lines = progressLines(pass, 103, { width: 79, max: 21 })
     expect(lines).toHaveLength(21)
     const shown = lines.slice(0, 19).map((line) => Number(/-(\d+)\.py/.exec(line)?.[1]))
-    // Those that run, then those that have not begun, then those that have ended.
+    // Running names, then those that have not started, then those that have ended.
     const running = Array.from({ length: 11 }, (_, at) => 12 + at * 3)
     expect(shown).toEqual([...running, 10, 11, 13, 14, 16, 17, 19, 20])
     expect(lines[0]).toMatch(/^python3 a-lon…t-name-12\.py {2}░+ {2}0\/1 {2}ok 0 {2}running 1$/)
@@ -292,7 +292,7 @@ describe('progress', () => {
     expect(line()).toContain('running 2  at 75 %  0.7/s')
     pass.take(event('TaskCompleted', 104, 'c'))
     pass.take(event('TaskCompleted', 104, 'd'))
-    // What comes after the end, or about a task that nobody knows, changes nothing.
+    // Events after the end, or about an unknown task, change nothing.
     about('tutti.TaskAttempt', 'c')
     about('tutti.TaskProgress', 'unknown', { fraction: 0.1 })
     expect(line()).toBe('simulate  ████████████████████  4/4  ok 3  failed 1  1.3/s')

@@ -42,7 +42,7 @@ function setUp(): {
   }
 }
 
-/** As after a single job whose result came at once. */
+/** As after a single job whose result came immediately. */
 function makeBrisk(poll: BusyPoll): void {
   poll.begin(0, 1)
   poll.end()

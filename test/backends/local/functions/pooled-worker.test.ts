@@ -27,7 +27,7 @@ class SteppedMailbox extends Mailbox {
   }
 }
 
-/** A worker that the test plays: it moves on to the next job exactly when it is told to. */
+/** A worker that the test controls: it starts the next job exactly when the test says so. */
 class PlayedWorker {
   readonly mailbox = new SteppedMailbox()
   readonly clock = new ManualClock()
@@ -111,7 +111,7 @@ class PlayedWorker {
     this.#link?.message({ kind: 'update', slot, update })
   }
 
-  /** As after it has told something: the end comes as a message, behind what was told. */
+  /** As after an event of the job: the result comes as a message after that event. */
   passWithMessage(slot: number): void {
     this.mailbox.ends[slot] = machineMs()
     this.mailbox.leaveToMessage(slot)

@@ -91,7 +91,7 @@ describe.for(['thread', 'process'] as const)('how jobs end, isolation %s', (isol
     const closing = driver.pool.close('the end')
     expect(driver.pool.close('again')).toBe(closing)
     await closing
-    // What was given back before is the scheduler's.
+    // Jobs returned earlier belong to the scheduler.
     for (const job of jobs) driver.cancel(job, 'the end')
     for (const report of await driver.allEnded(jobs)) {
       expect(report).toMatchObject({ kind: 'cancel', reason: 'the end' })

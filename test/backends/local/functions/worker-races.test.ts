@@ -9,7 +9,7 @@ import { assertProperty } from '../../../property.ts'
 const deeds = ['echo', 'object', 'later', 'exit', 'spin', 'cancel', 'leave'] as const
 type Deed = (typeof deeds)[number]
 
-/** What must come of it, whatever races. */
+/** The expected outcome, whatever races. */
 const endings: Readonly<Record<Deed, readonly string[]>> = {
   echo: ['complete'],
   object: ['complete'],

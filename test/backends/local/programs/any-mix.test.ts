@@ -6,7 +6,7 @@ import { assertProperty } from '../../../property.ts'
 /** Tests in other processes have sleepers of their own. */
 const nap = `sleep 30.${process.pid}`
 
-/** What a program does, and what is done to it. */
+/** The actions of a program, and the actions on it. */
 const script = fc.constantFrom(
   'true',
   'exit 3',

@@ -63,7 +63,7 @@ describe('output of programs', () => {
       expect(await endOf(task)).not.toHaveProperty('stderr_truncated')
     }
     expect(tasks.map(({ exitCode }) => exitCode)).toEqual([4, undefined, undefined, 0])
-    // Of the error only the end.
+    // Only the last part of the error.
     expect(failed.error).toMatchObject({ stdout: 'begin\n', stderrTruncated: true })
     expect((failed.error as ExecutableFailedError).stderr).toBe('x'.repeat(16_384))
     expect(await endOf(failed)).toMatchObject({ stdout_tail: 'begin\n' })

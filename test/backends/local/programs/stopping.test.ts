@@ -27,7 +27,7 @@ const sleeper = { executable: 'sleep', arguments: ['1000'] }
 const membersOf = (group: number) => processes().filter((each) => each.group === group)
 const isAlive = (pid: number) => processes().some((each) => each.pid === pid)
 
-/** Resolves when the condition holds; the test's own time limit ends a wait in vain. */
+/** Resolves when the condition holds; otherwise the test's own time limit ends the wait. */
 async function until(condition: () => boolean): Promise<void> {
   while (!condition()) await new Promise((resolve) => setImmediate(resolve))
 }

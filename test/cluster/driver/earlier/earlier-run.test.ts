@@ -14,7 +14,7 @@ import { jobOf, jobsOf } from '../../../backends/local/fake-executor.ts'
 import { runOf } from '../../test-token.ts'
 import { linkOf } from '../links.ts'
 
-/** Only its identity counts here, and what is told to be recorded. */
+/** Only its identity counts here, and the results that are reported as recorded. */
 function createAgent() {
   const [recorded, lost]: [number[], number[]] = [[], []]
   const link = {

@@ -83,7 +83,7 @@ it('an attempt counts as begun after three lost nodes that could run it at once'
   const clock = new ManualClock(0)
   const jobs = new DriverJobs({ report() {}, notice() {} }, clock)
   const lose = (...held: DriverJob[]): string[] => {
-    // Of one core: what waits there behind the first one has not begun.
+    // With one core: the jobs behind the first one have not started.
     const agent = linkOf(clock, { publish() {} } as Partial<Broker> as Broker)
     for (const one of held) jobs.assign(one, agent, 0)
     const counted = [...jobs.countMoves(agent)]
@@ -94,7 +94,7 @@ it('an attempt counts as begun after three lost nodes that could run it at once'
   const counted = [1, 2, 3].map(() => lose(other, killer))
   expect(counted).toEqual([[], [], ['killer']])
   jobs.end(killer, { kind: 'fail', error: new Error('lost') }, null)
-  // Its further attempts count at once; other tasks as before.
+  // Its further attempts count immediately; other tasks as before.
   const again = jobs.add({ ...jobOf('killer'), attempt: 2, isRetry: true }, 0)
   expect([lose(again, other), lose(other), lose(other)]).toEqual([['killer'], [], []])
   expect(lose(other)).toEqual(['other'])

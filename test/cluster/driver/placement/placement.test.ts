@@ -162,7 +162,7 @@ describe('placement', () => {
     const fresh = job()
     placement.push(retry)
     placement.push(fresh)
-    // The other node is busy: the retry waits, and holds nobody back.
+    // The other node is busy: the retry waits and delays no other job.
     expect(assigned(placement)).toEqual({ one: [fresh.id] })
     placement.release('one', fresh)
     expect(assigned(placement)).toEqual({})
@@ -311,7 +311,7 @@ describe('whatever comes and goes', () => {
             expect(sum('cores')).toBeLessThanOrEqual(node.cores)
             expect(sum('gpus')).toBeLessThanOrEqual(node.gpus)
             expect(sum('memoryMb')).toBeLessThanOrEqual(node.memoryMb)
-            // What runs anywhere waits for no idle core that is kept for nobody.
+            // A job that runs anywhere does not wait while an unreserved core is idle.
             const isAnywhere = ({ spec, avoid }: TestJob): boolean =>
               spec.resources === defaultResources && avoid === null
             if (waiting.size === 0 || off.has(at) || ![...waiting].every(isAnywhere)) continue

@@ -69,7 +69,7 @@ class Nodes {
     return this.placed.filter(({ job: one }) => own.has(one)).map(({ node }) => node)
   }
 
-  /** How many of these have a node. */
+  /** The number of these jobs that have a node. */
   count(jobs: readonly PlacedJob[]): number {
     return this.nodesOf(jobs).length
   }
@@ -210,7 +210,7 @@ describe('urgent jobs that do not wait at nodes', () => {
     const low = several(20)
     nodes.push(first, second)
     nodes.push(...low)
-    // They begin at once: none waits there before the urgent one.
+    // They start immediately, so that none waits there ahead of the urgent one.
     expect([nodes.count(low), nodes.count([second])]).toEqual([3, 0])
     nodes.end('n0', first)
     expect(nodes.count([second])).toBe(1)

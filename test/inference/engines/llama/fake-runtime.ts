@@ -1,4 +1,4 @@
-/** A model that is none: its slots say what they are told to, and note when they are asked. */
+/** A fake model: its slots return given texts, and note when they are called. */
 
 import type {
   ChosenToken,
@@ -30,7 +30,7 @@ export interface FakeRuntimeOptions {
   readonly contextLength?: number
   /** Default: none. */
   readonly template?: LlamaRuntime['template']
-  /** What slot `at` says after a prompt; the end when it is through. Default: the prompt. */
+  /** The output of slot `at` after a prompt, then the end. Default: the prompt. */
   readonly say?: (prompt: string, at: number) => string | Error
 }
 

@@ -53,7 +53,7 @@ describe('the llama engine', () => {
     const url = `http://127.0.0.1:${port}/tiny.gguf`
     const engine = createEngine(url, { clock, hungSeconds: 20 })
     const started = engine.start()
-    // The process has begun: its beginning is watched no more.
+    // The process has started, so its start is no longer watched.
     await eventually(() => expect(clock.pendingTimers).toBe(1))
     const [pid = 0] = modelProcesses(process.pid)
     expect(pid).toBeGreaterThan(0)

@@ -13,7 +13,7 @@ const chatTemplate = (ending = ''): string =>
 const harmony =
   '{% for message in messages %}{{ message.content }}{% endfor %}{# <|start|><|channel|> #}'
 
-/** What is told about the tokens of an answer, each of which is a letter. */
+/** The reports about the tokens of an answer, each of which is one letter. */
 async function detailsOf(
   answer: string,
   source = chatTemplate(),

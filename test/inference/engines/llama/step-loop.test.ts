@@ -7,7 +7,7 @@ import { GrammarCache } from '../../../../src/inference/engines/llama/grammar/ne
 import { StepLoop } from '../../../../src/inference/engines/llama/step-loop.ts'
 import { FakeRuntime, type FakeRuntimeOptions } from './fake-runtime.ts'
 
-/** A loop, and what it tells. `between` runs after every step, with its number. */
+/** A loop, and its reports. `between` runs after every step, with its number. */
 class Stage {
   readonly runtime: FakeRuntime
   readonly loop: StepLoop

@@ -56,7 +56,7 @@ describe('openai engine: a busy server', () => {
       expect([server.generations.length, clock.pendingTimers]).toEqual([at, 1])
       await clock.advance(2000)
     }
-    // Only the client of the last one hears them.
+    // Only the client of the last one gets them.
     await clock.timer(5000)
     await clock.advance(5000)
     await done

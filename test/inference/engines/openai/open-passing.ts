@@ -12,7 +12,7 @@ import { OpenAiServer, type OpenAiServerOptions } from './fixtures/openai-server
 export interface Passing {
   /** The server behind the engine. */
   readonly upstream: OpenAiServer
-  /** Where our own server listens. */
+  /** The address of our own server. */
   readonly endpoint: string
   /** Asks our own server. */
   readonly chat: (body: object) => Promise<Reply>

@@ -6,7 +6,7 @@ import { openPassing } from './open-passing.ts'
 
 interface HttpExchange {
   readonly path: string
-  /** What our engine sent. */
+  /** The request that our engine sent. */
   readonly body: object
   readonly status: number
   readonly contentType: string
@@ -15,13 +15,13 @@ interface HttpExchange {
 
 interface Recording {
   readonly name: string
-  /** What a client sends to our server. */
+  /** The request that a client sends to our server. */
   readonly path: string
   readonly body: { readonly stream?: boolean }
   readonly exchanges: readonly [HttpExchange]
 }
 
-/** Of a real llama-server, written by scripts/record-llama-server.ts. */
+/** Recorded from a real llama-server by scripts/record-llama-server.ts. */
 const recordings = JSON.parse(
   readFileSync(new URL('fixtures/llama-server.json', import.meta.url), 'utf8'),
 ) as readonly Recording[]
@@ -48,7 +48,7 @@ async function replay({ path, body, exchanges: [exchange] }: Recording) {
   return { reply: await post(`${endpoint}${path}`, body), sent }
 }
 
-/** What a client can read of an answer, whichever way it came. */
+/** The parts of an answer that a client can read, streamed or not. */
 function contentOf(chunks: readonly Reply['json'][]) {
   const choices = chunks.flatMap((chunk) => chunk.choices)
   const parts = choices.map(({ delta, message, text }) => delta ?? message ?? { content: text })

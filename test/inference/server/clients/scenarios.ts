@@ -1,4 +1,4 @@
-/** What every client library is asked to do, and what the generator behind the server does then. */
+/** The requests of every client library, and the behavior of the generator behind the server. */
 
 import { inferenceError } from '../../../../src/inference/generation/inference-errors.ts'
 import { FakeGenerator, type Script, silent } from '../fake-generator.ts'

@@ -180,7 +180,7 @@ describe('bodies', () => {
   })
 })
 
-/** A request of eleven bytes, of which some are sent. */
+/** A request of eleven bytes, only some of which are sent. */
 async function openRequest(text: string): Promise<{ request: IncomingMessage; socket: Socket }> {
   const server = createServer().listen(0, '127.0.0.1')
   onTestFinished(() => void server.close())

@@ -10,7 +10,7 @@ interface Bound {
   readonly field: string
   readonly accepted: readonly unknown[]
   readonly refused: readonly unknown[]
-  /** Where it differs from the field. */
+  /** The `param` of the error, if it differs from the field. */
   readonly param?: string
   readonly others?: object
 }

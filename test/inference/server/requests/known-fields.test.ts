@@ -11,9 +11,9 @@ interface KnownField {
   readonly name: string
   /** A value that changes an answer. */
   readonly changes: unknown
-  /** Values that change none. */
+  /** Values that change no answer. */
   readonly neutral?: readonly unknown[]
-  /** What the message says to do, if not to use another engine. */
+  /** The advice of the message, if it is not to use another engine. */
   readonly advice?: string
 }
 

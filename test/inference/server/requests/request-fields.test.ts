@@ -86,7 +86,7 @@ describe('fields of requests', () => {
     const { json } = await post(`${served.url}${chatPath}`, { ...hello, ...stream })
     expect(json.error.message).toMatch(/not supported by this server\. With 'include_usage'/)
     expect(json.error.message).not.toContain('openai')
-    // What the client libraries send when they repeat an answer.
+    // Messages that client libraries send when they repeat an answer.
     const repeated = { ...said, refusal: null, annotations: [], audio: null, function_call: null }
     expect(await paramOf({ messages: [asked, repeated] })).toBe(200)
   })
@@ -243,7 +243,7 @@ describe('fields of requests', () => {
   it('POST /tokenize of an engine that passes requests on takes the text alone', async () => {
     const { endpoint } = await openPassing()
     const ask = (more: object) => post(`${endpoint}/tokenize`, { prompt: 'a', ...more })
-    // The server behind adds special tokens unless it is told not to.
+    // The server behind adds special tokens unless the request prevents it.
     const { status, json } = await ask({ add_special_tokens: false })
     expect([status, json.error?.param]).toEqual([400, 'add_special_tokens'])
     expect(json.error.message).toContain("'/tokenize' is among the paths that are passed on")

@@ -124,7 +124,7 @@ describe('a grammar that the model would not follow by itself', () => {
       (await engine().tokenize(`x${text}`)).at(-1) ?? 0
     // Llama's vocabulary has a token for each byte after three others.
     const tokenOfByte = (byte: number): number => 3 + byte
-    // Two that are never UTF-8, and two that begin as the grammar allows, but do not go on so.
+    // Two that are never UTF-8, and two that begin as the grammar allows, but continue differently.
     const wanted = [tokenOfByte(0xff), tokenOfByte(0xfe), await lastOf('."'), await lastOf('?"')]
     const logitBias = Object.fromEntries(wanted.map((token, at) => [token, 100 - 5 * at]))
     const listener = new RecordingGeneration()

@@ -44,7 +44,7 @@ export interface Read {
   readonly calls: readonly { readonly name: string; readonly arguments: string }[]
 }
 
-/** What a parser makes of the pieces, in their order. */
+/** The output of a parser for the pieces, in order. */
 export function read(
   pieces: readonly string[],
   options: Partial<OutputParserOptions>,

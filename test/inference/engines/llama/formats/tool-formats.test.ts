@@ -37,7 +37,7 @@ interface Family {
   readonly format: string
   /** Templates of its models, among those that llama.cpp has. */
   readonly templates?: readonly string[]
-  /** Where llama.cpp has none: one that reads tools as the real one does. */
+  /** If llama.cpp has no template: one that reads tools as the real one does. */
   readonly template?: string
   readonly one: string
   readonly two: string
@@ -58,7 +58,7 @@ const cases = Object.entries(families).flatMap(([title, family]) =>
   }),
 )
 
-/** What the loop of the engine tells of an output, token by token. */
+/** The reports of the engine's loop about an output, token by token. */
 async function generated(source: string, output: string): Promise<Read> {
   const deltas: GenerationDelta[] = []
   const ended = Promise.withResolvers<PlainEnd>()

@@ -6,7 +6,7 @@ import {
 } from '../../../../../src/inference/engines/llama/grammar/next-characters.ts'
 import { startGrammar } from '../start-grammar.ts'
 
-/** `whole`: the text may end there; `part`: it may go on; `no`: it is refused. */
+/** `whole`: the text may end there; `part`: it may continue; `no`: it is refused. */
 function resultOf(grammar: string, text: string): 'whole' | 'part' | 'no' {
   const { next: first, steps } = startGrammar(grammar)
   let next: NextCharacters | null = first

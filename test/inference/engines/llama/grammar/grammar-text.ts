@@ -1,4 +1,4 @@
-/** What a grammar (GBNF) of ours accepts, and texts that it generates. */
+/** The texts that a grammar (GBNF) accepts, and texts that it generates. */
 
 const tokens = /"((?:\\.|[^"\\])*)"|\[((?:\\.|[^\]\\])*)\]|\{(\d+)(,?)(\d*)\}|[a-z]\w*|[()|*+?]/g
 

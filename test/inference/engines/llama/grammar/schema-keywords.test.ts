@@ -267,7 +267,7 @@ const nullable: readonly Row[] = [
   [{ ...int, nullable: false }, [3], [null]],
 ]
 
-/** What is restricted without a type is of that type. */
+/** A value with restrictions but no type gets the type of the restrictions. */
 const untyped: readonly Row[] = [
   [{ minimum: 5 }, [5], [4]],
   [{ exclusiveMaximum: 5 }, [4], [5]],

@@ -194,7 +194,7 @@ function isRead(output: string, template: ChatTemplate, toolCalls: readonly Tool
   )
 }
 
-/** What the second text has after the beginning that both have in common. */
+/** The rest of the second text after the common beginning. */
 function afterCommon(one: string, other: string): string {
   let at = 0
   while (at < one.length && one[at] === other[at]) at++

@@ -12,7 +12,7 @@ const python = ['/usr/bin/python3', 'python3'].find(
 
 export const hasJinja: boolean = python !== undefined
 
-/** The time that templates are told. */
+/** The time that templates get. */
 export const now = new Date(2026, 2, 4, 5, 6, 7)
 
 export type Outcome =

@@ -7,7 +7,7 @@ import { RecordingGeneration, toRequest } from '../../generation.ts'
 import { writeTinyModel } from '../../tiny-model.ts'
 import { createEngine, useEngine, useTinyModel } from '../open-engine.ts'
 
-/** Opens the reasoning itself, unless it is told not to. */
+/** Opens the reasoning itself, unless a variable prevents it. */
 const tiny = useTinyModel(
   '{{ messages[0].content }}{% if enable_thinking is not defined or enable_thinking %}<think>\n' +
     '{% else %}<think></think>{% endif %}',
