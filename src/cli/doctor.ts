@@ -64,7 +64,7 @@ export function examine(output: Output, folder = process.cwd(), roots?: KernelRo
     ...checks.map((check) => lineOf(check, widest)),
     `${countText(machine.cores, 'core')}, ${machine.memory_mb} MB of memory`,
     ...(problems.length === 0 ? [] : [`${countText(problems.length, 'problem')} to solve`]),
-    missing.length === 0 ? 'nothing is missing' : 'what is missing is optional',
+    missing.length === 0 ? 'nothing is missing' : 'everything missing is optional',
   ])
   return exitCodes.ok
 }

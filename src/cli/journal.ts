@@ -79,7 +79,7 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
 const repairHint = (file: string): string[] =>
   isPipe(file)
     ? []
-    : [`what can be read is copied by: npx tutti journal repair ${quoteWord(nearestPath(file))}`]
+    : [`copy the readable lines with: npx tutti journal repair ${quoteWord(nearestPath(file))}`]
 
 /** A run is one session: all its files have the same session id. */
 function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): string[] {

@@ -38,7 +38,7 @@ export async function runLive(
   const onFirst = (signal: StopSignal | null): void => {
     stoppedBy ??= signal
     if (signal !== null) {
-      output.problem(`${signal}: stopping cleanly; a second signal stops at once`)
+      output.problem(`${signal}: stopping cleanly; a second signal stops immediately`)
     }
     // Closed again below, where the same promise is awaited and its error handled.
     session.close().catch(() => {})

@@ -159,7 +159,7 @@ export function resolveBrokerOptions(
     throw new ValueError('passwordFile: is needed with `user`', { field: 'passwordFile' })
   }
   if (credentials !== undefined && user !== undefined) {
-    throw invalid('user', 'left out beside `credentials`', user)
+    throw invalid('user', 'left out together with `credentials`', user)
   }
   if (options.plaintext === true && servers.some((one) => !isLocal(one))) warnOfPlaintext(log)
   return {
@@ -194,7 +194,7 @@ function warnOfPlaintext(log: Log): void {
 
 function tokenOf({ token, tokenFile }: BrokerOptions): string {
   if (token !== undefined && tokenFile !== undefined) {
-    throw invalid('tokenFile', 'left out beside `token`', tokenFile)
+    throw invalid('tokenFile', 'left out together with `token`', tokenFile)
   }
   if (tokenFile !== undefined) {
     return readSecretFile('tokenFile', expectString('tokenFile', tokenFile))

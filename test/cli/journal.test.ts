@@ -213,7 +213,7 @@ describe('journal verify', () => {
       `  first: line 6, byte ${(started + life('a')).length}: invalid JSON`,
       '  a: TaskStarted although an earlier session has it DONE',
       '  a: TaskCompleted although an earlier session has it DONE',
-      `what can be read is copied by: npx tutti journal repair ${join(folder, 'first')}`,
+      `copy the readable lines with: npx tutti journal repair ${join(folder, 'first')}`,
       '',
     ])
   })

@@ -20,7 +20,7 @@ describe('what a resume says before anything starts', () => {
     )
     expect(describeResume({ record, options: { changed: 'rerun' } })).toBe(
       `skipping up to 17 of 20 recorded tasks; 3 run again: ${reasons}; ` +
-        'of the skipped ones, any runs again if it has changed',
+        'any skipped task runs again if it has changed',
     )
   })
 
@@ -28,7 +28,7 @@ describe('what a resume says before anything starts', () => {
     const unnamed = { ...record, failed: 0, notKept: 0, unnamed: 3 }
     expect(describeResume({ record: unnamed, options: {} })).toBe(
       'skipping up to 19 of 19 recorded tasks; ' +
-        'of the skipped ones, any without a uid of its own runs again if it has changed',
+        'any skipped task without a uid of its own runs again if it has changed',
     )
   })
 
@@ -36,7 +36,7 @@ describe('what a resume says before anything starts', () => {
     const mixed = { ...record, done: 3, canceled: 6, notKept: 0, unnamed: 3 }
     expect(describeResume({ record: mixed, options: {} })).toBe(
       'skipping up to 3 of 10 recorded tasks; 7 run again: 1 failed, 6 canceled; ' +
-        'of the skipped ones, any without a uid of its own runs again if it has changed',
+        'any skipped task without a uid of its own runs again if it has changed',
     )
     const none = { ...mixed, done: 0, unnamed: 0 }
     expect(describeResume({ record: none, options: { changed: 'rerun' } })).toBe(

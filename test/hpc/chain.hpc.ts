@@ -32,7 +32,7 @@ describe('a chain of jobs', () => {
     // Before that the backend ends its tasks, or Slurm does: both are the end of the allocation.
     const soon = new Date(Date.now() + 2000).toISOString().slice(0, 19)
     await run('env', 'TZ=UTC', 'scontrol', 'update', `JobId=${first}`, `EndTime=${soon}`)
-    await launch.seen(`link 2 of 2, job ${second}, goes on`)
+    await launch.seen(`link 2 of 2, job ${second}, continues`)
     writeFileSync(join(folder, 'go'), '')
     const end = await launch.ended
     expect(end).toMatchObject({ code: 0, stdout: 'waits\nwaits\n' })
@@ -63,7 +63,7 @@ describe('a chain of jobs', () => {
     writeFileSync(join(folder, 'go'), '')
     const end = await following.ended
     expect(end).toMatchObject({ code: 0, stdout: 'waits\ndone\n' })
-    expect(end.stderr).not.toContain('goes on')
+    expect(end.stderr).not.toContain('continues')
     expect(await states(later)).toEqual(['CANCELLED', 'CANCELLED'])
     await expect.poll(queue).toBe('')
   })

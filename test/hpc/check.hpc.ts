@@ -104,7 +104,7 @@ describe('tutti launch --check', () => {
       writeFileSync(program, '#!/bin/sh\nexec sleep 100000\n', { mode: 0o755 })
       const launcher = createLauncher({ env: { ...env, TUTTI_NATS_SERVER: program } })
       const running = launcher.startInTerminal(...options)
-      await running.seen('n1: commands of Slurm ok, going on')
+      await running.seen('n1: commands of Slurm ok, continuing')
       const end = await running.ended
       // Lines of a terminal are broken at its width.
       expect([end.code, end.stdout.replaceAll(/\s+/g, ' ')]).toEqual([

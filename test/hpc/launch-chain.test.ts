@@ -102,7 +102,7 @@ describe('the jobs of a launch', () => {
     folder.write('log', `${begin}${said}`)
     const told: string[] = []
     const status = (line: string | null): void => {
-      if (line === null || !line.includes('Slurm does not tell how')) return
+      if (line === null || !line.includes('Slurm does not report how')) return
       told.push('silent')
       writeFileSync(answers, '')
     }
@@ -123,7 +123,7 @@ describe('the jobs of a launch', () => {
       signal: new AbortController().signal,
       onLink() {},
     })
-    const putBack = 'job 7 was put back into the queue, and will go on there'
+    const putBack = 'job 7 was put back into the queue and will start again'
     expect([code, told]).toEqual([0, ['silent', putBack]])
   })
 

@@ -34,7 +34,7 @@ describe('a launched job that Slurm puts back into the queue', () => {
       await launch.seen('waits')
       const job = await jobId()
       await run('scontrol', 'requeue', job)
-      await launch.seen(`job ${job} was put back into the queue, and will go on there`)
+      await launch.seen(`job ${job} was put back into the queue and will start again`)
       writeFileSync(join(folder, 'go'), '')
       await beginNow(job)
       const end = await launch.ended
@@ -68,9 +68,9 @@ describe('a launched job that Slurm puts back into the queue', () => {
     const job = (await run('squeue', '-h', '-t', 'RUNNING', '-o', '%i')).trim()
     writeFileSync(join(folder, 'silent'), '')
     await run('scontrol', 'requeue', job)
-    await launch.seen(`job ${job} has ended, but Slurm does not tell how: `)
+    await launch.seen(`job ${job} has ended, but Slurm does not report how: `)
     rmSync(join(folder, 'silent'))
-    await launch.seen(`job ${job} was put back into the queue, and will go on there`)
+    await launch.seen(`job ${job} was put back into the queue and will start again`)
     writeFileSync(join(folder, 'go'), '')
     await beginNow(job)
     const end = await launch.ended
@@ -111,7 +111,7 @@ describe('a launched job that Slurm puts back into the queue', () => {
       await launch.seen('waits')
       const job = await jobId()
       await run('scontrol', 'requeue', job)
-      await launch.seen('was put back into the queue, and will go on there')
+      await launch.seen('was put back into the queue and will start again')
       await run('scancel', job)
       const end = await launch.ended
       expect([end.code, end.stderr]).toEqual([

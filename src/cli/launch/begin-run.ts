@@ -53,7 +53,7 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
 
 /** Why this job must not run; `null` if the previous job could not finish the run. */
 async function whyStop(before: ChainLink | undefined): Promise<string | null> {
-  if (before === undefined || !before.folder.hasStarted) return 'the job before was canceled'
+  if (before === undefined || !before.folder.hasStarted) return 'the previous job was canceled'
   const { jobId, folder } = before
   const job = new SlurmJob(jobId, new SlurmCommands(), systemClock)
   // Some minutes after the end of a job, Slurm no longer knows it.

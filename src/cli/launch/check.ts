@@ -106,7 +106,7 @@ class CheckRun {
   #showProgress(): void {
     const checks = this.#folder.hasStarted ? readChecks(this.#folder, 0, 'the node') : []
     const last = checks.at(-1)
-    if (last !== undefined) this.#status(`${last.where}: ${last.name} ${last.state}, going on`)
+    if (last !== undefined) this.#status(`${last.where}: ${last.name} ${last.state}, continuing`)
     this.#cancelTimers[1] = systemClock.after(pollMs, () => this.#showProgress())
   }
 

@@ -124,24 +124,25 @@ function addRun({ program, output, finish }: Cli): void {
     .option('--folder <path>', 'Folder of the record of tasks (default: ./telemetry)')
     .option(
       '--array <numbers>',
-      'Run the program once per number, which {} and TUTTI_ARRAY_ID are: 1-10,20 or 1-100:5',
+      'Run the program once per number ({} or TUTTI_ARRAY_ID): 1-10,20 or 1-100:5',
       toOnce,
     )
     .action(async (file: string, args: readonly string[], options: RunOptions) => {
       const { run } = await import('../run/run.ts')
       finish(await run(file, args, options, output()))
     })
-  const about = 'Continue a run of tutti run; what is done is not run again'
+  const about = 'Continue a run of tutti run; finished tasks do not run again'
   withRecordFile(program.command('resume').description(about))
     .argument('[args...]', 'After --: arguments that were not kept because they are secret')
-    .option('--keep-failed', 'Do not run again what failed')
+    .option('--keep-failed', 'Do not run failed tasks again')
     .addOption(
-      new Option('--keep-done', 'Keep what is done even if its definition changed').conflicts(
-        'force',
-      ),
+      new Option(
+        '--keep-done',
+        'Keep results of done tasks even if their definition changed',
+      ).conflicts('force'),
     )
-    .option('--force', 'Run again what is done if its definition changed')
-    .option('--dry-run', 'List what would run, and run nothing')
+    .option('--force', 'Run done tasks again if their definition changed')
+    .option('--dry-run', 'List the tasks that would run, and run nothing')
     .action(async (file: string, args: readonly string[], options: ResumeFlags) => {
       const { resume } = await import('../run/run.ts')
       const { keepFailed = false, keepDone = false, force = false, dryRun = false } = options
@@ -240,10 +241,10 @@ function addLaunch({ program, output, finish }: Cli): void {
     .option('--constraint <list>', 'Features that nodes must have')
     .option(
       '--chain <n>',
-      'Submit up to n jobs; each continues where the one before had to end',
+      'Submit up to n jobs; each continues where the previous one stopped',
       toChain,
     )
-    .option('--detach', 'Print the id of the job, and leave it')
+    .option('--detach', 'Print the id of the job and exit')
     .option('--attach <job>', 'Follow a job that was launched from this folder')
     .option('--driver <where>', 'Where the script runs; here: on this machine, not the first node')
     .option('--hosts <file>', 'File of hosts, one per line, instead of Slurm')

@@ -32,12 +32,12 @@ export function addReaders(cli: Cli): void {
 }
 
 function addStatus({ program, output, finish }: Cli): void {
-  withRecord(
-    program.command('status').description('Show how a run stands, or how it ended'),
-  ).action(async (record: string) => {
-    const { showStatus } = await import('../reading/status.ts')
-    finish(await showStatus(record, output()))
-  })
+  withRecord(program.command('status').description('Show the state of a run')).action(
+    async (record: string) => {
+      const { showStatus } = await import('../reading/status.ts')
+      finish(await showStatus(record, output()))
+    },
+  )
 }
 
 function addTasks({ program, output, finish }: Cli): void {
@@ -146,7 +146,7 @@ function addJournal({ program, output, finish }: Cli): void {
   })
   journal
     .command('prune')
-    .description('Remove whole runs with everything beside them; those in use stay')
+    .description('Remove whole runs with all their files, except those in use')
     .option('--keep <n>', 'Keep this many of the newest runs', toLines)
     .option('--older <time>', 'Remove only runs last written longer ago: 12h, 30d or 4w', toAge)
     .option('--folder <path>', 'Folder of the records (default: . and ./telemetry)')
@@ -159,7 +159,7 @@ function addJournal({ program, output, finish }: Cli): void {
 
 function addReport({ program, output, finish }: Cli): void {
   withRecord(program.command('report'))
-    .description('Write a page about a run; of two runs, what became slower')
+    .description('Write a page about a run, or a comparison of two runs')
     .argument('[other]', 'Second run, to compare with the first')
     .option('-o, --output <file>', 'File to write; - for stdout (default: named after the session)')
     .option('--open', 'Show it in the browser; needs a terminal')

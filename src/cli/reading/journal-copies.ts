@@ -63,7 +63,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
 /** Refuses a record that is still being written, because the copy would lack its end. */
 async function expectCopyable(path: string): Promise<string> {
   if (path === standardInput) {
-    throw new ValueError(`${path} is not a file: the copy is written beside it`, { got: path })
+    throw new ValueError(`${path} is not a file: the copy is written next to it`, { got: path })
   }
   await expectRecord(path)
   if (statSync(path).size === 0) {

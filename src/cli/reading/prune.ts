@@ -94,7 +94,7 @@ const describe = ({ run, bytes }: Removed): string =>
 function foldersOf({ folder, keep, older }: PruneOptions): readonly string[] {
   if (keep === undefined && older === undefined) {
     throw new ValueError('journal prune: expected --keep or --older, got neither', {
-      hint: '--keep 10 keeps the ten newest runs; --older 30d removes what is older than 30 days.',
+      hint: '--keep 10 keeps the ten newest runs; --older 30d removes runs older than 30 days.',
     })
   }
   if (folder === undefined) return ownFolders()

@@ -44,7 +44,7 @@ function invalidArray(text: string, part: string, problem: string): ValueError {
     expected: 'numbers and ranges such as 1-10,20 or 1-100:5',
     got: text,
     hint: isLimit
-      ? 'A limit such as %4 is not known: as many run at a time as this machine has cores.'
+      ? 'A limit such as %4 is not supported: as many tasks run as this machine has cores.'
       : 'Write numbers and ranges such as 1-10,20 or 1-100:5.',
   })
 }

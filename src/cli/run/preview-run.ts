@@ -51,7 +51,7 @@ function notesOf({ unnamed }: ResumePreview, { changed }: Required<ResumeOptions
   return [
     'the script may create others',
     ...(unnamed > 0 || changed === 'rerun'
-      ? [`of those that are done, any${others} runs again if it has changed`]
+      ? [`any finished task${others} runs again if it has changed`]
       : []),
   ]
 }

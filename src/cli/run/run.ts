@@ -71,7 +71,7 @@ export async function run(
   if (kind === 'tasks' && args.length > 0) {
     throw new ValueError(`${file} is a file of tasks, which takes no arguments`, {
       got: args,
-      hint: 'Give what differs to each task in the file; see npx tutti run --help for the options.',
+      hint: 'Set the arguments of each task in the file; see npx tutti run --help for the options.',
     })
   }
   const command = { kind, file: path, ...typed } as const

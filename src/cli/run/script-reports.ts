@@ -66,7 +66,7 @@ export function describeResume({ record, options }: ResumeMessage): string {
     ...(reasons.length === 0
       ? []
       : [`${numberText(all - skipped)} run again: ${reasons.join(', ')}`]),
-    ...(mayChange ? [`of the skipped ones, any${others} runs again if it has changed`] : []),
+    ...(mayChange ? [`any skipped task${others} runs again if it has changed`] : []),
   ].join('; ')
 }
 

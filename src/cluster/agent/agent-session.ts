@@ -334,7 +334,7 @@ export class AgentSession implements BackendListener {
     if (older !== undefined) {
       this.held.delete(older)
       if (older.isWaiting) this.held.unqueue(older)
-      else this.#connection.cancel(older, 'a later attempt has come')
+      else this.#connection.cancel(older, 'a later attempt has arrived')
     }
     if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
     const digest = this.#modules.digestOf(spec)

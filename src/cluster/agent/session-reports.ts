@@ -84,7 +84,7 @@ export class SessionReports {
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
     if (link().unconfirmedBytes > maxUnconfirmedBytes) {
-      return this.#drop(`${type.eventType}: the driver has not taken those before it`)
+      return this.#drop(`${type.eventType}: the driver has not taken the earlier ones`)
     }
     const { event_time: at, ...own } = fields as { readonly event_time?: unknown }
     const nowMs = clock.monotonicMs()

@@ -354,7 +354,7 @@ class NatsBroker implements Broker {
 function toRequestError(error: unknown, { transport }: NatsLibraries): Error {
   const isAlone = error instanceof transport.RequestError && error.isNoResponders()
   if (isAlone || error instanceof transport.errors.NoRespondersError) {
-    return new NoResponderError('nobody answers: its process is gone or not connected')
+    return new NoResponderError('no process answers: it has exited or is not connected')
   }
   return new TimeoutError(`no answer: ${messageOf(error)}`, { cause: error })
 }

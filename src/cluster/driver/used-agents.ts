@@ -297,8 +297,8 @@ export class UsedAgents {
     if (this.#isClosed) return
     await Promise.all(missing.map((agent) => this.#note(agent, 'used')))
     this.#lostStreams++
-    const text = `the broker at ${broker.url} has lost what it had of session "${use.sessionId}"`
-    log.warn('StoreLost', `${text}: agents send again what no driver has recorded`)
+    const text = `the broker at ${broker.url} has lost its data of session "${use.sessionId}"`
+    log.warn('StoreLost', `${text}: agents send unrecorded results again`)
   }
 
   /**

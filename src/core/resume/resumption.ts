@@ -59,7 +59,7 @@ export class Resumption implements Disposable {
     }
     if (notKnown > 0) {
       const text = `${countText(notKnown, 'task is', 'tasks are')} DONE in the record, but cannot `
-      const why = 'be told apart from equal ones; give them a `uid`, else they run again'
+      const why = 'be distinguished from equal ones; give them a `uid`, else they run again'
       log.warn('TasksNotKnown', `${text}${why}`)
     }
     // The tasks of this run are numbered like those of a further file.

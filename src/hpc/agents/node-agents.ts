@@ -229,7 +229,7 @@ export class NodeAgents {
     const restarts = this.#restartsOf(node)
     const nowMs = clock.monotonicMs()
     restarts.missingMs ??= nowMs
-    const why = restarts.end ?? whyGone(node.name) ?? 'it is not there'
+    const why = restarts.end ?? whyGone(node.name) ?? 'it is gone'
     if (restarts.state === 'started') {
       if (nowMs - restarts.missingMs > endMs) this.#tellSilent(node, restarts, why)
     } else if (restarts.state === 'none') {
@@ -278,7 +278,10 @@ export class NodeAgents {
     if (restarts.warned !== 'nothing') return
     restarts.warned = 'silent'
     const text = `the agent of node ${name} does not answer (${why}), and has not ended`
-    this.#options.log.warn('AgentSilent', `${text}: the node is used again when it goes on or ends`)
+    this.#options.log.warn(
+      'AgentSilent',
+      `${text}: the node is used again when the agent continues or exits`,
+    )
   }
 
   #fail({ name }: AllocatedNode, restarts: NodeRestarts, why: string): void {

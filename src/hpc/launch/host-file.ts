@@ -29,5 +29,5 @@ export function readHostFile(file: string): readonly string[] {
 const badFile = (message: string, at: string): ValueError =>
   new ValueError(`--hosts: ${at}: ${message}`, {
     field: '--hosts',
-    expected: 'the name or address of a host a line',
+    expected: 'one host name or address per line',
   })

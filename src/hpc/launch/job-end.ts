@@ -61,7 +61,7 @@ export function lostError(
   if (hasBegun) return new BackendError(text, { code })
   return new BackendError(`${text}: it has not begun; its node may not see ${folder.path}`, {
     code,
-    hint: 'Start it in a folder on a shared file system. `npx tutti launch --check` tells more.',
+    hint: 'Start it in a folder on a shared file system. For details: npx tutti launch --check',
   })
 }
 

@@ -124,7 +124,7 @@ export async function followChain(
       return end.code
     }
     const what = end.lost === null ? 'has used up its time' : `is ${end.state ?? 'lost'}`
-    const goes = (await isCanceled(next, options)) ? 'was canceled while it waited' : 'goes on'
+    const goes = (await isCanceled(next, options)) ? 'was canceled while it waited' : 'continues'
     view.notice(`job ${link.jobId} ${what}: link ${at + 2} of ${count}, job ${next.jobId}, ${goes}`)
   }
   return null

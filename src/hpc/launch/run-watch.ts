@@ -102,7 +102,7 @@ export class RunWatch {
       } catch (error) {
         if (signal.aborted) return null
         this.#view.status(
-          `job ${this.#job.id} has ended, but Slurm does not tell how: ${messageOf(error)}`,
+          `job ${this.#job.id} has ended, but Slurm does not report how: ${messageOf(error)}`,
         )
         if (isSilence(error)) untilMs = clock.monotonicMs() + maxEndMs
       }
@@ -136,7 +136,7 @@ export class RunWatch {
   #putBack(runs: number): void {
     this.#oldRuns = runs
     this.#view.putBack?.()
-    this.#view.notice(`job ${this.#job.id} was put back into the queue, and will go on there`)
+    this.#view.notice(`job ${this.#job.id} was put back into the queue and will start again`)
   }
 }
 

@@ -176,10 +176,13 @@ function resolveLabels(field: string, given: unknown): Readonly<Record<string, s
   const labels = expectLabels(field, given)
   for (const name of ['partition', allocationLabel]) {
     if (labels[name] === undefined) continue
-    throw new ValueError(`${field}.${name}: nodes have this label anyway, with what Slurm says`, {
-      field: `${field}.${name}`,
-      got: labels[name],
-    })
+    throw new ValueError(
+      `${field}.${name}: nodes already have this label, with the value that Slurm reports`,
+      {
+        field: `${field}.${name}`,
+        got: labels[name],
+      },
+    )
   }
   return labels
 }

@@ -50,7 +50,7 @@ function toSource(
   const count = new Set(fitting.map(({ name }) => name)).size
   if (first === undefined || count < options.nodes) {
     throw new ValueError(
-      `${field}: ${options.nodes} nodes with ${gpusPerNode} GPUs each are asked for; ` +
+      `${field}: ${options.nodes} nodes with ${gpusPerNode} GPUs each are requested; ` +
         `partition ${partitionsOf(inPartition)} has ${count} that fit`,
       { field },
     )

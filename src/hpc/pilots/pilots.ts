@@ -241,21 +241,21 @@ export class Pilots {
 
   /** Warns once per period in which Slurm does not answer. */
   #tellSilence(reason: string): void {
-    const text = `${reason}; allocations are asked for when Slurm answers again`
+    const text = `${reason}; allocations are requested when Slurm answers again`
     if (!this.#isSilent && !this.#isClosed) this.#options.log.warn('SchedulerSilent', text)
     this.#isSilent = true
   }
 
   #tellFailure(reason: string, at: number): void {
     const isOver = this.#hasStopped(at)
-    const next = isOver ? 'no further one is asked for' : 'another one is tried later'
-    this.#options.log.warn('AllocationFailed', `an allocation has failed: ${reason}; ${next}`)
+    const next = isOver ? 'no further one is requested' : 'another one is tried later'
+    this.#options.log.warn('AllocationFailed', `an allocation failed: ${reason}; ${next}`)
   }
 
   #tellMissed(missed: readonly string[], history: PilotHistory): void {
     const isOver = missed.every((key) => failedRequests(history, key) !== null)
-    const next = isOver ? 'no further one is asked for them' : 'another one is tried later'
-    const text = 'an allocation came, and could run none of the tasks that it was asked for'
+    const next = isOver ? 'no further one is requested for them' : 'another one is tried later'
+    const text = 'an allocation started, but could run none of the tasks that it was requested for'
     this.#options.log.warn('AllocationFailed', `${text}; ${next}`)
   }
 }

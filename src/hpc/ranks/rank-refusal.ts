@@ -46,7 +46,7 @@ function refuseTooMany(
   )
   const room = Math.max(0, ...rooms)
   if (room >= ranks) return null
-  const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} a node`
+  const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} per node`
   const wanted = `${ranks} ranks of ${describeNode(resources)}${shape}`
   const there = groupEqual(nodes.map(describeNode)).join('; ')
   const where = nodes.length === 0 ? 'no node is there' : `there are ${there}`

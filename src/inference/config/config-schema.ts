@@ -130,7 +130,7 @@ function batchingSection() {
     type: oneOf('adaptive', 'fixed')
       .optional()
       .describe(
-        '`adaptive` sends at once while a worker is free, `fixed` waits for size or time. ' +
+        '`adaptive` sends immediately while a worker is free, `fixed` waits for size or time. ' +
           'Default: `fixed` where `max_batch_wait_ms` is given, else `adaptive`.',
       ),
   }).describe('How requests are collected for the engine.')

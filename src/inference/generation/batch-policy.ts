@@ -4,8 +4,8 @@ import type { EngineCapacity, GenerationListener, GenerationRequest } from './in
 
 export interface BatchPolicy {
   /**
-   * `adaptive` sends at once while a worker is free. `fixed` waits until the batch is full, or its
-   * oldest request has waited `maxBatchWaitMs`.
+   * `adaptive` sends immediately while a worker is free. `fixed` waits until the batch is full, or
+   * its oldest request has waited `maxBatchWaitMs`.
    */
   readonly type: 'adaptive' | 'fixed'
   readonly maxBatchSize: number

@@ -122,7 +122,7 @@ export class BatchRun implements GenerationListener {
     const isCanceled = end?.kind === 'canceled'
     return contractBroken(
       isCanceled
-        ? 'reported a request as canceled that nobody had canceled'
+        ? 'reported a request as canceled that had not been canceled'
         : 'reported an end of an unknown kind',
     )
   }

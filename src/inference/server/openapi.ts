@@ -150,7 +150,7 @@ const message = z.object({
 })
 
 const error = z.object({
-  message: text.describe('What is wrong, for a person.'),
+  message: text.describe('The problem, for a person.'),
   type: text.describe('The class of the error, which follows from the status.'),
   param: text.nullable().describe('The path of the wrong field.'),
   code: text.nullable().describe('A stable name, for a program.'),

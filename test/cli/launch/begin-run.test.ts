@@ -80,7 +80,7 @@ describe('the beginning of a later run of a launch', () => {
     'ended with exit code 7': { ...own, exit: '7\n' },
     'ended with exit code 137': { ...own, exit: '137\n' },
     'job 11 was canceled': { ...own, exit: '143\n', ended: '', log: `${killed} ***\n` },
-    'the job before was canceled': {},
+    'the previous job was canceled': {},
   } as const
   for (const [why, files] of Object.entries(stops)) {
     it(`a job of a chain does nothing after: ${why}`, async () => {

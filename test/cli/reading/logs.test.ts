@@ -142,7 +142,7 @@ it('logs: says which stream is missing, and why a task has no output', async () 
   const unknown = 'unknown never ran: tutti-no-such-program was not found in PATH\n'
   expect((await read('unknown')).stderr).toBe(unknown)
   expect((await read('canceled')).stderr).toMatch(/^canceled never ran: it was canceled before/)
-  expect((await read('code')).stderr).toMatch(/^code is a function: what it prints goes to /)
+  expect((await read('code')).stderr).toMatch(/^code is a function: its output goes to /)
 })
 
 /** Follows a program that writes into a file, once it has written `before`. */

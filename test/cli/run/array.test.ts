@@ -71,7 +71,7 @@ const wrong: readonly [text: string, problem: string][] = [
   ['1.5', '"1.5" is neither a whole number nor a range'],
   ['10-1', '10-1 ends before it begins'],
   ['1-10:0', 'the step of 1-10:0 is not 1 or more'],
-  ['1-10%2', 'A limit such as %4 is not known'],
+  ['1-10%2', 'A limit such as %4 is not supported'],
   ['1-1000001', 'more than 1000000 numbers'],
   ['0-999999999999', 'more than 1000000 numbers'],
 ]

@@ -16,7 +16,7 @@ it('errors of requests name no subjects', async () => {
   onTestFinished(() => broker.close())
   const nothing = new Uint8Array()
   await expect(broker.request('subject.nobody', nothing, 5000)).rejects.toThrow(
-    /^nobody answers: its process is gone or not connected$/,
+    /^no process answers: it has exited or is not connected$/,
   )
   broker.subscribe('subject.forger', (message) => message.respond(nothing))
   await expect(broker.requestAccepted('subject.forger', nothing, 200, () => false)).rejects.toThrow(

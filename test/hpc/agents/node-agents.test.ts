@@ -77,7 +77,7 @@ describe('the agent of a node that is not there', () => {
     expect(ended).toEqual([])
     expect(warnings).toEqual([
       'AgentSilent: the agent of node here does not answer (it was silent for 10 s), and has not ' +
-        'ended: the node is used again when it goes on or ends',
+        'ended: the node is used again when the agent continues or exits',
     ])
     set('works')
     await until(() => expect(warnings).toHaveLength(2))

@@ -215,7 +215,7 @@ const failureFields = (
 function failureLines({ errorType, message, count }: FailureGroup, own: FailureExample | null) {
   const end = own === null ? '' : endText(own)
   const title = firstLine(own?.message ?? message, maxTitleLength)
-  const others = count > 1 ? ` (${countText(count, 'task')} failed so)` : ''
+  const others = count > 1 ? ` (${countText(count, 'task')} failed this way)` : ''
   return [
     `  ${errorType} "${title}"${end && `, ${end}`}${others}`,
     ...(own === null ? [] : exampleLines(own)),

@@ -224,7 +224,7 @@ function whyNot({ event: { event_type: type, attributes } }: TaskEnd): string {
 
 const maxReasonLength = 200
 const whereFunctionsPrint =
-  'what it prints goes to the stdout and stderr of its process, and is not recorded'
+  'its output goes to the stdout and stderr of its process, and is not recorded'
 const whileRunning = '`tutti logs -f` shows it while the program runs'
 const inFiles = 'in a script or a file of tasks, `captureStdio` writes all of it into files'
 const inRecord = 'and `keepResults` keeps it in the record'

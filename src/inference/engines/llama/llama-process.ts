@@ -81,7 +81,7 @@ export function hintForExit({ signal, output }: ChildExit): string | undefined {
       'process or openai engine with a GPU server such as vLLM or llama-server'
     )
   }
-  return signal === 'SIGKILL' ? 'the system may have ended it for want of memory' : undefined
+  return signal === 'SIGKILL' ? 'the system may have killed it because memory ran out' : undefined
 }
 
 /** An abort prints its reason in one line, perhaps followed by a stack trace. */

@@ -131,7 +131,7 @@ const assistantMessage = z
     content: content.nullish().describe('Required unless there are `tool_calls`.'),
     name,
     tool_calls: z.array(toolCall).min(1).max(128).nullish(),
-    reasoning_content: z.string().nullish().describe('What it thought before it answered.'),
+    reasoning_content: z.string().nullish().describe('Its reasoning before the answer.'),
     reasoning: z.string().nullish().describe('The same as `reasoning_content`.'),
   })
   .superRefine((said, context) => {
