@@ -15,16 +15,18 @@ export interface AgentList {
   readonly silent: readonly WatcherReport[]
   /** Agents that announced themselves, but cannot be used, each with the reason. */
   readonly unusable: readonly UnusableAgent[]
-  /** Whether agents stopped answering before this did, and the connection was never down. */
+  /**
+   * Whether the list is complete: all agents had time to answer, and the connection was never down.
+   */
   readonly isComplete: boolean
 }
 
 export interface UnusableAgent {
-  /** `null` if the agent has another token: then nothing of its announcement can be read. */
+  /** `null` if the agent has another token, because its announcement cannot be read. */
   readonly name: string | null
   readonly code: string
   readonly reason: string
-  /** The versions of the protocol, if they differ. */
+  /** The protocol versions, if they differ. */
   readonly ours?: number
   readonly theirs?: number
 }
@@ -36,13 +38,13 @@ function toUnusable(error: BackendError): UnusableAgent {
   return { name, code, ours, theirs, reason }
 }
 
-/** An agent on a slow link or a busy machine may answer after this time. Then it waits again. */
+/** How long one round waits for answers. Slow agents may answer in a later round. */
 const roundMs = 500
-/** The least rounds without a new answer, and the most rounds. */
+/** Listing stops after `quietRounds` rounds without a new answer, or after `maxRounds` in total. */
 const quietRounds = 2
 const maxRounds = 20
 
-/** Asks until nobody new has answered for two rounds. `false` if that did not happen in time. */
+/** Requests announcements until two rounds bring no new agent. `false` if the rounds run out. */
 async function listen(directory: AgentDirectory): Promise<boolean> {
   let known = 0
   for (let round = 1, quiet = 0; round <= maxRounds; round++) {

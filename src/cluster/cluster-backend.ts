@@ -1,4 +1,4 @@
-/** Runs tasks on many machines: the driver's end of a cluster of agents. */
+/** Runs tasks on many machines: the driver's side of a cluster of agents. */
 
 import { randomUUID } from 'node:crypto'
 import {
@@ -42,9 +42,9 @@ import { deriveKeys } from './wire/envelope.ts'
 
 /** How long `create` waits for the first agents to answer. */
 const discoveryMs = 250
-/** Shorter than a sampler's time limit, so that pending requests have ended when it is closed. */
+/** Shorter than the sampler's time limit, so that no request is pending when it is closed. */
 const sampleMs = 1500
-/** A present agent is heard every half second. */
+/** Present agents send a message every half second. */
 const heardWithinMs = 1000
 
 /**
@@ -148,13 +148,13 @@ export class ClusterBackend implements Backend {
     return joinLoads(Array.from(this.#sessions, ({ load }) => load))
   }
 
-  /** The reason why a node that was present has left; `null` for any other node. */
+  /** Why a node has left that was present before; `null` for any other node. */
   whyGone(nodeId: string): string | null {
     const gone = this.#directory.gone.find(({ announcement }) => announcement.name === nodeId)
     return gone?.reason ?? null
   }
 
-  /** For the parent of an agent: the agent's process has ended, `isExpected` if it was told to. */
+  /** Called by the parent of an agent after the agent's exit, `isExpected` if it was requested. */
   noteExit(nodeId: string, isExpected = false): void {
     this.#directory.noteExit(nodeId, isExpected)
   }
@@ -178,7 +178,7 @@ export class ClusterBackend implements Backend {
     return this.#refuseResources(spec, mayGrow)
   }
 
-  /** `settings` has what is known of the cluster beyond the options of this backend. */
+  /** `settings` describes the cluster beyond the options of this backend. */
   connect(
     listener: BackendListener,
     session: ConnectedSession,
@@ -251,7 +251,7 @@ export class ClusterBackend implements Backend {
   }
 
   #refuseResources({ resources }: TaskSpec, mayGrow: boolean): Refusal | null {
-    // Every node has a core. Most tasks request nothing else: they are not compared with all nodes.
+    // Every node has a core, and most tasks request nothing else, so skip the comparison.
     if (isDefaultRequest(resources)) return null
     if (resources.ranks > 1) {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
@@ -263,7 +263,7 @@ export class ClusterBackend implements Backend {
     }))
     const known = nodes.map(({ facts }) => facts)
     if (largestNode !== null) known.push(largestNode)
-    // Without a known node nothing is refused: agents may join later, with unknown resources.
+    // While no node is known, nothing is refused, because agents may join later.
     if (known.length === 0 || known.some((facts) => couldRun(facts, resources))) return null
     const lack = describeLack(resources, nodes, mayGrow ? largestNode : 'none')
     return { field: 'resources', message: [lack, ...this.held.describe()].join('; ') }
@@ -299,7 +299,7 @@ export class ClusterBackend implements Backend {
     }
   }
 
-  /** `null` for a node that is silent, leaving or gone: other events report that. */
+  /** `null` for a node that is silent, leaving or gone, which other events report. */
   async #askSampler(
     agent: KnownAgent,
     sampler: string,
@@ -344,7 +344,7 @@ interface ClusterParts {
   readonly owner: ClusterOwner
 }
 
-/** A backend that starts the agents of a cluster, such as that of a supercomputer. */
+/** A backend that starts the agents of a cluster, such as the Slurm backend. */
 export interface ClusterOwner {
   readonly onJoined: (nodeId: string) => void
   /** The `samplingPriority` of the nodes. */

@@ -34,8 +34,8 @@ export interface BrokerOptions {
   /** A URL such as `nats://host:4222`, or the URLs of several servers of one NATS cluster. */
   readonly servers: string | readonly string[]
   /**
-   * Whoever has the token can run code on every agent. It signs all messages, and it is the
-   * broker's authentication token where neither `credentials` nor `user` is given.
+   * Whoever has the token can run code on every agent. It signs all messages, and is also the
+   * broker's authentication token if neither `credentials` nor `user` is given.
    */
   readonly token?: string
   /** A file with the token; only its owner may have access to it. */
@@ -70,7 +70,7 @@ export interface ClusterBackendOptions extends BrokerOptions {
   readonly ownerTtlSeconds?: number
   /** How long the broker keeps results for a driver that is restarted. Default 86,400. */
   readonly resultTtlSeconds?: number
-  /** The largest node that may join: tasks that it could run are not refused at submission. */
+  /** The largest node that may join. Tasks that fit on it are not refused at submission. */
   readonly largestNode?: Partial<NodeFacts>
   /** `all` adds network and GPU readings to the samples of agents. Default `default`. */
   readonly sampling?: 'default' | 'all'
@@ -148,7 +148,7 @@ export function resolveBrokerOptions(
   const { credentials, user, passwordFile } = options
   const token = tokenOf(options)
   const servers = resolveServers(options)
-  // The client treats tls:// like nats://, and uses no TLS if the server does not require it.
+  // The client treats tls:// like nats://, without TLS if the server does not require it.
   const isTls = servers.some((one) => toUrl(one)?.protocol === 'tls:')
   const tls = options.tls === undefined && isTls ? {} : options.tls
   const isOwnAuth = credentials === undefined && user === undefined
@@ -183,7 +183,7 @@ export function resolveBrokerOptions(
   }
 }
 
-/** The logs that were warned already. */
+/** The logs that already have the warning. */
 const warned = new WeakSet<Log>()
 
 function warnOfPlaintext(log: Log): void {
@@ -234,7 +234,7 @@ function resolveServers({ servers, tls, plaintext = false }: BrokerOptions): rea
   })
 }
 
-/** Whether the server is at an address of this machine, so that messages do not leave it. */
+/** Whether the server's address belongs to this machine, so that messages do not leave it. */
 function isLocal(server: string): boolean {
   const host = toUrl(server)?.hostname.replace(/^\[|\]$/g, '') ?? ''
   if (host === '' || isLoopbackHost(host)) return host !== ''

@@ -47,7 +47,7 @@ export function readCredentials(field: string, file: string): string {
 const certificatePattern = /-----BEGIN ([A-Z0-9 ]*CERTIFICATE)-----[\s\S]*?-----END \1-----/g
 const privateKeyPattern = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----/
 
-/** Checks a file of certificates in PEM form: the client would ignore unreadable ones. */
+/** Checks a file of PEM certificates, because the client would ignore unreadable ones. */
 export function expectCertificateFile(field: string, file: string): void {
   expectCertificates(field, readPem(field, file), file)
 }

@@ -41,11 +41,11 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly cores?: number
   readonly gpus?: number | readonly (number | string)[]
   readonly memoryMb?: number
-  /** A task runs here only if all labels that it requests are among these, with the same values. */
+  /** The agent runs only tasks whose requested labels are all among these, with the same values. */
   readonly labels?: Readonly<Record<string, string>>
   /** The parent of the agent's own folder. Default: the system's folder for temporary files. */
   readonly workDir?: string
-  /** What functions run in. Native libraries are limited to a function's GPUs only in processes. */
+  /** Where functions run. Only processes limit native libraries to the GPUs of a function. */
   readonly isolation?: 'thread' | 'process'
   /** The kind of tasks that the agent runs. Default: both. */
   readonly only?: 'functions' | 'programs'
@@ -61,19 +61,21 @@ export interface StartAgentOptions extends BrokerOptions {
 const ownKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
 const knownKeys = [...brokerKeys, ...ownKeys, 'isolation', 'only', 'allow']
 
-/** The most workers of a node; further cores serve tasks that request several. */
+/** The maximum number of workers per node. Other cores serve tasks that request several. */
 const maxWorkers = 1024
 
-/** How an agent and the process that started it learn of each other's end. */
+/** How an agent and its parent process detect each other's exit. */
 export interface AgentLifetimeOptions {
   /**
-   * Whether a watcher process tells drivers at once that the agent was killed. Not needed if the
-   * parent process tells them. Default `false`.
+   * Whether a watcher process notifies drivers immediately if the agent is killed. Not needed if
+   * the parent process does so. Default `false`.
    */
   readonly hasWatcher?: boolean
-  /** The agent leaves after this time without a server. For servers that end with the driver. */
+  /** The agent leaves after this time without a server, for servers that exit with the driver. */
   readonly serverSeconds?: number
-  /** Receives a function that removes the agent's folder if empty, for an exit without `close`. */
+  /**
+   * Receives a function that removes the agent's folder if it is empty, for exits without `close`.
+   */
   readonly onFolder?: (remove: () => void) => void
 }
 
@@ -168,7 +170,7 @@ function leaveWithServer(agent: Agent, broker: Broker, clock: Clock, seconds: nu
   onceLeft(agent, stop)
 }
 
-/** Calls back when the agent has left, also if that failed. */
+/** Calls back when the agent has left, even if leaving failed. */
 function onceLeft({ left }: Agent, onLeft: () => void): void {
   left.then(onLeft, onLeft)
 }

@@ -27,13 +27,13 @@ async function start(options: StartAgentOptions): Promise<void> {
   }
 }
 
-/** The parent reports the exit code with what was written to stderr. */
+/** The parent process reports the exit code together with the stderr output. */
 function exitWith(error: unknown): void {
   process.stderr.write(`${messageOf(error)}\n`)
   process.exit(1)
 }
 
-/** The driver and its server end, too, so that the ends of tasks need not be stored. */
+/** The driver and its server exit as well, so task results need not be stored. */
 async function end(): Promise<void> {
   await agent?.close({ needsEnds: false })
   process.exit(0)

@@ -1,4 +1,4 @@
-/** One session on an agent: its jobs, from their arrival until the stream has their ends. */
+/** One session on an agent: holds its jobs from arrival until their results are in the stream. */
 
 import {
   type BackendListener,
@@ -48,13 +48,13 @@ export interface AgentSessionOptions {
   readonly folder: WorkFolder
   readonly bundles: UnpackedBundles
   readonly connect: (listener: BackendListener) => LocalConnection
-  /** Why the agent's rules forbid a task, or `null`. */
+  /** Returns why the agent's rules forbid a task, or `null`. */
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
-  /** How much the session may send now. */
+  /** Returns how much work the session's driver may send now. */
   readonly offer: (session: AgentSession) => Offer
   /** Called when a message with jobs has arrived. */
   readonly onArrival: () => void
-  /** Called when a job waits, or resources became free. */
+  /** Called when a job is waiting or resources have become free. */
   readonly onChange: () => void
   readonly onRefusedMessage: (reason: string) => void
   readonly onProblem: (error: unknown) => void
@@ -64,10 +64,10 @@ export interface AgentSessionOptions {
 }
 
 export class AgentSession implements BackendListener {
-  /** Identifies the use: the session and its backend. */
+  /** Identifies the session and its backend. */
   readonly id: string
   readonly subjects: SessionSubjects
-  /** Identifies this use of the agent, whose messages with ends are counted from 1. */
+  /** Identifies this use of the agent. Result messages are numbered from 1 within it. */
   readonly endsEpoch: number
   readonly outbox: ResultOutbox
   readonly driver: DriverLink
@@ -149,7 +149,7 @@ export class AgentSession implements BackendListener {
     return this.#attach.run
   }
 
-  /** Whether the session wants more than it has, so that it counts when the node is shared. */
+  /** Whether the session could use more cores, so that it gets a share of the node. */
   get isActive(): boolean {
     return this.held.queued > 0 || this.driver.hasWaiting
   }
@@ -159,7 +159,7 @@ export class AgentSession implements BackendListener {
     return this.#endings !== null
   }
 
-  /** Attaches a driver again: a later start of it, or one that had lost this agent. */
+  /** Attaches a driver again: a restarted driver, or one that had lost this agent. */
   attachTo(attach: Attach): void {
     const isLater = attach.epoch !== this.driver.epoch
     const isAnotherRun = attach.run !== this.#attach.run
@@ -168,10 +168,10 @@ export class AgentSession implements BackendListener {
       this.#keys = this.#options.deriveKeys(attach)
       this.outbox.signAgain()
     }
-    // A later start sends the jobs that it needs again, perhaps with changes.
+    // A restarted driver sends the jobs that it still needs again, perhaps with changes.
     if (isLater) this.#giveBackAll()
     const unconfirmed = this.driver.attach(attach)
-    // A driver that had lost this agent has given up the tasks of these events.
+    // A driver that had lost this agent no longer tracks the tasks of these events.
     this.#reports.restart(isLater ? unconfirmed : [], (uid) => this.held.latest(uid) > 0)
   }
 
@@ -179,9 +179,9 @@ export class AgentSession implements BackendListener {
   tick(nowMs: number): boolean {
     this.driver.tick()
     this.#reports.send()
-    // Attempts take long: queued ones may begin on other nodes, or must not begin at all.
+    // The running attempts take long, so queued ones may begin sooner on other nodes.
     if (this.held.isStalled) this.#withdraw()
-    // Returns jobs beyond the offer and a second's work, because another node may be free.
+    // Returns jobs beyond the offer and one second of work, because another node may be free.
     const excess = this.held.excess(this.#options.offer(this).ahead, this.driver)
     this.#giveBack(excess)
     if (excess.length > 0) this.#options.onChange()
@@ -210,7 +210,7 @@ export class AgentSession implements BackendListener {
     }
   }
 
-  /** What a running program has written so far; `null` if this attempt does not run here. */
+  /** Returns the output of a running program so far; `null` if the attempt does not run here. */
   async output(uid: string, attempt: number): Promise<ProgramOutput | null> {
     const held = this.held.get(uid)
     if (held?.attempt !== attempt) return null
@@ -261,7 +261,7 @@ export class AgentSession implements BackendListener {
     this.outbox.limitWait(this.#attach.ownerTtlSeconds * 1000)
   }
 
-  /** Ends all attempts. If `isAbandoned` by its driver, waits until the stream has all ends. */
+  /** Ends all attempts. If `isAbandoned` by its driver, waits until the stream has all results. */
   end(reason: string, isAbandoned: boolean): Promise<void> {
     this.#endings ??= this.#endOnce(reason, isAbandoned)
     return this.#endings
@@ -284,7 +284,7 @@ export class AgentSession implements BackendListener {
     }
   }
 
-  /** The broker does not store ends: running attempts continue, but no new ones begin. */
+  /** While the broker cannot store results, running attempts continue, but no new ones begin. */
   #throttle(error: unknown): void {
     if (this.outbox.isBlocked) return
     const reason = `the broker does not store results: ${messageOf(error)}`
@@ -326,11 +326,11 @@ export class AgentSession implements BackendListener {
   }
 
   #hold(job: SentJob, spec: TaskSpec): void {
-    // The job may have been submitted before, by this driver or an earlier start of it.
+    // The job may have been submitted before, by this driver or before its restart.
     const latest = this.held.latest(job.uid)
     const older = latest === 0 ? undefined : this.held.get(job.uid)
     if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
-    // The driver had lost this agent and gave up an attempt that may still run here.
+    // The driver had lost this agent and abandoned an attempt that may still run here.
     if (older !== undefined) {
       this.held.delete(older)
       if (older.isWaiting) this.held.unqueue(older)
@@ -397,7 +397,7 @@ export class AgentSession implements BackendListener {
     this.#leaveCores(held)
   }
 
-  /** Takes attempts that the backend has not begun back into the queue. */
+  /** Moves attempts that the backend has not begun back into the queue. */
   #withdraw(): void {
     this.held.putBack(this.#connection.withdraw().filter((job) => job instanceof HeldAttempt))
   }

@@ -64,16 +64,16 @@ export interface AgentOptions {
   readonly clock: Clock
   readonly log: Log
   readonly createSampler: () => ResourceSampler
-  /** Why the agent's rules forbid a task, or `null`. */
+  /** Returns why the agent's rules forbid a task, or `null`. */
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
-  /** Closed by the agent; `null` if its parent process reports its end. */
+  /** Closed by the agent; `null` if the parent process reports the agent's exit. */
   readonly watcher: AgentWatcher | null
 }
 
 const tickMs = 500
 const requestKinds = ['ping', 'challenge', 'attach', 'detach', 'sample', 'output'] as const
 const announceEveryTicks = 4
-/** The most closed runs that are remembered; older ones are forgotten. */
+/** The maximum number of closed runs that are remembered. The oldest are dropped first. */
 const maxClosedRuns = 1000
 
 export class Agent {
@@ -83,7 +83,9 @@ export class Agent {
   /** Identifies this start of the agent. */
   readonly #epoch: number
   readonly #sessions = new Map<string, AgentSession>()
-  /** The driver's epoch that closed each run of a session: earlier drivers may still attach. */
+  /**
+   * For each run, the epoch of the driver that closed it. Earlier drivers may still try to attach.
+   */
   readonly #closedRuns = new Map<string, number>()
   readonly #shares: NodeShares
   readonly #samplers: NamedSamplers
@@ -138,14 +140,14 @@ export class Agent {
   }
 
   /**
-   * Resolves when the agent has left the cluster, with the number of ends that the broker did not
-   * store. Rejects when the agent leaves because its token is wrong.
+   * Resolves when the agent has left the cluster, with the number of results that the broker did
+   * not store. Rejects if the agent leaves because its token is wrong.
    */
   get left(): Promise<number> {
     return this.#left.promise
   }
 
-  /** Finishes what runs, accepts no new jobs, then leaves. */
+  /** Finishes running tasks, accepts no new jobs, then leaves. */
   drain(): void {
     if (this.#isDraining) return
     this.#isDraining = true
@@ -155,9 +157,9 @@ export class Agent {
   }
 
   /**
-   * Ends what runs. Leaves when the broker has stored all ends, or has stored none for the
-   * `ownerTtlSeconds` of their session; at once with `needsEnds: false`, also if that comes in a
-   * later call. Idempotent, same promise; `left` rejects, too, if this does.
+   * Ends running tasks. Leaves when the broker has stored all results, or has stored none for the
+   * `ownerTtlSeconds` of their session. With `needsEnds: false`, even in a later call, leaves
+   * without waiting. Idempotent, same promise. If it rejects, so does `left`.
    */
   close({ needsEnds = true }: { readonly needsEnds?: boolean } = {}): Promise<void> {
     if (!needsEnds) for (const { outbox } of this.#sessions.values()) outbox.close()
@@ -288,7 +290,7 @@ export class Agent {
       kind: 'attached',
       epoch: this.#epoch,
       offer: this.#offer(session),
-      // An end that was not sent yet is listed as a held job, so that the driver waits for it.
+      // Results that were not sent yet are listed as held jobs, so that the driver waits for them.
       held: [...session.held.jobs, ...session.outbox.unsent],
       endsEpoch: session.endsEpoch,
       endMessages: session.outbox.state.endMessages,
@@ -330,7 +332,7 @@ export class Agent {
   async #detach(detach: Detach): Promise<Detached> {
     const { epoch, run, reason } = detach
     const session = this.#sessions.get(toUseId(detach))
-    // Anybody may replay the detach of a run that is closed.
+    // Ignores replayed detach messages of closed runs.
     if (session === undefined || session.run !== run)
       return { kind: 'detached', isSuperseded: false }
     const isSuperseded = session.driver.epoch > epoch
@@ -348,7 +350,7 @@ export class Agent {
     if (this.#isDraining) this.#leaveWhenIdle()
   }
 
-  /** An unexpected error ends the session in which it occurred, and no other. */
+  /** An unexpected error ends only the session in which it occurred. */
   #failSession(session: AgentSession, error: unknown): void {
     if (session.isEnding) return
     this.#warnOf(session, error)
@@ -371,7 +373,7 @@ export class Agent {
     return this.#shares.offer(session)
   }
 
-  /** Feeds at once if the node is idle: a single job need not wait for others. */
+  /** Feeds immediately if the node is idle, so that a single job does not wait for others. */
   #feedArrived(): void {
     if (this.#shares.isIdle && !this.#isFeedDue) this.#feed()
     else this.#feedSoon()
@@ -402,7 +404,7 @@ export class Agent {
     if (this.#ticks++ % announceEveryTicks === 0) this.#announcer.announce()
   }
 
-  /** An error that `action` throws ends the session in which it occurred. */
+  /** If `action` throws, only the session for which it was called ends. */
   #forEachSession(action: (session: AgentSession) => void): void {
     for (const session of this.#sessions.values()) {
       try {
@@ -430,7 +432,7 @@ interface ReceivedMessagesOptions {
   readonly log: Log
 }
 
-/** Opens what other processes send to an agent, and counts what it refuses for announcements. */
+/** Verifies and decodes messages to an agent, and counts refused ones for announcements. */
 class ReceivedMessages {
   readonly #options: ReceivedMessagesOptions
   /** Protocol versions of drivers that this agent cannot understand. */
@@ -441,7 +443,7 @@ class ReceivedMessages {
     this.#options = options
   }
 
-  /** How many messages were refused. */
+  /** The number of refused messages. */
   get refused(): number {
     return this.#refused
   }
@@ -459,7 +461,7 @@ class ReceivedMessages {
     }
   }
 
-  /** Warns of the first refused message, and of the first of each other version. */
+  /** Warns about the first refused message, and about the first of each unknown version. */
   refuse(reason: string, isNewVersion = false): void {
     if (this.#refused++ > 0 && !isNewVersion) return
     const { name, log } = this.#options

@@ -1,4 +1,4 @@
-/** What an agent is willing to run for a sender that has the token. */
+/** Decides which tasks an agent runs for a sender that has the token. */
 
 import { lstatSync, realpathSync } from 'node:fs'
 import { basename, dirname, join, matchesGlob, resolve } from 'node:path'
@@ -17,8 +17,8 @@ export interface RuledAgent {
 }
 
 /**
- * Why this agent's rules forbid the task, or `null`. The rules are not a sandbox: an allowed
- * program can do whatever its arguments make it do.
+ * Returns why this agent's rules forbid the task, or `null`. The rules are not a sandbox: they do
+ * not limit the behavior of an allowed program.
  */
 export function refuseByRules(
   rules: AgentRules,
@@ -62,8 +62,8 @@ const variablesByUse = {
 }
 
 /**
- * Variables that make a loader, a shell, an interpreter or a common tool run code other than that
- * of the program. A trailing star matches any suffix.
+ * Variables that make a loader, a shell, an interpreter or a common tool run additional code. A
+ * trailing star matches any suffix.
  */
 export const leadingVariables = Object.values(variablesByUse).flatMap((names) => names.split(' '))
 
@@ -77,7 +77,7 @@ function outputPaths({ captureStdio, workDir, cwd }: ProgramSpec): string[] {
   return files.map((file) => resolve(workDir ?? '.', cwd ?? '.', file))
 }
 
-/** Compares real paths; for a file that does not exist yet, that of its folder. */
+/** Compares real paths. For a file that does not exist yet, compares the path of its folder. */
 function isBelow(file: string, folder: string): boolean {
   const parent = realPath(dirname(file))
   const path = realPath(file) ?? (parent === null ? null : join(parent, basename(file)))
@@ -87,9 +87,8 @@ function isBelow(file: string, folder: string): boolean {
 const notAllowed = (message: string, hint = rulesHint): NotAllowed => ({ message, hint })
 
 /**
- * The real paths that are matched, because a symbolic link must not bypass the rules. For a missing
- * file, the path that it would have: the task fails without it, as on any node. Empty for
- * non-files.
+ * Returns the real paths to match, because a symbolic link must not bypass the rules. For a missing
+ * file, returns the path it would have, so that the task fails as on any node. Empty for non-files.
  */
 function pathsOf(spec: TaskSpec, agent: RuledAgent): readonly string[] {
   if (spec.kind === 'program') return programPaths(spec)
@@ -102,7 +101,7 @@ const lookup = new ProgramLookup()
 
 /** The path at which the launcher finds the program, or all paths at which it would look. */
 function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): readonly string[] {
-  // A shell can run any program, so that no path describes it.
+  // A shell can run any program, so there is no path to match.
   if (shell) return []
   const path = env !== null && 'PATH' in env ? (env['PATH'] ?? undefined) : process.env['PATH']
   const found = lookup.find(executable, path)
@@ -112,13 +111,13 @@ function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): re
     .filter((file) => file !== null)
 }
 
-/** The real path of a file, or the one that it would have if it existed. */
+/** The real path of a file, or the path it would have if it existed. */
 function futurePath(file: string): string | null {
   const missing: string[] = []
   for (let existing = file; ; existing = dirname(existing)) {
     const real = realPath(existing)
     if (real !== null) return join(real, ...missing)
-    // A dangling link may point to anything later.
+    // The target of a dangling link may change later.
     if (isLink(existing) || existing === dirname(existing)) return null
     missing.unshift(basename(existing))
   }

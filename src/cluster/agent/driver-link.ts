@@ -1,4 +1,4 @@
-/** An agent's link to the driver of a session: ordered messages, and heartbeats of the driver. */
+/** An agent's link to the driver of a session: ordered messages, and the driver's heartbeats. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -52,7 +52,7 @@ export class DriverLink implements PlacingDriver {
   #heardMs = -Infinity
   /** When the connection was last restored. */
   #connectedMs = -Infinity
-  /** The server over which the driver's last beat came; `null` if the stream is not there. */
+  /** The server over which the driver's last heartbeat came; `null` if it had no stream. */
   #beatServerId: string | null
   #hasWaiting = false
   #waitingPriorities: PriorityRange | null = null
@@ -81,22 +81,21 @@ export class DriverLink implements PlacingDriver {
 
   /**
    * Whether the session was closed while this agent was disconnected, and another driver attaches
-   * for a new run. If the server was restarted since, it may have lost the stream instead.
+   * for a new run. `false` if the server was restarted since, because it may have lost the stream.
    */
   hasClosedBefore({ epoch, run }: Attach): boolean {
     const isAnother = run !== this.#run && epoch > this.#epoch
     return isAnother && this.#beatServerId === this.#options.broker.serverId
   }
 
-  /** When the driver was last heard. */
+  /** When the last message of the driver arrived. */
   get heardMs(): number {
     return Math.max(this.#heardMs, this.#link.heardMs)
   }
 
   /**
-   * Whether the session continues: its driver was heard recently, and since the last reconnect.
-   * Nobody tells an agent that was disconnected that the session was closed, or another run has its
-   * stream.
+   * Whether the session continues: the driver was heard recently, and since the last reconnect. A
+   * disconnected agent is not notified when the session is closed or another run takes the stream.
    */
   get isHeard(): boolean {
     const { heardMs } = this
@@ -123,8 +122,8 @@ export class DriverLink implements PlacingDriver {
   }
 
   /**
-   * Attaches a driver: a later start, or the same one, whose messages are counted anew. Returns the
-   * events that the previous link has not confirmed.
+   * Attaches a new or restarted driver, or the same one again, with a new message count. Returns
+   * the events that were not confirmed over the previous link.
    */
   attach(attach: Attach): readonly ReportedEvents[] {
     const unconfirmed = this.unconfirmedEvents
@@ -164,7 +163,7 @@ export class DriverLink implements PlacingDriver {
     return reports.filter(({ starts, events }) => starts.length + events.length > 0)
   }
 
-  /** Resolves when the driver has confirmed all events, is silent, or this takes too long. */
+  /** Resolves when the driver has confirmed all events, is silent, or a time limit has passed. */
   async settle(): Promise<void> {
     const { clock } = this.#options
     const isSettled = (): boolean => {
@@ -180,7 +179,7 @@ export class DriverLink implements PlacingDriver {
     this.#link.tick()
   }
 
-  /** To be called after a disconnect. */
+  /** Must be called after each reconnect. */
   reconnected(): void {
     this.#connectedMs = this.#options.clock.monotonicMs()
     this.#link.resend()
@@ -214,14 +213,14 @@ export class DriverLink implements PlacingDriver {
       const beat = expectMessage(payload, 'beat')
       this.#beats = number
       this.#heardMs = clock.monotonicMs()
-      // If the driver dies before it has recreated its stream, the session was not closed.
+      // Without a stream, a driver that dies would look like one that closed the session.
       this.#beatServerId = beat.hasStream ? broker.serverId : null
       this.#hasWaiting = beat.hasWaiting
       this.#waitingPriorities = beat.waitingPriorities ?? null
       this.#hasIdle = beat.hasIdle
       onBeat(beat)
     } catch (error) {
-      // While the known driver is silent, a new one may send beats before it attaches here.
+      // While the known driver is silent, a new one may send heartbeats before it attaches here.
       if (clock.monotonicMs() - this.heardMs > silenceMs) return
       onRefused(messageOf(error))
     }

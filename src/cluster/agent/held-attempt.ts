@@ -7,11 +7,11 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { HeldJob, PriorityRange, SentJob } from '../wire/messages.ts'
 
-/** The minimum time over which the rate of ends is measured. */
+/** The minimum time over which the completion rate is measured. */
 const rateMs = 50
-/** Without an end for this long, no attempts are given to the backend in advance. */
+/** After this time without a completion, no attempts are given to the backend in advance. */
 const stalledMs = 100
-/** Without an end for this long, the measured rate drops to 0. */
+/** After this time without a completion, the measured rate drops to 0. */
 const staleMs = 1000
 /** A lower bound for measured times: the clock may not advance while a few short jobs run. */
 const shortestMs = 0.01
@@ -22,9 +22,9 @@ const largestFactor = 64
  */
 const largestRaise = 64
 const maxRaisedPerSecond = 2000
-/** Shorter attempts count as short. */
+/** Attempts below this duration count as short. */
 const shortMs = 50
-/** Fewer short attempts say nothing about the next ones. */
+/** The minimum number of short attempts from which the next ones are predicted. */
 const fewestShort = 4
 
 export class HeldAttempt extends TaggedJob implements Job {
@@ -74,7 +74,7 @@ export class HeldAttempt extends TaggedJob implements Job {
   }
 }
 
-/** What an agent knows of its driver: what that would do with jobs that are returned to it. */
+/** What an agent knows about how its driver would place returned jobs. */
 export interface PlacingDriver {
   /** Whether the driver could give returned jobs to another agent. */
   readonly canPlaceMore: boolean
@@ -82,7 +82,9 @@ export interface PlacingDriver {
   readonly waitingPriorities: PriorityRange | null
 }
 
-/** For each task, the held attempt, or the number of an attempt whose end is not recorded yet. */
+/**
+ * Tracks for each task the held attempt, or the number of the attempt until its result is recorded.
+ */
 export class HeldAttempts {
   readonly #clock: Clock
   readonly #hasDriverMore: () => boolean
@@ -121,9 +123,9 @@ export class HeldAttempts {
   }
 
   /**
-   * Recent ends per second of busy time: time without jobs says nothing about how many the node
-   * could run. At least the rate that short attempts would reach on a machine without other work,
-   * within limits. `null` before the first end.
+   * Recent completions per second of busy time, because idle time says nothing about the node's
+   * capacity. Not below the rate that short attempts would reach on an otherwise idle machine,
+   * within limits. `null` before the first completion.
    */
   get rate(): number | null {
     const nowMs = this.#clock.monotonicMs()
@@ -143,8 +145,8 @@ export class HeldAttempts {
   }
 
   /**
-   * How many times more than usual should wait here. Grows while the agent runs out of jobs
-   * although its driver has some, because the round trip takes long.
+   * The factor by which more jobs than usual should wait here. It grows while the agent runs out of
+   * jobs although its driver has some, because the round trip takes long.
    */
   get aheadFactor(): number {
     return this.#aheadFactor
@@ -167,7 +169,7 @@ export class HeldAttempts {
     if (this.#size++ === 0) this.#busySinceMs = this.#clock.monotonicMs()
   }
 
-  /** The attempt has ended at `atMs`; its number is kept until its end is recorded. */
+  /** Marks the attempt as ended at `atMs`. Its number is kept until its result is recorded. */
   end(held: HeldAttempt, atMs: number): void {
     this.#attempts.set(held.uid, held.attempt)
     held.isHeld = false
@@ -185,7 +187,10 @@ export class HeldAttempts {
     this.#leave()
   }
 
-  /** The end of an attempt is recorded. A later attempt of the task may be held by now. */
+  /**
+   * Called when the result of an attempt is recorded. A later attempt of the task may be held by
+   * now.
+   */
   recorded(uid: string): void {
     if (typeof this.#attempts.get(uid) === 'number') this.#attempts.delete(uid)
   }
@@ -242,7 +247,9 @@ export class HeldAttempts {
     this.#queue.putBack(held)
   }
 
-  /** Queued attempts beyond the offer and a second's work, if they may begin sooner elsewhere. */
+  /**
+   * Queued attempts beyond the offer and one second of work, if they may begin sooner elsewhere.
+   */
   excess(
     ahead: number,
     { canPlaceMore, waitingPriorities }: PlacingDriver,
@@ -251,8 +258,8 @@ export class HeldAttempts {
     if (this.#queue.length <= max) return []
     const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
     const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
-    // Less urgent jobs would be sent to other agents before these, and more urgent ones need the
-    // room. Attempts of the same priority as all waiting jobs would only come back.
+    // Other jobs of lower priority would be sent before these, and those of higher priority need
+    // the room. Attempts of the same priority as all waiting jobs would only come back.
     const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
       spec.priority > lowest || spec.priority < highest
     const excess = new Set(queued.slice(max).filter(isOutOfTurn))
@@ -294,9 +301,9 @@ export class HeldAttempts {
   #measure(nowMs: number): void {
     const currentMs = this.#busySinceMs === null ? 0 : nowMs - this.#busySinceMs
     const busyMs = this.#busyMs + currentMs
-    // Without work, or before the first end, nothing is known about the next tasks.
+    // Without work, or before the first completion, the rate is unknown.
     if (busyMs === 0 || (this.#rate === null && this.#ends === 0)) return
-    // For a while, one long attempt does not cancel the rate of earlier ones.
+    // One long attempt does not immediately invalidate the rate of earlier ones.
     if (this.#ends === 0 && nowMs - this.#measuredMs < staleMs) return
     this.#rate = (this.#ends * 1000) / Math.max(busyMs, shortestMs)
     const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, shortestMs)

@@ -1,4 +1,4 @@
-/** Ends that are too large for a message: large parts are stored before the message is sent. */
+/** Stores the parts of results that are too large for a message, before the message is sent. */
 
 import { toErrorRecord } from '../../foundation/error-record.ts'
 import { isTooSmall, type ObjectToStore, type StoredObjects } from '../broker/stored-objects.ts'
@@ -8,11 +8,11 @@ import type { WireEnd } from '../wire/messages.ts'
 
 export interface LargeEndsOptions {
   readonly objects: StoredObjects
-  /** Whether the end fits into a message as it is. */
+  /** Whether the result fits into a message without storing parts. */
   readonly isSmall: (end: WireEnd) => boolean
 }
 
-/** An end that fits into a message, and the stored objects that it names. */
+/** A result that fits into a message, and the stored objects that it refers to. */
 export interface StoredEnd {
   readonly end: WireEnd
   readonly objects: readonly ObjectToStore[]
@@ -20,19 +20,19 @@ export interface StoredEnd {
   readonly isWhole: boolean
 }
 
-/** Stores a part of an end; resolves with the object's name. */
+/** Stores a part of a result; resolves with the object's name. */
 type StorePart = (part: string, content: unknown) => Promise<string>
 
 export class LargeResults {
   readonly #options: LargeEndsOptions
-  /** Ends that are being stored. */
+  /** Results that are being stored. */
   readonly #pending = new Map<WireEnd, AbortController>()
 
   constructor(options: LargeEndsOptions) {
     this.#options = options
   }
 
-  /** Ends that were not sent in a message yet. */
+  /** Results that were not sent in a message yet. */
   get pending(): readonly WireEnd[] {
     return [...this.#pending.keys()]
   }
@@ -41,7 +41,7 @@ export class LargeResults {
     return this.#pending.size
   }
 
-  /** Cancels the storing of an end's parts: it ends as canceled, and does not wait for room. */
+  /** Stops storing the parts of a result. The attempt ends as canceled. */
   cancel(uid: string, attempt: number, reason: string): void {
     for (const [end, canceled] of this.#pending) {
       if (end.uid === uid && end.attempt === attempt) canceled.abort(reason)
@@ -49,8 +49,8 @@ export class LargeResults {
   }
 
   /**
-   * Waits while the broker refuses the parts; `null` if the store is closed before. The end stays
-   * pending until `sent`, so that it is always listed somewhere.
+   * Waits while the broker refuses the parts; `null` if the store is closed meanwhile. The result
+   * stays pending until `sent`, so that it is always listed somewhere.
    */
   async store(end: WireEnd): Promise<StoredEnd | null> {
     const canceled = new AbortController()
@@ -79,7 +79,7 @@ export class LargeResults {
     this.#pending.delete(end)
   }
 
-  /** Stores a value; or the output of a program, and the error if the end is still too large. */
+  /** Stores a value, or the output of a program, and the error if the result is still too large. */
   async #storeParts(end: WireEnd, store: StorePart): Promise<WireEnd> {
     if (end.outcome.kind === 'complete') {
       const object = await store('value', end.outcome.value)
@@ -102,7 +102,7 @@ function withoutParts(end: WireEnd, outcome: WireEnd['outcome']): StoredEnd {
   return { end: { ...end, facts, outcome }, objects: [], isWhole: false }
 }
 
-/** For an end that the store can never take. */
+/** Replaces a result that is too large for the store by a failure. */
 function toFailure(end: WireEnd, error: unknown): StoredEnd {
   const isFailure = end.outcome.kind === 'fail'
   const record = isFailure ? toShortError(end.outcome.error) : toErrorRecord(error)

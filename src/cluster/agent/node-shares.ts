@@ -1,13 +1,13 @@
-/** Divides the node of an agent among sessions: what each is offered, and whose jobs begin next. */
+/** Divides an agent's node among sessions: how much each is offered, and whose jobs begin next. */
 
 import type { NodeFacts, Offer } from '../wire/messages.ts'
 import type { AgentSession } from './agent-session.ts'
 
-/** How many seconds of work may wait at this node; `fedSeconds` is for its backend. */
+/** How many seconds of work may be queued at this node; `fedSeconds` applies to its backend. */
 const aheadSeconds = 0.05
 /**
- * A message costs the driver as much as several tasks, so that with many agents each gets more jobs
- * at a time: from `manyAgents` on in proportion to their number, at most `maxTimes` as many.
+ * A message costs the driver as much as several tasks, so with many agents each message has more
+ * jobs: from `manyAgents` on in proportion to their number, up to a factor of `maxTimes`.
  */
 const manyAgents = 16
 const maxTimes = 4
@@ -33,13 +33,14 @@ export class NodeShares {
     const { cores, gpus, memoryMb } = this.#facts
     const shares = this.#activeSessions() + (session.isActive ? 0 : 1)
     const share = Math.ceil(cores / shares)
-    // The rate of the whole node, because a session with few ends would be offered ever fewer jobs.
+    // Uses the rate of the whole node: a session with few completions would get ever smaller
+    // offers.
     const rate = this.#rate()
     const times = Math.max(1, Math.min(maxTimes, session.outbox.agents / manyAgents))
     const seconds = aheadSeconds * times * session.held.aheadFactor
     const ahead =
       rate === null ? 2 * cores : Math.min(maxAhead, Math.max(1, Math.ceil(rate * seconds)))
-    // Cores that other sessions use are not offered, so that drivers prefer nodes with free ones.
+    // Does not offer cores that other sessions use, so that drivers prefer nodes with free cores.
     const free = Math.max(0, cores - this.#runningCores())
     const offered = Math.min(share, session.held.givenCores + free)
     return { cores: offered, gpus, memoryMb, ahead: Math.ceil(ahead / shares) }
@@ -63,7 +64,7 @@ export class NodeShares {
     let room = this.#facts.cores + fed - this.#runningCores()
     while (room > 0) {
       const waiting = sessions.filter(({ held }) => held.queued > 0)
-      // Next is the session with the fewest running cores; of equals, the one served longest ago.
+      // Picks the session with the fewest running cores. Among equals, the one served longest ago.
       const [next] = waiting.toSorted(
         (a, b) => a.held.givenCores - b.held.givenCores || this.#turnOf(a) - this.#turnOf(b),
       )
@@ -75,7 +76,7 @@ export class NodeShares {
     }
   }
 
-  /** The ends per second that the node can reach, of all sessions; `null` before the first end. */
+  /** Completions per second that the node can reach, over all sessions; `null` before the first. */
   #rate(): number | null {
     let sum: number | null = null
     for (const { held } of this.#sessions.values()) {
@@ -84,7 +85,7 @@ export class NodeShares {
     return sum
   }
 
-  /** The rate of those sessions in which an attempt has ended recently. */
+  /** The total rate of the sessions in which an attempt has ended recently. */
   #liveRate(): number {
     let sum = 0
     for (const { held } of this.#sessions.values()) if (!held.isStalled) sum += held.rate ?? 0

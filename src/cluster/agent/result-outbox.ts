@@ -1,4 +1,4 @@
-/** Sends the ends of a session's attempts to its stream; keeps them until they are recorded. */
+/** Sends the results of a session's attempts to its stream; keeps them until they are recorded. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
@@ -34,7 +34,7 @@ import { LargeResults } from './large-results.ts'
 
 export interface EndsOutboxOptions {
   readonly agent: string
-  /** Identifies this outbox, whose messages are counted from 1. */
+  /** Identifies this outbox. Its messages are numbered from 1. */
   readonly epoch: number
   readonly key: () => Key
   readonly subject: string
@@ -43,9 +43,9 @@ export interface EndsOutboxOptions {
   readonly clock: Clock
   /** How many jobs may wait at the agent; sent with every message. */
   readonly ahead: () => number
-  /** Whether the session continues, as far as known, so that the stream belongs to it. */
+  /** Whether the session is believed to continue, so that the stream still belongs to it. */
   readonly isDriverHeard: () => boolean
-  /** Called before ends are sent, to send events first. */
+  /** Called before results are sent, to send events first. */
   readonly onFlush: () => void
   /** The last message with events, if the driver has not confirmed it. */
   readonly unconfirmedMark: () => EventsMark | undefined
@@ -61,17 +61,17 @@ type StreamNews = Pick<Beat, 'agents' | 'lostStreams' | 'needsRoom'>
 type HeldWork = Pick<HeldAttempts, 'workMs' | 'rate'>
 type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
 
-/** Above this rate, ends within `busyBatchMs` of the last message share the next one. */
+/** Above this rate, results within `busyBatchMs` of the last message share the next one. */
 const busyPerSecond = 2000
 const busyBatchMs = 2
-/** With many agents, each has few ends per second: then ends wait longer to share a message. */
+/** With many agents, each has few results per second, so they wait longer to share a message. */
 const batchMsPerAgent = 1.2
 const maxBatchMs = 80
-/** While jobs wait at the agent, ends are less urgent: the driver need not send more jobs yet. */
+/** While jobs wait at the agent, results are less urgent: the driver need not send jobs yet. */
 const backlogBatchMs = 20
 const appendMs = 5000
 const retryMs = 500
-/** After this time without progress, `settle` asks whether the stream is gone. */
+/** After this time without progress, `settle` checks whether the stream still exists. */
 const goneMs = 1000
 
 export class ResultOutbox {
@@ -105,7 +105,7 @@ export class ResultOutbox {
     return this.#problem !== null
   }
 
-  /** Whether there is no room for the ends of further attempts. */
+  /** Whether there is no room for the results of further attempts. */
   get isFull(): boolean {
     return this.#kept.isFull
   }
@@ -116,22 +116,24 @@ export class ResultOutbox {
     return { endMessages: this.#sent, needsRoom }
   }
 
-  /** Messages whose ends no driver has recorded, and which can still be sent again. */
+  /** Numbers of the messages that no driver has recorded and that can still be sent again. */
   get unrecorded(): readonly number[] {
     return this.#kept.numbers
   }
 
-  /** An end whose value waits for room in the broker's store is sent without it, as canceled. */
+  /**
+   * If the value of the attempt still waits for storage, the attempt ends as canceled, without it.
+   */
   cancel(uid: string, attempt: number, reason: string): void {
     this.#large.cancel(uid, attempt, reason)
   }
 
-  /** Whether the end of this task can no longer be sent again. */
+  /** Whether the result of this task can no longer be sent again. */
   hasGivenUp(uid: string): boolean {
     return this.#kept.hasGivenUp(uid)
   }
 
-  /** Ends that were not sent in a message yet. */
+  /** Results that were not sent in a message yet. */
   get unsent(): readonly HeldJob[] {
     return [...this.#waiting, ...this.#large.pending].map((end) => {
       const { uid, attempt, beganMs, workerId } = end
@@ -140,9 +142,9 @@ export class ResultOutbox {
   }
 
   /**
-   * Adds the end of an attempt, as the node's backend reported it. The last end that the agent
-   * holds is sent at once, because nothing is left that could share its message. `held` is the
-   * agent's remaining work; the next message is sent before half of that is done.
+   * Adds the result of an attempt, as the node's backend reported it. The last result that the
+   * agent holds is sent immediately, because no other could share its message. `held` is the
+   * agent's remaining work; the next message is sent before half of it is done.
    */
   add(attempt: EndedAttempt, report: EndReport, atMs: number, held: HeldWork): void {
     const toRecord = (error: unknown): ErrorRecord =>
@@ -155,7 +157,7 @@ export class ResultOutbox {
     const isBusy = (held.rate ?? 0) > busyPerSecond
     const batchMs = Math.max(this.#batchMs(isBusy), Math.min(backlogBatchMs, workMs / 2))
     const leftMs = batchMs - (clock.monotonicMs() - this.#flushedMs)
-    // A single end is not delayed, not even for a turn of the event loop.
+    // A single result is not delayed, not even for a turn of the event loop.
     if (leftMs <= 0 && !isBusy) return this.#flush()
     this.#isScheduled = true
     const flush = (): void => this.#flush()
@@ -163,7 +165,7 @@ export class ResultOutbox {
     else clock.after(leftMs, flush)
   }
 
-  /** For an agent that leaves: stores events that the driver has not confirmed. */
+  /** Stores events that the driver has not confirmed; called when the agent leaves. */
   addEvents(reports: readonly ReportedEvents[]): void {
     if (reports.length === 0) return
     this.#flush()
@@ -173,8 +175,8 @@ export class ResultOutbox {
   }
 
   /**
-   * Adapts the batch time to the number of agents, all of which send to the driver. After a lost
-   * stream, sends again what was sent meanwhile, because the server does not report such losses.
+   * Adapts the batch time to the number of agents that send to the driver. After a lost stream,
+   * sends recent messages again, because the server does not report such losses.
    */
   takeBeat({ agents, lostStreams, needsRoom }: StreamNews): void {
     this.#agents = agents
@@ -206,12 +208,14 @@ export class ResultOutbox {
     return epoch === this.#options.epoch && this.#kept.isRecorded(number)
   }
 
-  /** The driver misses messages that were stored: the server has lost them. */
+  /** Sends messages again that the server has lost after storing them. */
   sendAgain({ from, to }: Extract<DriverMessage, { kind: 'missing' }>): void {
     for (const message of this.#kept.takeLost(from, to)) this.#background(this.#storeAgain(message))
   }
 
-  /** Resolves when the stream has all ends or is gone for good, or when the time limit is over. */
+  /**
+   * Resolves when the stream has all results or is gone for good, or when the time limit is over.
+   */
   async settle(isGone: () => Promise<boolean>): Promise<void> {
     const { clock } = this.#options
     const fromMs = clock.monotonicMs()
@@ -237,18 +241,18 @@ export class ResultOutbox {
     return this.#options.clock.monotonicMs() - fromMs >= this.#limit.ms
   }
 
-  /** The number of ends that the stream does not have. */
+  /** The number of results that are not in the stream. */
   get unstoredEnds(): number {
     if (this.#isClosed) return 0
     return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#large.count)
   }
 
-  /** Whether this sends nothing more, even if the stream does not have all ends. */
+  /** Whether nothing more is sent, even if the stream does not have all results. */
   get isClosed(): boolean {
     return this.#isClosed
   }
 
-  /** The number of ends that were given up because of the time limit. */
+  /** The number of results that were given up because of the time limit. */
   get undelivered(): number {
     return this.#undelivered
   }
@@ -264,20 +268,20 @@ export class ResultOutbox {
     this.#problem = error
   }
 
-  /** Stops sending, and drops what is kept. */
+  /** Stops sending, and drops all kept messages. */
   close(): void {
     this.#isClosed = true
     this.#kept.clear()
     this.#progressed()
   }
 
-  /** For a new run of the session, after its stream was lost: the run has another key. */
+  /** Signs kept messages with the key of a new run, after the session's stream was lost. */
   signAgain(): void {
     const { key, subject } = this.#options
     for (const { data } of this.#kept.contents) signAgain(key(), subject, data)
   }
 
-  /** Sends messages again that the stream does not have, after a disconnect. */
+  /** After a disconnect, sends the messages again that are not in the stream. */
   resend(): void {
     for (const message of this.#kept.unstored) this.#background(this.#append(message))
   }
@@ -321,7 +325,7 @@ export class ResultOutbox {
   async #append(message: EndsData): Promise<void> {
     const { broker, subject, isDriverHeard } = this.#options
     const { number, data } = message
-    // A message published now would be sent after the reconnect, whoever owns the stream by then.
+    // The client would send the message after the reconnect, when another run may own the stream.
     if (!broker.isConnected) return
     if (!isDriverHeard() && !(await this.#openStream(number))) return
     try {
@@ -352,7 +356,7 @@ export class ResultOutbox {
     return (await poll({ delayMs: retryMs }, open, { clock })) === 'open'
   }
 
-  /** Stores a message that the server has lost, with the objects that it names. */
+  /** Stores a message again that the server has lost, with the objects that it refers to. */
   async #storeAgain(message: EndsData): Promise<void> {
     const { objects } = this.#options.store
     try {
@@ -364,7 +368,9 @@ export class ResultOutbox {
     await this.#append(message)
   }
 
-  /** Stores the parts that exceed a message, then sends it. Waits while the broker refuses. */
+  /**
+   * Stores the parts that are too large, then sends the message. Waits while the broker refuses.
+   */
   async #sendLarge(end: WireEnd): Promise<void> {
     const stored = await this.#large.store(end)
     if (stored?.isWhole === true) this.#problem = null

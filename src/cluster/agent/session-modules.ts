@@ -1,4 +1,4 @@
-/** The modules of a session's functions on this node: its own files, or bundles of the driver. */
+/** The modules of a session's functions on this node: local files, or bundles from the driver. */
 
 import { fileURLToPath } from 'node:url'
 import type { Clock } from '../../foundation/clock.ts'
@@ -30,7 +30,7 @@ const sharedHint =
   "With `modules: 'shared'` every node needs the module, and what it imports, under the same " +
   "path. Put it there, or have it sent: `ClusterBackend.create({ modules: 'bundle' })`."
 
-/** Errors of programs that cannot begin on this node, but may on another. */
+/** Error codes of programs that cannot start on this node, but may start on another. */
 const nodeErrors = [
   ExecutableNotFoundError,
   ExecutableNotPermittedError,
@@ -95,7 +95,7 @@ export class SessionModules {
     return { ...report, error: new TaskImportError(`node ${name}: ${message}`, details) }
   }
 
-  /** Whether the function's module is a file of this node, and not of a bundle. */
+  /** Whether the function's module is a file of this node instead of a bundle. */
   #isOwnFile(spec: TaskSpec): boolean {
     if (spec.kind !== 'function' || !spec.definition.module.startsWith('file:')) return false
     return this.#options.bundles.projectPath(fileURLToPath(spec.definition.module)) === null

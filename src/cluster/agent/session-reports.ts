@@ -1,4 +1,4 @@
-/** An agent's reports to a session's driver besides ends: starts, returned jobs, events. */
+/** An agent's reports to a session's driver besides results: starts, returned jobs, events. */
 
 import type { EventNotice } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -31,7 +31,7 @@ export interface ReportLink {
   readonly unconfirmedBytes: number
 }
 
-/** While so many bytes wait for an unreachable driver, further events are dropped. */
+/** While this many bytes wait for an unreachable driver, further events are dropped. */
 const maxUnconfirmedBytes = 64 * 1024 * 1024
 
 /** A start is reported after this time, unless the attempt has ended by then. */
@@ -56,30 +56,30 @@ export class SessionReports {
     this.#options.clock.after(startNoticeMs, () => this.#sendStarts())
   }
 
-  /** Most attempts have ended by now, and their ends include their starts. */
+  /** Most attempts have ended by now, and their results include their starts. */
   #sendStarts(): void {
     if (this.#events.length > 0) return this.send()
     this.#starts = this.#starts.filter(({ isHeld }) => isHeld)
     if (this.#starts.length > 0) this.sendSoon()
   }
 
-  /** Adds a job that has not begun; `notAllowed` if it must not be sent here again. */
+  /** Adds a job that has not begun. With `notAllowed`, the driver must not send it here again. */
   addReturned({ index, uid, attempt }: SentJob, notAllowed?: NotAllowed): void {
     const why = notAllowed === undefined ? {} : { notAllowed }
     this.#returned.push({ index, uid, attempt, ...why })
     this.sendSoon()
   }
 
-  /** The broker has lost a bundle. */
+  /** Reports that the broker has lost a bundle. */
   addLostBundle(digest: string): void {
     this.#lostBundles.push(digest)
     this.sendSoon()
   }
 
   /**
-   * Wall clocks of machines differ, so that the time is converted to the monotonic clock, whose
-   * offset is known. The process may be interrupted between the two readings; but no event of a
-   * task gets a time before its start or before an earlier event.
+   * Wall clocks of machines differ, so the time is converted to the monotonic clock, whose offset
+   * is known. The process may be interrupted between the two readings, but no event of a task gets
+   * a time before its start or before an earlier event.
    */
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
@@ -97,8 +97,8 @@ export class SessionReports {
   }
 
   /**
-   * For a driver that attaches: it learns of running attempts from the answer. Sends it the events
-   * that an earlier start has not confirmed, of tasks that continue or whose ends it will get.
+   * Called when a driver attaches, which learns of running attempts from the answer. Sends events
+   * that were not confirmed before, for tasks that continue or whose results will be sent.
    */
   restart(unconfirmed: readonly ReportedEvents[], isLeft: (uid: string) => boolean): void {
     this.#reset()
@@ -122,7 +122,7 @@ export class SessionReports {
     })
   }
 
-  /** Called before ends are sent, because events of a task must precede its end. */
+  /** Called before results are sent, because events of a task must precede its result. */
   sendEvents(): void {
     if (this.#events.length > 0) this.send()
   }
@@ -131,7 +131,8 @@ export class SessionReports {
     this.#isDue = false
     const { head } = this.#options
     const starts: WireStart[] = []
-    // Ends include starts, but follow the events: a start must precede the events of its task.
+    // Results include starts, but are sent after events, and a start must precede its task's
+    // events.
     const withEvents = new Set(this.#events.map(({ taskId }) => taskId))
     for (const held of this.#starts) {
       const { index, uid, attempt, beganMs, workerId, files, isHeld } = held

@@ -15,18 +15,18 @@ import type { ResultOutbox } from './result-outbox.ts'
 export interface SessionStoreOptions {
   readonly broker: Broker
   readonly clock: Clock
-  /** The keys of the cluster, with which a driver answers that it owns the session. */
+  /** The cluster's keys, with which a driver proves that it owns the session. */
   readonly cluster: Keys
   /** The keys of the session's run. */
   readonly keys: () => Keys
   readonly run: () => string
   readonly self: AgentStart
   readonly subjects: SessionSubjects
-  /** How long the stream keeps ends. */
+  /** How long the stream keeps results. */
   readonly resultTtlSeconds: () => number
   /** How long an object may be refused before it counts as larger than the store. */
   readonly patienceMs: () => number
-  /** Whether the driver has recorded all ends of this message, and the agent has dropped it. */
+  /** Whether the driver has recorded all results of this message, and the agent has dropped it. */
   readonly isRecorded: (message: Header) => boolean
   /** Called when the broker does not store an object. */
   readonly onProblem: (error: unknown) => void
@@ -60,7 +60,7 @@ export class SessionStore {
       subjects: stored,
       run,
       maxAgeSeconds: resultTtlSeconds,
-      // A driver that has closed the session has removed its stream, which must not reappear.
+      // A driver that closes the session removes its stream, which must not reappear.
       mayOpen: () => this.#hasDriver(),
     })
     const openStream = (): Promise<boolean> => this.openStream()
@@ -84,9 +84,9 @@ export class SessionStore {
   }
 
   /**
-   * Removes ends of this agent that the driver has recorded from the full store, oldest first. A
-   * later start of the driver finds them only in its record. `false` if none was removed.
-   * Concurrent calls share one request.
+   * If the store is full, removes results of this agent that the driver has recorded, oldest first.
+   * A restarted driver finds them only in its record. `false` if none was removed. Concurrent calls
+   * share one request.
    */
   makeRoom(): Promise<boolean> {
     this.#makingRoom ??= this.#removeRecorded()
@@ -103,7 +103,7 @@ export class SessionStore {
       try {
         return isRecorded(open(keys().toDriver, subject, data))
       } catch {
-        // The message is of another run.
+        // The message belongs to another run.
         return false
       }
     }
@@ -114,7 +114,7 @@ export class SessionStore {
   }
 
   /**
-   * For an agent whose driver, with epoch `start`, is gone: resolves when the stream has all ends,
+   * Called when the driver with epoch `start` is gone. Resolves when the stream has all results,
    * and a note that the agent holds nothing more.
    */
   async settle(outbox: ResultOutbox, start: number, endsEpoch: number): Promise<void> {
@@ -132,31 +132,33 @@ export class SessionStore {
     }
   }
 
-  /** Whether no driver will ever read the ends. */
+  /** Whether no driver will ever read the results. */
   async #isGone(): Promise<boolean> {
     if (await this.#hasDriver()) return false
     return !(await this.#broker.store.hasStream(this.#subjects.stream))
   }
 
-  /** Stops storing and creating. */
+  /** Stops storing objects and creating streams. */
   async close(): Promise<void> {
     this.objects.close()
     await this.#stream.close()
   }
 
-  /** A suspended driver counts, because it may continue; earlier messages prove nothing. */
+  /**
+   * A suspended driver counts, because it may continue. Earlier messages do not prove ownership.
+   */
   async #hasDriver(): Promise<boolean> {
     try {
       const { answer } = await askOwner(this.#broker, this.#subjects.owner, this.#cluster, answerMs)
       return answer === 'signed' || answer === 'silent'
     } catch {
-      // The broker is unreachable, so that it is unknown: assume that there is a driver.
+      // The broker is unreachable, so assume that there is a driver.
       return true
     }
   }
 }
 
-/** Jobs with specs too large for a message, while these are loaded from the broker's store. */
+/** Jobs whose specs are too large for a message and are being loaded from the broker's store. */
 export class ArrivingSpecs {
   readonly #objects: StoredObjects
   /** The cancel reason of each job, or `null`. */
@@ -172,7 +174,7 @@ export class ArrivingSpecs {
     if (this.#jobs.has(key)) this.#jobs.set(key, reason)
   }
 
-  /** Loads a spec and deletes it in the store. Rejects if the broker does not have it. */
+  /** Loads a spec and deletes it from the store. Rejects if the broker does not have it. */
   async load(
     { uid, attempt }: WireJob,
     name: string,

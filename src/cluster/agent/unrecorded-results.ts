@@ -1,11 +1,11 @@
 /**
- * Messages with ends that no driver has recorded. The stream has stored most of them, but if the
+ * Messages with results that no driver has recorded. The stream has stored most of them, but if the
  * server loses its store, they are sent again from here.
  */
 
 import type { ObjectToStore, StoredObjects } from '../broker/stored-objects.ts'
 
-/** The storage for ends. */
+/** The storage for results. */
 export interface EndsStore {
   /** Stores values that are too large for a message. */
   readonly objects: StoredObjects
@@ -18,9 +18,9 @@ export interface EndsStore {
 export interface EndsData {
   readonly number: number
   readonly data: Buffer
-  /** The tasks whose ends the message has. */
+  /** The tasks whose results are in the message. */
   readonly uids: readonly string[]
-  /** The stored objects that the message names: values, outputs, errors. */
+  /** The stored objects that the message refers to: values, outputs, errors. */
   readonly objects: readonly ObjectToStore[]
 }
 
@@ -31,7 +31,7 @@ interface KeptMessage {
   isStored: boolean
 }
 
-/** Beyond this size no further attempts begin; only the ends of running ones are added. */
+/** Above this size no further attempts begin; only the results of running ones are added. */
 const maxBytes = 64 * 1024 * 1024
 
 export class UnrecordedResults {
@@ -39,7 +39,7 @@ export class UnrecordedResults {
   #bytes = 0
   #takenThrough = 0
   #recordedThrough = 0
-  /** Messages with ends that the driver could not record: only the stream has them. */
+  /** Messages with results that the driver could not record. Only the stream has them. */
   readonly #lost = new Set<number>()
 
   add(content: EndsData): void {
@@ -48,12 +48,12 @@ export class UnrecordedResults {
     this.#trim()
   }
 
-  /** Messages whose ends no driver has recorded, and which can still be sent again. */
+  /** Numbers of the messages that no driver has recorded and that can still be sent again. */
   get numbers(): readonly number[] {
     return [...this.#messages].filter(isWhole).map(([number]) => number)
   }
 
-  /** Whether the end of this task was dropped here, so that only the stream may have it. */
+  /** Whether the result of this task was dropped here, so that only the stream may have it. */
   hasGivenUp(uid: string): boolean {
     for (const { content, uids } of this.#messages.values()) {
       if (content === null && uids.includes(uid)) return true
@@ -61,7 +61,7 @@ export class UnrecordedResults {
     return false
   }
 
-  /** Whether there is only room for the ends of attempts that run now. */
+  /** Whether there is only room for the results of attempts that run now. */
   get isFull(): boolean {
     return this.#bytes > maxBytes
   }
@@ -73,7 +73,7 @@ export class UnrecordedResults {
     return contents
   }
 
-  /** Messages that the stream does not have. */
+  /** Messages that are not in the stream. */
   get unstored(): readonly EndsData[] {
     const contents: EndsData[] = []
     for (const { content, isStored } of this.#messages.values()) {
@@ -95,8 +95,8 @@ export class UnrecordedResults {
   }
 
   /**
-   * The driver has recorded all ends in messages up to this number, except in `lost` ones. Returns
-   * their tasks.
+   * The driver has recorded all results in messages up to this number, except in `lost` ones.
+   * Returns their tasks.
    */
   recorded(through: number, lost: readonly number[] = []): readonly string[] {
     this.#recordedThrough = Math.max(this.#recordedThrough, through)
@@ -104,7 +104,7 @@ export class UnrecordedResults {
     const uids: string[] = []
     for (const [number, message] of this.#messages) {
       if (number > through) break
-      // Kept until it is stored, because a later start of the driver looks for it in the stream.
+      // Keeps the message until it is stored, because a restarted driver reads it from the stream.
       if (!message.isStored) continue
       this.#drop(message)
       this.#messages.delete(number)
@@ -113,19 +113,22 @@ export class UnrecordedResults {
     return uids
   }
 
-  /** Whether neither the driver, nor a later start of it, nor this agent needs the message. */
+  /**
+   * Whether nobody needs the message anymore: not the driver, not a restarted driver, not this
+   * agent.
+   */
   isRecorded(number: number): boolean {
     if (this.#lost.has(number)) return false
     return number <= this.#recordedThrough && !this.#messages.has(number)
   }
 
-  /** The driver has received all ends in messages up to this number, with their values. */
+  /** The driver has received all results in messages up to this number, with their values. */
   taken(through: number): void {
     this.#takenThrough = Math.max(this.#takenThrough, through)
     this.#trim()
   }
 
-  /** Returns messages that the driver misses in the stream, and marks them as not stored. */
+  /** Returns messages that the stream has lost, and marks them as not stored. */
   takeLost(from: number, to: number): readonly EndsData[] {
     const lost: EndsData[] = []
     for (const [number, message] of this.#messages) {

@@ -10,7 +10,7 @@ import { inWorkDir, type TaskSpec } from '../../tasks/spec.ts'
 import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
 
 export interface WorkFolderOptions {
-  /** The parent folder. Default: that for temporary files. */
+  /** The parent folder. Default: the system's folder for temporary files. */
   readonly workDir: string | undefined
   /** The agent's name. */
   readonly agent: string
@@ -27,8 +27,8 @@ export class WorkFolder {
 
   /**
    * Creates the folder, and removes folders of dead processes. Several agents may share a work
-   * folder, even from other hosts and containers. Their processes are not visible here, so that
-   * their folders stay. Rejects with `ValueError` if the work folder cannot be used.
+   * folder, even from other hosts and containers, whose processes are not visible here. Their
+   * folders are not removed. Rejects with `ValueError` if the work folder cannot be used.
    */
   static async open(options: WorkFolderOptions): Promise<WorkFolder> {
     const { workDir, clock, log } = options
@@ -59,8 +59,8 @@ export class WorkFolder {
   }
 
   /**
-   * Removes a folder in this one. Never rejects: what programs left there must not end the agent.
-   * A folder that cannot be removed is reported once and left to the next start of an agent. It is
+   * Removes a subfolder. Never rejects: files that programs left there must not stop the agent. A
+   * folder that cannot be removed is reported once and left to the next start of an agent. It is
    * renamed first, so that the next session of the same name does not find it.
    */
   async remove(folder: string): Promise<void> {
@@ -78,12 +78,12 @@ export class WorkFolder {
     return this.#remove(this.path)
   }
 
-  /** Like `close`, at the exit of the process: only if nothing is in the folder. */
+  /** Like `close`, at process exit: removes the folder only if it is empty. */
   closeEmpty(): void {
     try {
       rmdirSync(this.path)
     } catch {
-      // It is not empty, or is gone.
+      // The folder is not empty, or does not exist.
     }
   }
 
@@ -100,7 +100,7 @@ export class WorkFolder {
   }
 }
 
-/** The owner of a path that may not exist: that of the nearest folder above it. */
+/** The owner of a path, or of the nearest existing folder above it. */
 function ownerOf(path: string): string {
   try {
     const { uid, mode } = statSync(path)
@@ -128,7 +128,9 @@ interface PlacedSpec {
   readonly problem?: BackendError
 }
 
-/** Where programs of a session run: its folder if this node has it, else a temporary one. */
+/**
+ * The folder in which a session's programs run: its own if this node has it, else a temporary one.
+ */
 export class SessionFolder {
   readonly #substitute: string
   readonly #node: string
@@ -149,7 +151,7 @@ export class SessionFolder {
     const folder = spec.workDir ?? wanted
     if (existsSync(folder)) return { spec: inWorkDir(spec, folder) }
     try {
-      // For each program, because an earlier one or a user may have removed it.
+      // Created for each program, because an earlier program or a user may have removed it.
       mkdirSync(this.#substitute, { recursive: true, mode: 0o700 })
     } catch (cause) {
       const text = `node ${this.#node} cannot create a folder for its programs`

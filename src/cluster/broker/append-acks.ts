@@ -1,6 +1,7 @@
 /**
- * The server's acknowledgements of messages that a stream has stored. One subscription serves all:
- * each request of the client creates several errors in advance, which costs more than the message.
+ * The server's acknowledgements of messages that a stream has stored. All share one subscription,
+ * because the client creates several errors in advance per request, which costs more than the
+ * message.
  */
 
 import type { Msg, NatsConnection } from '@nats-io/transport-node'
@@ -8,7 +9,7 @@ import { systemClock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
 import { NoRoomError } from './broker.ts'
 
-/** Error codes of the server: the store of the account, or of the server, is full. */
+/** Server error codes: the store of the account, or of the server, is full. */
 export const fullStoreCodes: ReadonlySet<number> = new Set([10_002, 10_023])
 
 interface PendingAppend {
@@ -24,7 +25,7 @@ export class AppendAcks {
   readonly #prefix: string
   readonly #pending = new Map<string, PendingAppend>()
   #count = 0
-  /** When overdue messages are rejected next. One timer each would double the cost of a message. */
+  /** When overdue messages are rejected next. One timer per message would double its cost. */
   #looksAtMs = Infinity
   #cancelLook: () => void = () => {}
 

@@ -14,7 +14,7 @@ export interface BrokerWatchOptions {
   readonly onAway?: (reason: string) => void
 }
 
-/** A server that is merely restarted is back sooner, and needs no warning. */
+/** A server that is only being restarted is back within this time, and needs no warning. */
 const awayAfterMs = 2000
 
 export class BrokerWatch {

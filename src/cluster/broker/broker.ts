@@ -24,7 +24,9 @@ export interface Broker {
   publish(subject: string, data: Uint8Array): void
   /** `onMessage` must not throw. Returns a function that ends the subscription. */
   subscribe(subject: string, onMessage: (message: BrokerMessage) => void): () => void
-  /** Rejects with `NoResponderError` if nobody has subscribed, with `TimeoutError` if late. */
+  /**
+   * Rejects with `NoResponderError` without a subscriber, with `TimeoutError` without an answer.
+   */
   request(subject: string, data: Uint8Array, timeoutMs: number): Promise<Uint8Array>
   /** Like `request`, but ignores answers that are not accepted: any client may have subscribed. */
   requestAccepted(
@@ -33,12 +35,12 @@ export interface Broker {
     timeoutMs: number,
     accepts: (answer: Uint8Array) => boolean,
   ): Promise<Uint8Array>
-  /** Calls the listener on each disconnect and reconnect. Returns a function that removes it. */
+  /** Calls the listener on each disconnect and reconnect. Returns a function that unsubscribes. */
   onConnection(listener: (isConnected: boolean) => void): () => void
   close(): Promise<void>
 }
 
-/** A message as a stream has stored it. */
+/** A message that is stored in a stream. */
 export interface StoredMessage {
   readonly subject: string
   readonly data: Uint8Array
@@ -54,7 +56,7 @@ export interface StoredStream {
 
 export interface StoredObject {
   readonly data: Uint8Array
-  /** The sequence numbers of its pieces in the stream. */
+  /** The sequence numbers of the object's pieces in the stream. */
   readonly pieces: readonly number[]
 }
 
@@ -67,29 +69,29 @@ export interface StreamSettings {
 
 export interface OpenedStream {
   readonly isCreated: boolean
-  /** The label from the creation of the stream. */
+  /** The label that was set when the stream was created. */
   readonly label: string
 }
 
 /** The state of a stream, and how many messages of one subject it has. */
 export interface StreamState {
-  /** When the stream was created: it distinguishes a later stream of the same name. */
+  /** When the stream was created. Distinguishes it from a later stream of the same name. */
   readonly created: string
-  /** The label from the creation of the stream. */
+  /** The label that was set when the stream was created. */
   readonly label: string
   readonly messages: number
 }
 
 /** How far a stream has been read. */
 export interface StreamPosition {
-  /** When the stream was created: it distinguishes a later stream of the same name. */
+  /** When the stream was created. Distinguishes it from a later stream of the same name. */
   readonly created: string
   readonly sequence: number
 }
 
 /**
- * Streams of messages that the server keeps on disk, and objects in these streams. Every call ends
- * within a time limit, with an error if necessary; a large value takes several calls of the server.
+ * Streams of messages that the server keeps on disk, and objects in these streams. Every call has a
+ * time limit; a large value takes several calls of the server.
  */
 export interface BrokerStore {
   /** Creates the stream unless it exists, and ensures that it stores these subjects. */
@@ -107,12 +109,12 @@ export interface BrokerStore {
   /** The sequence number of the last message of a subject; 0 without a message or a stream. */
   lastSequence(stream: string, subject: string): Promise<number>
   /**
-   * Like `append`, but only if the last message of the subject has this sequence number; `false`
-   * otherwise: of several clients that append after the same message, one succeeds. Rejects with
+   * Like `append`, but only if the last message of the subject has this sequence number, otherwise
+   * `false`. If several clients append after the same message, one succeeds. Rejects with
    * `StoreFullError` if there is no room now.
    */
   appendAfter(subject: string, data: Uint8Array, sequence: number): Promise<boolean>
-  /** Reads the messages of a subject that the stream has now and that follow `after`, in order. */
+  /** Reads the messages of a subject that follow `after` and are in the stream now, in order. */
   read(
     stream: string,
     subject: string,
@@ -128,7 +130,7 @@ export interface BrokerStore {
     from: number,
     mayRemove: (data: Uint8Array) => boolean,
   ): Promise<{ readonly removed: number; readonly next: number }>
-  /** Removes the stream and its objects; resolves if there is no such stream, too. */
+  /** Removes the stream and its objects. Also resolves if there is no such stream. */
   remove(stream: string): Promise<void>
   /**
    * Stores an object below this subject, which a stream must store. May be repeated. If it fails or
@@ -139,11 +141,11 @@ export interface BrokerStore {
   usage(): Promise<StoreUsage>
   /** `null` if the stream, or a piece of the object, is missing. */
   getObject(stream: string, subject: string): Promise<StoredObject | null>
-  /** `pieces` are those that `getObject` returned, if the object was read. */
+  /** `pieces` are the numbers that `getObject` returned, if the object was read. */
   deleteObject(stream: string, subject: string, pieces?: readonly number[]): Promise<void>
 }
 
-/** How much the account stores, and its limit; `null` if the server does not tell one. */
+/** How much the account stores, and its limit; `null` if the server does not report a limit. */
 export interface StoreUsage {
   readonly heldBytes: number
   readonly limitBytes: number | null
@@ -159,7 +161,7 @@ export const isNoRoom = (error: unknown): boolean => error instanceof NoRoomErro
 /** There is no room for an object now. */
 export class StoreFullError extends NoRoomError implements StoreUsage {
   override readonly name = 'StoreFullError'
-  /** How much the account stored at that time. */
+  /** How much the account stored when the object was refused. */
   readonly heldBytes: number
   /** How much of `heldBytes` belonged to the object. */
   readonly storedBytes: number

@@ -1,4 +1,4 @@
-/** Finds the nats-server program. Separate from its start: a launcher only needs the path. */
+/** Finds the nats-server program. A separate file, because a launcher only needs the path. */
 
 import { accessSync, constants, statSync } from 'node:fs'
 import { delimiter, join, resolve } from 'node:path'
@@ -7,7 +7,7 @@ import { BackendError } from '../../foundation/errors.ts'
 /** Where a project may provide the program for machines on which it is not installed. */
 const projectPath = join('node_modules', '.tutti', 'nats-server')
 
-/** The server's program: `TUTTI_NATS_SERVER`, the first on PATH, or that of the project. */
+/** The path of nats-server: `TUTTI_NATS_SERVER`, the first on PATH, or the project's copy. */
 export function findNatsServer(): string {
   const named = process.env['TUTTI_NATS_SERVER']
   if (named !== undefined && named !== '') {

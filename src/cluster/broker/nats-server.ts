@@ -1,4 +1,4 @@
-/** A private nats-server for this process, with a store and a token of its own. */
+/** A private nats-server for this process, with its own store and token. */
 
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -30,15 +30,15 @@ export interface NatsServerOptions {
   readonly log?: Log
   /** Default 127.0.0.1. */
   readonly host?: string
-  /** Enables TLS. Both are in PEM form. */
+  /** Enables TLS. Both values are in PEM form. */
   readonly tls?: { readonly certificate: string; readonly key: string }
-  /** Whether the server may have been stopped along with this process: then nothing is logged. */
+  /** Whether the server may have been stopped along with this process. Then nothing is logged. */
   readonly isEndExpected?: () => boolean
 }
 
 const startMs = 10_000
 const pollMs = 20
-/** The maximum number of restarts in a row: a server that has run for `steadyMs` resets it. */
+/** The maximum number of consecutive restarts. The count is reset after `steadyMs` of uptime. */
 const maxRestarts = 5
 const restartPolicy = {
   firstDelayMs: 100,
@@ -47,7 +47,7 @@ const restartPolicy = {
   steadyMs: 60_000,
 }
 
-/** The server ends with this process, even if killed; until then it is restarted when it ends. */
+/** The server is restarted when it exits, and stops when this process exits, even if killed. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   const program = findNatsServer()
   const { clock, log = processLog } = options
@@ -77,7 +77,7 @@ class PrivateServer implements NatsServer {
   readonly #lost = Promise.withResolvers<BackendError>()
   #url: string | null = null
   #process: GuardedServer | null = null
-  /** Why the last server ended. */
+  /** Why the last server exited. */
   #reason = ''
 
   constructor(program: string, folder: string, options: NatsServerOptions & { log: Log }) {
@@ -138,12 +138,12 @@ class PrivateServer implements NatsServer {
   readonly close = once(async (): Promise<void> => {
     this.#closing.abort()
     await this.#process?.stop()
-    // The guard process removes the folder, unless the guard itself was killed.
+    // The guard process normally removes the folder, but may have been killed itself.
     await removeFolder(this.folder, this.#options.clock)
   })
 
   async #run({ failures, onReady }: SupervisedRun, launched: GuardedServer | null) {
-    // Checked only now: a signal to both processes may have reached the server first.
+    // Checked late, because a signal to both processes may have reached the server first.
     if (failures > 0 && this.#options.isEndExpected?.() !== true) this.#warn(failures)
     try {
       const server = launched ?? (await this.#launch())
@@ -169,8 +169,8 @@ class PrivateServer implements NatsServer {
   }
 
   /**
-   * Writes the configuration and returns its path. It is a file, because everybody can read the
-   * arguments of a process. A restarted server gets the same port, and the store if that still
+   * Writes the configuration and returns its path. Uses a file, because all users can read the
+   * arguments of a process. A restarted server gets the same port, and the same store if it still
    * exists.
    */
   #writeFiles(ports: string): string {

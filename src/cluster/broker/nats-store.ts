@@ -1,4 +1,4 @@
-/** The store of the broker port on NATS: streams, and objects as pieces in these streams. */
+/** Implements `BrokerStore` on NATS: streams, and objects as pieces in these streams. */
 
 import type * as JetStream from '@nats-io/jetstream'
 import type { JetStreamClient, JetStreamManager, StoredMsg, StreamInfo } from '@nats-io/jetstream'
@@ -29,22 +29,22 @@ interface ReadMessage extends StoredMessage {
   readonly sequence: number
 }
 
-/** Messages that one request of `read` asks for. */
+/** The number of messages per request of `read`. */
 const fetchCount = 256
-/** Messages that one request of `removeFirst` looks at. */
+/** The number of messages that one call of `removeFirst` examines. */
 const lookedAt = 256
 /** The size of an object's pieces, unless the server's limit for messages is smaller. */
 const pieceBytes = 128 * 1024
 /** Bytes of the server's limit that are reserved for headers. */
 const overheadBytes = 1024
-/** The header in which each piece has the number of pieces. */
+/** The header of each piece that has the total number of pieces. */
 const countHeader = 'Tutti-Pieces'
 const maxPieces = 2 ** 20
 /** How many pieces are transferred concurrently. */
 const parallelPieces = 8
-/** Error code of the server: a stream of this name exists with other settings. */
+/** Server error code: a stream of this name exists with other settings. */
 const takenNameCode = 10_058
-/** Error codes of the server: the last message of the subject is not the expected one. */
+/** Server error codes: the last message of the subject is not the expected one. */
 const otherLastCodes: ReadonlySet<number> = new Set([10_071, 10_164])
 
 /**
@@ -105,7 +105,7 @@ export class NatsStore implements BrokerStore {
       return { isCreated: true, label }
     } catch (error) {
       if (!(error instanceof JetStreamApiError && error.code === takenNameCode)) throw error
-      // Another process has created it meanwhile.
+      // Another process has created the stream meanwhile.
       return this.openStream(name, settings)
     }
   }
@@ -177,7 +177,7 @@ export class NatsStore implements BrokerStore {
     const from = after?.created === created ? after.sequence : 0
     if (from >= state.last_seq) return { messages: [], position: { created, sequence: from } }
     const messages = await this.#readFrom(stream, subject, from + 1)
-    // Further messages may have arrived since.
+    // More messages may have arrived since.
     const sequence = Math.max(state.last_seq, messages.at(-1)?.sequence ?? 0)
     return { messages, position: { created, sequence } }
   }
@@ -254,7 +254,7 @@ export class NatsStore implements BrokerStore {
 
   async usage(): Promise<StoreUsage> {
     const account = await this.#manager.getAccountInfo()
-    // Streams are created without replicas: the limit is that of tier R1, or of the whole account.
+    // Streams are created without replicas, so the limit of tier R1 or of the account applies.
     const { storage, limits } = account.tiers?.['R1'] ?? account
     const { max_storage: limit } = limits
     return { heldBytes: storage, limitBytes: limit >= 0 ? limit : null }
@@ -299,7 +299,7 @@ export class NatsStore implements BrokerStore {
     const { streams } = this.#manager
     await forEachPiece(pieces.length, async (index) => {
       try {
-        // `false`: does not overwrite the data.
+        // `false`: does not overwrite the deleted data on disk.
         await streams.deleteMessage(stream, pieces[index] ?? 0, false)
       } catch (error) {
         if (!(await this.#isDeleted(stream, pieces[index] ?? 0, error))) throw error
@@ -307,7 +307,7 @@ export class NatsStore implements BrokerStore {
     })
   }
 
-  /** Asks the server: the error code of a message that does not exist has other causes too. */
+  /** Asks the server, because the error code for a missing message has other causes as well. */
   async #isDeleted(stream: string, seq: number, error: unknown): Promise<boolean> {
     const isAnswer = error instanceof this.#libraries.jetstream.JetStreamApiError
     if (!isAnswer || this.#isMissing(error)) return false
@@ -374,11 +374,13 @@ export class NatsStore implements BrokerStore {
 const pieceOf = (data: Uint8Array, index: number, bytes: number): Uint8Array =>
   data.subarray(index * bytes, (index + 1) * bytes)
 
-/** The size that the server counts for a message in a file: the content, and a frame around it. */
+/** The size that the server counts for a message on disk: the content and its framing. */
 const recordBytes = (subject: string, bytes: number, headerBytes: number): number =>
   30 + subject.length + bytes + (headerBytes > 0 ? 4 + headerBytes : 0)
 
-/** Some at a time. After a failure no further piece begins; rejects when all begun ones ended. */
+/**
+ * Runs a few at a time. After a failure, starts no more, and rejects when the started ones ended.
+ */
 async function forEachPiece(count: number, work: (index: number) => Promise<void>): Promise<void> {
   let next = 0
   const run = async (): Promise<void> => {

@@ -1,4 +1,4 @@
-/** The connection of the broker port on NATS. The only file that loads the NATS client. */
+/** Implements `Broker` on NATS. The only file that loads the NATS client. */
 
 import { isIP, type Socket } from 'node:net'
 import { checkServerIdentity, type PeerCertificate } from 'node:tls'
@@ -39,13 +39,16 @@ export interface NatsTls {
 }
 
 const defaultPort = 4222
-/** The time limit of each call of the server's API. */
+/** The time limit of each call to the server's API. */
 const callMs = 4000
 /** The time limit for connecting, divided among the servers of the list. */
 const connectMs = 3000
-/** The most attempts with a server that sends its greeting, but is too slow to accept a client. */
+/**
+ * The maximum number of attempts with a server that sends its greeting, but accepts no client in
+ * time.
+ */
 const slowServerAttempts = 5
-/** The delay between reconnects: with the client's default, a server restart costs seconds. */
+/** The delay between reconnects. With the client's default, a server restart costs seconds. */
 const reconnectMs = 100
 /** The interval of pings. A broken link is noticed after three pings without an answer. */
 const pingMs = 2000
@@ -92,7 +95,7 @@ async function openConnection(
   for (let attempt = 1; ; attempt++) {
     const call = await endSocketsOnFailure(() => transport.connect(settings))
     if ('value' in call) return call.value
-    // The server has time limits, too: for a client's authentication, and for the TLS handshake.
+    // The server has time limits as well, for authentication and for the TLS handshake.
     const isTimeout =
       call.error instanceof transport.TimeoutError ||
       /authentication timeout|disconnected before secure TLS|ECONNRESET/i.test(
@@ -104,7 +107,7 @@ async function openConnection(
   }
 }
 
-/** Throws the reason of a server that refuses all clients, unless another one may be slow. */
+/** Throws the first refusal, unless one of the servers may only be slow. */
 async function expectSlow(
   servers: readonly string[],
   { tls }: NodeConnectionOptions,
@@ -126,7 +129,7 @@ function unusable(where: string, why: string, cause: unknown, hint?: string): Ba
 
 /** Starts to load the client early, in a process that will connect soon. */
 export function preloadClient(): void {
-  // Connecting reports what is missing.
+  // A later call that connects reports missing packages.
   loadLibraries().catch(() => {})
 }
 
@@ -161,7 +164,7 @@ function toConnectionOptions(
     maxReconnectAttempts: -1,
     pingInterval: pingMs,
     maxPingOut: 2,
-    // Saves an error that is created for each request only for its stack trace.
+    // Avoids creating an error per request only for its stack trace.
     noAsyncTraces: true,
     // A server that restarts with another configuration may refuse clients for a moment.
     ignoreAuthErrorAbort: true,
@@ -251,7 +254,7 @@ class NatsBroker implements Broker {
   }
 
   publish(subject: string, data: Uint8Array): void {
-    // The connection was closed meanwhile. Callers that need an acknowledgement get none.
+    // The connection may have been closed meanwhile. Callers notice the missing acknowledgement.
     if (!this.#connection.isClosed()) this.#connection.publish(subject, data)
   }
 
@@ -268,8 +271,8 @@ class NatsBroker implements Broker {
             },
           })
         } catch (thrown) {
-          // An exception here would end the connection. The message is not delivered again: it
-          // would fail again, and block the messages after it.
+          // An exception here would close the connection. The message is not delivered again,
+          // because it would fail again and block the messages after it.
           this.#warnOfFailure('a message could not be handled, and its content is lost', thrown)
         }
       },
@@ -316,7 +319,7 @@ class NatsBroker implements Broker {
     this.#log.warn('BrokerMessageFailed', `${what}: ${maskSecrets(cause)}`)
   }
 
-  /** Warns once per kind of subject: a client is not told otherwise that it was refused. */
+  /** Warns once per kind of subject, because the client is not notified in any other way. */
   #warnOfRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
     const { operation, subject } = error
@@ -362,15 +365,15 @@ function toRequestError(error: unknown, { transport }: NatsLibraries): Error {
 /** Node publishes every client socket here, synchronously in the call that creates it. */
 const socketChannel = 'net.client.socket'
 
-/** The result of a call. `hasReceived`: its sockets had received data from the other side. */
+/** The result of a call. `hasReceived`: whether its sockets have received any data. */
 type SocketCall<T> =
   | { readonly value: T }
   | { readonly error: unknown; readonly hasReceived: boolean }
 
 /**
- * Destroys the sockets of a call that fails, and no others. The NATS client gives up a server that
- * does not answer, but not the socket that is still connecting. That socket would keep the process
- * alive until the operating system gives up, too, after seconds or minutes.
+ * Destroys only the sockets of a call that fails. The NATS client gives up a server that does not
+ * answer, but not the socket that is still connecting. That socket would keep the process alive
+ * until the operating system gives up as well, after seconds or minutes.
  */
 async function endSocketsOnFailure<T>(call: () => Promise<T>): Promise<SocketCall<T>> {
   const sockets: Socket[] = []

@@ -1,4 +1,6 @@
-/** Finds out why a NATS server cannot be used, also from its greeting, and what to do about it. */
+/**
+ * Finds out why a NATS server cannot be used, partly from its greeting, and what to do about it.
+ */
 
 import { createConnection } from 'node:net'
 import { boundedWait } from '../../foundation/promises.ts'
@@ -17,12 +19,12 @@ interface ServerInfo {
 }
 
 const greetingMs = 1000
-/** Greetings are shorter; reading stops beyond this. */
+/** The maximum length that is read. Greetings are shorter. */
 const maxBytes = 64 * 1024
 
 /**
- * Returns why the server will never accept this client; `null` if it is merely slow, or requires
- * TLS first. A server that refuses says so at once, but the client may miss it.
+ * Returns why the server will never accept this client; `null` if it is only slow, or requires TLS
+ * first. The server sends a refusal immediately, but the client may miss it.
  */
 export async function findRefusal(
   address: ServerAddress,
@@ -35,7 +37,7 @@ export async function findRefusal(
   if (info === null) return 'the program that answers there is not a NATS server'
   if (info.tls_verify === true && !hasCertificate) return 'it wants a certificate of the client'
   const refusal = /^-ERR '(.*)'/m.exec(text)?.[1]
-  // The server's time limit for authentication or TLS: this connection attempts neither.
+  // This connection neither authenticates nor starts TLS, so the server's time limit is expected.
   if (refusal !== undefined && /authentication timeout/i.test(refusal)) return null
   const isEnded = isClosed && info.tls_required !== true
   return refusal ?? (isEnded ? 'it ends the connection' : null)
@@ -50,7 +52,7 @@ function infoOf(greeting: string): ServerInfo | null {
   }
 }
 
-/** Returns what arrives within a second, or until the server ends the connection. */
+/** Returns the data that arrives within a second, or until the server closes the connection. */
 async function readGreeting(
   { host, port }: ServerAddress,
   clock: Clock,
@@ -63,7 +65,7 @@ async function readGreeting(
     text += piece
     if (text.length > maxBytes) socket.destroy()
   })
-  // A server that cannot be reached has no greeting.
+  // An unreachable server has no greeting.
   socket.on('error', () => {})
   socket.on('close', () => resolve(true))
   const isClosed = await boundedWait(clock, greetingMs, closed).catch(() => false)
@@ -71,10 +73,10 @@ async function readGreeting(
   return { text, isClosed }
 }
 
-/** The smallest limit for messages with which everything can be sent, cut if necessary. */
+/** The minimum payload limit with which all messages can be sent, split if necessary. */
 const minPayload = 4096
 
-/** Why a server with this limit cannot be used, or `null`. */
+/** Returns why a server with this payload limit cannot be used, or `null`. */
 export function refusePayload(maxPayload = minPayload): string | null {
   if (maxPayload >= minPayload) return null
   return `its \`max_payload\` is ${maxPayload} bytes, and at least ${minPayload} are needed`
@@ -82,7 +84,7 @@ export function refusePayload(maxPayload = minPayload): string | null {
 
 const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'
 
-/** What a user should check, given the reason of the failure. */
+/** Returns what a user should check, given the reason for the failure. */
 export function hintFor(
   why: string,
   { credentials, user }: { readonly credentials?: string; readonly user?: string },

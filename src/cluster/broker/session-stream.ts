@@ -1,6 +1,6 @@
 /**
  * A process's access to the stream of one session. Creates the stream if the server does not have
- * it, but not after the use has ended, so that a removed stream does not reappear.
+ * it, but not after `close`, so that a removed stream does not reappear.
  */
 
 import type { Clock } from '../../foundation/clock.ts'
@@ -13,7 +13,7 @@ export interface SessionStreamOptions {
   readonly store: BrokerStore
   readonly name: string
   readonly subjects: readonly string[]
-  /** Identifies the session's run; it becomes the stream's label. */
+  /** Identifies the session's run. Used as the stream's label. */
   readonly run: () => string
   /** How long the stream keeps its messages. */
   readonly maxAgeSeconds: () => number
@@ -33,8 +33,8 @@ export class SessionStream {
   }
 
   /**
-   * Resolves with the stream, whose label is the run that it was created for; with `null` if it
-   * must not be created. Concurrent calls share one request.
+   * Resolves with the stream, labeled with the run that created it; with `null` if it must not be
+   * created. Concurrent calls share one request.
    */
   open(): Promise<OpenedStream | null> {
     this.#opening ??= this.#open().finally(() => (this.#opening = null))
@@ -52,7 +52,7 @@ export class SessionStream {
     await this.#opening?.catch(() => {})
   }
 
-  /** Closes and removes the stream. Retried, because a server that restarts loses requests. */
+  /** Closes and removes the stream. Retries, because a restarting server loses requests. */
   async remove(clock: Clock): Promise<void> {
     await this.close()
     const { store, name } = this.#options

@@ -1,7 +1,7 @@
 /**
- * Data of a session that is too large for a message and is stored by the broker. The message that
- * names an object is signed, and the name contains the digest, which verifies what the broker
- * returns. While the broker is unreachable or accepts nothing, all calls wait.
+ * Data of a session that is too large for a message and is stored by the broker. Messages that
+ * refer to an object are signed, and its name contains a digest, which verifies the stored data.
+ * While the broker is unreachable or accepts nothing, all calls wait.
  */
 
 import { createHash } from 'node:crypto'
@@ -13,7 +13,7 @@ import { backOffDelay } from '../../runtime/back-off.ts'
 import { type Broker, type StoredObject, StoreFullError } from './broker.ts'
 
 export interface StoredObjectsOptions {
-  /** The owner in error messages: a backend or an agent, with its name. */
+  /** The owner for error messages: a backend or an agent, with its name. */
   readonly owner: string
   readonly broker: Broker
   readonly clock: Clock
@@ -26,15 +26,15 @@ export interface StoredObjectsOptions {
   readonly openStream: () => Promise<unknown>
   /** Starts to remove data that the stream does not need, if there is any. */
   readonly makeRoom: () => unknown
-  /** Called once per object when the broker answers, but does not store it. */
+  /** Called once per object if the broker responds, but does not store it. */
   readonly onProblem: (error: Error) => void
 }
 
 /** Data to be stored, with its names. */
 export interface ObjectToStore {
-  /** The prefix of its name. */
+  /** The prefix of the object's name. */
   readonly prefix: string
-  /** The object in error messages, such as "the value of task t1". */
+  /** Describes the object in error messages, such as "the value of task t1". */
   readonly title: string
   readonly data: Uint8Array
 }
@@ -44,7 +44,7 @@ interface PendingObject {
   readonly subject: string
   readonly data: Uint8Array
   readonly refusals: StoreRefusals
-  /** The latest attempt. */
+  /** The latest attempt to store the object. */
   putting: Promise<void>
 }
 
@@ -71,7 +71,7 @@ export class StoredObjects {
   readonly #options: StoredObjectsOptions
   readonly #closed = new AbortController()
   #lastPut: Promise<void> = Promise.resolve()
-  /** Subjects of objects that are incomplete, of which the store may have pieces. */
+  /** Subjects of incomplete objects, of which the store may have pieces. */
   readonly #unfinished = new Set<string>()
 
   constructor(options: StoredObjectsOptions) {
@@ -79,11 +79,11 @@ export class StoredObjects {
   }
 
   /**
-   * Resolves with the object's name once the broker has it. Rejects if this is closed or `canceled`
-   * before, and with `StoreTooSmallError` if even an otherwise empty store would not take it, as
-   * far as that can be known. Objects are stored one at a time, and the pieces of one that does not
-   * fit are removed: parts of several large objects could fill the store, and none would ever be
-   * complete.
+   * Resolves with the object's name once the broker has it. Rejects if this store is closed or the
+   * call is `canceled` before, and with `StoreTooSmallError` if even an otherwise empty store would
+   * not take the object, as far as known. Objects are stored one at a time, and the pieces of an
+   * object that does not fit are removed, because parts of several large objects could fill the
+   * store without any becoming complete.
    */
   async put(
     { prefix, title, data }: ObjectToStore,
@@ -125,7 +125,7 @@ export class StoredObjects {
       return name
     } catch (error) {
       if (canceled.aborted && this.#unfinished.delete(object.subject)) {
-        // Only after the latest attempt has ended: its pieces may still be in transit.
+        // Waits for the latest attempt, because its pieces may still be in transit.
         const removeAll = (): void => this.delete(name)
         object.putting.then(removeAll, removeAll)
       }
@@ -163,7 +163,7 @@ export class StoredObjects {
 
   /**
    * `null` if the broker does not have the object, or has other data under its name. Rejects if
-   * this is closed before.
+   * `close` is called meanwhile.
    */
   async get(name: string): Promise<Uint8Array | null> {
     return (await this.#read(name))?.data ?? null
@@ -176,7 +176,7 @@ export class StoredObjects {
     return found?.data ?? null
   }
 
-  /** Does not report a result: whatever remains is removed with the session. */
+  /** Ignores failures: remaining objects are removed with the session. */
   delete(name: string, pieces: readonly number[] = []): void {
     const { broker, stream } = this.#options
     const subject = this.#subjectOf(name)
@@ -191,7 +191,7 @@ export class StoredObjects {
     return found !== null && name.endsWith(`/${digestOf(found.data)}`) ? found : null
   }
 
-  /** Aborted by `close`. */
+  /** The signal that `close` aborts. */
   get closed(): AbortSignal {
     return this.#closed.signal
   }
@@ -224,7 +224,7 @@ export class StoredObjects {
           isReported = true
           onProblem(error)
         }
-        // A random delay, so that several processes whose objects do not fit do not retry in step.
+        // A random delay, so that processes whose objects do not fit do not retry in lockstep.
         const delayMs = backOffDelay(++failures, limits) * (0.5 + randomFraction())
         const pause = (stop: AbortSignal): Promise<void> => sleep(clock, delayMs, { signal: stop })
         await this.#untilReconnected(pause, signal).catch(() => {})
@@ -255,15 +255,15 @@ export class StoredObjects {
   }
 }
 
-/** Fewer refusals in a row prove little: what others store comes and goes. */
+/** The minimum number of consecutive refusals, because the usage by others fluctuates. */
 const fewestRefusals = 5
 
 /**
- * The attempts to store one object. A server does not tell its own limit. A refusal only tells how
- * much the account stored, and even that may have changed by the time the answer arrives. So an
- * object counts as too large only if, at every attempt for a whole while, it needed more than the
- * account stored in all, so that removing everything else would not have been enough; or if it
- * exceeds the account's limit.
+ * The attempts to store one object. A server does not report its own limit. A refusal only includes
+ * how much the account stored, and even that may have changed by the time the answer arrives. An
+ * object counts as too large if it exceeds the account's limit, or if every attempt over a period
+ * of time needed more than the account stored in total, so that removing everything else would not
+ * have been enough.
  */
 class StoreRefusals {
   readonly #clock: Clock
@@ -279,12 +279,12 @@ class StoreRefusals {
     this.#patienceMs = patienceMs
   }
 
-  /** Sets how much else the account stores, before the next attempt. */
+  /** Sets how much other data the account stores, before the next attempt. */
   before(heldBytes: number): void {
     this.#heldBefore = heldBytes
   }
 
-  /** An attempt failed for another reason: the server may be another one by now. */
+  /** Resets the count after another kind of failure, because the server may have been replaced. */
   forget(): void {
     this.#count = 0
   }

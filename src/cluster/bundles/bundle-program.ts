@@ -41,7 +41,7 @@ registerHooks({
 
 const parent = connectToParent<ToBundleProgram, FromBundleProgram>({
   onMessage({ module }) {
-    // Its failure could not be sent. The driver reports the exit.
+    // Sending the failure failed as well. The driver reports the exit.
     pack(module).catch(() => process.exit(1))
   },
   onEnd: () => process.exit(0),
@@ -67,8 +67,9 @@ const dynamicImport = /\b(?:import|require)\(\s*(['"])([^'"\n]+)\1\s*\)/g
 const namedFile = /\bnew URL\(\s*(['"])(\.{1,2}\/[^'"\n]+)\1\s*,\s*import\.meta\.url\s*\)/g
 
 /**
- * Imports what functions would import only when called, if the specifier is a literal in their
- * source. Also records files that they name relative to `import.meta.url`. Skips code of packages.
+ * Imports modules that functions would import only when called, if the specifier is a literal in
+ * their source. Also records files that they name relative to `import.meta.url`. Skips code of
+ * packages.
  */
 async function importLater(module: string): Promise<void> {
   const read = new Set<string>()
@@ -88,7 +89,7 @@ async function importLater(module: string): Promise<void> {
   }
 }
 
-/** Ignores failures: such an import fails on the node, too, or is not reached there. */
+/** Ignores failures: such an import would also fail on the node, or is not reached there. */
 async function importFrom(specifier: string, from: string): Promise<void> {
   try {
     const url = import.meta.resolve(specifier, from)

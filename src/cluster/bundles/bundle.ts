@@ -9,10 +9,13 @@ import { fileURLToPath } from 'node:url'
 import { deserialize, serialize } from 'node:v8'
 import { gunzipSync, gzipSync } from 'node:zlib'
 
-/** All paths are relative to `root`, a folder on the driver's machine. */
+/**
+ * The files and links of a module. All paths are relative to `root`, a folder of the driver's
+ * machine.
+ */
 export interface Bundle {
   readonly root: string
-  /** Where the driver's installation of this package is; the agent links its own there. */
+  /** The path of the driver's installation of this package, where the agent links its own. */
   readonly ownPackage: string
   readonly files: readonly BundledFile[]
   /** Symbolic links, such as package managers create in `node_modules`. */
@@ -24,7 +27,7 @@ export interface BundledFile {
   readonly data: Uint8Array
 }
 
-/** The limit for all files of a bundle together. */
+/** The maximum total size of a bundle's files. */
 export const largestBundleBytes = 64 * 2 ** 20
 
 export const encodeBundle = (bundle: Bundle): Buffer => gzipSync(serialize(bundle))
@@ -68,7 +71,7 @@ export function unpackBundle({ ownPackage, files, links }: Bundle, folder: strin
     const link = place(join(ownPackage, name))
     if (existsSync(own) && !existsSync(link)) symlinkSync(own, link)
   }
-  // Ends Node's search for a package.json here, so that it does not find a file of this node.
+  // Stops Node's search for a package.json here, so that it does not find a file of this node.
   const outermost = join(folder, 'package.json')
   if (!existsSync(outermost)) writeFileSync(outermost, '{}\n')
 }

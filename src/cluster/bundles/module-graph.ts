@@ -1,4 +1,4 @@
-/** Finds the files of a module: those loaded for it, and those Node reads to resolve them. */
+/** Finds the files of a module: loaded files, and files that Node reads to resolve imports. */
 
 import { lstatSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
@@ -13,7 +13,7 @@ export interface Import {
   readonly url: string
 }
 
-/** Why a module cannot be sent to other machines. */
+/** Thrown if a module cannot be sent to other machines. */
 export class UnbundleableError extends Error {
   override readonly name = 'UnbundleableError'
   readonly hint: string

@@ -16,7 +16,7 @@ interface SentModule {
   readonly digest: string
 }
 
-/** Each takes a process, and memory for the files of its module. */
+/** The maximum number of concurrent packer processes, each of which holds a module's files. */
 const maxPackers = 4
 
 export class SentModules {
@@ -36,7 +36,10 @@ export class SentModules {
     return this.#ready.get(module)?.url ?? null
   }
 
-  /** Resolves once stored. Rejects with `UnbundleableError`, or when the session has ended. */
+  /**
+   * Resolves once the module is stored. Rejects with `UnbundleableError`, or when the session has
+   * ended.
+   */
   prepare(module: string): Promise<void> {
     const known = this.#packing.get(module)
     if (known !== undefined) return known
@@ -49,7 +52,7 @@ export class SentModules {
     return added
   }
 
-  /** The store has lost these bundles: the modules are stored again when they are needed. */
+  /** Called when the store has lost these bundles. Their modules are stored again when needed. */
   forget(digests: readonly string[]): void {
     for (const [module, { digest }] of this.#ready) {
       if (!digests.includes(digest)) continue
@@ -81,7 +84,7 @@ export function toImportError(module: string, agent: string, cause: unknown): Ta
 /** A packed bundle, ready to be stored. */
 type PackedModule = Extract<FromBundleProgram, { kind: 'packed' }>
 
-/** The same time that a worker may take to import a module. */
+/** The same time limit as for the import of a module in a worker. */
 const importTimeoutSeconds = 60
 const importHint = 'The module is imported once on this machine, to see what it needs.'
 
@@ -122,9 +125,9 @@ async function packModule(
     return await unlessAborted(signal, promise)
   } finally {
     cancel()
-    // Code of the module may keep the process alive.
+    // The module's code may keep the process alive.
     child.kill()
-    // Otherwise a child that was to start in this turn would still start.
+    // Without this, a child that was about to start in this turn would still start.
     child.close().catch(() => {})
   }
 }

@@ -16,7 +16,7 @@ interface Unpacked {
 }
 
 export class UnpackedBundles {
-  /** The real path, because workers import by it. Created with the first bundle. */
+  /** The real path, by which workers import. Created with the first bundle. */
   readonly #folder: string
   readonly #bundles = new Map<string, Unpacked>()
   readonly #remove: (folder: string) => Promise<void>
@@ -27,7 +27,7 @@ export class UnpackedBundles {
     this.#remove = remove
   }
 
-  /** The digest of the bundle of a module; `null` for a module that this node has itself. */
+  /** The digest of a module's bundle; `null` for a module that is a file of this node. */
   digestOf({ module }: TaskDefinition): string | null {
     return parseBundleUrl(module)?.digest ?? null
   }
@@ -61,8 +61,8 @@ export class UnpackedBundles {
   }
 
   /**
-   * The path of a bundled module from its nearest `package.json`, or from the root of its bundle if
-   * there is none, because the bundle was removed; `null` for any other file.
+   * The path of a bundled module relative to its nearest `package.json`, or to the bundle's root if
+   * the bundle was removed; `null` for any other file.
    */
   projectPath(file: string): string | null {
     if (!file.startsWith(`${this.#folder}/`)) return null

@@ -1,7 +1,7 @@
 /**
- * A small process beside an agent, with its own connection. It reports to drivers at once when the
- * agent's process has ended unannounced. Without a watcher this cannot be distinguished from a
- * broken link: in both cases the agent does not answer, and the server has seen the connection end.
+ * A small process beside an agent, with its own connection. It notifies drivers as soon as the
+ * agent's process has exited without announcing it. Without a watcher, drivers cannot distinguish
+ * this from a broken link: in both cases the agent does not answer.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
@@ -33,10 +33,10 @@ export interface AgentWatcherOptions {
 }
 
 const restartPolicy = { firstDelayMs: 500, maxDelayMs: 60_000, steadyMs: 0 }
-/** The watcher needs little memory: it has hardly more than a connection. */
+/** The watcher needs little memory beyond its connection. */
 const nodeOptions = ['--max-old-space-size=48', '--max-semi-space-size=1']
 
-/** Restarts the watcher process whenever it ends, until this is closed. */
+/** Restarts the watcher process whenever it exits, until `close`. */
 export class AgentWatcher {
   readonly #options: AgentWatcherOptions
   readonly #closing = new AbortController()
@@ -55,7 +55,7 @@ export class AgentWatcher {
     })
   }
 
-  /** Resolves when the watcher has connected for the first time, or has failed to. */
+  /** Resolves after the watcher's first attempt to connect, even if that failed. */
   get ready(): Promise<void> {
     return this.#ready.promise
   }
@@ -65,7 +65,7 @@ export class AgentWatcher {
     if (this.#child?.isReady === true) this.#child.send({ kind: 'alive', agent })
   }
 
-  /** For an agent that has announced its own end. */
+  /** Called after the agent has announced that it leaves. */
   async close(): Promise<void> {
     this.#closing.abort()
     this.#ready.resolve()
@@ -81,7 +81,7 @@ export class AgentWatcher {
       program: siblingProgram(import.meta.url, 'watcher-program'),
       clock,
       execArgv: nodeOptions,
-      // A signal to the agent's process group, such as Ctrl-C, must not end the watcher.
+      // A signal to the agent's process group, such as Ctrl-C, must not stop the watcher.
       isDetached: true,
       stdout: 'ignore',
       stderr: 'capture',

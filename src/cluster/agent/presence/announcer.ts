@@ -17,12 +17,12 @@ export interface AnnouncerOptions {
   readonly clock: Clock
   readonly keys: Keys
   readonly identity: AgentIdentity
-  /** Reports for this agent when the agent cannot; `null` if its parent process does. */
+  /** Reports for this agent when the agent cannot; `null` if the parent process does. */
   readonly watcher: AgentWatcher | null
   readonly describe: () => Pick<Announcement, 'state' | 'sessions' | 'refusedMessages'>
 }
 
-/** The minimum time between answers to senders with another token or version, which learn why. */
+/** The minimum time between answers to senders with another token or version. */
 const minRefusedAnswerMs = 1000
 
 export class Announcer {

@@ -1,4 +1,4 @@
-/** Checks at an agent's start that its name is free and its token is that of the other agents. */
+/** Checks at an agent's start that its name is free and that other agents have the same token. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
@@ -47,7 +47,7 @@ export async function claimName(
     } catch (error) {
       if (error instanceof NoResponderError) return false
       if (!broker.isConnected) throw error
-      // A connection that is just closing may get the first request, but not the second.
+      // A connection that is closing may receive the first request, but not the second.
       if (hasWatcher || requests === 1) return !hasWatcher
       return isAnswered(subject, requests - 1)
     }
@@ -68,7 +68,7 @@ const someTrue = (promises: readonly Promise<boolean>[]): Promise<boolean> =>
     Promise.all(promises).then(() => resolve(false), reject)
   })
 
-/** Long enough to hear all agents: they announce themselves every two seconds. */
+/** Long enough to hear all agents, which announce themselves every two seconds. */
 const listenMs = 5000
 /** How long to wait for an agent's second announcement, if only its first was heard. */
 const confirmMs = 10_000
@@ -81,15 +81,15 @@ export interface TokenCheckOptions {
   readonly name: string
   readonly epoch: number
   readonly clock: Clock
-  /** Called for a message that no agent can have sent, whatever its token is. */
+  /** Called for a message that cannot come from an agent, regardless of the token. */
   readonly onRefused: (reason: string) => void
   readonly onMismatch: (error: BackendError) => void
 }
 
 /**
- * Detects a wrong token, with which no driver would use the agent: a server with users admits
- * agents whatever their token is. The token is wrong if other agents are heard, but none with the
- * same token. An agent counts as heard after two announcements with increasing numbers, because any
+ * Detects a wrong token, because a server with user accounts admits agents with any token, and no
+ * driver would use them. The token is wrong if other agents are heard, but none with the same
+ * token. An agent counts as heard after two announcements with increasing numbers, because any
  * client can send bytes.
  */
 export class TokenCheck {
@@ -99,7 +99,7 @@ export class TokenCheck {
   /** The number of the last announcement of each other agent, by its epoch. */
   readonly #others = new Map<number, number>()
   #isOtherHeard = false
-  /** Agents with the same token have had enough time to be heard. */
+  /** Whether agents with the same token have had enough time to be heard. */
   #isDue = false
 
   constructor(options: TokenCheckOptions) {
@@ -123,7 +123,7 @@ export class TokenCheck {
       if ((payload as Announcement).name !== name) this.close()
     } catch (error) {
       const header = error instanceof WrongSignatureError ? readHeader(data) : null
-      // This agent's own announcement, altered by another client, does not prove another agent.
+      // Another client may have altered this agent's own announcement; ignore it.
       if (header === null || header.epoch === epoch) return onRefused(messageOf(error))
       const before = this.#others.get(header.epoch)
       if (this.#others.size < maxOthers) this.#others.set(header.epoch, header.number)

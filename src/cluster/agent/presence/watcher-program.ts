@@ -1,4 +1,4 @@
-/** The program of an agent's watcher: ends with the agent, and reports it if the agent cannot. */
+/** The program of an agent's watcher. It exits with the agent, and reports a crash of the agent. */
 
 import { sleep, systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -13,10 +13,10 @@ import type { FromWatcher, ToWatcher } from './agent-watcher.ts'
 
 /** An agent that is not suspended is heard within this time after a discovery request. */
 const answerMs = 250
-/** The agent's end is reported several times, because a driver may be reconnecting. */
+/** The agent's exit is reported several times, because a driver may be reconnecting. */
 const exitReports = 10
 const exitReportMs = 500
-/** By then drivers have noticed the agent's silence, unless their `lossSeconds` is longer. */
+/** After this time, drivers have noticed the silence, unless their `lossSeconds` is longer. */
 const giveUpMs = 10_000
 
 const clock = systemClock
@@ -48,7 +48,7 @@ class Watcher {
 
   async reportExit(): Promise<void> {
     this.#isAgentGone = true
-    // Freed first, so that the next start of the agent need not wait for an answer.
+    // First, so that a restarted agent need not wait for an answer.
     this.#freeName()
     let unsent = exitReports
     const report = (): boolean => {
@@ -67,7 +67,7 @@ class Watcher {
     if (!this.#isAgentGone && this.#heardMs < askedMs) this.#report('silent', nonce)
   }
 
-  /** Answers for a suspended agent when another process wants to use its name. */
+  /** Answers for a suspended agent when another process tries to claim its name. */
   #takePing(message: BrokerMessage): void {
     const { subject, data } = message
     const epoch = this.#nonceOf(subject, data)
@@ -110,7 +110,7 @@ const parent = connectToParent<ToWatcher, FromWatcher>({
 
 async function start({ connection, token }: ToWatcher & { kind: 'start' }): Promise<Watcher> {
   try {
-    // Nothing is logged here: the agent's connection has the same problems, and the agent warns.
+    // Logs nothing: the agent's connection has the same problems, and the agent warns.
     const broker = await connectToNats({ ...connection, log: { warn() {} } })
     const watcher = new Watcher(broker, deriveKeys(token, null))
     parent.send({ kind: 'connected' })
