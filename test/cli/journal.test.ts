@@ -59,7 +59,7 @@ async function verifyAt(path: string, form: OutputForm = 'text') {
   return { code, text }
 }
 
-/** Beside the record `first`. */
+/** Writes next to the record `first`. */
 async function keepResult(uid: string): Promise<void> {
   const record = join(folder, 'first')
   await rm(resultsPathOf(record), { force: true })

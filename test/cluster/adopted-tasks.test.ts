@@ -182,7 +182,7 @@ describe('a task that runs on when its driver is killed, and that is submitted a
     const left = await LeftTasks.start({ count: 2, valueLength: 10 }, ['task-0'], 1)
     await startAgentHere(left.cluster, { name: 'second', labels: { at: 'second' } })
     const session = await left.session()
-    // By its end all agents have answered.
+    // Once this task has ended, all agents have answered.
     const first = left.other('first', { at: 'second' })
     await session.submitTasks([first])
     await first

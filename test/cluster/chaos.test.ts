@@ -22,7 +22,7 @@ import { token } from './test-token.ts'
 const main = fileURLToPath(new URL('../../src/cli/main.ts', import.meta.url))
 const marker = 'TUTTI_TEST_CHAOS'
 const lossSeconds = byRun(2, 10)
-/** Longer ones are fewer for the same time of work. */
+/** Longer tasks, so that fewer of them make up the same work. */
 const taskMs = byRun(150, 60)
 /** Starts of all agents of one host together. */
 const maxStarts = 200

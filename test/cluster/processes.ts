@@ -2,7 +2,7 @@
 
 import { readdirSync, readFileSync } from 'node:fs'
 
-/** The ids of all that have this variable, as `NAME=value`. */
+/** The ids of all processes that have this variable, as `NAME=value`. */
 export const processesWith = (variable: string): string[] =>
   readdirSync('/proc').filter((pid) => {
     try {

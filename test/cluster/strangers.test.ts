@@ -161,7 +161,7 @@ describe('a stranger at the broker', () => {
       for (const { subject, data } of messages) client.publish(subject, data)
       await client.flush()
     }
-    // Without the end of the session.
+    // The messages of the first run, without the one that ends the session.
     let ofFirst: Message[] | null = null
     const run = async (value: string): Promise<unknown> => {
       const session = new Session([await cluster.connect()], { id: 'again' })

@@ -116,7 +116,7 @@ describe('resume of tasks that were not done and have changed', () => {
       const first = await run({ folder }, named(mended))
       cutBefore(first.record, isOf('TaskCompleted', uid))
       const second = await run({ folder, resume: first.record }, named(other))
-      // Its start did not come to the record, but it had the number 2.
+      // Its start is missing in the record, but it had the number 2.
       cutBefore(second.record, isOf('TaskStarted', uid))
       const third = await run({ folder, resume: second.record }, named(other))
       const start = eventsIn(third.record).find(isOf('TaskStarted', uid))

@@ -1,4 +1,4 @@
-/** Which nodes allocations are asked for, and how many of min there are. */
+/** The nodes that allocations request, and the number of allocations of `min`. */
 
 import { describe, expect, it } from 'vitest'
 import { planPilots } from '../../../src/hpc/pilots/pilot-plan.ts'
@@ -66,7 +66,7 @@ describe('an allocation by waiting work', () => {
     const kind = { ...smallKind, min: 1, max: 1 }
     const simulation = new Simulation([kind], [short], { resources })
     for (let second = 0; second < 500; second++) {
-      // Other work waits when the next one is asked for, and is gone before that comes.
+      // Other work waits when the next one is requested, and is gone before that one starts.
       const [one] = simulation.running
       const isLast = one !== undefined && simulation.now + 1 - (one.startedAt ?? 0) >= 40
       const turn = simulation.orders.length % 2

@@ -70,7 +70,7 @@ interface SimulatedPilot {
 /** Kinds of tasks, and a scheduler that decides by turns. */
 export class Simulation {
   now = 0
-  /** When each was asked for, and its kind. */
+  /** When each was requested, and its kind. */
   readonly orders: { readonly at: number; readonly kind: number }[] = []
   readonly pilots: SimulatedPilot[] = []
   readonly histories: PilotHistory[]

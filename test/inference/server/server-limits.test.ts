@@ -10,6 +10,6 @@ it('docs/inference.md lists every limit with its default', () => {
   const documented = Object.fromEntries(listed.map(([, key = '', value = '']) => [key, value]))
   const limits = Object.entries(resolveServerLimits())
   const defaults = Object.fromEntries(limits.map(([key, value]) => [key, JSON.stringify(value)]))
-  // A backend hands its own on.
+  // A backend passes its own value on.
   expect(documented).toEqual({ ...defaults, drainSeconds: "the option's" })
 })

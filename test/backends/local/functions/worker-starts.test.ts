@@ -93,7 +93,8 @@ describe.for(isolations)('workers that do not answer, isolation %s', (isolation)
     const driver = new PoolDriver({ isolation, size: 1, beginDeadlineMs: 50, clock })
     const deaf = (await driver.run(deafen)).facts?.workerId
     const [job] = driver.submit(echo, [['begun']])
-    // Whether a worker begins is asked as the clock goes: the next one has all the time it needs.
+    // The start of a worker is checked as the clock advances: the next one has all the time it
+    // needs.
     await advanceUntil(clock, () => driver.notices.length > 0)
     const report = await driver.ended(job)
     expect(valueOf(report)).toBe('begun')

@@ -27,7 +27,7 @@ const plan = fc.array(fc.record({ script, deed }), { minLength: 5, maxLength: 25
 
 type Plan = { readonly script: string; readonly deed: string }
 
-/** Sleepers must be ended by somebody; a killed launcher may be another's. */
+/** Sleepers must be stopped; a killed launcher may belong to another program. */
 const needsStop = ({ script: text, deed: done }: Plan) =>
   text.includes(nap) && (done === 'none' || done === 'kill-launcher')
 
