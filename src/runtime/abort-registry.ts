@@ -7,7 +7,9 @@ interface Registration<T> {
   readonly listener: () => void
 }
 
-/** Node scans all listeners of a signal to add one: one per item would take quadratic time. */
+/**
+ * Node scans a signal's listeners whenever one is added, so one per item would take quadratic time.
+ */
 export class AbortRegistry<T> {
   readonly #registrations = new Map<AbortSignal, Registration<T>>()
   readonly #onAbort: (item: T) => void
@@ -33,7 +35,7 @@ export class AbortRegistry<T> {
 
   #listen(signal: AbortSignal): Registration<T> {
     const items = new Set<T>()
-    // Iterates over the live set: an item that an earlier callback removed is not called.
+    // Iterates over the live set, so an item that an earlier callback removed is skipped.
     const listener = (): void => items.forEach((item) => this.#onAbort(item))
     const registration = { items, listener }
     this.#registrations.set(signal, registration)

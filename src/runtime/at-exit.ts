@@ -1,15 +1,15 @@
 /**
- * Callbacks at the exit of the process: by `process.exit`, an uncaught error or the end of the
- * event loop. They are not called if a signal without a listener ends the process, if the
- * application removes all listeners of `exit`, or if it exits with the stack exhausted.
+ * Callbacks for the exit of the process: by `process.exit`, an uncaught error or an empty event
+ * loop. They are not called if a signal without a listener kills the process, if the application
+ * removes all `exit` listeners, or if the process exits with an exhausted stack.
  */
 
 const callbacks = new Set<() => void>()
 
 /**
- * Calls back synchronously at the exit of the process, before existing listeners, because one of
- * them may throw and end the process. All callbacks share one listener, which is registered only
- * while there are callbacks. The returned function removes the callback.
+ * Calls back synchronously when the process exits, before existing `exit` listeners, because one of
+ * them may throw. All callbacks share one listener, which is registered only while there are
+ * callbacks. The returned function removes the callback.
  */
 export function atExit(callback: () => void): () => void {
   // A new function each time, because the same callback may be registered twice.
@@ -26,12 +26,12 @@ export function atExit(callback: () => void): () => void {
   }
 }
 
-/** An `exit` listener that was registered before ours threw, so ours is not called any more. */
+/** If an earlier `exit` listener throws, Node does not call `runAll`, so this function does. */
 function runIfExiting(): void {
   if (Reflect.get(process, '_exiting') === true) runAll()
 }
 
-/** An error of one callback must not prevent the others. */
+/** An error in one callback must not prevent the others. */
 function runAll(): void {
   for (const callback of callbacks) {
     try {

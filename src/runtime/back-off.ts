@@ -1,16 +1,18 @@
-/** Delays that grow with consecutive failures, and the restarts of things that end. */
+/** Delays that grow with consecutive failures, and supervision that restarts what has ended. */
 
 import { type Clock, sleep } from '../foundation/clock.ts'
 
 export interface RestartPolicy {
-  /** The delay after the first failure; it doubles with each further consecutive failure. */
+  /** The delay after the first failure. It doubles with each further consecutive failure. */
   readonly firstDelayMs: number
   readonly maxDelayMs: number
-  /** The number of consecutive failures that are too many. Default: never too many. */
+  /** The number of consecutive failures after which to give up. Default: never. */
   readonly giveUpAfter?: number
 }
 
-/** The delay after so many consecutive failures: `first`, then `factor` times the previous one. */
+/**
+ * The delay after `failures` consecutive failures: `first`, then `factor` times the previous delay.
+ */
 export function backOffDelay(
   failures: number,
   { first, max, factor = 2 }: { readonly first: number; readonly max: number; factor?: number },
@@ -19,15 +21,15 @@ export function backOffDelay(
 }
 
 /**
- * Paces the starts of things that are started repeatedly: at once while starts succeed, one per
- * delay after one has failed. Uses no timer. Times are those of `Clock.monotonicMs()`.
+ * Paces repeated starts: immediate while starts succeed, one per delay after a failure. Uses no
+ * timer. Times are those of `Clock.monotonicMs()`.
  */
 export class Restarts {
   readonly #policy: RestartPolicy
   #failures = 0
   /** Incremented by each failure of a start that was made after the last delay began. */
   #round = 0
-  /** The number of such failures since the last success. */
+  /** The number of delays since the last success. */
   #delays = 0
   #notBeforeMs = -Infinity
   #lastError: unknown
@@ -45,7 +47,7 @@ export class Restarts {
     return this.#lastError
   }
 
-  /** The earliest time of the next start; in the past if it may be made now. */
+  /** The earliest time of the next start. In the past if a start is allowed now. */
   get notBeforeMs(): number {
     return this.#notBeforeMs
   }
@@ -54,13 +56,15 @@ export class Restarts {
     return this.#failures === 0 || nowMs() >= this.#notBeforeMs
   }
 
-  /** A start is made now. Returns its round, for `fail`. */
+  /** Records that a start is made now. Returns its round, for `fail`. */
   begin(nowMs: number): number {
     if (this.#failures > 0) this.#notBeforeMs = nowMs + this.#delayMs
     return this.#round
   }
 
-  /** A start failed. Returns the delay that this began: simultaneous failures share one (0). */
+  /**
+   * Records a failed start. Returns the new delay, or 0 if a simultaneous failure already began it.
+   */
   fail(nowMs: number, error?: unknown, round = this.#round): number {
     this.#failures++
     this.#lastError = error
@@ -71,7 +75,9 @@ export class Restarts {
     return this.#delayMs
   }
 
-  /** A start succeeded: the next failure counts as the first. `true` if this ended a delay. */
+  /**
+   * Records a successful start, which resets the failures. Returns `true` if this ended a delay.
+   */
   succeed(): boolean {
     if (this.#failures === 0) return false
     this.#failures = 0
@@ -82,7 +88,7 @@ export class Restarts {
     return true
   }
 
-  /** Whether there were too many consecutive failures, and the next start is not due yet. */
+  /** Whether there were too many consecutive failures and the next start is not due yet. */
   hasGivenUp(nowMs: number): boolean {
     return this.#failures >= (this.#policy.giveUpAfter ?? Infinity) && nowMs < this.#notBeforeMs
   }
@@ -96,14 +102,14 @@ export class Restarts {
 export interface SupervisedRun {
   /** The number of consecutive failures before this run. */
   readonly failures: number
-  /** To be called when it works. */
+  /** Must be called when the run works. */
   readonly onReady: () => void
 }
 
 /**
- * Repeats `run`, which resolves with the reason when what it started has ended. A run that worked
- * for `steadyMs` makes the next failure the first. Resolves with the last reason when there were
- * too many failures, with `null` after an abort.
+ * Calls `run` repeatedly. Each run resolves with the reason when what it started has ended. A run
+ * that worked for `steadyMs` resets the failures. Resolves with the last reason after too many
+ * failures, with `null` after an abort.
  */
 export async function supervise(
   policy: RestartPolicy & { readonly steadyMs: number },

@@ -1,19 +1,21 @@
 /**
- * Messages between this process and its own children and threads: batches, so that many cross the
- * border at once, and the envelope of each. It is not
- * validated by a schema, because both ends are this package. The random channel id distinguishes
- * these messages from those of user code, which uses the same pipe in the child.
+ * Messages between this process and its own child processes and threads: batches, so that many
+ * messages are sent in one call, and their envelopes. No schema validates them, because both sides
+ * are this package. The random channel id distinguishes them from messages of user code, which uses
+ * the same pipe in the child.
  */
 
 import type { Clock } from '../foundation/clock.ts'
 
-/** Both ends are of one installation; another version means that it was replaced meanwhile. */
+/**
+ * Both sides come from one installation. A different version means that it was replaced meanwhile.
+ */
 export const channelVersion = 1
 
-/** The environment variable that passes the channel id to a child, which deletes it at once. */
+/** The environment variable that passes the channel id to a child, which deletes it immediately. */
 export const channelVariable = 'TUTTI_CHANNEL'
 
-/** `ready`: sent once by the child. `end`: the parent asks the child to end. Otherwise a batch. */
+/** `ready`: sent once by the child. `end`: the parent asks the child to exit. Otherwise a batch. */
 export type ChannelContent<T> = readonly T[] | 'ready' | 'end'
 
 /** Version and channel are sent once per batch, not per message. */
@@ -24,8 +26,8 @@ export function toEnvelope<T>(channel: number, content: ChannelContent<T>): Enve
 }
 
 /**
- * `null` for a message of another channel. Throws for another version of the protocol. The caller
- * knows the type of the messages.
+ * Returns `null` for a message of another channel. Throws for another protocol version. The type of
+ * the messages is not checked.
  */
 export function openEnvelope(channel: number, received: unknown): ChannelContent<unknown> | null {
   if (!Array.isArray(received) || received[0] !== channel) return null
@@ -35,8 +37,8 @@ export function openEnvelope(channel: number, received: unknown): ChannelContent
 }
 
 /**
- * User code may send messages that Node treats as internal, such as `{ cmd: 'NODE_HANDLE_ACK' }`:
- * Node's listener at either end throws for them, which would end the process.
+ * User code may send messages that Node treats as internal, such as `{ cmd: 'NODE_HANDLE_ACK' }`.
+ * Node's listener on either side throws for them, which would crash the process.
  */
 export function guardInternalMessages(end: NodeJS.EventEmitter, onIgnored: () => void): void {
   const own = end.rawListeners('internalMessage')
@@ -53,17 +55,20 @@ export function guardInternalMessages(end: NodeJS.EventEmitter, onIgnored: () =>
 export interface MessageBatcherOptions<T> {
   readonly clock: Clock
   /**
-   * Sends one batch; `onSent` is called when it has left this process, or never will. May throw if
-   * the batch cannot be cloned; it is then dropped.
+   * Sends one batch. `onSent` is called when the batch has left this process or has been dropped.
+   * May throw if the batch cannot be cloned, which drops it.
    */
   send(messages: readonly T[], onSent: () => void): void
-  /** The least time between two flushes that are not urgent. Default 0. */
+  /** The minimum time between two flushes that are not urgent. Default 0. */
   readonly minIntervalMs?: number
-  /** The most batches in transit; above it, `flush` asks its caller to wait. Default: no limit. */
+  /**
+   * The maximum number of batches in transit. Above it, `flush` asks its caller to wait. Default:
+   * no limit.
+   */
   readonly maxInFlight?: number
 }
 
-/** Keeps the order of the messages. */
+/** Collects messages and sends them in batches, in order. */
 export class MessageBatcher<T> {
   readonly #options: MessageBatcherOptions<T>
   #messages: T[] = []
@@ -76,29 +81,29 @@ export class MessageBatcher<T> {
     this.#options = options
   }
 
-  /** The number of messages that were not sent yet. */
+  /** The number of unsent messages. */
   get size(): number {
     return this.#messages.length
   }
 
-  /** Sent with the next flush, whatever causes it. */
+  /** Adds a message to the next flush, without causing one. */
   hold(message: T): void {
     this.#messages.push(message)
   }
 
-  /** Sent in the next turn of the loop, in one batch with all messages of this turn. */
+  /** Sends a message in the next turn of the loop, in one batch with all messages of this turn. */
   post(message: T): void {
     this.#messages.push(message)
     this.flushSoon()
   }
 
-  /** Sent at once, after everything that was held or posted before. */
+  /** Sends a message immediately, after everything that was held or posted before. */
   send(message: T): void {
     this.#messages.push(message)
     void this.flush()
   }
 
-  /** Takes back the first message that matches and was not sent yet; `false` if there is none. */
+  /** Removes the first unsent message that matches. Returns `false` if there is none. */
   withdraw(matches: (message: T) => boolean): boolean {
     const at = this.#messages.findIndex(matches)
     if (at !== -1) this.#messages.splice(at, 1)
@@ -115,8 +120,9 @@ export class MessageBatcher<T> {
   }
 
   /**
-   * Sends the held messages; if it is not urgent, only if the last flush was long enough ago.
-   * Returns a promise if too many batches are in transit; it resolves when one of them was sent.
+   * Sends the held messages. A flush that is not urgent does nothing within `minIntervalMs` of the
+   * last one. If too many batches are in transit, returns a promise that resolves when one was
+   * sent.
    */
   flush(isUrgent = true): Promise<void> | undefined {
     if (this.#messages.length === 0) return undefined

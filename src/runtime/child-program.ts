@@ -1,4 +1,7 @@
-/** The child's side of a `SupervisedChild`, which every program that it starts must call. */
+/**
+ * The child's side of a `SupervisedChild`. Every program that a `SupervisedChild` starts must call
+ * it.
+ */
 
 import { systemClock } from '../foundation/clock.ts'
 import {
@@ -14,16 +17,16 @@ type Pace = Pick<MessageBatcherOptions<unknown>, 'minIntervalMs' | 'maxInFlight'
 
 export interface ChildProgramOptions<In> extends Pace {
   onMessage(message: In): void
-  /** The parent asks for the end, or is gone. Called once; the program must exit. */
+  /** Called once when the parent asks this program to exit, or is gone. The program must exit. */
   onEnd(isParentGone: boolean): void
-  /** Also ends the process if the parent is gone and the main thread never returns. */
+  /** Also kills the process if the parent is gone and the main thread is blocked. */
   readonly runsForeignCode?: boolean
 }
 
 /**
- * Tells the parent that this program is ready, and returns the batcher for messages to it. Messages
- * without the channel's id are ignored. A failure to send is not an error: the parent is gone, and
- * `onEnd` is called.
+ * Reports to the parent that this program is ready, and returns the batcher for messages to it.
+ * Messages without the channel's id are ignored. A failure to send is not an error: the parent is
+ * gone, and `onEnd` is called.
  */
 export function connectToParent<In, Out>(options: ChildProgramOptions<In>): MessageBatcher<Out> {
   const channel = Number(process.env[channelVariable])

@@ -1,4 +1,4 @@
-/** Many deadlines on one timer of the clock, and a timer that is set to a point in time. */
+/** Many deadlines on one timer of the clock, and a timer for a point in time. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { PriorityQueue, type QueueEntry } from './priority-queue.ts'
@@ -21,7 +21,7 @@ export class Deadlines<T extends HasDeadline> {
   readonly #queue = new PriorityQueue<T>((a, b) => a.deadlineMs < b.deadlineMs)
   readonly #timer: DeadlineTimer
   readonly #budget: TurnBudget
-  /** The remaining expired items follow in the next turn. */
+  /** Whether the remaining expired items follow in the next turn. */
   #isContinuing = false
 
   constructor(clock: Clock, onExpired: (item: T) => void) {
@@ -31,7 +31,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#budget = new TurnBudget(clock, maxPerTurn)
   }
 
-  /** Ignored if the item has an earlier deadline: the callback for that one may set a later one. */
+  /** Ignored if the item has an earlier deadline, whose callback may set a later one. */
   set(item: T, dueMs: number): void {
     if (dueMs >= item.deadlineMs) return
     if (item.deadlineEntry !== null) this.#queue.remove(item.deadlineEntry)
@@ -46,7 +46,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#queue.remove(item.deadlineEntry)
     item.deadlineEntry = null
     item.deadlineMs = Infinity
-    // Not reset otherwise: a timer that fires early costs less than a new one for every removal.
+    // Not reset otherwise: an early timer costs less than a new timer for every removal.
     if (this.#queue.size === 0) this.#timer.set(Infinity)
   }
 
@@ -83,12 +83,12 @@ export class DeadlineTimer {
     this.#onDue = onDue
   }
 
-  /** Monotonic milliseconds; `Infinity` while it is not set. */
+  /** Monotonic milliseconds; `Infinity` while the timer is not set. */
   get dueMs(): number {
     return this.#dueMs
   }
 
-  /** `Infinity` clears it. */
+  /** `Infinity` clears the timer. */
   set(dueMs: number): void {
     if (dueMs === this.#dueMs) return
     this.#cancel()
@@ -96,7 +96,7 @@ export class DeadlineTimer {
     if (dueMs !== Infinity) this.#wait()
   }
 
-  /** Timers may fire up to a millisecond early; it then waits for the rest. */
+  /** Timers may fire up to a millisecond early, so this waits for the rest. */
   #wait(): void {
     const leftMs = Math.max(0, this.#dueMs - this.#clock.monotonicMs())
     this.#cancel = this.#clock.after(leftMs, () => {

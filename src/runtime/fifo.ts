@@ -1,4 +1,4 @@
-/** A first-in, first-out queue, and a semaphore whose callers wait in one. */
+/** A first-in, first-out queue, and a semaphore whose callers wait in such a queue. */
 
 const minLengthToCompact = 1024
 
@@ -61,7 +61,7 @@ export class Semaphore {
     this.#free = limit
   }
 
-  /** Settles like `work`, which may start later. */
+  /** Settles like `work`, which starts when a slot is free. */
   async run<T>(work: () => Promise<T>): Promise<T> {
     if (this.#free > 0) this.#free--
     else await new Promise<void>((start) => this.#waiting.push(start))

@@ -1,7 +1,7 @@
 /** Imports optional packages, which the application installs if it needs them. */
 
 /**
- * Imports an optional peer dependency. Its name is not written in the import expression, because
+ * Imports an optional peer dependency. The import expression does not contain the name, because
  * bundlers resolve such names and fail if the package is not installed.
  */
 export async function importPeer<Module>(name: string): Promise<Module> {

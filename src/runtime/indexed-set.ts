@@ -2,7 +2,7 @@
 
 /** An item of an `IndexedSet`; it can be in one set at a time. */
 export interface Indexed {
-  /** Written only by the set; -1 while the item is in none. */
+  /** Written only by the set; -1 while the item is in no set. */
   setIndex: number
 }
 
@@ -10,8 +10,8 @@ const minLengthToCompact = 64
 
 /**
  * Keeps no reference to a removed item. A `Set` or `Map` with many additions and removals does: V8
- * links every outgrown hash table to its successor, and once one of them is in the old generation,
- * the whole chain with its former content stays until the next full collection.
+ * links every outgrown hash table to its successor. Once one of them is in the old generation, the
+ * whole chain with its former content stays until the next full collection.
  */
 export class IndexedSet<T extends Indexed> {
   #items: (T | undefined)[] = []
@@ -32,7 +32,7 @@ export class IndexedSet<T extends Indexed> {
     this.#size++
   }
 
-  /** `false` if the set did not contain it. */
+  /** Returns `false` if the set did not contain the item. */
   delete(item: T): boolean {
     if (!this.has(item)) return false
     this.#items[item.setIndex - this.#base] = undefined
@@ -43,12 +43,12 @@ export class IndexedSet<T extends Indexed> {
     return true
   }
 
-  /** A copy, so that a loop over it may add and delete items. */
+  /** Returns a copy, so that a loop over it may add and delete items. */
   toArray(): T[] {
     return this.#items.filter((item) => item !== undefined)
   }
 
-  /** If most items leave in the order of arrival, the remaining ones need not be renumbered. */
+  /** When most items leave in order of arrival, the remaining ones keep their indexes. */
   #compact(): void {
     let first = 0
     while (first < this.#items.length && this.#items[first] === undefined) first++

@@ -1,4 +1,6 @@
-/** A thread that kills its process when the parent is gone, even while the main thread is busy. */
+/**
+ * A thread that kills its process when the parent is gone, even while the main thread is blocked.
+ */
 
 import { workerData } from 'node:worker_threads'
 import { systemClock } from '../foundation/clock.ts'

@@ -47,7 +47,7 @@ export class PriorityQueue<T> {
     return first.item
   }
 
-  /** The entry must be of this queue, and its item still in it. */
+  /** The entry's item must still be in this queue. */
   remove({ index }: QueueEntry): void {
     const last = this.#nodes.pop()
     if (last === undefined || last.index === index) return

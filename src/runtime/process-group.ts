@@ -1,4 +1,4 @@
-/** Signals whole process groups, which are identified by the process id of their first member. */
+/** Signals whole process groups. A group's id is the process id of its first member. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Clock } from '../foundation/clock.ts'
@@ -6,10 +6,10 @@ import { poll } from './retry.ts'
 
 const firstPollMs = 10
 const maxPollMs = 200
-/** How long killed processes may take to disappear; one that waits for a disk may never do so. */
+/** How long to wait for killed processes. A process that waits for a disk may never disappear. */
 const killedMs = 5000
 
-/** Sends a signal; 0 only checks. Returns whether the group has a member. */
+/** Sends a signal, or only checks if it is 0. Returns whether the group has a member. */
 export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
   // 0 would address this process's own group, and 1 every process.
   if (pid <= 1) return false
@@ -28,12 +28,12 @@ function isGroupAlive(pid: number): boolean {
   return known === undefined || known.some((entry) => entry.group === pid && isRunning(entry))
 }
 
-/** The variable with the mark of a followed program, which all its child processes inherit. */
+/** The environment variable with a program's mark, which all its child processes inherit. */
 export const programVariable = 'TUTTI_PROGRAM'
 
 /** A program, and the processes that it started. */
 export interface StartedProgram {
-  /** The id of its first process and of its group. */
+  /** The id of the program's first process and of its group. */
   readonly pid: number
   /** Also finds processes that have left the group (`setsid`); `null` for the group only. */
   readonly mark: string | null
@@ -45,15 +45,15 @@ export function signalProgram({ pid, mark }: StartedProgram, signal: NodeJS.Sign
   for (const group of groupsOf(pid, toVariable(mark))) signalGroup(group, signal)
 }
 
-/** Whether any of its processes runs. */
+/** Whether any process of the program is running. */
 export const isProgramAlive = ({ pid, mark }: StartedProgram): boolean =>
   isGroupAlive(pid) || (mark !== null && groupsOf(pid, toVariable(mark)).length > 0)
 
 const toVariable = (mark: string): string => `${programVariable}=${mark}`
 
 /**
- * Sends SIGTERM to every process, and SIGKILL after the grace period; without one, SIGKILL at once.
- * Resolves when none of them runs any more, or some seconds after SIGKILL.
+ * Sends SIGTERM to every process, then SIGKILL after the grace period; without one, SIGKILL
+ * immediately. Resolves when no process is running, or some seconds after SIGKILL.
  */
 export async function endProgram(
   clock: Clock,
@@ -83,10 +83,10 @@ async function isGoneWithin(
   return (await poll(policy, isGone, { clock })) === true
 }
 
-/** Distinguishes a process from a later one with the same id. */
+/** Distinguishes a process from a later process with the same id. */
 export interface ProcessIdentity {
   readonly pid: number
-  /** In clock ticks since the machine started. */
+  /** Clock ticks since the machine booted. */
   readonly startTime: number
 }
 
@@ -105,7 +105,7 @@ export function readGroups(): Map<number, readonly GroupMember[]> | undefined {
   return known && Map.groupBy(known.filter(isRunning), ({ group }) => group)
 }
 
-/** Whether the process runs; a zombie, for which its parent has not waited yet, does not. */
+/** Whether the process is running. A zombie, which its parent has not waited for yet, is not. */
 export function isProcessAlive(pid: number): boolean {
   try {
     process.kill(pid, 0)
@@ -117,8 +117,8 @@ export function isProcessAlive(pid: number): boolean {
 }
 
 /**
- * The groups of all processes that are in a session or have a variable (`NAME=value`) in their
- * environment, without the group of the session's leader. Empty without `/proc`.
+ * The groups of all processes that belong to a session or have a variable (`NAME=value`) in their
+ * environment, except the group of the session's leader. Empty without `/proc`.
  */
 export function groupsOf(session: number, variable: string): number[] {
   const own = (processes() ?? []).filter(
@@ -157,7 +157,7 @@ function readEntry(pid: string): ProcessEntry | undefined {
       group: Number(group),
       session: Number(session),
       startTime: Number(fields[19]),
-      // If the first thread of a process ends before the others, it is a zombie until they end.
+      // A first thread that exits before the others is a zombie until they exit.
       isDead: (state === 'Z' || state === 'X') && Number(fields[17]) <= 1,
     }
   } catch {
@@ -165,7 +165,10 @@ function readEntry(pid: string): ProcessEntry | undefined {
   }
 }
 
-/** Whether it was started with this variable (`NAME=value`); `false` for another user's process. */
+/**
+ * Whether the process was started with this variable (`NAME=value`). `false` for another user's
+ * process.
+ */
 export function hasVariable(pid: number, variable: string): boolean {
   try {
     return readFileSync(`/proc/${pid}/environ`, 'utf8').split('\0').includes(variable)

@@ -1,4 +1,4 @@
-/** Repeats an operation with pauses, until it succeeds, is aborted, or has been tried enough. */
+/** Repeats an operation with pauses until it succeeds, is aborted, or has used all its attempts. */
 
 import { type Clock, sleep } from '../foundation/clock.ts'
 import { isThenable } from '../foundation/promises.ts'
@@ -7,7 +7,7 @@ import { backOffDelay } from './back-off.ts'
 export interface RetryPolicy {
   /** The pause after the first attempt. */
   readonly delayMs: number
-  /** Each pause is twice as long as the last one, up to this. Default: all have the same length. */
+  /** Each pause is twice as long as the last, up to this maximum. Default: all pauses are equal. */
   readonly maxDelayMs?: number
   /** Default: no limit. */
   readonly maxAttempts?: number
@@ -42,8 +42,8 @@ export async function poll<T>(
 }
 
 /**
- * Calls `operation` until it does not fail. Rejects with its last error, or with the signal's
- * reason. `mayRetry`: whether to try again after this error. Default: always.
+ * Calls `operation` until it succeeds. Rejects with its last error, or with the signal's reason.
+ * `mayRetry` returns whether to try again after an error. Default: always.
  */
 export async function retry<T>(
   policy: RetryPolicy,

@@ -29,40 +29,40 @@ export interface ChildOptions<Out, In> {
   /** A file that calls `connectToParent`; see `siblingProgram`. */
   readonly program: URL
   readonly clock: Clock
-  /** Options of Node. Default: none. */
+  /** Command-line options for Node. Default: none. */
   readonly execArgv?: readonly string[]
   /** Default: the environment of this process. */
   readonly env?: NodeJS.ProcessEnv
   /**
-   * Gives it a session and process group of its own, so that Ctrl-C in the terminal does not reach
-   * it.
+   * Gives the child its own session and process group, so that Ctrl-C in the terminal does not
+   * reach it.
    */
   readonly isDetached?: boolean
-  /** `capture` keeps the end of the output for `ChildExit.output`. Default `inherit`. */
+  /** `capture` keeps the last part of the output for `ChildExit.output`. Default `inherit`. */
   readonly stdout?: 'inherit' | 'ignore' | 'capture'
   readonly stderr?: 'inherit' | 'capture'
   /** How long the start is delayed. Default 0. */
   readonly startDelayMs?: number
   /**
-   * The child is killed if it is not ready by then: a process that gets no threads may hang before
-   * it runs any code. `null` for no deadline. Default 60,000.
+   * The child is killed if it is not ready in this time: a process that gets no threads may hang
+   * before it runs any code. `null` for no deadline. Default 60,000.
    */
   readonly readyDeadlineMs?: number | null
   /** How long `close` waits between its request, SIGTERM and SIGKILL. Default 2,000. */
   readonly graceMs?: number
-  /** Sent before all others when the child is ready. It does not start the child by itself. */
+  /** Sent before all other messages when the child is ready. Does not start the child by itself. */
   readonly firstMessage?: Out
-  /** The child accepts messages now; held messages are sent after this call. */
+  /** Called when the child accepts messages. Held messages are sent after this call. */
   onReady?(): void
-  /** A batch of messages, in the order in which they were sent. */
+  /** Called with a batch of messages, in the order in which they were sent. */
   onMessages(messages: readonly In[]): void
-  /** A line of the captured output. */
+  /** Called with each line of the captured output. */
   onLine?(line: string): void
   /** Captured text of stdout, as it arrives. */
   onStdout?(text: string): void
   /** Captured text of stderr, as it arrives. */
   onStderr?(text: string): void
-  /** A message without the channel's id arrived: user code in the child sent it. */
+  /** Called for a message without the channel's id, which user code in the child sent. */
   onIgnored?(): void
   /** Called once, after the last message, unless the child was never started. */
   onExit(exit: ChildExit): void
@@ -71,20 +71,22 @@ export interface ChildOptions<Out, In> {
 export interface ChildExit {
   readonly code: number | null
   readonly signal: string | null
-  /** Why it could not be started, was not ready in time, or used another protocol version. */
+  /**
+   * Why the child could not be started, was not ready in time, or used another protocol version.
+   */
   readonly error: Error | null
-  /** The end of the captured output, with secrets masked. */
+  /** The last part of the captured output, with secrets masked. */
   readonly output: string
 }
 
-/** The reason of the exit, such as `SIGKILL` or `exit code 1`. */
+/** The reason for the exit, such as `SIGKILL` or `exit code 1`. */
 export function exitReason({ code, signal, error }: ChildExit): string {
   return error === null ? (signal ?? `exit code ${code}`) : messageOf(error)
 }
 
 /**
- * A program beside the file with this URL: TypeScript in the sources, JavaScript when built. Throws
- * if it is missing, as in a bundle.
+ * The URL of a program next to the given file: TypeScript in the sources, JavaScript when built.
+ * Throws if it is missing, as in a bundle.
  */
 export function siblingProgram(importMetaUrl: string | undefined, name: string): URL {
   // A CommonJS bundle has no `import.meta`.
@@ -111,12 +113,14 @@ export const nodeVariables = [
 /** Random, so that it cannot be guessed; a number, because numbers are cheap to clone. */
 export const newChannelId = (): number => randomInt(2 ** 47)
 
-/** How long to wait for output after the exit: a grandchild may keep the pipes open forever. */
+/**
+ * How long to wait for output after the exit, because a grandchild may keep the pipes open forever.
+ */
 const lastOutputMs = 1000
 
 /**
  * Holds messages until the child is ready. The child keeps this process alive only between `ref`
- * and `unref`, and ends when this process does.
+ * and `unref`, and exits when this process does.
  */
 export class SupervisedChild<Out, In> {
   readonly #options: ChildOptions<Out, In>
@@ -130,7 +134,7 @@ export class SupervisedChild<Out, In> {
   #hasExited = false
   #refs = 0
   #error: Error | null = null
-  /** Cancels the timer of the delayed start, later that of the ready deadline. */
+  /** Cancels the timer of the delayed start, or later that of the ready deadline. */
   #cancelStartTimer: () => void = () => {}
 
   constructor(options: ChildOptions<Out, In>) {
@@ -146,17 +150,17 @@ export class SupervisedChild<Out, In> {
     return this.#process?.pid
   }
 
-  /** Whether it accepts messages; until then they are held. */
+  /** Whether the child accepts messages. Until then, messages are held. */
   get isReady(): boolean {
     return this.#isReady
   }
 
-  /** The end of the output captured so far, with secrets masked. */
+  /** The last part of the output captured so far, with secrets masked. */
   get output(): string {
     return this.#tail.text
   }
 
-  /** Starts it at once; otherwise the first message starts it in the next turn of the loop. */
+  /** Starts the child now. Otherwise the first message starts it in the next turn of the loop. */
   start(): void {
     if (this.#process !== null || this.close.isCalled) return
     const { program, clock, execArgv = [], env = process.env } = this.#options
@@ -192,26 +196,26 @@ export class SupervisedChild<Out, In> {
     this.#applyRefs()
   }
 
-  /** Sent in the next turn of the loop, in one batch with all messages of this turn. */
+  /** Sends a message in the next turn of the loop, in one batch with all messages of this turn. */
   post(message: Out): void {
     if (this.#isReady) return this.#outbox.post(message)
     this.#outbox.hold(message)
     this.#startSoon()
   }
 
-  /** Sent at once, after everything that was posted before. */
+  /** Sends a message immediately, after everything that was posted before. */
   send(message: Out): void {
     if (this.#isReady) return this.#outbox.send(message)
     this.#outbox.hold(message)
     this.#startSoon()
   }
 
-  /** Takes back the first message that matches and was not sent yet; `false` if there is none. */
+  /** Removes the first unsent message that matches. Returns `false` if there is none. */
   withdraw(matches: (message: Out) => boolean): boolean {
     return this.#outbox.withdraw(matches)
   }
 
-  /** Keeps this process alive until `unref` has been called as often. */
+  /** Keeps this process alive until `unref` has been called equally often. */
   ref(): void {
     if (++this.#refs === 1) this.#applyRefs()
   }
@@ -228,7 +232,7 @@ export class SupervisedChild<Out, In> {
     else this.#process?.kill('SIGKILL')
   }
 
-  /** Asks it to end, then sends SIGTERM, then SIGKILL. Resolves when it has exited. */
+  /** Asks the child to exit, then sends SIGTERM, then SIGKILL. Resolves when it has exited. */
   readonly close = once(async (): Promise<void> => {
     const child = this.#process
     if (child === null) return this.#cancelStartTimer()
@@ -330,12 +334,12 @@ export class SupervisedChild<Out, In> {
   }
 }
 
-/** Descriptors that a start needs: two streams, the channel and Node's own pipe. */
+/** File descriptors that a start needs: two streams, the channel and Node's own pipe. */
 const neededDescriptors = 6
 
 /**
- * If a start fails for lack of descriptors, Node leaks those that it has created already. So this
- * checks that there is room for all of them, and otherwise throws the system's error.
+ * If a start fails for lack of file descriptors, Node leaks those that it has already created. So
+ * this checks that enough are free, and otherwise throws the system's error.
  */
 export function expectDescriptors(count: number): void {
   const opened: number[] = []
@@ -352,8 +356,8 @@ const toStdio = (stream: 'inherit' | 'ignore' | 'capture' = 'inherit') =>
 const maxTailLength = 8192
 
 /**
- * Keeps the end of a process's output, for the error that reports its exit, and passes whole lines
- * on. Masks secrets in both.
+ * Keeps the last part of a process's output, for the error that reports its exit, and passes on
+ * complete lines. Masks secrets in both.
  */
 class OutputTail {
   readonly #onLine: (line: string) => void

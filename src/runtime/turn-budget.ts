@@ -3,13 +3,13 @@
 import type { Clock } from '../foundation/clock.ts'
 import { Fifo } from './fifo.ts'
 
-/** For items of the size of a task or a request. */
+/** Suits items of the size of a task or a request. */
 const defaultPerTurn = 250
 
 /**
  * Allows at most `perTurn` items per turn and, with `turnMs`, no further item once that time has
- * passed since the first. A timed budget is refilled after every turn that used it; any other one
- * only when `nextTurn` is awaited, so that work within the budget schedules nothing.
+ * passed since the first. A timed budget is refilled after every turn that used it. Other budgets
+ * are refilled only when `nextTurn` is awaited, so that work within the budget schedules nothing.
  */
 export class TurnBudget {
   /** Whether the time of a turn is limited, so that `left` has to be read before every item. */
@@ -95,7 +95,7 @@ export class BudgetedQueue<T> {
 /** Work that can be interrupted wherever it yields. */
 export type Steps<T> = Generator<undefined, T, undefined>
 
-/** Does all of the work at once. */
+/** Does all of the work synchronously. */
 export function runSteps<T>(steps: Steps<T>): T {
   for (;;) {
     const step = steps.next()
@@ -104,8 +104,9 @@ export function runSteps<T>(steps: Steps<T>): T {
 }
 
 /**
- * Spreads long work over turns of the event loop: waiting work gets `turnMs` per turn in total, and
- * so does new work that arrives in it. Work is interrupted at the first step that ends later.
+ * Spreads long work over turns of the event loop. Waiting work gets `turnMs` per turn in total, and
+ * so does new work that arrives in that turn. Work is interrupted at its first step after that
+ * time.
  */
 export class StepScheduler {
   readonly #clock: Clock
@@ -123,8 +124,8 @@ export class StepScheduler {
 
   /**
    * Short work is done when this returns, without a promise: each call may use half of the time
-   * that this turn has left, so that short work after long work is done at once too. If the signal
-   * is aborted before longer work has ended, the promise rejects with its reason.
+   * left in this turn, so that short work after long work is not delayed. If the signal is aborted
+   * before longer work has ended, the promise rejects with its reason.
    */
   run<T>(
     steps: Steps<T>,
@@ -157,7 +158,7 @@ export class StepScheduler {
       return this.#runUntil(steps, start + sliceMs)
     } finally {
       this.#leftMs -= this.#clock.monotonicMs() - start
-      // A little time, even if it was used over many turns, is not worth scheduling a turn.
+      // A small amount of time, even if used over many turns, does not justify scheduling a turn.
       if (this.#leftMs < this.#turnMs / 2) this.#schedule()
     }
   }
@@ -194,7 +195,7 @@ export class StepScheduler {
 
 const neverAborted = { throwIfAborted() {} }
 
-/** With less of a turn left, work is not begun on arrival: it would hardly be completed. */
+/** With a smaller part of a turn left, new work is not begun: it would hardly be completed. */
 const minSlice = 1 / 64
 
 interface LongWork {

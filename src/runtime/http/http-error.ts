@@ -1,7 +1,7 @@
-/** Errors that HTTP clients see, and the port by which a server words them. */
+/** Errors that HTTP clients see, and the interface through which a server words them. */
 
 export interface HttpErrorDetails {
-  /** `null` only if the server behind this one sent an error without a code. */
+  /** `null` only if an upstream server sent an error without a code. */
   readonly code: string | null
   /** The path of the wrong field, such as `messages[0].role`. */
   readonly param?: string | null
@@ -31,9 +31,9 @@ export class HttpError extends Error {
 
 /** How a server words its errors. */
 export interface ErrorReplies {
-  /** The error that the client gets for anything that was thrown; logs what it must not see. */
+  /** Converts anything thrown to the client's error. Logs details that the client must not see. */
   toHttpError(thrown: unknown, requestId: string, path: string): HttpError
-  /** The body of an error; the path is empty if the request could not be read. */
+  /** The body of an error response. The path is empty if the request could not be read. */
   toBody(error: HttpError, path: string): object
   /** The reason with which the work for a request is aborted. */
   toAbortReason(text: string): Error

@@ -1,4 +1,4 @@
-/** One HTTP request and its response: writes the head of every response, and whole bodies. */
+/** One HTTP request and its response: writes the head of every response, and complete bodies. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -11,7 +11,9 @@ import { waitsForContinue } from './json-body.ts'
  * After an error, the rest of a body up to this size is read, so that the connection can be reused.
  */
 const smallBodyBytes = 65_536
-/** How long and how much a client may still send after an error before the response ends. */
+/**
+ * How long, and how many bytes, a client may still send after an error before the response ends.
+ */
 export const lingerMs = 1000
 const lingerBytes = 4_194_304
 
@@ -33,7 +35,7 @@ export interface HttpExchangeParts {
   readonly errors: ErrorReplies
   /** Whether connections are closed after their response. */
   readonly isClosing: () => boolean
-  /** How long a client may read nothing before its connection is cut. */
+  /** How long a client may read nothing before its connection is destroyed. */
   readonly slowReaderSeconds: number
 }
 
@@ -46,7 +48,7 @@ export class HttpExchange {
   readonly path: string
   readonly #controller = new AbortController()
   readonly #parts: HttpExchangeParts
-  /** Headers of the response, whatever its outcome; alternating names and values. */
+  /** Headers of every response to this request; alternating names and values. */
   #headers: readonly string[] = safeHeaders
 
   constructor(request: IncomingMessage, response: ServerResponse, parts: HttpExchangeParts) {
@@ -70,7 +72,7 @@ export class HttpExchange {
     return this.response.destroyed || this.request.socket.destroyed
   }
 
-  /** Adds headers to the response, whatever its outcome will be. */
+  /** Adds headers to the response, whether it succeeds or fails. */
   addHeaders(headers: readonly string[]): void {
     if (headers.length > 0) this.#headers = [...this.#headers, ...headers]
   }
@@ -104,7 +106,7 @@ export class HttpExchange {
     return this.#parts.errors.toHttpError(thrown, this.requestId, this.path)
   }
 
-  /** Sends the error for anything that was thrown. */
+  /** Sends the error response for anything thrown. */
   refuse(thrown: unknown): void {
     const error = this.explain(thrown)
     this.sendJson(error.status, this.errorBody(error), error.headers)
@@ -121,7 +123,7 @@ export class HttpExchange {
     this.response.writeHead(status, all)
   }
 
-  /** Ends the response; the connection of a client that does not read it is cut. */
+  /** Ends the response. Destroys the connection if the client does not read. */
   end(text?: string): void {
     if (text === undefined) this.response.end()
     else this.#sendPieces(Buffer.from(text))
@@ -129,9 +131,9 @@ export class HttpExchange {
   }
 
   /**
-   * Cuts the connection if the client reads nothing for `slowReaderSeconds`; the returned function
-   * ends the watch. A response that is queued behind others on its connection is watched only once
-   * the connection is free for it.
+   * Destroys the connection if the client reads nothing for `slowReaderSeconds`. The returned
+   * function stops watching. A response that is queued behind others on its connection is watched
+   * only once the connection is free for it.
    */
   watchReader(): () => void {
     const { response } = this
@@ -155,7 +157,7 @@ export class HttpExchange {
     this.request.socket.destroy()
   }
 
-  /** Writes each piece only after the previous one was written, so that progress is visible. */
+  /** Writes each piece after the previous one was written, so that progress is visible. */
   #sendPieces(bytes: Buffer): void {
     if (bytes.length <= pieceBytes) {
       this.response.end(bytes)
@@ -166,7 +168,7 @@ export class HttpExchange {
     })
   }
 
-  /** Whether the rest of the body is too large to be read only to keep the connection. */
+  /** Whether the unread rest of the body is too large to read just to keep the connection. */
   #isClientSending(): boolean {
     const { request } = this
     if (request.complete) return false
@@ -200,5 +202,5 @@ export class HttpExchange {
 
 const printable = /^[\x21-\x7e]{1,128}$/
 
-/** How many bytes the kernel has accepted for this connection. */
+/** The number of bytes that the kernel has accepted for this connection. */
 const takenBytes = (socket: Socket): number => socket.bytesWritten - socket.writableLength

@@ -24,10 +24,9 @@ import { checkBodyHead, parseJson, readBody } from './json-body.ts'
 import { expectReachable, type Listening, type ListenOptions, openListening } from './listening.ts'
 import { isPreflight, preflightHeaders, RequestGuard } from './request-guard.ts'
 
-/** One path of a server. */
 export interface Route {
   readonly method: 'GET' | 'POST'
-  /** Matched literally: nothing is decoded, merged or resolved. A `*` at the end takes the rest. */
+  /** Matched literally: nothing is decoded, merged or resolved. A trailing `*` matches the rest. */
   readonly path: string
   /** Whether the route needs no API key, and is served while the server closes. Default `false`. */
   readonly isOpen?: boolean
@@ -158,7 +157,7 @@ export class HttpServer extends Service {
     this.#unknownPath = unknownPath
   }
 
-  /** New requests get 503 from now on; requests in flight continue. */
+  /** From now on, new requests get 503. Requests in flight continue. */
   beginDraining(): void {
     this.#isDraining = true
     this.#server.closeIdleConnections()
@@ -228,8 +227,8 @@ export class HttpServer extends Service {
   }
 
   /**
-   * Called when the client disconnects: older Node versions do not close queued pipelined
-   * responses.
+   * Called when the client disconnects, because older Node versions leave queued pipelined
+   * responses open.
    */
   #abandon(socket: Duplex): void {
     for (const exchange of this.#inFlight) {
@@ -283,8 +282,8 @@ const closing = (): HttpError =>
 const requestEvents = ['request', 'checkContinue', 'checkExpectation'] as const
 
 /**
- * A server that does not listen yet and has no request handler. `isAnswering` says whether a
- * response is being sent on a connection, where no error may be written any more.
+ * Creates a server that does not listen yet and has no request handler. `isAnswering` returns
+ * whether a response is being sent on a connection, so that no error may be written there.
  */
 function createLimitedServer(
   { limits, clock, errors }: HttpServerOptions,
@@ -301,11 +300,11 @@ function createLimitedServer(
   })
   limitConnections(server, limits.maxConnections)
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
-  // One more than allowed: Node drops further headers silently, and the request guard must see that
-  // there are too many.
+  // One more than allowed: Node drops further headers silently, so the request guard could not
+  // detect an excess.
   server.maxHeadersCount = limits.headerCount + 1
   const sendAndClose = (socket: Duplex, error: HttpError): void => {
-    // Called again for the same socket if its client still sends.
+    // Node repeats the event for a socket whose client still sends.
     if (!socket.writableEnded)
       endWith(socket, error, JSON.stringify(errors.toBody(error, '')), clock)
   }
@@ -346,15 +345,18 @@ function endWith(socket: Duplex, { status }: HttpError, body: string, clock: Clo
 }
 
 /**
- * At the limit, a connection without work is closed in favour of a new one. (Node would reject
- * the new one, so that a client with idle connections could lock out all others.) The new one is
- * rejected only if every connection has a complete request in progress.
+ * At the limit, an idle connection is closed in favour of a new one. (Node would reject the new
+ * one, so a client with idle connections could lock out all others.) The new connection is rejected
+ * only if all others have a complete request in progress.
  */
 function limitConnections(server: Server, limit: number): void {
-  /** The requests in progress on each connection; the connection that was idle longest is first. */
+  /**
+   * The requests in progress on each connection. The connection that was idle longest comes first.
+   */
   const open = new Map<Duplex, Set<IncomingMessage>>()
   server.on('connection', (socket) => {
-    // Removed here and not only on `close`, which is emitted later: clients may connect until then.
+    // Removed here and not only on `close`, which is emitted later, because clients may connect
+    // until then.
     const spare = open.size < limit ? undefined : (replaceable(open) ?? socket)
     if (spare !== undefined) open.delete(spare)
     if (spare !== socket) open.set(socket, new Set())
@@ -368,7 +370,7 @@ function limitConnections(server: Server, limit: number): void {
     requests.add(request)
     response.once('close', () => {
       requests.delete(request)
-      // Moves the connection to the end of the order, because it was just used.
+      // Moves the connection to the end of the map, because it was just used.
       if (open.delete(socket)) open.set(socket, requests)
     })
   }

@@ -4,7 +4,7 @@ import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
 import { HttpError } from './http-error.ts'
 
-/** Refuses a body that is too large or not plain JSON, from the headers alone. */
+/** Rejects a body that is too large or not plain JSON, by its headers alone. */
 export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {
   const { headers } = request
   const encoding = headers['content-encoding']
@@ -75,9 +75,9 @@ const tooLarge = (limitBytes: number): HttpError =>
   })
 
 /**
- * The parsed body, or an error with status 400, whose message has a position but no text of the
- * body. Own code instead of `JSON.parse`, which accepts repeated keys and blocks for seconds on a
- * deeply nested body.
+ * Returns the parsed body or throws an error with status 400, whose message has a position but no
+ * text of the body. `JSON.parse` is not used because it accepts repeated keys and blocks for
+ * seconds on a deeply nested body.
  */
 export function parseJson(bytes: Buffer, maxDepth: number): unknown {
   if (bytes.length === 0) throw badBody('The body is empty: expected a JSON object.')
@@ -96,8 +96,8 @@ const [quote, comma, colon, openBrace, closeBrace] = [0x22, 0x2c, 0x3a, 0x7b, 0x
 const [openBracket, closeBracket, backslash] = [0x5b, 0x5d, 0x5c]
 
 /**
- * Accepts the JSON grammar, except what a request needs no more than an attacker does: depth beyond
- * a limit, repeated keys, forbidden keys, and numbers beyond a double. Stops at the first error.
+ * Accepts JSON except for features that only attackers use: excessive depth, repeated keys,
+ * forbidden keys, and numbers beyond a double. Stops at the first error.
  */
 class JsonParser {
   readonly #text: string
@@ -159,7 +159,7 @@ class JsonParser {
     return fields
   }
 
-  /** Reads the opening bracket, and the closing one if it follows. */
+  /** Reads the opening bracket, and the closing bracket if it follows immediately. */
   #isEmpty(closing: number): boolean {
     this.#at++
     if (this.#skipSpace() !== closing) return false

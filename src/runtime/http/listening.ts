@@ -20,7 +20,7 @@ export const machineName = hostname()
 
 const wildcards = new Set(['0.0.0.0', '::', '[::]'])
 
-/** Rejects an invalid address, and one that other machines can reach without an API key. */
+/** Rejects an invalid address, and an address that other machines can reach without an API key. */
 export function expectReachable(address: {
   readonly host: string | null
   readonly port: number
@@ -47,7 +47,7 @@ export function expectReachable(address: {
 export interface Machine {
   readonly interfaces: typeof networkInterfaces
   /**
-   * The addresses that this machine's name resolves to; rejects or takes long if there are none.
+   * The addresses that this machine's name resolves to. Rejects or takes long if there are none.
    */
   readonly addresses: () => Promise<readonly string[]>
 }
@@ -57,14 +57,13 @@ const thisMachine: Machine = {
   addresses: async () => (await lookup(machineName, { all: true })).map(({ address }) => address),
 }
 
-/** How long looking up this machine's own name may take. */
+/** The maximum time for resolving this machine's own name. */
 const lookupMs = 2000
 const loopback = '127.0.0.1'
 
-/** A server that listens. */
 export interface Listening {
   /**
-   * The URL for clients: with this machine's name if that reaches this server, else with an
+   * The URL for clients: with this machine's name if that reaches this server, otherwise an
    * address.
    */
   readonly endpoint: string
@@ -101,7 +100,7 @@ export async function openListening(
   const bound = [(server.address() as AddressInfo).address]
   for (const other of host === null ? named : []) {
     if (!isLoopbackHost(other) || bound.includes(other)) continue
-    // An HTTP server accepts connections of another server by its `connection` event.
+    // The HTTP server takes over the connections of another server through its `connection` event.
     const second = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
       server.emit('connection', socket)
     })
@@ -110,8 +109,7 @@ export async function openListening(
       servers.push(second)
       bound.push(other)
     } catch (error) {
-      // Listening on the machine's name is optional, except that a port that was asked for must be
-      // free.
+      // Listening on the machine's name is optional, but a requested port must be free.
       if (wanted === 0 || errnoOf(error) !== 'port_in_use') continue
       await close()
       throw error
@@ -136,9 +134,7 @@ function listen(server: Server, host: string, port: number, errors: ListenErrors
   })
 }
 
-/**
- * Whether a client on this machine that connects to an address reaches one of the bound addresses.
- */
+/** Whether a client on this machine that connects to an address would reach a bound address. */
 function reachedBy(bound: readonly string[], interfaces: typeof networkInterfaces) {
   const own = new Set(addressesOf(interfaces).map(bare))
   const isOwn = (address: string): boolean => isLoopbackHost(address) || own.has(address)
@@ -160,15 +156,15 @@ function addressFor(host: string, interfaces: typeof networkInterfaces): string 
 }
 
 /**
- * The `Host` headers that the server accepts. Addresses are as safe as the machine's name: a web
- * page that attacks by DNS rebinding sends the name of its own host.
+ * The `Host` headers that the server accepts. Addresses are as safe as the machine's name: a page
+ * that attacks by DNS rebinding sends its own host name.
  */
 export function knownHosts(host: string, interfaces = networkInterfaces): readonly string[] {
   const own = ['localhost', '127.0.0.1', '[::1]', machineName, bracketed(host)]
   return wildcards.has(host) ? [...own, ...addressesOf(interfaces)] : own
 }
 
-/** Empty if the system does not reveal its addresses; host names are accepted all the same. */
+/** Empty if the system does not reveal its addresses. Host names are accepted nevertheless. */
 function addressesOf(interfaces: typeof networkInterfaces): readonly string[] {
   try {
     const all = Object.values(interfaces()).flatMap((addresses) => addresses ?? [])

@@ -1,4 +1,4 @@
-/** Decides from a request's head alone, before its body is read, whether the request is served. */
+/** Decides by a request's head alone, before its body is read, whether the request is served. */
 
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
@@ -8,9 +8,9 @@ import { waitsForContinue } from './json-body.ts'
 
 export interface RequestGuardOptions {
   readonly apiKey: string | null
-  /** Names of the server in the `Host` header besides loopback; an IPv6 address in brackets. */
+  /** The server's names in the `Host` header besides loopback. IPv6 addresses are in brackets. */
   readonly hosts: readonly string[]
-  /** The address that the error for a `Host` that is not allowed recommends. */
+  /** The address that is recommended in the error for a disallowed `Host`. */
   readonly endpoint: string
   readonly origins: readonly string[]
   readonly urlLength: number
@@ -21,9 +21,9 @@ type RequestHead = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'rawHead
 
 /**
  * Checks the URL, the number of headers, `Host`, `Origin`, the key and `Expect`, in this order.
- * Known hosts are loopback and the allowed ones, with any port, because clients of a forwarded port
- * send that one. Known origins are those of the known hosts, and the allowed ones, which are
- * compared exactly.
+ * Known hosts are loopback and the allowed hosts, with any port, because clients of a forwarded
+ * port send the forwarded one. Known origins are those of the known hosts, and the allowed origins,
+ * which are compared exactly.
  */
 export class RequestGuard {
   readonly #options: RequestGuardOptions
@@ -52,7 +52,7 @@ export class RequestGuard {
     if (headers.origin !== undefined && !this.#isKnownOrigin(headers.origin)) {
       throw originNotAllowed()
     }
-    // A browser sends the preflight without the key.
+    // Browsers send a preflight without the key.
     if (isPreflight(request)) return
     if (!isOpen && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
     if (headers.expect !== undefined && !waitsForContinue(request)) {
@@ -86,8 +86,8 @@ export class RequestGuard {
     }
     const { authorization } = headers
     if (authorization === undefined) throw unauthorized('No API key was given. Send ')
-    // Node decodes headers as Latin-1. Hashes have equal length, so the time reveals nothing of the
-    // key.
+    // Node decodes headers as Latin-1. Hashes have equal length, so timing reveals nothing about
+    // the key.
     const given = Buffer.from(bearer.exec(authorization)?.[1] ?? '', 'latin1')
     if (!timingSafeEqual(hash('sha256', given, 'buffer'), expected)) {
       throw unauthorized('The API key is wrong. Send ')

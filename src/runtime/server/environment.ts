@@ -1,6 +1,5 @@
 /** Which environment variables server programs inherit. Pure. */
 
-/** Names and values of environment variables. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
 const inherited = new Set(

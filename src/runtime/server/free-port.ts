@@ -5,8 +5,8 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 
 /**
- * Below the ports that systems give to outgoing connections and to servers without a port of their
- * own: a server may load a model for minutes before it listens.
+ * Below the ports that systems assign to outgoing connections and to servers that listen on port 0:
+ * a server may load a model for minutes before it listens.
  */
 const range = { min: 10_000, max: 32_000 }
 const maxTries = 100
@@ -26,7 +26,7 @@ export async function findFreePort(host: string): Promise<number> {
   return await probePort(0, host)
 }
 
-/** Rejects if the port cannot be used; the system chooses it if it is 0. */
+/** Rejects if the port cannot be used. For 0, the system chooses a port. */
 async function probePort(port: number, host: string): Promise<number> {
   const probe = createServer()
   probe.listen(port, host)

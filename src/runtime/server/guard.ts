@@ -1,7 +1,7 @@
 /**
- * The program between an engine's process and its server: it ends the server and all its child
- * processes when it is asked to, when the server exits, and when its parent is gone. Then it
- * removes what the server has written.
+ * The process between an engine's process and its server. It ends the server and all its child
+ * processes on request, when the server exits, and when the parent is gone. Then it removes what
+ * the server has written.
  */
 
 import { spawn } from 'node:child_process'
@@ -17,29 +17,29 @@ export interface ToGuard {
   readonly kind: 'launch'
   readonly command: readonly string[]
   readonly env: Readonly<Record<string, string>>
-  /** Identifies the server and all its child processes, in their environment. */
+  /** Identifies the server and all its child processes through their environment. */
   readonly mark: string
   /** The time between SIGTERM and SIGKILL. */
   readonly graceMs: number
-  /** Removed when the server has ended; `null` for none. */
+  /** The folder to remove when the server has ended; `null` for none. */
   readonly folder: string | null
   /**
-   * Keeps the folder if the server ends by itself while the parent lives, which may start another
-   * server with it.
+   * Keeps the folder if the server exits by itself while the parent is alive, because the parent
+   * may start another server with it.
    */
   readonly isFolderKept: boolean
 }
 
 export type FromGuard =
-  /** The server runs; its process group has the same id. */
+  /** The server is running. Its process group has the same id. */
   | { readonly kind: 'launched'; readonly pid: number }
   | { readonly kind: 'failed'; readonly errno: string; readonly message: string }
   /** The server itself has exited; its child processes are being ended. */
   | { readonly kind: 'ended'; readonly code: number | null; readonly signal: string | null }
 
-/** How long to wait for the server's exit event and the last message once the group has ended. */
+/** How long to wait for the server's exit event and the last message after the group has ended. */
 const lastMs = 1000
-/** If the parent dies, the server may end a moment before this process notices it. */
+/** If the parent dies, the server may exit shortly before this process notices. */
 const noticeMs = 100
 const maxRemovals = 50
 const removalMs = 100
@@ -92,7 +92,9 @@ function fail(error: unknown): void {
   void end(0)
 }
 
-/** Repeated: processes that end with the parent may still write to the folder or remove it too. */
+/**
+ * Repeated, because processes that exit with the parent may still write to the folder or remove it.
+ */
 async function removeFolder(): Promise<void> {
   const left = folder
   if (left === null || (isFolderKept && process.connected)) return
@@ -101,7 +103,7 @@ async function removeFolder(): Promise<void> {
   await retry(policy, remove, { clock: systemClock }).catch(() => {})
 }
 
-/** Only the first call counts, so that a grace period is not shortened. */
+/** Only the first call takes effect, so that a grace period is not shortened. */
 async function end(patienceMs: number): Promise<void> {
   if (isEnding) return
   isEnding = true

@@ -1,4 +1,4 @@
-/** A server program with its child processes, which end with its guard and with this process. */
+/** A server program with its child processes. They end with their guard and with this process. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { endProgram } from '../process-group.ts'
@@ -13,11 +13,11 @@ export interface GuardedServerOptions {
   /** The time between SIGTERM and SIGKILL. */
   readonly graceMs: number
   readonly clock: Clock
-  /** Removed when the program has ended, even if this process was killed before. */
+  /** The folder to remove when the program has ended, even if this process was killed before. */
   readonly folder?: string
-  /** Keeps the folder for the next server if the program ends by itself. Default `false`. */
+  /** Keeps the folder for the next server if the program exits by itself. Default `false`. */
   readonly isFolderKept?: boolean
-  /** Called with each line of its output. */
+  /** Called with each line of the program's output. */
   readonly onLine: (line: string) => void
 }
 
@@ -28,10 +28,10 @@ const compileCache = (): Record<string, string> => {
   const { NODE_COMPILE_CACHE: folder } = process.env
   return folder === undefined ? {} : { NODE_COMPILE_CACHE: folder }
 }
-/** How long a guard may take beyond the grace period of its server. */
+/** How long a guard may take in addition to the grace period of its server. */
 const guardMs = 10_000
 
-/** Runs from its construction to `stop`. */
+/** Runs from construction until `stop`. */
 export class GuardedServer {
   readonly #options: GuardedServerOptions
   readonly #guard: SupervisedChild<ToGuard, FromGuard>
@@ -79,17 +79,19 @@ export class GuardedServer {
     return this.#ended.promise
   }
 
-  /** The end of its output, with secrets masked. */
+  /** The last part of the program's output, with secrets masked. */
   get output(): string {
     return this.#guard.output
   }
 
-  /** From now on it does not keep this process alive. */
+  /** Stops the program from keeping this process alive. */
   unref(): void {
     this.#guard.unref()
   }
 
-  /** Ends the program and its child processes, with a grace period, and waits for their ends. */
+  /**
+   * Ends the program and its child processes, with a grace period. Resolves when all have exited.
+   */
   async stop(): Promise<void> {
     await this.#guard.close()
     await this.#ended.promise
@@ -107,7 +109,9 @@ export class GuardedServer {
     }
   }
 
-  /** The guard has exited: its work is done, or it was killed while the server still runs. */
+  /**
+   * Called when the guard has exited: it is done, or was killed while the server is still running.
+   */
   async #finish(isDone: boolean): Promise<void> {
     const pid = this.#pid
     const { clock } = this.#options

@@ -1,13 +1,13 @@
 /**
- * The port between backends that need server programs on other nodes, such as an inference backend,
- * and backends that have nodes, such as the HPC backend.
+ * The interface between backends that need server programs on other nodes, such as an inference
+ * backend, and backends that have nodes, such as the HPC backend.
  */
 
 /** Nodes on which servers can be started. */
 export interface NodeServers {
   /**
    * Reserves cores and GPUs for the servers of a service until the reservation is closed: tasks do
-   * not get them. Running tasks are not interrupted; servers wait for their ends. Throws a
+   * not get them. Running tasks are not interrupted; servers wait until they have ended. Throws a
    * `ValueError` for nodes that do not exist and for resources that another service holds. Its
    * `field` is `hardware.node_offset`, `hardware.num_nodes`, `hardware.num_gpus` or `engine.cores`;
    * the message names the node and the other service.
@@ -19,23 +19,23 @@ export interface NodeServers {
 export interface ServerRequest {
   /** The name of the service in messages. */
   readonly service: string
-  /** The index of its first node among all nodes, from 0. */
+  /** The index of the service's first node among all nodes, from 0. */
   readonly nodeOffset: number
-  /** For each of its nodes: what all its servers there need together. */
+  /** For each node: the resources that all servers of the service need there in total. */
   readonly nodes: readonly { readonly cores: number; readonly gpus: number }[]
 }
 
 /** The parts of nodes that are reserved for a service. */
 export interface ServerReservation {
-  /** Starts a program on one of its nodes. Never throws: the returned server reports failures. */
+  /** Starts a program on a reserved node. Never throws: the returned server reports failures. */
   start(order: ServerOrder): ServerProcess
   /**
-   * Resolves with the reason when no server can run on any of its nodes any more: they are lost, or
-   * the backend that has them was closed. Does not resolve after `close`.
+   * Resolves with the reason when servers can no longer run on any reserved node: the nodes are
+   * lost, or their backend was closed. Does not resolve after `close`.
    */
   readonly over: Promise<string>
   /**
-   * Ends its servers, which have ended when it resolves. Idempotent: returns the same promise each
+   * Ends the servers, and resolves when all have ended. Idempotent: returns the same promise each
    * time.
    */
   close(): Promise<void>
@@ -47,33 +47,34 @@ export interface ServerAddress {
   readonly port: number
 }
 
-/** One server to start. */
 export interface ServerOrder {
-  /** The index of its node in the request's `nodes`. */
+  /** The index of the server's node in the request's `nodes`. */
   readonly node: number
   readonly cores: number
-  /** The number of GPUs that it sees, through `CUDA_VISIBLE_DEVICES`. */
+  /** The number of GPUs that the server sees, through `CUDA_VISIBLE_DEVICES`. */
   readonly gpus: number
   /** Returns the program and its arguments. Called once, when the address is known. */
   readonly toCommand: (address: ServerAddress) => readonly string[]
   /** Added to the variables that servers inherit. */
   readonly env: Readonly<Record<string, string>>
-  /** Called with the reason why it has not been started yet. */
+  /** Called with the reason why the server has not been started yet. */
   readonly onWait: (text: string) => void
 }
 
-/** A server program that was started, or waits to be. */
+/** A server program that was started or is waiting to start. */
 export interface ServerProcess {
-  /** The name of its node; absent for a server on this machine. */
+  /** The name of the server's node; absent for a server on this machine. */
   readonly nodeId?: string
   /** Resolves when the program runs; rejects if it cannot be started. */
   readonly launched: Promise<ServerAddress>
   /** Resolves with the reason when the program and all its child processes have ended. */
   readonly ended: Promise<string>
-  /** The end of its output, with secrets masked; on another node it is known only after the end. */
+  /**
+   * The last part of the output, with secrets masked. On another node: known only after the exit.
+   */
   readonly output: string
-  /** From now on it does not keep this process alive, if it did. */
+  /** Stops the server from keeping this process alive. */
   unref(): void
-  /** Ends it. Resolves when the program and all its child processes have ended. */
+  /** Ends the server. Resolves when the program and all its child processes have ended. */
   stop(): Promise<void>
 }

@@ -1,4 +1,4 @@
-/** The promises of a `ServerProcess`: that its program runs, and how it ended. */
+/** The promises of a `ServerProcess`: `launched` and `ended`. */
 
 import { messageOf } from '../../foundation/errors.ts'
 import type { ServerAddress, ServerProcess } from './node-servers.ts'
@@ -6,8 +6,8 @@ import type { ServerAddress, ServerProcess } from './node-servers.ts'
 type Launch = PromiseWithResolvers<ServerAddress>
 
 /**
- * Calls `run` at once, which settles `launch` when the program runs or cannot be started, and
- * resolves with the reason of the program's end. If it throws, both promises report the error.
+ * Calls `run` immediately. It must settle `launch` when the program runs or cannot be started, and
+ * resolve with the reason when the program has ended. If it throws, both promises report the error.
  */
 export function runServer(
   run: (launch: Launch) => Promise<string>,
