@@ -13,24 +13,26 @@ import { RecordingListener } from './recording-listener.ts'
 /** `test` or `it` of a test runner. */
 export type ContractTest = (name: string, body: () => Promise<void>) => unknown
 
-/** The tasks that the suite submits; by default, functions that a worker can import. */
+/** The tasks that the suite submits. By default, functions that a worker can import. */
 export interface ContractTasks {
-  /** Ends soon with a value. */
+  /** Completes soon with a value. */
   quick(): AnyTask
-  /** Ends soon with an error. */
+  /** Fails soon. */
   failing(): AnyTask
-  /** Runs until it is ended from outside. */
+  /** Runs until it is stopped from outside. */
   endless(options?: { readonly timeoutSeconds?: number }): AnyTask
-  /** Ends soon with `currentTask()?.uid`. Omitted if the task cannot run code of this library. */
+  /**
+   * Completes soon with `currentTask()?.uid`. Omitted if the task cannot run code of this library.
+   */
   ownUid?(): AnyTask
 }
 
 /** Adapts `backendContract` to one backend. */
 export interface ContractOptions {
-  /** Cases that cannot hold for this backend, each with the reason. */
+  /** Cases that cannot pass for this backend, each with the reason. */
   readonly skip?: Readonly<Record<string, string>>
   readonly tasks?: ContractTasks
-  /** The number of endless tasks that occupy the whole backend. Default 64. */
+  /** The number of endless tasks that it takes to occupy the whole backend. Default 64. */
   readonly flood?: number
 }
 
@@ -216,9 +218,9 @@ export function backendContract(
   }
 }
 
-/** A backend that never reports an end fails the case instead of hanging the test run. */
+/** A backend that never reports a result fails the case instead of hanging the test run. */
 const caseLimitMs = 60_000
-/** How many turns to wait for reports after the backend was closed, of which there must be none. */
+/** How many turns to wait after `close` to make sure that the backend reports nothing more. */
 const turnsForLateReports = 3
 const soundReports = /^(?:start )?(?:complete|fail|cancel)$/
 

@@ -3,22 +3,22 @@
 import { currentTask } from '../foundation/task-context.ts'
 import { defineTask } from '../tasks/define-task.ts'
 
-/** Ends at once with its argument. */
+/** Returns its argument. */
 export const echo = defineTask(import.meta.url, function echo(value: unknown): unknown {
   return value
 })
 
-/** Fails at once with a RangeError. */
+/** Throws a RangeError. */
 export const fail = defineTask(import.meta.url, function fail(message: string): never {
   throw new RangeError(message)
 })
 
-/** Waits until it is ended from outside. */
+/** Waits until it is stopped from outside. */
 export const wait = defineTask(import.meta.url, async function wait(): Promise<void> {
   await new Promise<never>(() => {})
 })
 
-/** Ends at once with the uid of the task that it runs in. */
+/** Returns the uid of the task that it runs in. */
 export const ownUid = defineTask(import.meta.url, function ownUid(): string | undefined {
   return currentTask()?.uid
 })

@@ -1,6 +1,6 @@
 /**
- * The contract of an inference engine as one callable suite with a case for each promise of the
- * port. Every engine's own test calls it.
+ * The contract of an inference engine as one callable suite, with a case for each promise of the
+ * `InferenceEngine` interface. Every engine's own test calls it.
  */
 
 import assert from 'node:assert/strict'
@@ -60,7 +60,6 @@ export function inferenceEngineContract(
   }
 }
 
-/** A request that can be aborted. */
 interface AbortableRequest extends GenerationRequest {
   readonly abort: () => void
 }
@@ -105,7 +104,7 @@ class EngineFixture {
     }
   }
 
-  /** The end of a request that must be done. */
+  /** The result of a request that must have completed. */
   done(id: string): Extract<GenerationEnd, { kind: 'done' }> {
     const [end] = this.recorder.of(id).ends
     assert.ok(end?.kind === 'done', `${id} is not done: ${describeEnd(end)}`)
@@ -120,7 +119,7 @@ class EngineFixture {
     return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
   }
 
-  /** Must hold in every case: each request has one end, and no text after it. */
+  /** Must hold in every case: each request ends exactly once, and no text follows. */
   assertOneEndEach(): void {
     for (const id of this.recorder.ids) {
       const { ends, late } = this.recorder.of(id)
@@ -130,7 +129,7 @@ class EngineFixture {
     }
   }
 
-  /** Waits a few turns of the event loop for calls that must not come. */
+  /** Waits a few turns of the event loop for calls that must not happen. */
   async settle(): Promise<void> {
     for (let turn = 0; turn < 5; turn++) {
       await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
@@ -149,7 +148,6 @@ const verdictSchema = {
   additionalProperties: false,
 }
 
-/** The cases by name. */
 const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<void>>> = {
   'reports the facts of its model after start': async ({ engine, facts }) => {
     assert.ok(facts.name.length > 0)
@@ -159,7 +157,7 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
   },
   'ends each of many requests once, with its own text': async (fixture) => {
     const { prompt, recorder, maxTokens } = fixture
-    // The text of a model cannot be predicted, but a longer prompt has more tokens.
+    // A model's text cannot be predicted, but a longer prompt has more tokens.
     const many = Array.from({ length: 16 }, (_, at) => fixture.request(prompt + ' and'.repeat(at)))
     await fixture.generate(...many.toReversed())
     const usages = many.map(({ id }) => fixture.done(id).usage)
@@ -208,7 +206,7 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
     const { recorder, prompt } = fixture
     const aborted = fixture.request(prompt, { ignoreEos: true })
     const others = [fixture.request(prompt), fixture.request(prompt)]
-    // However fast the engine is, it cannot have reported an end before its first delta.
+    // Even a fast engine cannot have reported the end of a request before its first delta.
     recorder.onDelta = (id) => {
       if (id === aborted.id) aborted.abort()
       return undefined

@@ -19,7 +19,7 @@ export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string
   readonly nodes?: readonly SampledNode[]
-  /** Why it refuses a task; `null` for a task that it accepts. */
+  /** Returns why the backend refuses a task, or `null` to accept it. */
   readonly refuse?: (spec: TaskSpec) => Refusal | null
 }
 
@@ -44,7 +44,7 @@ export class FakeBackend implements Backend {
   readonly jobs: Job[] = []
   /** The jobs that the session reported as recorded, in order. */
   readonly recorded: Job[] = []
-  /** The cancellations that sessions requested. The test reports the ends. */
+  /** The cancellations that sessions requested. The test reports that the jobs have ended. */
   readonly cancels: { readonly job: Job; readonly reason: string }[] = []
   readonly #refuse: (spec: TaskSpec) => Refusal | null
   readonly #latest = new Map<string, Job>()
@@ -101,23 +101,23 @@ export class FakeBackend implements Backend {
     return this.#session?.closureOf(this.jobOf(task)) ?? null
   }
 
-  /** Reports anything about a job, as a backend does. */
+  /** Reports anything about a job to its session. */
   report(job: Job, report: TaskReport): void {
     if (isEnd(report)) this.#ended.add(job)
     this.#listeners.get(job)?.report(job, report)
   }
 
-  /** Reports that the task has started: it is RUNNING. */
+  /** Reports that the task has started, so that it is RUNNING. */
   start(task: { readonly uid: string }): void {
     this.report(this.jobOf(task), { kind: 'start', workerId: 'f1', nodeId: 'fake-node' })
   }
 
-  /** Reports that the task has completed: it is DONE with the value. */
+  /** Reports that the task has completed, so that it is DONE with the value. */
   complete(task: { readonly uid: string }, value?: unknown): void {
     this.report(this.jobOf(task), { kind: 'complete', value })
   }
 
-  /** Reports that the attempt has failed: the task is retried or FAILED. */
+  /** Reports that the attempt has failed, so that the task is retried or FAILED. */
   fail(task: { readonly uid: string }, error: unknown): void {
     this.report(this.jobOf(task), { kind: 'fail', error })
   }
@@ -151,6 +151,6 @@ export class FakeBackend implements Backend {
   }
 }
 
-/** Tests also report what is no report. */
+/** Accepts any value, because tests also report invalid ones. */
 const isEnd = (report: unknown): boolean =>
   typeof report === 'object' && report !== null && 'kind' in report && report.kind !== 'start'

@@ -2,7 +2,7 @@
 
 import type { AnyTask, ConnectedSession, Job } from '../backends/backend.ts'
 
-/** Has no ledger: the state of its tasks does not change, and they cannot be awaited. */
+/** Has no ledger: its tasks never change state and cannot be awaited. */
 export class FakeSession implements ConnectedSession {
   readonly id: string
   readonly #tasks = new WeakMap<Job, AnyTask>()
@@ -11,7 +11,7 @@ export class FakeSession implements ConnectedSession {
     this.id = id
   }
 
-  /** Creates a new job with each call. */
+  /** Creates a new job on each call. */
   createJob(task: AnyTask, attempt = 1): Job {
     const job: Job = { sessionId: this.id, uid: task.uid, attempt, spec: task.spec }
     this.#tasks.set(job, task)

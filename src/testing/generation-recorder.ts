@@ -1,4 +1,4 @@
-/** A listener of an engine that records its calls, and lets a test wait for them or pause them. */
+/** An engine listener that records its calls, and lets a test wait for them or pause them. */
 
 import type {
   GenerationDelta,
@@ -13,7 +13,7 @@ import { Waiters } from './waiters.ts'
 export interface RecordedGeneration {
   readonly deltas: GenerationDelta[]
   readonly ends: GenerationEnd[]
-  /** The number of deltas after an end. */
+  /** The number of deltas that arrived after the request had ended. */
   late: number
 }
 
@@ -21,7 +21,7 @@ export interface RecordedGeneration {
 export class GenerationRecorder implements GenerationListener {
   readonly #records = new Map<string, RecordedGeneration>()
   readonly #waiters = new Waiters()
-  /** Called for every delta; a promise that it returns pauses the request. */
+  /** Called for every delta. If it returns a promise, the request pauses until that resolves. */
   onDelta: (id: string) => Promise<void> | undefined = () => undefined
 
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined {
@@ -51,14 +51,14 @@ export class GenerationRecorder implements GenerationListener {
     return record
   }
 
-  /** The text of all deltas. */
+  /** The text of all deltas of a request, joined. */
   textOf(id: string): string {
     return this.of(id)
       .deltas.map(({ text }) => text)
       .join('')
   }
 
-  /** The tool calls, with their pieces joined. */
+  /** The tool calls of a request, with their pieces joined. */
   toolCallsOf(id: string): readonly ToolCall[] {
     const { deltas } = this.of(id)
     const pieces = deltas.flatMap(({ toolCallPieces = [] }) => toolCallPieces)
@@ -68,12 +68,12 @@ export class GenerationRecorder implements GenerationListener {
     return [...deltas.flatMap(({ toolCalls = [] }) => toolCalls), ...calls]
   }
 
-  /** Whether the end of the request was reported. */
+  /** Whether the request was reported as ended. */
   hasEnded(id: string): boolean {
     return this.of(id).ends.length > 0
   }
 
-  /** Resolves as soon as the condition holds, now or after a delta or an end. */
+  /** Resolves as soon as the condition holds: now, or after a delta or the end of a request. */
   until(isMet: () => boolean): Promise<void> {
     return this.#waiters.until(isMet)
   }

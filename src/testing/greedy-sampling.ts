@@ -2,7 +2,7 @@
 
 import type { Sampling } from '../inference/generation/inference-engine.ts'
 
-/** Always the most likely token, at most 16 tokens, and no other options. */
+/** Chooses the most likely token, generates up to 16 tokens, and sets no other options. */
 export const greedySampling: Sampling = {
   maxTokens: 16,
   temperature: 0,

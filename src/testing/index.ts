@@ -1,6 +1,6 @@
 /** The test kit for users. No file under `src` imports it. */
 
-// First, because dependencies fail on an older Node with errors of their own.
+// Imported first, because dependencies fail on an older Node with obscure errors.
 import '../foundation/require-node.ts'
 export { backendContract } from './backend-contract.ts'
 export type { ContractOptions, ContractTasks, ContractTest } from './backend-contract.ts'

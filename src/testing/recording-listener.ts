@@ -1,15 +1,15 @@
-/** A listener with which tests record what a backend reports. */
+/** A backend listener for tests. */
 
 import type { BackendListener, Job, Notice, TaskReport } from '../backends/backend.ts'
 import { Waiters } from './waiters.ts'
 
-/** A backend's listener that keeps every report, and lets a test wait for them. */
+/** Records every report of a backend, and lets a test wait for them. */
 export class RecordingListener implements BackendListener {
   readonly notices: Notice[] = []
   readonly #reports = new Map<Job, TaskReport[]>()
   readonly #waiters = new Waiters()
 
-  /** Keeps the report. */
+  /** Records the report. */
   report(job: Job, report: TaskReport): void {
     const known = this.#reports.get(job)
     if (known === undefined) this.#reports.set(job, [report])
@@ -17,13 +17,13 @@ export class RecordingListener implements BackendListener {
     this.#waiters.wake()
   }
 
-  /** Keeps the notice. */
+  /** Records the notice. */
   notice(notice: Notice): void {
     this.notices.push(notice)
     this.#waiters.wake()
   }
 
-  /** The jobs about which anything was reported. */
+  /** The jobs that have at least one report. */
   get jobs(): readonly Job[] {
     return [...this.#reports.keys()]
   }
@@ -38,22 +38,22 @@ export class RecordingListener implements BackendListener {
     return this.of(job).map(({ kind }) => kind)
   }
 
-  /** Whether an end of the job was reported. */
+  /** Whether the job was reported as ended. */
   hasEnded(job: Job): boolean {
     return this.of(job).some(({ kind }) => kind !== 'start')
   }
 
-  /** Resolves when an end of every job was reported. */
+  /** Resolves when every job was reported as ended. */
   ended(jobs: readonly Job[]): Promise<void> {
     return this.until(() => jobs.every((job) => this.hasEnded(job)))
   }
 
-  /** Resolves when anything was reported about the job. */
+  /** Resolves when the first report about the job has arrived. */
   started(job: Job): Promise<void> {
     return this.until(() => this.of(job).length > 0)
   }
 
-  /** Resolves as soon as the condition holds, now or after a report or a notice. */
+  /** Resolves as soon as the condition holds: now, or after a report or a notice. */
   until(isMet: () => boolean): Promise<void> {
     return this.#waiters.until(isMet)
   }

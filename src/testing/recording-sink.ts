@@ -1,4 +1,4 @@
-/** A sink for tests: records events, so that a test can assert exactly what was emitted. */
+/** An event sink for tests, which can assert exactly what was emitted. */
 
 import { AssertionError } from 'node:assert'
 import type { BaseEvent } from '../events/event.ts'
@@ -20,13 +20,13 @@ export class RecordingSink implements EventSink {
   #taken = 0
   readonly #waiters = new Waiters()
 
-  /** Keeps the event. */
+  /** Records the event. */
   emit(event: BaseEvent): void {
     this.events.push(event)
     this.#waiters.wake()
   }
 
-  /** Takes the next event; fails if there is none or if it has another type. */
+  /** Removes and returns the next event. Fails if there is none or if it has another type. */
   take(eventType: string): BaseEvent {
     const event = this.events[this.#taken]
     if (event?.event_type !== eventType) {

@@ -8,7 +8,7 @@ interface Waiter {
 export class Waiters {
   #waiting: Waiter[] = []
 
-  /** Resolves as soon as the condition holds, now or after a call of `wake`. */
+  /** Resolves as soon as the condition holds: now, or after a call of `wake`. */
   until(isMet: () => boolean): Promise<void> {
     if (isMet()) return Promise.resolve()
     return new Promise((resolve) => this.#waiting.push({ isMet, resolve }))

@@ -5,14 +5,13 @@
 
 import { closeSync, openSync, writeSync } from 'node:fs'
 
-/** The content of a GGUF file. */
 export interface GgufContent {
   /** The metadata, in the order in which it is written. */
   readonly metadata: Readonly<Record<string, GgufValue>>
   readonly tensors: readonly GgufTensor[]
 }
 
-/** A metadata value; all items of an array have the type. */
+/** A metadata value. All items of an array have the same type. */
 export interface GgufValue {
   readonly type: 'uint32' | 'int32' | 'float32' | 'bool' | 'string'
   readonly value: GgufItem | readonly GgufItem[]
@@ -22,7 +21,7 @@ export type GgufItem = number | boolean | string
 
 export interface GgufTensor {
   readonly name: string
-  /** The lengths of the dimensions, the length of a row first. */
+  /** The dimensions, beginning with the length of a row. */
   readonly shape: readonly number[]
   readonly type: 'F32' | 'F16' | 'Q8_0'
   /** All values, row by row. A chunk is copied before the next one is requested. */
@@ -30,7 +29,10 @@ export interface GgufTensor {
 }
 
 const alignment = 32
-/** The number of values that share one scale in a Q8_0 tensor, and the bytes of such a block. */
+/**
+ * The number of values that share one scale in a Q8_0 tensor, and the size of such a block in
+ * bytes.
+ */
 const blockLength = 32
 const blockBytes = 34
 
@@ -38,8 +40,8 @@ const valueTypes = { uint32: 4, int32: 5, float32: 6, bool: 7, string: 8, array:
 const tensorTypes = { F32: 0, F16: 1, Q8_0: 8 }
 
 /**
- * The same input gives the same bytes. The chunks of a tensor are read only when it is written; a
- * chunk of a Q8_0 tensor must hold whole blocks of 32 values.
+ * The same input gives the same bytes. The chunks of a tensor are read only when it is written. A
+ * chunk of a Q8_0 tensor must consist of whole blocks of 32 values.
  */
 export function writeGguf(path: string, { metadata, tensors }: GgufContent): void {
   const sink = new FileSink(path)
@@ -137,7 +139,7 @@ function quantise(values: Float32Array): Buffer {
 const floats = new Float32Array(1)
 const bits = new Uint32Array(floats.buffer)
 
-/** The bits of the nearest half-precision float; only for numbers that are not negative. */
+/** The bits of the nearest half-precision float. Only for non-negative numbers. */
 function toHalf(value: number): number {
   floats[0] = value
   const [all = 0] = bits
@@ -156,7 +158,7 @@ function halfway(fraction: number, shift: number): number {
   return rest > half || (rest === half && (kept & 1) === 1) ? kept + 1 : kept
 }
 
-/** As on this machine: all that llama.cpp supports are little-endian. */
+/** Uses this machine's byte order: all machines that llama.cpp supports are little-endian. */
 function bytesOf(values: Float32Array | Uint16Array | Uint32Array | BigUint64Array): Buffer {
   return Buffer.from(values.buffer, values.byteOffset, values.byteLength)
 }
@@ -171,7 +173,7 @@ function sizeOf(tensor: GgufTensor): number {
   return count * (tensor.type === 'F32' ? 4 : 2)
 }
 
-/** A file that is written from its beginning. */
+/** Writes a file sequentially. */
 class FileSink {
   readonly #file: number
   #size = 0

