@@ -1,8 +1,8 @@
 /**
  * The only event queue and dispatch loop. Bounded without loss: when the queue is full, the emitter
- * drains it. Only the turn in which it starts is different: subscribers that are added in that turn
- * get all its events, so these are kept until it ends. Before the bus runs, a limited number of
- * events waits.
+ * drains it. An exception is the turn in which the bus starts: subscribers that are added in that
+ * turn get all its events, so these are kept until the turn ends. Before the start, a limited
+ * number of events waits.
  */
 
 import type { BaseEvent } from '../events/event.ts'
@@ -10,10 +10,10 @@ import type { Clock } from '../foundation/clock.ts'
 import type { Log } from '../foundation/log.ts'
 import type { Envelope } from './spans/envelope.ts'
 
-/** Takes envelopes in the order of their emission. Must not throw. */
+/** Receives envelopes in the order of their emission. Must not throw. */
 export interface Consumer {
   accept(envelope: Envelope): void
-  /** Called after each batch: write or forward what was collected. */
+  /** Called after each batch, to write or forward what was collected. */
   endOfBatch(): void
 }
 
@@ -23,24 +23,26 @@ export interface BusParts {
   /** The checkpoint, if there is one. It gets each batch before the subscribers. */
   readonly record: Consumer | null
   readonly subscribers: Consumer
-  /** Runs the dispatch in the context of the manager's start, not of the emitter. */
+  /** Runs the dispatch in the async context of the manager's start instead of the emitter's. */
   readonly inContext: (dispatch: () => void) => void
 }
 
 const capacity = 4096
 /**
- * If the oldest envelope has waited this long, the event loop is blocked, and `publish` dispatches.
+ * If the oldest envelope has waited longer, the event loop is blocked, and `publish` dispatches.
  */
 const maxWaitSeconds = 0.025
-/** This many batches in a row that only contain events emitted by subscribers indicate a loop. */
+/**
+ * This many successive batches of only events that subscribers emitted indicate an infinite loop.
+ */
 const suspiciousGenerations = 1000
 
 export class EventBus {
   readonly #parts: BusParts
   #queue: Envelope[] = []
-  /** How many envelopes of the queue the record already has. */
+  /** The number of queued envelopes that the record already has. */
   #recorded = 0
-  /** Until the end of the turn in which the first event was published. */
+  /** `true` until the end of the turn in which the first event was published. */
   #isStarting = true
   #oldestTime = 0
   #isScheduled = false
@@ -55,7 +57,8 @@ export class EventBus {
   }
 
   /**
-   * Dispatches in the next turn of the loop; at once when the bus is full or the loop is blocked.
+   * Dispatches in the next turn of the loop, or immediately if the bus is full or the loop is
+   * blocked.
    */
   publish(envelope: Envelope): void {
     const queued = this.#queue.push(envelope) - this.#recorded
@@ -67,14 +70,14 @@ export class EventBus {
     else if (!this.#isScheduled) this.#schedule()
   }
 
-  /** Whether nothing waits for a consumer. */
+  /** Whether no envelope is queued. */
   get isEmpty(): boolean {
     return this.#queue.length === 0
   }
 
   /**
-   * Dispatches what is queued now; events that subscribers emit meanwhile are queued after it. In
-   * the turn of the start, only the record gets them.
+   * Dispatches everything queued now. Events that subscribers emit meanwhile are queued after it.
+   * In the turn of the start, only the record gets the events.
    */
   drain(): void {
     if (this.#isDraining || this.#queue.length === 0) return
@@ -97,8 +100,8 @@ export class EventBus {
   }
 
   /**
-   * Resolves when the running drain has ended, or that at the end of the turn of the start; `null`
-   * when there is none.
+   * Resolves when the running drain, or the drain after the turn of the start, has ended. `null` if
+   * there is none.
    */
   drained(): Promise<void> | null {
     if (!this.#isDraining && !this.#isStarting) return null
@@ -106,12 +109,12 @@ export class EventBus {
     return this.#idle.promise
   }
 
-  /** The subscribers get the events of the start too, also before the end of its turn. */
+  /** Delivers the events of the start to the subscribers even before the end of its turn. */
   endStart(): void {
     this.#isStarting = false
   }
 
-  /** Drains until the queue is empty; gives up when subscribers emit without end. */
+  /** Drains until the queue is empty. Gives up if subscribers emit endlessly. */
   drainFully(): void {
     this.endStart()
     for (let round = 0; round < suspiciousGenerations && this.#queue.length > 0; round++) {
@@ -120,8 +123,8 @@ export class EventBus {
   }
 
   /**
-   * Called when the process exits: the record gets everything queued, and from now on each event at
-   * once. Also inside a drain, whose batch the record already has.
+   * Called when the process exits: the record gets everything queued, and each later event
+   * immediately. May be called inside a drain, whose batch the record already has.
    */
   recordAtExit(): void {
     this.#isExiting = true
@@ -133,7 +136,7 @@ export class EventBus {
     this.#recorded = this.#queue.length
   }
 
-  /** The record first, so that a subscriber cannot keep a batch from it. */
+  /** Writes to the record first, so that no subscriber can prevent it. */
   #dispatch(batch: readonly Envelope[], recorded: number): void {
     deliver(this.#parts.record, batch, recorded)
     deliver(this.#parts.subscribers, batch, 0)
@@ -167,7 +170,9 @@ function deliver(consumer: Consumer | null, batch: readonly Envelope[], from: nu
 
 const maxEarlyEvents = 1000
 
-/** Events emitted while no bus runs: a limited number waits for the start, others are counted. */
+/**
+ * Events emitted before the bus runs. A limited number waits for the start; the rest are counted.
+ */
 export class EarlyEvents {
   readonly #log: Log
   #waiting: BaseEvent[] = []
@@ -198,13 +203,13 @@ export class EarlyEvents {
     this.#log.warn('EventsDropped', `${event.event_type} was dropped: ${why}`)
   }
 
-  /** Call when the bus runs; returns the events that waited, in order. */
+  /** Called when the bus runs. Returns the waiting events in order. */
   release(): readonly BaseEvent[] {
     this.#isStarted = true
     return this.#waiting.splice(0)
   }
 
-  /** Call when no bus will run anymore; events that still wait are dropped. */
+  /** Called when no bus will run anymore. Drops the waiting events. */
   end(): void {
     this.#hasStopped = true
     for (const event of this.#waiting.splice(0)) this.keepOrDrop(event)

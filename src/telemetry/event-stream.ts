@@ -1,4 +1,4 @@
-/** Events as an async iterator: the only subscription that may drop events, which it counts. */
+/** Events as an async iterator. The only subscription that may drop events; it counts them. */
 
 import type { TelemetryEvent } from '../events/vocabulary.ts'
 import { Fifo } from '../runtime/fifo.ts'
@@ -12,9 +12,9 @@ import {
 
 /** Which events a stream delivers, and what it does when its reader is slow. */
 export interface EventStreamOptions {
-  /** Only these event types; all by default. */
+  /** The event types to deliver. Default: all. */
   readonly types?: readonly string[]
-  /** Events that may wait for the reader with `drop-oldest`. Default 1000. */
+  /** The maximum number of events that wait for the reader with `drop-oldest`. Default 1000. */
   readonly limit?: number
   /**
    * What happens beyond the limit: `drop-oldest` (default) drops and counts; `block` keeps every
@@ -46,12 +46,12 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     this.#unsubscribe = subscribe((event) => this.#take(event))
   }
 
-  /** How many events were dropped because the reader was too slow. */
+  /** The number of events that were dropped because the reader was too slow. */
   get dropped(): number {
     return this.#dropped
   }
 
-  /** The next event; waits for it. */
+  /** Waits for the next event. */
   next(): Promise<IteratorResult<TelemetryEvent>> {
     const event = this.#waiting.shift()
     if (event !== undefined) return Promise.resolve({ done: false, value: event })
@@ -66,7 +66,7 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     return Promise.resolve({ done: true, value: undefined })
   }
 
-  /** Call when no more events will come; waiting events can still be read. */
+  /** Called when no more events will come. Waiting events can still be read. */
   end(): void {
     if (this.#hasEnded) return
     this.#hasEnded = true

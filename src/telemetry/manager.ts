@@ -83,14 +83,14 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     return this.#pipeline?.checkpointFile ?? null
   }
 
-  /** Events that were dropped: emitted after `stop()`, or too many before `start()`. */
+  /** The number of dropped events: emitted after `stop()`, or too many before `start()`. */
   get droppedEvents(): number {
     return this.#early.dropped
   }
 
   /**
-   * Puts an event on the bus. Returns at once and never throws for a valid event. Before `start()`
-   * up to 1000 events wait; after `stop()` they are counted in `droppedEvents`.
+   * Puts an event on the bus. Returns immediately and never throws for a valid event. Before
+   * `start()`, up to 1000 events wait. After `stop()`, events are only counted in `droppedEvents`.
    */
   emit(event: BaseEvent): void {
     if (!isEvent(event)) throw invalid('event', 'an event made by makeEvent()', event)
@@ -107,7 +107,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     return this.#subscribers.add(callback)
   }
 
-  /** Events as an async iterator, with a bounded queue. It ends at `stop()`. */
+  /** Returns events as an async iterator with a bounded queue, which ends at `stop()`. */
   events(options: EventStreamOptions = {}): EventStream {
     const stream = new EventStream(options, (listen) => {
       const unsubscribe = this.#subscribers.add(listen)
@@ -122,8 +122,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Passes everything emitted so far to the checkpoint and to subscribers before it returns, in the
-   * usual order, instead of in the next turn of the event loop. Does nothing when called by a
+   * Delivers everything emitted so far to the checkpoint and to subscribers, in the usual order,
+   * before it returns instead of in the next turn of the event loop. Does nothing when called by a
    * subscriber.
    */
   dispatchNow(): void {
@@ -131,16 +131,16 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * The number of lines missing from the checkpoint, because they could not be written for too
-   * long. The run continues without them.
+   * The number of lines missing from the checkpoint because writing them failed for too long. The
+   * run continues without them.
    */
   get lostLines(): number {
     return this.#pipeline?.lostLines ?? 0
   }
 
   /**
-   * Resolves when everything emitted before is in the checkpoint. Rejects with `CheckpointError` as
-   * long as lines wait for the disk, and then once for those that were lost meanwhile; later calls
+   * Resolves when everything emitted before is in the checkpoint. Rejects with `CheckpointError`
+   * while lines wait for the disk, and then once for lines that were lost meanwhile. Later calls
    * report only later losses. `lostLines` is the total.
    */
   async flush(): Promise<void> {
@@ -148,7 +148,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Runs the callback inside a new span and returns its result; when telemetry is not running, only
+   * Runs the callback inside a new span and returns its result. Without running telemetry, only
    * runs the callback.
    */
   spanScope<T>(name: string, callback: () => T): T
@@ -172,7 +172,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     )
   }
 
-  /** Adds a span of finished work as a child of its task's span, or of the session's. */
+  /** Adds a span of finished work as a child of its task's span, or else of the session's span. */
   recordSpan(span: WorkSpan): void {
     if (this.#isOpen) this.#pipeline?.publishSpan(this.#pipeline.book.addWork(span))
   }
@@ -182,17 +182,19 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#source.measured.record(measurement)
   }
 
-  /** Stores the value of a task beside the record; call before the event of its end. */
+  /**
+   * Stores the value of a task next to the record. Must be called before the task's terminal event.
+   */
   protected keepInRecord(uid: string, value: unknown): void {
     this.#pipeline?.keepValue(uid, value)
   }
 
-  /** Counts a result that arrived after the end of its task and was dropped. */
+  /** Counts a result that was dropped because its task had already ended. */
   recordLateResult(): void {
     this.#lateResults++
   }
 
-  /** Records the event on the active span; without one, does nothing. */
+  /** Records the event on the active span. Does nothing without an active span. */
   annotateCurrentSpan(event: BaseEvent): void {
     if (!isEvent(event)) throw invalid('event', 'an event made by makeEvent()', event)
     if (this.#isOpen) this.#pipeline?.book.annotate(event)
@@ -242,7 +244,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     throw new StateError('telemetry was stopped meanwhile')
   }
 
-  /** The run so far in a few numbers. */
+  /** A summary of the run so far. */
   summary(): TelemetrySummary {
     return summarize({
       sessionId: this.sessionId,
@@ -263,8 +265,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
 
   protected override async onStart(): Promise<void> {
     const { clock, sessionId, spanProcessors, metricReaders } = this.#options
-    // OpenTelemetry takes long to load, and workers import this package without starting telemetry.
-    // Its context is always needed, its SDK only with processors or readers.
+    // Loaded lazily: OpenTelemetry takes long to load, and workers import this package without
+    // starting telemetry. Its context is always needed, its SDK only with processors or readers.
     const pipelines = await import('./pipeline.ts')
     const mirrors = spanProcessors.length === 0 ? null : await import('./otel/otel-mirror.ts')
     const readers = metricReaders.length === 0 ? null : await import('./otel/otel-metrics.ts')
@@ -313,14 +315,14 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#early.end()
   }
 
-  /** Until nothing comes: subscribers may emit events for those that they get. */
+  /** Repeats until no event is left, because subscribers may emit events in response to events. */
   async #drainUntil(pipeline: Pipeline, deadline: number): Promise<void> {
     const { clock } = this.#options
     for (;;) {
       pipeline.drainOnce()
       await this.#subscribers.settle(Math.max(0, deadline - clock.monotonicMs()))
       if (pipeline.isDrained || clock.monotonicMs() >= deadline) return
-      // Timers of the application must not wait for a subscriber that emits endlessly.
+      // Lets the application's timers run even if a subscriber emits endlessly.
       await new Promise<void>((resolve) => clock.nextTurn(resolve))
     }
   }
@@ -334,8 +336,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * SessionStarted's attributes: the file's format and where the run took place. Only the file name
-   * of the program is included, because its folder and arguments may contain secrets.
+   * The attributes of SessionStarted: the file's format and where the run took place. Contains only
+   * the program's file name, because its folder and arguments may contain secrets.
    */
   #runFacts(): JsonObject {
     const { resumedFrom: before } = this.#record

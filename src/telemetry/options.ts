@@ -18,22 +18,20 @@ import {
 } from '../foundation/options.ts'
 import type { IMetricReader, Resource, SpanProcessor } from './otel/otel.ts'
 
-/**
- * Options of a `TelemetryManager`; a session provides `sessionId`, `clock` and `log` itself.
- */
+/** Options of a `TelemetryManager`. A session provides `sessionId`, `clock` and `log` itself. */
 export interface TelemetryOptions {
-  /** Names the session in every event and in the file's name. */
+  /** The session's name in every event and in the file's name. */
   readonly sessionId: string
-  /** The folder of the JSONL checkpoint; created when missing. Default: no file. */
+  /** The folder of the JSONL checkpoint, created if missing. Default: no file. */
   readonly checkpointPath?: string
-  /** Seconds between metric lines in the checkpoint. Default: only one, at stop. */
+  /** Seconds between metric lines in the checkpoint. Default: only one line, at stop. */
   readonly checkpointSeconds?: number
   /**
-   * `os` (default): written lines survive the death of the process. `fsync`: lines before a
-   * `flush()` also survive a power loss.
+   * `os` (default): written lines survive a crash of the process. `fsync`: lines before a `flush()`
+   * also survive a power loss.
    */
   readonly durability?: 'os' | 'fsync'
-  /** OpenTelemetry span processors; they receive SDK spans when they open and close. */
+  /** OpenTelemetry span processors, which receive SDK spans when spans start and end. */
   readonly spanProcessors?: readonly SpanProcessor[]
   /** OpenTelemetry metric readers, not bound to another provider. */
   readonly metricReaders?: readonly IMetricReader[]
@@ -43,8 +41,8 @@ export interface TelemetryOptions {
    */
   readonly taskLabels?: boolean
   /**
-   * If telemetry is started inside an active span of the application, whether the session's span
-   * becomes its child instead of a root with a link to it. Default `false`.
+   * Whether the session's span becomes a child of the application's span that is active at the
+   * start, instead of a root span with a link to it. Default `false`.
    */
   readonly continueTrace?: boolean
   /** Added to the resource of spans and metrics; takes precedence over the environment. */
@@ -75,11 +73,11 @@ export interface ResolvedTelemetryOptions {
   readonly log: Log
 }
 
-/** What a session adds to its record; a manager without a session adds nothing. */
+/** What a session adds to its record. A manager without a session adds nothing. */
 export interface RecordParts {
-  /** Values of tasks up to this size are stored beside the record; `null`: none are. */
+  /** Task values up to this size are stored next to the record; `null` stores none. */
   readonly maxValueBytes: number | null
-  /** The file name of the record that this one continues. */
+  /** The file name of the record that this record continues. */
   readonly resumedFrom: string | null
   /** The lock of the session's records, if it is already held. */
   readonly lock: CheckpointLock | null
@@ -150,7 +148,7 @@ function isJson(value: unknown): boolean {
 function expectSpanProcessors(given: readonly SpanProcessor[]): readonly SpanProcessor[] {
   const processors = expectParts('spanProcessors', given, 'onStart')
   processors.forEach((processor, at) => {
-    // OpenTelemetry's own processors accept an exporter in place of options, and then have none.
+    // OpenTelemetry's own processors accept an exporter in place of options; they then have none.
     if (!('_exporter' in processor) || Reflect.get(processor, '_exporter') !== undefined) return
     const kind = processor.constructor.name
     const hint = `Since version 3 of OpenTelemetry, write \`new ${kind}({ exporter })\`.`

@@ -1,4 +1,7 @@
-/** Running telemetry: from `emit` through the bus to the file, span processors and subscribers. */
+/**
+ * Running telemetry: from `emit` through the bus to the checkpoint, span processors and
+ * subscribers.
+ */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan } from '../checkpoint/format.ts'
@@ -32,7 +35,7 @@ import { nullMirror, type SpanMirror } from './spans/span-mirror.ts'
 import { SpanBook } from './spans/spans.ts'
 import type { Subscribers } from './subscribers.ts'
 
-/** How much of a turn of the event loop the collection of metrics may take. */
+/** The part of an event loop turn that collecting metrics may take. */
 const collectingMsPerTurn = 5
 
 export interface PipelineParts {
@@ -41,14 +44,12 @@ export interface PipelineParts {
   readonly source: MetricSource
   readonly enrichers: Enrichers
   readonly subscribers: Subscribers
-  /** With `spanProcessors` and with `metricReaders`; `null` without. */
+  /** Loaded only with `spanProcessors` or `metricReaders`; otherwise `null`. */
   readonly mirrors: { readonly OtelSpanMirror: typeof OtelSpanMirror } | null
   readonly readers: { readonly MetricReaders: typeof MetricReaders } | null
 }
 
-/**
- * The constructor opens the checkpoint, so that a folder that is not writable is reported at once.
- */
+/** The constructor opens the checkpoint, so that an unwritable folder is reported immediately. */
 export class Pipeline {
   readonly book: SpanBook
   readonly mirror: SpanMirror
@@ -112,7 +113,7 @@ export class Pipeline {
     this.#bus.publish(this.book.admit(event))
   }
 
-  /** Stores the value of a task beside the record, if values are stored. */
+  /** Stores the value of a task next to the record, if values are stored. */
   keepValue(uid: string, value: unknown): void {
     this.#recorder?.keepValue(uid, value)
   }
@@ -137,12 +138,12 @@ export class Pipeline {
     return endpoint
   }
 
-  /** Whether nothing that was published waits to be dispatched. */
+  /** Whether every published event has been dispatched. */
   get isDrained(): boolean {
     return this.#bus.isEmpty
   }
 
-  /** Dispatches what was published so far, but not what subscribers emit meanwhile. */
+  /** Dispatches everything published so far, but not what subscribers emit meanwhile. */
   drainOnce(): void {
     this.#bus.endStart()
     this.#bus.drain()
@@ -171,7 +172,7 @@ export class Pipeline {
     ])
   }
 
-  /** Without it, the events of the last turn of the event loop would be missing from the file. */
+  /** Otherwise the events of the last event loop turn would be missing from the file. */
   #recordAtExit(): () => void {
     const recorder = this.#recorder
     if (recorder === null) return () => {}
@@ -186,7 +187,7 @@ export class Pipeline {
     return this.#resource
   }
 
-  /** Called last: a bound reader starts at once. Closes the file if a reader cannot be bound. */
+  /** Called last, because a bound reader starts immediately. Closes the file if binding fails. */
   #bindReaders(): MetricReaders | null {
     const { readers } = this.#parts
     if (readers === null) return null
@@ -246,7 +247,7 @@ export class Pipeline {
     })
   }
 
-  /** Removes the record if the file of its values cannot be created. */
+  /** Removes the record if the file for its values cannot be created. */
   #createResults(writer: CheckpointWriter): ResultsFile | null {
     const { options, record } = this.#parts
     const { log, durability } = options

@@ -1,4 +1,6 @@
-/** Writes dispatched events to the checkpoint: whole lines, in the same turn of the event loop. */
+/**
+ * Writes dispatched events to the checkpoint: complete lines, in the same turn of the event loop.
+ */
 
 import { eventLine, type FinishedSpan, metricLine, spanLine } from '../checkpoint/format.ts'
 import type { ResultsFile } from '../checkpoint/results-file.ts'
@@ -12,13 +14,13 @@ import type { Envelope } from './spans/envelope.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter
-  /** Written before the lines that refer to its values; `null` if values are not stored. */
+  /** Written before the lines that refer to it; `null` if values are not stored. */
   readonly results: ResultsFile | null
   readonly clock: Clock
   readonly traceId: string
   readonly toSpan: (record: TaskRow) => FinishedSpan
   readonly readMetrics: () => Readonly<Record<string, number>>
-  /** Seconds between metric lines; `null`: only one, at the end. */
+  /** Seconds between metric lines; `null` for a single line at the end. */
   readonly metricSeconds: number | null
 }
 
@@ -35,7 +37,7 @@ export class Recorder implements Consumer {
     return this.#parts.writer.path
   }
 
-  /** Lines that were dropped and will never be on file. */
+  /** The number of lines that were dropped and will never be written. */
   get linesLost(): number {
     return this.#parts.writer.linesLost
   }
@@ -46,7 +48,9 @@ export class Recorder implements Consumer {
     if (ended !== null) writer.append(lineOfSpan(ended instanceof TaskRow ? toSpan(ended) : ended))
   }
 
-  /** Stores the value of a task beside the record; call before the event of its end. */
+  /**
+   * Stores the value of a task next to the record. Must be called before the task's terminal event.
+   */
   keepValue(uid: string, value: unknown): void {
     this.#parts.results?.append(uid, value)
   }
@@ -61,7 +65,7 @@ export class Recorder implements Consumer {
     await results?.flush()
   }
 
-  /** Writes even if a failed write waits for its retry, because there is no later chance. */
+  /** Writes even if a failed write is waiting for its retry, because there is no later chance. */
   writeAtExit(): void {
     this.#parts.writer.write('now')
     this.#parts.writer.removeIfRefused()
@@ -102,7 +106,10 @@ function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
   }
 }
 
-/** A span with many annotations may exceed the longest string; then it is written without them. */
+/**
+ * A span with many annotations may exceed V8's maximum string length. It is then written without
+ * them.
+ */
 function lineOfSpan(span: FinishedSpan): string {
   try {
     return spanLine(span)

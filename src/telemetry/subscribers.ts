@@ -1,6 +1,6 @@
 /**
- * The callbacks that receive every event. A failing one is reported, a slow one does not delay
- * others, and none is removed.
+ * The callbacks that receive every event. A failing callback is reported, a slow callback does not
+ * delay others, and none is removed.
  */
 
 import { isThenable } from '../foundation/promises.ts'
@@ -39,7 +39,7 @@ export class Subscribers implements Consumer {
     this.#parts = parts
   }
 
-  /** Adds a callback; the returned function removes it together with its waiting events. */
+  /** Adds a callback. The returned function removes it together with its waiting events. */
   add(callback: Subscriber): () => void {
     expectFunction('callback', callback)
     this.#count++
@@ -59,7 +59,9 @@ export class Subscribers implements Consumer {
 
   endOfBatch(): void {}
 
-  /** Waits until asynchronous callbacks are idle, or the deadline; returns the busy ones. */
+  /**
+   * Waits until asynchronous callbacks are idle, or until the deadline. Returns the busy callbacks.
+   */
   async settle(deadlineMs: number): Promise<{ name: string; left: number }[]> {
     const busy = this.#subscriptions.filter((one) => one.left > 0)
     if (busy.length === 0) return []
@@ -90,7 +92,7 @@ class Subscription {
     this.#budget = new TurnBudget(parts.clock, maxPerTurn, maxTurnMs)
   }
 
-  /** The number of events that were delivered or wait, and are not finished. */
+  /** The number of events that are waiting or being processed. */
   get left(): number {
     return this.#backlog.length + (this.#isBusy ? 1 : 0)
   }
@@ -135,7 +137,10 @@ class Subscription {
     })
   }
 
-  /** Uses a budget: a callback whose promises resolve at once must not block the event loop. */
+  /**
+   * Uses a budget, because a callback whose promises resolve immediately must not block the event
+   * loop.
+   */
   #catchUp(): void {
     while (!this.#isBusy && this.#backlog.length > 0) {
       if (this.#budget.left <= 0) {

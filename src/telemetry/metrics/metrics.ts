@@ -154,9 +154,9 @@ export interface MetricSource {
 }
 
 /**
- * The sum of each instrument over all labels by name, zeros included. For gauges the value of the
- * node that was polled last, absent without a measurement. Measurements of backends appear once
- * there is one.
+ * The sum of each instrument over all labels by name, including zeros. A gauge has the value of the
+ * node that was polled last, and is absent without a measurement. Measurements of backends appear
+ * once there is one.
  */
 export function readMetrics({ tasks, nodes, measured }: MetricSource): Record<string, number> {
   const { latest } = nodes

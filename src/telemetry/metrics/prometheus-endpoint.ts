@@ -52,7 +52,10 @@ export interface PrometheusOptions {
 export interface PrometheusEndpoint extends AsyncDisposable {
   /** `http://host:port`. */
   readonly url: string
-  /** Idempotent; all sockets are closed when it resolves. `telemetry.stop()` closes it too. */
+  /**
+   * Idempotent. All sockets are closed when the promise resolves. `telemetry.stop()` also closes
+   * it.
+   */
   close(): Promise<void>
 }
 
@@ -63,7 +66,7 @@ export interface EndpointParts {
 }
 
 const contentType = 'text/plain; version=0.0.4; charset=utf-8'
-/** How many tasks are processed between two checks of the clock. */
+/** The number of tasks processed between two checks of the clock. */
 const tasksPerStep = 50
 
 /** Resolves when the server listens. */
@@ -109,7 +112,7 @@ function expectNames(field: string, names: unknown): string[] {
   return names.map((name: unknown, at) => expectString(`${field}[${at}]`, name))
 }
 
-/** An address is safe: DNS rebinding needs a name that an attacker's name server resolves. */
+/** Addresses are safe: DNS rebinding needs a name that an attacker's name server resolves. */
 function isKnownHost(header: string, known: ReadonlySet<string>): boolean {
   const name = header.toLowerCase().replace(/:\d*$/, '')
   return known.has(name) || isIP(name.replace(/^\[(.*)\]$/, '$1')) !== 0
@@ -197,7 +200,9 @@ function* chunksByGroup(groups: readonly TaskGroup[]): Generator<string> {
   }
 }
 
-/** The format requires all series of a metric together, so each metric is a pass over the tasks. */
+/**
+ * The format requires all series of a metric together, so each metric needs a pass over the tasks.
+ */
 function* chunksByTask(source: MetricSource): Generator<string> {
   for (const instrument of taskInstruments) {
     const head = headOf(instrument)

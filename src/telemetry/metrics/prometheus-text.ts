@@ -2,7 +2,6 @@
 
 import type { Distribution, Distributions, Labels } from '../../events/measurement.ts'
 
-/** The content of a metric's head lines. */
 export interface MetricHead {
   readonly name: string
   readonly kind: 'counter' | 'gauge' | 'histogram'
@@ -28,7 +27,7 @@ export function toPrometheusText(metrics: readonly PlainMetric[], measured: Dist
   return text + distributionLines(measured.all())
 }
 
-/** `# HELP`, `# UNIT` and `# TYPE` of a metric. */
+/** The `# HELP`, `# UNIT` and `# TYPE` lines of a metric. */
 export function headLines(metric: MetricHead): string {
   const name = nameOf(metric)
   const unit = metric.unit === '' ? '' : `# UNIT ${name} ${escape(metric.unit)}\n`
@@ -65,7 +64,7 @@ export function distributionLines(distributions: Iterable<Distribution>): string
   return [...texts.values()].join('')
 }
 
-/** The labels as text for between the braces of a line. */
+/** The labels as text, to be put between the braces of a line. */
 export function labelText(labels: Labels): string {
   let text = ''
   for (const name in labels) {
@@ -90,7 +89,7 @@ function numberText(value: number): string {
 
 const escape = (text: string): string => text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')
 
-/** Names of metrics and labels consist of letters, digits and underscores. */
+/** Metric and label names may contain only letters, digits and underscores. */
 function legal(name: string): string {
   const text = name.replaceAll(/[^a-z0-9_]/gi, '_').replaceAll(/_{2,}/g, '_')
   return /^\d/.test(text) ? `_${text}` : text

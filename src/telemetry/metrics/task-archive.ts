@@ -1,4 +1,6 @@
-/** Ended tasks in columns: numbers are outside the garbage-collected heap, and names are shared. */
+/**
+ * Ended tasks in columns: numbers are stored outside the garbage-collected heap, names are shared.
+ */
 
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
 import { TaskRow } from './task-row.ts'
@@ -11,7 +13,7 @@ interface RareFields {
   readonly annotations: TaskRow['annotations']
 }
 
-/** The columns for a fixed number of tasks: the archive grows by blocks without copying. */
+/** The columns for a fixed number of tasks, so that the archive grows without copying. */
 class Block {
   readonly uids: string[] = []
   readonly spanIds: string[] = []
@@ -43,7 +45,7 @@ export class TaskArchive {
     return this.#size
   }
 
-  /** Stores an ended task; returns the row for `read`. */
+  /** Stores an ended task. Returns the row number for `read`. */
   add(record: TaskRow): number {
     const row = this.#size++
     const at = row % blockRows
@@ -132,7 +134,7 @@ class Pool<T> {
   }
 
   indexOf(value: T): number {
-    // Tasks that end one after the other share most values, and computing a key may be slow.
+    // Consecutive tasks share most values, and computing a key may be slow.
     if (this.#latest !== -1 && this.#values[this.#latest] === value) return this.#latest
     const key = this.#keyOf(value)
     let index = this.#indexes.get(key)

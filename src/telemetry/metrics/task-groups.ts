@@ -26,12 +26,12 @@ export interface TaskGroup {
 
 type Groups = Map<string, TaskGroup>
 
-/** Tasks with further labels count in one group with the label `overflow`. */
+/** Tasks with further labels are counted in one group with the label `overflow`. */
 const maxGroups = 1000
-/** How many tasks are processed between two checks of the clock. */
+/** The number of tasks processed between two checks of the clock. */
 const tasksPerStep = 100
 
-/** Ended tasks are added only once, so that a later collection has less to do. */
+/** Adds each ended task only once, so that later collections have less to do. */
 export class TaskGroups {
   readonly #sessionId: string
   readonly #tasks: TaskTable
@@ -46,7 +46,10 @@ export class TaskGroups {
     this.#scheduler = scheduler
   }
 
-  /** One collection at a time: it takes several turns of the loop, and the groups are shared. */
+  /**
+   * Runs one collection at a time: each takes several turns of the loop and writes to shared
+   * groups.
+   */
   collect(): Promise<readonly TaskGroup[]> {
     const collected = this.#collecting.then(() => this.#scheduler.run(this.#collect()))
     this.#collecting = collected.catch(() => {})
@@ -54,7 +57,7 @@ export class TaskGroups {
   }
 
   *#collect(): Steps<readonly TaskGroup[]> {
-    // A consistent snapshot: a task that ends from now on counts as open.
+    // A consistent snapshot: tasks that end from now on count as open.
     const open = this.#tasks.openRecords()
     const endedCount = this.#tasks.endedCount
     while (this.#endedCount < endedCount) {
@@ -88,7 +91,7 @@ export class TaskGroups {
     const key = `${backend}\n${executable}\n${taskType}`
     const known = groups.get(key)
     if (known !== undefined) return known
-    // Not `===`, because the overflow group itself is beyond the limit.
+    // Not `===`, because the overflow group itself exceeds the limit.
     const isFull = groups.size >= maxGroups
     const group = isFull ? groups.get('') : undefined
     if (group !== undefined) return group

@@ -1,4 +1,4 @@
-/** The data of one task in telemetry: small, but enough for its span and its metric points. */
+/** The data of one task in telemetry: small, but sufficient for its span and its metric points. */
 
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import type { BaseEvent } from '../../events/event.ts'
@@ -11,7 +11,7 @@ export type SpanStatus = 'completed' | 'failed' | 'canceled'
 /** A time that is not known yet; 0 is a valid time. */
 const unknownTime = Number.NaN
 
-/** One is kept for every task until the manager is collected, so each field costs memory. */
+/** Every task keeps its row until the manager is garbage-collected, so each field costs memory. */
 export class TaskRow implements Indexed {
   setIndex = -1
   readonly uid: string
@@ -23,12 +23,12 @@ export class TaskRow implements Indexed {
   /** The lifecycle stages that the task has passed, as bits of `stages`. */
   passed = 0
   queuedTime = unknownTime
-  /** TaskQueued's attributes beyond `executable` and `task_type`, as strings. */
+  /** TaskQueued's attributes except `executable` and `task_type`, as strings. */
   queuedAttributes: JsonObject = emptyAttributes
   startedTime = unknownTime
   /** TaskStarted's additional attributes, such as the worker, as strings. */
   startedAttributes: JsonObject = emptyAttributes
-  /** When the span ended: with the task, or with telemetry. */
+  /** When the span ended: with the task, or when telemetry stopped. */
   endTime = unknownTime
   durationSeconds = 0
   errorType: string | null = null
@@ -60,14 +60,14 @@ export class TaskRow implements Indexed {
     return Number.isNaN(seconds) ? null : Math.max(0, seconds)
   }
 
-  /** How the task ended; `null` while it is open, also when telemetry stopped before its end. */
+  /** How the task ended; `null` while it is open, or if telemetry stopped before it ended. */
   get status(): SpanStatus | null {
     if ((this.passed & stages.completed) !== 0) return 'completed'
     if ((this.passed & stages.failed) !== 0) return 'failed'
     return (this.passed & stages.canceled) === 0 ? null : 'canceled'
   }
 
-  /** Whether the span has ended, with the task or with telemetry. */
+  /** Whether the span has ended, with the task or because telemetry stopped. */
   get hasEnded(): boolean {
     return !Number.isNaN(this.endTime)
   }
@@ -91,7 +91,7 @@ export class TaskRow implements Indexed {
     }
   }
 
-  /** Adds attributes to those of the span. */
+  /** Adds attributes to the span. */
   enrich(added: JsonObject | null): void {
     if (added !== null) this.enriched = { ...this.enriched, ...added }
   }
@@ -103,22 +103,22 @@ export class TaskRow implements Indexed {
 }
 
 /** Caches results of `extraAttributes`: sessions share one attributes object among many tasks. */
-const remembered = new Map<JsonObject, JsonObject>()
-const maxRemembered = 64
+const cache = new Map<JsonObject, JsonObject>()
+const maxCached = 64
 
 const spanKeys = new Set(['executable', 'task_type', 'workflow_id'])
 
 /**
- * The attributes that are not attributes of the span itself, as strings. Most events have none
- * beyond `executable` and `task_type`.
+ * Returns the attributes that the span does not have as its own, as strings. Most events have none
+ * besides `executable` and `task_type`.
  */
 export function extraAttributes(attributes: JsonObject): JsonObject {
-  const known = remembered.get(attributes)
+  const known = cache.get(attributes)
   if (known !== undefined) return known
-  const beyond = withoutTask(attributes)
-  if (remembered.size === maxRemembered) remembered.clear()
-  remembered.set(attributes, beyond)
-  return beyond
+  const extra = withoutTask(attributes)
+  if (cache.size === maxCached) cache.clear()
+  cache.set(attributes, extra)
+  return extra
 }
 
 function withoutTask(attributes: JsonObject): JsonObject {

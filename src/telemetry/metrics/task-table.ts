@@ -1,6 +1,6 @@
 /**
- * Every task that telemetry knows, and the totals over them. Updated once per event, in `emit`; the
- * counting itself is shared with the views.
+ * Every task that telemetry knows, and the totals over all tasks. Updated once per event, in
+ * `emit`. The views share the counting itself.
  */
 
 import type { BaseEvent } from '../../events/event.ts'
@@ -13,9 +13,9 @@ import { extraAttributes, TaskRow } from './task-row.ts'
 
 export class TaskTable {
   readonly totals: TaskTotals = createTotals()
-  /** The time that tasks waited from TaskQueued to TaskStarted. */
+  /** The number of tasks that have started, and their total time from TaskQueued to TaskStarted. */
   readonly queueTotals = { count: 0, sum: 0 }
-  /** By uid: the record of an open task, or the archive row of an ended one. */
+  /** By uid: the record of an open task, or the archive row of an ended task. */
   readonly #known = new Map<string, TaskRow | number>()
   readonly #open = new IndexedSet<TaskRow>()
   readonly #archive = new TaskArchive()
@@ -25,8 +25,8 @@ export class TaskTable {
   }
 
   /**
-   * Each currently known task once, even if tasks change during the iteration; ended tasks first.
-   * Records of ended tasks are copies.
+   * Iterates once over each currently known task, ended tasks first, even if tasks change during
+   * the iteration. Records of ended tasks are copies.
    */
   *records(): Generator<TaskRow> {
     const open = this.#open.toArray()
@@ -34,12 +34,12 @@ export class TaskTable {
     yield* open
   }
 
-  /** How many tasks have ended; their order never changes. */
+  /** The number of ended tasks. Their order never changes. */
   get endedCount(): number {
     return this.#archive.size
   }
 
-  /** Copies of the tasks that have ended, in the order of their end. */
+  /** Copies of the ended tasks, in the order in which they ended. */
   *endedRecords(from: number, to: number): Generator<TaskRow> {
     for (let row = from; row < to; row++) yield this.#archive.read(row)
   }
@@ -49,7 +49,7 @@ export class TaskTable {
     return this.#archive.durations(hasDuration)
   }
 
-  /** The task's record; a copy if it has ended. */
+  /** The task's record; a copy if the task has ended. */
   find(uid: string): TaskRow | undefined {
     const known = this.#known.get(uid)
     return typeof known === 'number' ? this.#archive.read(known) : known
@@ -60,7 +60,7 @@ export class TaskTable {
     return typeof known === 'number' ? undefined : known
   }
 
-  /** Creates the record of a task that was not known before. */
+  /** Creates the record of a new task. */
   open(uid: string, event: BaseEvent): TaskRow {
     const record = new TaskRow(uid, newSpanId(), event.event_time)
     record.describe(event)
@@ -70,8 +70,8 @@ export class TaskTable {
   }
 
   /**
-   * Applies a lifecycle event to an open task; a repeated one changes nothing. Returns whether it
-   * ended the task.
+   * Applies a lifecycle event to an open task. A repeated event changes nothing. Returns whether
+   * the event ended the task.
    */
   apply(record: TaskRow, event: BaseEvent, stage: number): boolean {
     record.describe(event)
@@ -101,7 +101,7 @@ export class TaskTable {
     if (isQueued(record.passed)) this.totals.queued--
   }
 
-  /** Counts each task once, when the second of its two events is known. */
+  /** Counts each task once, when both of its events are known. */
   #addWait({ queueSeconds }: TaskRow): void {
     if (queueSeconds === null) return
     this.queueTotals.count++

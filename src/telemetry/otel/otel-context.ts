@@ -1,5 +1,5 @@
 /**
- * OpenTelemetry's active context, which knows the span that code runs in. It shows the spans of
+ * OpenTelemetry's active context, which holds the span that code runs in. Exposes the spans of
  * tasks and scopes to libraries and the application, and the application's spans to telemetry.
  */
 
@@ -30,7 +30,7 @@ import type { ActiveSpans, ForeignSpan, LiveSpan } from '../spans/live-span.ts'
 import type { SpanIds } from '../spans/span-ids.ts'
 import { toHrTime, toOtelAttributes } from './otel.ts'
 
-/** Errors of what the application registered for OpenTelemetry may lose spans, but never tasks. */
+/** Errors in the application's OpenTelemetry components may lose spans, but never tasks. */
 export class OtelActiveSpans implements ActiveSpans {
   readonly #clock: Clock
   readonly #log: Log
@@ -41,7 +41,7 @@ export class OtelActiveSpans implements ActiveSpans {
     this.#log = log
   }
 
-  /** The ids of the span that is active in the calling code, regardless of who opened it. */
+  /** The ids of the calling code's active span, regardless of what opened it. */
   ids(): SpanIds | null {
     return this.#orNull(() => {
       const active = trace.getSpanContext(context.active())
@@ -72,7 +72,7 @@ export class OtelActiveSpans implements ActiveSpans {
     return entered === null ? this.runTask(live, callback) : this.#runIn(entered, callback)
   }
 
-  /** Runs the callback exactly once, whatever the context manager does with it. */
+  /** Runs the callback exactly once, even if the context manager misbehaves. */
   #runIn<T>(entered: Context, callback: () => T): T {
     let hasBegun = false
     let failure: { readonly error: unknown } | null = null
@@ -128,9 +128,12 @@ function rethrow(failure: { readonly error: unknown } | null): void {
  */
 class EnteredSpan implements Span {
   readonly live: LiveSpan
-  /** The span that was active when it was entered. */
+  /** The span that was active when this span was entered. */
   readonly outer: Span | undefined
-  /** The task that ran when it was entered: a task that starts inside the span does not see it. */
+  /**
+   * The task that was running when this span was entered. A task that starts inside the span does
+   * not see it.
+   */
   readonly task = currentTask()?.uid
   readonly #clock: Clock
 
@@ -249,8 +252,8 @@ let users = 0
 const own = new LocalContextManager()
 
 /**
- * Without a context manager no span is ever active. The SDK of an application registers one; if
- * there is none, tutti's is registered until its last user has released it.
+ * Without a context manager, no span is ever active. An application's SDK registers one; otherwise
+ * tutti's own is registered until its last user has released it.
  */
 export function holdContextManager(): () => void {
   if (users === 0 && isRegistered(context)) return () => {}
@@ -270,7 +273,7 @@ function isRegistered(manager: Pick<ContextManager, 'with'>): boolean {
   try {
     return manager.with(probing, () => context.active().getValue(probe) === true)
   } catch {
-    // A manager that fails is not tutti's and cannot be replaced.
+    // A manager that throws is not tutti's own and cannot be replaced.
     return false
   }
 }

@@ -40,7 +40,7 @@ interface ProducerParts {
   readonly reader: IMetricReader
   readonly resource: Resource
   readonly source: MetricSource
-  /** `null`: each task has its own series. */
+  /** `null` if each task has its own series. */
   readonly groups: TaskGroups | null
   readonly scheduler: StepScheduler
   readonly clock: Clock
@@ -76,7 +76,7 @@ export class MetricReaders {
 
   async #closeOne(reader: IMetricReader, deadlineMs: number): Promise<void> {
     const { clock, log } = this.#parts
-    // Not flushed before, because a shutdown collects and exports a last time itself.
+    // Not flushed before: a shutdown collects and exports one last time by itself.
     const closing = async (): Promise<void> => reader.shutdown()
     await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
       log.warn('MetricReaderError', `a metric reader did not shut down: ${messageOf(error)}`),
@@ -84,10 +84,10 @@ export class MetricReaders {
   }
 }
 
-/** How many tasks are processed between two checks of the clock. */
+/** The number of tasks processed between two checks of the clock. */
 const tasksPerStep = 100
 
-/** One per reader: for delta temporality it remembers what the reader has received. */
+/** One instance per reader: for delta temporality, it remembers what the reader has received. */
 class TableMetricProducer implements MetricProducer {
   readonly #parts: ProducerParts
   readonly #startTime: HrTime
@@ -108,7 +108,10 @@ class TableMetricProducer implements MetricProducer {
     ]
   }
 
-  /** One collection at a time: it takes several turns of the loop, and the series are shared. */
+  /**
+   * Runs one collection at a time: each takes several turns of the loop and writes to shared
+   * series.
+   */
   collect(): Promise<CollectionResult> {
     const collected = this.#collecting.then(() => this.#collect())
     this.#collecting = collected.catch(() => {})
@@ -275,7 +278,7 @@ interface Period {
   readonly endTime: HrTime
 }
 
-/** One per reader: for delta temporality it remembers what the reader has received. */
+/** One instance per reader: for delta temporality, it remembers what the reader has received. */
 class DistributionSeries {
   readonly #seen = new Map<string, Histogram>()
 
@@ -387,7 +390,7 @@ class TaskSeries {
   }
 }
 
-/** The bucket counts of a histogram with a single value, indexed by the value's bucket. */
+/** The bucket counts of a histogram with a single value, by the index of the value's bucket. */
 const oneHot = new Map<number, number[][]>()
 
 function countsOfOne(buckets: number, hot: number): number[] {

@@ -1,4 +1,4 @@
-/** SDK spans for the attached span processors. Loaded with telemetry that has some. */
+/** SDK spans for the attached span processors. Loaded only if there are span processors. */
 
 import {
   type Attributes,
@@ -29,7 +29,7 @@ import {
   toStatus,
 } from './otel.ts'
 
-/** An exporter gets the same as `exportAsOtlp`; the spans are in memory anyway. */
+/** No limits, so that exporters get the same as `exportAsOtlp`. The spans are in memory anyway. */
 const noLimits = {
   attributeCountLimit: Infinity,
   attributeValueLengthLimit: Infinity,
@@ -47,7 +47,7 @@ export interface MirrorParts {
   readonly log: Log
 }
 
-/** Creates an SDK span with the same ids and times for each span, for the attached processors. */
+/** Creates an SDK span with the same ids and times for each span. */
 export class OtelSpanMirror implements SpanMirror {
   readonly #parts: MirrorParts
   readonly #provider: TracerProvider
@@ -120,7 +120,7 @@ export class OtelSpanMirror implements SpanMirror {
     )
   }
 
-  /** An error of one processor must not keep the span from the others. */
+  /** An error in one processor must not withhold the span from the others. */
   #isolate(processor: SpanProcessor): SpanProcessor {
     return {
       onStart: (span, parent) => this.#guard(() => processor.onStart(span, parent)),
@@ -152,7 +152,10 @@ export class OtelSpanMirror implements SpanMirror {
   }
 }
 
-/** The attributes that processors set in `onStart`; those that the span has itself stay its own. */
+/**
+ * The attributes that processors added in `onStart`. Attributes of the span itself are not
+ * replaced.
+ */
 function findAdded(started: Span, own: Attributes): JsonObject | null {
   // A span that is not sampled has no attributes.
   const { attributes = {} } = started as Partial<ReadableSpan>

@@ -1,6 +1,5 @@
 /**
- * Our values as OpenTelemetry has them: the resource, times, attributes, and finished spans for the
- * export.
+ * Converts values to OpenTelemetry's types: the resource, times, attributes, and finished spans.
  */
 
 import {
@@ -26,7 +25,7 @@ export const instrumentationScope = { name: 'rhapsody', version }
 
 /**
  * The default resource, overridden by the environment (`OTEL_SERVICE_NAME`,
- * `OTEL_RESOURCE_ATTRIBUTES`), which is overridden by the caller.
+ * `OTEL_RESOURCE_ATTRIBUTES`), then by the caller.
  */
 export function createResource(given: Resource | JsonObject | undefined): Resource {
   const { defaultResource, detectResources, envDetector, resourceFromAttributes } = loadResources()
@@ -40,7 +39,7 @@ export function createResource(given: Resource | JsonObject | undefined): Resour
 const isResource = (given: Resource | JsonObject): given is Resource =>
   typeof given['getRawAttributes' as keyof typeof given] === 'function'
 
-/** Seconds to OpenTelemetry's pair of seconds and nanoseconds. */
+/** Converts seconds to OpenTelemetry's pair of seconds and nanoseconds. */
 export function toHrTime(seconds: number): HrTime {
   const whole = Math.floor(seconds)
   const nanos = Math.round((seconds - whole) * 1e9)

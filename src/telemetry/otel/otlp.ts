@@ -1,5 +1,5 @@
 /**
- * Finished spans as OTLP JSON, in chunks: one string holds about 700,000 spans, a file any number.
+ * Finished spans as OTLP JSON, in chunks: a string can hold about 700,000 spans, a file any number.
  */
 
 import { open, rename, rm } from 'node:fs/promises'
@@ -14,12 +14,12 @@ import { loadTransformer } from './packages.ts'
 const chunkSpans = 500
 /** Approximate: counts only the texts of attributes and annotations. */
 const chunkCharacters = 10_000_000
-/** V8's longest string is 2^29 - 24 characters. */
+/** V8's maximum string length is 2^29 - 24 characters. */
 const maxStringLength = 536_000_000
 const head = '{"resourceSpans":['
 const tail = ']}'
 
-/** The whole export as one string; throws an error that asks for a path if it is too long. */
+/** The whole export as one string. If that is too long, throws an error that asks for a path. */
 export function toOtlpString(
   spans: Iterable<FinishedSpan>,
   resource: Resource,
@@ -35,7 +35,7 @@ export function toOtlpString(
   return `${head}${parts.join(',')}${tail}`
 }
 
-/** Streams the export to a file that is created only when complete. */
+/** Streams the export to a file, which appears only when it is complete. */
 export async function writeOtlpFile(
   path: string,
   spans: Iterable<FinishedSpan>,
@@ -119,7 +119,7 @@ function* chunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<s
   if (batch.length > 0) yield encode()
 }
 
-/** The number of characters in texts that can be long: those of attributes and annotations. */
+/** The number of characters in the texts that can be long: attributes and annotations. */
 function charactersOf({ attributes, events }: FinishedSpan): number {
   let characters = 0
   for (const one of [attributes, ...events.map((event) => event.attributes)]) {

@@ -1,6 +1,6 @@
 /**
- * Packages of OpenTelemetry that the export needs, loaded by its first use: they take most of the
- * CPU time of the start of telemetry, and most sessions export nothing.
+ * OpenTelemetry packages that only the export needs, loaded on first use: loading them takes most
+ * of the CPU time when telemetry starts, and most sessions export nothing.
  */
 
 import { createRequire } from 'node:module'
@@ -11,15 +11,15 @@ import type * as resources from '@opentelemetry/resources'
 const require = createRequire(import.meta.url)
 
 /**
- * Not by `import`, which gives a promise: `exportAsOtlp()` returns a string. It is the copy that
- * `import` loads, and that an application which uses OpenTelemetry has already.
+ * Uses `require` because `exportAsOtlp()` is synchronous. It loads the same copy as `import` does,
+ * which an application that uses OpenTelemetry has already loaded.
  */
 function load(name: string): unknown {
   try {
     return require(fileURLToPath(import.meta.resolve(name)))
   } catch {
-    // An `import` of the application may be loading that copy at this moment, and Node cannot wait
-    // for it here (ERR_REQUIRE_ESM_RACE_CONDITION). The CommonJS copy does the same.
+    // The application may be importing that copy at this moment, and Node cannot wait for it here
+    // (ERR_REQUIRE_ESM_RACE_CONDITION). The CommonJS copy is equivalent.
     return require(name)
   }
 }

@@ -1,4 +1,4 @@
-/** Shows a run while it is running: the progress block of the command, for any program. */
+/** Shows a run while it is running: the command's progress block, for any program. */
 
 import { systemClock } from '../../foundation/clock.ts'
 import { expectKnownKeys, expectObject, invalid } from '../../foundation/options.ts'
@@ -11,7 +11,7 @@ import { BarWidth, progressLines, progressPanels, summaryLines } from './progres
 
 /** Where progress is written: `process.stderr`, or anything with `write`. */
 export interface ProgressStream {
-  /** Takes text for people, with line feeds. */
+  /** Accepts text for people, with line feeds. */
   write(text: string): unknown
   /** A terminal is redrawn in place; other streams, and `TERM=dumb`, get lines every 10 seconds. */
   readonly isTTY?: boolean
@@ -30,12 +30,12 @@ export interface FollowedTelemetry {
   readonly sessionId: string
   /** Calls back with every event until the returned function is called. */
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void
-  /** Delivers events that are still queued. Without it the last numbers may lack them. */
+  /** Delivers events that are still queued. Without it, the last numbers may not include them. */
   dispatchNow?(): void
 }
 
 const ttyRedrawMs = 100
-/** While a program prints very often, the block is drawn again no more often than this. */
+/** While a program prints very often, the block is redrawn no more often than this. */
 const reappearMs = 30
 const plainSeconds = 10
 
@@ -79,7 +79,7 @@ export const showProgress = (
   lineSeconds = plainSeconds,
 ): (() => void) => new ProgressDisplay(telemetry, stream, lineSeconds).start()
 
-/** Whether a block is drawn; a second one would be drawn over it. */
+/** Whether a block is drawn. A second block would overwrite it. */
 let isDrawn = false
 
 class ProgressDisplay {
@@ -89,7 +89,7 @@ class ProgressDisplay {
   readonly #redrawMs: number
   readonly #pass = new Pass(progressPanels)
   readonly #barWidth = new BarWidth()
-  /** Used as the start of the run if SessionStarted was delivered before. */
+  /** Replaces the start of the run if SessionStarted was delivered before. */
   readonly #since = systemClock.now()
   readonly #printed: PrintedAbove
   #isBroken = false
@@ -137,7 +137,7 @@ class ProgressDisplay {
   #enterTerminal(): () => void {
     isDrawn = true
     const onWarning = (): void => this.#makeRoom()
-    // Called before the listener of Node, which does not print with `write`.
+    // Called before Node's own listener, which does not print through `write`.
     process.prependListener('warning', onWarning)
     const removeAtExit = atExit(() => {
       if (this.#printed.hasParts) this.#draw([])
@@ -174,7 +174,7 @@ class ProgressDisplay {
     this.#lines = [`session ${this.#telemetry.sessionId}`, ...lines]
   }
 
-  /** Draws the block, with the parts of lines above it. */
+  /** Draws the block, with unfinished lines above it. */
   #draw(parts = this.#printed.parts(this.#block.width)): void {
     const room = Math.max(0, this.#block.maxLines - parts.length)
     const lines = this.#lines.slice(Math.max(0, this.#lines.length - room))
@@ -182,13 +182,13 @@ class ProgressDisplay {
     this.#drawnMs = systemClock.monotonicMs()
   }
 
-  /** Removes the block for text that follows, and draws it again below. */
+  /** Removes the block to make room for other text, and redraws it below. */
   #makeRoom(): void {
     this.#block.clear()
     this.#redrawLater()
   }
 
-  /** Immediately, unless this was done just before: the program may be busy next, or be killed. */
+  /** Draws immediately, unless it has just done so: the program may be busy next, or be killed. */
   #showPart(): void {
     const now = systemClock.monotonicMs()
     if (now < this.#partShownMs + reappearMs) {
@@ -232,7 +232,7 @@ class ProgressDisplay {
     }
   }
 
-  /** A stream without a listener for its errors would end the process. */
+  /** A stream error without a listener would crash the process. */
   #listenForErrors(): () => void {
     const emitter = this.#stream as Partial<Pick<NodeJS.EventEmitter, 'on' | 'off'>>
     if (typeof emitter.on !== 'function' || typeof emitter.off !== 'function') return () => {}

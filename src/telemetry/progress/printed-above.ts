@@ -10,7 +10,7 @@ import { escapeControls } from '../../views/readable.ts'
 /** The part of `process.stdout` and `process.stderr` that is used here. */
 export interface PrintStream {
   readonly isTTY?: boolean
-  /** `false` after its end. */
+  /** `false` once the stream has ended. */
   readonly writable?: boolean
   write: Write
 }
@@ -20,22 +20,21 @@ type Done = (error?: Error | null) => void
 type Rest = readonly (BufferEncoding | Done | undefined)[]
 type Write = NodeJS.WriteStream['write']
 
-/** A longer line is printed before its end is known. */
+/** A longer line is printed before its line break arrives. */
 const maxLineLength = 16_384
 const lineFeed = 10
 
 export interface PrintListener {
   /** Called each time before text is printed. */
   beforeText(): void
-  /** Called when the program has written a part of a line, which `parts` returns. */
+  /** Called when the program has written a part of a line. `parts` returns it. */
   onPart(): void
 }
 
 /**
- * Text is printed in whole lines: a part of a line is kept until its line break, or until
- * `release`. The block shows it meanwhile: it would be lost with a killed process otherwise. Text
- * that does not go through `write`, as that of a child process with the same terminal, is not
- * noticed.
+ * Prints text in whole lines: a part of a line is kept until its line break, or until `release`.
+ * Meanwhile the block shows it, so that it is not lost if the process is killed. Does not notice
+ * text that bypasses `write`, such as that of a child process on the same terminal.
  */
 export class PrintedAbove {
   readonly #streams: readonly HeldStream[]
@@ -47,8 +46,8 @@ export class PrintedAbove {
   }
 
   /**
-   * The parts of lines, as a terminal shows them. Prints those that are wider than `width`, with a
-   * line break that the program did not write.
+   * The unfinished lines, as a terminal shows them. Prints those that are wider than `width`, with
+   * a line break that the program did not write.
    */
   parts(width: number): string[] {
     return this.#streams.map((stream) => stream.part(width)).filter((part) => part !== '')
@@ -58,7 +57,7 @@ export class PrintedAbove {
     return this.#streams.some(({ hasPart }) => hasPart)
   }
 
-  /** What `write` writes belongs to the block and is passed through. */
+  /** Passes text through that the callback writes, because it belongs to the block. */
   passThrough(write: () => void): void {
     this.#isOwn = true
     try {
@@ -68,14 +67,14 @@ export class PrintedAbove {
     }
   }
 
-  /** Restores the streams and writes what was kept. */
+  /** Restores the streams and writes the kept text. */
   release(): void {
     for (const stream of this.#streams) stream.restore()
     for (const stream of this.#streams) stream.writeRest(this.#streams)
   }
 }
 
-/** One stream, and the beginning of a line whose end was not written yet. */
+/** One stream, with the beginning of an unfinished line. */
 class HeldStream {
   readonly #stream: PrintStream
   readonly #listener: PrintListener
@@ -92,13 +91,13 @@ class HeldStream {
     this.#hadOwnWrite = Object.hasOwn(stream, 'write')
     this.#replacement = (chunk: string | Uint8Array, ...rest: Rest) => {
       const isText = typeof chunk === 'string' || chunk instanceof Uint8Array
-      // The stream itself refuses what is not text.
+      // The stream itself rejects anything but text.
       if (this.#isReleased || isPassed() || !isText) {
         return Reflect.apply(this.#write, stream, [chunk, ...rest]) as boolean
       }
       const whole = this.#takeLines(toBytes(chunk, rest[0]))
       if (whole.length > 0) listener.beforeText()
-      // Also without text, for the callback.
+      // Writes even an empty text, for its callback.
       const done = rest.find((one): one is Done => typeof one === 'function')
       const hasRoom = this.#write.call(stream, whole, undefined, done)
       if (this.hasPart) listener.onPart()
@@ -107,17 +106,20 @@ class HeldStream {
     stream.write = this.#replacement
   }
 
-  /** The lines that are complete now. */
+  /** Removes and returns the complete lines. */
   #takeLines(bytes: Uint8Array): Uint8Array {
     const end = bytes.lastIndexOf(lineFeed) + 1
     const whole =
       end === 0 ? bytes.subarray(0, 0) : Buffer.concat([this.#held, bytes.subarray(0, end)])
-    // Copied, because the caller may change its bytes.
+    // Copied, because the caller may reuse its buffer.
     this.#held = Buffer.concat(end === 0 ? [this.#held, bytes] : [bytes.subarray(end)])
     return this.#held.length <= maxLineLength ? whole : Buffer.concat([whole, this.#takePart()])
   }
 
-  /** The part with a line break, because the block begins on a line of its own. */
+  /**
+   * Removes and returns the unfinished line, with a line break, because the block needs its own
+   * line.
+   */
   #takePart(): Uint8Array {
     const end = endOfCharacters(this.#held)
     const part = Buffer.concat([this.#held.subarray(0, end), Uint8Array.of(lineFeed)])
@@ -144,14 +146,14 @@ class HeldStream {
   restore(): void {
     if (this.#isReleased) return
     this.#isReleased = true
-    // If something else has replaced `write` since, the replacement passes everything through.
+    // If other code has replaced `write` since, our replacement passes everything through.
     if (this.#stream.write === this.#replacement) {
       if (this.#hadOwnWrite) this.#stream.write = this.#write
       else Reflect.deleteProperty(this.#stream, 'write')
     }
   }
 
-  /** A program may have ended a stream; the other one is on the same terminal. */
+  /** If the program has ended this stream, another stream on the same terminal is used. */
   writeRest(others: readonly HeldStream[]): void {
     const target = [this, ...others].find(({ isWritable }) => isWritable)
     if (this.hasPart && target !== undefined) target.#write.call(target.#stream, this.#held)
@@ -159,7 +161,7 @@ class HeldStream {
   }
 }
 
-/** What a terminal shows of a line whose beginning may have been written over. */
+/** The text that a terminal shows for a line, parts of which may have been overwritten. */
 function toShownText(bytes: Uint8Array): string {
   const text = Buffer.from(bytes.subarray(0, endOfCharacters(bytes))).toString()
   const latest = stripVTControlCharacters(text)
@@ -168,7 +170,7 @@ function toShownText(bytes: Uint8Array): string {
   return escapeControls((latest ?? '').replaceAll('\t', '    '))
 }
 
-/** The position of a UTF-8 character at the end that is not complete, otherwise the length. */
+/** The position of an incomplete UTF-8 character at the end, otherwise the length. */
 function endOfCharacters(bytes: Uint8Array): number {
   const start = bytes.findLastIndex((byte) => (byte & 0xc0) !== 0x80)
   const first = bytes[start] ?? 0

@@ -18,10 +18,10 @@ export type ProgressPass = Pass<typeof progressPanels>
 
 const widestBar = 20
 /** A shorter bar is not shown. */
-const narrowestBar = 4
+const minBarCells = 4
 const gap = '  '
 
-/** The numbers of one name in the order of the line; empty texts are not shown. */
+/** The numbers of one name in display order. Empty texts are not shown. */
 interface Numbers {
   ended: string
   reused: string
@@ -35,7 +35,7 @@ interface Numbers {
   timeLeft: string
 }
 
-/** In the order in which numbers are left out if the line is too short. Failures always stay. */
+/** The order in which numbers are left out if the line is too short. Failures always stay. */
 const dispensable = [
   'progress',
   'timeLeft',
@@ -51,9 +51,9 @@ const dispensable = [
 export interface LineOptions {
   /** Default: no limit. */
   readonly width?: number
-  /** The most lines. Default: no limit. */
+  /** The maximum number of lines. Default: no limit. */
   readonly max?: number
-  /** Default `true`; in a log file the numbers are enough. */
+  /** Default `true`. A log file needs only the numbers. */
   readonly hasBars?: boolean
   /** Default `false`. */
   readonly isColored?: boolean
@@ -71,19 +71,22 @@ export class BarWidth {
   #lineWidth = 0
   #cells = 0
 
-  /** The cells of a bar if `spare` are free: no more than before for the same line width. */
+  /**
+   * The number of cells of a bar if `spare` are free: never more than before for the same line
+   * width.
+   */
   next(lineWidth: number, spare: number): number {
     const max = lineWidth === this.#lineWidth ? this.#cells : widestBar
     this.#lineWidth = lineWidth
-    this.#cells = spare < narrowestBar ? 0 : Math.min(max, spare)
+    this.#cells = spare < minBarCells ? 0 : Math.min(max, spare)
     return this.#cells
   }
 }
 
 /**
  * One line per name. If `width` is too small, all bars shrink and then disappear, then numbers are
- * left out in the order of `dispensable`. If there are more than `max` names, those that run are
- * shown, and the total.
+ * left out in the order of `dispensable`. If there are more than `max` names, names with running
+ * tasks take precedence, and the total is added.
  */
 export function progressLines(
   pass: ProgressPass,
@@ -128,13 +131,15 @@ export function progressLines(
   return lines.slice(-max)
 }
 
-/** Then those that have tasks left. In each group in order of first appearance. */
+/**
+ * Names with running tasks, then names with tasks left, then the rest, each in order of appearance.
+ */
 function runningFirst(all: readonly NameView[]): readonly NameView[] {
   const rankOf = (name: NameView): number => (name.running > 0 ? 0 : leftOf(name) > 0 ? 1 : 2)
   return [0, 1, 2].flatMap((rank) => all.filter((name) => rankOf(name) === rank))
 }
 
-/** All names as one. */
+/** Sums up all names. */
 function totalOf(all: readonly NameView[]): NameView {
   const sum = (key: 'total' | 'running' | 'waiting' | Ended): number =>
     all.reduce((before, name) => before + name[key], 0)
@@ -154,23 +159,23 @@ function totalOf(all: readonly NameView[]): NameView {
 
 type Ended = 'completed' | 'reused' | 'failed' | 'canceled'
 
-/** `Math.max` with very many arguments overflows the stack. */
+/** `Math.max` with very many arguments would overflow the stack. */
 const widestOf = (numbers: readonly number[]): number =>
   numbers.reduce((max, one) => Math.max(max, one), 0)
 
-/** Canceled tasks are not done. */
+/** Canceled tasks do not count as done. */
 const doneOf = ({ completed, failed }: NameView): number => completed + failed
 
 const leftOf = (name: NameView): number => name.total - doneOf(name) - name.canceled
 
 interface Speed {
-  /** Tasks per second; `null` if none has run to its end. */
+  /** Tasks per second; `null` if no task has run to completion. */
   readonly rate: number | null
-  /** `null` if nothing is left or the rate is not known. */
+  /** `null` if nothing is left or the rate is unknown. */
   readonly secondsLeft: number | null
 }
 
-/** The rate of the last seconds; that of a name whose tasks have all ended is its mean. */
+/** The rate of the last seconds, or the mean for a name whose tasks have all ended. */
 function speedOf(name: NameView, own: PaceView, begin: number, now: number): Speed {
   const { ended: ran } = own
   if (ran === 0) return { rate: null, secondsLeft: null }
@@ -179,11 +184,11 @@ function speedOf(name: NameView, own: PaceView, begin: number, now: number): Spe
   if (left === 0) return { rate: ran / since(start, own.end), secondsLeft: null }
   const rate = own.recent / since(Math.max(start, own.recentSince), now)
   const running = name.running - name.waiting
-  // Few ends say little about the rate. The mean assumes that running tasks are half done: with
-  // many at a time, the ended tasks alone would give a far too long time at the beginning.
+  // A rate from few ended tasks is unreliable. The mean assumes that running tasks are half done:
+  // with many at a time, ended tasks alone would give far too long a time at the beginning.
   const mean = (ran + running / 2) / since(start, now)
   const secondsLeft = left / (own.recent < Math.max(10, running) ? mean : rate)
-  // The last tasks of a name run: how fast others ended does not say when a straggler will.
+  // Only running tasks are left, and the rate does not predict when a straggler will end.
   const isUnknown = left === running && secondsLeft < own.overdue
   return { rate, secondsLeft: isUnknown ? null : secondsLeft }
 }
@@ -231,7 +236,7 @@ function perSecondText(rate: number): string {
 const timeLeftText = (seconds: number): string =>
   seconds < 59.5 ? `${Math.ceil(seconds)} s` : secondsText(seconds)
 
-/** The progress that tasks report: the mean, and the text of a task that runs alone. */
+/** The progress that tasks report: the mean, and the text if only one task is running. */
 const toProgress = ({ progress }: NameView): string =>
   progress === null ? '' : `at ${escapeControls(progressText(progress.mean, progress.text))}`
 
@@ -260,7 +265,7 @@ function toBar(done: number, width: number): string {
   return '█'.repeat(filled) + '░'.repeat(width - filled)
 }
 
-/** A run after its end: counts, and failures by cause; `since` as in `LineOptions`. */
+/** Lines for a finished run: counts, and failures by cause. `since` is as in `LineOptions`. */
 export function summaryLines(pass: ProgressPass, since?: number): string[] {
   const { tasks, completed, failed, canceled, open } = counts.show(pass.counts)
   const facts = run.show(pass.states.run)

@@ -7,9 +7,9 @@ import { cutText } from '../../views/readable.ts'
 /** A stream that may be a terminal. */
 export interface Terminal {
   write(text: string): unknown
-  /** Calls back when the bytes are written, or can no longer be written. */
+  /** Calls back when the bytes are written or can no longer be written. */
   writeBytes?(bytes: string | Uint8Array, done: () => void): void
-  /** Whether it understands cursor codes. */
+  /** Whether the stream understands cursor codes. */
   readonly isTTY?: boolean
   /** The size of a terminal, even if it does not understand cursor codes; 0 if unknown. */
   readonly columns?: number
@@ -28,8 +28,8 @@ export class ProgressBlock {
   }
 
   /**
-   * Columns that a line may use; `Infinity` without a terminal. The last column stays free, because
-   * some terminals wrap when it is filled.
+   * The number of columns that a line may use; `Infinity` without a terminal. The last column stays
+   * free, because some terminals wrap when it is filled.
    */
   get width(): number {
     const { isTTY, columns = 0 } = this.#terminal
@@ -38,12 +38,12 @@ export class ProgressBlock {
     return Math.max(1, (columns || 80) - 1)
   }
 
-  /** Whether blocks are drawn over each other. */
+  /** Whether a new block replaces the previous one. */
   get isRedrawn(): boolean {
     return this.#terminal.isTTY === true
   }
 
-  /** Lines that a block may have, so that all of it stays on the screen; `Infinity` elsewhere. */
+  /** The maximum number of lines that stay on the screen; `Infinity` without a terminal. */
   get maxLines(): number {
     const { rows = 0 } = this.#terminal
     return this.isRedrawn ? Math.max(1, (rows || 24) - 2) : Infinity
@@ -60,23 +60,23 @@ export class ProgressBlock {
     this.#drawn = cut.length
   }
 
-  /** Removes the block from a terminal, so that something else can be printed in its place. */
+  /** Removes the block from a terminal, so that other text can be printed in its place. */
   clear(): void {
     if (this.#rewind !== '') this.#terminal.write(this.#rewind)
     this.#drawn = 0
   }
 
   /**
-   * Moves to the first line of the last block and clears from there. The first line is cleared by
-   * itself: tmux copies a screen that is cleared from its first cell on into the scroll-back. The
-   * cursor may be in any column: a terminal echoes keys, such as `^C`.
+   * Moves to the first line of the last block and clears from there. The first line is cleared
+   * separately, because tmux copies a screen that is cleared from its first cell into the
+   * scroll-back. The cursor may be in any column, because a terminal echoes keys such as `^C`.
    */
   get #rewind(): string {
     if (this.#drawn === 0 || !this.isRedrawn) return ''
     return `\r\u001B[${this.#drawn}A\u001B[K\u001B[B\u001B[J\u001B[A`
   }
 
-  /** Call when something else was printed: the next block is drawn below it. */
+  /** Called when other text was printed. The next block is drawn below that text. */
   leave(): void {
     this.#drawn = 0
   }

@@ -1,6 +1,5 @@
 /**
- * Functions of the application that add attributes to task spans; a faulty one is reported once and
- * ignored.
+ * Application functions that add attributes to task spans. Problems are reported once and ignored.
  */
 
 import type { BaseEvent } from '../../events/event.ts'
@@ -11,13 +10,13 @@ import type { Log } from '../../foundation/log.ts'
 import { expectFunction } from '../../foundation/options.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 
-/** Called with the TaskCreated of a task; the returned object becomes attributes of its span. */
+/** Called with a task's TaskCreated event. The returned object becomes attributes of its span. */
 export type SpanEnricher = (
   event: TelemetryEvent,
 ) => Readonly<Record<string, string | number | boolean>>
 
 const maxKeys = 128
-/** The most problems reported per enricher, because its keys may be unlimited. */
+/** The maximum number of problems reported per enricher, which may return any number of keys. */
 const maxReports = 10
 
 /** The span attributes of the specification and of tutti, which enrichers must not set. */
@@ -69,7 +68,7 @@ export class Enrichers {
     return {}
   }
 
-  /** An invalid value is skipped alone. Each value is read only once: a getter may throw. */
+  /** Skips only the invalid values. Reads each value only once, because a getter may throw. */
   #readEntries(enricher: SpanEnricher, answer: object): Readonly<Record<string, Value>> {
     const kept: Record<string, Value> = {}
     const keys = Object.keys(answer)
@@ -104,7 +103,7 @@ export class Enrichers {
 function problemOf(answer: unknown): string | null {
   if (typeof answer !== 'object' || answer === null) return 'returned no object'
   if (answer instanceof Promise) {
-    // The promise is ignored, but its rejection must not end the process.
+    // The promise is ignored, but its rejection must not crash the process.
     answer.catch(() => {})
     return 'returned a promise'
   }

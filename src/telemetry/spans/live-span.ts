@@ -1,4 +1,6 @@
-/** Spans that code runs in, and the port to OpenTelemetry's context, which has the active one. */
+/**
+ * Spans that code runs in, and the interface to OpenTelemetry's context, which has the active span.
+ */
 
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
@@ -9,9 +11,9 @@ import type { SpanMirror } from './span-mirror.ts'
 import type { SpanIds } from './span-ids.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
-/** A span of telemetry that code runs in. Calls after its end are ignored. */
+/** A span of telemetry that code runs in. Calls after the span has ended are ignored. */
 export interface LiveSpan extends SpanIds {
-  /** The span book that it belongs to; a process may have several managers. */
+  /** The span book that the span belongs to. A process may have several managers. */
   readonly owner: object
   annotate(annotation: SpanAnnotation): void
   setAttributes(attributes: object): void

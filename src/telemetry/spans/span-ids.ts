@@ -1,4 +1,4 @@
-/** What identifies a span. */
+/** The ids of a span. */
 
 export interface SpanIds {
   readonly traceId: string

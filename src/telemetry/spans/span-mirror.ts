@@ -1,4 +1,4 @@
-/** The port that passes spans to attached span processors; without any, nothing is created. */
+/** The interface that passes spans to attached span processors. */
 
 import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
@@ -12,7 +12,7 @@ export interface StartedSpan {
 }
 
 /**
- * Called for every span when it opens and closes. Must not throw. Details are passed as functions,
+ * Called for every span when it starts and ends. Must not throw. Details are passed as functions,
  * so that nothing is created without span processors.
  */
 export interface SpanMirror {
@@ -20,7 +20,7 @@ export interface SpanMirror {
   started(spanId: string, span: () => StartedSpan): JsonObject | null
   annotated(spanId: string, annotation: () => SpanAnnotation): void
   ended(spanId: string, finished: () => FinishedSpan): void
-  /** Flushes and shuts the processors down; resolves at the latest after the deadline. */
+  /** Flushes the processors and shuts them down. Resolves no later than the deadline. */
   close(deadlineMs: number): Promise<void>
 }
 

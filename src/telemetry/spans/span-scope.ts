@@ -1,11 +1,11 @@
-/** Spans that the application opens around its own code, and those of workflows. */
+/** Spans that the application opens around its own code, and spans of workflows. */
 
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { isThenable } from '../../foundation/promises.ts'
 
-/** An open span that was created by the application. */
+/** An open span that the application or a workflow created. */
 export interface ScopeSpan {
   readonly spanId: string
   readonly traceId: string

@@ -24,7 +24,7 @@ import type { SpanIds } from './span-ids.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
 const baseNames: ReadonlySet<string> = new Set(baseFieldNames)
-/** The stages that are also events of the task's span. */
+/** The stages that are also recorded as events of the task's span. */
 const annotatedStages = stages.queued | stages.started
 
 export interface SpanBookParts {
@@ -77,18 +77,21 @@ export class SpanBook {
     return new Envelope(event, spanId, null, traceId === this.#session.traceId ? null : traceId)
   }
 
-  /** Opens a span under the active one, which may be the application's, or under the session's. */
+  /**
+   * Opens a span as a child of the active span, which may be the application's, or of the
+   * session's.
+   */
   openScope(name: string, attributes: object, time: number): ScopeSpan {
     return this.#openScope(name, attributes, time, this.#activeIds() ?? this.#session)
   }
 
-  /** Runs the callback with the scope's span as the active one. */
+  /** Runs the callback with the scope's span as the active span. */
   runInScope<T>(scope: ScopeSpan, callback: () => T): T {
     const { active, mirror } = this.#parts
     return active.runScope(new LiveScope(this, scope, mirror), callback)
   }
 
-  /** Runs the code of a task with the task's span as the active one, if the task is known. */
+  /** Runs a task's code with the task's span as the active span, if the task is known. */
   runInTask<T>(uid: string, callback: () => T): T {
     const { active, tasks } = this.#parts
     const record = tasks.findOpen(uid)
@@ -105,7 +108,7 @@ export class SpanBook {
     return span
   }
 
-  /** Adds a span of finished work as a child of its task's span, or of the session's. */
+  /** Adds a span of finished work as a child of its task's span, or else of the session's span. */
   addWork(work: WorkSpan): FinishedSpan {
     const task = work.taskId === null ? undefined : this.#parts.tasks.find(work.taskId)
     const { traceId } = this.#session
@@ -118,7 +121,7 @@ export class SpanBook {
     return span
   }
 
-  /** Records the event on the active span; without one, does nothing. */
+  /** Records the event on the active span. Does nothing without an active span. */
   annotate(event: BaseEvent): void {
     const annotation = toAnnotation(event, { ...ownFields(event), ...event.attributes })
     const active = this.#parts.active.find(this) ?? this.#runningTask()
@@ -145,7 +148,7 @@ export class SpanBook {
     return toTaskSpan(record, this.#session)
   }
 
-  /** The session's span first, then tasks, then scopes, both in order of their ends. */
+  /** The session's span, then tasks, then scopes, both in the order in which they ended. */
   *finished(): Generator<FinishedSpan> {
     if (this.#sessionSpan !== null) yield this.#sessionSpan
     yield* this.finishedTasks()
@@ -176,7 +179,7 @@ export class SpanBook {
     return scope
   }
 
-  /** Returns the attributes of the span: its own and those of span processors. */
+  /** Returns the attributes of the span: its own and those that span processors added. */
   #startSpan(spanId: string, own: JsonObject, span: Omit<StartedSpan, 'attributes'>): JsonObject {
     const added = this.#parts.mirror.started(spanId, () => ({ ...span, attributes: own }))
     return added === null ? own : { ...own, ...added }
@@ -251,7 +254,7 @@ export class SpanBook {
     return new Envelope(event, scope.spanId)
   }
 
-  /** `null` if telemetry was started after the workflow: then its span is unknown. */
+  /** `null` if telemetry was started after the workflow, whose span is then unknown. */
   #endWorkflow(event: InstanceType<typeof WorkflowEnded>): Envelope | null {
     const { workflow_id, error_message: failure } = event
     const scope = this.#openWorkflows.get(workflow_id)
@@ -270,7 +273,8 @@ export class SpanBook {
     const { traceId } = this.#session
     const record = uid === null ? undefined : this.#parts.tasks.findOpen(uid)
     if (record !== undefined) return { traceId, spanId: record.spanId }
-    // Not the application's active span: events of the library are emitted anywhere in its code.
+    // Ignores the application's active span, because the library may emit events while unrelated
+    // application code runs.
     const active = type.startsWith('tutti.') ? this.#ownActiveIds() : this.#activeIds()
     return active ?? this.#session
   }
@@ -279,7 +283,7 @@ export class SpanBook {
     return this.#parts.active.find(this) ?? this.#runningTask()
   }
 
-  /** The active ids without the application's spans, and without scopes in their traces. */
+  /** The active ids, ignoring the application's spans and scopes in their traces. */
   #ownActiveIds(): SpanIds | null {
     const active = this.#parts.active.find(this) ?? this.#runningTask()
     return active?.owner === this && active.traceId === this.#session.traceId ? active : null
@@ -296,7 +300,7 @@ export class SpanBook {
   }
 }
 
-/** The fields of an event beyond those of `BaseEvent`. */
+/** The fields of an event that `BaseEvent` does not have. */
 function ownFields(event: BaseEvent): JsonObject {
   const fields = Object.entries(event).filter(([name]) => !baseNames.has(name))
   return toJsonObject(Object.fromEntries(fields))
