@@ -1,4 +1,4 @@
-/** One running request, from the tokens of its prompt to its end. The step loop drives it. */
+/** One running request, from its prompt tokens to its result. The step loop drives it. */
 
 import { randomInt } from 'node:crypto'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -81,22 +81,22 @@ export class Generation {
     return this.#hasEnded
   }
 
-  /** The number of prompt tokens that the model has not evaluated yet. */
+  /** The number of prompt tokens that have not been evaluated yet. */
   get tokensToTake(): number {
     return this.#prompt.length - this.#taken
   }
 
-  /** The maximum number of tokens of the answer. */
+  /** The maximum number of tokens in the answer. */
   get maxTokens(): number {
     return this.#request.sampling.maxTokens
   }
 
-  /** The number of prompt tokens that need not be evaluated again in this slot. */
+  /** The number of prompt tokens that this slot has already evaluated. */
   sharedWith(slot: Slot): number {
     return this.#scores === null ? sharedLength(slot.tokens, this.#prompt) : 0
   }
 
-  /** Takes the slot and its evaluated tokens. Never rejects. */
+  /** Occupies the slot and reuses its evaluated tokens. Never rejects. */
   async begin(slot: Slot): Promise<void> {
     this.#slot = slot
     try {
@@ -108,7 +108,7 @@ export class Generation {
     }
   }
 
-  /** How many prompt tokens the request evaluates in a step that has room for `max`. */
+  /** The number of prompt tokens that the request evaluates in a step that has room for `max`. */
   tokensOfStep(max: number): number {
     const rest = this.tokensToTake
     if (this.#scores === null || rest <= 1) return Math.min(max, rest)
@@ -116,7 +116,7 @@ export class Generation {
   }
 
   /**
-   * Evaluates up to `max` tokens of the prompt; after the last one, generates a token. Never
+   * Evaluates up to `max` prompt tokens. After the last prompt token, generates a token. Never
    * rejects.
    */
   async step(max: number): Promise<void> {
@@ -146,7 +146,7 @@ export class Generation {
     this.#end({ kind: 'failed', failure })
   }
 
-  /** A grammar that the model cannot follow, or only too slowly, is an error of the client. */
+  /** A grammar that the model cannot follow, or only too slowly, counts as the client's error. */
   #toFailure(error: unknown): Failure {
     const message = messageOf(error)
     const isOfGrammar = error instanceof GrammarDeadEnd || error instanceof TooManyWaysError
@@ -203,7 +203,7 @@ export class Generation {
     })
   }
 
-  /** Ends a request that generates nothing; the token after the prompt need not be computed. */
+  /** Ends a request that generates nothing, without computing the token after the prompt. */
   #endWithPrompt(): void {
     this.#sendPrompt()
     this.#finish('length')
@@ -259,8 +259,8 @@ export class Generation {
 }
 
 /**
- * The number of tokens that a prompt shares with the tokens of a slot. The last token of the prompt
- * does not count: it must be evaluated to predict the next one.
+ * The number of leading tokens that a prompt shares with a slot. The last prompt token does not
+ * count, because it must be evaluated to predict the next token.
  */
 export function sharedLength(held: readonly Token[], prompt: readonly Token[]): number {
   const max = Math.min(held.length, prompt.length - 1)
@@ -272,9 +272,9 @@ export function sharedLength(held: readonly Token[], prompt: readonly Token[]): 
 type BiasOptions = Pick<Sampling, 'logitBias' | 'frequencyPenalty' | 'presencePenalty'>
 
 /**
- * The numbers that are added to the model's logits before a token is chosen: the client's bias
- * minus the penalties of the public API. Every token of the answer costs `presence_penalty` once
- * and `frequency_penalty` for each occurrence; tokens of the prompt do not count.
+ * Numbers that are added to the model's logits before a token is chosen: the client's bias minus
+ * the penalties of the public API. Every token of the answer costs `presence_penalty` once and
+ * `frequency_penalty` for each occurrence. Tokens of the prompt do not count.
  */
 class LogitBias {
   readonly #options: BiasOptions
@@ -287,18 +287,18 @@ class LogitBias {
     this.#biases = new Map(entries.map(([token, bias]) => [Number(token), bias]))
   }
 
-  /** Whether the bias changes nothing, now and later. */
+  /** Whether the bias will never change any logit. */
   get isNeutral(): boolean {
     return this.#biases.size === 0 && !this.isChanging
   }
 
-  /** Whether tokens of the answer change the bias. */
+  /** Whether the bias changes with the tokens of the answer. */
   get isChanging(): boolean {
     const { frequencyPenalty, presencePenalty } = this.#options
     return frequencyPenalty !== 0 || presencePenalty !== 0
   }
 
-  /** The biases by token; every call returns the same map. */
+  /** The bias of each token. Every call returns the same map. */
   get biases(): ReadonlyMap<Token, number> {
     return this.#biases
   }

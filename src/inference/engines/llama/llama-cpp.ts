@@ -23,11 +23,9 @@ import { bytesOfSpelling, maxSpellingLength, slicesOf } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
 
-/** The default context length; limited, because all sequences share the memory. */
+/** The default context length. Limited, because all sequences share the memory. */
 const defaultContext = 4096
-/**
- * Token types of GGUF. A user-defined token counts as a control token if it is written like one.
- */
+/** GGUF token types. A user-defined token counts as a control token if it is written like one. */
 const unknownType = 2
 const controlType = 3
 const unusedType = 5
@@ -72,7 +70,7 @@ export async function loadRuntime(
     template: createTemplate(model),
     createGrammar(format) {
       const grammar = grammars.open(grammarOf(format))
-      // Refuses the request at once if its grammar cannot even begin.
+      // Refuses the request early if the grammar cannot even begin.
       grammar.begin()
       return grammar
     },
@@ -98,8 +96,8 @@ async function importLibrary(): Promise<Library> {
 
 /**
  * The library tests a prebuilt binary in a child process, which takes a third of the CPU time of a
- * start. The test protects programs that must survive a broken binary, and helps to choose a GPU.
- * This process may crash, and after the CPU there is no alternative, so the test is skipped.
+ * start. The test is skipped: it protects programs that must survive a broken binary and helps to
+ * choose a GPU, but this process may crash and has no alternative to the CPU.
  */
 function loadCpuBinaryAtOnce(): ReturnType<typeof registerHooks> {
   const own = (url: string): string =>
@@ -160,7 +158,7 @@ async function createContext(
     return await model.createContext({
       sequences,
       contextSize: contextLength,
-      // A pass holds one token of each generating sequence besides the tokens of prompts.
+      // A pass holds the prompt tokens, and one token of each generating sequence.
       batchSize: batchSize + sequences,
       threads: { ideal: threads, min: threads },
       failedCreationRemedy: false,
@@ -179,7 +177,8 @@ async function createContext(
 function createVocabulary(model: LlamaModel): Vocabulary {
   const ours = (tokens: readonly number[]): readonly LibraryToken[] =>
     tokens as readonly LibraryToken[]
-  // Precedes a token that is shown alone: at the beginning of a text, a word would lose its space.
+  // Precedes a token that is shown alone, because a word loses its space at the beginning of a
+  // text.
   const anchor = model.tokenize('a').slice(-1)
   const ggml = model.fileInfo.metadata.tokenizer?.ggml
   return {
@@ -215,13 +214,13 @@ function createTemplate(model: LlamaModel): ChatTemplate | null {
   })
 }
 
-/** Sets the given number of threads, or the fastest; returns why a given number is bad. */
+/** Sets the given or the fastest number of threads. Returns why a given number is bad. */
 async function tryThreads(
   native: NativeContext,
   given: number | null,
   max: number,
 ): Promise<string | null> {
-  // Not measured: where threads wait for each other's cores, one token may take minutes.
+  // Not measured: if threads compete for cores, one token may take minutes.
   const crowd = given === null ? null : threadWarning(given, availableParallelism())
   if (crowd !== null) return crowd
   const times = await measureThreads(native, max, { clock: systemClock, token: 0 })
@@ -244,8 +243,8 @@ export type ModelSource =
   | { readonly kind: 'hub'; readonly uri: string }
 
 /**
- * Names that begin with `hf:` or `https:` are on the hub, and so are `user/model` and
- * `user/model:quant` unless such a path exists here. `~/` is the home folder.
+ * `hf:` and `https:` names are on the hub, and so are `user/model` and `user/model:quant` unless
+ * such a path exists here. `~/` is the home folder.
  */
 export function toModelSource(name: string): ModelSource {
   if (/^(?:hf|https?):/.test(name)) return { kind: 'hub', uri: name }
@@ -273,13 +272,13 @@ export interface CoreFacts {
   /** The number of cores that this process may use. */
   readonly available: number
   readonly installed: number
-  /** The mean number of busy cores of the whole machine in the last minute. */
+  /** The mean number of busy cores of the whole machine during the last minute. */
   readonly load: number
 }
 
 /**
- * The default number of threads, at least one: with more threads than free cores, llama.cpp becomes
- * very slow. For a process that is limited to some cores, the load of the machine does not count.
+ * The default number of threads, always positive. With more threads than free cores, llama.cpp
+ * becomes very slow. If the process is limited to some cores, the machine's load is ignored.
  */
 export function freeCores({ available, installed, load }: CoreFacts): number {
   const free = available < installed ? available : available - Math.round(load)

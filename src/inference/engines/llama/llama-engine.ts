@@ -51,7 +51,7 @@ import type { FromLlama, LoadOrder, LoadProgress } from './protocol.ts'
 export interface LlamaEngineOptions {
   /** A GGUF file, or a name on the hub such as `user/model:Q4_K_M`. */
   readonly modelName: string
-  /** Used for downloads only. */
+  /** Used only for downloads. */
   readonly hubToken: string | null
   /** The folder of models that are downloaded from the hub. */
   readonly cacheDir: string
@@ -59,21 +59,21 @@ export interface LlamaEngineOptions {
   readonly threads?: number | null
   /** Default `auto`. */
   readonly gpu?: 'auto' | false
-  /** Default `auto`: off on a CPU, where it slows prompts down that follow many tokens. */
+  /** Default `auto`: off on a CPU, where it slows down prompts that follow many tokens. */
   readonly flashAttention?: 'auto' | boolean
-  /** The number of answers that are generated at a time, up to 256. Default 16. */
+  /** The number of answers that are generated concurrently, up to 256. Default 16. */
   readonly sequences?: number
   /** The number of tokens that are evaluated together. Default 512. */
   readonly batchSize?: number
   /**
-   * Default `null`: the context that the model was trained with, up to 4096. A larger value than
-   * the model's is reduced to it.
+   * Default `null`: the context length that the model was trained with, up to 4096. Larger values
+   * than the model's are reduced.
    */
   readonly contextLength?: number | null
   /**
-   * How many seconds the process may be silent while it has work, before it is replaced. After half
-   * of this time, at most 10 s, `problem` reports it. Default 60; while the model is loaded, at
-   * least 60.
+   * The number of seconds that a busy process may be silent before it is replaced. After half of
+   * this time, but no more than 10 s, `problem` reports the silence. Default 60. While the model is
+   * loading, the minimum is 60.
    */
   readonly hungSeconds?: number
   /** @deprecated Has no effect: the native context of node-llama-cpp is always used. */
@@ -107,7 +107,7 @@ const checks: OptionChecks<LlamaEngineOptions> = {
   onProgress: sharedChecks.onProgress,
 }
 
-/** The engine that runs llama.cpp. */
+/** The resolved settings of the llama.cpp engine. */
 export interface LlamaEngineConfig extends EngineSettings {
   readonly kind: 'llama'
   /** `null`: chosen by the engine. */
@@ -115,13 +115,13 @@ export interface LlamaEngineConfig extends EngineSettings {
   readonly gpu: 'auto' | false
   /** `auto`: chosen by the engine. */
   readonly flashAttention: 'auto' | boolean
-  /** The number of requests at a time. Default 16. */
+  /** The maximum number of concurrent requests. Default 16. */
   readonly sequences: number
   /** The number of prompt tokens that are evaluated in one step. Default 512. */
   readonly batchSize: number
   /** Seconds of silence from a working process after which it is replaced. Default 60. */
   readonly hungSeconds: number
-  /** The folder of downloaded models; `null`: the user's cache folder. */
+  /** The folder of downloaded models; `null` for the user's cache folder. */
   readonly cacheDir: string | null
 }
 
@@ -168,11 +168,11 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
     }),
 }
 
-/** The folder of downloaded models, in the cache folder of the user. */
+/** The default folder of downloaded models, in the user's cache folder. */
 const defaultCacheDir = (): string =>
   join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'tutti', 'models')
 
-/** The fields that the engine supports besides those of `Sampling` and `GenerationInput`. */
+/** The fields that the engine supports in addition to those of `Sampling` and `GenerationInput`. */
 const llamaFields: readonly string[] = [
   'prompt.tokens',
   'echo.logprobs',
@@ -198,9 +198,7 @@ class LlamaEngine implements InferenceEngine {
   readonly #started = Promise.withResolvers<ModelFacts>()
   readonly #lost = Promise.withResolvers<string>()
   readonly #silence: SilenceWatch
-  /**
-   * Watches the process while the model loads, which may take minutes, with signs of life.
-   */
+  /** Watches the process for signs of life while the model loads, which may take minutes. */
   readonly #loadSilence: SilenceWatch
   #process: LlamaProcess | null = null
   #isLoaded = false
@@ -273,7 +271,8 @@ class LlamaEngine implements InferenceEngine {
         listener,
         send: (message) => {
           process.send(message)
-          // The process may have been silent because the reader was slow, so the time starts again.
+          // The process may have been silent because the reader was slow, so the silence is
+          // measured anew.
           if (message.kind === 'resume') this.#silence.sign()
         },
         onEnd: () => {
@@ -304,7 +303,7 @@ class LlamaEngine implements InferenceEngine {
     return this.#silence.problem
   }
 
-  /** Each running request ends on its own: only a lost process may fail a batch as a whole. */
+  /** Ends each running request individually: only a lost process may fail a batch as a whole. */
   readonly close = once(async (): Promise<void> => {
     const error = inferenceError('closing', 'the engine is closed')
     for (const recipient of this.#recipients.values()) recipient.end({ kind: 'failed', error })
@@ -375,7 +374,7 @@ class LlamaEngine implements InferenceEngine {
     this.#options.log.warn('ChatTemplateUnusable', `${text} (${hint})`)
   }
 
-  /** A request that is paused for its slow reader does not wait for the process. */
+  /** A request that is paused for its slow reader is not waiting for the process. */
   #isBusy(): boolean {
     if (this.#asks.size > 0) return true
     for (const { isHeld } of this.#recipients.values()) if (!isHeld) return true
@@ -411,12 +410,10 @@ class LlamaEngine implements InferenceEngine {
   }
 }
 
-/**
- * The minimum while loading, because parts of a load keep the process from sending signs of life.
- */
+/** The minimum while loading, because some stages of loading block signs of life. */
 const minLoadHungMs = 60_000
 
-/** The limit of llama.cpp for the sequences of one context. */
+/** llama.cpp's maximum number of sequences per context. */
 const maxSequences = 256
 
 const toOrder = (options: LlamaEngineOptions): LoadOrder => ({

@@ -1,7 +1,4 @@
-/**
- * The process of a model: how it is started, what its exit means, and how its updates are passed
- * on.
- */
+/** A model's process: how it is started, what its exit means, and how its updates are passed on. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -28,12 +25,13 @@ export interface LlamaProcessOptions {
   onExit(exit: ChildExit): void
 }
 
-/** Starts the process, which keeps this process alive until it is closed. */
+/** Starts the process. It keeps this process alive until it is closed. */
 export function startLlamaProcess(options: LlamaProcessOptions): LlamaProcess {
   const child: LlamaProcess = new SupervisedChild({
     ...options,
     program: siblingProgram(import.meta.url, 'llama-program'),
-    // Its objects die young and are few: V8 would enlarge their space to 100 MB in the long run.
+    // A small young generation: objects are few and short-lived, but V8 would let it grow to 100
+    // MB.
     execArgv: ['--no-warnings', '--max-semi-space-size=8'],
     env: ownEnvironment(),
     isDetached: true,
@@ -46,16 +44,16 @@ export function startLlamaProcess(options: LlamaProcessOptions): LlamaProcess {
 }
 
 const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
-/** The library does not load if `CI` is set to a value that is not a boolean. */
+/** The library fails to load if `CI` has a value that is not a boolean. */
 const removedNames: ReadonlySet<string> = new Set(['CI', ...nodeVariables])
 
 /**
- * One heap for all threads. glibc gives each thread its own, and memory that one thread frees is
- * not reused by others: under load the heaps grow for a long time and are not returned.
+ * One heap for all threads. By default, glibc gives each thread its own and does not reuse freed
+ * memory across threads, so under load the heaps grow for a long time.
  */
 const oneHeap = { MALLOC_ARENA_MAX: '1' }
 
-/** The environment of this process without secrets and without variables for this Node process. */
+/** This process's environment without secrets and without Node's own variables. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   const isKept = ([name]: [string, unknown]): boolean =>
     !removedNames.has(name) && !secretName.test(name)
@@ -65,7 +63,7 @@ function ownEnvironment(): NodeJS.ProcessEnv {
 const unfitGpu = /PTX was compiled with an unsupported toolchain|no kernel image is available/i
 const maxLineLength = 300
 
-/** One line: how the process ended, and the last error that it printed. */
+/** Describes in one line how the process exited, and the last error that it printed. */
 export function describeExit({ code, signal, error, output }: ChildExit): string {
   if (error !== null) return `the model's process failed: ${messageOf(error)}`
   const how = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`
@@ -84,7 +82,7 @@ export function hintForExit({ signal, output }: ChildExit): string | undefined {
   return signal === 'SIGKILL' ? 'the system may have killed it because memory ran out' : undefined
 }
 
-/** An abort prints its reason in one line, perhaps followed by a stack trace. */
+/** An aborting process prints its reason in one line, possibly followed by a stack trace. */
 function lastErrorLine(output: string): string {
   const lines = output.split('\n').filter((line) => line.trim() !== '')
   const error = lines.findLast((line) => /error|assert|abort|fail|unsupported/i.test(line))
@@ -95,18 +93,18 @@ export interface RecipientOptions {
   readonly request: GenerationRequest
   readonly listener: GenerationListener
   readonly send: (message: ToLlama) => void
-  /** Called once, after the listener has received the end. */
+  /** Called once, after the listener has received the result. */
   readonly onEnd: () => void
-  /** Called instead of `onEnd` when the process is lost; the listener receives no end then. */
+  /** Called instead of `onEnd` when the process is lost. The listener then receives no result. */
   readonly onLoss: (error: unknown) => void
 }
 
-/** One running request: passes updates to the listener, as fast as the reader accepts them. */
+/** One running request. Passes updates to the listener as fast as its reader accepts them. */
 export class Recipient {
   readonly #options: RecipientOptions
   /**
-   * Updates that arrived while the reader was busy, before the process paused the request; `null`
-   * while the reader accepts updates.
+   * Updates that arrived before the process paused the request for its busy reader; `null` while
+   * the reader accepts updates.
    */
   #late: RequestUpdate[] | null = null
   #isOver = false
@@ -127,7 +125,7 @@ export class Recipient {
     else this.#late.push(update)
   }
 
-  /** Ends the request; later updates are ignored. */
+  /** Ends the request. Later updates are ignored. */
   end(end: GenerationEnd): void {
     if (this.#isOver) return
     const { request, listener, onEnd } = this.#options
@@ -136,7 +134,7 @@ export class Recipient {
     onEnd()
   }
 
-  /** Called when the process is lost: the batch fails as a whole. */
+  /** Called when the process is lost, which fails the whole batch. */
   lose(error: unknown): void {
     if (this.#isOver) return
     this.#close()
@@ -152,7 +150,7 @@ export class Recipient {
     return this.#options.request.signal.aborted
   }
 
-  /** After an abort, output is dropped; only the end is passed on. */
+  /** After an abort, drops output and passes on only the result. */
   #cancel(): void {
     this.#options.send({ kind: 'cancel', id: this.#options.request.id })
     const late = this.#late ?? []
@@ -167,8 +165,8 @@ export class Recipient {
       const wait = listener.delta(request.id, delta)
       if (wait !== undefined) this.#hold(wait)
     }
-    // The process may have finished the text before it received the abort; without its last deltas
-    // the result is incomplete.
+    // The process may have finished the text before it received the abort. Without the dropped
+    // deltas the result is incomplete.
     if (end !== undefined) this.end(this.#isAborted() ? { kind: 'canceled' } : toEnd(end))
   }
 

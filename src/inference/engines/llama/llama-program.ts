@@ -1,4 +1,4 @@
-/** The program of a model's process: loads the model, serves its parent, and ends with it. */
+/** The program of a model's process: loads the model, serves the parent, and exits with it. */
 
 import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -15,11 +15,11 @@ let model: LlamaRuntime | null = null
 
 const parent = connectToParent<ToLlama, FromLlama>({
   onMessage: receive,
-  // SIGKILL, because a normal exit would wait for computations of the library in other threads.
+  // SIGKILL, because a normal exit would wait for the library's computations in other threads.
   onEnd: () => process.kill(process.pid, 'SIGKILL'),
-  // Limits the messages, because small models step faster than messages are sent.
+  // Limits the rate of messages, because small models step faster than messages are sent.
   minIntervalMs: 4,
-  // With more batches in flight the parent is too busy to read them, so the model waits.
+  // With more batches in flight, the parent is too busy to read, so the model waits.
   maxInFlight: 16,
 })
 
@@ -52,7 +52,7 @@ async function load(order: LoadOrder): Promise<void> {
   }
 }
 
-/** The maximum silence of a working process, besides the time of a step. */
+/** The maximum silence of a working process, in addition to the time of a step. */
 const aliveMs = 500
 
 function createLoop(runtime: LlamaRuntime): StepLoop {

@@ -1,16 +1,16 @@
-/** The signs of life and the progress that a model's process sends while the model loads. */
+/** Signs of life and progress reports that a model's process sends while the model loads. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { FromLlama, LoadProgress } from './protocol.ts'
 
 const signMs = 2000
 /**
- * The maximum time without progress for which signs are sent. Then the parent takes the process for
- * hung: it may wait for ever for a file system that does not respond.
+ * How long signs of life are sent without progress. After that, the parent considers the process
+ * hung: it may wait forever for a file system that does not respond.
  */
 const stallMs = 600_000
 
-/** Loading a large model takes minutes, and the library reports progress only rarely. */
+/** Needed because loading a large model takes minutes, and the library rarely reports progress. */
 export class LoadHeartbeat {
   readonly #clock: Clock
   readonly #send: (message: FromLlama) => void

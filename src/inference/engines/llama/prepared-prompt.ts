@@ -1,4 +1,4 @@
-/** Converts a request to tokens, a grammar and a way to read the output, or to a failure. */
+/** Converts a request to tokens, a grammar and a parser for the output, or to a failure. */
 
 import { isDeepStrictEqual } from 'node:util'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -33,8 +33,8 @@ export interface PreparedPrompt {
 }
 
 /**
- * Prepares consecutive requests with equal prompts once, such as the choices of one HTTP request.
- * The shared result is never changed.
+ * Prepares consecutive requests with equal prompts only once, such as the choices of one HTTP
+ * request. The shared result is never changed.
  */
 export class PromptPreparer {
   readonly #runtime: LlamaRuntime
@@ -59,14 +59,14 @@ export class PromptPreparer {
   }
 }
 
-/** Compares by content, because requests arrive in this process as copies. */
+/** Compares by content, because this process receives copies of requests. */
 const isSamePrompt = (one: PlainRequest, other: PlainRequest): boolean =>
   isDeepStrictEqual(one.input, other.input) &&
   isDeepStrictEqual(one.sampling.format, other.sampling.format)
 
 type Prepared = PreparedPrompt | Failure
 
-/** Never throws: a request that cannot be prepared is returned as a failure. */
+/** Never throws: returns a failure for a request that cannot be prepared. */
 function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
   const { input, sampling } = request
   const { template, vocabulary, contextLength } = runtime
@@ -99,8 +99,8 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
 }
 
 /**
- * If the template itself rejects a conversation, it is the client's error; if the template fails,
- * it is the server's.
+ * A conversation that the template rejects is the client's error. A failure of the template itself
+ * is the server's error.
  */
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
@@ -119,7 +119,7 @@ function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   }
 }
 
-/** A format that cannot be enforced is returned as a failure that names the field. */
+/** Returns a failure that names the field if the format cannot be enforced. */
 function createGrammar(
   format: GrammarFormat | TextFormat,
   request: PlainRequest,
@@ -144,7 +144,7 @@ export function paramOfGrammar({ input, sampling }: PlainRequest): string {
   return ('field' in format ? format.field : undefined) ?? 'response_format'
 }
 
-/** The path of the tool's parameters in which the error is; `null` for other errors. */
+/** The path of the tool parameters that caused the error; `null` for other errors. */
 function paramOfTool(error: unknown, { input }: PlainRequest): string | null {
   const isOfTool = error instanceof SchemaFault && error.tool !== null
   if (!isOfTool || input.kind === 'text') return null
@@ -171,15 +171,15 @@ const tooLong = (count: string, limit: number): Failure => ({
 type Chat = Extract<GenerationInput, { kind: 'chat' }>
 
 /**
- * Marks where a text is split because it would be read as a control token. A noncharacter of
- * Unicode that is removed from all texts first.
+ * Marks where a text is split so that it is not read as a control token. A Unicode noncharacter
+ * that is removed from all texts first.
  */
 const splitMark = '\uFDD0'
 
 /** The text to continue, in pieces that are tokenized separately. */
 export interface RenderedPrompt {
   readonly pieces: readonly string[]
-  /** Whether the texts of control tokens are read as control tokens. */
+  /** Whether texts of control tokens are tokenized as control tokens. */
   readonly special: boolean
 }
 
@@ -207,7 +207,7 @@ export function promptTokens({ pieces, special }: RenderedPrompt, vocabulary: Vo
 }
 
 /**
- * A lower bound of the number of tokens, computed without tokenizing: often enough to refuse a
+ * A lower bound of the number of tokens, computed without tokenizing. Often sufficient to refuse a
  * prompt.
  */
 function minTokens({ pieces }: RenderedPrompt, { maxTokenLength }: Vocabulary): number {
@@ -223,7 +223,7 @@ function toPlainText(chat: Chat): string {
   return ordered.map(({ content }) => content).join('\n\n')
 }
 
-/** The variables that templates expect. The texts of clients cannot become control tokens. */
+/** The variables that templates expect. Client texts cannot become control tokens. */
 function templateInput(chat: Chat, template: ChatTemplate): TemplateVariables {
   const { traits, controls } = template
   const tools = traits.knowsTools ? callableTools(chat).map(toFunction) : []
@@ -266,7 +266,7 @@ function toTemplateMessage(
   }
 }
 
-/** Parsed, because templates encode arguments as JSON themselves. */
+/** Parsed, because templates themselves encode arguments as JSON. */
 function parsed(text: string): unknown {
   try {
     return JSON.parse(text)
@@ -295,7 +295,7 @@ function escapeAll(value: unknown, controls: readonly string[]): unknown {
   )
 }
 
-/** Splits every text of a control token after its first character. */
+/** Splits every control-token text after its first character. */
 function escapeControls(text: string, controls: readonly string[]): string {
   let escaped = text.replaceAll(splitMark, '')
   for (const control of controls) {

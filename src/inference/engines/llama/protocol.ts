@@ -11,20 +11,20 @@ import type {
 import type { InferenceErrorCode } from '../../generation/inference-errors.ts'
 
 /**
- * The model to load and its settings. Sent as a message and not by arguments or environment,
- * because it contains the token.
+ * The model to load and its settings. Sent as a message instead of arguments or environment
+ * variables, because it contains the hub token.
  */
 export interface LoadOrder {
   readonly modelName: string
   readonly hubToken: string | null
   readonly cacheDir: string
-  /** `null`: the number of free cores. */
+  /** `null` for the number of free cores. */
   readonly threads: number | null
   readonly gpu: 'auto' | false
   readonly flashAttention: 'auto' | boolean
   readonly sequences: number
   readonly batchSize: number
-  /** `null`: the context that the model was trained with, up to 4096. */
+  /** `null` for the context length that the model was trained with, up to 4096. */
   readonly contextLength: number | null
 }
 
@@ -61,26 +61,26 @@ export type FromLlama =
 
 export interface LoadProgress {
   readonly stage: 'download' | 'load'
-  /** The finished share, from 0 to 1. */
+  /** The completed fraction, from 0 to 1. */
   readonly done: number
 }
 
-/** An error as plain data, because its class would be lost in a message. */
+/** An error as plain data, because messages do not preserve its class. */
 export interface Failure {
   readonly code: InferenceErrorCode
   readonly message: string
   readonly hint?: string
-  /** The name of the wrong field of the request. */
+  /** The name of the invalid request field. */
   readonly param?: string
   /**
-   * The code for clients instead of `unsupported`. Default `unsupported_value`;
+   * The error code for clients instead of `unsupported`. Default `unsupported_value`;
    * `unsupported_parameter` for a field that the model does not know at all; `invalid_value` for a
    * value that no model could accept.
    */
   readonly clientCode?: 'unsupported_value' | 'unsupported_parameter' | 'invalid_value'
 }
 
-/** More output of a request, its end, or both. */
+/** More output of a request, its result, or both. */
 export interface RequestUpdate {
   readonly id: string
   readonly delta?: GenerationDelta

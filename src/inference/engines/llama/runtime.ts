@@ -1,4 +1,4 @@
-/** The port between the step loop and the library that evaluates a model. */
+/** The interface between the step loop and the library that evaluates a model. */
 
 import type { FollowedGrammar } from './grammar/next-characters.ts'
 import type { GrammarFormat } from './grammar/output-grammar.ts'
@@ -6,11 +6,10 @@ import type { ChatTemplate } from './templates/chat-template.ts'
 
 export type Token = number
 
-/** A loaded model. */
 export interface LlamaRuntime {
-  /** Why the number of threads is bad, as measured; `null` if it is good. */
+  /** Why the number of threads is bad according to a measurement; `null` if it is good. */
   readonly threadProblem: string | null
-  /** The maximum number of tokens of prompt and answer together. */
+  /** The maximum number of tokens of prompt and answer in total. */
   readonly contextLength: number
   /** The maximum number of prompt tokens that are evaluated together. */
   readonly batchSize: number
@@ -28,13 +27,13 @@ export interface Vocabulary {
   readonly size: number
   /** The token that precedes every prompt, if the model requires one. */
   readonly first: Token | null
-  /** The number of characters of the longest token; `Infinity` if unknown. */
+  /** The number of characters in the longest token; `Infinity` if unknown. */
   readonly maxTokenLength: number
-  /** `special`: control tokens are recognised. `inner`: the text continues another one. */
+  /** `special`: control tokens are recognized. `inner`: the text continues another text. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
   /**
    * How a text can be tokenized in slices that begin at a space: with the space, or without it
-   * because the vocabulary adds one; `null` if it cannot.
+   * because the vocabulary adds one. `null` if texts cannot be sliced.
    */
   readonly slices: 'with space' | 'without space' | null
   /** Incomplete characters become U+FFFD; control tokens have no text. */
@@ -51,21 +50,21 @@ export interface Vocabulary {
 
 /** Generates one answer at a time. */
 export interface Slot {
-  /** The tokens that the slot has evaluated, in order. */
+  /** The tokens evaluated so far, in order. */
   readonly tokens: readonly Token[]
   /** Removes all but the first `count` tokens, or all tokens if the model cannot keep a part. */
   keep(count: number): Promise<void>
   take(tokens: readonly Token[]): Promise<void>
   /**
-   * Evaluates the tokens. Returns for each one the log probabilities of the next token: at least of
-   * the `count` most likely tokens, most likely first, and of the token in `followers`.
+   * Evaluates the tokens. Returns for each token the log probabilities of the next token: of the
+   * `count` most likely tokens or more, most likely first, and of the token in `followers`.
    */
   score(
     tokens: readonly Token[],
     followers: readonly Token[],
     count: number,
   ): Promise<readonly ReadonlyMap<Token, number>[]>
-  /** Evaluates the tokens and generates the next ones, one per call of the stream. */
+  /** Evaluates the tokens and generates the following ones, one per call of the stream. */
   continue(tokens: readonly Token[], choice: TokenChoice): TokenStream
 }
 
@@ -77,8 +76,8 @@ export interface TokenStream {
 export interface ChosenToken {
   readonly token: Token
   /**
-   * The model's log probabilities of the most likely tokens and of this one, most likely first;
-   * only if requested. Sampling options do not change them.
+   * The model's log probabilities of the most likely tokens and of this token, most likely first.
+   * Present only if requested. Sampling options do not change them.
    */
   readonly logprobs?: ReadonlyMap<Token, number>
 }
@@ -89,23 +88,23 @@ export interface TokenChoice {
   readonly topK: number
   readonly minP: number
   readonly seed: number
-  /** `null` for no penalty. `recent` returns at most `window` tokens. */
+  /** `null` for no penalty. `recent` returns up to `window` tokens. */
   readonly repetition: {
     readonly penalty: number
     readonly window: number
     recent(): Token[]
   } | null
-  /** Numbers that are added to logits, by token; read again before each token if `isChanging`. */
+  /** Numbers that are added to logits, by token. Read again before each token if `isChanging`. */
   readonly bias: {
     readonly isChanging: boolean
     readonly biases: ReadonlyMap<Token, number>
   } | null
   readonly grammar: FollowedGrammar | null
-  /** How many of the most likely tokens are reported with each token; `null` for no logprobs. */
+  /** The number of most likely tokens to report with each token; `null` for no logprobs. */
   readonly logprobs: number | null
 }
 
-/** No token of the model can continue the answer as the grammar requires. */
+/** Thrown if no token of the model can continue the answer as the grammar requires. */
 export class GrammarDeadEnd extends Error {
   constructor() {
     super('no token of the model fits the grammar here')

@@ -4,7 +4,7 @@ import type { Clock } from '../../../foundation/clock.ts'
 
 export interface SilenceWatchOptions {
   readonly clock: Clock
-  /** The silence after which the process counts as hung. */
+  /** How long a process may be silent before it counts as hung. */
   readonly hungMs: number
   /** Whether the process has work to do. */
   readonly isBusy: () => boolean
@@ -12,10 +12,10 @@ export interface SilenceWatchOptions {
   readonly onHung: (silentMs: number) => void
 }
 
-/** The maximum silence before `problem` reports it. */
+/** `problem` reports a longer silence. */
 const maxSilenceMs = 10_000
 
-/** The timer runs only while the process is busy. Nothing is watched after `stop`. */
+/** The timer runs only while the process is busy, and never after `stop`. */
 export class SilenceWatch {
   readonly #options: SilenceWatchOptions
   readonly #reportedMs: number
@@ -31,13 +31,13 @@ export class SilenceWatch {
     this.#intervalMs = Math.min(1000, options.hungMs / 4)
   }
 
-  /** Called when the process sent a message or got work. */
+  /** Called when the process has sent a message or received work. */
   sign(): void {
     this.#signMs = this.#options.clock.monotonicMs()
     this.#arm()
   }
 
-  /** A text for people about the silence; `null` if there is no problem. */
+  /** A message for people about the silence; `null` if there is no problem. */
   get problem(): string | null {
     const silentMs = this.#silentMs()
     if (this.#cancel === null || silentMs < this.#reportedMs) return null
@@ -64,7 +64,7 @@ export class SilenceWatch {
   #check(): void {
     const { clock, hungMs, isBusy, onHung } = this.#options
     this.#cancel = null
-    // This process was suspended or busy itself, so signs of life may be waiting to be read.
+    // This process itself was suspended or busy, so signs of life may be waiting to be read.
     const isLate = clock.monotonicMs() - this.#checkMs > this.#intervalMs
     if (isLate) this.#signMs = Math.max(this.#signMs, clock.monotonicMs() - hungMs / 2)
     if (isBusy() && this.#silentMs() >= hungMs) {

@@ -1,6 +1,6 @@
 /**
- * Steps all running requests of one model together. llama.cpp evaluates neighbouring sequences in
- * one pass only if they are requested in ascending order, so requests join and leave between steps.
+ * Steps all running requests of one model together. llama.cpp evaluates adjacent sequences in one
+ * pass only if they are requested in ascending order, so requests join and leave between steps.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
@@ -17,29 +17,27 @@ export interface StepLoopOptions {
   readonly stepped: (isLast: boolean) => Promise<void> | undefined
 }
 
-/**
- * The target for the duration of a pass with prompt tokens, once the speed of the model is known.
- */
+/** The target duration of a pass with prompt tokens, once the model's speed is known. */
 const maxPassMs = 2000
-/** The number of prompt tokens of a pass before the speed is known. */
+/** The number of prompt tokens in a pass before the speed is known. */
 const firstPassTokens = 128
 
 export class StepLoop {
   readonly #options: StepLoopOptions
   readonly #preparer: PromptPreparer
   /**
-   * The request in each slot. Used slots are neighbours, unless a slot that shares a prefix is
-   * worth more.
+   * The request in each slot. Used slots are adjacent, unless a slot with a shared prefix saves
+   * more.
    */
   readonly #running: (Generation | null)[]
-  /** For each slot, the number of the last request that used it; 0 for none. */
+  /** For each slot, the sequence number of the last request that used it; 0 for none. */
   readonly #lastUsed: number[]
   #admitted = 0
   #waiting: Generation[] = []
   /** The maximum number of prompt tokens in the next pass. */
   #promptTokens: number
   #isRunning = false
-  /** Set when requests were added or changed while the loop ran. */
+  /** Set when requests were added or changed while the loop was running. */
   #hasWork = false
 
   constructor(options: StepLoopOptions) {
@@ -105,7 +103,7 @@ export class StepLoop {
   }
 
   /**
-   * Adapts the number of prompt tokens per pass, because a slow model would be silent for too long.
+   * Adapts the number of prompt tokens per pass, so that a slow model is not silent for too long.
    */
   async #evaluate(steps: readonly Step[]): Promise<void> {
     const { clock, runtime } = this.#options
@@ -129,8 +127,8 @@ export class StepLoop {
 
   /**
    * Admits requests in order of arrival. Prompts that fit into one pass get slots by length, the
-   * longest the lowest, so that the requests that are still running when the shorter ones have
-   * finished are neighbours.
+   * longest prompt the lowest slot. Requests that still run when the shorter ones have finished are
+   * then adjacent.
    */
   async #admit(): Promise<void> {
     this.#waiting = this.#waiting.filter((generation) => !generation.hasEnded)
@@ -143,7 +141,9 @@ export class StepLoop {
     await Promise.all(next.map((generation) => this.#start(generation)))
   }
 
-  /** Starts a request in a slot that has evaluated a part of its prompt, if that is worth it. */
+  /**
+   * Starts a request in a slot that has already evaluated a part of its prompt, if that saves time.
+   */
   async #start(generation: Generation): Promise<void> {
     const { slots } = this.#options.runtime
     const free = slots.flatMap((slot, at) => {
@@ -160,13 +160,13 @@ export class StepLoop {
   }
 
   /**
-   * All prompts together get no more tokens than a batch has, so that a long one does not delay
-   * other requests.
+   * All prompts together get no more tokens than a batch holds, so that a long prompt does not
+   * delay other requests.
    *
-   * Requests that get their next token in the same pass evaluate equally many tokens in it; of
-   * other prompts, the last token waits for the next pass. llama.cpp computes shorter sequences
-   * first, sorts the results when they are first read, and node-llama-cpp reads them in several
-   * threads: sorted twice, requests would get each other's tokens.
+   * Requests that get their next token in the same pass evaluate equally many tokens in it; the
+   * last token of other prompts waits for the next pass. The reason: llama.cpp computes shorter
+   * sequences first and sorts the results when they are first read, and node-llama-cpp reads them
+   * in several threads. If they were sorted twice, requests would get each other's tokens.
    */
   #plan(): readonly Step[] {
     let left = this.#promptTokens
@@ -186,7 +186,7 @@ export class StepLoop {
   }
 }
 
-/** The failure for a token of `logit_bias` that the model does not have. */
+/** Returns a failure if `logit_bias` names a token that the model does not have. */
 function unknownBias({ sampling }: PlainRequest, { size }: Vocabulary): Failure | undefined {
   const unknown = Object.keys(sampling.logitBias).find((token) => Number(token) >= size)
   if (unknown === undefined) return undefined
@@ -196,34 +196,36 @@ function unknownBias({ sampling }: PlainRequest, { size }: Vocabulary): Failure 
 
 interface Step {
   readonly generation: Generation
-  /** The number of prompt tokens that the request may evaluate. */
+  /** The maximum number of prompt tokens that the request may evaluate. */
   readonly max: number
 }
 
-/** Whether the step evaluates the rest of the prompt, so that it generates a token. */
+/** Whether the step evaluates the rest of the prompt and thus generates a token. */
 const givesToken = ({ generation, max }: Step): boolean => max === generation.tokensToTake
 
-/** A slot that no request uses. */
+/** A slot that no request is using. */
 export interface FreeSlot {
   readonly at: number
   /** The number of prompt tokens that the slot has already evaluated. */
   readonly shared: number
-  /** Counts up with each request that gets a slot; 0 for a slot that was never used. */
+  /** The sequence number of the last request that used the slot; 0 if it was never used. */
   readonly lastUsed: number
 }
 
-/** Fewer shared tokens do not count, because the first token of all prompts is the same. */
+/** Fewer shared tokens are ignored, because all prompts have the same first token. */
 const minShared = 8
-/** How many prompt tokens are evaluated in the time of one more pass. */
+/** The number of prompt tokens that take as long as one more pass. */
 const tokensOfPass = 8
-/** The maximum number of steps that a gap is expected to last: a neighbour may end earlier. */
+/**
+ * The maximum number of steps that a gap is expected to last, because a neighbour may end earlier.
+ */
 const maxSteps = 64
 
 /**
- * llama.cpp evaluates neighbouring slots in one pass; each gap between running slots costs a pass
- * at every step. So a slot with a common prefix is worth the tokens that it saves, minus the cost
- * of its position. Among equals, gaps are closed first; then the least recently used slot is taken,
- * whose tokens are the least likely to be reused.
+ * llama.cpp evaluates adjacent slots in one pass, so each gap between running slots costs a pass at
+ * every step. A slot with a common prefix is worth the tokens that it saves minus the cost of its
+ * position. Among equal slots, one that closes a gap is preferred, then the least recently used
+ * slot, whose tokens are the least likely to be reused.
  */
 export function chooseSlot<Slot extends FreeSlot>(
   free: readonly Slot[],

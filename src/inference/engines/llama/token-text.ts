@@ -4,10 +4,10 @@ import type { TokenChance, TokenLogprob } from '../../generation/inference-engin
 import type { Token, Vocabulary } from './runtime.ts'
 
 const replacement = '\uFFFD'
-/** The number of preceding tokens from which a vocabulary decides about a leading space. */
+/** The number of preceding tokens that determine whether a token has a leading space. */
 const lookBack = 4
 /**
- * The maximum number of pending tokens. A character has at most four bytes, so this many tokens
+ * The maximum number of pending tokens. A character has at most four bytes, so more pending tokens
  * never form one.
  */
 const maxPending = 32
@@ -20,10 +20,10 @@ export class TokenText {
   readonly #vocabulary: Vocabulary
   #before: readonly Token[]
   #pending: Token[] = []
-  /** How many characters of the pending tokens' text were already returned. */
+  /** The number of characters of the pending tokens' text that were already returned. */
   #returned = 0
 
-  /** `prompt` has the tokens that precede the first one. */
+  /** `prompt` contains the tokens that precede the first one. */
   constructor(vocabulary: Vocabulary, prompt: readonly Token[]) {
     this.#vocabulary = vocabulary
     this.#before = prompt.slice(-lookBack)
@@ -50,7 +50,7 @@ export class TokenText {
   }
 }
 
-/** Finds stop texts in a stream; holds text back that may be the beginning of one. */
+/** Finds stop texts in a stream. Holds back text that may be the beginning of a stop text. */
 export class StopScanner {
   readonly #stops: readonly string[]
   #held = ''
@@ -68,7 +68,7 @@ export class StopScanner {
     return this.#held !== ''
   }
 
-  /** Returns the text that may be sent now. The stop text that is complete first counts. */
+  /** Returns the text that may be sent now. The first stop text to be completed takes effect. */
   push(text: string): string {
     if (this.#hasStopped) return ''
     const all = this.#held + text
@@ -84,7 +84,7 @@ export class StopScanner {
   }
 
   /**
-   * Returns the text that was held back, because nothing follows that could complete a stop text.
+   * Returns the text that was held back, because no text follows that could complete a stop text.
    */
   flush(): string {
     const held = this.#held
@@ -104,7 +104,7 @@ function firstStop(text: string, stops: readonly string[]): number | null {
   return best === null ? null : best.at
 }
 
-/** The number of characters at the end of the text that may be the beginning of a stop text. */
+/** The number of trailing characters that may be the beginning of a stop text. */
 export function maxBeginningLength(text: string, stops: readonly string[]): number {
   let longest = 0
   for (const stop of stops) {
@@ -119,10 +119,10 @@ export function maxBeginningLength(text: string, stops: readonly string[]): numb
   return longest
 }
 
-/** Used instead of -Infinity, which JSON lacks. */
+/** Replaces -Infinity, which JSON cannot represent. */
 const minLogprob = -9999
 
-/** The log probability of the chosen token, and those of the `count` most likely ones. */
+/** The log probabilities of the chosen token and of the `count` most likely tokens. */
 export function describeLogprobs(
   vocabulary: Vocabulary,
   token: Token,
@@ -144,10 +144,7 @@ function toChance(vocabulary: Vocabulary, id: Token, exact: number): TokenChance
   return bytes === null ? { token, logprob } : { token, logprob, bytes }
 }
 
-/**
- * The spelling of GPT-2 has a letter for each byte: the printable character itself, or one above
- * 255.
- */
+/** GPT-2 spells each byte as one letter: the printable character itself, or a letter above 255. */
 const byteOfLetter = new Map<number, number>()
 for (let byte = 0; byte < 256; byte++) byteOfLetter.set(letterOf(byte), byte)
 
@@ -157,7 +154,10 @@ function letterOf(byte: number): number {
   return byte === 173 ? 256 + 67 : byte
 }
 
-/** The bytes of a token as a GGUF file spells it; `null` for tokenizers that spell differently. */
+/**
+ * The bytes of a token by its spelling in a GGUF file; `null` for tokenizers that spell
+ * differently.
+ */
 export function bytesOfSpelling(tokenizer: string, spelling: string): readonly number[] | null {
   if (tokenizer === 'gpt2') return bytesOfLetters(spelling)
   if (tokenizer !== 'llama') return null
@@ -166,8 +166,8 @@ export function bytesOfSpelling(tokenizer: string, spelling: string): readonly n
 }
 
 /**
- * An upper bound of the characters of a token; `Infinity` for tokenizers that omit characters. A
- * spelling has at least as many letters as the token has characters.
+ * An upper bound of a token's length in characters; `Infinity` for tokenizers that omit characters.
+ * A spelling has no fewer letters than the token has characters.
  */
 export function maxSpellingLength(tokenizer: string, spellings: readonly string[]): number {
   if (tokenizer !== 'gpt2' && tokenizer !== 'llama') return Infinity
@@ -182,7 +182,7 @@ function bytesOfLetters(spelling: string): readonly number[] | null {
 type Tokenize = (text: string) => readonly Token[]
 
 /**
- * Whether texts can be cut before a space between two letters: no token may extend across such a
+ * Whether texts can be split before a space between two letters: no token may extend across such a
  * space, and the slices must have the same tokens as the whole text.
  */
 export function slicesOf(spellings: readonly string[], tokenize: Tokenize): Vocabulary['slices'] {
@@ -199,9 +199,7 @@ export function slicesOf(spellings: readonly string[], tokenize: Tokenize): Voca
 const sliceLength = 8192
 const cut = /(?<=[A-Za-z]) (?=[A-Za-z])/g
 
-/**
- * Slices of about equal length; only one if the text has no suitable spaces or cannot be sliced.
- */
+/** Yields slices of similar length, or a single slice if the text has no suitable spaces. */
 export function* slicesIn(text: string, slices: Vocabulary['slices']): Generator<string> {
   let from = slices === null ? text.length : 0
   if (slices === null) yield text

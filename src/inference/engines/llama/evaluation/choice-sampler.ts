@@ -5,13 +5,13 @@ import type { GrammarAnswer } from './grammar-filter.ts'
 import type { NativeContext, NativeSampler, SamplerConfig } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
 
-/** The bias that puts tokens above all others, whatever their logits. */
+/** A bias that ranks tokens above all others, regardless of their logits. */
 const lift = 200
 /**
- * How often a token of the groups that a grammar allows is tried, before all tokens are checked.
+ * How many choices from the groups that a grammar allows are tried before all tokens are checked.
  */
 const maxTries = 2
-/** With more candidates the grammar is in free text, where it allows almost every token. */
+/** More candidates indicate free text, where the grammar allows almost every token. */
 const maxLifted = 1000
 
 export class ChoiceSampler {
@@ -63,8 +63,8 @@ export class ChoiceSampler {
   }
 
   /**
-   * Chooses from all tokens, because most are allowed in free text. A refused token is banned once;
-   * `null` if the second choice is refused too.
+   * Chooses from all tokens, because most are allowed in free text. If the choice is refused, bans
+   * it and chooses again. Returns `null` if the second choice is also refused.
    */
   async #chooseText(index: number, answer: GrammarAnswer): Promise<Token | null> {
     const token = await this.#chooseAny(index)
@@ -75,7 +75,7 @@ export class ChoiceSampler {
   }
 
   /**
-   * Chooses from tokens whose first character is allowed; `null` if the grammar refuses the
+   * Chooses from tokens whose first character is allowed. `null` if the grammar refuses the
    * choices.
    */
   async #chooseAmong(
@@ -121,7 +121,7 @@ export class ChoiceSampler {
   }
 
   /**
-   * If `among` is given, only its tokens are possible. Then there is no repetition penalty: tokens
+   * If `among` is given, only its tokens can be chosen. There is then no repetition penalty: tokens
    * that a grammar requires may be repeated, and the penalty would also divide the lifting bias.
    */
   #toConfig(among: Tokens = [], banned: Tokens = []): SamplerConfig {
@@ -158,7 +158,7 @@ function biasOf(biases: Biases, among: Tokens, banned: Tokens): Partial<SamplerC
   const [keys, values] = [new Uint32Array(count), new Float32Array(count).fill(-Infinity)]
   keys.set([...biases.keys()])
   values.set([...biases.values()])
-  // A ban comes after the client's bias of the same token.
+  // The ban replaces the client's bias for the same token.
   keys.set(banned, biases.size)
   return { tokenBiasKeys: keys, tokenBiasValues: values }
 }

@@ -1,12 +1,12 @@
 /**
- * How a context on a CPU computes attention. Fixed rules instead of a measurement: the number
- * format of keys changes the last digits of log probabilities, which must not depend on how busy
- * the machine was.
+ * Chooses how a context on a CPU computes attention. Uses fixed rules instead of a measurement: the
+ * number format of keys changes the last digits of log probabilities, which must not depend on the
+ * machine's load.
  */
 
 import { readFileSync } from 'node:fs'
 
-/** The sizes of attention heads in a GGUF file, under their names there. */
+/** The sizes of attention heads, named as in a GGUF file. */
 export interface HeadFacts {
   readonly embedding_length?: number
   readonly attention?: { readonly head_count?: number; readonly key_length?: number }
@@ -14,7 +14,7 @@ export interface HeadFacts {
 
 type NumberFormat = 'F16' | 'BF16'
 
-/** The options, under the names of the library. */
+/** The options, named as in the library. */
 export interface CpuAttention {
   readonly flashAttention: boolean
   readonly experimentalKvCacheKeyType: NumberFormat
@@ -22,19 +22,20 @@ export interface CpuAttention {
 }
 
 /**
- * How many numbers llama.cpp multiplies at a time with AVX-512; the rest is multiplied one by one.
+ * How many numbers llama.cpp multiplies at a time with AVX-512. A remainder is multiplied one by
+ * one.
  */
 const f16Step = 64
 const bf16Step = 32
 
 /**
- * Keys are F16, unless the rest would be half of a step or more: heads of 48 or 96 numbers. On
- * processors with AVX-512 but without its instructions for BF16, steps of BF16 are shorter. Flash
+ * Keys are F16, unless the remainder is half of a step or more: heads of 48 or 96 numbers. On
+ * processors with AVX-512 but without its BF16 instructions, BF16 steps are shorter. Flash
  * attention reads values in the same way.
  *
- * Flash attention is off unless requested: it skips positions that an answer does not use, of which
- * at least 256 are computed otherwise, but each prompt token takes longer with each token before
- * it.
+ * Flash attention is off unless requested. It skips positions that an answer does not use
+ * (otherwise 256 or more are computed), but each prompt token takes longer with each preceding
+ * token.
  */
 export function cpuAttention(
   facts: HeadFacts,
@@ -55,7 +56,7 @@ export function cpuAttention(
 const headLengthOf = ({ attention, embedding_length: length }: HeadFacts): number =>
   attention?.key_length ?? Number(length) / Number(attention?.head_count)
 
-/** The CPU flags of this machine, under the names of Linux; empty on other systems. */
+/** The CPU flags of this machine, named as in Linux; empty on other systems. */
 export function cpuFlags(): ReadonlySet<string> {
   try {
     return cpuFlagsOf(readFileSync('/proc/cpuinfo', 'utf8'))

@@ -1,4 +1,4 @@
-/** Slots that use the native context: one pass for all slots that are stepped together. */
+/** Slots on the native context. All slots that are stepped together share one pass. */
 
 import type { Slot, Token, TokenChoice, TokenStream, Vocabulary } from '../runtime.ts'
 import { ChoiceSampler } from './choice-sampler.ts'
@@ -32,10 +32,7 @@ interface QueuedPart {
   readonly fail: (error: unknown) => void
 }
 
-/**
- * Collects the parts that are requested in one turn of the event loop, and evaluates them in one
- * pass.
- */
+/** Collects the parts requested in one turn of the event loop, and evaluates them in one pass. */
 class PassQueue {
   readonly context: NativeContext
   #queued: QueuedPart[] = []
@@ -55,7 +52,7 @@ class PassQueue {
     })
   }
 
-  /** Sorts by sequence, because llama.cpp merges ascending sequences. Never rejects. */
+  /** Sorts by sequence, because llama.cpp merges only ascending sequences. Never rejects. */
   async #run(): Promise<void> {
     const queued = this.#queued.toSorted((one, other) => one.part.sequence - other.part.sequence)
     this.#queued = []
@@ -75,7 +72,7 @@ class DirectSlot implements Slot {
   readonly #passes: PassQueue
   readonly #openGrammar: OpenGrammar
   #tokens: Token[] = []
-  /** Whether a pass failed, so that the content of the sequence is unknown. */
+  /** Whether the content of the sequence is unknown because a pass failed. */
   #isUnknown = false
 
   constructor(sequence: number, passes: PassQueue, openGrammar: OpenGrammar) {

@@ -1,7 +1,7 @@
 /**
- * Finds the tokens that a grammar allows without trying the whole vocabulary, which takes longer
- * than a small model takes for a token. Tokens are grouped by their first byte, or by the byte
- * after a leading space; a group is examined only if the grammar allows its byte. Pure.
+ * Finds the tokens that a grammar allows without trying the whole vocabulary, which would take
+ * longer than a small model needs for a token. Tokens are grouped by their first byte, or by the
+ * byte after a leading space. A group is examined only if the grammar allows its byte. Pure.
  */
 
 import type { Token, Vocabulary } from '../runtime.ts'
@@ -36,7 +36,7 @@ export class TokenGroups {
     return new GrammarAnswer(this, this.#texts, start)
   }
 
-  /** Groups that contain all tokens that may be next; `null` if any token may be next. */
+  /** Groups that contain all possible next tokens; `null` if any token is possible. */
   candidates({ next, steps, pending }: GrammarAnswer): readonly (readonly Token[])[] | null {
     if (next.namesToken) return null
     const groups = next.isComplete && pending.length === 0 ? [this.#ends] : []
@@ -52,7 +52,7 @@ export class TokenGroups {
     return groups
   }
 
-  /** The tokens that may be next, and all other tokens. */
+  /** The allowed next tokens, and all other tokens. */
   allowed(answer: GrammarAnswer): { readonly tokens: Uint32Array; readonly banned: Uint32Array } {
     const { size } = this.#texts.facts
     const isAllowed = new Uint8Array(size)
@@ -64,7 +64,7 @@ export class TokenGroups {
         count++
       }
     }
-    // Not as lists, which for a whole vocabulary would be a megabyte of garbage at each token.
+    // Typed arrays, because lists of the whole vocabulary would be a megabyte of garbage per token.
     const [tokens, banned] = [new Uint32Array(count), new Uint32Array(size - count)]
     for (let token = 0, at = 0; token < size; token++) {
       if (isAllowed[token] === 1) tokens[at++] = token
@@ -91,11 +91,10 @@ function addTo(groups: Map<number, Token[]>, byte: number, token: Token): void {
   else group.push(token)
 }
 
-/** The bytes of the tokens of a vocabulary. */
 class TokenTexts {
   readonly facts: TokenFacts
   readonly #bytes: (readonly number[] | undefined)[] = []
-  /** For each token: 1 if all its bytes are ASCII, 2 if not, 0 if not known yet. */
+  /** For each token: 1 if all its bytes are ASCII, 2 if not, 0 if unknown. */
   readonly #kinds: Uint8Array
 
   constructor(facts: TokenFacts) {
@@ -104,8 +103,8 @@ class TokenTexts {
   }
 
   /**
-   * Empty for tokens without text, and for a token that begins with byte 0, which llama.cpp does
-   * not allow either.
+   * Empty for tokens without text, and for tokens that begin with byte 0, which llama.cpp does not
+   * allow either.
    */
   bytesOf(token: Token): readonly number[] {
     const known = this.#bytes[token]
@@ -134,7 +133,7 @@ interface Followed {
   readonly pending: readonly number[]
 }
 
-/** The state of an answer under a grammar. All bytes of the answer together must be UTF-8. */
+/** The state of an answer under a grammar. The bytes of the whole answer must be valid UTF-8. */
 export class GrammarAnswer {
   readonly groups: TokenGroups
   readonly steps: AnswerSteps
@@ -163,7 +162,7 @@ export class GrammarAnswer {
   }
 
   /**
-   * Adds the token to the answer; returns `false` and changes nothing if the token is not allowed.
+   * Adds the token to the answer. Returns `false` and changes nothing if the token is not allowed.
    */
   accept(token: Token): boolean {
     const followed = this.#follow(token)
@@ -213,7 +212,7 @@ export class GrammarAnswer {
     return next
   }
 
-  /** Whether the bytes of the token are complete characters. */
+  /** Whether the token's bytes are complete characters. */
   #isWhole(token: Token): boolean {
     return readBytes(this.#texts.bytesOf(token))?.pending.length === 0
   }
@@ -223,11 +222,11 @@ const none: readonly number[] = []
 
 interface ReadBytes {
   readonly text: string
-  /** The bytes of an incomplete character at the end. */
+  /** The bytes of an incomplete trailing character. */
   readonly pending: readonly number[]
 }
 
-/** `null` if the bytes are not UTF-8. */
+/** `null` if the bytes are not valid UTF-8. */
 function readBytes(bytes: readonly number[]): ReadBytes | null {
   try {
     const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })

@@ -1,7 +1,7 @@
 /**
- * The native context of node-llama-cpp, which is not part of its public interface: the content of a
- * pass can be chosen, and a position can be sampled more than once. Only this file uses private
- * parts of the library, so the version of the library is pinned.
+ * The native context of node-llama-cpp, which is not part of its public API. It allows choosing the
+ * content of a pass and sampling a position more than once. Only this file uses private parts of
+ * the library, whose version is therefore pinned.
  */
 
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
@@ -10,7 +10,7 @@ import type { Token } from '../runtime.ts'
 /** The only supported version of node-llama-cpp, as in `peerDependencies`. */
 export const libraryVersion = '3.21.1'
 
-/** The token, alternating tokens and probabilities, and the probability of the token. */
+/** The token, alternating tokens and probabilities, and the token's probability. */
 export type NativeSample = readonly [Token, (readonly number[])?, number?]
 
 interface AddonContext {
@@ -66,7 +66,7 @@ export class NativeContext {
     this.#samplers.release(sampler)
   }
 
-  /** Evaluates all parts together; returns the indexes of the logits to sample. */
+  /** Evaluates all parts together. Returns the indexes of the logits to sample. */
   async evaluate(parts: readonly PassPart[]): Promise<readonly Uint32Array[]> {
     this.#addon.initBatch(parts.reduce((sum, { tokens }) => sum + tokens.length, 0))
     const indexes = parts.map(({ sequence, first, tokens, sampled }) =>
@@ -95,9 +95,7 @@ export class NativeContext {
     )
   }
 
-  /**
-   * The first read of a pass sorts the results, which other threads must not do at the same time.
-   */
+  /** The first read of a pass sorts the results, so no other thread may read at the same time. */
   #read<T>(sampler: NativeSampler, call: () => Promise<T>): Promise<T> {
     const first = this.#isRead
     if (first !== null) return this.#samplers.use(sampler, () => first.then(call))
@@ -107,8 +105,8 @@ export class NativeContext {
   }
 
   /**
-   * Removes the tokens of a sequence after the first `count`. Returns false if the model cannot do
-   * that, because it keeps a state or only the end of its input; then all tokens are removed.
+   * Removes all but the first `count` tokens of a sequence. If the model cannot do that, because it
+   * keeps a state or only the last part of its input, removes all tokens and returns false.
    */
   truncate(sequence: number, count: number, length: number): boolean {
     const isWhole = count > 0 && this.#addon.getSequenceKvCacheMinPosition(sequence) === 0
@@ -130,7 +128,7 @@ export interface NativeSampler {
   dispose(): void
 }
 
-/** Options that are left out have no effect; without `topK` nothing is sorted. */
+/** Omitted options have no effect. Without `topK`, nothing is sorted. */
 export interface SamplerConfig {
   readonly temperature: number
   readonly topK?: number
@@ -144,16 +142,14 @@ export interface SamplerConfig {
   readonly tokenBiasValues?: Float32Array
 }
 
-/** The maximum number of samplers that are kept. */
+/** The maximum number of samplers in the pool. */
 const maxKept = 64
-/**
- * Two seeds, because at least one differs from the last seed, which restarts the random numbers.
- */
+/** Two seeds, because only a seed that differs from the last one restarts the random numbers. */
 const resetSeeds = [0, 1]
 
 /**
- * A pool of native samplers. A sampler holds a number for every token of the vocabulary until the
- * garbage collector frees it, and the collector does not know its size.
+ * A pool of native samplers. A sampler holds a number for every token of the vocabulary until it is
+ * garbage-collected, and the garbage collector does not know that size.
  */
 export class SamplerPool {
   readonly #create: () => NativeSampler
@@ -164,15 +160,18 @@ export class SamplerPool {
     this.#create = create
   }
 
-  /** Returns a sampler without settings of an earlier use. */
+  /** Returns a sampler without the settings of earlier uses. */
   take(): NativeSampler {
     return this.#free.pop() ?? this.#create()
   }
 
-  /** A sampler that is still in use, because another part of its step failed, is not kept. */
+  /**
+   * A sampler that is still in use, because another part of its step failed, does not return to the
+   * pool.
+   */
   release(sampler: NativeSampler): void {
     if (this.#busy.has(sampler) || this.#free.length >= maxKept) return sampler.dispose()
-    // Applying a configuration removes the settings that it leaves out.
+    // Applying a configuration removes all settings that it omits.
     for (const seed of resetSeeds) sampler.applyConfig({ temperature: 0, seed })
     this.#free.push(sampler)
   }

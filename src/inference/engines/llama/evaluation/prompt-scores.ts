@@ -6,16 +6,17 @@ import type { Token, Vocabulary } from '../runtime.ts'
 import { describeLogprobs } from '../token-text.ts'
 
 /**
- * The maximum of tokens per step, because each holds as many logits as the vocabulary has tokens.
+ * The maximum number of tokens per step, because each needs as many logits as the vocabulary has
+ * tokens.
  */
 export const scoredAtOnce = 64
 
 export class PromptScores {
-  /** How many of the most likely tokens are reported at each position. */
+  /** The number of most likely tokens to report at each position. */
   readonly count: number
   readonly #tokens: readonly Token[]
   readonly #vocabulary: Vocabulary
-  /** The number of tokens before the client's own: at most 1, the first token of the model. */
+  /** The number of tokens before the client's tokens: 0, or 1 for the model's first token. */
   readonly #added: number
   readonly #scores: ReadonlyMap<Token, number>[] = []
 
@@ -30,7 +31,7 @@ export class PromptScores {
     this.#added = added
   }
 
-  /** `null` if the request does not ask for them. */
+  /** `null` if the request does not ask for logprobs of the prompt. */
   static open(
     { input, sampling }: PlainRequest,
     { tokens }: { readonly tokens: readonly Token[] },
@@ -42,12 +43,12 @@ export class PromptScores {
     return new PromptScores(tokens, vocabulary, { count, added: isAdded ? 1 : 0 })
   }
 
-  /** Adds the scores of the tokens that follow each of the next tokens. */
+  /** Adds the scores of the tokens that follow each of the next prompt tokens. */
   add(scores: readonly ReadonlyMap<Token, number>[]): void {
     for (const score of scores) this.#scores.push(score)
   }
 
-  /** The log probabilities of the client's own tokens; the first token has none. */
+  /** The log probabilities of the client's tokens. The first token has none. */
   described(): readonly PromptLogprob[] {
     const own = this.#tokens.slice(this.#added)
     return own.map((token, at): PromptLogprob => {

@@ -1,27 +1,27 @@
 /**
- * Chooses the number of threads by a short measurement: on some machines llama.cpp is several times
- * slower with as many threads as cores than with one less.
+ * Chooses the number of threads by a short measurement: on some machines, llama.cpp is several
+ * times slower with as many threads as cores than with one thread fewer.
  */
 
 import type { Clock } from '../../../../foundation/clock.ts'
 import type { NativeContext } from './native-context.ts'
 
-/** The mean time of a token, by the number of threads. */
+/** The mean time per token, by the number of threads. */
 export type TokenTimes = ReadonlyMap<number, number>
 
 /**
- * The number of passes per measurement. The mean counts, because some passes are fast even if
+ * The number of passes per measurement. The mean is used, because some passes are fast even if
  * threads wait for each other.
  */
 const passes = 12
-/** After this time no further numbers of threads are tried. */
+/** After this time, no further thread counts are tried. */
 const maxMs = 2000
 /** More threads must be faster by this factor, because they take cores from other programs. */
 const minGain = 1.05
-/** A number of threads counts as stalled if another one is faster by this factor. */
+/** A thread count is considered stalled if another count is faster by this factor. */
 const stallFactor = 1.5
 
-/** Measures with the first sequence, which is empty afterwards. */
+/** Measures with the first sequence, and leaves it empty. */
 export async function measureThreads(
   context: NativeContext,
   max: number,
@@ -44,11 +44,11 @@ export async function measureThreads(
   return times
 }
 
-/** The numbers to try: the maximum, one less, half of it, and one. */
+/** The thread counts to try: the maximum, one less, half of it, and one. */
 export const candidates = (max: number): number[] =>
   [...new Set([max, max - 1, Math.ceil(max / 2), 1])].filter((threads) => threads > 0)
 
-/** The fastest number of threads; among nearly equal ones, the smallest. */
+/** The fastest thread count. Among nearly equal ones, the smallest. */
 export function fastest(times: TokenTimes): number {
   const best = Math.min(...times.values())
   const good = [...times].filter(([, ms]) => ms <= best * minGain)
@@ -66,7 +66,7 @@ export function threadWarning(chosen: number, cores: number): string | null {
   )
 }
 
-/** The warning for a configured number of threads; `null` if it does not stall. */
+/** The warning for a configured thread count; `null` if it does not stall. */
 export function stallOf(times: TokenTimes, chosen: number): string | null {
   const better = fastest(times)
   const [own = 0, other = 0] = [times.get(chosen), times.get(better)]

@@ -1,7 +1,7 @@
 /**
  * The model's own log probabilities at a position, before sampling options change them. The native
- * context has no call for logits, so the position is sampled again: by a sampler that keeps the
- * likeliest tokens, and by one that returns the probability of its choice among all tokens.
+ * context cannot return logits, so the position is sampled again: by a sampler that keeps the most
+ * likely tokens, and by a sampler that returns the probability of its choice among all tokens.
  */
 
 import type { NativeContext, NativeSampler } from './native-context.ts'
@@ -10,12 +10,12 @@ import type { Token } from '../runtime.ts'
 /** Added to the logits of a few tokens, so that they rank before all others. */
 const fewBias = 200
 /**
- * A token less likely than this fraction of the likeliest one changes no sum of probabilities: they
- * are added as 32-bit floats, beginning with the likeliest as 1. Without such tokens only a part of
- * the vocabulary is sorted, and sorting is the slow part.
+ * A token less likely than this fraction of the most likely token changes no sum of probabilities:
+ * they are added as 32-bit floats, beginning with the most likely as 1. Without such tokens, only a
+ * part of the vocabulary is sorted, and sorting is the slow part.
  */
 const minShare = 2 ** -24
-/** The minimum number of ranked tokens: a token that is drawn at random is mostly among them. */
+/** The minimum number of ranked tokens: they usually include a randomly drawn token. */
 const minRanked = 40
 
 /** The values read at a position before its token is known. */
@@ -23,7 +23,9 @@ export interface PositionReading {
   /** A token drawn from all tokens, and its probability. */
   readonly drawn: Token
   readonly confidence: number
-  /** The likeliest tokens in order, with their shares of the probability of all of them. */
+  /**
+   * The most likely tokens in order, with their shares of the total probability of these tokens.
+   */
   readonly ranked: ReadonlyMap<Token, number>
 }
 
@@ -34,7 +36,7 @@ export class TokenScorer {
   readonly #all: NativeSampler
   #few: NativeSampler | null = null
 
-  /** Ranks `count` tokens, at least one. */
+  /** Ranks `count` tokens, or one if `count` is 0. */
   constructor(context: NativeContext, count: number) {
     this.#context = context
     this.#count = Math.max(1, count)
@@ -53,7 +55,7 @@ export class TokenScorer {
     return { drawn, confidence, ranked: toShares(ranked) }
   }
 
-  /** The log probabilities of the likeliest tokens in order, and of `token`. */
+  /** The log probabilities of the most likely tokens in order, and of `token`. */
   async score(
     index: number,
     token: Token,
@@ -77,7 +79,7 @@ export class TokenScorer {
     }
   }
 
-  /** All tokens get the same bias, so the remaining shares of other tokens do not matter. */
+  /** All tokens get the same bias, so the small shares of other tokens do not matter. */
   async #sharesOf(index: number, tokens: readonly Token[]): Promise<ReadonlyMap<Token, number>> {
     this.#few ??= this.#context.takeSampler()
     this.#few.applyConfig({

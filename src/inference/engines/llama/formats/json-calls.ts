@@ -7,13 +7,13 @@ import type { ParserInput, Step } from './parser-input.ts'
 export interface JsonCallsOptions {
   readonly name: string
   readonly openings: readonly string[]
-  /** An optional text after the calls of one opening. */
+  /** An optional text after the calls that follow an opening. */
   readonly closing?: string
   /** Default: the openings and the closing. */
   readonly marks?: readonly string[]
   /** Texts that may separate calls, besides commas and white space. */
   readonly separators?: readonly string[]
-  /** Whether a call is an object whose key is the name of the tool. Default no. */
+  /** Whether a call is an object whose key is the tool's name. Default `false`. */
   readonly isKeyed?: boolean
 }
 
@@ -50,7 +50,9 @@ export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
   }
 }
 
-/** Reads one call; nothing is passed on before its arguments begin, so that the rest is text. */
+/**
+ * Reads one call. Emits nothing before its arguments begin, so that the text can still be content.
+ */
 export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
   yield* input.accept('{')
   let name: string | null = null
@@ -65,7 +67,7 @@ export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
     const key = yield* objectKey(input)
     if (key === null) break
     if (key === 'function' && (yield* input.nextIs('{'))) {
-      // The format of tool lists: the name and the arguments are in a nested object.
+      // Some models copy the format of tool lists: name and arguments are in a nested object.
       if (hasBegun || name !== null || !(yield* callObject(input, sink))) return hasBegun
       hasBegun = true
     } else if (nameKeys.has(key) && name === null && !hasBegun) {
@@ -109,8 +111,8 @@ function* keyedObject(input: ParserInput, sink: CallSink): Step<boolean> {
 }
 
 /**
- * Begins the call and passes its arguments on, those that are an object while they arrive. Returns
- * `false`, before anything is passed on, if they are not JSON.
+ * Begins the call and emits its arguments, an object as it arrives. Returns `false` and emits
+ * nothing if the arguments are not JSON.
  */
 function* argumentsValue(input: ParserInput, sink: CallSink, name: string): Step<boolean> {
   if (yield* input.nextIs('{')) {
@@ -125,7 +127,7 @@ function* argumentsValue(input: ParserInput, sink: CallSink, name: string): Step
   return true
 }
 
-/** Reads arguments; `null` if they are not JSON or do not end. */
+/** Reads arguments; `null` if they are not JSON or incomplete. */
 function* argumentsText(input: ParserInput): Step<string | null> {
   // Some models write the arguments as a string that contains JSON.
   const isQuoted = yield* input.nextIs('"')
@@ -140,7 +142,7 @@ function* argumentsText(input: ParserInput): Step<string | null> {
   return text !== null && isJsonText(text) ? text : null
 }
 
-/** Reads a JSON string; `null` if there is none or it does not end. */
+/** Reads a JSON string; `null` if there is none or it is incomplete. */
 function* jsonText(input: ParserInput): Step<string | null> {
   let text = ''
   const isWhole = yield* input.json((piece) => {

@@ -1,4 +1,4 @@
-/** Calls whose arguments are literals close to those of Python or JavaScript. */
+/** Calls whose arguments are similar to literals of Python or JavaScript. */
 
 import { readText, toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
@@ -131,7 +131,7 @@ export const gemmaCalls = ({ name, opening, closing, quote }: GemmaOptions): Too
   },
 })
 
-/** Reads values and passes them on as JSON while they arrive. */
+/** Reads values and emits them as JSON while they arrive. */
 function gemmaReader(input: ParserInput, sink: CallSink, quote: string): () => Step<boolean> {
   return value
 

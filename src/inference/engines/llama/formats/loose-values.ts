@@ -1,6 +1,4 @@
-/**
- * Values that models write in a format close to JSON: words of Python, and strings without quotes.
- */
+/** Values that models write in almost-JSON: Python words, and strings without quotes. */
 
 import { isJsonText } from '../../../../foundation/json-value.ts'
 import type { CallSink } from './output-parser.ts'
@@ -18,7 +16,7 @@ export function toJson(word: string): string {
   return isJsonText(text) ? text : JSON.stringify(text)
 }
 
-/** Passes a text on as a JSON string while it arrives; returns `false` if it is cut off. */
+/** Emits a text as a JSON string while it arrives. Returns `false` if the text is cut off. */
 export function* readText(
   input: ParserInput,
   sink: CallSink,

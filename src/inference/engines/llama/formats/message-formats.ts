@@ -1,4 +1,7 @@
-/** Outputs that are messages with a header: harmony, the format of gpt-oss, and that of Muse. */
+/**
+ * Outputs that consist of messages with a header: harmony (the format of gpt-oss) and Muse's
+ * format.
+ */
 
 import { type CallSink, parseNothing, type ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
@@ -10,7 +13,7 @@ const message = '<|message|>'
 
 interface MessageFormatOptions {
   readonly name: string
-  /** Control tokens, besides those that begin and end messages. */
+  /** Control tokens, except those that begin and end messages. */
   readonly marks: readonly string[]
   /** Texts that end a message. */
   readonly ends: readonly string[]
@@ -18,7 +21,7 @@ interface MessageFormatOptions {
   isReasoning(header: string): boolean
   /** Recipients of messages that are not tools. */
   readonly recipients: readonly string[]
-  /** Reads a message to a tool; `false` if it is no call of a tool that was offered. */
+  /** Reads a message to a tool. Returns `false` if it does not call an available tool. */
   call(input: ParserInput, sink: CallSink, tool: string): Step<boolean>
 }
 
@@ -31,7 +34,7 @@ function messageFormat(options: MessageFormatOptions): ToolCallFormat {
     answerStart,
     parse: parseNothing,
     *parseAll(input, sink) {
-      // The prompt ends with the role, so that the first message may begin with its header.
+      // The prompt ends with the role, so the first message may begin with its header.
       while (!input.isAtEnd) yield* readMessage(input, sink, options)
     },
   }
@@ -45,7 +48,7 @@ function* readMessage(
   const ends = [...options.ends, start]
   const header = yield* input.textUntil(message, ...ends)
   if (header.mark !== message) {
-    // A header without marks is text, for example of a model that was not trained with the format.
+    // A header without marks is text, such as that of a model that was not trained with the format.
     const isText = !header.text.includes(channel) && !/^\s*(?:assistant|to=)/.test(header.text)
     if (isText) sink.text(header.text)
     return
@@ -53,7 +56,7 @@ function* readMessage(
   const tool = recipientOf(header.text)
   if (tool !== undefined && !options.recipients.includes(tool)) {
     const isCall = yield* input.attempt(() => options.call(input, sink, tool))
-    // A message to a tool that was not offered is not for the user.
+    // A message to an unavailable tool is not meant for the user.
     if (!isCall) yield* input.until(ends, () => undefined)
     return
   }

@@ -3,7 +3,7 @@
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, Step } from './parser-input.ts'
 
-/** Passes the arguments on; a call without arguments gets `{}`. */
+/** Emits the arguments, or `{}` for a call without arguments. */
 function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
   yield* input.space()
   if (yield* input.nextIs('{')) yield* input.json((text) => sink.argument(text))
@@ -13,17 +13,17 @@ function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
 const isName = (name: string): boolean => /^[\w.-]+$/.test(name)
 
 interface NamedCallsOptions extends Omit<ToolCallFormat, 'parse'> {
-  /** The text that begins a call, if other openings begin a list of calls. */
+  /** The text that begins a call, if the openings begin a list of calls. */
   readonly call?: string
   /** The text between the name and the arguments. */
   readonly separator: string
   /** Texts that may follow the arguments. */
   readonly closings: readonly string[]
-  /** The name of the tool and the id of the call. Default: the text is the name. */
+  /** Returns the tool's name and the call's id. Default: the text is the name. */
   readonly toCall?: (text: string) => { readonly name: string; readonly id: string }
 }
 
-/** A name, a separator, and JSON. */
+/** Creates a format of a name, a separator, and JSON. */
 function namedCalls(options: NamedCallsOptions): ToolCallFormat {
   const { openings, call, separator, closings, toCall, ...format } = options
   return {
@@ -58,7 +58,7 @@ export const arrowCalls: ToolCallFormat = {
   answerStart: 'all\n',
   parse: arrowSection,
   *parseAll(input, sink) {
-    // The first mark is part of the prompt.
+    // The first mark is at the end of the prompt.
     if (!(yield* input.attempt(() => arrowSection(input, sink)))) {
       yield* input.until(['>>>'], (text) => sink.text(text))
     }
@@ -146,7 +146,7 @@ export function* mistralCall(input: ParserInput, sink: CallSink): Step<boolean> 
   return true
 }
 
-/** Solar Open: the id of a call stands before the name. */
+/** Solar Open: a call's id precedes the name. */
 export const solarCalls = namedCalls({
   name: 'Solar Open',
   openings: ['<|tool_call:begin|>'],

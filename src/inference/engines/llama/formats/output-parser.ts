@@ -1,46 +1,46 @@
-/** Parses the generated text into content, reasoning and tool calls, piece by piece. */
+/** Parses the generated text incrementally into content, reasoning and tool calls. */
 
 import { newUuid } from '../../../../foundation/ids.ts'
 import type { ToolCallPiece, ToolDefinition } from '../../../generation/inference-engine.ts'
 import { ParserInput, type Step } from './parser-input.ts'
 import type { AnswerMarks, ReasoningMarks } from './reasoning.ts'
 
-/** Receives what the parser of a tool-call format finds. */
+/** Receives the parts that the parser of a tool-call format finds. */
 export interface CallSink {
   readonly tools: readonly ToolDefinition[]
-  /** Set by the parser while it reads reasoning, so that its tokens are counted. */
+  /** Set by the parser while it reads reasoning, so that reasoning tokens are counted. */
   isReasoning: boolean
   text(text: string): void
   reasoning(text: string): void
-  /** Begins a call; `false` if there is no such tool, so that the text is not a call. */
+  /** Begins a call. Returns `false` if there is no such tool, so that the text is not a call. */
   call(name: string, id?: string): boolean
-  /** More of the arguments of the latest call, as JSON text. */
+  /** Receives more of the latest call's arguments, as JSON text. */
   argument(text: string): void
 }
 
-/** How a family of models writes calls. */
+/** How a family of models writes tool calls. */
 export interface ToolCallFormat {
   readonly name: string
-  /** Texts of control tokens that the parser has to see. */
+  /** Texts of control tokens that the parser needs. */
   readonly marks: readonly string[]
   /** Texts that begin a call, or a list of calls. */
   readonly openings: readonly string[]
   /** Whether the output may begin with a call without an opening. */
   readonly isBare?: boolean
   /**
-   * Reads calls after one of the openings, or at the beginning of the output. Returns `false`,
-   * before anything is passed on, if the text is not a call.
+   * Reads calls after one of the openings, or at the beginning of the output. Returns `false` and
+   * emits nothing if the text is not a call.
    */
   parse(input: ParserInput, sink: CallSink, opening: string): Step<boolean>
   /** Reads the whole output, for formats that are more than text with calls. */
   parseAll?(input: ParserInput, sink: CallSink): Step<void>
-  /** The beginning of an answer without calls and reasoning. Default: none. */
+  /** The text that begins an answer without calls and reasoning. Default: none. */
   readonly answerStart?: string
-  /** Creates the ids of calls. Default: `call_` and a random text. */
+  /** Creates the ids of calls. Default: `call_` followed by random text. */
   readonly toId?: (name: string, index: number) => string
 }
 
-/** The parts of the output that became known. */
+/** The newly parsed parts of the output. */
 export interface OutputPiece {
   readonly text: string
   readonly reasoning: string
@@ -58,11 +58,11 @@ export interface OutputParserOptions {
   /** Whether the prompt ends within reasoning. */
   readonly isReasoning?: boolean
   readonly toId?: (name: string, index: number) => string
-  /** The maximum number of calls; further ones are left out. Default: no limit. */
+  /** The maximum number of calls. Further calls are dropped. Default: no limit. */
   readonly maxCalls?: number
 }
 
-/** Collects the output; white space around calls and reasoning is left out. */
+/** Collects the output. Omits white space around calls and reasoning. */
 export class OutputParser implements CallSink {
   readonly #input = new ParserInput()
   readonly #steps: Step<void>
@@ -71,9 +71,9 @@ export class OutputParser implements CallSink {
   readonly #toId: (name: string, index: number) => string
   readonly #trims: boolean
   readonly #maxCalls: number
-  /** Whether more calls have begun than were requested. */
+  /** Whether the output has more calls than requested. */
   isFull = false
-  /** Whether the next text is reasoning or the end of it. */
+  /** Whether the next text is reasoning or the mark that closes it. */
   isReasoning = false
   #text = ''
   #reasoning = ''
@@ -82,9 +82,9 @@ export class OutputParser implements CallSink {
   #arguments = ''
   #heldText = ''
   #heldReasoning = ''
-  /** How many calls have begun. */
+  /** The number of calls that have begun. */
   callCount = 0
-  /** Whether content other than white space was passed on. */
+  /** Whether content other than white space was emitted. */
   hasText = false
   #hasReasoning = false
 
@@ -105,18 +105,18 @@ export class OutputParser implements CallSink {
     return this.#take()
   }
 
-  /** `isCut` means that the output was cut off, for example at its limit of tokens. */
+  /** `isCut` means that the output was cut off, for example at its token limit. */
   end(isCut: boolean): OutputPiece {
     this.#input.end(isCut)
     this.#steps.next()
-    // White space at the end of an answer without calls belongs to the answer.
+    // Trailing white space of an answer without calls belongs to the answer.
     if (this.callCount === 0 && (this.hasText || !this.#hasReasoning)) this.#text += this.#heldText
     this.#heldText = ''
     this.#heldReasoning = ''
     return this.#take()
   }
 
-  /** Whether the arguments of the latest call are complete JSON. */
+  /** Whether the latest call's arguments are complete JSON. */
   get isCallWhole(): boolean {
     try {
       return JSON.parse(this.#arguments) !== undefined
@@ -125,13 +125,13 @@ export class OutputParser implements CallSink {
     }
   }
 
-  /** Whether text is held back that may turn out to be something else. */
+  /** Whether text is held back because its meaning is not known yet. */
   get isHolding(): boolean {
     return this.#input.isHolding || this.#heldText !== '' || this.#heldReasoning !== ''
   }
 
   text(text: string): void {
-    // In an output that was cut off, text after a call may be a part of a mark or call.
+    // In an output that was cut off, text after a call may be part of a mark or call.
     if (this.isFull || (this.#input.isCut && this.callCount > 0)) return
     const end = this.#trims || !this.hasText ? text.trimEnd().length : text.length
     if (end === 0) {
@@ -207,7 +207,7 @@ function* parseOutput(
   for (;;) {
     const mark = yield* input.until(marks, (text) => sink.text(text))
     if (mark === null) return
-    // The end of reasoning that nothing began: there was none.
+    // A closing mark of reasoning without an opening mark: there was no reasoning.
     const isEnd = mark === close && !sink.hasText
     const isBegin = mark === open && (isControl || !sink.hasText)
     if (isBegin) yield* readReasoning(input, sink, options)
@@ -236,7 +236,7 @@ function* readCalls(
   if (!isOpening || !(yield* input.attempt(() => format.parse(input, sink, mark)))) sink.text(mark)
 }
 
-/** Reads reasoning up to its end, which may be the beginning of the answer, or of a call. */
+/** Reads reasoning up to its closing mark, or to the beginning of the answer or of a call. */
 function* readReasoning(
   input: ParserInput,
   sink: CallSink,
@@ -268,7 +268,7 @@ function* readReasoning(
 
 /**
  * The position up to which calls within reasoning are drafts, because the model continues to reason
- * after them; `null` if only calls follow, up to the end of the output.
+ * after them; `null` if nothing but calls follows.
  */
 function* endOfDrafts(
   input: ParserInput,
@@ -287,7 +287,7 @@ function* endOfDrafts(
   return input.isAtEnd ? null : input.position
 }
 
-/** Accepts what a parser finds, and passes nothing on. */
+/** Accepts what a parser finds, and emits nothing. */
 const dryRun = ({ tools }: CallSink): CallSink => ({
   tools,
   isReasoning: false,
@@ -297,7 +297,7 @@ const dryRun = ({ tools }: CallSink): CallSink => ({
   argument: () => undefined,
 })
 
-/** The `parse` of formats that read the whole output by `parseAll`. */
+/** The `parse` of formats that read the whole output with `parseAll`. */
 export function* parseNothing(): Step<boolean> {
   yield* []
   return false
@@ -305,5 +305,5 @@ export function* parseNothing(): Step<boolean> {
 
 const newCallId = (): string => `call_${newUuid().replaceAll('-', '').slice(0, 24)}`
 
-/** Nine letters and digits, as the templates of Mistral require. */
+/** Nine letters and digits, as Mistral's templates require. */
 export const newMistralCallId = (): string => newUuid().replaceAll('-', '').slice(-9)

@@ -1,4 +1,4 @@
-/** Decides how the output of a request is parsed, by its tools, its format and the template. */
+/** Decides how a request's output is parsed, based on its tools, its format and the template. */
 
 import type { GenerationInput } from '../../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
@@ -43,9 +43,7 @@ type Chat = Extract<GenerationInput, { kind: 'chat' }>
 export const requiresCall = (input: GenerationInput): boolean =>
   input.kind === 'chat' && (input.toolChoice === 'required' || typeof input.toolChoice === 'object')
 
-/**
- * The parser of an output that follows a grammar, which has no reasoning; `null` for plain text.
- */
+/** The parser for an output that follows a grammar and has no reasoning; `null` for plain text. */
 function grammarParser({ template }: ReadingOptions, input: Chat): OutputParserOptions | null {
   if (!requiresCall(input)) return null
   const tools = callableTools(input)
@@ -70,9 +68,7 @@ function chatParser({ template, prompt }: ReadingOptions, input: Chat): OutputPa
   }
 }
 
-/**
- * The format of ids that the template or its family requires, even if calls have another format.
- */
+/** The id format that the template or its family requires, even if calls have another format. */
 function callIdsOf(template: ChatTemplate | null): Pick<OutputParserOptions, 'toId'> {
   if (template === null) return {}
   const { source, traits } = template
@@ -89,8 +85,8 @@ function formatOf({ source, traits }: ChatTemplate, hasTools: boolean): ToolCall
 }
 
 /**
- * The text between the prompt and an output that follows a grammar: the end of the reasoning that
- * the template has begun, or the beginning of an answer in the template's format.
+ * The text between the prompt and an output that follows a grammar: the mark that closes the
+ * reasoning which the template has opened, or the beginning of an answer in the template's format.
  */
 export function prefixOfGrammar(template: ChatTemplate | null, prompt: string): string {
   if (template === null) return ''
@@ -104,7 +100,7 @@ export function prefixOfGrammar(template: ChatTemplate | null, prompt: string): 
 const marksOf = (reasoning: ReasoningMarks | null): readonly string[] =>
   reasoning === null ? [] : [reasoning.open, reasoning.close, ...(reasoning.marks ?? [])]
 
-/** Includes only texts that are one token; longer ones consist of tokens that have a text. */
+/** Includes only texts that are a single token. Longer texts consist of tokens that have text. */
 function markTokens(texts: readonly string[], vocabulary: Vocabulary): ReadonlyMap<Token, string> {
   return new Map(
     texts.flatMap((text) => {

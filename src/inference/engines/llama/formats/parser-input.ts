@@ -1,20 +1,19 @@
 /**
- * The output of a model while it is generated. Parsers are generators that read it from beginning
- * to end and pause if they need more; the result does not depend on how the output is cut into
- * pieces.
+ * The output of a model while it is generated. Parsers are generators that read it sequentially and
+ * pause if they need more. The result does not depend on how the output is split into pieces.
  */
 
 import { maxBeginningLength } from '../token-text.ts'
 
-/** A parser; it pauses with `yield` until there is more input. */
+/** A parser. It pauses with `yield` until there is more input. */
 export type Step<T> = Generator<undefined, T, undefined>
 
 export type Emit = (text: string) => void
 
 export class ParserInput {
-  /** The text that was not read yet; short while the parser waits, because V8 copies it then. */
+  /** The unread text. Short while the parser waits, because V8 copies it then. */
   #rest = ''
-  /** The text that was read during the running attempts, to go back. */
+  /** The text that was read during running attempts, for backtracking. */
   #read: string[] = []
   #position = 0
   #hasEnded = false
@@ -41,17 +40,17 @@ export class ParserInput {
     return this.#hasEnded
   }
 
-  /** Whether there is text that was not read yet, or only to see what it is. */
+  /** Whether there is text that is unread, or that was read only as an attempt. */
   get isHolding(): boolean {
     return this.#isPeeking || this.#rest !== ''
   }
 
-  /** Whether everything was read and nothing more will come. */
+  /** Whether everything was read and no more input will come. */
   get isAtEnd(): boolean {
     return this.#hasEnded && this.#rest === ''
   }
 
-  /** The text that was not read yet. */
+  /** The unread text. */
   get rest(): string {
     return this.#rest
   }
@@ -69,7 +68,7 @@ export class ParserInput {
     return text
   }
 
-  /** Runs a parser; if it returns `false`, the input goes back to where the parser began. */
+  /** Runs a parser. If it returns `false`, the input is reset to where the parser began. */
   *attempt(parse: () => Step<boolean>): Step<boolean> {
     const start = this.#read.length
     this.#attempts++
@@ -86,7 +85,7 @@ export class ParserInput {
     this.#position -= text.length
   }
 
-  /** Runs a parser to see what it returns; the input goes back to where it began. */
+  /** Runs a parser for its result only, and resets the input to where it began. */
   *peek<T>(parse: () => Step<T>): Step<T | undefined> {
     let result: T | undefined
     this.#isPeeking = true
@@ -98,7 +97,7 @@ export class ParserInput {
     return result
   }
 
-  /** Waits for more input; `false` at the end. */
+  /** Waits for more input. Returns `false` at the end of the output. */
   *more(): Step<boolean> {
     if (this.#hasEnded) return false
     yield
@@ -106,14 +105,13 @@ export class ParserInput {
   }
 
   /**
-   * Like `until`, for a part of a call: if the output is cut off, the beginning of a mark is left
-   * out.
+   * Like `until`, for a part of a call: if the output is cut off, an incomplete mark is dropped.
    */
   *partUntil(marks: readonly string[], emit: Emit): Step<string | null> {
     return yield* this.until(marks, emit, true)
   }
 
-  /** Reads up to and including the first of the marks; `null` if the output ends before. */
+  /** Reads up to and including the first of the marks. Returns `null` if the output ends before. */
   *until(marks: readonly string[], emit: Emit, isPart = false): Step<string | null> {
     for (;;) {
       const rest = this.#rest
@@ -132,7 +130,7 @@ export class ParserInput {
     }
   }
 
-  /** The text before the first of the marks; `mark` is `null` if the output ended before. */
+  /** The text before the first of the marks. `mark` is `null` if the output ended before. */
   *textUntil(...marks: readonly string[]): Step<{
     readonly text: string
     readonly mark: string | null
@@ -144,7 +142,7 @@ export class ParserInput {
     return { text, mark }
   }
 
-  /** Reads one of the marks if it comes next; otherwise `null`. */
+  /** Reads one of the marks if it comes next, otherwise returns `null`. */
   *accept(...marks: readonly string[]): Step<string | null> {
     for (;;) {
       const rest = this.#rest
@@ -163,7 +161,7 @@ export class ParserInput {
     return (yield* this.accept(mark)) !== null
   }
 
-  /** Whether one of the letters comes next; reads nothing. */
+  /** Whether one of the letters comes next. Reads nothing. */
   *nextIs(letters: string): Step<boolean> {
     while (this.#rest === '') if (!(yield* this.more())) return false
     return letters.includes(this.#rest[0] ?? '')
@@ -195,7 +193,7 @@ export class ParserInput {
     }
   }
 
-  /** Reads one JSON value as it is written; `false` if the output ends before the value does. */
+  /** Reads one JSON value verbatim. Returns `false` if the output ends before the value does. */
   *json(emit: Emit): Step<boolean> {
     const scanner = new JsonScanner()
     for (;;) {
@@ -217,20 +215,20 @@ const begins = (text: string, marks: readonly string[]): boolean =>
   marks.some((mark) => mark.length > text.length && mark.startsWith(text))
 
 /**
- * The first of the marks in a text. A mark that is not in the text would be searched for up to its
- * end each time another one is found: beginnings of growing length are searched instead.
+ * The first of the marks in a text. Searching the whole text for each mark would repeatedly scan it
+ * for absent marks, so prefixes of growing length are searched instead.
  */
 function firstOf(text: string, marks: readonly string[]): MarkPosition | null {
   const longest = marks.reduce((max, { length }) => Math.max(max, length), 0)
   for (let length = 256; length < text.length; length *= 2) {
     const found = firstIn(text.slice(0, length), marks)
-    // A longer mark at the same position may end beyond the beginning.
+    // A longer mark at the same position may extend beyond the prefix.
     if (found !== null && found.at + longest <= length) return found
   }
   return firstIn(text, marks)
 }
 
-/** The longest one if several marks are at one position. */
+/** If several marks are at the same position, the longest is returned. */
 function firstIn(text: string, marks: readonly string[]): MarkPosition | null {
   let best: MarkPosition | null = null
   for (const mark of marks) {
@@ -254,12 +252,12 @@ class JsonScanner {
   #isEscaped = false
   #hasBegun = false
 
-  /** A value without brackets or quotes, which may also end with the output. */
+  /** Whether the value has no brackets or quotes, so that the end of the output may complete it. */
   get isNumberOrWord(): boolean {
     return this.#hasBegun && this.#depth === 0 && !this.#isText
   }
 
-  /** How many characters of the text belong to the value. */
+  /** The number of characters of the text that belong to the value. */
   scan(text: string): number {
     for (let at = 0; at < text.length; at++) {
       const letter = text[at] ?? ''

@@ -5,18 +5,18 @@ export interface ReasoningMarks {
   readonly close: string
   /** Control tokens that are part of the marks. */
   readonly marks?: readonly string[]
-  /** The text by which templates are recognised. Default: one of the marks. */
+  /** The text that identifies templates with these marks. Default: one of the marks. */
   readonly sign?: string
-  /** Whether `open` is a sentence of the model, which belongs to the reasoning. */
+  /** Whether `open` is a sentence of the model and thus part of the reasoning. */
   readonly keepsOpen?: boolean
   /**
-   * Whether the marks are no text anywhere: reasoning may also begin after text, and single marks
-   * are left out.
+   * Whether the marks are never text: reasoning may also begin after text, and unpaired marks are
+   * dropped.
    */
   readonly isControl?: boolean
 }
 
-/** The known marks; the first pair of which a template contains a mark is used. */
+/** The known marks. The first pair that has a mark in the template is used. */
 const known: readonly ReasoningMarks[] = [
   { open: '<|START_THINKING|>', close: '<|END_THINKING|>' },
   { open: '[THINK]', close: '[/THINK]' },
@@ -48,7 +48,7 @@ const known: readonly ReasoningMarks[] = [
   },
 ]
 
-/** The marks of most models, used if the template contains none. */
+/** The marks of most models, used if the template contains no known marks. */
 const usual: ReasoningMarks = { open: '<think>', close: '</think>' }
 
 export const reasoningMarksOf = (template: string): ReasoningMarks =>
@@ -60,16 +60,16 @@ export const reasoningMarksOf = (template: string): ReasoningMarks =>
 export const opensReasoning = (prompt: string, { open }: ReasoningMarks): boolean =>
   prompt.trimEnd().endsWith(open.trimEnd())
 
-/** Marks around an answer, which are left out of it. */
+/** Marks around an answer. They are not part of the answer. */
 export interface AnswerMarks {
-  /** Marks of the beginning of an answer, which also end reasoning. */
+  /** Marks that begin an answer, and also end reasoning. */
   readonly opens: readonly string[]
   readonly closes: readonly string[]
-  /** The text by which templates are recognised. Default: the first mark. */
+  /** The text that identifies templates with these marks. Default: the first mark. */
   readonly sign?: string
 }
 
-/** The known marks; the first whose sign a template contains are used. */
+/** The known marks. The first whose sign occurs in the template are used. */
 const knownAnswers: readonly AnswerMarks[] = [
   { opens: ['<|START_RESPONSE|>'], closes: ['<|END_RESPONSE|>'] },
   { opens: ['<|START_TEXT|>'], closes: ['<|END_TEXT|>'] },

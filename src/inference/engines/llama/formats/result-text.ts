@@ -9,7 +9,7 @@ import { OutputParser, type OutputParserOptions, type OutputPiece } from './outp
 export interface OutputReading {
   /** `null` if the whole output is text. */
   readonly parser: OutputParserOptions | null
-  /** Control tokens that the parser has to see, with their texts. */
+  /** Control tokens that the parser needs, with their texts. */
   readonly marks: ReadonlyMap<Token, string>
 }
 
@@ -29,9 +29,7 @@ export class ResultText {
   /** The logprobs of tokens whose text is held back. */
   #logprobs: TokenLogprob[] = []
   #reasoningTokens = 0
-  /**
-   * The number of the latest tokens whose text is held back and may be the beginning of reasoning.
-   */
+  /** The number of latest tokens whose text is held back because it may begin reasoning. */
   #heldTokens = 0
 
   constructor({ vocabulary, prompt, stop, reading }: ResultTextOptions) {
@@ -42,8 +40,8 @@ export class ResultText {
   }
 
   /**
-   * Whether a stop text was found or the maximum of calls was exceeded, so that nothing more is
-   * sent.
+   * Whether a stop text was found or the maximum number of calls exceeded, so that output has
+   * ended.
    */
   get hasStopped(): boolean {
     return this.#stops.hasStopped || this.#parser?.isFull === true
@@ -53,12 +51,12 @@ export class ResultText {
     return this.#parser !== null && this.#parser.callCount > 0
   }
 
-  /** Whether a stop text was found inside a call, so that the call is incomplete. */
+  /** Whether a stop text was found inside a call, which is therefore incomplete. */
   get isCallCut(): boolean {
     return this.#stops.hasStopped && this.hasCalls && this.#parser?.isCallWhole === false
   }
 
-  /** The number of tokens of the reasoning, including its marks. */
+  /** The number of reasoning tokens, including the marks. */
   get reasoningTokens(): number {
     return this.#reasoningTokens
   }
@@ -76,7 +74,8 @@ export class ResultText {
   }
 
   /**
-   * The text that was held back, without an incomplete character. `isCut`: the output was cut off.
+   * The text that was held back, without an incomplete character. `isCut` if the output was cut
+   * off.
    */
   end(isCut: boolean): GenerationDelta | null {
     const rest = this.#stops.flush()

@@ -9,13 +9,13 @@ type Schema = Readonly<Record<string, unknown>>
 interface ValueOptions {
   readonly key: string
   readonly closing: string
-  /** Whether the value is a string. Default: by the parameters of the tool. */
+  /** Whether the value is a string. Default: according to the tool's parameters. */
   readonly isText?: boolean | undefined
   readonly hasLines?: boolean | undefined
   readonly hasCdata?: boolean | undefined
 }
 
-/** Writes arguments as a JSON object, piece by piece. */
+/** Writes arguments incrementally as a JSON object. */
 class ArgumentWriter {
   readonly #sink: CallSink
   readonly #properties: Schema
@@ -27,7 +27,7 @@ class ArgumentWriter {
     sink.argument('{')
   }
 
-  /** Reads a value up to its closing tag; a string is passed on while it arrives. */
+  /** Reads a value up to its closing tag. A string is emitted while it arrives. */
   *value(input: ParserInput, options: ValueOptions): Step<void> {
     const { key, closing, hasLines = false, hasCdata = false } = options
     const type = typeOf(this.#properties[key])
@@ -35,7 +35,7 @@ class ArgumentWriter {
     if (hasCdata && (yield* input.accept('<![CDATA[')) !== null) {
       yield* readText(input, this.#sink, `]]>${closing}`)
     } else if (options.isText ?? type === 'string') {
-      // A value on lines of its own: the line breaks around it do not belong to it.
+      // The line breaks around a value on its own lines are not part of the value.
       const isLine = hasLines && (yield* input.accept('\n')) !== null
       yield* readText(input, this.#sink, ...(isLine ? [`\n${closing}`] : []), closing)
     } else {
@@ -44,7 +44,7 @@ class ArgumentWriter {
     }
   }
 
-  /** Ends the object at the closing tag, or at the end of an output that is not cut off. */
+  /** Closes the object at the closing tag, or when an output ends without being cut off. */
   *end(input: ParserInput, closing: string): Step<void> {
     const isClosed = (yield* input.accept(closing)) !== null
     if (isClosed || !input.isCut) this.#sink.argument('}')
@@ -63,20 +63,23 @@ export interface TaggedCallsOptions {
   readonly name: string
   /** The texts before and after a list of calls. */
   readonly wrappers?: readonly (readonly [string, string])[]
-  /** The beginning of the tag that names the tool, and the end of the call. */
+  /** The beginning of the tag that names the tool, and the text that closes the call. */
   readonly call: readonly [string, string]
-  /** The beginning of the tag that names a parameter, and the end of its value. */
+  /** The beginning of the tag that names a parameter, and the text that closes its value. */
   readonly parameter: readonly [string, string]
-  /** The end of the tags. Default `>`. */
+  /** The text that closes the tags. Default `>`. */
   readonly tagEnd?: string
   readonly marks?: readonly string[]
-  /** Whether values may stand on lines of their own. Default no. */
+  /** Whether values may be on separate lines. Default `false`. */
   readonly hasLines?: boolean
-  /** Whether strings may stand in `<![CDATA[…]]>`. Default no. */
+  /** Whether strings may be in `<![CDATA[…]]>`. Default `false`. */
   readonly hasCdata?: boolean
 }
 
-/** A tag that names the tool, and one for each parameter, such as `<parameter=key>value`. */
+/**
+ * Creates a format with a tag that names the tool, and a tag per parameter, such as
+ * `<parameter=key>value`.
+ */
 export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
   const { name, wrappers = [], call, parameter, tagEnd = '>', marks = [] } = options
   const { hasLines, hasCdata } = options
@@ -87,7 +90,7 @@ export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
     marks,
     *parse(input, sink, opening) {
       if (!(yield* input.beginsCall(call[0], opening))) return false
-      // Without the openings, each of many openings would search for the same end.
+      // Also stops at openings; otherwise each of many openings would search for the same end.
       const { text, mark } = yield* input.textUntil(tagEnd, ...openings)
       const { name: tool } = toTag(text)
       if (mark !== tagEnd || !sink.call(tool)) return false
@@ -117,7 +120,7 @@ function toTag(text: string): { readonly name: string; readonly isText: boolean 
 
 export interface PairedCallsOptions {
   readonly name: string
-  /** The text at the end of the names of all tags. Default: none. */
+  /** The suffix of all tag names. Default: none. */
   readonly suffix?: string
 }
 
@@ -185,8 +188,8 @@ export function nestedCalls({ name, prefix }: NestedCallsOptions): ToolCallForma
 }
 
 /**
- * Passes values on as JSON while they arrive; each method returns `false` if its value is cut off.
- * The schemas of a value are the alternatives that its parameter allows.
+ * Emits values as JSON while they arrive. Each method returns `false` if its value is cut off. The
+ * schemas of a value are the alternatives that its parameter allows.
  */
 class NestedReader {
   readonly #input: ParserInput
@@ -201,7 +204,9 @@ class NestedReader {
     this.#prefix = prefix
   }
 
-  /** The tags of an object up to the closing tag; the first may have been read already. */
+  /**
+   * Reads the tags of an object up to the closing tag. The first tag may have been read already.
+   */
   *members(schemas: readonly Schema[], closing: string, first?: string): Step<boolean> {
     this.#sink.argument('{')
     let tag = first ?? (yield* this.#tag(closing))
@@ -226,7 +231,9 @@ class NestedReader {
     return this.#end(']')
   }
 
-  /** The name of the next tag; `null` after the closing tag, or if no tag follows. */
+  /**
+   * Reads the next tag and returns its name; `null` after the closing tag, or if no tag follows.
+   */
   *#tag(closing: string): Step<string | null> {
     yield* this.#input.space()
     const open = `${this.#prefix}<`
@@ -266,7 +273,7 @@ class NestedReader {
   }
 }
 
-/** The schema itself, and those that it offers as alternatives. */
+/** The schema itself and its alternatives. */
 function alternativesOf(schema: unknown): readonly Schema[] {
   if (typeof schema !== 'object' || schema === null) return []
   const { anyOf = [], oneOf = [] } = schema as { anyOf?: unknown[]; oneOf?: unknown[] }

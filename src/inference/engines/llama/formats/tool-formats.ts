@@ -1,4 +1,4 @@
-/** The tool-call formats of model families, and which of them a template uses. */
+/** The tool-call formats of model families, and the choice between them by template. */
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { callObject, jsonCalls } from './json-calls.ts'
@@ -29,7 +29,7 @@ const listed = jsonCalls({
 
 const mistralList = jsonCalls({ name: 'Mistral Nemo', openings: ['[TOOL_CALLS]'] })
 
-/** Mistral Nemo writes a JSON list after the mark; later models write the name first. */
+/** Mistral Nemo writes a JSON list after the mark. Later models write the name first. */
 const mistral: ToolCallFormat = {
   name: 'Mistral',
   openings: ['[TOOL_CALLS]'],
@@ -67,7 +67,7 @@ const apertus = jsonCalls({
   isKeyed: true,
 })
 
-/** GigaChat 3.1 has a mark for calls; GigaChat 3 writes them as messages of their own role. */
+/** GigaChat 3.1 has a mark for calls. GigaChat 3 writes calls as messages with their own role. */
 const gigaChat = jsonCalls({
   name: 'GigaChat 3',
   openings: ['<|function_call|>', '<|message_sep|>\n\nfunction call<|role_sep|>\n'],
@@ -88,7 +88,7 @@ const phi = jsonCalls({
 
 const llamaJson = jsonCalls({ name: '', openings: [], separators: [';'], closing: '<|eom_id|>' })
 
-/** Llama 3.x: the whole answer is JSON, perhaps after a mark, or a list of Python calls. */
+/** Llama 3.x: the whole answer is JSON, possibly after a mark, or a list of Python calls. */
 const llama: ToolCallFormat = {
   name: 'Llama 3',
   openings: ['<|python_tag|>'],
@@ -102,7 +102,9 @@ const llama: ToolCallFormat = {
 
 const bareJson = jsonCalls({ name: '', openings: [], closing: '```' })
 
-/** For models that are told in words how to call tools: JSON, between marks or in a code block. */
+/**
+ * For models that are instructed in prose to call tools: JSON, between marks or in a code block.
+ */
 export const plainFormat: ToolCallFormat = {
   name: 'JSON',
   openings: ['<tool_call>', '```json\n', '```tool_code\n'],
@@ -119,8 +121,8 @@ export const plainFormat: ToolCallFormat = {
 }
 
 /**
- * For models that are told in words how to call tools, because the template does not render tools:
- * they may still use the format of their family.
+ * For models that are instructed in prose to call tools, because the template does not render
+ * tools. They may still use the format of their family.
  */
 export function instructedFormat(template: string): ToolCallFormat {
   const own = toolFormatOf(template)
@@ -184,7 +186,7 @@ const parameterTags = (name: string, wrapper: string): ToolCallFormat =>
     hasLines: true,
   })
 
-/** The first family whose texts all occur in a template is used. */
+/** The first family whose texts all occur in the template is used. */
 const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
   [['<|channel|>', '<|start|>'], harmonyFormat],
   [['<atem:invoke', '<|start|>'], museFormat],
@@ -246,7 +248,7 @@ export const toolFormatOf = (template: string): ToolCallFormat =>
 
 /**
  * The format of a call that a grammar forces: the output is a call and nothing else, even if it is
- * cut off. If the name is cut off, the tool is known if only one name begins like that.
+ * cut off. A tool whose name is cut off is identified if only one name begins like that.
  */
 export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
   return {

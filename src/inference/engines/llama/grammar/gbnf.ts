@@ -1,11 +1,11 @@
-/** Parses GBNF grammars as llama.cpp does, and refuses those that llama.cpp reads wrongly. Pure. */
+/** Parses GBNF grammars as llama.cpp does, and rejects grammars that llama.cpp misreads. Pure. */
 
 /** The first and the last character of a range. */
 export type CharacterRange = readonly [number, number]
 
-/** One element of a rule; a token is compared as a whole, not by its characters. */
+/** One element of a rule. A token is compared as a whole, not by its characters. */
 export type GrammarElement =
-  /** The ranges are ascending, with gaps between them. Equal lists are the same object. */
+  /** The ranges are ascending and do not touch. Equal lists are the same object. */
   | { readonly kind: 'characters'; readonly ranges: readonly CharacterRange[] }
   | { readonly kind: 'token'; readonly token: number; readonly isNegated: boolean }
   | { readonly kind: 'rule'; readonly rule: number }
@@ -25,7 +25,9 @@ export interface Grammar {
 const maxDepth = 500
 /** llama.cpp refuses more repetitions. */
 const maxRepeats = 2000
-/** Repetitions are expanded. More elements would delay other requests for too long. */
+/**
+ * The maximum size after repetitions are expanded, so that other requests are not delayed for long.
+ */
 const maxElements = 120_000
 const lastCharacter = 0x10ffff
 
@@ -39,7 +41,7 @@ const tokenForm = /!?<\[\d{1,9}\]>/y
 const repeatForm = /\{\s*\d{1,18}\s*(?:,\s*(?:\d{1,18}\s*)?)?\}/y
 const characterForm = /\\x[\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\U[\da-fA-F]{8}|\\[trn\\"[\]-]|[^\\]/uy
 
-/** A rule of a Lark grammar, which vLLM accepts in the same field. */
+/** A rule in the syntax of Lark, which vLLM accepts in the same field. */
 const larkRule = /^[ \t]*[?!]?\w+(?:\.\d+)?[ \t]*:(?!:=)/m
 
 const escapes: Readonly<Record<string, number>> = { t: 0x09, r: 0x0d, n: 0x0a }
@@ -111,7 +113,7 @@ class GrammarParser {
     const sequence: GrammarElement[] = []
     const space = depth === 0 ? blanks : blanksAndLines
     let last: readonly GrammarElement[] = []
-    // The number of rules of the last item, including those that it repeats.
+    // The number of rules of the last item, including the rules that it repeats.
     let size = 1
     for (;;) {
       const rulesBefore = this.#rules.length
@@ -225,10 +227,7 @@ class GrammarParser {
     return [min, max > maxRepeats ? Infinity : max]
   }
 
-  /**
-   * Expands a repetition as llama.cpp does: copies, then rules that end or continue with the next
-   * one.
-   */
+  /** Expands a repetition as llama.cpp does: copies, then a chain of optional rules. */
   #repeated(item: readonly GrammarElement[], [min, max]: Repeats): GrammarElement[] {
     const further = max === Infinity ? 1 : max - min
     this.#spend(item.length * (min + further))
@@ -266,7 +265,7 @@ class GrammarParser {
     return found
   }
 
-  /** Throws if the text has ended before the construct that begins at `start`. */
+  /** Throws if the text ends inside the construct that begins at `start`. */
   #expectMore(what: string, start: number): void {
     if (this.#at >= this.#text.length)
       throw this.#fault(`a ${what} of the grammar has no end; it begins`, start)

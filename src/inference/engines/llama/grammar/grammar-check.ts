@@ -1,4 +1,4 @@
-/** Reads grammars, and refuses left-recursive ones: their evaluation would never end. Pure. */
+/** Reads grammars, and rejects left recursion, whose evaluation would never terminate. Pure. */
 
 import { type Grammar, type GrammarElement, type GrammarRules, parseGrammar } from './gbnf.ts'
 
@@ -12,15 +12,15 @@ export function readGrammar(text: string): Grammar {
 /** A rule that another rule can begin with. */
 interface LeftEdge {
   readonly rule: number
-  /** Whether no element precedes the rule, not even one that may be empty. */
+  /** Whether the rule is the first element, not preceded even by elements that may be empty. */
   readonly isFirst: boolean
   readonly isLast: boolean
 }
 
 /**
- * A rule that begins with itself, directly or after elements that may be empty, grows for ever and
- * is refused. It is harmless only at the end of a sequence after such elements, as in `("a"*)*`:
- * then it returns to an earlier state.
+ * Rejects a rule that begins with itself, directly or after elements that may be empty, because it
+ * grows forever. Such a rule is harmless only at the end of a sequence after such elements, as in
+ * `("a"*)*`: it then returns to an earlier state.
  */
 function checkRecursion(rules: GrammarRules): void {
   const empty = emptyRules(rules)
@@ -49,7 +49,9 @@ function leftEdges(sequence: readonly GrammarElement[], empty: ReadonlySet<numbe
 /** The rules that match the empty text. */
 function emptyRules(rules: GrammarRules): ReadonlySet<number> {
   const empty = new Set<number>()
-  /** For each rule, the sequences of rules alone that contain it, once per occurrence. */
+  /**
+   * For each rule, the sequences that contain it and consist only of rules, once per occurrence.
+   */
   const users = new Map<number, { readonly rule: number; notEmpty: number }[]>()
   const waiting: number[] = []
   for (const [rule, alternatives] of rules.entries()) {
@@ -73,7 +75,7 @@ function emptyRules(rules: GrammarRules): ReadonlySet<number> {
   return empty
 }
 
-/** Strongly connected components (Tarjan), each after those that it leads to. Not recursive. */
+/** Strongly connected components (Tarjan) in reverse topological order. Not recursive. */
 function components(edges: readonly (readonly number[])[]): readonly (readonly number[])[] {
   const found: number[][] = []
   const order = new Int32Array(edges.length)

@@ -1,4 +1,4 @@
-/** The positions of a text in the rules of a grammar, for all ways to read it. Pure. */
+/** The positions in a grammar's rules after a text, for all ways to parse it. Pure. */
 
 import type { CharacterRange, GrammarElement, GrammarRules } from './gbnf.ts'
 
@@ -30,13 +30,13 @@ export interface Reached {
   readonly isEnd: boolean
 }
 
-/** The maximum number of steps at once: some hundredths of a second. */
+/** The maximum number of consecutive steps, which take some hundredths of a second. */
 const maxSteps = 80_000
-/** How many steps each token adds to the remaining ones. */
+/** The number of steps that each token adds to the remaining steps. */
 const stepsOfToken = 20_000
 
 /**
- * The answer can be read in so many ways that evaluating the grammar would delay other requests.
+ * Thrown if an answer can be parsed in so many ways that evaluating the grammar would delay others.
  */
 export class TooManyWaysError extends Error {
   constructor() {
@@ -59,7 +59,7 @@ export class AnswerSteps {
   }
 }
 
-/** A factor for the keys of stacks: larger than the number of positions in any grammar. */
+/** A factor for the keys of stacks, larger than the number of positions in any grammar. */
 const keysOfStack = 2 ** 21
 
 export class GrammarStacks {
@@ -75,7 +75,7 @@ export class GrammarStacks {
     this.#rules = rules
   }
 
-  /** The number of remembered stacks and of their entries in lists. */
+  /** The number of cached stacks and of their entries in lists. */
   get size(): number {
     return this.#size
   }
@@ -113,7 +113,7 @@ export class GrammarStacks {
   }
 
   /**
-   * Forgets all stacks; those in use stay valid. A stack that is created again is not the same
+   * Clears the cache. Stacks in use stay valid. A stack that is created again is not the same
    * object as one in use, so some equal ways may be followed twice.
    */
   forget(): void {
@@ -123,7 +123,7 @@ export class GrammarStacks {
 
   #enter(rule: number, after: Stack | null, steps: AnswerSteps): readonly (Stack | null)[] {
     const sequences = this.#rules[rule] ?? []
-    // Charged for every sequence, also for those seen before.
+    // Charged for every sequence, including sequences that were seen before.
     steps.spend(sequences.length)
     return sequences.map((one) => (one.length > 0 ? this.#stack(this.#start(one), after) : after))
   }

@@ -1,4 +1,4 @@
-/** Converts a JSON schema to a GBNF grammar for llama.cpp; refuses what it cannot enforce. */
+/** Converts a JSON schema to a GBNF grammar for llama.cpp. Rejects what it cannot enforce. */
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { emptyParameters } from '../templates/template-messages.ts'
@@ -34,13 +34,13 @@ import { otherKey, quoted, stringGrammar, textChoice } from './string-grammar.ts
 const maxDepth = 64
 /** Limited, because all other requests wait while a grammar is compiled. */
 const maxGrammarChars = 262_144
-/** Limited, because combined schemas are expanded, which multiplies them. */
+/** Limited, because expanding combined schemas multiplies them. */
 const maxSteps = 5_000
 
 /**
  * White space is allowed where indented JSON has it: one space after a colon, a line break with
  * indentation inside brackets and after a comma. It is limited, because a model may write as much
- * as is allowed and reach its limit of tokens. None is allowed after the last bracket.
+ * as is allowed until it reaches its token limit. None is allowed after the last bracket.
  */
 const basics = [
   'value ::= object | array | string | number | boolean | null',
@@ -63,7 +63,7 @@ export const objectGrammar: string = ['root ::= object', ...basics].join('\n')
 
 /**
  * Throws an `Error` that names what cannot be enforced, and where. The length of the grammar is
- * limited; without combined schemas it is proportional to the length of the schema.
+ * limited. Without combined schemas, it is proportional to the length of the schema.
  */
 export function toJsonGrammar(schema: object): string {
   const writer = new GrammarWriter()
@@ -72,9 +72,8 @@ export function toJsonGrammar(schema: object): string {
 }
 
 /**
- * The grammar of a call of one of the tools as JSON. A `SchemaFault` names the tool in which it is.
- * A tool for which no arguments are possible is an error, because a client would not notice that it
- * was left out.
+ * The grammar of a call of one of the tools as JSON. A `SchemaFault` names the faulty tool. A tool
+ * for which no arguments are possible is an error, because a client would not notice its omission.
  */
 export function toCallGrammar(tools: readonly ToolDefinition[]): string {
   const writer = new GrammarWriter()
@@ -91,7 +90,7 @@ export function toCallGrammar(tools: readonly ToolDefinition[]): string {
 const noParameters = { ...emptyParameters, additionalProperties: false }
 
 class GrammarWriter implements SchemaReader {
-  /** Rules come after the rules that they use. */
+  /** Each rule follows the rules that it uses. */
   readonly rules: string[] = []
   #document: unknown = null
   #length = 0
@@ -179,7 +178,7 @@ class GrammarWriter implements SchemaReader {
     return name
   }
 
-  /** Leaves out choices that no value can match, unless all are like that. */
+  /** Omits choices that no value can match, unless that applies to all choices. */
   anyOf<T>(choices: readonly T[], write: (choice: T, at: number) => string): string {
     if (choices.length === 0) throw impossible('an empty choice allows nothing')
     const texts: string[] = []
@@ -207,8 +206,9 @@ class GrammarWriter implements SchemaReader {
   }
 
   /**
-   * Creates a rule for an expression that is used or repeated more than once. Inlined, it would
-   * double at every level, and llama.cpp refuses to repeat long expressions.
+   * Creates a rule for an expression that is used or repeated more than once. If such expressions
+   * were inlined, they would double at every level, and llama.cpp refuses to repeat long
+   * expressions.
    */
   #named(text: string): string {
     if (/^\w+$/.test(text)) return text
@@ -227,7 +227,7 @@ class GrammarWriter implements SchemaReader {
     throw invalidSchema(`there is no type \`${type}\``)
   }
 
-  /** Members are in the order of the schema, with required ones first. */
+  /** Members are in the order of the schema, but required members come first. */
   #object(schema: Schema, depth: number): string {
     const required = requiredOf(schema)
     const write = (name: string): string =>
@@ -254,7 +254,7 @@ class GrammarWriter implements SchemaReader {
     return braces(`( ${this.#named(heads.join(' | '))} ${last} )${min > 0 ? '' : '?'}`)
   }
 
-  /** Without `additionalProperties`, only named members are generated if there are any. */
+  /** Without `additionalProperties`, a schema with named members allows no others. */
   #otherMember(schema: Schema, depth: number): string | null {
     const others = othersOf(schema)
     if (others === false) return null
@@ -270,8 +270,8 @@ class GrammarWriter implements SchemaReader {
   }
 
   /**
-   * `propertyNames` applies to all names. If it lists names, they become named members; otherwise
-   * it is kept, which is possible only if there are no named members.
+   * `propertyNames` applies to all names. Listed names become named members. Otherwise the keyword
+   * is kept, which is possible only without named members.
    */
   #withNames(schema: Schema): Schema {
     const { propertyNames, ...rest } = schema
@@ -325,7 +325,7 @@ class GrammarWriter implements SchemaReader {
     return `"[" ws ${fewest === 0 ? `( ${written} )?` : written} "]"`
   }
 
-  /** Expands every list of different values, which is possible only for a few values. */
+  /** Expands all lists of distinct values, which is possible only for a few values. */
   #uniqueArray(items: unknown, { min, max }: { min: number; max: number }, last: string): string {
     const values = this.#valuesOf(items)
     const longest = Math.min(max, values.length)
@@ -340,7 +340,7 @@ class GrammarWriter implements SchemaReader {
     return `"[" ws ${anyOf(lists.map((list) => (list === '' ? '""' : `${list} ${last}`)))} "]"`
   }
 
-  /** The literals of a schema that has only a few values. */
+  /** The literals of a schema that allows only a few values. */
   #valuesOf(items: unknown): readonly string[] {
     const values = choicesOf(items ?? true, this).flatMap((choice): readonly unknown[] => {
       const listed = listedIn(choice)
@@ -360,7 +360,7 @@ interface DocumentPlace {
 }
 
 const emptyArray = '"[" ws "]"'
-/** The maximum number of expanded lists for `uniqueItems`. */
+/** The maximum number of lists to expand for `uniqueItems`. */
 const maxUniqueLists = 400
 
 /** The last bracket of an answer is not indented. */

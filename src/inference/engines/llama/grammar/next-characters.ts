@@ -1,5 +1,5 @@
 /**
- * Finds the characters that a grammar allows next. llama.cpp compares each way to read an answer
+ * Finds the characters that a grammar allows next. llama.cpp compares each way to parse an answer
  * with all others and cannot be interrupted, so grammars are evaluated here: equal ways are joined,
  * results are reused, and the cost is limited. Pure.
  */
@@ -15,9 +15,9 @@ import {
   type Stack,
 } from './grammar-stacks.ts'
 
-/** The maximum number of remembered stacks, states and list entries of a grammar. */
+/** The maximum number of cached stacks, states and list entries per grammar. */
 const maxKept = 100_000
-/** How many grammars are remembered, each with up to some megabytes of results. */
+/** The maximum number of cached grammars, each with up to some megabytes of results. */
 const maxGrammars = 8
 
 /** The state at the beginning of an answer. */
@@ -26,11 +26,11 @@ export interface AnswerStart {
   readonly steps: AnswerSteps
 }
 
-/** The most recently used grammars, because clients send the same ones again. */
+/** The most recently used grammars, because clients send the same grammars repeatedly. */
 export class GrammarCache {
   readonly #known = new Map<string, FollowedGrammar>()
 
-  /** Throws an `Error` that describes the problem of the grammar. */
+  /** Throws an `Error` that describes the problem in the grammar. */
   open(text: string): FollowedGrammar {
     const followed = this.#known.get(text) ?? new FollowedGrammar(readGrammar(text))
     this.#known.delete(text)
@@ -41,7 +41,7 @@ export class GrammarCache {
   }
 }
 
-/** A grammar, with the shared results of all answers that follow it. */
+/** A grammar with a cache that all its answers share. */
 export class FollowedGrammar {
   readonly stacks: GrammarStacks
   readonly #root: number
@@ -63,7 +63,9 @@ export class FollowedGrammar {
     this.#size += size
   }
 
-  /** The state of the reached stacks; equal states are the same object. */
+  /**
+   * The state for the stacks that are reachable from `starts`. Equal states are the same object.
+   */
   reach(starts: Iterable<Stack | null>, steps: AnswerSteps): NextCharacters {
     const stacks = new Set<Stack>()
     let isEnd = false
@@ -77,7 +79,7 @@ export class FollowedGrammar {
     return this.#state(`${isEnd} ${ids.join()}`, { stacks: [...stacks], isEnd })
   }
 
-  /** An equal state. If there are too many results, all are forgotten first. */
+  /** Returns an equal state. Clears the cache first if it is too large. */
   renew({ key, stacks, isComplete }: NextCharacters): NextCharacters {
     if (this.#size + this.stacks.size >= maxKept) {
       this.stacks.forget()
@@ -131,7 +133,9 @@ export class NextCharacters {
     return next
   }
 
-  /** The state after a token that the grammar names; `null` if it names another token or none. */
+  /**
+   * The state after a token that the grammar names; `null` if the grammar does not name this token.
+   */
   afterToken(token: number, steps: AnswerSteps): NextCharacters | null {
     if (!this.namesToken) return null
     return this.#reach(
@@ -140,14 +144,14 @@ export class NextCharacters {
     )
   }
 
-  /** The state of a text that can be read in the ways of both states. */
+  /** The state of a text that can be parsed in the ways of both states. */
   or(other: NextCharacters, steps: AnswerSteps): NextCharacters {
     const isEnd = this.isComplete || other.isComplete
     const both = [...this.stacks, ...other.stacks, ...(isEnd ? [null] : [])]
     return this.#grammar.reach(both, steps)
   }
 
-  /** Called when a token was chosen; returns an equal state. */
+  /** Called when a token was chosen. Returns an equal state. */
   renewed(steps: AnswerSteps): NextCharacters {
     steps.add()
     return this.#grammar.renew(this)
@@ -165,7 +169,7 @@ export class NextCharacters {
     return range !== null && this.#classes.some(({ ranges }) => hasAny(ranges, ...range))
   }
 
-  /** Uses classes, because most characters are in the same classes as others. */
+  /** Uses classes, because many characters are in the same classes. */
   #find(code: number, steps: AnswerSteps): NextCharacters | null {
     this.#classes ??= this.#findClasses()
     steps.spend(this.#classes.length)
@@ -205,7 +209,7 @@ export class NextCharacters {
   }
 }
 
-/** The stacks that are at equal character ranges. */
+/** The stacks that allow equal character ranges next. */
 interface CharacterClass {
   readonly at: number
   readonly ranges: readonly CharacterRange[]
@@ -228,7 +232,7 @@ function hasAny(ranges: readonly CharacterRange[], low: number, high: number): b
   return found !== undefined && found[0] <= high
 }
 
-/** A cache of the first UTF-8 bytes of the characters in ranges. */
+/** Caches the first UTF-8 bytes of the characters in ranges. */
 const firstBytes = new WeakMap<readonly CharacterRange[], readonly number[]>()
 
 function firstBytesOf(ranges: readonly CharacterRange[]): readonly number[] {

@@ -13,7 +13,7 @@ const maxDigits = 15
 const digits = (min: number, max: number): string =>
   max <= 0 ? '' : min === max ? `[0-9]{${max}}` : `[0-9]{${min},${max}}`
 
-/** An expression for integers between the bounds; throws if there are none. */
+/** An expression for integers between the bounds. Throws if there are none. */
 export function integerGrammar(bounds: NumberBounds): string {
   const min = lowest(bounds)
   const max = highest(bounds)
@@ -39,7 +39,7 @@ function highest({ max, isMaxExclusive }: NumberBounds): number | null {
   return isMaxExclusive && Number.isInteger(max) ? max - 1 : Math.floor(max)
 }
 
-/** Integers from 0 on, without a sign; `null` means no upper bound. */
+/** Non-negative integers; `null` means no upper bound. */
 function between(from: number, to: number | null): string {
   const low = String(from)
   if (low.length > maxDigits || String(to ?? 0).length > maxDigits) {
@@ -59,7 +59,7 @@ function between(from: number, to: number | null): string {
   return alternatives(choices)
 }
 
-/** Digit strings of equal length, from one to the other. */
+/** Digit strings of equal length from `low` to `high`. */
 function sameLength(low: string, high: string): string {
   if (low === high) return `"${low}"`
   let same = 0
@@ -77,7 +77,7 @@ function sameLength(low: string, high: string): string {
   return head + alternatives(choices)
 }
 
-/** An expression for numbers between the bounds, without exponents; throws if there are none. */
+/** An expression for numbers between the bounds, without exponents. Throws if there are none. */
 export function numberGrammar(bounds: NumberBounds): string {
   const { min, max, isMinExclusive, isMaxExclusive } = bounds
   if (min === null && max === null) return 'number'
@@ -110,7 +110,7 @@ interface Bound<T> {
   readonly isExclusive: boolean
 }
 
-/** Numbers from 0 on, without a sign. */
+/** Non-negative numbers. */
 function sizes(near: Bound<number>, far: Bound<number | null>): string {
   const [low, lowFraction] = split(near.value)
   const choices: string[] = []
@@ -139,7 +139,7 @@ function split(value: number): readonly [number, string] {
   return [Number(whole), fraction.replace(/0+$/, '')]
 }
 
-/** Fractions from this one up to, but not including, the next integer. */
+/** Fractions from this fraction up to, but not including, the next integer. */
 function fractionFrom(fraction: string, isExclusive: boolean): string {
   if (fraction === '') return isExclusive ? '"." [0-9]{0,14} [1-9]' : anyFraction
   const choices = [isExclusive ? `"${fraction}" [0-9]{0,8} [1-9]` : `"${fraction}" [0-9]{0,8}`]
@@ -149,7 +149,7 @@ function fractionFrom(fraction: string, isExclusive: boolean): string {
   return `"." ${alternatives(choices)}`
 }
 
-/** Fractions up to this one; `null` if there are none. */
+/** Fractions up to this fraction; `null` if there are none. */
 function fractionTo(fraction: string, isExclusive: boolean): string | null {
   if (fraction === '') return isExclusive ? null : '( "." "0"{1,8} )?'
   const choices = isExclusive ? [] : [`"${fraction}" "0"{0,8}`]
@@ -184,7 +184,7 @@ function fractionBetween(
   return low === '' && !near.isExclusive ? `( ${fractions} )?` : fractions
 }
 
-/** The first digits of a fraction as an integer, and whether no further digits follow. */
+/** The first digits of a fraction as an integer, and whether there are no further digits. */
 function scaled(fraction: string, length: number) {
   const value = Number(fraction.slice(0, length).padEnd(length, '0'))
   return { value, isExact: fraction.length <= length }

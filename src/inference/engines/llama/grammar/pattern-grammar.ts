@@ -3,9 +3,8 @@
 import { invalidSchema, SchemaFault } from './schema-keywords.ts'
 
 /**
- * Where the text is: in a JSON string, in which some letters are escaped and a pattern without
- * anchors may have text around it (JSON Schema), or a whole answer, which must match completely
- * (vLLM).
+ * Where the text occurs: in a JSON string, where some letters are escaped and an unanchored pattern
+ * may have text around it (JSON Schema), or as a whole answer, which must match completely (vLLM).
  */
 export type PatternPlace = 'json' | 'answer'
 
@@ -18,7 +17,7 @@ export interface Lengths {
 const anyLength: Lengths = { min: 0, max: Infinity }
 
 /**
- * An expression for texts of the given lengths that match. Throws for look-around, back-references
+ * An expression for matching texts of the given lengths. Throws for look-around, back-references
  * and other constructs that a grammar cannot express.
  */
 export function patternGrammar(
@@ -29,7 +28,7 @@ export function patternGrammar(
   return new PatternParser(pattern, place, lengths).parse()
 }
 
-/** A part of a pattern; `letter` is the repeated expression if that matches single letters. */
+/** A part of a pattern. `letter` is the repeated expression if that matches single letters. */
 interface Piece extends Lengths {
   readonly text: string
   readonly letter?: string
@@ -37,7 +36,9 @@ interface Piece extends Lengths {
 
 const anything: Piece = { text: 'char*', letter: 'char', ...anyLength }
 
-/** Whether a piece such as `a*` may be dropped beside any text, which includes its matches. */
+/**
+ * Whether a piece such as `a*` may be dropped next to arbitrary text, which includes its matches.
+ */
 const isOpen = (piece: Piece | undefined): boolean =>
   piece?.letter !== undefined && piece.min === 0 && piece.max === Infinity
 
@@ -65,7 +66,7 @@ function limited(pieces: readonly Piece[], { min, max }: Lengths): readonly Piec
 /** The maximum number of characters of a pattern. */
 const maxPattern = 1024
 const maxRepeats = 256
-/** The maximum number of characters of a pattern that a message shows. */
+/** The maximum number of characters of a pattern in a message. */
 const maxShown = 60
 
 type Range = readonly [number, number]
@@ -87,7 +88,7 @@ const classes: Readonly<Record<string, readonly Range[]>> = {
 
 const hyphen = 0x2d
 
-/** The code point of ranges that contain a single letter; `null` for several letters. */
+/** The code point if the ranges contain a single letter; `null` for several letters. */
 function codeIn(ranges: readonly Range[]): number | null {
   const [range] = ranges
   return ranges.length === 1 && range?.[0] === range?.[1] ? (range?.[0] ?? null) : null
@@ -129,7 +130,7 @@ class PatternParser {
     }
   }
 
-  /** In a JSON string, any text may precede and follow a top-level sequence without anchors. */
+  /** In a JSON string, any text may precede and follow an unanchored top-level sequence. */
   #sequence(isTop: boolean): Piece {
     const items: Piece[] = []
     const isStart = this.#skip('^')
@@ -231,7 +232,7 @@ class PatternParser {
       this.#expectMore(start)
       ranges.push(...this.#classPart(start))
     }
-    // An empty class is refused, because a grammar would skip it.
+    // An empty class is rejected, because a grammar would skip it.
     if (ranges.length === 0) throw this.#unsupported(isNegated ? '[^]' : '[]', start)
     return this.#ranges(ranges, isNegated)
   }
@@ -245,7 +246,7 @@ class PatternParser {
     this.#expectMore(classStart)
     const last = this.#classItem()
     const [from, to] = [codeIn(first), codeIn(last)]
-    // As in JavaScript: beside a set such as `\d`, a hyphen is a letter.
+    // As in JavaScript: next to a set such as `\d`, a hyphen is a letter.
     if (from === null || to === null) return [...first, [hyphen, hyphen], ...last]
     if (from > to) {
       const text = this.#pattern.slice(start, this.#at).join('')
@@ -288,7 +289,7 @@ class PatternParser {
     return letter.codePointAt(0) ?? 0
   }
 
-  /** A set of letters; in a JSON string, letters that need an escape are written with it. */
+  /** A set of letters. In a JSON string, letters that need an escape are written as escapes. */
   #ranges(ranges: readonly Range[], isNegated: boolean): Piece {
     if (ranges.flat().some((code) => code >= 0xd800 && code <= 0xdfff)) {
       throw this.#invalid('half of a surrogate pair is no character', this.#at - 1)
@@ -331,7 +332,7 @@ class PatternParser {
     return new SchemaFault(`${problem}, ${this.#placeOf(at)}`)
   }
 
-  /** Shows only a part of a long pattern, around the position. */
+  /** Shows only the part of a long pattern around the position. */
   #placeOf(at: number): string {
     const from = this.#pattern.length <= maxShown ? 0 : Math.max(0, at - maxShown / 2)
     const shown = this.#pattern.slice(from, from + maxShown).join('')

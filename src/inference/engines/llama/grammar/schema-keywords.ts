@@ -5,16 +5,16 @@ import { messageOf } from '../../../../foundation/errors.ts'
 export type Schema = Readonly<Record<string, unknown>>
 
 /**
- * A problem of a schema or of a regular expression: it cannot be enforced, matches no value, or is
+ * A problem in a schema or regular expression: it cannot be enforced, matches no value, or is
  * invalid.
  */
 export class SchemaFault extends Error {
   override readonly name = 'SchemaFault'
-  /** Whether no value can match, so that a choice of several schemas omits this one. */
+  /** Whether no value can match, so that a choice between schemas omits this schema. */
   readonly isImpossible: boolean
-  /** Whether the schema is invalid by the rules of JSON Schema, rather than not supported. */
+  /** Whether the schema is invalid according to JSON Schema, rather than unsupported. */
   readonly isInvalid: boolean
-  /** A path as in references, such as `#/properties/a`, or the end of such a path. */
+  /** A path as in references, such as `#/properties/a`, or the last part of such a path. */
   readonly path: string
   /** The index of the tool whose parameters have the problem; `null` for other schemas. */
   readonly tool: number | null
@@ -42,7 +42,7 @@ export const unenforceable = (key: string, beside?: string): SchemaFault =>
     `\`${key}\` ${beside === undefined ? '' : `beside \`${beside}\` `}cannot be enforced`,
   )
 
-/** Adds the place to the path of problems that are thrown inside. */
+/** Adds the place to the path of problems that `action` throws. */
 export function located<T>(place: string, action: () => T): T {
   try {
     return action()
@@ -72,7 +72,7 @@ const aSchema: Shape = ['a schema', (value) => typeof value === 'boolean' || isO
 const shapes: Readonly<Record<string, Shape>> = {
   $ref: aText,
   type: ['a type', (value) => typeof value === 'string' || isTexts(value)],
-  /** A keyword of OpenAPI 3.0: `null` is allowed besides the type. */
+  /** A keyword of OpenAPI 3.0 that allows `null` in addition to the type. */
   nullable: ['true or false', (value) => typeof value === 'boolean'],
   enum: aList,
   const: ['a value', () => true],
@@ -122,7 +122,8 @@ const inexpressible = new Set([
 ])
 
 /**
- * The keywords that restrict values; `null` counts as left out. Throws for what cannot be enforced.
+ * The keywords that restrict values. A value of `null` counts as absent. Throws for what cannot be
+ * enforced.
  */
 export function keywordsOf(schema: unknown): Schema {
   if (schema === true) return {}
@@ -140,7 +141,7 @@ export function keywordsOf(schema: unknown): Schema {
   return toOneForm(found)
 }
 
-/** Converts older keywords to those of draft 2020-12; `type` and `enum` become lists. */
+/** Converts older keywords to draft 2020-12. `type` and `enum` become lists. */
 function toOneForm(found: Schema): Schema {
   const { const: only, additionalItems, dependencies, nullable, ...rest } = found
   const { type, items } = rest

@@ -1,6 +1,6 @@
 /**
  * Combines schemas that apply together into alternatives without `$ref`, `allOf`, `anyOf` and
- * `oneOf`: keywords beside these apply to each of their choices. Pure.
+ * `oneOf`: keywords next to these apply to each of their choices. Pure.
  */
 
 import {
@@ -19,9 +19,9 @@ const maxChoices = 64
 const maxDepth = 32
 
 export interface SchemaReader {
-  /** The schema of a reference; throws if it does not exist. */
+  /** The schema of a reference. Throws if it does not exist. */
   find(reference: string): unknown
-  /** Counts steps; throws if the schema is too large. */
+  /** Counts steps. Throws if the schema is too large. */
   spend(steps: number): void
 }
 
@@ -72,7 +72,7 @@ function limited(choices: readonly Schema[]): readonly Schema[] {
   throw new SchemaFault(`the schema has more than ${maxChoices} choices that have to be combined`)
 }
 
-/** The alternatives without the member, or with it and all that it requires. */
+/** The alternatives: without the member, or with the member and all that it requires. */
 function dependent(
   schema: Schema,
   name: string,
@@ -92,7 +92,7 @@ type Combine = (one: unknown, other: unknown) => unknown
 const greater: Combine = (one, other) => Math.max(Number(one), Number(other))
 const smaller: Combine = (one, other) => Math.min(Number(one), Number(other))
 
-/** How two values of a keyword are combined, for keywords that do not depend on others. */
+/** Combines two values of a keyword, for keywords that do not depend on others. */
 const combined: Readonly<Record<string, Combine>> = {
   minimum: greater,
   exclusiveMinimum: greater,
@@ -122,7 +122,9 @@ const sharedTypes = (some: readonly unknown[], others: readonly unknown[]): read
   return [...new Set(shared)].filter((type) => type !== 'integer' || !shared.includes('number'))
 }
 
-/** The schema of both; empty if no value matches. Throws for two patterns or two formats. */
+/**
+ * The combination of two schemas; empty if no value matches. Throws for two patterns or formats.
+ */
 function merged(one: Schema, other: Schema, reader: SchemaReader): readonly Schema[] {
   const both: Record<string, unknown> = { ...one, ...objectOf(one, other), ...arrayOf(one, other) }
   reader.spend(1 + Object.keys(both['properties'] ?? {}).length)
@@ -138,7 +140,7 @@ function merged(one: Schema, other: Schema, reader: SchemaReader): readonly Sche
   return isEmpty('type') || isEmpty('enum') || !hasRequired(both) ? [] : [both]
 }
 
-/** Keywords that apply to members or items that others do not name; combined separately. */
+/** Keywords for members or items that other keywords do not name. They are combined separately. */
 const structural = {
   properties: true,
   additionalProperties: true,

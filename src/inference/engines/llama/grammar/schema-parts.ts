@@ -32,12 +32,12 @@ export function valueOf(schema: Schema, name: string): unknown {
   throw impossible(`\`${name}\` is required, but not among the \`properties\``)
 }
 
-/** The schema of members that are not named; `false` if there are none. */
+/** The schema of unnamed members; `false` if there are none. */
 export const othersOf = (schema: Schema): unknown =>
   schema['additionalProperties'] ?? namesOf(schema).length === 0
 
 /**
- * The minimum number of members, and the maximum number of unnamed ones. Throws for limits that
+ * The minimum number of members, and the maximum number of unnamed members. Throws for limits that
  * neither names nor a repetition can enforce. Unnamed members may have equal names, so they do not
  * count as several.
  */
@@ -53,7 +53,7 @@ export function countsOf(schema: Schema, optional: number, isOpen: boolean) {
   return { min, max: max - always }
 }
 
-/** The values of `enum` that match the keywords beside it; `null` without `enum`. */
+/** The values of `enum` that match the keywords next to it; `null` without `enum`. */
 export function listedIn(schema: Schema): readonly unknown[] | null {
   const values = schema['enum']
   if (!Array.isArray(values)) return null
@@ -64,8 +64,8 @@ export function listedIn(schema: Schema): readonly unknown[] | null {
 }
 
 /**
- * The types in `type`; without it, the types that other keywords restrict, because values of all
- * other types would be unrestricted.
+ * The types in `type`. Without `type`, the types that other keywords restrict, because values of
+ * all other types would be unrestricted.
  */
 export function typesOf(schema: Schema): readonly string[] {
   const { type, format } = schema
@@ -76,9 +76,7 @@ export function typesOf(schema: Schema): readonly string[] {
   return restricted.length === 0 ? ['value'] : restricted.map(([name]) => name)
 }
 
-/**
- * Whether a listed value matches the keywords beside the list; throws if that cannot be decided.
- */
+/** Whether a listed value matches the keywords next to the list. Throws if that is undecidable. */
 function isListed(value: unknown, schema: Schema): boolean {
   const types = schema['type']
   if (Array.isArray(types) && !types.some((type) => isOfType(value, String(type)))) return false
@@ -112,7 +110,7 @@ const typeKeys: Readonly<Record<'object' | 'array' | 'string' | 'number', readon
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],
 }
 
-/** Keywords that are not checked for a listed value. */
+/** Keywords that cannot be checked for a listed value. */
 function keysOfType(value: unknown): readonly string[] {
   if (typeof value === 'string') return ['pattern', 'format']
   if (Array.isArray(value)) return typeKeys.array
@@ -154,10 +152,10 @@ function toBounds(bounds: NumberBounds): NumberBounds {
   return { ...bounds, min: limit(bounds.min), max: limit(bounds.max) }
 }
 
-/** The maximum number of values in a schema: more would delay other requests for too long. */
+/** The maximum number of values in a schema, so that other requests are not delayed for long. */
 const maxValues = 30_000
 
-/** Throws for a schema that is too large to be read. */
+/** Throws for a schema that is too large. */
 export function expectFewValues(schema: unknown): void {
   const waiting = [schema]
   for (let count = 0; waiting.length > 0; count++) {
@@ -178,7 +176,7 @@ export function namedPart(schema: unknown, part: string): unknown {
   return isThere ? (schema as Schema)[key] : undefined
 }
 
-/** Decodes one step of a `$ref` path: references are URIs, which may have encoded characters. */
+/** Decodes one step of a `$ref` path, because references are URIs with encoded characters. */
 export function decodedPart(part: string): string {
   try {
     return decodeURIComponent(part)

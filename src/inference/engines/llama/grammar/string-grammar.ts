@@ -18,7 +18,7 @@ export function stringGrammar(schema: Schema): string {
 const inQuotes = (pattern: string, lengths: Lengths): string =>
   String.raw`"\"" ${patternGrammar(pattern, 'json', lengths)} "\""`
 
-/** A pattern that cannot be converted is replaced by a format whose texts it is known to allow. */
+/** Replaces a pattern that cannot be converted by a format whose texts are known to match it. */
 function ofPattern(pattern: string, lengths: Lengths): string {
   try {
     return inQuotes(pattern, lengths)
@@ -49,7 +49,7 @@ const zone = String.raw`(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`
 const byte = String.raw`(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
 const hex = '[0-9a-f]'
 
-/** A host name with up to this many labels before the last one, which has only letters. */
+/** A host name with up to `labels` labels before the last label, which has only letters. */
 const host = (labels: number, letters: number): string =>
   String.raw`(?:[a-z0-9](?:[a-z0-9-]{0,${letters - 2}}[a-z0-9])?\.){1,${labels}}[a-z]{2,6}`
 const wideHost = host(4, 32)
@@ -65,8 +65,8 @@ const uris = [
 ]
 
 /**
- * Narrower than the formats: every match is valid. Days end with the 28th. The widest pattern comes
- * first; others are for texts with a smaller maximum length.
+ * Narrower than the formats, so that every match is valid: days end with the 28th. The widest
+ * pattern comes first; others are for texts with a smaller maximum length.
  */
 const stringFormats: Readonly<Record<string, readonly string[]>> = {
   date: [`^${year}-${month}-${day}$`],
@@ -87,8 +87,8 @@ const stringFormats: Readonly<Record<string, readonly string[]>> = {
 }
 
 /**
- * Patterns that zod writes for formats, with look-around or without a limit of length. They allow
- * every text that the patterns above allow.
+ * Patterns that zod writes for formats, with look-around or without a length limit. They match
+ * every text that the patterns above match.
  */
 const formatsOfPatterns: ReadonlyMap<string, string> = new Map(
   Object.entries({
@@ -125,12 +125,12 @@ interface Letters {
 
 const noLetters = (): Letters => ({ next: new Map(), isName: false, isEscaped: false })
 
-/** The number of compared letters; keys that begin like a longer name are excluded too. */
+/** The number of compared letters. Keys that begin like a longer name are also excluded. */
 const maxLetters = 64
 
 /**
- * An expression for a key that is none of the names. Escapes are allowed only after the key differs
- * from all names, because an escape could spell a letter of a name.
+ * An expression for a key that equals none of the names. Escapes are allowed only once the key
+ * differs from all names, because an escape could spell a letter of a name.
  */
 export function otherKey(names: readonly string[]): string {
   const root = noLetters()
@@ -161,7 +161,10 @@ function spell({ next, isName, isEscaped }: Letters, depth: number): string {
   return `( ${[others, ...known].join(' | ')} )${isName ? '' : '?'}`
 }
 
-/** More texts are grouped by common prefixes, because llama.cpp compares all that begin alike. */
+/**
+ * More texts are grouped by common prefixes, because llama.cpp compares all with the same
+ * beginning.
+ */
 const maxListed = 16
 /** The maximum depth of nested brackets. */
 const maxDepth = 100
@@ -180,14 +183,14 @@ export function quoted(text: string): string {
   return `"${escaped.replaceAll('\n', String.raw`\n`)}"`
 }
 
-/** The rest of texts that are equal up to a position. */
+/** The rest of texts that are equal before `from`. */
 function alternatives(texts: readonly (readonly string[])[], from: number, depth: number): string {
   if (depth >= maxDepth) return texts.map((text) => quoted(text.slice(from).join(''))).join(' | ')
   const groups = Map.groupBy(texts, (text) => text[from] ?? '')
   return Array.from(groups.values(), (group) => sequence(group, from, depth)).join(' | ')
 }
 
-/** The rest of texts with the same letter at a position: the common part, then the alternatives. */
+/** The rest of texts with the same letter at `from`: the common part, then the alternatives. */
 function sequence(texts: readonly (readonly string[])[], from: number, depth: number): string {
   const [first = []] = texts
   const differs = (at: number): boolean => texts.some((text) => text[at] !== first[at])

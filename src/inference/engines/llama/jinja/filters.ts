@@ -93,7 +93,7 @@ function dictsort(value: Value, args: readonly Value[], named: Named): Value {
   return sortBy([...iterate(itemsOf(value))], keyOf, arg(args, 2, named, 'reverse'))
 }
 
-/** Some filters treat every false value as empty, including `none`. */
+/** Some filters treat every falsy value as empty, including `none`. */
 const iterateTrue = (value: Value): readonly Value[] => (isTrue(value) ? iterate(value) : [])
 
 /** Creates `select`, `reject` and, with an attribute, `selectattr` and `rejectattr`. */
@@ -143,7 +143,7 @@ function round(value: Value, args: readonly Value[], named: Named): Value {
   if (how === 'ceil') return toFloat(Math.ceil(scaled) / factor)
   if (how === 'floor') return toFloat(Math.floor(scaled) / factor)
   const near = Math.round(scaled)
-  // Halves are rounded to the even neighbour, as in Python.
+  // Halves are rounded to the nearest even number, as in Python.
   const isHalf = Math.abs(scaled - Math.trunc(scaled)) === 0.5
   return toFloat((isHalf && near % 2 !== 0 ? near - 1 : near) / factor)
 }
@@ -181,7 +181,7 @@ function unique(value: Value, args: readonly Value[], named: Named): Value {
   )
 }
 
-/** The same for equal values. */
+/** Equal values have equal hashes. */
 function hashOf(value: Value): unknown {
   const text = textOf(value)
   if (text !== null) return text

@@ -16,7 +16,7 @@ import {
 } from './values.ts'
 
 /**
- * The maximum number of written characters; text that is captured and written again counts twice.
+ * The maximum number of written characters. Text that is captured and written again counts twice.
  */
 const maxWritten = 64 << 20
 
@@ -105,7 +105,7 @@ export class Interpreter {
   ): void {
     const { target, test, body, otherwise } = statement
     const all = iterate(items)
-    // Charged for all items, including items without a body and those that the test excludes.
+    // Charged for all items, even if the body is empty or the test excludes them.
     spend(all.length)
     const chosen = all.filter((item) => {
       if (test === null) return true
@@ -206,7 +206,7 @@ function assign(target: Target, value: Value, scope: Scope): void {
   for (const [at, one] of target.targets.entries()) assign(one, items[at] ?? null, scope)
 }
 
-/** Creates the variable `loop`, a new one for each item. */
+/** Creates a new variable `loop` for each item. */
 class LoopState {
   readonly #items: readonly Value[]
   readonly #depth: number

@@ -1,9 +1,9 @@
 /**
- * The limits of a template, so that it cannot block the model's process. Charged are statements,
- * expressions, and the values that operations read and create.
+ * Limits the cost of a template, so that it cannot block the model's process. Statements and
+ * expressions have a cost, and so do the values that operations read and create.
  */
 
-/** An error of a template; `isRaised` if the template itself rejects the conversation. */
+/** An error of a template. `isRaised` if the template itself rejects the conversation. */
 export class TemplateError extends Error {
   readonly isRaised: boolean
 
@@ -13,21 +13,21 @@ export class TemplateError extends Error {
   }
 }
 
-/** The template exceeds a limit; it would do so with other messages, too. */
+/** The template exceeds a limit, as it would with any other messages. */
 export class TooCostly extends TemplateError {}
 
-/** The limit of a rendering, so that a model's template cannot block its process. */
+/** The maximum number of steps of a rendering. */
 const maxSteps = 1_000_000
-/** The maximum number of characters of a text; bodies of requests have less. */
+/** The maximum number of characters of a text. Request bodies are smaller. */
 const maxText = 16 << 20
 /** The maximum depth of nested calls and values. */
 const maxDepth = 200
 
-// Rendering is synchronous: there is one at a time.
+// A global is sufficient, because rendering is synchronous.
 let stepsLeft = Infinity
 let depth = 0
 
-/** Runs with a budget of its own. Whatever is thrown becomes a `TemplateError`. */
+/** Runs `render` with its own budget. Any error is converted to a `TemplateError`. */
 export function withinLimits<T>(render: () => T): T {
   stepsLeft = maxSteps
   depth = 0
@@ -40,7 +40,7 @@ export function withinLimits<T>(render: () => T): T {
   }
 }
 
-/** Names the limits of JavaScript: the parser is recursive, and so are templates. */
+/** Explains JavaScript's own limits, because parser and templates are recursive. */
 function toTemplateError(error: unknown): TemplateError {
   if (error instanceof TemplateError) return error
   const message = error instanceof Error ? error.message : String(error)
@@ -49,27 +49,27 @@ function toTemplateError(error: unknown): TemplateError {
   return new TemplateError(`the template fails: ${message}`)
 }
 
-/** Charges for work: a step takes about a microsecond. */
+/** Charges for work. A step takes about a microsecond. */
 export function spend(steps: number): void {
   stepsLeft -= steps
   // The comparison is also false for NaN.
   if (!(stepsLeft >= 0)) throw new TooCostly('the template takes too many steps')
 }
 
-/** Charges for reading or creating a text of that length. */
+/** Charges for reading or creating a text of this length. */
 export function spendChars(length: number): void {
   if (length > maxText) throw new TooCostly('a text is too long')
   spend(Math.max(0, length) / 128)
 }
 
-/** Charges for reading or creating that many items. */
+/** Charges for reading or creating this many items. */
 export const spendItems = (count: number): void => spend(count / 4)
 
-/** Charges for a search: the longer the part, the longer it may take. */
+/** Charges for a search. The cost grows with the length of the part. */
 export const spendSearch = (text: string, part: string): void =>
   spend((text.length / 64) * (1 + part.length / 512))
 
-/** Runs one level deeper; the message tells what is nested. */
+/** Runs `action` one level deeper. The message says what is nested too deeply. */
 export function withDepthLimit<T>(action: () => T, message: string): T {
   if (++depth > maxDepth) throw new TooCostly(message)
   const result = action()

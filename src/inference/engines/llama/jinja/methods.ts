@@ -22,7 +22,7 @@ import {
 
 type Method<T> = (of: T, args: readonly Value[], named: Named) => Value
 
-/** The method of a value; `undefined` if it has no method of that name. */
+/** The method of a value; `undefined` if the value has no such method. */
 export function methodOf(of: Value, name: string): Callable | undefined {
   const text = textOf(of)
   if (text !== null) return bind(textMethods, name, text, of)
@@ -30,10 +30,10 @@ export function methodOf(of: Value, name: string): Callable | undefined {
   return of instanceof Dict ? bind(dictMethods, name, of, quick.has(name) ? null : of) : undefined
 }
 
-/** Methods that take as long for many items as for one. */
+/** Methods whose duration does not depend on the number of items. */
 const quick: ReadonlySet<string> = new Set(['append', 'extend', 'get', 'setdefault', 'update'])
 
-/** `read` is what the method goes through. */
+/** `read` is the value that the method iterates over. */
 function bind<T>(
   methods: Readonly<Record<string, Method<T>>>,
   name: string,
@@ -57,11 +57,11 @@ function expectText(value: Value | undefined, what: string): string {
   return text
 }
 
-/** The number of a value; the other one for none. */
+/** Converts a value to an integer. Returns `otherwise` if there is no value. */
 export const intOf = (value: Value | undefined, otherwise: number): number =>
   value === undefined || value === null ? otherwise : (numberOf(value) ?? otherwise)
 
-/** White space in Python but not in JavaScript. */
+/** Characters that are white space in Python but not in JavaScript. */
 const moreSpaces: ReadonlySet<string> = new Set('\u001C\u001D\u001E\u001F\u0085')
 const isSpace = (letter: string): boolean =>
   letter !== '\uFEFF' && (/\s/.test(letter) || moreSpaces.has(letter))
@@ -134,7 +134,7 @@ export const capitalize = (text: string): string => {
   return head.toUpperCase() + rest.join('').toLowerCase()
 }
 
-/** As `str.title` in Python: a letter after anything but a letter with a case begins a word. */
+/** Like `str.title` in Python: a word begins after anything but a cased letter. */
 const title = (text: string): string => text.replaceAll(/\p{Cased}+/gu, toWord)
 
 function toWord(text: string): string {
@@ -142,7 +142,7 @@ function toWord(text: string): string {
   return capitalize(text)
 }
 
-/** As the filter `title` of Jinja: only spaces, hyphens and opening brackets begin a word. */
+/** Like Jinja's filter `title`: only spaces, hyphens and opening brackets begin a word. */
 export const titleWords = (text: string): string =>
   // oxlint-disable-next-line no-control-regex -- these are white space in Python
   text.replaceAll(/[^-\p{White_Space}\u001C-\u001F({[<]+/gu, toWord)
@@ -262,7 +262,7 @@ const listMethods: Readonly<Record<string, Method<Value[]>>> = {
     return null
   },
   extend: (list, [items = null]) => {
-    // A list may be extended by itself.
+    // Copied, because a list may be extended by itself.
     const added = iterate(items).slice()
     for (const item of added) list.push(item)
     return null

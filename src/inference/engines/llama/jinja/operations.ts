@@ -163,7 +163,7 @@ function missing(of: Value, key: Value): Undefined {
   )
 }
 
-/** Items by their position; a text where each of its units is a letter. */
+/** Items by position. A text is returned unchanged if each of its UTF-16 units is a letter. */
 function lettersOr(of: Value): string | readonly Value[] {
   const text = textOf(of)
   if (text === null) return iterate(of)

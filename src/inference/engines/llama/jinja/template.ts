@@ -1,5 +1,5 @@
 /**
- * Jinja chat templates, rendered exactly as Jinja does in Python: models were trained with its
+ * Jinja chat templates, rendered exactly as Jinja does in Python: models were trained with that
  * output, including spaces and quotes. Pure, except that a template may read the time.
  */
 
@@ -21,9 +21,9 @@ import {
   valueOr,
 } from './values.ts'
 
-/** The maximum length of a source in characters; the longest in use have a tenth. */
+/** The maximum length of a source in characters, ten times that of the longest templates in use. */
 const maxSource = 1 << 20
-/** The limit of Jinja's sandbox. */
+/** The same limit as in Jinja's sandbox. */
 const maxRange = 100_000
 
 export class JinjaTemplate {
@@ -31,8 +31,7 @@ export class JinjaTemplate {
   readonly #now: () => Date
 
   /**
-   * Throws a `TemplateError` if the source cannot be parsed; unknown filters fail when they are
-   * used.
+   * Throws a `TemplateError` if the source cannot be parsed. Unknown filters fail only when used.
    */
   constructor(source: string, now: () => Date) {
     if (source.length > maxSource) throw new TooCostly('the template is too long')
@@ -44,7 +43,7 @@ export class JinjaTemplate {
     return withinLimits(() => namesIn(this.#body, this.#globals().keys()))
   }
 
-  /** Throws a `TemplateError`; its `isRaised` is true if the template raised the error itself. */
+  /** Throws a `TemplateError`. Its `isRaised` is true if the template itself raised the error. */
   render(variables: object): string {
     const scope = new Scope()
     for (const [name, value] of this.#globals()) scope.set(name, value)

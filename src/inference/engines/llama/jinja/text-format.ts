@@ -1,4 +1,4 @@
-/** Texts as Python writes them: `str.format`, the operator `%`, and JSON. */
+/** Formats text as Python does: `str.format`, the operator `%`, and JSON. */
 
 import { spend, spendChars, TemplateError } from './limits.ts'
 import {
@@ -37,7 +37,7 @@ function fail(message: string): never {
   throw new TemplateError(message)
 }
 
-/** Adds letters until the text has the width, which counts code points. */
+/** Pads the text to a width in code points. */
 export function pad(text: string, width: number, by: string, side: string): string {
   const missing = Math.max(0, width - lengthOf(text))
   const left = side === '>' ? missing : side === '^' ? Math.floor(missing / 2) : 0
@@ -50,7 +50,7 @@ export function zeroFill(text: string, width: number, signs = '-+'): string {
   return sign + pad(text.slice(sign.length), width - sign.length, '0', '>')
 }
 
-/** `'{} and {name.part[0]:>8.2f}'.format(…)`; throws for what is not supported. */
+/** `'{} and {name.part[0]:>8.2f}'.format(…)`. Throws for unsupported features. */
 export function format(text: string, given: FormatArguments): string {
   const { args, named } = given
   let next = 0
@@ -82,7 +82,7 @@ const fieldPattern = /^(\w*)((?:\.\w+|\[[^\]]+\])*)(?:!([sr]))?(?::(.*))?$/su
 
 const toIndex = (text = ''): string | number => (/^\d+$/.test(text) ? Number(text) : text)
 
-/** The member or item of a value; undefined if it has none. */
+/** The member or item of a value; undefined if there is none. */
 function partOf(of: Value, key: string | number): Value {
   const whole = defined(of)
   const none = new Undefined(`'${typeName(whole)} object' has no attribute '${key}'`)
@@ -102,7 +102,7 @@ const firstLetters = (text: string, count: number): string =>
     .slice(0, count)
     .join('')
 
-/** A value by a format specification such as `>8.2f`. */
+/** Formats a value according to a specification such as `>8.2f`. */
 function formatValue(value: Value, specification: string): string {
   const unsupported = `format does not support ':${specification}' for ${typeName(value)}`
   const found = specificationPattern.exec(specification) ?? fail(unsupported)
@@ -128,12 +128,12 @@ function formatValue(value: Value, specification: string): string {
     : pad(signed, Number(width), by, align ?? '>')
 }
 
-/** JavaScript writes no more; the rest would be zeros. */
+/** The maximum that JavaScript supports. Further digits would be zeros. */
 const maxPlaces = 100
-/** With that many places more, a half is exact. */
+/** With this many more places, a half is represented exactly. */
 const morePlaces = 25
 
-/** A number with that many decimal places; halves are rounded to the even neighbour. */
+/** Formats a number with `wanted` decimal places. Halves are rounded to the nearest even digit. */
 function fixedText(value: number, wanted: number): string {
   const places = Math.min(wanted, maxPlaces)
   const size = Math.abs(value)
@@ -211,7 +211,7 @@ export function toJson(value: Value, args: readonly Value[], named: Named): Valu
   })
 }
 
-/** `line` is the line break with the indentation of the level that contains the value. */
+/** `line` is the line break with the indentation of the enclosing level. */
 function write(value: Value, line: string, style: JsonStyle): string {
   spend(1)
   if (value === null || typeof value === 'boolean') return String(value)

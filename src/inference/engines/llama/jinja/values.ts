@@ -1,4 +1,4 @@
-/** The values of templates, with the semantics of Python. */
+/** Template values with the semantics of Python. */
 
 import { spend, spendChars, spendItems, TemplateError, withDepthLimit } from './limits.ts'
 
@@ -12,7 +12,9 @@ export class Undefined {
   }
 }
 
-/** A float without a fraction; a class, because JavaScript does not tell it from an integer. */
+/**
+ * A float without a fraction. A class, because JavaScript cannot distinguish it from an integer.
+ */
 export class Float {
   readonly value: number
 
@@ -21,7 +23,7 @@ export class Float {
   }
 }
 
-/** Text that is marked as safe: text that is added to it is escaped for HTML. */
+/** Text that is marked as safe. Text that is appended to it is escaped for HTML. */
 export class Markup {
   readonly text: string
 
@@ -32,7 +34,7 @@ export class Markup {
 
 export class Tuple extends Array<Value> {}
 
-/** The result of a filter such as `map`; true even if it is empty, like a generator in Python. */
+/** The result of a filter such as `map`. Truthy even if empty, like a generator in Python. */
 export class Lazy extends Array<Value> {}
 
 export type Key = string | number | boolean | null
@@ -76,7 +78,7 @@ export type Value =
   | Namespace
   | Callable
 
-/** Converts a JSON value. Members that are `undefined` are left out. */
+/** Converts a JSON value. Omits members that are `undefined`. */
 export function toValue(json: unknown): Value {
   if (json === null || json === undefined) return null
   if (typeof json === 'string' || typeof json === 'boolean' || typeof json === 'number') return json
@@ -115,19 +117,19 @@ export function typeName(value: Value): string {
   return typeof value === 'boolean' ? 'bool' : 'str'
 }
 
-/** Returns the value; throws if it is undefined. */
+/** Returns the value. Throws if it is undefined. */
 export function defined(value: Value): Exclude<Value, Undefined> {
   if (value instanceof Undefined) throw new TemplateError(value.message)
   return value
 }
 
-/** The string of a string or `Markup`; `null` for other values. */
+/** The text of a string or `Markup`; `null` for other values. */
 export function textOf(value: Value): string | null {
   if (typeof value === 'string') return value
   return value instanceof Markup ? value.text : null
 }
 
-/** The number of a number or boolean; `null` for other values. */
+/** The numeric value of a number or boolean; `null` for other values. */
 export function numberOf(value: Value): number | null {
   if (typeof value === 'number') return value
   if (typeof value === 'boolean') return Number(value)
@@ -144,7 +146,7 @@ export const toFloat = (value: number): Value =>
 export const valueOr = (value: Value | undefined, otherwise: Value): Value =>
   value === undefined ? otherwise : value
 
-/** The text of a value as `str` in Python gives it. */
+/** The text of a value, as from `str` in Python. */
 export function toText(value: Value): string {
   const text = textOf(value)
   if (text !== null) return text
@@ -167,7 +169,7 @@ export function toRepr(value: Value): string {
   return value instanceof Undefined ? 'Undefined' : `<${typeName(value)}>`
 }
 
-/** A list may contain itself. */
+/** Limits the depth, because a list may contain itself. */
 export const inside = <T>(action: () => T): T =>
   withDepthLimit(action, 'a value is nested too deeply')
 
@@ -280,7 +282,7 @@ function compareText(one: string, other: string): number {
   return isHalf(left) === isHalf(right) ? left - right : isHalf(left) ? 1 : -1
 }
 
-/** Python takes a negative number for none. */
+/** Python treats a negative count as zero. */
 export function spaces(count: number): string {
   spendChars(count)
   return ' '.repeat(Math.max(0, count))
@@ -305,7 +307,7 @@ export function iterate(value: Value): readonly Value[] {
   return Array.from(text)
 }
 
-/** Converts a value to the key of a dict; throws for values that cannot be keys. */
+/** Converts a value to the key of a dict. Throws for values that cannot be keys. */
 export function toKey(value: Value): Key {
   const text = textOf(value)
   if (text !== null) return text
@@ -323,7 +325,7 @@ export function lengthOf(value: Value): number {
   throw new TemplateError(`object of type '${typeName(value)}' has no len()`)
 }
 
-/** Pairs of surrogates are one letter. */
+/** A surrogate pair counts as one letter. */
 function countLetters(text: string): number {
   let count = text.length
   for (let at = 1; at < text.length; at++) {
@@ -343,7 +345,7 @@ const htmlLetters: Readonly<Record<string, string>> = {
   "'": '&#39;',
 }
 
-/** Escapes text; text that is marked as safe is kept. */
+/** Escapes text, except text that is marked as safe. */
 export function toMarkup(value: Value): Markup {
   if (value instanceof Markup) return value
   return new Markup(toText(value).replaceAll(/[&<>"']/g, (letter) => htmlLetters[letter] ?? letter))

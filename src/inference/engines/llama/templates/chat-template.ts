@@ -1,4 +1,4 @@
-/** The chat template of a model; what it supports is found out by trial renderings at load. */
+/** The chat template of a model. Trial renderings at load time determine what it supports. */
 
 import { systemClock } from '../../../../foundation/clock.ts'
 import { messageOf } from '../../../../foundation/errors.ts'
@@ -6,21 +6,24 @@ import { TooCostly } from '../jinja/limits.ts'
 import { JinjaTemplate, strftime } from '../jinja/template.ts'
 import type { TemplateNames } from '../jinja/syntax/template-names.ts'
 
-/** What a template supports; conversations are rewritten to avoid what it does not support. */
+/** The features that a template supports. Conversations are rewritten to avoid all others. */
 export interface TemplateTraits {
   /** If false, the text of system messages is put into the first user message. */
   readonly hasSystemRole: boolean
   /** Whether consecutive messages may have the same role; if false, such messages are joined. */
   readonly allowsNeighbours: boolean
   /**
-   * Whether the template renders tools. If false, they are described in words, and calls are text.
+   * Whether the template renders tools. If false, they are described in prose, and calls are text.
    */
   readonly knowsTools: boolean
   /**
    * Where the template reads tools: a variable, or JSON text in the system message (Phi-4 mini).
    */
   readonly toolsIn: 'variable' | 'system'
-  /** Whether the template renders an assistant's calls; if false, calls are written as its text. */
+  /**
+   * Whether the template renders an assistant's calls. If false, calls are written as assistant
+   * text.
+   */
   readonly knowsCalls: boolean
   /** How the template expects the arguments of calls: as an object, or as JSON text. */
   readonly argumentsAs: 'object' | 'text'
@@ -33,13 +36,13 @@ export interface TemplateTraits {
 export interface ChatTemplate {
   readonly source: string
   readonly traits: TemplateTraits
-  /** The texts that would be read as control tokens. */
+  /** Texts that would be tokenized as control tokens. */
   readonly controls: readonly string[]
   /** Why the template cannot render even one message; `null` if it can. */
   readonly problem: string | null
   /** Whether the template renders the name of a participant. */
   readonly readsNames: boolean
-  /** The names that the template reads; `null` if it cannot be parsed. */
+  /** The variables and members that the template reads; `null` if it cannot be parsed. */
   readonly names: TemplateNames | null
   /** Throws a `TemplateError`. */
   render(variables: TemplateVariables): string
@@ -63,7 +66,7 @@ export interface ChatTemplateOptions {
 
 const wallTime = (): Date => new Date(systemClock.now() * 1000)
 
-/** Never throws: a model whose template cannot be used can still continue text. */
+/** Never throws: a model with an unusable template can still continue text. */
 export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
   const { source, bos, eos, controls, now = wallTime } = options
   const { render, names } = createRender(source, now)
@@ -76,7 +79,7 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
       ...variables,
     })
   const failure = failureOf(renderAll)
-  // A template that exceeds a limit is not tried again: it would do so every time.
+  // A template that exceeds a limit is not rendered again, because it would always exceed it.
   const probe: Render = failure instanceof TooCostly ? () => '' : renderAll
   return {
     source,
@@ -89,7 +92,7 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
   }
 }
 
-/** The variables that the template of firefunction reads instead of `tools`. */
+/** Variables that the firefunction template reads instead of `tools`. */
 const oldVariables = ({ tools = [] }: TemplateVariables, now: Date): object => ({
   functions: JSON.stringify(tools),
   datetime: strftime('%b %d %Y %H:%M:%S', now),
@@ -200,7 +203,7 @@ interface CallForm {
   readonly calls: number
 }
 
-/** A conversation whose call is written as text of the assistant. */
+/** A conversation with a call that is written as assistant text. */
 const textLoop = [
   user,
   { role: 'assistant', content: argumentMark },

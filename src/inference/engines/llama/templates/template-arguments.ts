@@ -5,7 +5,7 @@ import type { ChatTemplate } from './chat-template.ts'
 
 type Chat = Extract<GenerationInput, { kind: 'chat' }>
 
-/** The error for a field that has no effect, or a value that has none. */
+/** The error for a field or value that has no effect. */
 export class ArgumentError extends Error {
   readonly param: string
   readonly clientCode: 'unsupported_parameter' | 'unsupported_value'
@@ -25,7 +25,7 @@ function unknownArgument(param: string, template: ReadNames | null): ArgumentErr
   return new ArgumentError(param, `Unsupported parameter: ${reason}.`, 'unsupported_parameter')
 }
 
-/** Neither the template nor the public API knows the effort. */
+/** The error for an effort that neither the template nor the public API knows. */
 function unknownEffort(effort: string): ArgumentError {
   const known = efforts.map((one) => `'${one}'`).join(', ')
   const got = effort.length > 64 ? `${effort.slice(0, 61)}...` : effort
@@ -47,9 +47,9 @@ const reserved: ReadonlySet<string> = new Set([
 ])
 
 /**
- * The variables for a template. Throws an `ArgumentError` for those that it does not read. Without
- * a template (`null`) no variable is read. If a template cannot be parsed, all are accepted:
- * rendering reports the error.
+ * The variables for a template. Throws an `ArgumentError` for variables that the template does not
+ * read. Without a template (`null`), no variable is read. If a template cannot be parsed, all
+ * variables are accepted: rendering reports the error.
  */
 export function templateArguments(chat: Chat, template: ReadNames | null): object {
   const { templateArguments: given = {}, reasoningEffort } = chat
@@ -66,7 +66,7 @@ type ReadNames = Pick<ChatTemplate, 'names'>
 const reads = (template: ReadNames | null, name: string): boolean =>
   template !== null && (template.names === null || template.names.variables.has(name))
 
-/** A template without degrees of reasoning may still be able to switch reasoning off. */
+/** A template without levels of reasoning may still be able to switch reasoning off. */
 function effortArguments(effort: string | undefined, template: ReadNames | null): object {
   if (effort === undefined) return {}
   if (reads(template, 'reasoning_effort')) return { reasoning_effort: effort }

@@ -34,7 +34,7 @@ export function toTemplateMessages(chat: Chat, traits: TemplateTraits): readonly
   return traits.callIds === 'nine' ? messages.map(withMistralCallIds) : messages
 }
 
-/** The messages with the tools described in words, for templates without tool support. */
+/** The messages with the tools described in prose, for templates without tool support. */
 export function withDescribedTools(chat: Chat): readonly ChatMessage[] {
   const tools = callableTools(chat)
   if (tools.length === 0) return chat.messages
@@ -51,10 +51,10 @@ export function withDescribedTools(chat: Chat): readonly ChatMessage[] {
   return [{ ...head, content: `${head.content}\n\n${content}` }, ...rest]
 }
 
-/** The schema of a tool without `parameters`, which takes none. */
+/** The schema of a tool without `parameters`, which accepts no arguments. */
 export const emptyParameters = { type: 'object', properties: {} } as const
 
-/** Writes calls and their outcomes as text of the assistant and the user. */
+/** Writes calls and their results as text of the assistant and the user. */
 export function toPlainRole(message: ChatMessage): ChatMessage {
   const { role, content } = message
   if (role === 'tool') {
@@ -71,7 +71,7 @@ function withWrittenCalls(message: ChatMessage): ChatMessage {
   return { role, content: [content, ...calls].filter((text) => text !== '').join('\n') }
 }
 
-/** Joins consecutive messages of one role, for templates that refuse them. */
+/** Joins consecutive messages of the same role, for templates that reject them. */
 function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const joined: ChatMessage[] = []
   for (const message of messages) {
@@ -84,7 +84,7 @@ function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[
   return joined
 }
 
-/** Ensures that there is a system message first, in which the template looks for tools. */
+/** Ensures that the first message is a system message, where the template looks for tools. */
 function withSystem(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const [head] = messages
   return head?.role === 'system' ? messages : [{ role: 'system', content: '' }, ...messages]
@@ -105,7 +105,7 @@ function withoutSystem(messages: readonly ChatMessage[]): readonly ChatMessage[]
   return others.with(at, { ...first, content: `${text}\n\n${first.content}` })
 }
 
-/** Splits messages so that each has one call and is followed by its outcome. */
+/** Splits messages so that each has one call and is followed by its result. */
 function separateCalls(
   messages: readonly ChatMessage[],
 ): (message: ChatMessage) => readonly ChatMessage[] {
@@ -140,7 +140,7 @@ function withMistralCallIds(message: ChatMessage): ChatMessage {
   }
 }
 
-/** The same id always gives the same result, so that calls and outcomes still belong together. */
+/** The same id always gives the same result, so that calls and their results still match. */
 export function toMistralCallId(id: string): string {
   if (nineLetters.test(id)) return id
   return createHash('sha256').update(id).digest('hex').slice(0, 9)

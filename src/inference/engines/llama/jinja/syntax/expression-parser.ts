@@ -41,7 +41,7 @@ export class ExpressionParser {
     return current?.kind === kind && (text === undefined || current.text === text)
   }
 
-  /** Skips the next token if it is this one; returns whether it was. */
+  /** Skips the next token if it matches. Returns whether it did. */
   skip(kind: Lexeme['kind'], text: string): boolean {
     const isIt = this.is(kind, text)
     if (isIt) this.#at++
@@ -193,7 +193,7 @@ export class ExpressionParser {
     return inner
   }
 
-  /** Parses items that are separated by commas, up to the end sign. A comma may follow the last. */
+  /** Parses items separated by commas, up to the closing sign. A trailing comma is allowed. */
   parseList<T>(end: string, parseItem: () => T): readonly T[] {
     const items: T[] = []
     while (!this.skip('sign', end)) {

@@ -12,8 +12,8 @@ export interface Lexeme {
 }
 
 /**
- * Removes the line break after a statement and the spaces before one, as the environment of chat
- * templates does. A line break at the end of the source is removed too.
+ * Removes the line break after a statement and the spaces before a statement, as the environment of
+ * chat templates does. Also removes a line break at the end of the source.
  */
 export function scan(source: string): readonly Lexeme[] {
   const scanner = new Lexer(source.replaceAll(/\r\n?/g, '\n').replace(/\n$/, ''))
@@ -63,7 +63,7 @@ class Lexer {
     else this.#takeTag(open.startsWith('{%'))
   }
 
-  /** The text before a tag, without the white space that the tag removes. */
+  /** The text before a tag, without white space that the tag strips. */
   #trimmed(before: string, open: string): string {
     if (open.endsWith('-')) return before.trimEnd()
     if (open.startsWith('{{') || open.endsWith('+')) return before
@@ -120,7 +120,7 @@ class Lexer {
     }
   }
 
-  /** Skips the white space after a tag that the tag removes. */
+  /** Skips white space after a tag that strips it. */
   #afterTag(mark: string, removesLineBreak: boolean): void {
     if (mark === '-') this.#match(space)
     else if (mark !== '+' && removesLineBreak && this.#source[this.#at] === '\n') this.#at++

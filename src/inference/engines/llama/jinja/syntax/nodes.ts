@@ -1,6 +1,6 @@
 /** The syntax tree of a template. Types only. */
 
-/** One type for each of the kinds. */
+/** Distributes over `Kind`: one node type per kind. */
 type Node<Kind extends string, Parts extends object = object> = Kind extends string
   ? Readonly<{ kind: Kind } & Parts>
   : never

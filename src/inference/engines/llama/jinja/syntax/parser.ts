@@ -5,13 +5,15 @@ import { scan } from './lexer.ts'
 import type { Body, Expression, NamedCall, Parameter, Statement, Target } from './nodes.ts'
 import { TemplateError } from '../limits.ts'
 
-/** Throws a `TemplateError`, with the line where it is known. */
+/** Throws a `TemplateError`, with the line number if known. */
 export function parseTemplate(source: string): Body {
   const parser = new StatementParser(new ExpressionParser(scan(source)))
   return parser.parse()
 }
 
-/** A name is looked for in all blocks around it. Python allows twenty loops. */
+/**
+ * The maximum nesting of blocks, all of which a name is looked up in. Python allows twenty loops.
+ */
 const maxDepth = 100
 
 class StatementParser {
@@ -42,7 +44,7 @@ class StatementParser {
     return body
   }
 
-  /** Parses up to a tag with one of the names; the rest of that tag is not parsed yet. */
+  /** Parses up to a tag with one of the names, but not the rest of that tag. */
   #body(ends: readonly string[]): { readonly body: Body; readonly end: string | null } {
     if (++this.#depth > maxDepth) throw new TemplateError('blocks are nested too deeply')
     const body: Statement[] = []
@@ -191,7 +193,7 @@ class StatementParser {
     return { kind: 'with', values, body: this.#block('endwith') }
   }
 
-  /** The tag marks text of the assistant for training; it has no effect on the output. */
+  /** The tag marks assistant text for training and has no effect on the output. */
   #generation(): Statement {
     this.#close()
     return { kind: 'with', values: [], body: this.#block('endgeneration') }

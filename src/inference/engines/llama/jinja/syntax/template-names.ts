@@ -3,16 +3,16 @@
 import type { Body, Expression, MacroParts, Statement, Target } from './nodes.ts'
 
 export interface TemplateNames {
-  /** Variables that a caller may set: those that the template reads without having set them. */
+  /** Variables that a caller may set: the template reads them without having set them. */
   readonly variables: ReadonlySet<string>
-  /** Names of attributes and texts of literals, by which members of values may be read. */
+  /** Attribute names and string literals, which may be used to read members of values. */
   readonly members: ReadonlySet<string>
 }
 
-/** The names that a body knows, and those of the bodies around it. */
+/** The names that a body knows, and the names of the enclosing bodies. */
 type Names = readonly Set<string>[]
 
-/** `known` has the names that are defined for every template. */
+/** `known` contains the names that are defined for every template. */
 export function namesIn(body: Body, known: Iterable<string>): TemplateNames {
   const reader = new NameReader()
   reader.readBody(body, [new Set(known)])
@@ -23,14 +23,14 @@ class NameReader implements TemplateNames {
   readonly variables = new Set<string>()
   readonly members = new Set<string>()
 
-  /** Names that a body sets are known in the rest of the body, but not after it. */
+  /** Names that a body sets are known in the rest of that body, but not after it. */
   readBody(body: Body, outer: Names, ...names: readonly string[]): void {
     const own = new Set(names)
     const scope = [...outer, own]
     for (const statement of body) for (const name of this.#read(statement, scope)) own.add(name)
   }
 
-  /** Reads a statement; returns the names that it sets. */
+  /** Reads a statement. Returns the names that it sets. */
   #read(statement: Statement, scope: Names): readonly string[] {
     switch (statement.kind) {
       case 'output':
