@@ -47,6 +47,7 @@ export interface ServerAddress {
   readonly port: number
 }
 
+/** Describes a server to start. */
 export interface ServerOrder {
   /** The index of the server's node in the request's `nodes`. */
   readonly node: number
