@@ -1,4 +1,4 @@
-/** A run may be a chain of files: each resumed one names the earlier file, which is beside it. */
+/** A run may be a chain of files in one folder: each file names the file that it continues. */
 
 import { closeSync, readSync, realpathSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
@@ -23,16 +23,16 @@ import {
 export const resumedFrom = 'resumed_from'
 
 export interface RecordChain {
-  /** Absolute paths, the oldest first; the last one is the file that was asked for. */
+  /** Absolute paths, oldest first; the last file is the requested one. */
   readonly files: readonly string[]
-  /** The name of an earlier file that does not exist; the chain begins after it. */
+  /** The name of an earlier file that does not exist; the chain begins after that file. */
   readonly missing: string | null
 }
 
 /**
- * The files of the run that ends with this one. Reads only the beginning of each. Rejects with
- * `CheckpointError` when the file itself cannot be read, or when the files name each other in a
- * cycle.
+ * Finds all files of the run whose last file is `path`. Reads only the beginning of each file.
+ * Rejects with `CheckpointError` when the last file cannot be read, or when the files name each
+ * other in a cycle.
  */
 export async function findChain(path: string): Promise<RecordChain> {
   // A pipe can be read only once.
@@ -52,7 +52,7 @@ export async function findChain(path: string): Promise<RecordChain> {
   }
 }
 
-/** The event that opens a record; `null` when its first lines do not have it. */
+/** Returns the SessionStarted event of a record; `null` if its first lines do not contain one. */
 export async function readSessionStart(path: string): Promise<EventLine | null> {
   for await (const batch of readBatches(path)) {
     for (const line of batch) {
@@ -63,15 +63,15 @@ export async function readSessionStart(path: string): Promise<EventLine | null> 
   return null
 }
 
-/** How many bytes are read to find which record a file continues. */
+/** The number of bytes that are read to find which record a file continues. */
 const headBytes = 65_536
 
 interface RecordHead {
-  /** Whether it has no complete line: its process was killed before, or has just created it. */
+  /** Whether the file has no complete line: its process was killed before, or has just started. */
   readonly isEmpty: boolean
-  /** The name of the record that it continues. */
+  /** The name of the record that this file continues. */
   readonly before: string | null
-  /** `null` if its first lines do not say it. */
+  /** `null` if the first lines of the file do not contain it. */
   readonly sessionId: string | null
 }
 
@@ -109,7 +109,7 @@ function readFirstLine(path: string): string | null {
   }
 }
 
-/** Whether it has no complete first line, and no live process that would write one. */
+/** Whether the file has no complete line and no live process that would write one. */
 export async function isAbandoned(path: string): Promise<boolean> {
   const record = parseRecordPath(path)
   if (record !== null && isBeingWritten(dirname(path), record.sessionId)) return false
@@ -117,9 +117,9 @@ export async function isAbandoned(path: string): Promise<boolean> {
 }
 
 /**
- * The last file of the newest run among records of one session in one folder; `null` when none has
- * a complete line. Uses the links between the files, because their names are wrong if the clock
- * went back.
+ * Finds the last file of the newest run among records of one session in one folder; `null` when no
+ * file has a complete line. Follows the links between the files, because the times in their names
+ * are wrong if the clock was set back.
  */
 export async function findLastFile(records: readonly RecordFile[]): Promise<RecordFile | null> {
   const [newest] = records
@@ -152,9 +152,9 @@ export async function noFirstLine(path: string): Promise<CheckpointError> {
 }
 
 /**
- * Rejects with `CheckpointError` when another file continues the record or an earlier file of it: a
- * second continuation would split the run in two, and each would repeat work of the other. A file
- * that was removed, or that has no task, as after a refused submission, does not count.
+ * Rejects with `CheckpointError` when another file already continues the record or an earlier file
+ * of its run: a second continuation would split the run in two, and each would repeat work of the
+ * other. Files without tasks, such as those of a refused submission, do not count.
  */
 export async function expectNotContinued(path: string): Promise<void> {
   const { files } = await findChain(path)
@@ -168,7 +168,7 @@ export async function expectNotContinued(path: string): Promise<void> {
   }
 }
 
-/** `before` is the file that both continue. */
+/** `before` is the file that both `file` and `last` continue. */
 function continuedError(file: string, last: string, before: string | null): CheckpointError {
   const what = `${file} was continued by ${basename(last)}`
   const text = `${basename(last)} continues ${basename(before ?? '')} as well as ${basename(file)}`
@@ -185,8 +185,8 @@ function continuedError(file: string, last: string, before: string | null): Chec
 
 /**
  * Removes a record that continues another one but has no task, for example after a refused
- * submission, and its companion files, so that no run is resumed from it. Returns whether it was
- * removed. A record that is in use or cannot be removed stays.
+ * submission, and its companion files, so that no run is resumed from it. Keeps a record that is in
+ * use or cannot be removed. Returns whether the record was removed.
  */
 export async function removeUnused(path: string): Promise<boolean> {
   if (!path.endsWith(recordSuffix)) return false
@@ -207,11 +207,11 @@ export async function removeUnused(path: string): Promise<boolean> {
 
 interface Successor {
   readonly path: string
-  /** The name of the record that it continues. */
+  /** The name of the record that this file continues. */
   readonly before: string
 }
 
-/** The files of a session that continue another one. */
+/** Lists the files of a session that continue another file. */
 async function readSuccessors(folder: string, sessionId: string): Promise<readonly Successor[]> {
   const found: Successor[] = []
   const records = recordsIn(folder).filter((one) => one.sessionId === sessionId)
@@ -223,9 +223,9 @@ async function readSuccessors(folder: string, sessionId: string): Promise<readon
 }
 
 /**
- * The last file with tasks that continues this one, directly or not; `null` if there is none. Uses
- * the links between the files, not their times, because a clock may go back. Files of `own` are
- * skipped.
+ * Finds the last file with tasks that continues `file`, directly or indirectly; `null` if there is
+ * none. Follows the links between the files, not their times, because a clock may be set back.
+ * Files of `own` are skipped.
  */
 async function findLastAfter(
   file: string,
@@ -248,7 +248,7 @@ async function findLastAfter(
   return last
 }
 
-/** Reads up to the first task, which follows soon after the start. */
+/** Stops reading at the first task, which is usually close to the beginning. */
 async function hasTasks(path: string): Promise<boolean> {
   for await (const batch of readBatches(path, { skipSpans: true })) {
     if (batch.some((line) => line.section === 'event' && line.task_id !== null)) return true
@@ -256,14 +256,14 @@ async function hasTasks(path: string): Promise<boolean> {
   return false
 }
 
-/** The path of the file called `name`, which may have been compressed since. */
+/** Returns the path of the file `name`, which may have been compressed in the meantime. */
 function previousFileIn(folder: string, name: string): string | null {
   if (basename(name) !== name) return null
   const path = join(folder, name)
   return [path, `${path}${compressedSuffix}`].find(isRegularFile) ?? null
 }
 
-/** Resolves symbolic links, because earlier files are beside the file itself. */
+/** Resolves symbolic links, because earlier files are in the folder of the real file. */
 function absolutePath(path: string): string {
   try {
     return realpathSync(path)
@@ -272,5 +272,5 @@ function absolutePath(path: string): string {
   }
 }
 
-/** Whether it is the standard input, unless that is a regular file. */
+/** Whether the path is the standard input, and that is not a regular file. */
 export const isPipe = (path: string): boolean => path === standardInput && !isRegularFile(path)

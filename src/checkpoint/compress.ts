@@ -35,9 +35,9 @@ const maxFrameLength = 32 * 2 ** 20
 const newline = 0x0a
 
 /**
- * Compresses into a file beside the record, which is not changed. The copy is renamed to its final
- * name only after it was read back and compared. Rejects with `CheckpointError`; an existing file
- * is kept.
+ * Compresses a record into a file next to it; the record is not changed. The copy gets its final
+ * name only after it was read back and compared. Never overwrites a file. Rejects with
+ * `CheckpointError`.
  */
 export async function compressRecord(
   path: string,
@@ -110,7 +110,7 @@ async function writeFrames(
   return written
 }
 
-/** Pieces of the file that end after a newline. */
+/** Yields pieces of the file that end after a newline. */
 async function* partsOf(source: FileHandle, frameBytes: number): AsyncGenerator<Buffer> {
   let rest = Buffer.alloc(0)
   const buffer = Buffer.allocUnsafeSlow(frameBytes)

@@ -8,7 +8,8 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { Readable } from 'node:stream'
 import { pipeline } from 'node:stream'
-// Not a named import: a Node without zstd must get as far as reporting that it is too old.
+// A namespace import, because in a Node without zstd a named import would fail before the version
+// check.
 import * as zlib from 'node:zlib'
 import { messageOf } from '../foundation/errors.ts'
 import { openRegularFile } from '../foundation/regular-file.ts'
@@ -17,10 +18,10 @@ export const compressedSuffix = '.zst'
 
 export const isCompressed = (path: string): boolean => path.endsWith(compressedSuffix)
 
-/** Bytes of the record, or why some of them are missing. */
+/** Bytes of the record, or the reason why some of them are missing. */
 export type RecordPart =
   | { readonly kind: 'bytes'; readonly bytes: Buffer }
-  /** A frame that cannot be read; the following ones can. */
+  /** A frame that cannot be read; the frames after it can. */
   | { readonly kind: 'damage'; readonly reason: string; readonly missingBytes: number }
   /** The file ends inside a frame. */
   | { readonly kind: 'torn'; readonly reason: string; readonly missingBytes: number }
@@ -45,7 +46,7 @@ const checksumBytes = 4
 const maxAtOnce = 32 * 2 ** 20
 const readBytes = 262_144
 
-/** The decompressed bytes from the offset `from` on. Does not throw for any content. */
+/** Yields the decompressed bytes, starting at offset `from`. Does not throw for any content. */
 export async function* decompressFrames(
   file: FileHandle,
   from: number,
@@ -68,8 +69,8 @@ export async function* decompressFrames(
 }
 
 /**
- * The bytes that come through a pipe, decompressed if necessary. Frames must be read at their
- * positions, so compressed input is first stored in an unnamed temporary file.
+ * Yields the bytes from a pipe, decompressed if necessary. Compressed input is first stored in an
+ * unnamed temporary file, because frames must be read at their positions.
  */
 export async function* readPiped(chunks: AsyncIterable<Buffer>): AsyncGenerator<RecordPart, void> {
   const rest = chunks[Symbol.asyncIterator]()
@@ -94,7 +95,7 @@ export async function* readPiped(chunks: AsyncIterable<Buffer>): AsyncGenerator<
   } else for await (const bytes of all) yield { kind: 'bytes', bytes }
 }
 
-/** A file without a name, which is freed when it is closed or the process ends. */
+/** Opens a file without a name; the system frees it when it is closed or the process exits. */
 async function openUnnamed(): Promise<FileHandle> {
   const folder = await mkdtemp(join(tmpdir(), 'tutti-piped-'))
   try {
@@ -121,7 +122,7 @@ interface SeekEntry {
   readonly plain: number
 }
 
-/** `null` if there is none, or if it does not match the size of the file. */
+/** `null` if the file has no seek table, or if the table does not match the file's size. */
 async function readSeekTable(file: FileHandle, size: number): Promise<SeekEntry[] | null> {
   if (size < seekFooterBytes + seekHeadBytes) return null
   const footer = await readAt(file, size - seekFooterBytes, seekFooterBytes)
@@ -148,7 +149,7 @@ interface SkippedPart {
   readonly bytes: number
 }
 
-/** Follows the seek table, so that the start of the next frame is known after a damaged one. */
+/** Follows the seek table, so that the frames after a damaged frame can be found. */
 async function* listedFrames(
   file: FileHandle,
   entries: readonly SeekEntry[],
@@ -210,7 +211,7 @@ async function measureFrame(file: FileHandle, at: number, size: number): Promise
     if (block.length < blockHeadBytes) return torn
     const value = block.readUIntLE(0, blockHeadBytes)
     isLast = (value & 1) === 1
-    // A block of a repeated byte contains it only once.
+    // A run-length block stores its repeated byte only once.
     const isRepeated = ((value >> 1) & 3) === 1
     next += blockHeadBytes + (isRepeated ? 1 : value >> 3)
   }
@@ -243,7 +244,7 @@ function contentSizeAt(head: Buffer, at: number, bytes: number): number {
   return head.readUIntLE(at, bytes) + (bytes === 2 ? 256 : 0)
 }
 
-/** For a frame that cannot be read, yields how many bytes of the record are missing, if known. */
+/** If the frame cannot be read, yields how many bytes of the record are missing, if known. */
 async function* contentOf(
   file: FileHandle,
   at: number,
@@ -290,7 +291,7 @@ async function* partsOf(file: FileHandle, from: number, to: number): AsyncGenera
   }
 }
 
-/** Returns fewer bytes at the end of the file. */
+/** Returns fewer than `length` bytes at the end of the file. */
 async function readAt(file: FileHandle, at: number, length: number): Promise<Buffer> {
   const buffer = Buffer.allocUnsafe(length)
   let filled = 0

@@ -1,4 +1,4 @@
-/** The system calls behind a checkpoint: folders, files, syncs, and what their errors mean. */
+/** The system calls that write a checkpoint (folders, files, syncs), and hints for their errors. */
 
 import { closeSync, constants, fdatasync, fsyncSync, ftruncateSync, mkdirSync } from 'node:fs'
 import { openSync, writeSync } from 'node:fs'
@@ -8,8 +8,8 @@ import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
 import { statOf } from '../foundation/regular-file.ts'
 
 /**
- * The port over the calls that write a checkpoint; tests replace it to make a disk fail. Each call
- * is one system call and throws, or rejects with, the system's error.
+ * The port for the calls that write a checkpoint; tests replace it to simulate disk failures. Each
+ * call is one system call and throws, or rejects with, the system's error.
  */
 export interface FileOperations {
   open(path: string, flags: number, mode: number): number
@@ -28,10 +28,10 @@ export const nodeFiles: FileOperations = {
   close: closeSync,
 }
 
-/** How often an interrupted write is repeated before it counts as failed. */
+/** The maximum number of times that an interrupted write is repeated. */
 const maxRepeats = 100
 
-/** Writes some of the bytes, at least one, or throws the system's error. */
+/** Writes at least one of the bytes, or throws the system's error. */
 export function writeSome(
   files: FileOperations,
   fd: number,
@@ -50,8 +50,8 @@ export function writeSome(
 }
 
 /**
- * One fdatasync at a time for all writes: at once after a write, or as soon as the running sync has
- * finished.
+ * Runs one fdatasync at a time for all writes: immediately after a write, or as soon as the running
+ * sync has finished.
  */
 export class GroupCommit {
   readonly #sync: () => Promise<void>
@@ -101,7 +101,7 @@ export class GroupCommit {
   }
 }
 
-/** How many file names of one second are tried. */
+/** The maximum number of file names that are tried within one second. */
 const maxNames = 1000
 /** Flags for creating a file that must not exist, without following a symbolic link. */
 export const newFileFlags =
@@ -148,14 +148,14 @@ export function createCheckpointFile(
   })
 }
 
-/** Syncs the folder, so that the file's name survives a power loss, if the file system can. */
+/** Syncs the folder, if possible, so that new file names survive a power loss. */
 export function syncFolder(folder: string): void {
   let fd: number | undefined
   try {
     fd = openSync(folder, 'r')
     fsyncSync(fd)
   } catch {
-    // Not every file system can sync a folder; only the file's own syncs are promised.
+    // Some file systems cannot sync a folder; only the syncs of the file are guaranteed.
   } finally {
     if (fd !== undefined) closeSync(fd)
   }
@@ -163,8 +163,8 @@ export function syncFolder(folder: string): void {
 
 /**
  * Creates a folder and its parents; accepts a folder that exists or that another process creates
- * meanwhile. Not `mkdir` with `recursive`, which never returns if a folder exists but cannot
- * contain others, as in /proc.
+ * meanwhile. Does not use `mkdir` with `recursive`, which never returns if an existing folder
+ * cannot contain others, as in /proc.
  */
 export function makeFolders(path: string): void {
   if (isFolder(path)) return
@@ -204,7 +204,7 @@ const hints: Readonly<Record<string, string>> = {
   ENAMETOOLONG: 'Choose a shorter folder or session id.',
 }
 
-/** Hints for a file that cannot be read, where they differ from writing. */
+/** Hints for errors of reading, where they differ from those of writing. */
 const readHints: Readonly<Record<string, string>> = {
   ...hints,
   EACCES: readAccessHint,

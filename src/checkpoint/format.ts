@@ -1,4 +1,4 @@
-/** The format of a checkpoint: how lines are written and parsed. Only this file has the keys. */
+/** The format of a checkpoint: how lines are written and parsed. No other file knows the keys. */
 
 import type { BaseEvent, BaseFields } from '../events/event.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
@@ -44,7 +44,7 @@ export interface FinishedSpan {
   readonly status_description: string | null
   readonly attributes: JsonObject
   readonly events: readonly SpanAnnotation[]
-  /** Spans that it is linked to; those of the same trace are given by their id alone. */
+  /** Linked spans; a span of the same trace is given by its id alone. */
   readonly links?: readonly (string | SpanLink)[]
 }
 
@@ -61,8 +61,8 @@ export interface SpanLine extends FinishedSpan {
 export type CheckpointLine = EventLine | MetricLine | SpanLine
 
 /**
- * Events are plain JSON by construction, so this cannot throw. The ids come first, so that the JSON
- * text is sliced once and not twice, which halves the garbage per line.
+ * Cannot throw, because events are plain JSON by construction. The ids come first, so that the JSON
+ * text is sliced only once, which halves the garbage per line.
  */
 export function eventLine(event: BaseEvent, traceId: string, spanId: string): string {
   const ids = `"trace_id":"${traceId}","span_id":"${spanId}","name":"${event.event_type}"`
@@ -71,7 +71,7 @@ export function eventLine(event: BaseEvent, traceId: string, spanId: string): st
 
 const spanHead = '{"section":"span",'
 
-/** Whether this is the line of one complete span; checks only its beginning and end. */
+/** Whether the text is one complete span; checks only its first and last characters. */
 export const isWholeSpan = (text: string): boolean =>
   text.startsWith(spanHead) && text.endsWith('}') && !text.includes('\0')
 
@@ -97,9 +97,7 @@ type Fields = Record<string, unknown>
 type Check = (value: unknown) => boolean
 type Required = readonly (readonly [field: string, check: Check])[]
 
-/**
- * Parses one line; never throws. Further fields and unknown event types are kept as they are.
- */
+/** Parses one line; never throws. Keeps additional fields and unknown event types unchanged. */
 export function parseLine(text: string): ParsedLine {
   let value: unknown
   try {
@@ -123,7 +121,7 @@ const isObject = (value: unknown): value is Fields =>
 const isText: Check = (value) => typeof value === 'string'
 const isTextOrNull: Check = (value) => value === null || typeof value === 'string'
 const isNumber: Check = (value) => typeof value === 'number' && Number.isFinite(value)
-/** Seconds that a `Date` can represent; any other value is damage. */
+/** Whether a `Date` can represent these seconds; any other value is damage. */
 const isTime: Check = (value) => isNumber(value) && Math.abs(value as number) <= 8.64e12
 const isStatus: Check = (value) => value === 'UNSET' || value === 'OK' || value === 'ERROR'
 const isAnnotation: Check = (value) =>
@@ -167,7 +165,7 @@ const sections = new Map<string, Required>([
   ],
 ])
 
-/** The checks of the table written out for speed, because five of six lines are events. */
+/** The checks of the table, written out for speed because five of six lines are events. */
 const isEvent = (value: Fields): boolean =>
   typeof value['event_id'] === 'string' &&
   typeof value['event_type'] === 'string' &&

@@ -1,4 +1,4 @@
-/** Serializes values of tasks for a later run: only values that deserialize to an equal value. */
+/** Serializes task results for a later run, if they deserialize to an equal value. */
 
 import { isDeepStrictEqual, types } from 'node:util'
 import { DefaultDeserializer, serialize } from 'node:v8'
@@ -17,7 +17,7 @@ export function toBytes(value: unknown): Uint8Array | null {
   }
 }
 
-/** The value shares no memory with the bytes. `null` if they cannot be read. */
+/** The returned value shares no memory with the bytes. `null` if they cannot be deserialized. */
 export function fromBytes(bytes: Uint8Array): KeptValue | null {
   try {
     const reader = new ValueReader(bytes)
@@ -28,7 +28,7 @@ export function fromBytes(bytes: Uint8Array): KeptValue | null {
   }
 }
 
-/** Documented for subclasses, but missing in Node's types. */
+/** Documented for subclasses, but missing from Node's type definitions. */
 const readView = Reflect.get(DefaultDeserializer.prototype, '_readHostObject') as (
   this: DefaultDeserializer,
 ) => ArrayBufferView
@@ -44,22 +44,22 @@ class ValueReader extends DefaultDeserializer {
   }
 }
 
-/** V8 can write deeper values, but reading them back may exceed the stack. */
-const deepest = 500
+/** V8 can serialize deeper values, but deserializing them may overflow the stack. */
+const maxDepth = 500
 
-/** Serializing an instance keeps its fields but not its class. Functions and symbols throw. */
+/** False for class instances: serializing keeps their fields but not their class. */
 function comesBackEqual(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return true
   const seen = new Set<object>()
   const ranges = new Map<ArrayBufferLike, Range[]>()
-  // In the order of V8's serializer: the depth of an object is that of its first occurrence.
+  // In the order of V8's serializer, which determines the depth of an object that occurs twice.
   const waiting: { readonly part: object; readonly depth: number }[] = [{ part: value, depth: 1 }]
   for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
     const { part, depth } = next
     if (seen.has(part)) continue
     seen.add(part)
     const parts = partsOf(part)
-    if (parts === null || depth > deepest) return false
+    if (parts === null || depth > maxDepth) return false
     if (ArrayBuffer.isView(part)) addRange(ranges, part)
     else if (types.isArrayBuffer(part)) addRange(ranges, new Uint8Array(part))
     for (let at = parts.length - 1; at >= 0; at--) {
@@ -92,7 +92,7 @@ const areApart = (ranges: Range[]): boolean =>
 
 const none: readonly never[] = []
 
-/** Nested values that must be serializable as well; `null` if the object itself is not. */
+/** Nested values, which must be serializable as well; `null` if the object itself is not. */
 function partsOf(value: object): readonly unknown[] | null {
   const prototype: unknown = Object.getPrototypeOf(value)
   if (Object.getOwnPropertySymbols(value).length > 0) return null
@@ -105,7 +105,7 @@ function partsOf(value: object): readonly unknown[] | null {
   return parts !== null && hasNoFields(value) ? parts : null
 }
 
-/** `null` if one is a getter, which may return another value each time. */
+/** Returns `null` if a field is a getter, which may return a different value each time. */
 function fieldsOf(value: object): readonly unknown[] | null {
   const fields: unknown[] = []
   for (const name of Object.keys(value)) {
@@ -126,7 +126,7 @@ function partsOfKind(value: object, prototype: unknown): readonly unknown[] | nu
   return null
 }
 
-/** Excludes boxed primitives and objects that only look like plain ones. */
+/** Excludes boxed primitives and other objects that only look like plain ones. */
 const isPlain = (value: object): boolean =>
   kindOf(value) === '[object Object]' &&
   hidesOnly(value, 0) &&
@@ -139,13 +139,13 @@ const isPlain = (value: object): boolean =>
 
 const kindOf = (value: object): string => Object.prototype.toString.call(value)
 
-/** Whether at most `count` properties are not enumerable, because such properties are lost. */
+/** Whether exactly `count` properties are non-enumerable; serializing loses such properties. */
 const hidesOnly = (value: object, count: number): boolean =>
   Object.getOwnPropertyNames(value).length === Object.keys(value).length + count
 
 const hasNoFields = (value: object): boolean => Object.getOwnPropertyNames(value).length === 0
 
-/** Shared or resizable memory and additional properties would be lost. */
+/** Excludes views of shared or resizable memory: serializing loses that, and any own properties. */
 const isOwnView = (value: ArrayBufferView, prototype: unknown): boolean =>
   types.isArrayBuffer(value.buffer) &&
   !value.buffer.resizable &&

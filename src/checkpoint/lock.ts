@@ -1,4 +1,4 @@
-/** One process per session's checkpoint: an advisory lock file, not a lock of the system. */
+/** An advisory lock file, so that only one process writes the checkpoint of a session. */
 
 import { constants, closeSync, linkSync, readSync } from 'node:fs'
 import { readFileSync, renameSync, unlinkSync, writeFileSync } from 'node:fs'
@@ -10,22 +10,22 @@ import { expectObject } from '../foundation/options.ts'
 import { openRegularFileSync } from '../foundation/regular-file.ts'
 import { checkpointFailure } from './files.ts'
 
-/** The process that holds a lock. A pid may be reused; the start time distinguishes them. */
+/** The process that holds a lock. Its start time is compared because pids are reused. */
 interface Holder {
   readonly pid: number
-  /** Clock ticks since boot; `null` where the system does not provide it. */
+  /** Clock ticks since boot; `null` if the system does not provide the start time. */
   readonly start_time: string | null
   readonly host: string
   /** Unique per lock. */
   readonly token: string
-  /** The scheduler's job that the process ends with; `null` if it was not started by one. */
+  /** The scheduler's job that the process runs in; `null` if there is none. */
   readonly job: HolderJob | null
 }
 
-/** A Slurm job, which ends all its processes on all hosts when it ends. */
+/** A Slurm job. When it ends, Slurm kills its processes on all hosts. */
 export interface HolderJob {
   readonly id: string
-  /** `null` if Slurm did not provide it. */
+  /** `null` if Slurm did not provide the name. */
   readonly cluster: string | null
 }
 
@@ -53,7 +53,7 @@ export function isHeld(path: string): boolean {
   }
 }
 
-/** The content of a lock file that this process writes for the process `pid`. */
+/** The content of a lock file that this process writes on behalf of process `pid`. */
 export const holderOf = (pid: number): Holder => ({
   pid,
   start_time: processOf(pid)?.startTime ?? null,
@@ -62,13 +62,13 @@ export const holderOf = (pid: number): Holder => ({
   job: ownJob(),
 })
 
-/** A shell of `salloc` has the job's variables but outlives it, and has no SLURMD_NODENAME. */
+/** Requires SLURMD_NODENAME: a shell of `salloc` has the other variables but outlives the job. */
 function ownJob(): HolderJob | null {
   const { SLURM_JOB_ID: id = '', SLURMD_NODENAME: node = '', SLURM_CLUSTER_NAME } = process.env
   return id === '' || node === '' ? null : { id, cluster: SLURM_CLUSTER_NAME ?? null }
 }
 
-/** Determines the hint: a new record can use another session id, a continued one cannot. */
+/** Selects the hint: a new record can use another session id, a resumed one cannot. */
 type LockUse = 'write' | 'resume'
 
 const hints: Readonly<Record<LockUse, string>> = {
@@ -85,7 +85,7 @@ export function expectUnlocked(path: string, ended: HolderJob | null = null): vo
   acquireLock(path, 'resume', path, ended).release()
 }
 
-/** The same, but writes nothing: for a reader, and the lock may be taken right afterwards. */
+/** Like `expectUnlocked`, but writes nothing. The lock may be taken immediately afterwards. */
 export function expectNotHeld(path: string, ended: HolderJob | null): void {
   const found = readLock(path)
   if (found === 'missing' || !isAlive(found) || isOf(found, ended)) return
@@ -99,25 +99,25 @@ export function remoteJobOf(path: string): HolderJob | null {
   return found.job
 }
 
-/** How often a lock may disappear between the attempt to create it and reading its holder. */
+/** The maximum number of times that a lock may disappear before its holder is read. */
 const maxAttempts = 100
 const maxLockBytes = 4096
 
 /**
- * Takes the lock at once or throws: `CheckpointLockedError` with the `pid` of a live holder, or the
- * system's error. If several processes compete for the lock of a dead one, exactly one gets it.
+ * Takes the lock or throws immediately: `CheckpointLockedError` with the `pid` of a live holder, or
+ * the system's error. If several processes compete for a dead process's lock, exactly one gets it.
  */
 export function acquireLock(
   path: string,
   use: LockUse = 'write',
-  /** The lock that the error message names. */
+  /** The lock path that the error message shows. */
   named = path,
   ended: HolderJob | null = null,
 ): CheckpointLock {
   const me = holderOf(process.pid)
   const draft = `${path}.${me.token}.tmp`
   try {
-    // Linking a complete file is atomic: no process ever reads a lock without its holder.
+    // Linking a complete file is atomic, so no process ever reads a lock without a holder.
     writeFileSync(draft, `${JSON.stringify(me)}\n`, { flag: 'wx', mode: 0o644 })
     for (let attempt = 0; attempt < maxAttempts; attempt++) {
       if (createLock(draft, path) || takeOver(draft, path, { use, named, ended })) {
@@ -148,12 +148,12 @@ interface TakeOverOptions {
   readonly ended: HolderJob | null
 }
 
-/** Returns false if the lock disappeared meanwhile. */
+/** Returns false if the lock has disappeared meanwhile. */
 function takeOver(draft: string, path: string, { use, named, ended }: TakeOverOptions): boolean {
   const found = readLock(path)
   if (found === 'missing') return false
   if (isAlive(found) && !isOf(found, ended)) throw lockedError(named, found, use)
-  // Only the process that holds the claim on this very lock may replace it: the lock cannot change
+  // Only the process that holds the claim on this lock may replace it, so the lock cannot change
   // between the second read and the rename.
   const claim = acquireLock(`${path}.${tokenOf(found)}`, use, named)
   try {
@@ -179,7 +179,7 @@ function removeQuietly(path: string): void {
   try {
     unlinkSync(path)
   } catch {
-    // Already removed, or left over for the next process, which finds it stale.
+    // Already removed, or left for the next process, which finds that it is stale.
   }
 }
 
@@ -206,7 +206,7 @@ function readLock(path: string): Found | 'missing' {
   }
 }
 
-/** The holder in a lock file's text; anything incomplete is `unreadable`. */
+/** Parses a lock file; incomplete content is `unreadable`. */
 function parseHolder(text: string): Found {
   try {
     const { pid, start_time, host, token, job } = expectObject('lock', JSON.parse(text))
@@ -258,7 +258,7 @@ function processOf(pid: number): ProcessFacts | undefined {
   }
 }
 
-/** Whether this host has such a process, including processes of other users. */
+/** Whether this host has a process with this pid, including processes of other users. */
 export function signalReaches(pid: number): boolean {
   try {
     return process.kill(pid, 0)

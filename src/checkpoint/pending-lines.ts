@@ -1,4 +1,4 @@
-/** The writer's buffer: lines that are not yet on file, oldest first; the oldest may be dropped. */
+/** The writer's buffer of lines that are not yet in the file; the oldest may be dropped. */
 
 /** The maximum size of one write: a killed process rarely tears a small write. */
 export const chunkBytes = 65_536
@@ -28,11 +28,11 @@ export class PendingLines {
   #chunks: Chunk[] = []
   #encodedBytes = 0
   #lines = 0
-  /** The first chunk begins inside a line whose first part is on file. */
+  /** Whether the first chunk begins inside a line whose first part is already in the file. */
   #isHalfWritten = false
   #spare: Buffer | undefined = Buffer.allocUnsafeSlow(chunkBytes * bytesPerUnit)
 
-  /** How many lines are not completely on file. */
+  /** The number of lines that are not completely in the file. */
   get lines(): number {
     return this.#lines
   }
@@ -49,7 +49,7 @@ export class PendingLines {
     this.#lines++
   }
 
-  /** What to write next: only full chunks, or also lines that do not fill one yet. */
+  /** The bytes to write next: only full chunks, or also lines that do not fill a chunk yet. */
   next(which: 'chunks' | 'all'): Slice | undefined {
     if (which === 'all' && this.#chunks.length === 0) this.#encode()
     const head = this.#chunks[0]
@@ -57,7 +57,7 @@ export class PendingLines {
     return { bytes: head.bytes, offset: head.start, length: sliceLength(head) }
   }
 
-  /** Removes `written` bytes from the front; returns how many lines they completed. */
+  /** Removes `written` bytes from the front; returns the number of lines that this completed. */
   advance(written: number): number {
     const head = this.#chunks[0]
     if (head === undefined) return 0
@@ -74,8 +74,8 @@ export class PendingLines {
   }
 
   /**
-   * Drops the oldest whole lines until no more than `lines` and `bytes` are left; returns how many.
-   * The rest of a half-written line stays: without it the next line would be appended to it.
+   * Drops the oldest whole lines until at most `lines` and `bytes` are left; returns how many were
+   * dropped. Keeps the rest of a half-written line, so that the next line starts on a new line.
    */
   trim(limit: { readonly lines: number; readonly bytes: number }): number {
     let dropped = 0
@@ -86,7 +86,7 @@ export class PendingLines {
     return dropped
   }
 
-  /** Drops everything, a half-written line included. */
+  /** Drops everything, including a half-written line. */
   clear(): void {
     this.#text = ''
     this.#textLines = 0
@@ -111,7 +111,7 @@ export class PendingLines {
     return true
   }
 
-  /** Gives the half-written line a chunk of its own, so that the lines after it can be dropped. */
+  /** Moves the half-written line into its own chunk, so that the lines after it can be dropped. */
   #isolateHead(): void {
     const head = this.#chunks[0]
     if (head === undefined || head.lines === 1) return

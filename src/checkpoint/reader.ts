@@ -14,23 +14,23 @@ export interface BadLine extends LinePosition {
 }
 
 export interface ReadOptions {
-  /** A longer line is skipped as bad and never held in memory. Default 64 MiB. */
+  /** A longer line is skipped as bad and never kept in memory. Default 64 MiB. */
   readonly maxLineBytes?: number
   /** Aborts the reading; the generator throws its reason. */
   readonly signal?: AbortSignal
   /** Called after each block with the byte offset reached, and the path of the file. */
   readonly onRead?: (bytes: number, path: string) => void
-  /** Called for each bad line, in order; not for a torn last line. */
+  /** Called for each bad line, in order, but not for a torn last line. */
   readonly onBadLine?: (bad: BadLine) => void
   /**
-   * Called for each line that is not empty, before its batch is yielded, with its text and its
-   * problem, or `null`. The text is `null` for a line that is too long, and for lines that a
-   * compressed file has lost.
+   * Called for each non-empty line, before its batch is yielded, with its text and its problem, or
+   * `null`. The text is `null` for a line that is too long, and for lines lost in a damaged
+   * compressed file.
    */
   readonly onText?: (text: string | null, position: LinePosition, problem: string | null) => void
   /** Called for each good line, except skipped spans, before its batch is yielded. */
   readonly onLine?: (line: CheckpointLine, position: LinePosition) => void
-  /** Where an earlier reading ended (`ReadSummary.end`). Default: the beginning. */
+  /** The position where an earlier reading ended (`ReadSummary.end`). Default: the beginning. */
   readonly from?: LinePosition
   /**
    * Neither parses nor yields the lines of spans; checks only that they are complete. Default
@@ -59,7 +59,7 @@ export interface ReadSummary {
 }
 
 const readBytes = 262_144
-/** Read as a stream, because it may be a socket, which cannot be opened by its path. */
+/** Read as a stream, because standard input may be a socket, which cannot be opened by its path. */
 export const standardInput = '/dev/stdin'
 
 /** Yields the good lines in order. Breaking out of the loop closes the file. */
@@ -72,7 +72,7 @@ export async function* readCheckpoint(
   return reading.summary()
 }
 
-/** The same lines in arrays, one per block read, which saves an await per line. */
+/** Like `readCheckpoint`, but yields one array per block, which saves an await per line. */
 export async function* readBatches(
   path: string,
   options: ReadOptions = {},
@@ -137,7 +137,7 @@ class Reading {
     }
   }
 
-  /** A part of a compressed record cannot be read; the line that began before it is lost too. */
+  /** Reports an unreadable part of a compressed record, and drops the line cut off by it. */
   #miss(part: Exclude<RecordPart, { readonly kind: 'bytes' }>): void {
     const { kind, reason, missingBytes } = part
     const bad = { ...this.#splitter.position, reason }
@@ -196,7 +196,7 @@ async function openFile(path: string): Promise<FileHandle> {
   }
 }
 
-/** The bytes of the record from `offset` on; the chunks reuse one buffer. */
+/** Yields the bytes of the record, starting at `offset`; the chunks reuse one buffer. */
 async function* partsOf(
   file: FileHandle | null,
   path: string,
@@ -235,15 +235,15 @@ export interface LinePosition {
   readonly offset: number
 }
 
-/** Called with a line without its newline; `null` for a line that was too long to keep. */
+/** Called with a line without its newline; the text is `null` if the line was too long. */
 type LineVisitor = (text: string | null, line: number, offset: number) => void
 
 const newline = 0x0a
 const byteOrderMark = '\uFEFF'
 
 /**
- * Splits bytes into lines at 0x0A only. Keeps at most the line that the last chunk left incomplete;
- * invalid UTF-8 is replaced, not rejected.
+ * Splits bytes into lines at 0x0A only. Buffers at most the incomplete line at the end of the last
+ * chunk. Replaces invalid UTF-8 instead of rejecting it.
  */
 class LineSplitter {
   readonly #maxLineBytes: number
@@ -260,7 +260,7 @@ class LineSplitter {
     this.#visit = visit
   }
 
-  /** The beginning of the line that has no newline yet. */
+  /** The position of the line that has no newline yet. */
   get position(): LinePosition {
     return { line: this.#line, offset: this.#offset }
   }

@@ -1,4 +1,4 @@
-/** The names of records: their session, their order, and which are copies. */
+/** The file names of records: they contain session, start time, and whether a file is a copy. */
 
 import { type Dirent, readdirSync, rmSync } from 'node:fs'
 import { basename, join } from 'node:path'
@@ -10,7 +10,7 @@ export const recordSuffix = '.telemetry.jsonl'
 export interface RecordFile {
   readonly path: string
   readonly sessionId: string
-  /** The start of the session in seconds, and the file's number among those of that second. */
+  /** The start of the session, in seconds; `count` numbers the files of the same second. */
   readonly seconds: number
   readonly count: number
   readonly copy: 'repaired' | 'compressed' | null
@@ -19,7 +19,7 @@ export interface RecordFile {
 /** `<session_id>.<unix seconds>[-N][.repaired].telemetry.jsonl`, with `.zst` if compressed. */
 const nameForm = /^(.+)\.(\d+)(?:-(\d+))?(\.repaired)?\.telemetry\.jsonl(\.zst)?$/
 
-/** `null` for a file with another name. */
+/** Returns `null` for a file that is not named like a record. */
 export function parseRecordPath(path: string): RecordFile | null {
   const [, sessionId, seconds, count = '1', repaired, zst] = nameForm.exec(basename(path)) ?? []
   if (sessionId === undefined) return null
@@ -27,12 +27,12 @@ export function parseRecordPath(path: string): RecordFile | null {
   return { path, sessionId, seconds: Number(seconds), count: Number(count), copy }
 }
 
-/** Empty if the folder does not exist. */
+/** Returns an empty list if the folder does not exist. */
 export function recordsIn(folder: string): RecordFile[] {
   return filesIn(folder).flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
 }
 
-/** A folder, pipe or device with the name of a record is not one. */
+/** Lists regular files only, not folders, pipes or devices. */
 function filesIn(folder: string): string[] {
   try {
     const entries = readdirSync(folder, { withFileTypes: true })
@@ -50,11 +50,11 @@ function isRegular(folder: string, entry: Dirent): boolean {
 export const recordNameOf = (path: string): string =>
   basename(path.replace(/\.zst$/, '')).replace(`.repaired${recordSuffix}`, recordSuffix)
 
-/** The repaired copy comes first, because only it can be resumed, then the record itself. */
+/** The repaired copy comes first, because the record itself cannot be resumed then. */
 const copyOrder = { repaired: 0, record: 1, compressed: 2 } as const
 const orderOf = ({ copy }: RecordFile): number => copyOrder[copy ?? 'record']
 
-/** Newest first: by the time in the name; within a second by number or modification time. */
+/** Sorts by the time in the name, and within a second by number or modification time. */
 export function sortNewestFirst(records: readonly RecordFile[]): RecordFile[] {
   return records.toSorted(
     (a, b) =>
@@ -81,21 +81,21 @@ export function removeRecord(path: string): void {
 const requestForm = /^(.+)\.[^.]+\.request$/
 
 /**
- * The folder of the files by which a command asks the writer of a record for the output of a
- * running program, and gets it. Beside the record, which is all that both are known to share. It
- * exists while somebody follows a program.
+ * The folder in which a command asks the writer of a record for the output of a running program,
+ * and receives it. It is next to the record, the only path that both processes know, and exists
+ * while a command follows a program.
  */
 export const followFolderOf = (record: string): string =>
   `${record.endsWith(recordSuffix) ? record.slice(0, -recordSuffix.length) : record}.follow`
 
-/** A uid needs no escapes; text in a damaged record may be anything. */
+/** A valid uid needs no escaping, but a damaged record may contain any text. */
 const nameOf = (uid: string): string => encodeURIComponent(uid)
 
-/** Each command has its own. It counts as long as its time of change advances. */
+/** Each command has its own file and touches it regularly while the request is valid. */
 export const requestPath = (folder: string, uid: string, command: string): string =>
   join(folder, `${nameOf(uid)}.${command}.request`)
 
-/** The uid of a request; `null` for a file of another name. */
+/** Returns the uid of a request file; `null` for any other file. */
 export const requestedUid = (name: string): string | null => requestForm.exec(name)?.[1] ?? null
 
 export const outputPath = (folder: string, uid: string, stream: 'stdout' | 'stderr'): string =>

@@ -11,13 +11,13 @@ import { type BadLine, readBatches, type ReadOptions } from './reader.ts'
 export interface RepairedRecord {
   readonly path: string
   readonly bytes: number
-  /** Lines that were copied. */
+  /** The number of copied lines. */
   readonly kept: number
-  /** The copied lines that had NUL bytes before them, which were removed. */
+  /** The number of copied lines from which leading NUL bytes were removed. */
   readonly mended: number
-  /** Lines that were left out. */
+  /** The number of lines that were left out. */
   readonly dropped: number
-  /** The first of the dropped lines. */
+  /** The first few dropped lines. */
   readonly problems: readonly BadLine[]
 }
 
@@ -25,9 +25,9 @@ const maxProblems = 100
 const pieceBytes = 262_144
 
 /**
- * Writes `….repaired.telemetry.jsonl` beside the record with every readable line, unchanged except
- * for leading NUL bytes, which a machine crash may leave. Rejects with `CheckpointError`; an
- * existing file is kept.
+ * Copies every readable line into `….repaired.telemetry.jsonl` next to the record, unchanged except
+ * for leading NUL bytes, which a machine crash may leave. Never overwrites a file. Rejects with
+ * `CheckpointError`.
  */
 export async function repairRecord(
   path: string,

@@ -1,6 +1,7 @@
 /**
- * The file beside a record that stores the return values of its tasks for a later run. Append-only:
- * frames of a length, a digest and entries, so that a torn or damaged end is detected and removed.
+ * The file next to a record that stores the results of its tasks for a later run. Append-only: each
+ * frame has a length, a digest and entries, so that torn or damaged data at the end is detected and
+ * removed.
  */
 
 import { hash } from 'node:crypto'
@@ -15,10 +16,10 @@ import {
 } from './files.ts'
 import { toBytes } from './kept-value.ts'
 
-/** The first line of the file, with the id of its record: results of another record are refused. */
+/** The first line of the file; its record id prevents using the results of another record. */
 export const resultsHead = (id: string): Buffer => Buffer.from(`tutti-results/2 ${id}\n`)
 
-/** The id of a record, from its SessionStarted: unique for each file. */
+/** The id of a record, from its SessionStarted event; unique per file. */
 export const recordIdOf = (start: {
   readonly trace_id: string
   readonly span_id: string
@@ -29,7 +30,7 @@ const digestBytes = 16
 export const frameHeadBytes = 4 + digestBytes
 /** An entry begins with the lengths of its uid and its value. */
 export const entryHeadBytes = 8
-/** One frame holds entries of about this size, and at least one. */
+/** The approximate size of the entries in a frame, which has at least one. */
 const frameBytes = 262_144
 
 const suffix = /\.telemetry\.jsonl(?:\.zst)?$/
@@ -48,7 +49,7 @@ export interface ResultsFileOptions {
   readonly id: string
   readonly files: FileOperations
   readonly log: Log
-  /** A larger value is not stored. */
+  /** Larger values are not stored. */
   readonly maxBytes: number
   readonly durability: 'os' | 'fsync'
 }
@@ -60,12 +61,12 @@ export class ResultsFile {
   readonly #commit: GroupCommit | undefined
   #frame = Buffer.allocUnsafeSlow(frameHeadBytes + frameBytes)
   #used = frameHeadBytes
-  /** Bytes of complete frames that are on file. */
+  /** The number of bytes of complete frames in the file. */
   #written = 0
   #hasWarned = false
   #isBroken = false
 
-  /** Readable only by its owner, because values may be confidential. Throws `CheckpointError`. */
+  /** The file is readable only by its owner, because values may be confidential. */
   constructor(options: ResultsFileOptions) {
     this.#options = options
     this.#path = resultsPathOf(options.record)
@@ -84,7 +85,7 @@ export class ResultsFile {
     this.#writeHead()
   }
 
-  /** Buffers a value, unless it is too large or would not deserialize equal. Never throws. */
+  /** Buffers a value, unless it is too large or cannot be restored exactly. Never throws. */
   append(uid: string, value: unknown): void {
     const bytes = toBytes(value)
     if (bytes === null || bytes.length > this.#options.maxBytes) return
@@ -102,7 +103,7 @@ export class ResultsFile {
   /** Writes the buffered values. Values that cannot be written are dropped. Never throws. */
   write(): void {
     if (this.#used === frameHeadBytes) return
-    // The head could not be written before, for example because the disk was full.
+    // The head could not be written earlier, for example because the disk was full.
     if (this.#written === 0) this.#writeHead()
     const frame = this.#frame
     const entries = frame.subarray(frameHeadBytes, this.#used)
@@ -117,7 +118,7 @@ export class ResultsFile {
     await this.#commit?.settled()
   }
 
-  /** Writes the rest and closes the file. Never rejects. */
+  /** Writes the buffered values and closes the file. Never rejects. */
   async close(): Promise<void> {
     this.write()
     await this.flush().catch(() => {})
@@ -140,7 +141,7 @@ export class ResultsFile {
     this.#writeBytes(head, head.length)
   }
 
-  /** After an error the torn frame is removed, because frames after it would not be found. */
+  /** After an error, removes the torn frame: a reader would not find the frames after it. */
   #writeBytes(bytes: Buffer, length: number): void {
     if (this.#isBroken) return
     const { files } = this.#options
@@ -165,7 +166,7 @@ export class ResultsFile {
     }
   }
 
-  /** Warns only once, because further warnings would be equal. */
+  /** Warns only once, because further warnings would be the same. */
   #warn(error: unknown): void {
     if (this.#hasWarned) return
     this.#hasWarned = true

@@ -1,4 +1,4 @@
-/** Reads the stored values of a run: one pass locates them, then each is read when needed. */
+/** Reads the stored values of a run: one pass locates all values; each is then read when needed. */
 
 import { closeSync, fstatSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
@@ -22,7 +22,7 @@ export interface ValueLocation {
   readonly crc: number
 }
 
-/** How many bytes are read at once; values that are needed together are usually close together. */
+/** The number of bytes per read; values that are needed together are usually close together. */
 const blockBytes = 262_144
 
 export class ResultsReader implements Disposable {
@@ -30,15 +30,15 @@ export class ResultsReader implements Disposable {
   readonly #id: string
   readonly #fd: number
   readonly #size: number
-  /** Why `find` ended before the end of the file; `null` if it did not. */
+  /** The reason why `find` stopped before the end of the file; `null` if it did not. */
   problem: string | null = null
   #block: Buffer | null = null
   #blockStart = 0
   #blockLength = 0
 
   /**
-   * `null` when no results were stored. `id` is that of the record: the results of another record
-   * are ignored. Throws `CheckpointError` when the file cannot be opened.
+   * Returns `null` when no results were stored, or only those of a record with another `id`. Throws
+   * `CheckpointError` when the file cannot be opened.
    */
   static open(record: string, id: string): ResultsReader | null {
     const path = resultsPathOf(record)
@@ -93,7 +93,7 @@ export class ResultsReader implements Disposable {
     closeSync(this.#fd)
   }
 
-  /** The offset of the next frame; `null` if this one is incomplete or damaged. */
+  /** Returns the offset of the next frame; `null` if this frame is incomplete or damaged. */
   #visitFrame(at: number, visit: (uid: string, at: ValueLocation) => void): number | null {
     const head = this.#bytesAt(at, frameHeadBytes)
     if (head === null) return null
@@ -103,7 +103,7 @@ export class ResultsReader implements Disposable {
     const entries = this.#bytesAt(start, length)
     if (entries === null || !digest.equals(digestOf(entries))) return null
     for (let from = 0; from < length;) {
-      // Check the lengths: a digest detects damage, but not a file that was made on purpose.
+      // Check the lengths, because the digest does not protect against a crafted file.
       if (from + entryHeadBytes > length) return null
       const uidBytes = entries.readUInt32LE(from)
       const bytes = entries.readUInt32LE(from + 4)

@@ -1,6 +1,6 @@
 /**
- * The files by which a command and the program that it runs communicate: what the command requests
- * of the program's first session, and, beside a record, the command that started it.
+ * The files through which a command and the program that it runs communicate: the command's request
+ * to the program's first session, and, next to a record, the command that started it.
  */
 
 import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync } from 'node:fs'
@@ -17,35 +17,35 @@ import { holderOf, isHeld } from './lock.ts'
 /** The environment variable with the path of the request. */
 export const runVariable = 'TUTTI_RUN'
 
-/** The diagnostics channel on which a session publishes what it read from the resumed record. */
+/** The diagnostics channel on which a session publishes the content of the resumed record. */
 export const resumeChannel = 'tutti.resume'
 
 /** How a record was started, so that it can be resumed in the same way. */
 export interface RunCommand {
   readonly kind: 'script' | 'tasks' | 'array'
-  /** An absolute path; of an array, the program as it was typed. */
+  /** An absolute path; for an array, the program as it was typed. */
   readonly file: string
   /** `null` for an argument that contained a secret. */
   readonly arguments: readonly (string | null)[]
   /** The working folder of the program. */
   readonly folder: string
-  /** For an array: its numbers as they were typed, such as `1-10,20`. */
+  /** For an array, its indices as they were typed, such as `1-10,20`. */
   readonly array?: string
-  /** For a script started by `tutti launch`: what was requested of the scheduler. */
+  /** For a script started by `tutti launch`, the resources requested from the scheduler. */
   readonly launch?: {
     readonly options: Readonly<Record<string, unknown>>
-    /** Additional options in the scheduler's own form. */
+    /** Additional options in the scheduler's own syntax. */
     readonly more: readonly string[]
   }
 }
 
-/** What a command requests of the first session that starts telemetry. */
+/** A command's request to the first session that starts telemetry. */
 export interface RunRequest {
   readonly command: RunCommand
   readonly keep_results: boolean
-  /** For a new session that has not chosen its own id. Default: a generated one. */
+  /** The id for a new session that has not chosen its own. Default: a generated id. */
   readonly session_id?: string | null
-  /** The record to continue, and how. */
+  /** The record to resume, and the options for that. */
   readonly resume: {
     readonly record: string
     readonly session_id: string
@@ -55,14 +55,14 @@ export interface RunRequest {
 }
 
 const folderPrefix = 'tutti-run-'
-/** The form of names that `mkdtemp` creates. */
+/** The pattern of folder names that `mkdtemp` creates. */
 const folderName = /^tutti-run-[A-Za-z0-9]{6}$/
-/** Files that name the processes which use the folder of a request. */
+/** Files that identify the processes using the folder of a request. */
 const holderFiles = { command: 'command.holder', script: 'script.holder' }
 
 /**
- * A request that a session has not taken yet, in a folder that only its owner may read. Also
- * removes folders left by killed commands.
+ * A request that no session has taken yet, in a folder that only its owner can read. Also removes
+ * folders left by killed commands.
  */
 export class SentRequest implements Disposable {
   readonly path: string
@@ -76,7 +76,7 @@ export class SentRequest implements Disposable {
     writeRequest(this.path, request)
   }
 
-  /** The script may outlive this process and then still needs the folder. */
+  /** Marks the folder as used by the script, which may outlive this process. */
   sentTo(scriptPid: number): void {
     writePrivate(join(this.#folder, holderFiles.script), holderOf(scriptPid))
   }
@@ -96,7 +96,7 @@ export class SentRequest implements Disposable {
   }
 }
 
-/** Keeps folders without a holder, which are just being created or of an older version. */
+/** Keeps folders without a holder: they are just being created, or belong to an older version. */
 function removeLeftovers(parent: string): void {
   for (const name of readdirSync(parent)) {
     const folder = join(parent, name)
@@ -115,32 +115,32 @@ function removeQuietly(folder: string): void {
   try {
     rmSync(folder, { recursive: true, force: true })
   } catch {
-    // Another command is removing it, or the next command will.
+    // Another command is removing the folder, or the next command will.
   }
 }
 
-/** For a program that is started elsewhere. Only its owner may read the file. */
+/** For a program that is started elsewhere. Only the owner can read the file. */
 export const writeRequest = (path: string, request: RunRequest): void => writePrivate(path, request)
 
-/** A request written by `writeRequest`, taken or not; `null` if there is none. */
+/** Reads a request of `writeRequest`, whether or not it was taken; `null` if there is none. */
 export function readRequest(path: string): RunRequest | null {
   const found = readJson(path) ?? readJson(`${path}.taken`)
   return isCommand(found?.['command']) ? (found as unknown as RunRequest) : null
 }
 
-/** The record of the session that took this request; `null` if none did. */
+/** Returns the record of the session that took this request; `null` if none did. */
 export function readRecordOf(path: string): string | null {
   const found = readJson(`${path}.record`)
   return typeof found?.['record'] === 'string' ? found['record'] : null
 }
 
-/** Has `null` for an argument that is a secret or the value of an option with a secret's name. */
+/** Replaces arguments that are secrets, or values of options named like a secret, by `null`. */
 export function toKeptArguments(args: readonly string[]): (string | null)[] {
   const isSecret = findSecretArguments(args)
   return args.map((arg, at) => (isSecret[at] === true ? null : arg))
 }
 
-/** Read when the library is loaded, so that processes the program starts later do not see it. */
+/** Read when the library is loaded, so that child processes of the program do not inherit it. */
 let requestPath = readVariable()
 
 /** Whether `tutti run`, `resume` or `launch` has started this program. */
@@ -152,13 +152,13 @@ function readVariable(): string {
   return path
 }
 
-/** A request that only this session has taken. */
+/** A request that no other session can take. */
 export interface TakenRequest extends RunRequest {
-  /** Tells the command where the record is, and stores the command beside it. */
+  /** Reports the path of the record to the command, and stores the command next to it. */
   tellRecord(record: string): void
 }
 
-/** The request of the command that runs this program; `null` if there is none or it was taken. */
+/** Takes the request of the command that runs this program; `null` if there is none left. */
 export function takeRequest(): TakenRequest | null {
   const path = requestPath
   if (path === '') return null
@@ -183,22 +183,22 @@ export function takeRequest(): TakenRequest | null {
   }
 }
 
-/** Stores the command that started a record beside it. Only its owner may read the file. */
+/** Stores the command that started a record next to it. Only the owner can read the file. */
 export function keepCommand(record: string, command: RunCommand): void {
   writePrivate(commandPathOf(record), command)
 }
 
-/** The command that started a record; `null` if none did. */
+/** Reads the command that started a record; `null` if none was stored. */
 function readCommand(record: string): RunCommand | null {
   const found = readJson(commandPathOf(record))
   return isCommand(found) ? found : null
 }
 
-/** The command that started a run. The last process may have died before it stored one. */
+/** Searches all files of a run: the last process may have died before storing the command. */
 export const readCommandOf = (files: readonly string[]): RunCommand | null =>
   files.map(readCommand).findLast((one) => one !== null) ?? null
 
-/** Why the command of the last file that has one cannot be used; `null` if none was stored. */
+/** The reason why the last stored command of a run cannot be used; `null` if none was stored. */
 export function commandProblemOf(files: readonly string[]): CheckpointError | null {
   const path = files.map(commandPathOf).findLast((one) => existsSync(one))
   if (path === undefined) return null
@@ -241,7 +241,7 @@ function isLaunch(given: unknown): boolean {
 function writePrivate(path: string, value: object): void {
   const draft = join(dirname(path), `.${process.pid}.run.tmp`)
   try {
-    // A draft of a process that was killed and had the same id.
+    // A draft may be left by a killed process that had the same id.
     rmSync(draft, { force: true })
     writeFileSync(draft, `${JSON.stringify(value)}\n`, { flag: 'wx', mode: 0o600 })
     chmodSync(draft, 0o600)

@@ -1,6 +1,6 @@
 /**
- * Appends whole lines to one checkpoint file, in order, and continues when the disk fails. It does
- * not interpret what it writes.
+ * Appends whole lines to one checkpoint file, in order, and survives disk failures. The content of
+ * the lines is not interpreted.
  */
 
 import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
@@ -22,12 +22,12 @@ import { PendingLines } from './pending-lines.ts'
 import { removeRecord } from './record-names.ts'
 
 export interface CheckpointWriterOptions {
-  /** Created with its parents if missing. */
+  /** Created with its parent folders if missing. */
   readonly folder: string
   readonly sessionId: string
   readonly clock: Clock
   readonly log: Log
-  /** A flushed line survives a killed process (`os`, default), or also power loss (`fsync`). */
+  /** A flushed line survives a killed process (`os`) or also a power loss (`fsync`). Default `os`. */
   readonly durability?: 'os' | 'fsync'
   /** The session's lock, if it is already held. `close` releases it. */
   readonly lock?: CheckpointLock | null
@@ -35,12 +35,12 @@ export interface CheckpointWriterOptions {
   readonly beforeWrite?: () => void
   /** Called when writing fails for the first time since it last worked. May call `append`. */
   readonly onDegraded?: (facts: { errno: string; lines_pending: number }) => void
-  /** Called when all kept lines are on file; `lost` lines were dropped. May call `append`. */
+  /** Called when all kept lines are in the file; `lost` lines were dropped. May call `append`. */
   readonly onRecovered?: (facts: { lost: number }) => void
   readonly files?: FileOperations
-  /** Lines kept while writing fails; beyond that the oldest are dropped. Default 50,000. */
+  /** The maximum number of lines kept while writing fails. Default 50,000. */
   readonly maxPendingLines?: number
-  /** Bytes kept while writing fails. Default 16 MiB. */
+  /** The maximum number of bytes kept while writing fails. Default 16 MiB. */
   readonly maxPendingBytes?: number
 }
 
@@ -67,14 +67,14 @@ export class CheckpointWriter implements AsyncDisposable {
   readonly #pending = new PendingLines()
   #written = 0
   #lost = 0
-  /** Lost lines that a rejected `flush` has reported. */
+  /** The number of lost lines that a rejected `flush` has already reported. */
   #lostReported = 0
   #isWriting = false
   #episode: Episode | undefined
   #isClosed = false
   #closing: Promise<void> | undefined
 
-  /** Throws `CheckpointError` with the path, the errno and a hint when the file cannot be made. */
+  /** Throws `CheckpointError` with path, errno and hint when the file cannot be created. */
   static open(options: CheckpointWriterOptions): CheckpointWriter {
     return new CheckpointWriter(options)
   }
@@ -99,22 +99,22 @@ export class CheckpointWriter implements AsyncDisposable {
     }
   }
 
-  /** Lines that are completely on file. */
+  /** The number of lines that are completely in the file. */
   get linesWritten(): number {
     return this.#written
   }
 
-  /** Lines that were dropped and will never be on file. */
+  /** The number of dropped lines. */
   get linesLost(): number {
     return this.#lost
   }
 
-  /** Lines that are not on file yet. */
+  /** The number of lines that are not in the file yet. */
   get linesPending(): number {
     return this.#pending.lines
   }
 
-  /** Takes one whole line with its newline; writes as soon as a chunk is full. Never throws. */
+  /** Accepts one whole line with its newline; writes as soon as a chunk is full. Never throws. */
   append(line: string): void {
     if (this.#isClosed) {
       this.#lost++
@@ -127,22 +127,22 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /**
-   * Writes what is buffered. While a failed write is waiting for its retry, only `now` tries again.
+   * Writes the buffered lines. While a failed write waits for its retry, only `now` tries again.
    * Never throws.
    */
   write(when: 'if due' | 'now' = 'if due'): void {
     this.#drain('all', when)
   }
 
-  /** Removes a file without any written line, for example on a full disk. Never throws. */
+  /** Removes the file if no line could be written, for example on a full disk. Never throws. */
   removeIfRefused(): void {
     if (this.#written === 0 && this.#lost + this.linesPending > 0) removeRecord(this.path)
   }
 
   /**
-   * Resolves when every line appended before is on file, and with `fsync` synced to the disk.
-   * Rejects with `CheckpointError` as long as lines wait for the disk, and then once for the lines
-   * that were dropped meanwhile; later calls report only later losses. `linesLost` is the total.
+   * Resolves when all appended lines are in the file, and with `fsync` synced to the disk. Rejects
+   * with `CheckpointError` while lines cannot be written, and then once for the lines that were
+   * dropped meanwhile; later calls report only later losses. `linesLost` is the total.
    */
   async flush(): Promise<void> {
     this.write()
@@ -162,13 +162,12 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /**
-   * Tries a last time to write, counts and logs the lines that are lost, syncs, closes the file and
-   * releases the lock. A file that took no line is removed. Idempotent, returns the same
-   * promise, never rejects.
+   * Tries to write once more, counts and logs lost lines, syncs, closes the file and releases the
+   * lock. Removes a file without lines. Idempotent: returns the same promise. Never rejects.
    */
   close(): Promise<void> {
     if (this.#closing !== undefined) return this.#closing
-    // Set before the work begins: a callback of the last write may call `close` as well.
+    // Set first, because a callback of the last write may also call `close`.
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#closing = promise
     void this.#closeOnce().then(resolve)
@@ -205,7 +204,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#isWriting = true
     this.#attempt(this.#options.beforeWrite)
     const before = this.#written
-    // `onRecovered` is called once per episode; lines that it appends are written too.
+    // `onRecovered` is called once per episode; lines that it appends are written as well.
     while (this.#writePending(which) && this.#endEpisode()) which = 'all'
     this.#isWriting = false
     if (this.#written > before) this.#commit?.wrote()
@@ -216,7 +215,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#options.clock.monotonicMs() >= this.#episode.retryAtMs
   }
 
-  /** Returns whether nothing is left to write. */
+  /** Returns whether everything was written. */
   #writePending(which: 'chunks' | 'all'): boolean {
     const wanted = this.#episode === undefined ? which : 'all'
     for (;;) {
@@ -239,7 +238,7 @@ export class CheckpointWriter implements AsyncDisposable {
       errno,
       lostBefore: last?.lostBefore ?? this.#lost,
       retryAtMs: clock.monotonicMs() + retryMs,
-      // 'now', because a timer may fire slightly early and there is no second one.
+      // Use 'now', because a timer may fire slightly early and there is no second one.
       cancelRetry: clock.after(retryMs, () => this.#drain('all', 'now'), { background: true }),
     }
     this.#trim()
@@ -310,7 +309,7 @@ function resolveWriterOptions(options: CheckpointWriterOptions): ResolvedWriterO
   }
   return {
     folder: expectString('folder', options.folder),
-    // Checked here in any case, because it becomes part of a file name.
+    // Always checked here, because the id becomes part of a file name.
     sessionId: expectId('sessionId', options.sessionId),
     clock,
     log,
