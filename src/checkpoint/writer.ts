@@ -27,7 +27,9 @@ export interface CheckpointWriterOptions {
   readonly sessionId: string
   readonly clock: Clock
   readonly log: Log
-  /** A flushed line survives a killed process (`os`) or also a power loss (`fsync`). Default `os`. */
+  /**
+   * A flushed line survives a killed process (`os`) or also a power loss (`fsync`). Default `os`.
+   */
   readonly durability?: 'os' | 'fsync'
   /** The session's lock, if it is already held. `close` releases it. */
   readonly lock?: CheckpointLock | null

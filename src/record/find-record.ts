@@ -15,11 +15,11 @@ import { statOf } from '../foundation/regular-file.ts'
 export const usualFolders: readonly string[] = ['.', './telemetry']
 
 /**
- * The path of the record. `what` is the path of a file, `-` for standard input, a folder
+ * Returns the path of the record. `what` is the path of a file, `-` for standard input, a folder
  * (its latest record), `latest`, or a session id, which may be shortened as long as it is unique in
  * `folders`. For a folder or session, the result is the last file of the latest run; empty files
- * left by killed processes do not count. If there is no such record, rejects with a `ValueError`
- * that lists what there is.
+ * left by killed processes are ignored. If nothing matches, rejects with a `ValueError` that lists
+ * the available records.
  */
 export async function findRecord(
   what: string,
@@ -28,20 +28,20 @@ export async function findRecord(
   if (what === '-') return standardInput
   const kind = kindOf(what)
   if (kind === 'folder') return latestOf(recordsIn(what), [what])
-  // The reader reports why something else cannot be read.
+  // The reader reports why the path cannot be read.
   if (kind !== null || /[/\\]|\.jsonl(?:\.zst)?$/.test(what)) return what
   const records = folders.flatMap(recordsIn)
   if (what === 'latest') return latestOf(records, folders)
   return ofSession(what, records, folders)
 }
 
-/** The path as a user would type it: relative to the working folder, unless it is outside. */
+/** The path as a user would type it: relative if it is inside the working folder. */
 export function nearestPath(path: string): string {
   const near = relative(process.cwd(), path)
   return near.startsWith('..') ? path : near
 }
 
-/** Never throws, for example if a name is longer than the system allows. */
+/** Never throws, for example if the path is longer than the system allows. */
 function kindOf(path: string): 'file' | 'folder' | 'other' | null {
   const stats = statOf(path)
   if (stats === null) return null
@@ -61,7 +61,7 @@ async function latestOf(
   })
 }
 
-/** A renamed file has no session and no time in its name, so it must be named by its path. */
+/** Finds a renamed file: without session and time in its name, it must be given by its path. */
 function unnamedIn(folders: readonly string[]): string | null {
   const isOther = (path: string): boolean =>
     path.includes(recordSuffix) && kindOf(path) === 'file' && parseRecordPath(path) === null
@@ -74,7 +74,7 @@ function unnamedIn(folders: readonly string[]): string | null {
   return null
 }
 
-/** Rejects a folder that cannot be read: whether it has records is not known. */
+/** Rejects an unreadable folder, because it may contain records. */
 function expectReadable(folders: readonly string[]): void {
   for (const folder of folders) {
     if (kindOf(folder) !== 'folder') continue
@@ -86,7 +86,7 @@ function expectReadable(folders: readonly string[]): void {
   }
 }
 
-/** Reads only the beginnings of one session's files, because the names order the sessions. */
+/** Reads only the beginnings of one session's files, because file names order the sessions. */
 async function findNewest(records: readonly RecordFile[]): Promise<RecordFile | null> {
   const sessions = Map.groupBy(
     sortNewestFirst(records),

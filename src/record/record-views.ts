@@ -1,4 +1,4 @@
-/** The views of a record: one pass over all files of its run, from a snapshot if there is one. */
+/** The views of a record: one pass over all files of its run, or from a snapshot onwards. */
 
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../checkpoint/chain.ts'
@@ -16,21 +16,21 @@ import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
 
 export interface RecordViewOptions {
   /**
-   * `use` starts from the snapshot beside the record; `write` also writes one for the next reader;
+   * `use` starts from the snapshot next to the record; `write` also writes one for the next reader;
    * `ignore` reads everything; `renew` reads everything and writes a new one. Default `use`.
    */
   readonly snapshot?: 'use' | 'write' | 'ignore' | 'renew'
   /**
-   * Whether a state is read from the snapshot only on access; a damaged one then throws a
-   * `SnapshotDamagedError`. Default `false`: all are read and checked at once.
+   * Loads each state from the snapshot on first access, which throws `SnapshotDamagedError` if it
+   * is damaged. Default `false`: loads and checks all states first.
    */
   readonly onDemand?: boolean
   /**
-   * Replay: the run as it was at this time, in wall-clock seconds. Reads up to the first event that
-   * was emitted later, without a snapshot. Default: all of it.
+   * Replays the run up to this time, in wall-clock seconds: stops at the first event that was
+   * emitted later, and uses no snapshot. Default: the whole run.
    */
   readonly until?: number
-  /** Leaves out tasks of other scopes; reads everything, without a snapshot. Default: none. */
+  /** Leaves out tasks of other scopes. Uses no snapshot. Default: all tasks. */
   readonly scope?: ScopeFilter | null
   readonly signal?: AbortSignal
   /** Called after each block with the byte offset reached in a file, and its path. */
@@ -54,7 +54,7 @@ export interface RecordViews {
   readonly torn: BadLine | null
   /** The last metric line. */
   readonly metrics: Readonly<Record<string, unknown>> | null
-  /** How many bytes of the files were read; the rest came from the snapshot. */
+  /** The number of bytes that were read; the rest came from the snapshot. */
   readonly bytesRead: number
 }
 
@@ -71,20 +71,20 @@ export async function readViews(
   const reading = mayUse ? await fromSnapshot(files, onDemand) : new RecordReading()
   await reading.readAll(files, options)
   const { pass, read, bytesRead } = reading
-  const isComplete = bytesRead > 0 && !reading.hasOpenEnd
+  const isComplete = bytesRead > 0 && !reading.endsWithoutNewline
   if (mayWrite && isComplete && !isPipe(path)) {
     await writeSnapshot(files, { read, states: { counts: pass.counts, panels: pass.states } })
   }
   return reading.views(files, missing)
 }
 
-/** Below this size, reading again is cheaper than keeping a snapshot beside the record. */
+/** For smaller records, reading again is cheaper than storing a snapshot. */
 const minKeptBytes = 32 * 2 ** 20
 
-/** Whether a command that reads the record should keep a snapshot beside it. */
+/** Whether a command that reads the record should store a snapshot next to it. */
 export const isWorthKeeping = (path: string): boolean => (statOf(path)?.size ?? 0) > minKeptBytes
 
-/** The session of the record, and its state; a held lock counts as a live process. */
+/** Returns the session of the record and its state; a held lock counts as a live process. */
 function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   readonly sessionId: string
   readonly state: RecordState
@@ -98,14 +98,14 @@ function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   return { sessionId, state: isRunning ? 'running' : 'interrupted' }
 }
 
-/** Knows whether the process that holds the lock of a record is alive. */
+/** Determines whether the process that holds the lock of a record is alive. */
 export interface RecordWriterStates {
   isWriting(folder: string, sessionId: string): Promise<boolean>
 }
 
 /**
- * The state of a record; asks `writers` if its lock is held. For a running session, `now` is the
- * current time, because tasks continue between two events.
+ * Returns the state of a record; asks `writers` if its lock is held. For a running session, `now`
+ * is the current time, because tasks continue between two events.
  */
 export async function stateNow(
   views: RecordViews,
@@ -120,7 +120,7 @@ export async function stateNow(
   return { ...found, now: Math.max(lastTime, systemClock.now()) }
 }
 
-/** The views of a running session. */
+/** Reads a growing record repeatedly. */
 export class RecordFollower {
   readonly #path: string
   #reading: RecordReading | null = null
@@ -131,7 +131,7 @@ export class RecordFollower {
     this.#path = path
   }
 
-  /** Reads what was written since the last call. The result always has the same pass. */
+  /** Reads the lines written since the last call. Always returns the same `pass`. */
   async read(signal?: AbortSignal): Promise<RecordViews> {
     if (this.#reading === null) {
       const { files, missing } = await findChain(this.#path)
@@ -162,8 +162,8 @@ class RecordReading {
   read: ReadSoFar
   torn: BadLine | null = null
   bytesRead = 0
-  /** The last line was taken without a newline: after a snapshot it would be taken again. */
-  hasOpenEnd = false
+  /** Whether the last line has no newline: with a snapshot, that line would be read twice. */
+  endsWithoutNewline = false
   #metrics: MetricLine | null = null
   #isOver = false
 
@@ -216,7 +216,7 @@ class RecordReading {
     }
     const { lines, bad, unknown, torn, bytes, end } = batch.value
     this.torn = torn
-    this.hasOpenEnd = torn === null && bytes !== end.offset
+    this.endsWithoutNewline = torn === null && bytes !== end.offset
     this.bytesRead += bytes - from.offset
     this.read = {
       ends: [...this.read.ends.slice(0, at), end],

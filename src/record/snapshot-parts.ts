@@ -1,6 +1,6 @@
 /**
- * States of panels as parts of a file, so that a reader loads only what it needs: every column and
- * every array of a text index is a separate part, and the rest of a state is another one.
+ * Stores the states of panels as separate parts of a file, so that a reader loads only those it
+ * needs: every column, every array of a text index, and the rest of each state.
  */
 
 import { closeSync, readSync } from 'node:fs'
@@ -14,13 +14,13 @@ const arrays = { u8: Uint8Array, u32: Uint32Array, f32: Float32Array, f64: Float
 type NumberKind = keyof typeof arrays
 
 export interface SnapshotPart {
-  /** The state's name, and the keys that lead from it to the part. */
+  /** The name of the state, followed by the keys that lead to the part. */
   readonly path: readonly string[]
-  /** `state`: the rest of the state without its other parts. */
+  /** `state`: everything that is in no other part of the state. */
   readonly form: 'state' | 'array' | 'column'
   /** The number type of an array or column. */
   readonly kind?: NumberKind
-  /** How many blocks at the beginning of a column were dropped. */
+  /** The number of blocks that were dropped from the beginning of a column. */
   readonly dropped?: number
   readonly bytes: number
   readonly crc: number
@@ -29,7 +29,7 @@ export interface SnapshotPart {
 /** The maximum size of the JSON of a part in the head of a snapshot. */
 export const maxPartBytes = 250
 
-/** A part differs from what was written. The record itself still has everything. */
+/** A part is damaged. The record itself still has all the data. */
 export class SnapshotDamagedError extends Error {
   override name = 'SnapshotDamagedError'
 }
@@ -39,11 +39,11 @@ interface Split {
   readonly numbers: readonly { readonly path: readonly string[]; readonly value: unknown }[]
 }
 
-/** How many parts a state has. */
+/** The number of parts of a state. */
 export const countParts = (name: string, state: unknown): number =>
   1 + splitState(state, [name]).numbers.length
 
-/** Writes a state from a position on; its parts are contiguous. */
+/** Writes a state at a position; its parts are contiguous. */
 export async function writeParts(
   file: FileHandle,
   at: number,
@@ -73,8 +73,8 @@ export async function writeParts(
 }
 
 /**
- * Separates columns and arrays of text indexes from the state. An object without any of them is not
- * copied, because a state may refer to it twice.
+ * Separates columns and arrays of text indexes from the state. Does not copy an object without any
+ * of them, because a state may refer to such an object twice.
  */
 function splitState(value: unknown, path: readonly string[]): Split {
   if (isColumn(value)) return { rest: null, numbers: [{ path, value }] }
@@ -114,8 +114,8 @@ export interface LocatedPart extends SnapshotPart {
 }
 
 /**
- * The states of a file's parts by name. With `onDemand` each part is read on first access, and a
- * damaged one then throws a `SnapshotDamagedError`; otherwise all are read now.
+ * Returns the states by name. With `onDemand`, each part is read on first access, which throws a
+ * `SnapshotDamagedError` if it is damaged; otherwise all parts are read now.
  */
 export function readStates(
   path: string,
@@ -172,7 +172,7 @@ function numbersOf(path: string, part: LocatedPart): Block | Column {
   return { kind, blocks: [...Array.from({ length: dropped }, () => null), ...kept] }
 }
 
-/** Each part has its own buffer, so that one that is no longer needed can be freed. */
+/** Each part has its own buffer, which can be freed separately. */
 function readPart(path: string, part: LocatedPart): ArrayBuffer {
   const buffer = new ArrayBuffer(part.bytes)
   const view = new Uint8Array(buffer)

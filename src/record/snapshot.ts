@@ -1,6 +1,6 @@
 /**
- * A snapshot of all panels beside a record: `….view`. It only saves reading the record again; a
- * snapshot that does not match its record in every respect is ignored.
+ * A snapshot of all panels next to a record (`….view`), which only saves reading the record again.
+ * A snapshot that does not match its record exactly is ignored.
  */
 
 import { openRegularFile } from '../foundation/regular-file.ts'
@@ -16,7 +16,7 @@ import type { RunStates } from '../views/all-panels.ts'
 import { countParts, type LocatedPart, maxPartBytes, readStates } from './snapshot-parts.ts'
 import { type SnapshotPart, writeParts } from './snapshot-parts.ts'
 
-/** Increase it whenever the form of any panel's state changes. */
+/** Increase this whenever the form of any panel's state changes. */
 const snapshotVersion = 27
 const magic = 'tutti-view'
 const headBytes = 65_536
@@ -26,13 +26,13 @@ const tailBytes = 4096
 interface CoveredFile {
   readonly name: string
   readonly end: LinePosition
-  /** The digest of its first bytes, and of the last ones before `end`. */
+  /** The digest of the first bytes of the file, and of the last bytes before `end`. */
   readonly digest: string
 }
 
-/** What was read of the files of a run, other than the states of the panels. */
+/** The progress of reading the files of a run, without the states of the panels. */
 export interface ReadSoFar {
-  /** The end positions; all files but the last one of the list were read completely. */
+  /** The position reached in each file; all files before the last were read completely. */
   readonly ends: readonly LinePosition[]
   readonly lines: number
   readonly bad: number
@@ -52,7 +52,7 @@ interface SnapshotHead {
   readonly library: string
   readonly files: readonly CoveredFile[]
   readonly read: Omit<ReadSoFar, 'ends'>
-  /** The parts of the states that follow. Writing them one by one needs less memory. */
+  /** The parts of the states, which follow the head. Writing them one by one needs less memory. */
   readonly parts: readonly SnapshotPart[]
 }
 
@@ -62,8 +62,8 @@ const crcText = (line: Buffer): string => `${crc32(line).toString(16).padStart(8
 const snapshotPath = (record: string): string => `${record}.view`
 
 /**
- * Writes a snapshot beside the last of the files, with an atomic rename. A folder that is not
- * writable is not an error: returns whether the snapshot was written.
+ * Writes a snapshot next to the last of the files, with an atomic rename. Returns whether the
+ * snapshot was written; a read-only folder is not an error.
  */
 export async function writeSnapshot(
   files: readonly string[],
@@ -85,13 +85,13 @@ export async function writeSnapshot(
   }
 }
 
-/** Removes the snapshot beside a record, and drafts of processes that are gone. Never rejects. */
+/** Removes the snapshot of a record, and drafts left by killed processes. Never rejects. */
 export async function removeSnapshot(record: string): Promise<void> {
   await rm(snapshotPath(record), { force: true }).catch(() => undefined)
   await removeDrafts(record)
 }
 
-/** Removes drafts of processes that were killed while writing. */
+/** Removes drafts left by processes that were killed while writing. */
 async function removeDrafts(record: string): Promise<void> {
   const stem = `${basename(snapshotPath(record))}.`
   const names = await readdir(dirname(record)).catch(() => [])
@@ -107,12 +107,12 @@ function toHead({ lines, bad, unknown, metrics }: ReadSoFar): Omit<SnapshotHead,
   return { magic, version: snapshotVersion, library: libraryVersion, read, parts: [] }
 }
 
-/** The head is written last, and padded: it has the lengths of the states. Its CRC precedes it. */
+/** Writes the CRC and the padded head last, because the head has the lengths of the states. */
 async function writeStates(path: string, head: SnapshotHead, states: RunStates): Promise<void> {
   const named = Object.entries({ counts: states.counts, ...states.panels })
   const count = named.reduce((sum, [name, state]) => sum + countParts(name, state), 0)
   const room = Buffer.byteLength(JSON.stringify(head)) + count * maxPartBytes
-  // A draft of a process that was killed and had the same id.
+  // A draft may be left by a killed process that had the same id.
   await rm(path, { force: true })
   const file = await open(path, 'wx', 0o600)
   try {
@@ -136,7 +136,7 @@ const sizeOf = (parts: readonly SnapshotPart[]): number =>
   parts.reduce((sum, { bytes }) => sum + bytes, 0)
 
 /**
- * The snapshot beside the last of the files; `null` if there is none that matches all files. With
+ * Returns the snapshot next to the last of the files; `null` if none matches all files. With
  * `onDemand`, states are read on first access, if the files contain nothing beyond the snapshot; a
  * damaged part then throws a `SnapshotDamagedError`.
  */

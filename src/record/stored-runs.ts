@@ -1,4 +1,4 @@
-/** The runs of a folder, each with all its files. Links are never followed. */
+/** The runs of a folder, each with all its files. Symbolic links are never followed. */
 
 import { lstatSync, readdirSync, type Stats } from 'node:fs'
 import { join, relative, sep } from 'node:path'
@@ -10,7 +10,7 @@ import {
   recordSuffix,
 } from '../checkpoint/record-names.ts'
 
-/** A record, its copies, and what was written beside them. */
+/** A record, one of its copies, or a companion file. */
 export interface RunFile {
   readonly path: string
   readonly bytes: number
@@ -19,23 +19,23 @@ export interface RunFile {
 export interface StoredRun {
   readonly folder: string
   readonly sessionId: string
-  /** The names of its records, without those of copies. */
+  /** The names of the run's records, without copies. */
   readonly records: readonly string[]
-  /** Records come last, the newest first: what an interrupted removal leaves is an older run. */
+  /** Records come last, newest first, so that an interrupted removal leaves an older, valid run. */
   readonly files: readonly RunFile[]
-  /** When it was last written, in wall-clock seconds. */
+  /** The time of the last write, in wall-clock seconds. */
   readonly lastSeconds: number
 }
 
-/** `<stem>.results` and so on; the records themselves are of this form as well. */
+/** Matches companion files such as `<stem>.results`, and the records themselves. */
 const fileForm = new RegExp(
   String.raw`^(.+\.\d+(?:-\d+)?)(?:\.results|\.run|\.follow|` +
     String.raw`(?:\.repaired)?\.telemetry\.jsonl(?:\.zst)?(?:\.view)?(?:\.\d+\.tmp)?)$`,
 )
 
 /**
- * Files that only have the name of a record, and links, belong to no run: a run that would need one
- * is left out. Runs are in no order. Empty if the folder does not exist. `only` is a session.
+ * Returns the runs in no particular order; none if the folder does not exist. Leaves out runs that
+ * contain a symbolic link, or a file that is only named like a record. `only` is a session id.
  */
 export async function findRuns(folder: string, only?: string): Promise<StoredRun[]> {
   const all = namesIn(folder)
@@ -65,7 +65,7 @@ function namesIn(folder: string): readonly string[] {
   }
 }
 
-/** The files of a `followFolderOf` that a killed process has left. */
+/** The files in a `followFolderOf` that were left by a killed process. */
 function followFilesIn(folder: string, name: string): string[] {
   const path = join(folder, name)
   if (!name.endsWith('.follow') || lstatOf(path)?.isDirectory() !== true) return []
@@ -85,13 +85,13 @@ function regularFile(path: string): FileFacts | null {
 const lstatOf = (path: string): Stats | undefined => lstatSync(path, { throwIfNoEntry: false })
 
 interface ReadRecord extends RecordFile {
-  /** Whether it is a regular file and no link. */
+  /** Whether this is a regular file, not a symbolic link. */
   readonly isFile: boolean
-  /** Whether it is a record of the session that its name says; an empty file proves nothing. */
+  /** Whether the content is a record of the session in the file name; false for an empty file. */
   readonly isOwn: boolean
 }
 
-/** Groups records that continue each other; copies of a record are in its group. */
+/** Groups records that continue each other, together with their copies. */
 async function chainsOf(records: readonly RecordFile[]): Promise<ReadRecord[][]> {
   const groups = new Map<string, { readonly members: ReadRecord[]; readonly names: Set<string> }>()
   for (const record of records) {
@@ -110,7 +110,7 @@ async function chainsOf(records: readonly RecordFile[]): Promise<ReadRecord[][]>
   return Array.from(new Set(groups.values()), ({ members }) => members)
 }
 
-/** Copies of a record may be damaged, but one file of each record must prove that it is one. */
+/** Whether each record has at least one file with valid content; its copies may be damaged. */
 function isWhole(chain: readonly ReadRecord[]): boolean {
   const byName = Map.groupBy(chain, ({ path }) => recordNameOf(path))
   const isProven = Array.from(byName.values(), (copies) => copies.some(({ isOwn }) => isOwn))
@@ -135,7 +135,7 @@ function toRun(
       ...files.filter((one) => !isRecord(one)),
       ...files.filter(isRecord).toSorted((a, b) => (a.path < b.path ? 1 : -1)),
     ],
-    // A copied file has a new time of change, and a clock may have been wrong at the start.
+    // Uses both times: copying a file changes its time, and a clock may have been wrong.
     lastSeconds: chain.reduce((latest, { seconds }) => Math.max(latest, seconds), newest),
   }
 }

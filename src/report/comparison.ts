@@ -41,14 +41,14 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
   })
 }
 
-/** With a sign, unless it rounds to 0. */
+/** Adds a sign, unless the change rounds to 0. */
 function signed(change: number, unit: string): string {
   const size = Math.round(100 * Math.abs(change))
   return `${size === 0 ? '' : change > 0 ? '+' : '−'}${size} ${unit}`
 }
 
-/** From this factor on, a factor is shown instead of a percentage. */
-const largestFactor = 10
+/** Changes by this factor or more are shown as a factor instead of a percentage. */
+const minShownFactor = 10
 
 /** The words for a change by a large factor. */
 interface ChangeWords {
@@ -58,11 +58,11 @@ interface ChangeWords {
 const ofTimes: ChangeWords = { more: 'longer', less: 'shorter' }
 const ofCounts: ChangeWords = { more: 'more', less: 'fewer' }
 
-/** The change from a value other than 0. */
+/** Describes the change from `a`, which is not 0, to `b`. */
 function changeText(a: number, b: number, { more, less }: ChangeWords): string {
   const times = (factor: number): string => `${numberText(Math.round(factor))} times`
-  if (b >= largestFactor * a) return `${times(b / a)} ${more}`
-  if (b > 0 && a >= largestFactor * b) return `${times(a / b)} ${less}`
+  if (b >= minShownFactor * a) return `${times(b / a)} ${more}`
+  if (b > 0 && a >= minShownFactor * b) return `${times(a / b)} ${less}`
   return signed(b / a - 1, '%')
 }
 
@@ -70,7 +70,7 @@ function changeText(a: number, b: number, { more, less }: ChangeWords): string {
 const plainChange = (a: number, b: number, words: ChangeWords): Cell =>
   number(a > 0 ? changeText(a, b, words) : '-')
 
-/** A cell for a change where more is worse. */
+/** A cell for a change where an increase is worse. */
 function changeCell(a: number | null = null, b: number | null = null, words = ofTimes): Cell {
   if (a === null || b === null || a <= 0) return number('-')
   const change = b / a - 1
@@ -123,7 +123,7 @@ function totalsTable({ before, after, common }: RunPair): string {
     const words = show === secondsText ? ofTimes : ofCounts
     const judged = isJudged && isSame ? changeCell(a, b, words) : plainChange(a, b, words)
     const change = of === used ? number(signed(b - a, 'points')) : judged
-    // Reused results do not count as done here.
+    // Reused results do not count as done in the rate.
     const label = of === rateOf && hasReused ? `${what}, not reused` : what
     return [text(label), number(show(a)), number(show(b)), change]
   })
@@ -135,7 +135,7 @@ function totalsTable({ before, after, common }: RunPair): string {
   )
 }
 
-/** Tells which run is first. Two files of one session have the same id. */
+/** Shows which run is first, unless both have the same id, as two files of one session do. */
 function titleOf({ run: a }: ReportData, { run: b }: ReportData): string {
   if (a.sessionId === b.sessionId) return `Comparison: two records of session ${a.sessionId}`
   return `Comparison: first run ${a.sessionId}, second run ${b.sessionId}`

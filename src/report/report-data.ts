@@ -1,4 +1,4 @@
-/** All data that the report of a run shows, as plain data from its views. Bounded size. Pure. */
+/** All data that the report of a run shows, as plain data of bounded size. Pure. */
 
 import type { RecordViews } from '../record/record-views.ts'
 import { failures, type FailuresView } from '../views/panels/failures.ts'
@@ -10,13 +10,13 @@ import { type NodeSeries, showNodeSeries } from '../views/panels/resources.ts'
 import { findTasks, type TaskView } from '../views/tasks.ts'
 import { overviewOf, type RunOverview } from '../views/words/run-overview.ts'
 
-/** Facts about the record other than its events. */
+/** Facts about the record that are not in the views. */
 export interface RunFacts {
   readonly path: string
   readonly state: RecordState
   /** Wall-clock seconds: the current time for a running session, otherwise its latest event. */
   readonly now: number
-  /** The only scope whose tasks are in the report; `null` for all tasks. */
+  /** The scope that the report is limited to; `null` for all tasks. */
   readonly scope: string | null
   /** Attributes of SessionStarted. */
   readonly attributes: Readonly<Record<string, unknown>>
@@ -33,7 +33,7 @@ export interface ReportData extends RunOverview {
   readonly inference: InferenceView
   readonly tasks: readonly TaskView[]
   readonly totalTasks: number
-  /** The first failed tasks, and those that ran longest. */
+  /** The first few failed tasks, and, in `slowestTasks`, the tasks that ran longest. */
   readonly failedTasks: readonly TaskView[]
   readonly slowestTasks: readonly TaskView[]
   readonly skippedLines: number
@@ -70,13 +70,13 @@ export function collectReport(
     tasks,
     totalTasks: total,
     failedTasks: findTasks(pass, { state: 'FAILED', limit: maxOnPaper, now }).tasks,
-    // A reused result did not run.
+    // A task with a reused result did not run.
     slowestTasks: findTasks(pass, { order: 'ran', limit: maxOnPaper, now }).tasks.filter(
       ({ ran }) => ran !== null,
     ),
     skippedLines: views.bad,
     firstProblems,
-    // The last line of a growing record is mostly incomplete.
+    // The last line of a growing record is usually incomplete.
     isTorn: views.torn !== null && state !== 'running',
     missing: views.missing,
     files: views.files,

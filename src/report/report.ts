@@ -17,7 +17,7 @@ import { renderReport } from './page/document.ts'
 import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
 
 export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRead'> {
-  /** Whether the holder of a record's lock is alive. Default: it is. */
+  /** Determines whether the holder of a record's lock is alive. Default: it is. */
   readonly writers?: RecordWriterStates
   /** Throws if the file is not a record. Default: any file gets a report. */
   readonly expectRecord?: (path: string, views: RecordViews) => void
@@ -29,7 +29,7 @@ const maxProblems = 10
 
 const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true) }
 
-/** The page in pieces. Rejects only if a file cannot be read, never for its content. */
+/** Yields the page in pieces. Rejects only if a file cannot be read, never for its content. */
 export async function makeReport(
   path: string,
   options: ReportOptions = {},
@@ -91,7 +91,7 @@ async function factsOf(
   }
 }
 
-/** The command as it was typed, without secrets. */
+/** The command as it was typed, except for secrets. */
 function commandLine({ file, arguments: args, array, launch }: RunCommand): string {
   const options = Object.entries(launch?.options ?? {}).flatMap(([name, value]) => {
     const option = `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`

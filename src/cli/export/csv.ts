@@ -9,11 +9,11 @@ import { eachTask, type TaskView } from '../../views/tasks.ts'
 
 type Value = string | number | null
 
-/** What events say about a task that the views do not keep. */
+/** Details of a task that only its events have, not the views. */
 interface TaskDetails {
   backend: string
   attempts: number
-  /** `null` for prompts. */
+  /** `null` for prompts, which use no cores. */
   cores: number | null
   gpus: number | null
   cpuSeconds: number | null
@@ -21,7 +21,7 @@ interface TaskDetails {
   command: string
   exitCode: number | null
   errorMessage: string
-  /** The user's attributes, by the number of their column; `null` for none. */
+  /** The user's attributes with their column numbers; `null` if there are none. */
   attributes: readonly (readonly [column: number, value: Value])[] | null
 }
 
@@ -51,7 +51,7 @@ const columns: readonly Column[] = [
 
 const rowsAtOnce = 1000
 const maxCommandLength = 4096
-/** Further attributes have no column, so that a row stays short. */
+/** Attributes beyond this number get no column, so that rows stay short. */
 const maxAttributes = 1000
 
 const newDetails = (): TaskDetails => ({
@@ -67,14 +67,14 @@ const newDetails = (): TaskDetails => ({
   attributes: null,
 })
 
-/** Collects the rows of a run: all of it first, because any later event may change any row. */
+/** Collects the whole run before any row is written, because a later event may change any row. */
 export class CsvTable {
   readonly #pass: RunPass
   readonly #details: (TaskDetails | undefined)[] = []
-  /** The names of the user's attributes, and the numbers of their columns. */
+  /** The column number of each user attribute, by name. */
   readonly #attributes = new Map<string, number>()
 
-  /** The caller feeds the pass with each event before this table. */
+  /** The caller must pass each event to `pass` before `take`. */
   constructor(pass: RunPass) {
     this.#pass = pass
   }
@@ -94,7 +94,7 @@ export class CsvTable {
     }
   }
 
-  /** Many rows at a time, in order of creation. Times are wall-clock seconds. */
+  /** Yields many rows at a time, in order of creation. Times are wall-clock seconds. */
   *rows(): Generator<string> {
     const heads = columns.map(([head]) => head)
     const own = Array.from(this.#attributes.keys(), (name) => this.#headOf(name, heads))
@@ -113,7 +113,7 @@ export class CsvTable {
     yield piece
   }
 
-  /** An attribute may have the name of a column, and another one the name that it gets instead. */
+  /** Renames an attribute with the name of a column, avoiding the names of other attributes. */
   #headOf(name: string, heads: readonly string[]): string {
     let head = name
     while (heads.includes(head) || (head !== name && this.#attributes.has(head))) {
@@ -168,10 +168,10 @@ const endIn = ({ attributes }: ViewEvent): Partial<TaskDetails> => ({
 const toValue = (value: unknown): Value =>
   typeof value === 'string' || typeof value === 'number' ? value : JSON.stringify(value)
 
-/** Spreadsheets skip white space before a formula, and some take full-width signs for its own. */
+/** Spreadsheets ignore white space before a formula, and some accept full-width signs. */
 const formulaStart = /^(?:\s*[=+\-@＝＋－＠]|[\t\r\n])/
 
-/** RFC 4180. A text that a spreadsheet would read as a formula is prefixed with a quote. */
+/** Escapes a cell (RFC 4180). Prefixes text that looks like a formula with a quote. */
 function cell(value: Value): string {
   if (value === null) return ''
   if (typeof value === 'number') return String(value)

@@ -1,4 +1,4 @@
-/** `tutti export`: a record in the format of another tool, as a stream. */
+/** `tutti export`: streams a record in the format of another tool. */
 
 import { findChain } from '../../checkpoint/chain.ts'
 import { readBatches } from '../../checkpoint/reader.ts'
@@ -27,7 +27,7 @@ export interface ExportOptions {
 
 type Pieces = AsyncIterable<string | Uint8Array>
 
-/** The record that is exported, and the parts of it that could not be read. */
+/** The exported record, and the parts of it that could not be read. */
 interface Reading {
   readonly path: string
   gaps: RecordGaps
@@ -55,7 +55,7 @@ const formats = {
   },
 }
 
-/** Writes to stdout, or to a file that is created only when complete. */
+/** Writes to stdout, or to a file that appears only when it is complete. */
 export async function exportRecord(
   what: string,
   options: ExportOptions,
@@ -114,14 +114,14 @@ async function passOf(reading: Reading, followed: Followed): Promise<RunPass> {
   return pass
 }
 
-/** The files of the run, oldest first; an earlier one may be missing. */
+/** The files of the run, oldest first; earlier files may be missing. */
 async function filesOf(reading: Reading): Promise<readonly string[]> {
   const { files, missing } = await findChain(reading.path)
   reading.gaps = { ...reading.gaps, missing }
   return files
 }
 
-/** Yields the lines of a file in batches, and notes those that could not be read. */
+/** Yields the lines of a file in batches, and records those that could not be read. */
 async function* batchesOf(reading: Reading, file: string, followed: Followed) {
   const { bad, torn } = yield* readBatches(file, followed)
   reading.gaps = { ...reading.gaps, bad: reading.gaps.bad + bad, torn }

@@ -1,7 +1,7 @@
 /**
- * Spans without an end in the record, because the process was killed or is still running: those of
- * the session, its workflows and scopes, and of started tasks. Without the outer spans, spans of
- * finished tasks would refer to a parent that does not exist, and have no root in a viewer.
+ * Creates spans for everything that has not ended in the record (session, workflows, scopes and
+ * started tasks), because the process was killed or is still running. Without them, spans of
+ * finished tasks would refer to a missing parent, and a viewer would show no root.
  */
 
 import { isPipe } from '../../checkpoint/chain.ts'
@@ -9,15 +9,15 @@ import type { CheckpointLine, EventLine, FinishedSpan } from '../../checkpoint/f
 import { readBatches } from '../../checkpoint/reader.ts'
 import type { JsonObject, JsonValue } from '../../foundation/json-value.ts'
 
-/** For one file of a run: take all its lines, then call `toSpans`. */
+/** Handles one file of a run: pass all its lines to it, then call `toSpans`. */
 export class OpenSpans {
-  /** Parents of ended spans that have not ended themselves, with the earliest start of a child. */
+  /** Open parents of ended spans, with the earliest start time of a child. */
   readonly #parents = new Map<string, number>()
   /** Span ids of started tasks. */
   readonly #begun = new Set<string>()
   /** Start events of open workflows, by workflow id. */
   readonly #workflows = new Map<unknown, EventLine>()
-  /** The start event of the session; `null` before its start and after its end. */
+  /** The start event of the session; `null` while no session is open. */
   #session: EventLine | null = null
   #lastTime = -Infinity
 
@@ -31,7 +31,7 @@ export class OpenSpans {
     this.#parents.delete(span_id)
     this.#begun.delete(span_id)
     if (span_id === this.#session?.span_id) this.#session = null
-    // The parent of a session is a span of the application, which is not in the record.
+    // The parent of a session is a span of the application, which the record does not contain.
     if (parent_span_id === null || name === 'session') return
     const earliest = Math.min(start_time, this.#parents.get(parent_span_id) ?? Infinity)
     this.#parents.set(parent_span_id, earliest)
@@ -48,7 +48,7 @@ export class OpenSpans {
     }
   }
 
-  /** The spans end with the last line of the file and have the attribute `tutti.unfinished`. */
+  /** The spans end at the last line of the file and have the attribute `tutti.unfinished`. */
   async toSpans(file: string): Promise<FinishedSpan[]> {
     const session = this.#session
     if (session === null) return []
@@ -102,7 +102,7 @@ function taskAttributes({ backend, task_id, attributes }: EventLine): Record<str
   return { backend, task_id, executable: executable ?? '', task_type: task_type ?? '', ...workflow }
 }
 
-/** The first events of the tasks with these spans. A pipe cannot be read a second time. */
+/** Finds the first events of the tasks with these spans. A pipe cannot be read a second time. */
 async function findTasks(file: string, ids: ReadonlySet<string>): Promise<Map<string, EventLine>> {
   const found = new Map<string, EventLine>()
   if (ids.size === 0 || isPipe(file)) return found

@@ -1,4 +1,4 @@
-/** A run as a Perfetto trace: a process per node, a thread per worker, a slice per attempt. */
+/** Converts a run to a Perfetto trace: nodes are processes, workers threads, attempts slices. */
 
 import type { CheckpointLine, EventLine } from '../../checkpoint/format.ts'
 import { TaskNames } from '../../views/panel.ts'
@@ -9,7 +9,7 @@ const track = { uuid: 1, process: 3, thread: 4, parent: 5, counter: 8, name: 2 }
 const trackEvent = { type: 9, track: 11, name: 23, category: 22, annotation: 4, value: 44 } as const
 const types = { begin: 1, end: 2, counter: 4 } as const
 
-/** Keeps only tasks in memory that have not ended. */
+/** Keeps only unfinished tasks in memory. */
 export async function* perfettoTrace(
   batches: AsyncIterable<readonly CheckpointLine[]>,
 ): AsyncGenerator<Uint8Array> {
@@ -30,12 +30,12 @@ interface Attempt {
   readonly start: number
 }
 
-/** An attempt that ran when its session was killed; an agent may have continued it. */
+/** An attempt that was running when its session was killed; an agent may have continued it. */
 interface LostAttempt extends Attempt {
   readonly lastTime: number
 }
 
-/** One row of a worker; attempts of one worker that overlap are in separate rows. */
+/** One row of a worker; overlapping attempts of a worker are in separate rows. */
 interface WorkerRow {
   readonly track: bigint
   isBusy: boolean
@@ -73,7 +73,7 @@ class TraceWriter {
     return bytes
   }
 
-  /** Ends the slices of lost attempts that no session continued: all, or those of one row. */
+  /** Ends the slices of lost attempts that no session continued: all, or only those of one row. */
   endLost(of?: WorkerRow): void {
     for (const [uid, { row, lastTime }] of this.#lost) {
       if (of !== undefined && row !== of) continue
@@ -82,7 +82,7 @@ class TraceWriter {
     }
   }
 
-  /** Call at the start of a session: the ends of attempts of the previous one are not known yet. */
+  /** Call at the start of a session: attempts of the previous session may still be continued. */
   #loseRunning(): void {
     this.endLost()
     for (const [uid, attempt] of this.#running) {
@@ -106,7 +106,7 @@ class TraceWriter {
     if (lost !== undefined) this.#endSlice(lost.row, lost.lastTime, [annotation('end', 'lost')])
     const worker = attributes['worker_id'] ?? event['worker_id']
     const row = this.#freeRow(event.node_id ?? event.backend, String(worker ?? event.backend))
-    // A worker that starts another attempt does not continue its lost one.
+    // A worker that starts another attempt has not continued its lost attempt.
     this.endLost(row)
     row.isBusy = true
     this.#running.set(uid, { row, number, start: event.event_time })
@@ -140,7 +140,7 @@ class TraceWriter {
     ])
   }
 
-  /** Writes the readings of a node as counters. */
+  /** Writes the measurements of a node as counters. */
   #count(event: EventLine): void {
     if (event['resource_scope'] !== 'per_node') return
     for (const kind of ['cpu_percent', 'memory_percent', 'gpu_percent']) {
@@ -215,7 +215,7 @@ class TraceWriter {
   }
 }
 
-/** A lost attempt ended before its end was reported, so its end is computed from the duration. */
+/** A lost attempt is reported late, so the time when it ended is computed from its duration. */
 function endOf(attempt: Attempt, event: EventLine): number {
   const ran = event['duration_seconds']
   const wasLost = 'lastTime' in attempt
@@ -227,7 +227,7 @@ const ends = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled', 'tutti.Task
 const annotation = (name: string, value: string): Uint8Array =>
   bytesField(trackEvent.annotation, message([textField(10, name), textField(6, value)]))
 
-/** The kinds of fields of protobuf that a trace needs. */
+/** The protobuf wire types that a trace needs. */
 const wire = { varint: 0, fixed64: 1, bytes: 2 } as const
 
 function varint(value: bigint): number[] {
@@ -253,7 +253,7 @@ function doubleField(field: number, value: number): Uint8Array {
   return Buffer.concat([Uint8Array.from(tag(field, wire.fixed64)), bytes])
 }
 
-/** Also for nested messages. */
+/** Also used for nested messages. */
 const bytesField = (field: number, bytes: Uint8Array): Uint8Array =>
   Buffer.concat([
     Uint8Array.from([...tag(field, wire.bytes), ...varint(BigInt(bytes.length))]),

@@ -1,4 +1,4 @@
-/** The totals of a run in the text format of Prometheus, with the names of the live endpoint. */
+/** The totals of a run in Prometheus text format, with the same names as the live endpoint. */
 
 import { addValue, createDistribution, type Distribution } from '../../events/measurement.ts'
 import {
@@ -18,7 +18,7 @@ import { submittedIn } from '../../views/panels/counts.ts'
 import { run } from '../../views/panels/run.ts'
 import { eachTask } from '../../views/tasks.ts'
 
-/** Counters and gauges of the whole run, histograms by executable. */
+/** Counters and gauges are totals of the run; histograms are per executable. */
 export function prometheusText(pass: RunPass): string {
   const { sessionId } = run.show(pass.states.run)
   const recorded = pass.counts.totals

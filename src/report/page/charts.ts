@@ -100,7 +100,7 @@ const gapY = 18
 /** The width of a loop from a box to itself. */
 const loopWidth = 24
 
-/** Names in columns: each is to the right of the names that its tasks wait for. */
+/** Draws names in columns, each to the right of the names that its tasks depend on. */
 export function graphDrawing({ nodes, edges }: GraphView): string {
   if (edges.length === 0) return ''
   const column = columnsOf(nodes.length, edges)
@@ -145,7 +145,7 @@ function lineBetween(a: PlacedNode, b: PlacedNode): string {
   return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`
 }
 
-/** The loop of a name whose tasks wait for others of the same name. */
+/** Draws a loop at a name whose tasks depend on others of the same name. */
 function loopAt({ x, y }: PlacedNode): string {
   const [right, top, bottom] = [x + boxWidth, y + boxHeight / 4, y + (3 * boxHeight) / 4]
   const far = right + (4 / 3) * (loopWidth - 6)
@@ -154,7 +154,7 @@ function loopAt({ x, y }: PlacedNode): string {
 
 const cut = (name: string): string => cutMiddle(name, 24)
 
-/** The longest path to each node; the number of rounds limits cycles of names. */
+/** The longest path to each node; limiting the number of rounds stops at cycles. */
 function columnsOf(count: number, edges: GraphView['edges']): number[] {
   const column = Array.from({ length: count }, () => 0)
   for (let round = 0; round < count; round++) {

@@ -16,7 +16,7 @@ import { timeline } from './timeline.ts'
 export function* renderReport(data: ReportData): Generator<string> {
   yield openPage(`Report: ${data.run.sessionId}`)
   yield headOf(data)
-  // Tasks of other scopes had slots, too, so what bounded one scope is not known.
+  // Tasks of other scopes also used slots, so the bounds of a single scope are unknown.
   if (data.facts.scope === null) yield boundsSection(data)
   yield section('timeline', 'Timeline', timeline(data))
   yield namesSection(data)
@@ -31,7 +31,7 @@ export function* renderReport(data: ReportData): Generator<string> {
   yield closePage(dataOf(data))
 }
 
-/** Blocks all external resources, also for HTML injected through a record. */
+/** Blocks all external resources, even in HTML injected through a record. */
 const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
 
 export const openPage = (title: string): string =>
@@ -45,7 +45,7 @@ export const closePage = (data: object): string =>
   `<script type="application/json" id="data">${embedJson(data)}</script>` +
   `<script>${script}</script></body></html>\n`
 
-/** The data for the script and for saving. */
+/** The data for the page's script and for download. */
 function dataOf(data: ReportData): object {
   const { run, counts, words, bounds, names, tasks, totalTasks, failures, skippedLines } = data
   const hasTimes = data.health.clockStep === 0

@@ -28,7 +28,7 @@ export function headOf(data: ReportData): string {
   )
 }
 
-/** How far the report can be trusted; in a comparison, `whose` names the run. */
+/** Lists the problems of a record; in a comparison, `whose` names the run. */
 export function problemBox(data: ReportData, whose = ''): string {
   const { skippedLines, firstProblems, isTorn, missing, health } = data
   const problems: string[] = []
@@ -82,7 +82,7 @@ function keyNumbers(data: ReportData): string {
   )
 }
 
-/** If some backends have no known slots, names the backends that the share refers to. */
+/** If the slots of some backends are unknown, names the backends that the share refers to. */
 const whoseSlots = (bounds: ReportData['bounds']): string =>
   bounds.unsized.length === 0 ? '' : ` of ${sizedBackends(bounds)}`
 
@@ -196,7 +196,7 @@ export function resourcesSection(data: ReportData): string {
       number(value(usage.gpu_percent.mean)),
       number(value(usage.gpu_percent.max)),
     ])
-  /** On the time axis of the timeline. */
+  /** Converts to the time axis of the timeline. */
   const withoutPauses = (points: readonly SeriesPoint[]): SeriesPoint[] =>
     points.map(({ time, values }) => ({ time: activeTime(bounds.pauses, time), values }))
   const charts = series

@@ -2,7 +2,7 @@
 
 import { escapeControls, numberText, secondsText, shortName } from '../../views/readable.ts'
 
-/** Runs in a browser, from a file and offline: uses only the data in the page. */
+/** Runs in a browser, also offline and from a file, so it uses only data in the page. */
 export const script = `
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = (id) => document.getElementById(id);

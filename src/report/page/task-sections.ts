@@ -103,13 +103,13 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   return section('failures', 'Failures', groups.join('') + more)
 }
 
-/** An error inside the thrown one. */
+/** An error nested in the thrown error. */
 function causeWithin({ path, errorType, message, stack }: FailureCause, example: FailureExample) {
   const frames = pre(ownFrames(stack), `stack of ${path} of ${example.task}`)
   return `<p><code>${escape(path)}</code>: ${causeText(errorType, message)}</p>${frames}`
 }
 
-/** The name of the stream is visible text as well as the label for screen readers. */
+/** The stream's name is also the label for screen readers. */
 function output(stream: 'stderr' | 'stdout', example: FailureExample): string {
   const content = pre(example[`${stream}Tail`], `${stream} of ${example.task}`)
   return content === '' ? '' : `<p class="caption">the end of its ${stream}</p>${content}`
@@ -169,7 +169,7 @@ export function lossesSection({ run, health, lanes }: ReportData): string {
   )
 }
 
-/** A damaged record may have neither. */
+/** In a damaged record, both may be empty. */
 function causeText(errorType: string, message: string): string {
   const first = message.split('\n', 1)[0] ?? ''
   const quoted = first === '' ? '' : `“${escape(first)}”`
@@ -226,7 +226,7 @@ export function batchesSection({ inference }: ReportData): string {
 
 const states = ['DONE', 'FAILED', 'CANCELED', 'RUNNING', 'QUEUED', 'SUBMITTED', 'CREATED']
 
-/** A page cannot be filtered on paper: it shows the tasks that a reader looks for. */
+/** Printed tasks: failed and slowest ones only, because paper cannot be filtered. */
 function paperTasks({ failedTasks, slowestTasks, counts, bounds }: ReportData): string {
   const paperTable = (caption: string, tasks: readonly TaskView[]): string =>
     tasks.length === 0 ? '' : table(caption, [...taskHeads, ...timeHeads], tasks.map(rowOf))
@@ -250,7 +250,7 @@ function paperTasks({ failedTasks, slowestTasks, counts, bounds }: ReportData): 
 const taskHeads = ['task', 'name', 'state', 'worker']
 const timeHeads = ['created after', 'waited', 'ran']
 
-/** The rows on the screen are created by the page's script from its data. */
+/** On screen, the page's script creates the rows from its data. */
 export function tasksSection(data: ReportData): string {
   const { tasks, totalTasks, run } = data
   if (tasks.length === 0) return ''

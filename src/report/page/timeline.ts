@@ -1,4 +1,4 @@
-/** The timeline of the report: what each worker ran when. Pure. */
+/** The timeline of the report: the tasks of each worker over time. Pure. */
 
 import { countText, secondsText, shortName, shortNames } from '../../views/readable.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
@@ -11,7 +11,7 @@ const laneHeight = 16
 const maxRows = 64
 const width = 1000
 
-/** Shows up to 5,000 segments; for larger runs, blocks that sum many segments. */
+/** Shows up to 5,000 segments; larger runs are shown as blocks that sum up many segments. */
 export function timeline(data: ReportData): string {
   const { lanes } = data
   const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
@@ -53,9 +53,9 @@ export function timeline(data: ReportData): string {
 interface Rows {
   /** The worker of each row, numbered if it has several. */
   readonly labels: readonly string[]
-  /** The row of each segment; -1 if it is not shown. */
+  /** The row of each segment; -1 if the segment is not shown. */
   readonly ofSegment: readonly number[]
-  /** The row of each worker's cells, if segments are summed; -1 if it is not shown. */
+  /** The row of each worker's cells, if segments are summed up; -1 if the worker is not shown. */
   readonly ofLane: readonly number[]
   readonly shownLanes: number
 }
@@ -103,14 +103,12 @@ function add(sums: number[] | undefined, at: number, seconds: number): void {
   if (sums !== undefined) sums[at] = (sums[at] ?? 0) + seconds
 }
 
-/** An additional row of a worker with less than this share of the busiest row would look empty. */
+/** An additional row with less than this share of the busiest row's time would look empty. */
 const emptyShare = 0.001
-/** More rows of closures or prompts that run side by side would hide the workers. */
+/** More rows of concurrent closures or prompts would hide the workers. */
 const maxUnsizedRows = 4
 
-/**
- * For each row of each lane its position on the page, or -1. Equally busy rows keep their order.
- */
+/** Returns the position of each row of each lane, or -1. Equally busy rows keep their order. */
 function numberBusiest(
   busy: readonly (readonly number[])[],
   isUnsized: readonly boolean[],
