@@ -27,9 +27,7 @@ export interface CheckpointWriterOptions {
   readonly sessionId: string
   readonly clock: Clock
   readonly log: Log
-  /**
-   * A flushed line survives a killed process (`os`) or also a power loss (`fsync`). Default `os`.
-   */
+  /** Flushed lines survive a killed process (`os`, default) or also a power loss (`fsync`). */
   readonly durability?: 'os' | 'fsync'
   /** The session's lock, if it is already held. `close` releases it. */
   readonly lock?: CheckpointLock | null

@@ -1,4 +1,4 @@
-/** Which events of a record `tutti tail` shows, and whether a value can occur at all. */
+/** Selects the events of a record that `tutti tail` shows, and detects misspelled values. */
 
 import type { EventLine } from '../../checkpoint/format.ts'
 import { ValueError } from '../../foundation/errors.ts'
@@ -18,19 +18,19 @@ export interface FilterOptions {
 
 type Kind = Exclude<keyof FilterOptions, 'scope'>
 
-/** The most values of each kind that a misspelled value is compared with. */
+/** The maximum number of values per kind that a misspelled value is compared with. */
 const maxCompared = 1000
 
 export class EventFilter {
   readonly #options: FilterOptions
-  /** Uids of tasks with the requested name, because not all of their events have it. */
+  /** Uids of tasks with the requested name, because not all of their events contain the name. */
   readonly #named = new Set<string>()
-  /** The names of the tasks whose events it has seen. */
+  /** The names of all tasks seen so far. */
   readonly names = new TaskNames()
   readonly #asked: readonly (readonly [Kind, string])[]
-  /** The requested values that an event had, as `kind value`. */
+  /** The requested values that occurred in an event, as `kind value`. */
   readonly #seen = new Set<string>()
-  /** Other values that events had, collected until one matches. */
+  /** Other values that occurred in events, collected until an event matches. */
   readonly #others: Readonly<Record<Kind, Set<string>>> = {
     type: new Set(),
     task: new Set(),
@@ -52,12 +52,12 @@ export class EventFilter {
     ]
   }
 
-  /** Whether the filter must see the events of a task from the first one on. */
+  /** Whether the filter must see all events of a task, starting with the first. */
   get needsAll(): boolean {
     return this.#options.name !== undefined || this.#scope !== null
   }
 
-  /** Call in the order of the record. */
+  /** Call this for every event in the order of the record. */
   matches(event: EventLine): boolean {
     if (!this.#hasMatched && this.#asked.length > 0) this.#note(event)
     const isMatch = this.#isMatch(event)
@@ -66,8 +66,8 @@ export class EventFilter {
   }
 
   /**
-   * Throws a `ValueError` when a requested value is misspelled: no event has it. While the run is
-   * followed, only types that no event of the library can have are refused.
+   * Throws a `ValueError` when no event has a requested value, so that it is probably misspelled.
+   * While the run is followed, refuses only event types that the library does not have.
    */
   async expectKnown(isFollowed: boolean): Promise<void> {
     this.#scope?.expectSeen(isFollowed)
@@ -97,7 +97,7 @@ export class EventFilter {
   }
 
   #isNamed({ task_id, attributes }: EventLine, name: string): boolean {
-    // Only the first event of a task has its name where that is not the executable.
+    // If the name differs from the executable, only the first event of a task has it.
     if (task_id !== null && this.#named.has(task_id)) return true
     const isNamed = namesIn(attributes).includes(name)
     if (isNamed && task_id !== null) this.#named.add(task_id)
@@ -122,7 +122,7 @@ function valuesOf({ event_type, task_id, node_id, backend, attributes }: EventLi
   return namesIn(attributes)
 }
 
-/** All names by which a task may be requested; empty for an event without a name. */
+/** All names by which a task may be requested; empty if the event has no name. */
 function namesIn(attributes: EventLine['attributes']): string[] {
   const given = [attributes['task_name'], attributes['tutti.name'], attributes['executable']]
   return given.flatMap((one) => (typeof one === 'string' ? [one, shortName(one)] : []))

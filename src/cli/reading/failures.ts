@@ -1,4 +1,4 @@
-/** `tutti failures`: failures grouped by cause, with one complete example each. */
+/** `tutti failures`: failures grouped by cause, each group with one complete example. */
 
 import { commandText, countText, firstLine, numberText, ownFrames } from '../../views/readable.ts'
 import { nameAndProgram, spanText } from '../../views/readable.ts'
@@ -118,8 +118,8 @@ function groupLines(group: FailureGroup, record: string): string[] {
 }
 
 /**
- * What helps to find the cause: the output of a program, or the stack of a function. Includes the
- * message unless `title`, whose first line is shown, already contains it.
+ * Details that help to find the cause: the output of a program, or the stack of a function.
+ * Includes the message unless the first line of `title`, which is shown, already contains it.
  */
 export function exampleLines(example: FailureExample, title = example.message): string[] {
   const { stack, stdoutTail, stderrTail, hint, isNoticed, message } = example
@@ -138,7 +138,7 @@ export function exampleLines(example: FailureExample, title = example.message): 
   ]
 }
 
-/** The lines for an error inside the thrown one. */
+/** The lines for an error nested in the thrown error. */
 function causeLines({ path, errorType, message, stack }: FailureCause): string[] {
   const title = firstLine(message, maxTitleLength)
   return [
@@ -148,7 +148,7 @@ function causeLines({ path, errorType, message, stack }: FailureCause): string[]
   ]
 }
 
-/** Only the frames, because the message was already printed. */
+/** Returns only the stack frames, because the message was already printed. */
 function withoutMessage(stack: string, message: string): string {
   const at = stack.indexOf(message)
   return at === -1 ? stack : stack.slice(at + message.length)
@@ -160,7 +160,7 @@ function indented(text: string, max: number): string[] {
   return lines.length > max ? [...shown, '    …'] : shown
 }
 
-/** The last lines of an output, which usually say what happened. */
+/** The last lines of a program's output, which usually explain the failure. */
 function lastIndented(text: string, max: number): string[] {
   const lines = text.split('\n').filter((line) => line.trim() !== '')
   const shown = lines.slice(-max).map((line) => `    ${line.trimEnd()}`)

@@ -1,4 +1,4 @@
-/** `tutti journal repair` and `compress`: write a copy beside a record. */
+/** `tutti journal repair` and `compress`: write a copy next to a record. */
 
 import { statSync } from 'node:fs'
 import { countText, numberText } from '../../views/readable.ts'
@@ -19,7 +19,7 @@ import { withReadingProgress } from './reading-progress.ts'
 
 const maxShown = 10
 
-/** Exit code 0 when the copy is written; `journal verify` checks whether it is valid. */
+/** Resolves with exit code 0 when the copy is written; `journal verify` checks its validity. */
 export async function repairJournal(what: string, output: Output): Promise<number> {
   const path = await expectCopyable(await findRecord(what))
   const { problems, ...repaired } = await withReadingProgress(output, (followed) =>
@@ -49,7 +49,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
     frames,
     path: copy,
   } = await withReadingProgress(output, (followed) => compressRecord(path, followed))
-  // A snapshot of the record would remain after the record is deleted; one of the copy is outdated.
+  // A snapshot of the record would outlive it, and a snapshot of the copy is outdated.
   for (const file of [path, copy]) await removeSnapshot(file)
   const share = originalBytes === 0 ? 100 : (100 * bytes) / originalBytes
   const value = { path: copy, bytes, original_bytes: originalBytes, frames }
@@ -60,7 +60,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
   return exitCodes.ok
 }
 
-/** Refuses a record that is still being written, because the copy would lack its end. */
+/** Refuses a record that is still being written, because the copy would be incomplete. */
 async function expectCopyable(path: string): Promise<string> {
   if (path === standardInput) {
     throw new ValueError(`${path} is not a file: the copy is written next to it`, { got: path })

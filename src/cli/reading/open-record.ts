@@ -1,4 +1,4 @@
-/** Opens the record that a reading command names, and reports how far it can be trusted. */
+/** Opens the record that a reading command names, and reports its problems. */
 
 import { countText, quoteWord } from '../../views/readable.ts'
 import { basename, dirname, resolve } from 'node:path'
@@ -33,10 +33,10 @@ export interface OpenRecord extends RecordViews {
 }
 
 /**
- * Shows a record; with `scope`, only its tasks. `show` must read all states that it needs before it
- * prints, because it is called again if a stored state turns out to be damaged. Resolves with exit
- * code 0. Rejects with an error of exit code 2 if there is no such record or scope, or the file is
- * something else.
+ * Shows a record; with `scope`, only the tasks of that scope. `show` must read all states that it
+ * needs before it prints, because it is called again if a stored state is damaged. Resolves with
+ * exit code 0. Rejects with an error of exit code 2 if there is no such record or scope, or if the
+ * file is not a record.
  */
 export async function showRecord(
   what: string,
@@ -74,7 +74,7 @@ async function openRecord(
   return { ...views, path, ...(await stateNow(views, new RecordWriters())) }
 }
 
-/** Whether no line is of a record. Not if compressed: its only frame may be damaged. */
+/** Whether the file has no valid line. False if it is compressed: its only frame may be damaged. */
 export const isForeign = (path: string, { lines, bad }: Pick<ReadSummary, 'lines' | 'bad'>) =>
   lines === 0 && bad > 0 && !path.endsWith(`.jsonl${compressedSuffix}`)
 
@@ -82,8 +82,8 @@ export const foreignFile = (path: string): ValueError =>
   new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
 
 /**
- * Rejects with an error of exit code 2 if the file does not exist or is not a record; reads up to
- * its first valid line. A pipe is not checked, because it can be read only once.
+ * Rejects with an error of exit code 2 if the file does not exist or is not a record. Reads up to
+ * the first valid line. A pipe is not checked, because it can be read only once.
  */
 export async function expectRecord(path: string): Promise<void> {
   if (isPipe(path)) return
@@ -93,7 +93,7 @@ export async function expectRecord(path: string): Promise<void> {
   if (first.done !== true) await batches.return(undefined as never)
 }
 
-/** Whether a live process is still writing it. */
+/** Whether a live process is still writing the record. */
 async function isGrowing(path: string): Promise<boolean> {
   const sessionId = parseRecordPath(path)?.sessionId ?? basename(path)
   return new RecordWriters().isWriting(dirname(path), sessionId)
@@ -108,7 +108,7 @@ export async function expectAtRest(path: string): Promise<void> {
   })
 }
 
-/** The argument by which a user names the record in the current folder. */
+/** The argument with which a user can name the record in the current folder. */
 export function recordWord({ path, sessionId }: Pick<OpenRecord, 'path' | 'sessionId'>): string {
   if (isPipe(path)) return '-'
   const folder = nearestPath(dirname(resolve(path)))
@@ -116,7 +116,7 @@ export function recordWord({ path, sessionId }: Pick<OpenRecord, 'path' | 'sessi
   return quoteWord(isFoundById ? sessionId : nearestPath(path))
 }
 
-/** The JSON fields about the record in the output of every reading command. */
+/** The JSON fields about the record that every reading command prints. */
 export const recordFields = (record: OpenRecord): object => ({
   session_id: record.sessionId === '' ? null : record.sessionId,
   state: record.state,
@@ -124,16 +124,16 @@ export const recordFields = (record: OpenRecord): object => ({
   skipped_lines: record.bad,
   torn: record.torn !== null && record.state !== 'running',
   missing_previous_file: record.missing,
-  // The old name of the key, for one version.
+  // The previous name of the key, kept for one version.
   missing_forerunner: record.missing,
 })
 
-/** Lists all possibilities, because the record does not show which of them happened. */
+/** Lists all possibilities, because the record does not show which one is true. */
 export const lostSession =
   'the record has no end of its session: the process was killed, or it ended without closing the ' +
   'session, or it could not write the record'
 
-/** Notes for people: only what limits the shown result. */
+/** Notes for the user about problems that limit the shown result. */
 export function recordNotes(record: OpenRecord): string[] {
   const isLost = record.state === 'interrupted' && record.lines > 0
   return [...(isLost ? [lostSession] : []), ...gapNotes(record, record.state === 'running')]
@@ -157,7 +157,7 @@ function gapNotes(
     const repaired = copy === null ? '' : `; its repaired copy is ${nearestPath(copy)}`
     notes.push(`${countText(bad, 'line')} skipped; see ${check}${repaired}`)
   }
-  // The last line of a growing record is mostly incomplete.
+  // The last line of a growing record is usually incomplete.
   if (torn !== null && !isRunning) notes.push(`torn tail at line ${torn.line}`)
   if (missing !== null) notes.push(`the earlier file ${missing} of the run is missing`)
   return notes

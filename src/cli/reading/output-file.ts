@@ -1,4 +1,4 @@
-/** The file for the result of a command (`-o`). Never one that it reads, and never a record. */
+/** The output file of a command (`-o`), which is never an input file or a record. */
 
 import { fstatSync, lstatSync, realpathSync, type Stats } from 'node:fs'
 import { type FileHandle, open, rename, rm } from 'node:fs/promises'
@@ -12,7 +12,7 @@ export type Pieces =
   | Iterable<string | Uint8Array>
   | AsyncIterable<string | Uint8Array, void, undefined>
 
-/** Whether it is `-` or another name of standard output, such as `/dev/stdout`. */
+/** Whether the target is `-` or another name of standard output, such as `/dev/stdout`. */
 export function isStandardOutput(target: string): boolean {
   if (target === '-') return true
   const found = statOf(target)
@@ -39,7 +39,7 @@ export async function expectNoRecord(target: string, records: readonly string[])
   }
 }
 
-/** File names of records, and of the results and commands beside them. */
+/** Matches the file names of records, and of their results and commands. */
 const recordNames = /\.telemetry\.jsonl(?:\.zst)?$|\.\d+(?:-\d+)?\.(?:results|run)$/
 
 const refusal = (target: string, message: string): ValueError =>
@@ -52,7 +52,7 @@ const refusal = (target: string, message: string): ValueError =>
 
 /**
  * Returns the number of bytes written. A regular file is created or replaced only when complete;
- * symbolic links to it stay. A device or pipe gets the pieces as they come.
+ * symbolic links to it are kept. A device or pipe gets each piece immediately.
  */
 export async function writePieces(target: string, pieces: Pieces): Promise<number> {
   try {
@@ -70,7 +70,7 @@ export async function writePieces(target: string, pieces: Pieces): Promise<numbe
   }
 }
 
-/** For anything that exists and is not a regular file, and for a dangling symbolic link. */
+/** True for anything that exists and is not a regular file, and for a dangling symbolic link. */
 function isWrittenInPlace(target: string): boolean {
   const found = statOf(target)
   if (found !== null) return !found.isFile()
@@ -107,7 +107,7 @@ async function append(file: FileHandle, piece: string | Uint8Array): Promise<num
 
 const isSame = (a: Stats, b: Stats): boolean => a.dev === b.dev && a.ino === b.ino
 
-/** Returns `path` itself if it does not exist. */
+/** Returns `path` unchanged if it does not exist. */
 function realPathOf(path: string): string {
   try {
     return realpathSync(path)

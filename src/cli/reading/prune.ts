@@ -1,4 +1,4 @@
-/** `tutti journal prune`: removes whole runs with everything that was written beside them. */
+/** `tutti journal prune`: removes whole runs, including all companion files. */
 
 import { lstatSync, rmdirSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
@@ -19,22 +19,22 @@ import type { Output } from '../output.ts'
 import { endedJobOf } from './record-writer.ts'
 
 export interface PruneOptions {
-  /** How many of the newest runs stay. */
+  /** The number of newest runs to keep. */
   readonly keep?: number
-  /** Runs that were written within these seconds stay. */
+  /** Keeps runs that were written within this number of seconds. */
   readonly older?: number
   readonly folder?: string
   readonly dryRun?: boolean
 }
 
-/** A run with the folders of its launches. */
+/** A run and the folders of its launches. */
 interface Candidate extends StoredRun {
   readonly launches: readonly LaunchFolder[]
 }
 
 /**
- * Removes a run only if neither option keeps it; one that is in use always stays. If a run cannot
- * be removed, the others are, and the exit code is 1.
+ * Removes the runs that neither option keeps, except runs in use. If a run cannot be removed,
+ * continues with the others and resolves with exit code 1.
  */
 export async function pruneJournal(options: PruneOptions, output: Output): Promise<number> {
   const { dryRun = false } = options
@@ -106,7 +106,7 @@ function foldersOf({ folder, keep, older }: PruneOptions): readonly string[] {
   })
 }
 
-/** Each of the usual folders once: a link is not followed, and one may be mounted twice. */
+/** The usual folders, without links and without a folder that is mounted twice. */
 function ownFolders(): readonly string[] {
   const byInode = new Map<string, string>()
   for (const folder of usualFolders.toReversed()) {
@@ -128,13 +128,13 @@ async function candidatesIn(folders: readonly string[]): Promise<Candidate[]> {
   return found.toSorted((a, b) => b.lastSeconds - a.lastSeconds)
 }
 
-/** `runs` are the newest first. */
+/** `runs` must be sorted by time, newest first. */
 function chooseRuns(runs: readonly Candidate[], { keep = 0, older }: PruneOptions): Candidate[] {
   const before = older === undefined ? Infinity : systemClock.now() - older
   return runs.slice(keep).filter(({ lastSeconds }) => lastSeconds < before)
 }
 
-/** The bytes that a removal would free; `null` if the run is in use. Writes nothing. */
+/** The number of bytes that a removal would free; `null` if the run is in use. Writes nothing. */
 async function measure(run: Candidate): Promise<number | null> {
   if (!(await areLaunchesOver(run)) || (await lockOf(run, expectNotHeld)) === null) return null
   return sizeOf(pathsOf(run))
@@ -145,13 +145,13 @@ async function areLaunchesOver({ launches }: Candidate): Promise<boolean> {
   return true
 }
 
-/** The freed bytes; `null` if the run is in use. Locked, so that nobody resumes it meanwhile. */
+/** Returns the freed bytes; `null` if the run is in use. Takes the lock to prevent resuming. */
 async function remove(run: Candidate): Promise<number | null> {
   if (!(await areLaunchesOver(run))) return null
   const lock = await lockOf(run, lockIfRoom)
   if (lock === null) return null
   try {
-    // Another process may have continued the run before it was locked.
+    // Another process may have resumed the run before it was locked.
     const now = await findRuns(run.folder, run.sessionId)
     const same = now.find(({ records }) => isSameList(records, run.records))
     if (same === undefined) return null
@@ -181,7 +181,7 @@ const sizeOf = (paths: readonly string[]): number =>
 
 type Lock<T> = (path: string, ended: HolderJob | null) => T
 
-/** What `lock` returns; `null` if another process holds the lock. */
+/** Returns the result of `lock`; `null` if another process holds the lock. */
 async function lockOf<T>({ folder, sessionId }: Candidate, lock: Lock<T>): Promise<T | null> {
   const path = lockPathOf(folder, sessionId)
   try {
@@ -193,7 +193,7 @@ async function lockOf<T>({ folder, sessionId }: Candidate, lock: Lock<T>): Promi
   }
 }
 
-/** A full disk has no room for a lock, and removing runs makes room. */
+/** Works without a lock file on a full disk, because removing runs frees space. */
 const lockIfRoom: Lock<Pick<CheckpointLock, 'release'>> = (path, ended) => {
   try {
     return acquireLock(path, 'write', path, ended)
@@ -212,7 +212,7 @@ function removeFile(path: string): void {
   }
 }
 
-/** A folder with other files stays. */
+/** Keeps a folder that contains other files. */
 function removeFolder(path: string): void {
   try {
     rmdirSync(path)

@@ -12,10 +12,10 @@ import type { Output } from '../output.ts'
 const firstMs = 1000
 const intervalMs = 250
 
-/** The options by which a reader is stopped and reports its position. */
+/** Options to stop a reader and to follow its position. */
 export type Followed = Required<Pick<ReadOptions, 'signal' | 'onRead'>>
 
-/** Calls `read` with progress options, and removes the progress line when it has ended. */
+/** Calls `read` with progress options, and removes the progress line afterwards. */
 export async function withReadingProgress<Result>(
   output: Output,
   read: (followed: Followed) => Promise<Result>,
@@ -39,7 +39,7 @@ export async function withReadingProgress<Result>(
   }
 }
 
-/** Counts uncompressed bytes; for a compressed file their total is not known. */
+/** Counts uncompressed bytes; their total is unknown for a compressed file. */
 function describe(bytes: number, path: string): string {
   const size = isCompressed(path) ? 0 : (statOf(path)?.size ?? 0)
   if (size < bytes) return megabytes(bytes)

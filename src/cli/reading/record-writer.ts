@@ -1,10 +1,10 @@
-/** Whether the process that writes a record is alive, also in a Slurm job on another host. */
+/** Determines whether the process that writes a record is alive, also in a Slurm job elsewhere. */
 
 import { isBeingWritten, lockPathOf, type HolderJob, remoteJobOf } from '../../checkpoint/lock.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 
-/** The job of the lock's holder on another host, if Slurm reports that it has ended. */
+/** The job of a lock holder on another host, if Slurm reports that the job has ended. */
 export async function endedJobOf(lock: string): Promise<HolderJob | null> {
   const job = remoteJobOf(lock)
   if (job === null) return null
@@ -13,10 +13,10 @@ export async function endedJobOf(lock: string): Promise<HolderJob | null> {
   return (await hasJobEnded(job, new SlurmCommands(), systemClock)) ? job : null
 }
 
-/** How long an answer of Slurm is reused. */
+/** How long a response from Slurm is reused. */
 const freshMs = 10_000
 
-/** Caches answers for readers that ask repeatedly. */
+/** Caches responses for readers that ask repeatedly. */
 export class RecordWriters implements RecordWriterStates {
   readonly #answers = new Map<string, { readonly isAlive: boolean; readonly askedMs: number }>()
 

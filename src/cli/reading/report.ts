@@ -1,4 +1,4 @@
-/** `tutti report`: an HTML page about one run, or comparing two, for browsers and printing. */
+/** `tutti report`: writes an HTML page about one run, or a comparison of two. */
 
 import { spawn } from 'node:child_process'
 import { basename, resolve } from 'node:path'
@@ -52,7 +52,7 @@ export async function writeReport(
   return exitCodes.ok
 }
 
-/** A file with the name of a record gets a report even if none of its lines can be read. */
+/** Accepts a file named like a record even if none of its lines can be read. */
 function expectRecord(path: string, views: RecordViews): void {
   if (parseRecordPath(path) === null && isForeign(path, views)) throw foreignFile(path)
 }
@@ -68,7 +68,7 @@ function expectPerson({ output: target }: ReportCommandOptions, output: Output):
   })
 }
 
-/** In the working folder, because the folder of the record may not be writable. */
+/** Uses the working folder, because the folder of the record may be read-only. */
 function defaultPath(path: string, second: string | null): string {
   const stem = (file: string): string =>
     basename(file).replace(/(?:\.\d+(?:-\d+)?)?\.telemetry\.jsonl(?:\.zst)?$/, '')
@@ -84,7 +84,7 @@ function openerOf(path: string): readonly [command: string, ...args: string[]] {
   return ['xdg-open', path]
 }
 
-/** Resolves with `null` once the program has started, or with why it could not. */
+/** Resolves with `null` once the program has started, or with the reason why it could not. */
 function openFile(path: string): Promise<string | null> {
   const [command, ...args] = openerOf(path)
   return new Promise((settle) => {

@@ -1,4 +1,4 @@
-/** How to resume a run that stopped before all of it was done. */
+/** Tells the user how to resume an unfinished run. */
 
 import { expectNotContinued, isPipe } from '../../checkpoint/chain.ts'
 import { readCommandOf } from '../../checkpoint/run-file.ts'
@@ -18,7 +18,7 @@ export interface ResumeHint {
   readonly line: string
 }
 
-/** `null` if nothing is left to do, or if resuming would be refused. */
+/** Returns `null` if nothing is left to do, or if resuming would be refused. */
 export async function resumeHintOf(open: OpenRecord): Promise<ResumeHint | null> {
   const { files, missing, bad, lines } = open
   const path = files.at(-1)
@@ -47,7 +47,7 @@ function isAllDone({ state, pass }: OpenRecord): boolean {
   return state === 'ended' && tasks === completed
 }
 
-/** The requested file may have been continued by a later one. */
+/** Finds the last file of the run, because a later file may continue the requested one. */
 async function lastFileAfter(path: string): Promise<string> {
   try {
     await expectNotContinued(path)

@@ -23,7 +23,7 @@ const maxNodes = 8
 export async function showStatus(what: string, output: Output): Promise<number> {
   return await showRecord(what, output, async (record) => {
     const hint = await resumeHintOf(record)
-    // Only one form is computed, because each takes time for a large run.
+    // Only the requested form is computed, because each takes time for a large run.
     if (output.form === 'json') output.result(statusFields(record, hint), [])
     else output.result({}, statusLines(record, hint, output.width))
   })
@@ -73,7 +73,7 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
 
 type NameRow = NameView & NameTimes
 
-/** After the end of a session nothing runs any more. */
+/** After a session has ended, no task counts as running. */
 function namesIn({ pass, now, state }: OpenRecord): NameRow[] {
   const times = timesByName({ counts: pass.counts, ...pass.states }, now)
   return names.show(pass.states.names, { durations: true }).map((view) => {
@@ -95,11 +95,11 @@ function totalsOf({ pass }: OpenRecord): ReturnType<typeof counts.show> {
   return { ...totals, submitted: submittedIn(totals) }
 }
 
-/** Until now, or to the last event if no process writes the record any more. */
+/** Up to now, or to the last event if no process writes the record anymore. */
 const durationOf = ({ pass: { states }, now }: OpenRecord): number =>
   runSeconds(states.run, states.bounds.attended, now)
 
-/** How many names are listed, and whether those come first of which tasks run. */
+/** The maximum number of listed names, and whether names with running tasks come first. */
 interface NameChoice {
   readonly max: number
   readonly isRunningFirst: boolean
@@ -187,7 +187,7 @@ const number = (
 const runningText = ({ running, waiting }: NameView): string => numberText(running - waiting)
 const interruptedText = ({ running }: NameView): string => numberText(running)
 
-/** After a killed session nothing runs: the column shows interrupted tasks instead. */
+/** After a killed session, shows interrupted instead of running tasks. */
 function columnsFor({ state }: OpenRecord, shown: readonly NameRow[]): readonly Column<NameRow>[] {
   const numbers = numberColumns.map((column) =>
     column.head === 'running' && state === 'interrupted'
@@ -197,7 +197,7 @@ function columnsFor({ state }: OpenRecord, shown: readonly NameRow[]): readonly 
   return [nameColumn(shown, { narrowest: 8 }), ...numbers]
 }
 
-/** The longest duration, also of a task that still runs. */
+/** The longest duration, including tasks that are still running. */
 const maxText = ({ duration, maxRunningSeconds }: NameRow): string =>
   secondsText(
     duration || maxRunningSeconds !== null

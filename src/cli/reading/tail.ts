@@ -27,14 +27,14 @@ const pollMs = 200
 const firstWindow = 2 ** 20
 
 /**
- * Ends with the session or its process, a signal, or a closed output. With `--json` one JSON value
- * per line. A resumed run is shown as one run with all its files.
+ * Stops when the session or its process ends, on a signal, or when the output is closed. With
+ * `--json`, prints one JSON value per line. A resumed run is shown as one run with all its files.
  */
 export async function tail(what: string, options: TailOptions, output: Output): Promise<number> {
   const path = await findRecord(what)
   const { files } = await findChain(path)
   const file = files.at(-1) ?? path
-  // Taken before reading, because a file that replaces this one would have other events.
+  // Taken before reading, because another file may replace this one.
   const identity = new FileIdentity(file)
   const stop = options.follow === true ? stopOnSignal(output.closed) : stopNever
   const filter = new EventFilter(options)
@@ -53,7 +53,7 @@ export async function tail(what: string, options: TailOptions, output: Output): 
   }
 }
 
-/** The position that was read to in a file. */
+/** The position reached in a file. */
 interface ReadSoFar {
   readonly end: LinePosition
   readonly hasEnded: boolean
@@ -73,7 +73,7 @@ interface Latest {
   readonly last: ReadSoFar
 }
 
-/** Reads as little as possible, from the end of the run. */
+/** Reads backwards from the end of the run, and as little as possible. */
 async function readLatest(
   files: readonly string[],
   lines: number,
@@ -117,7 +117,7 @@ async function readFile(
   }
 }
 
-/** Starts at any byte; an incomplete first line is skipped. */
+/** Starts at any byte offset; skips an incomplete first line. */
 async function readFrom(
   path: string,
   offset: number,
@@ -158,10 +158,10 @@ async function eachEvent(
   }
 }
 
-/** How many bytes are compared: the first line has an id that is unique to the record. */
+/** The number of compared bytes, enough for the unique id in the first line. */
 const headBytes = 512
 
-/** Detects whether the file at a path was replaced or its beginning was rewritten. */
+/** Detects when the file was replaced or its beginning was rewritten. */
 class FileIdentity {
   readonly #path: string
   readonly #ino: number
@@ -173,7 +173,7 @@ class FileIdentity {
     this.#head = this.#readHead()
   }
 
-  /** The size of the file; `null` if it is a different one. */
+  /** The size of the file; `null` if the file was replaced or is shorter than `min`. */
   sizeOfSame(min: number): number | null {
     const stat = statOf(this.#path)
     if (stat === null || stat.ino !== this.#ino || stat.size < min) return null
@@ -183,7 +183,7 @@ class FileIdentity {
     return stat.size
   }
 
-  /** Empty if it cannot be read, for example because it was removed. */
+  /** Returns no bytes if the file cannot be read, for example because it was removed. */
   #readHead(): Buffer {
     const bytes = Buffer.alloc(headBytes)
     try {
@@ -212,7 +212,7 @@ async function follow(file: string, parts: FollowParts): Promise<void> {
   const writers = new RecordWriters()
   let now = last
   while (!signal.aborted) {
-    // Checked before reading, so that everything written before the end of the process is shown.
+    // Checked before reading, so that everything the process wrote before it exited is shown.
     const { sessionId } = now
     const isWritten = sessionId === null || (await writers.isWriting(dirname(file), sessionId))
     const size = identity.sizeOfSame(now.end.offset)
@@ -244,10 +244,10 @@ function show({ event, name }: NamedEvent, output: Output): void {
     output.result(event, [cutText(toText(event, name, output.width), output.width)])
 }
 
-/** Below these widths the date, then the time is left out, in favor of the event. */
+/** On narrower terminals, first the date and then the time is left out. */
 const widthOf = { date: 60, time: 40 }
 
-/** Shows only fields that no other column shows. */
+/** Leaves out fields that another column shows. */
 function toText(event: EventLine, name: string, width: number): string {
   const { event_type, event_time, task_id, node_id, attributes } = event
   const where = attributes['worker_id'] ?? event['worker_id'] ?? node_id
@@ -273,17 +273,17 @@ function detailsOf(event: EventLine): string[] {
   return [...details, ...ownFields(event)]
 }
 
-/** Fields of every event, and those that are shown in another form. */
+/** Fields that every event has, or that are shown in another form. */
 const shownFields = new Set(
   (
     'section event_type event_id event_time emit_time session_id backend task_id node_id ' +
     'attributes trace_id span_id name worker_id duration_seconds error_type reason error_message'
   ).split(' '),
 )
-/** Fields of the library's events that hold a time. */
+/** Fields of the library's events that contain a time. */
 const timeFields = new Set(['start_time', 'retry_at'])
 
-/** The fields that only this type of event has, as `key=value`; those of the specification not. */
+/** The additional fields of this event type, as `key=value`; none for specified types. */
 function ownFields(event: EventLine): string[] {
   const { event_type, event_time, fraction, text } = event
   if (event_type === 'tutti.TaskProgress' && typeof fraction === 'number') {
@@ -300,7 +300,7 @@ function ownFields(event: EventLine): string[] {
 
 const maxValueLength = 200
 
-/** As JSON, except text that is one word. */
+/** Formats a value as JSON, except text that is a single word. */
 function valueText(value: unknown): string {
   const isWord = typeof value === 'string' && /^[^\s"]+$/.test(value)
   return firstLine(isWord ? value : JSON.stringify(value), maxValueLength)

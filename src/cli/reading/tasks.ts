@@ -38,7 +38,7 @@ export async function listTasks(
 
 function show(record: OpenRecord, query: TasksQuery, output: Output): void {
   const { tasks: found, total } = findTasks(record.pass, { ...query, now: record.now })
-  // After the end of a session nothing runs any more.
+  // After a session has ended, nothing is running.
   const isOver = record.state !== 'running'
   const tasks = isOver ? found.map((task) => ({ ...task, runningFor: null })) : found
   if (total === 0 && record.state !== 'running') expectKnown(record, query)
@@ -50,7 +50,7 @@ function show(record: OpenRecord, query: TasksQuery, output: Output): void {
   ])
 }
 
-/** A name or node that no task has is misspelled, unless the run is still going on. */
+/** Throws for a name or node that no task has. */
 function expectKnown({ pass }: OpenRecord, { name, nodeId }: TasksQuery): void {
   const { names, nodes } = knownWords(pass)
   const isNamed = (known: string): boolean => known === name || shortName(known) === name
@@ -98,7 +98,7 @@ export const taskFields = (task: TaskView): object => ({
   error_type: task.errorType === '' ? null : task.errorType,
 })
 
-/** The running time, so far for a running task. */
+/** The total running time, or the time so far of a running task. */
 const ranText = ({ ran, runningFor }: TaskView): string =>
   runningFor === null ? secondsText(ran) : `${secondsText(runningFor)} so far`
 
@@ -125,7 +125,6 @@ const scopeColumn: Column<TaskView> = {
   narrowest: 8,
 }
 
-/** Most runs have no scopes. */
 export function stateText({ state, isInterrupted }: TaskView): string {
   return isInterrupted ? `${state} (interrupted)` : state
 }

@@ -1,4 +1,4 @@
-/** Text for a terminal of any width: tables, and wrapped or cut lines. Pure. */
+/** Formats text for a terminal of any width: tables, and wrapped or truncated lines. Pure. */
 
 import { displayWidth, firstColumns, padColumns } from '../../foundation/text/display-width.ts'
 import { cutMiddle, cutText, escapeControls, shortNames } from '../../views/readable.ts'
@@ -6,17 +6,17 @@ import { cutMiddle, cutText, escapeControls, shortNames } from '../../views/read
 export interface Column<Row> {
   readonly head: string
   readonly cell: (row: Row) => string
-  /** Numbers are right-aligned. Default `false`. */
+  /** Whether to align to the right. Default `false`. */
   readonly isNumber?: boolean
-  /** If space is short, columns with a higher number are left out first. Default 0: never. */
+  /** If space is limited, columns with a higher number are left out first. Default 0: never. */
   readonly dispensable?: number
-  /** The width to which texts may be cut before a column is left out. Default: never cut. */
+  /** The width to which text may be truncated before a column is left out. Default: never. */
   readonly narrowest?: number
-  /** Texts are cut at their end; by default in the middle, because names differ at their ends. */
+  /** Truncates text at the end; by default in the middle, because names often differ at the end. */
   readonly isCutAtEnd?: boolean
 }
 
-/** The names of tasks. */
+/** The column for names of tasks. */
 export function nameColumn<Row extends { readonly name: string }>(
   rows: readonly Row[],
   more: Pick<Column<Row>, 'dispensable' | 'narrowest'>,
@@ -34,10 +34,10 @@ interface MeasuredColumn<Row> {
 }
 
 const gap = '  '
-/** Wider cells are cut also without a terminal: every row of the table is as wide. */
+/** Longer cells are truncated even without a terminal, because they widen the whole table. */
 const maxCellWidth = 200
 
-/** Lines of aligned columns with their heads, none wider than `width`. */
+/** Returns lines of aligned columns with headers, none wider than `width`. */
 export function tableLines<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
@@ -84,8 +84,8 @@ function keepFitting<Row>(
 }
 
 /**
- * Distributes the remaining width to columns that were cut, from left to right. If even the columns
- * that are never left out do not fit, the first one gets less than its least width.
+ * Distributes the remaining width to truncated columns, from left to right. If the required columns
+ * do not fit, the first one gets less than its minimum width.
  */
 function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
   let room = width - sumOf(kept.map(({ min }) => min))
@@ -99,28 +99,28 @@ function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
 const mark = ' \\'
 
 /**
- * Breaks a line between words, and inside a word that is too long. Further lines are indented;
- * those of a command end with a backslash instead, so that the copied text works in a shell.
+ * Breaks a line between words, and inside a word that is too long. Continuation lines are indented;
+ * in a command, lines end with a backslash instead, so that the copied text works in a shell.
  */
 export function wrapLine(line: string, width: number): string[] {
   if (displayWidth(line) <= width || labelledPath.test(line) || commandPart.test(line))
     return [line]
   const at = commandIn(line)
   if (at === -1) return wrapWords(line, width)
-  // If the start of the command does not fit behind its text, the text gets lines of its own.
+  // If the command does not fit after the text, the text gets its own lines.
   const [first = ''] = /^(?:npx )?\S*/.exec(line.slice(at)) ?? []
   const before = displayWidth(line.slice(0, at) + first + mark)
   if (before <= width) return wrapCommand(line, width)
   return [...wrapWords(line.slice(0, at).trimEnd(), width), ...wrapCommand(line.slice(at), width)]
 }
 
-/** A labelled path, such as that of a record, is not broken, so that it can be copied. */
+/** A labelled path, such as that of a record, is not wrapped, so that it can be copied. */
 const labelledPath = /^\w+ {2,}\S*\/\S+$/
 
-/** A line of a command that already has a line for each option. */
+/** A line of a command that already has one line per option. */
 const commandPart = / \\$|^ +-\w '.*'$/
 
-/** Where a shell command begins in the line; -1 for none. */
+/** The index at which a shell command begins; -1 if there is none. */
 function commandIn(line: string): number {
   const label = /^ {2}command: /.exec(line)
   return label === null ? line.search(knownCommands) : label[0].length
@@ -135,7 +135,7 @@ function wrapWords(line: string, width: number): string[] {
   return breakAt(line, width, indent, () => '')
 }
 
-/** A backslash without a space joins the parts of a word. Quoted text cannot be broken. */
+/** Inside a word, the backslash has no space before it. Quoted text is not wrapped. */
 const wrapCommand = (line: string, width: number): string[] =>
   displayWidth(line) <= width || /['"]/.test(line)
     ? [line]

@@ -1,4 +1,4 @@
-/** `tutti top`: a running session, redrawn in place; without a terminal it is printed once. */
+/** `tutti top`: shows a running session, redrawn in place; printed once without a terminal. */
 
 import { progressText, secondsText } from '../../views/readable.ts'
 import { sleep, systemClock } from '../../foundation/clock.ts'
@@ -22,7 +22,7 @@ export interface TopOptions {
 
 const maxRunning = 10
 
-/** Ends with the run, the key `q`, a signal, or a closed output. */
+/** Stops when the run ends, on the key `q` or a signal, or when the output is closed. */
 export async function top(what: string, options: TopOptions, output: Output): Promise<number> {
   if (!output.isTerminal) return await showOnce(what, output)
   const path = await findRecord(what)
@@ -53,16 +53,16 @@ export async function top(what: string, options: TopOptions, output: Output): Pr
   }
 }
 
-/** Signals that a terminal does not send for their keys while single keys are read from it. */
+/** Keys for which a terminal in raw mode does not send signals. */
 const signalKeys: Readonly<Record<string, NodeJS.Signals>> = {
   '\u0003': 'SIGINT',
   '\u001A': 'SIGTSTP',
   '\u001C': 'SIGQUIT',
 }
 
-/** Reads single keys of the terminal until `q`. */
+/** Waits for the key `q` in raw mode. */
 class QuitKey {
-  /** `q` was pressed. */
+  /** Resolves when `q` was pressed. */
   readonly pressed: Promise<null>
   readonly #stdin: NodeJS.ReadStream
   readonly #pressed = Promise.withResolvers<null>()
@@ -92,7 +92,7 @@ class QuitKey {
       if (key === 'q') this.#pressed.resolve(null)
       const signal = signalKeys[key]
       if (signal === undefined) continue
-      // For a process that is stopped or killed by it.
+      // Restore the terminal first, because the signal may stop or kill the process.
       if (signal !== 'SIGINT') this.#stdin.setRawMode(false)
       process.kill(process.pid, signal)
     }
@@ -137,8 +137,8 @@ function runningByDuration({ pass, now }: OpenRecord): RunningTask[] {
     .slice(0, maxRunning)
 }
 
-/** At least this many names are listed, however few rows the screen has. */
-const fewestNames = 3
+/** The minimum number of listed names, even on a small screen. */
+const minNames = 3
 
 function screenOf(
   record: OpenRecord,
@@ -157,17 +157,17 @@ function screenOf(
       wrapLine(line, width),
     )
   const lines = linesWith(maxNames)
-  // One more row tells how many names are left out.
+  // One more row shows how many names are left out.
   const tooMany = lines.length + 1 - rows
   if (tooMany <= 0) return lines
   const listed = Math.min(
     maxNames,
     names.show(record.pass.states.names, { durations: false }).length,
   )
-  return linesWith(Math.max(fewestNames, listed - tooMany))
+  return linesWith(Math.max(minNames, listed - tooMany))
 }
 
-/** After a killed session nothing runs any more. */
+/** After a killed session, running tasks are shown as interrupted. */
 const taskColumn = ({ state }: OpenRecord): Column<RunningTask> => ({
   head: state === 'interrupted' ? 'interrupted task' : 'running task',
   cell: ({ uid }) => uid,

@@ -1,4 +1,4 @@
-/** `tutti explain`: the history of one task and, while it waits, what it waits for. */
+/** `tutti explain`: the history of one task and, while it waits, the reason. */
 
 import { countText, firstLine, secondsText, shortName } from '../../../views/readable.ts'
 import { ValueError } from '../../../foundation/errors.ts'
@@ -85,26 +85,26 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
   ])
 }
 
-/** A limit of the session on the tasks of a name. */
+/** The session's limit on tasks with a given name. */
 interface Limit {
   readonly concurrent: number | null
   readonly per_second: number | null
 }
 
-/** The median duration of the tasks with its name; `null` if none ran to its end. */
+/** The median duration of tasks with the same name; `null` if none has finished. */
 function usualSeconds({ pass }: OpenRecord, { task }: TaskExplanation): number | null {
   const { names } = pass.states
   const durations = durationsByName(names)[valueAt(names.nameOfTask, task)]
   return durations === undefined || durations.length === 0 ? null : statsInPlace(durations).p50
 }
 
-/** It has a backend, but is not in its queue, or its next attempt is due. */
+/** Whether the task has a backend but is not in its queue, or its next attempt is due. */
 function isWaitingForLimit({ state, now }: OpenRecord, task: TaskExplanation): boolean {
   const isDue = task.retryAt !== null && task.retryAt <= now
   return state === 'running' && (task.state === 'SUBMITTED' || isDue)
 }
 
-/** The limit of the latest session on the tasks of its name; `null` if there is none. */
+/** The latest session's limit on tasks with this name; `null` if there is none. */
 async function limitOf({ files }: OpenRecord, task: TaskExplanation): Promise<Limit | null> {
   const file = files.at(-1) ?? ''
   if (isPipe(file)) return null
@@ -138,7 +138,7 @@ const begunFields = ({ begunBefore }: TaskExplanation): object => ({
   freed_by: begunBefore.freedBy?.uid ?? null,
 })
 
-/** Finds a task by its uid, or by a unique prefix of it. */
+/** Finds a task by its uid or a unique prefix of the uid. */
 export const findTask = (record: OpenRecord, uid: string): TaskExplanation =>
   explainTask(record.pass, uid, record.now) ?? explainShortened(record, uid)
 
@@ -174,7 +174,7 @@ function groupOf({ pass }: OpenRecord, { failureGroup }: TaskExplanation): Failu
   return groups.find(({ number }) => number === failureGroup) ?? null
 }
 
-/** The views keep one failure per group; that of another task must be read from the record. */
+/** The views have one failure per group; failures of other tasks are read from the record. */
 async function failureIn(
   { files }: OpenRecord,
   uid: string,

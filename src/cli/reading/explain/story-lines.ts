@@ -16,21 +16,21 @@ import type { ProgressReport } from '../../../views/panels/names.ts'
 import type { HeldByTask, FreeingAttempt } from '../../../views/turns.ts'
 import type { OpenRecord } from '../open-record.ts'
 
-/** Phases in seconds; `null` for a phase not reached. Their sum is the lifetime of the task. */
+/** Phases in seconds; `null` if a phase was not reached. Their sum is the task's lifetime. */
 export interface Waits {
-  /** Until its last dependency ended. */
+  /** Until the last dependency ended. */
   readonly dependencies: number | null
-  /** Until a backend was chosen and the task was in its queue. */
+  /** Until a backend was chosen and the task entered its queue. */
   readonly routing: number | null
   /** Until a slot was free. */
   readonly queue: number | null
-  /** Until its worker started it. */
+  /** Until the worker started the task. */
   readonly start: number | null
-  /** Running time of all attempts in the session in which it ended. */
+  /** Running time of all attempts in the last session of the task. */
   readonly run: number | null
   /** Time between attempts, and in attempts that were lost with an earlier session. */
   readonly retries: number | null
-  /** Time between two files, in which no session was running. */
+  /** Time between two sessions of the run. */
   readonly away: number
 }
 
@@ -39,7 +39,7 @@ export function waitsOf(
   pauses: readonly Pause[],
 ): Waits {
   const { created, ready, queued, submitted, started, ended } = story
-  // A task that never entered a queue was not routed.
+  // A task that never entered a queue was never routed.
   const inQueue = queued ?? (started === null ? null : submitted)
   const between = (from: number | null, to: number | null): number | null =>
     from === null || to === null
@@ -57,17 +57,17 @@ export function waitsOf(
     queue: between(inQueue, free ?? (started === null ? ended : null)),
     start: between(free, started),
     run: ran,
-    // A single attempt has no retries; a small difference would be a rounding error.
+    // A single attempt has no retries: any small difference is a rounding error.
     retries: attemptsIn(attempts, created) > 1 ? others : life === null ? null : 0,
     away,
   }
 }
 
-/** Attempts of an earlier session do not count for a task that was created again. */
+/** Counts no attempts from before the task was created again by a resumed session. */
 const attemptsIn = (attempts: TaskExplanation['attempts'], created: number): number =>
   attempts.filter(({ start }) => start >= created).length
 
-/** How long it has waited for its current obstacle; `null` if it does not wait. */
+/** How long the task has waited for its current obstacle; `null` if it is not waiting. */
 export function waitingSeconds(record: OpenRecord, task: TaskExplanation): number | null {
   const { pauses } = record.pass.states.bounds
   const { created, ready, queued, started, ended } = task.story
@@ -79,12 +79,12 @@ export function waitingSeconds(record: OpenRecord, task: TaskExplanation): numbe
   return Math.max(0, activeTime(pauses, record.now) - activeTime(pauses, since))
 }
 
-/** `limit` is that of the task's name, as text; `null` if it has none. */
+/** `limit` describes the limit on tasks with this name; `null` if there is none. */
 export function storyLines(task: TaskExplanation, waits: Waits, limit: string | null): string[] {
   const { story, attempts } = task
   const row = (what: string, seconds: number | null): string[] =>
     seconds === null ? [] : [`  ${secondsText(seconds).padStart(9)}  ${what}`]
-  const isLimited = limit !== null && (waits.routing ?? 0) >= shortestWait
+  const isLimited = limit !== null && (waits.routing ?? 0) >= minExplainedWait
   const routing = isLimited
     ? `waited for the limit of its name: ${limit}`
     : 'until a backend had it in its queue'
@@ -105,7 +105,7 @@ export function storyLines(task: TaskExplanation, waits: Waits, limit: string | 
 
 const maxDependencies = 5
 
-/** The tasks that it needs, also after they have ended, and which of them ended last. */
+/** The dependencies of the task, and which of them ended last. */
 export function dependencyLines({ dependencies, story }: TaskExplanation): string[] {
   if (dependencies.length === 0) return []
   const shown = dependencies.slice(0, maxDependencies).map(({ uid, name, state }) => {
@@ -113,7 +113,7 @@ export function dependencyLines({ dependencies, story }: TaskExplanation): strin
     return `${uid} (${label}${state})`
   })
   const others = dependencies.length - shown.length
-  // A task whose dependency fails ends before its other dependencies may have ended.
+  // If a dependency fails, the task ends, possibly before its other dependencies.
   const until = story.ready ?? story.ended ?? Infinity
   const [last] = dependencies
     .filter(({ ended }) => ended !== null && ended <= until)
@@ -125,13 +125,13 @@ export function dependencyLines({ dependencies, story }: TaskExplanation): strin
   return [`  depends on ${shown.join(', ')}${more}${end}`]
 }
 
-/** A shorter wait is not explained. */
-const shortestWait = 0.001
+/** Shorter waits are not explained. */
+const minExplainedWait = 0.001
 
-/** What it asked for, the larger tasks that it waited behind, and which end made room. */
+/** The requested resources, the larger tasks ahead in the queue, and the tasks that freed slots. */
 function turnLines({ begunBefore }: TaskExplanation, { queue }: Waits): string[] {
   const { larger, lastLarger, asked, freedBy } = begunBefore
-  if (queue === null || queue < shortestWait) return []
+  if (queue === null || queue < minExplainedWait) return []
   const room = (by: FreeingAttempt | null): string =>
     by === null
       ? ''
@@ -156,7 +156,7 @@ const askedText = ({ cores, gpus, memoryMb }: HeldByTask): string =>
     ...(memoryMb > 0 ? [`${memoryMb} MB memory`] : []),
   ].join(', ')
 
-/** Attempts before the task was created again belong to no wait. */
+/** Ignores attempts from before the task was created again by a resumed session. */
 const betweenText = ({ attempts, story }: TaskExplanation): string =>
   attempts.some(({ isEarlier, start }) => isEarlier && start >= story.created)
     ? 'between attempts, and in attempts that ended with an earlier session'
@@ -171,7 +171,7 @@ export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExpl
     const isKnown = outcome !== 'lost' || end > start
     const verb = outcome === 'retried' ? 'failed' : outcome
     const ended = isKnown ? `${verb} after ${seconds}` : `${verb}, it is not known when`
-    // Nothing runs after the end of a session, but its last event may be earlier than that end.
+    // A session may have run longer than its last event shows.
     const open = state === 'running' ? `runs for ${seconds}` : `ran for ${seconds} or longer`
     const how = outcome === 'running' ? open : ended
     const why = error === '' ? '' : ` (${firstLine(error, 200)})`
@@ -180,7 +180,7 @@ export function attemptLines({ pass, state }: OpenRecord, { attempts }: TaskExpl
   })
 }
 
-/** What happened to the task other than its attempts. */
+/** Events in the history of the task other than its attempts. */
 export function remarkLines(task: TaskExplanation): string[] {
   const { attempts, cancelReason, moved, progress, reuses, story } = task
   const again = attempts.length === 0 ? '' : ' again'

@@ -29,12 +29,12 @@ export class LiveOutput {
     this.#request = requestPath(this.#folder, uid, randomUUID())
   }
 
-  /** Why nothing can be asked; `null` if it can. */
+  /** The reason why no output can be requested; `null` if it can. */
   get problem(): string | null {
     return this.#problem
   }
 
-  /** Whether there is an answer, which may be empty. */
+  /** Whether the run has answered, possibly with empty output. */
   get isAnswered(): boolean {
     return streams.every((stream) => isRegularFile(this.pathOf(stream)))
   }
@@ -43,7 +43,7 @@ export class LiveOutput {
     return outputPath(this.#folder, this.#uid, stream)
   }
 
-  /** To be called repeatedly, as long as the output is wanted. */
+  /** Call this repeatedly while the output is needed. */
   ask(): void {
     const nowMs = systemClock.monotonicMs()
     if (this.#problem !== null || nowMs - this.#askedMs < renewMs) return
@@ -56,12 +56,12 @@ export class LiveOutput {
     }
   }
 
-  /** Whether another command asks for the same. */
+  /** Whether another command requests the same output. */
   get #isWanted(): boolean {
     return readdirSync(this.#folder).some((name) => requestedUid(name) === this.#uid)
   }
 
-  /** The output itself is removed by the writer, or here if the task `hasEnded`. */
+  /** The writer removes the output; if the task `hasEnded`, this command does. */
   close(hasEnded: boolean): void {
     try {
       rmSync(this.#request, { force: true })
@@ -69,7 +69,7 @@ export class LiveOutput {
       for (const stream of streams) rmSync(this.pathOf(stream), { force: true })
       rmdirSync(this.#folder)
     } catch {
-      // Never asked, removed by the writer, or in use for another task.
+      // The output was never requested, is already removed, or the folder is used for another task.
     }
   }
 }

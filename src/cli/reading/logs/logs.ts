@@ -1,4 +1,4 @@
-/** `tutti logs`: the output of a task's program, from its files, its run or the record. */
+/** `tutti logs`: the output of a task's program, from files, the running session or the record. */
 
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../../checkpoint/chain.ts'
@@ -18,10 +18,10 @@ export interface LogsOptions {
 }
 
 const pollMs = 200
-/** How long a run may take to show the output of a program, if nobody follows it. */
+/** The maximum time to wait for the output of a running program, without `--follow`. */
 const answerMs = 5000
 
-/** With `follow`, ends with the task, its session's process, a signal, or a closed output. */
+/** With `follow`, stops when the task or session ends, on a signal, or when output is closed. */
 export async function logs(
   task: string,
   what: string,
@@ -57,7 +57,7 @@ interface FollowParts {
   readonly folder: string
   readonly sessionId: string
   readonly output: Output
-  /** Finite if only the output until now is wanted: the time until which the run may answer. */
+  /** The time until which to wait for the output so far; infinite with `--follow`. */
   readonly untilMs: number
   readonly signal: AbortSignal
 }
@@ -66,7 +66,7 @@ async function followTask(shown: ShownOutput, parts: FollowParts): Promise<void>
   const { folder, sessionId, output, untilMs, signal } = parts
   const writers = new RecordWriters()
   while (!shown.story.hasEnded && !signal.aborted) {
-    // Checked before reading, so that everything written before the end of the process is shown.
+    // Checked before reading, so that everything the process wrote before it exited is shown.
     const isWritten = await writers.isWriting(folder, sessionId)
     const isOver = untilMs < Infinity && shown.isComplete
     await shown.update()

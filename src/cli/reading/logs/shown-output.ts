@@ -1,4 +1,4 @@
-/** What `tutti logs` has shown of a program's output, and what it says about the rest. */
+/** The part of a program's output that `tutti logs` has shown, and notes about the rest. */
 
 import { closeSync, readSync } from 'node:fs'
 import { StringDecoder } from 'node:string_decoder'
@@ -9,29 +9,29 @@ import type { Output } from '../../output.ts'
 import type { LiveOutput } from './live-output.ts'
 import { keptOutput, type Stream, streams, type TaskEnd, type TaskStory } from './task-story.ts'
 
-/** Where the text of a stream was found. */
+/** The place where the text of a stream was found. */
 type Source = 'file' | 'live' | 'record' | 'tail'
 
-/** A longer part of a line is shown before the line ends. */
+/** Longer parts of a line are shown before the line is complete. */
 const maxPartLength = 65_536
-/** As JSON, a character takes up to six, and a string of V8 has at most 2^29. */
+/** JSON needs up to six characters for one, and V8 strings are limited to 2^29. */
 const maxCollected = 2 ** 26
 
 const chunkBytes = 65_536
-/** How much of the text before the position is compared with that of the last call. */
+/** The number of bytes before the position that are compared with those of the last call. */
 const comparedBytes = 1024
 const lineBreak = 0x0a
 
-/** With `--json`, output is collected and shown at the end. */
+/** With `--json`, all output is collected and shown when the task has ended. */
 export class ShownOutput {
   readonly story: TaskStory
   readonly #live: LiveOutput
   readonly #output: Output
   readonly #files = new Map<string, OutputFile>()
   readonly #sources = new Map<Stream, Source>()
-  /** Streams of which a part of a line was shown, but not its end. */
+  /** Streams with a line that was shown only partly. */
   readonly #openLines = new Set<Stream>()
-  /** Text forms: the part of the last line that was not shown yet. JSON: the whole text. */
+  /** For text, the part of the last line not shown yet; for JSON, the whole text. */
   readonly #pending: Record<Stream, string> = { stdout: '', stderr: '' }
 
   constructor(story: TaskStory, live: LiveOutput, output: Output) {
@@ -45,17 +45,17 @@ export class ShownOutput {
     return isProgram && streams.some((stream) => this.story.fileOf(stream) === null)
   }
 
-  /** Whether all that the program has written until now can be read. */
+  /** Whether all output so far can be read. */
   get isComplete(): boolean {
     return !this.#isInMemory || this.#live.isAnswered || this.#live.problem !== null
   }
 
-  /** Asks for the output that only the run has. */
+  /** Requests output that only the running session has. */
   ask(): void {
     if (this.#isInMemory) this.#live.ask()
   }
 
-  /** Shows what was written into files since the last call. */
+  /** Shows the output written to files since the last call. */
   async update(): Promise<void> {
     await this.story.read()
     for (const stream of streams) {
@@ -64,14 +64,14 @@ export class ShownOutput {
       const path = own ?? this.#live.pathOf(stream)
       const file = this.#files.get(path) ?? new OutputFile(path)
       this.#files.set(path, file)
-      // The run writes the output of all attempts into the same files, one after another.
+      // The session writes the output of all attempts to the same files, one after another.
       const attempt = own === null ? 0 : this.story.attempts
       for (const text of file.read(attempt)) await this.#take(stream, text)
       if (file.isFound) this.#sources.set(stream, own === null ? 'live' : 'file')
     }
   }
 
-  /** Shows what only the record has, and says what is missing. */
+  /** Shows output that only the record has, and reports missing output. */
   async finish(): Promise<void> {
     await this.update()
     const { end, uid, kind } = this.story
@@ -147,10 +147,10 @@ export class ShownOutput {
 }
 
 /**
- * A file into which a program writes its output, read as far as it was written. A further attempt
- * of the task empties the file and writes into it. The bytes before the position show that, or, if
- * the attempts wrote the same, the record, which may be late: text is then shown twice, but never
- * lost.
+ * A file to which a program writes its output, read as it grows. A new attempt of the task
+ * truncates the file. This is detected by comparing the bytes before the position, or, if the
+ * attempts wrote the same text, by the record, which may be late: text may be shown twice, but is
+ * never lost.
  */
 export class OutputFile {
   readonly #path: string
@@ -164,14 +164,14 @@ export class OutputFile {
     this.#path = path
   }
 
-  /** Whether this machine has the file. */
+  /** Whether the file exists on this machine. */
   get isFound(): boolean {
     return this.#isFound
   }
 
   /**
-   * What was written since the last call, in pieces. A character is never cut, and each attempt
-   * begins a line. `attempt` is the number of attempts that are known to have begun.
+   * Yields the text written since the last call, in pieces. Never splits a character; each attempt
+   * begins on a new line. `attempt` is the number of attempts known to have begun.
    */
   *read(attempt: number): Generator<string, void> {
     if (!isRegularFile(this.#path)) return
@@ -183,7 +183,7 @@ export class OutputFile {
       const bytes = Buffer.allocUnsafe(comparedBytes + chunkBytes)
       for (;;) {
         const known = this.#before.length
-        // In one call with the new bytes: the file may be emptied at any time.
+        // Read together with the new bytes, because the file may be truncated at any time.
         const length = readSync(fd, bytes, 0, bytes.length, this.#position - known)
         if (!bytes.subarray(0, Math.min(known, length)).equals(this.#before)) {
           yield this.#restart(this.#attempt + 1)
@@ -199,7 +199,7 @@ export class OutputFile {
     }
   }
 
-  /** Returns the end of what was read before. */
+  /** Returns the rest of the text read before. */
   #restart(attempt: number): string {
     const rest = this.#decoder.end()
     const isLineOpen = this.#position > 0 && this.#before.at(-1) !== lineBreak

@@ -1,4 +1,4 @@
-/** What a record says about one task's program: whether it runs, and where its output is. */
+/** The state of one task's program according to the record, and where its output is. */
 
 import { readSessionStart } from '../../../checkpoint/chain.ts'
 import type { EventLine } from '../../../checkpoint/format.ts'
@@ -13,13 +13,13 @@ type Texts = Readonly<Record<Stream, string>>
 const ends: ReadonlySet<string> = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
 const starts: ReadonlySet<string> = new Set(['TaskStarted', 'tutti.AttemptStarted'])
 
-/** The last event of a task, and the file that has it. */
+/** The last event of a task, and the file that contains it. */
 export interface TaskEnd {
   readonly event: EventLine
   readonly file: string
 }
 
-/** The record may grow: `read` continues where the last one ended. */
+/** Reads a growing record: each `read` continues where the last one stopped. */
 export class TaskStory {
   readonly uid: string
   readonly #files: readonly string[]
@@ -29,7 +29,7 @@ export class TaskStory {
   #at = 0
   #from: LinePosition | undefined
 
-  /** `files` are those of the run, the oldest first. */
+  /** `files` are all files of the run, oldest first. */
   constructor(uid: string, files: readonly string[]) {
     this.uid = uid
     this.#files = files
@@ -47,18 +47,18 @@ export class TaskStory {
     return this.#start !== null
   }
 
-  /** How many attempts have begun, including those of earlier sessions. */
+  /** The number of attempts that have begun, including those of earlier sessions. */
   get attempts(): number {
     return this.#attempts
   }
 
-  /** Whether the task ended before anything of it ran. A reused result is one of another run. */
+  /** Whether the task ended without running in this run, for example with a reused result. */
   get neverRan(): boolean {
     const end = this.#end?.event
     return end !== undefined && !this.hasStarted && end.attributes['reused'] !== true
   }
 
-  /** `compute` for a program. */
+  /** The task kind; `compute` for a program. */
   get kind(): string {
     return String((this.#end?.event ?? this.#start)?.attributes['task_type'] ?? 'compute')
   }
@@ -83,12 +83,12 @@ export class TaskStory {
     }
   }
 
-  /** The file that takes the stream; `null` if the program writes into memory. */
+  /** The file to which the stream is written; `null` if the output is captured in memory. */
   fileOf(stream: Stream): string | null {
     const key = `${stream}_path`
     const path = (this.#end?.event.attributes ?? {})[key] ?? this.#start?.attributes[key]
     if (typeof path !== 'string') return null
-    // Both streams in one file: it is shown once.
+    // If both streams are written to one file, it is shown only once.
     return stream === 'stderr' && path === this.fileOf('stdout') ? '' : path
   }
 
@@ -96,11 +96,11 @@ export class TaskStory {
     const { event_type: type, attributes } = event
     if (starts.has(type)) {
       this.#attempts++
-      // A further attempt has the files of the first one.
+      // Later attempts write to the same files as the first.
       if (type === 'TaskStarted' || this.#start === null) this.#start = event
       this.#end = null
     }
-    // The end of an earlier file is the one of the program that ran.
+    // A reused result repeats the last event of the program, which is in an earlier file.
     const isRepeated = attributes['reused'] === true && this.#end !== null
     if (ends.has(type) && !isRepeated) this.#end = { event, file }
   }
@@ -108,7 +108,7 @@ export class TaskStory {
 
 type Kept = Readonly<Record<Stream, { readonly text: string; readonly isTail: boolean }>>
 
-/** The output of an ended program in the record or the values beside it; `null` if it has none. */
+/** The output of an ended program that was stored with the record; `null` if there is none. */
 export async function keptOutput(
   { uid }: TaskStory,
   { event: { attributes }, file }: TaskEnd,
@@ -124,7 +124,7 @@ const toKept = ({ stdout, stderr }: Texts, isTail: (text: string) => boolean): K
   stderr: { text: stderr, isTail: isTail(stderr) },
 })
 
-/** A tail in an event has at most 2048 bytes, and fewer if a character would be cut. */
+/** The minimum size of a truncated tail: 2048 bytes, less an incomplete character. */
 const minCutBytes = 2045
 
 function toTexts(value: unknown): Texts | null {
