@@ -5,49 +5,31 @@
  */
 
 import type {
-  ChatInput,
-  ChatMessage,
   GenerationDelta,
   GenerationEnd,
+  GenerationInput,
   GenerationRequest,
   InferenceEngine,
-  TextInput,
   ToolCall,
   ToolCallPiece,
-  ToolDefinition,
 } from './inference-engine.ts'
 
 /** Fields of the API as a client or a server wrote them, by their names in the API. */
 export type WireFields = Readonly<Record<string, unknown>>
 
-/** A message, tool, call or piece of a call, and how the client or the server wrote it. */
-type Passed<Part> = Part & { readonly wire?: WireFields }
+export const isFields = (value: unknown): value is WireFields =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/**
- * A message with parts that may not be text. `content` and `toolCalls` take precedence over `wire`,
- * because guardrails may have changed them.
- */
-export type PassedMessage = Passed<Omit<ChatMessage, 'toolCalls'>> & {
-  readonly toolCalls?: readonly PassedCall[]
-}
-export type PassedTool = Passed<ToolDefinition>
+/** A call or a piece of a call, and how the server wrote it. */
+type Passed<Part> = Part & { readonly wire?: WireFields }
 export type PassedCall = Passed<ToolCall>
 export type PassedCallPiece = Passed<ToolCallPiece>
 
-export interface PassedChat extends ChatInput {
-  readonly messages: readonly PassedMessage[]
-  readonly tools?: readonly PassedTool[]
-  /** All other fields of the body; their values take precedence over `Sampling`. */
-  readonly fields?: WireFields
-}
-
-export interface PassedText extends TextInput {
-  /** A prompt that is neither text nor token ids. */
-  readonly wire?: unknown
-  readonly fields?: WireFields
-}
-
-export type PassedInput = PassedChat | PassedText
+/**
+ * An input that may be passed on. The server gets `body`, whose fields take precedence over
+ * `Sampling`; the rest of the input has only the texts of the body.
+ */
+export type PassedInput = GenerationInput & { readonly body?: WireFields }
 
 export interface PassedRequest extends GenerationRequest {
   readonly input: PassedInput

@@ -1,9 +1,9 @@
 /** Assembles a result from its deltas, and passes on only what the output guardrails release. */
 
-import { AnswerFieldsBuilder, isFields, ToolCallAssembler } from './fields/answer-fields.ts'
+import { AnswerFieldsBuilder, ToolCallAssembler } from './fields/answer-fields.ts'
 import type { GenerationResult } from './text-generator.ts'
 import type { FinishReason, PromptReport, TokenLogprob, Usage } from './inference-engine.ts'
-import type { AnswerFields, PassedCall, PassedDelta } from './pass-through.ts'
+import { type AnswerFields, isFields, type PassedCall, type PassedDelta } from './pass-through.ts'
 import type { Guard, OutputGuard } from '../guardrails/guard.ts'
 import type { Release } from '../guardrails/sliding-scan.ts'
 

@@ -5,15 +5,14 @@ import { isJsonText } from '../../foundation/json-value.ts'
 import type { Steps } from '../../runtime/turn-budget.ts'
 import type { OutputFormat } from '../generation/inference-engine.ts'
 import { inferenceError } from '../generation/inference-errors.ts'
-import { isText, textsIn } from '../generation/fields/message-text.ts'
-import type {
-  PassedCall,
-  PassedChat,
-  PassedInput,
-  PassedMessage,
-  PassedTool,
-  WireFields,
-} from '../generation/pass-through.ts'
+import {
+  isText,
+  textOf,
+  textsIn,
+  toPassedInput,
+  withText,
+} from '../generation/fields/message-text.ts'
+import { isFields, type PassedInput, type WireFields } from '../generation/pass-through.ts'
 import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'
@@ -47,9 +46,13 @@ export function* guardInput(
 }
 
 function withSystemPrompt(input: PassedInput, prompt: readonly string[]): PassedInput {
-  if (input.kind === 'text' || input.messages.some(({ role }) => role === 'system')) return input
-  const first = prompt.map((content): PassedMessage => ({ role: 'system', content }))
-  return { ...input, messages: [...first, ...input.messages] }
+  const isOwn = input.kind === 'text' || input.messages.some(({ role }) => role === 'system')
+  if (isOwn || prompt.length === 0) return input
+  const first = prompt.map((content) => ({ role: 'system', content }) as const)
+  const { body } = input
+  if (body === undefined) return { ...input, messages: [...first, ...input.messages] }
+  const messages = [...first, ...(body['messages'] as readonly WireFields[])]
+  return toPassedInput('chat', { ...body, messages })
 }
 
 /** Judges one text after the other until one is blocked. */
@@ -68,36 +71,15 @@ class InputCheck {
   }
 
   *run(input: PassedInput, required: readonly string[]): Steps<PassedInput> {
-    if (input.kind === 'text') {
-      const further = [...required, ...fieldTexts({ ...input.fields, prompt: input.wire })]
-      this.#checkLength([input.text, ...further].reduce((sum, { length }) => sum + length, 0))
-      yield* this.#check(further.map(unescaped).join(separator))
-      return { ...input, text: yield* this.#check(input.text) }
-    }
-    const fixed = [...required, ...fixedTexts(input), ...fieldTexts(input.fields)]
-    const { messages, tools } = input
-    const free = [
-      ...messages.flatMap((message) => [
-        message.content,
-        message.reasoning ?? '',
-        ...freeTexts(message),
-      ]),
-      ...(tools ?? []).map(descriptionOf),
-    ]
-    this.#checkLength([...fixed, ...free].reduce((sum, { length }) => sum + length, 0))
+    const texts = new InputTexts(input, required)
+    this.#checkLength(texts.length)
     // Joined, because judging a text has a fixed cost, and a client may send very many texts.
-    yield* this.#check(fixed.map(unescaped).join(separator))
-    const calls = messages.flatMap(({ toolCalls = [] }) => toolCalls)
-    if (!this.isBlocked) {
-      const texts = [...free, ...calls.map((call) => call.arguments)]
-      this.#suspects = yield* this.#guard.findSuspects(texts)
-    }
-    const judgedMessages: PassedMessage[] = []
-    for (const message of messages) judgedMessages.push(yield* this.#checkMessage(message))
-    if (tools === undefined) return { ...input, messages: judgedMessages }
-    const judgedTools: PassedTool[] = []
-    for (const tool of tools) judgedTools.push(yield* this.#checkTool(tool))
-    return { ...input, messages: judgedMessages, tools: judgedTools }
+    yield* this.#check(texts.fixed.map(unescaped).join(separator))
+    if (this.isBlocked) return input
+    const { free } = texts
+    if (free.length > 1) this.#suspects = yield* this.#guard.findSuspects(free.map(textIn))
+    for (const one of free) yield* this.#redact(one)
+    return texts.input
   }
 
   #checkLength(chars: number): void {
@@ -116,31 +98,12 @@ class InputCheck {
     return text
   }
 
-  *#checkMessage(message: PassedMessage): Steps<PassedMessage> {
-    const { toolCalls, wire, reasoning } = message
-    let judged: PassedMessage = { ...message, content: yield* this.#check(message.content) }
-    if (reasoning !== undefined) judged = { ...judged, reasoning: yield* this.#check(reasoning) }
-    for (const [name, text] of freeEntries(wire)) {
-      const passed = yield* this.#check(text)
-      if (passed !== text) judged = { ...judged, wire: { ...judged.wire, [name]: passed } }
-    }
-    if (toolCalls === undefined) return judged
-    const judgedCalls: PassedCall[] = []
-    for (const call of toolCalls) judgedCalls.push(yield* this.#checkCall(call))
-    return { ...judged, toolCalls: judgedCalls }
-  }
-
-  /** Redacted arguments are used only if they are still JSON. */
-  *#checkCall(call: PassedCall): Steps<PassedCall> {
-    const passed = yield* this.#check(call.arguments)
-    return passed === call.arguments || !isJsonText(passed) ? call : { ...call, arguments: passed }
-  }
-
-  *#checkTool(tool: PassedTool): Steps<PassedTool> {
-    const { description } = tool
-    return description === undefined
-      ? tool
-      : { ...tool, description: yield* this.#check(description) }
+  *#redact(free: FreeText): Steps<void> {
+    const { owner, name, isArguments } = free
+    const text = textIn(free)
+    const passed = yield* this.#check(text)
+    if (passed === text || (isArguments && !isJsonText(passed))) return
+    owner[name] = withText(owner[name], passed)
   }
 
   #note(hits: readonly GuardHit[]): void {
@@ -151,67 +114,129 @@ class InputCheck {
 /** Longer than any gap between the words of a phrase. */
 const separator = '\n'.repeat(8)
 
-const descriptionOf = ({ description = '' }: PassedTool): string => description
-
-/**
- * Texts that are rejected or flagged, but never redacted: names and ids refer to each other, and a
- * redacted schema would be a different schema. Arguments are included because escapes may hide
- * words in them.
- */
-function fixedTexts(input: PassedChat): string[] {
-  const { messages, tools = [], templateArguments = {}, reasoningEffort } = input
-  const variables =
-    Object.keys(templateArguments).length > 0 ? [JSON.stringify(templateArguments)] : []
-  const texts = messages.flatMap(({ name, toolCallId, toolCalls = [], wire }) =>
-    wire === undefined
-      ? [name, toolCallId, ...toolCalls.flatMap((call) => [call.id, call.name, call.arguments])]
-      : otherTexts(wire),
-  )
-  const defined = tools.flatMap(({ name, parameters, wire }) =>
-    wire === undefined
-      ? [name, JSON.stringify(parameters)]
-      : [JSON.stringify({ ...wire, function: withoutDescription(wire['function']) })],
-  )
-  return [...texts, ...defined, ...variables, reasoningEffort].filter((text) => text !== undefined)
+/** A text that rules may redact: a field of a copied object. */
+interface FreeText {
+  readonly owner: Record<string, unknown>
+  readonly name: string
+  /** Arguments must stay JSON. They are among the fixed texts too, where they are counted. */
+  readonly isArguments: boolean
 }
 
-const withoutDescription = (described: unknown): unknown =>
-  typeof described === 'object' ? { ...described, description: undefined } : described
+const textIn = ({ owner, name }: FreeText): string => textOf(owner[name])
 
-/** The texts of a message besides its content and the fields of `freeEntries`. */
-function otherTexts(wire: WireFields): string[] {
-  const free = new Set(freeEntries(wire).map(([name]) => name))
-  return Object.entries(wire).flatMap(([name, value]) => {
-    if (name === 'role' || free.has(name)) return []
-    if (name !== 'content') return textsIn(value)
-    if (!Array.isArray(value)) return []
-    // The text of a part is judged with the content; other fields of the part are judged here.
-    return value.flatMap((part: unknown) => {
-      if (typeof part !== 'object' || part === null) return []
-      const { type: _, text, ...rest } = part as Record<string, unknown>
-      return textsIn(typeof text === 'string' ? rest : { ...rest, text })
-    })
-  })
+/** Finds the texts of an input, typed or as its client wrote it, in a copy that may be changed. */
+class InputTexts {
+  /**
+   * Texts that are rejected or flagged, but never redacted: names and ids refer to each other, and
+   * a redacted schema would be a different schema. Arguments are included because escapes may hide
+   * words in them.
+   */
+  readonly fixed: string[]
+  readonly free: FreeText[] = []
+  readonly #input: PassedInput
+  readonly #copy: Record<string, unknown>
+
+  constructor(input: PassedInput, required: readonly string[]) {
+    this.fixed = [...required]
+    this.#input = input
+    const { body, kind, ...typed } = input
+    const { toolChoice: _, ...rest } = typed as WireFields
+    const fields = body ?? rest
+    this.#copy = { ...fields }
+    const promptName = kind === 'chat' ? undefined : body === undefined ? 'text' : 'prompt'
+    for (const [name, value] of Object.entries(fields)) {
+      const isList = kind === 'chat' && Array.isArray(value)
+      if (isList && name === 'messages') this.#copy[name] = value.map((one) => this.#message(one))
+      else if (isList && name === 'tools') this.#copy[name] = value.map((one) => this.#tool(one))
+      else if (name === promptName && typeof value === 'string') this.#addFree(this.#copy, name)
+      else this.#addFixed(fieldTexts([value]))
+    }
+  }
+
+  /** The number of characters. */
+  get length(): number {
+    const counted = this.free.filter(({ isArguments }) => !isArguments).map(textIn)
+    return [...this.fixed, ...counted].reduce((sum, { length }) => sum + length, 0)
+  }
+
+  /** The input with the changes to `free`. */
+  get input(): PassedInput {
+    const { kind, body } = this.#input
+    if (body !== undefined) return toPassedInput(kind, this.#copy)
+    return { ...this.#input, ...this.#copy }
+  }
+
+  #addFixed(texts: readonly string[]): void {
+    // Not spread into one push: V8 limits the number of arguments.
+    for (const text of texts) this.fixed.push(text)
+  }
+
+  #addFree(owner: Record<string, unknown>, name: string, isArguments = false): void {
+    this.free.push({ owner, name, isArguments })
+  }
+
+  #message(message: WireFields): WireFields {
+    const copy: Record<string, unknown> = { ...message }
+    for (const [name, value] of Object.entries(message)) {
+      if (name === 'role') continue
+      if (name === 'content' || (typeof value === 'string' && !fixedNames.has(name))) {
+        this.#addFree(copy, name)
+        if (Array.isArray(value)) this.#addFixed(value.flatMap(otherTexts))
+      } else {
+        this.#addFixed(textsIn(value))
+        const isCalls = callNames.has(name) && Array.isArray(value)
+        if (isCalls) copy[name] = value.map((call) => this.#call(call))
+      }
+    }
+    return copy
+  }
+
+  #call(call: unknown): unknown {
+    if (!isFields(call)) return call
+    const { copy, owner } = copyWithFunction(call)
+    if (typeof owner['arguments'] === 'string') this.#addFree(owner, 'arguments', true)
+    return copy
+  }
+
+  #tool(tool: WireFields): WireFields {
+    const { copy, owner } = copyWithFunction(tool)
+    const { description, ...rest } = owner
+    if (typeof description === 'string') this.#addFree(owner, 'description')
+    const isTyped = this.#input.body === undefined
+    if (isTyped) this.#addFixed(fieldTexts(Object.values(rest)))
+    else this.#addFixed([JSON.stringify(owner === copy ? rest : { ...copy, function: rest })])
+    return copy
+  }
 }
 
-const freeTexts = ({ wire }: PassedMessage): string[] => freeEntries(wire).map(([, text]) => text)
-
-/** Additional texts of a message that may be redacted, such as `reasoning_content`. */
-function freeEntries(wire: WireFields = {}): (readonly [string, string])[] {
-  return Object.entries(wire).filter(
-    (entry): entry is [string, string] => typeof entry[1] === 'string' && !fixedNames.has(entry[0]),
-  )
+/** Copies a call or a tool. `owner` has its fields: the copy itself, or the `function` in it. */
+function copyWithFunction(whole: WireFields): Record<'copy' | 'owner', Record<string, unknown>> {
+  const { function: inner } = whole
+  if (!isFields(inner)) {
+    const copy = { ...whole }
+    return { copy, owner: copy }
+  }
+  const owner = { ...inner }
+  return { copy: { ...whole, function: owner }, owner }
 }
 
-const fixedNames: ReadonlySet<string> = new Set(['role', 'content', 'name', 'tool_call_id', 'id'])
+/** Texts of a message that are not redacted. */
+const fixedNames: ReadonlySet<string> = new Set(['name', 'tool_call_id', 'toolCallId', 'id'])
+const callNames: ReadonlySet<string> = new Set(['tool_calls', 'toolCalls'])
 
-/** The texts in additional fields of a body, such as a schema or documents, with names in them. */
-function fieldTexts(fields: WireFields = {}): string[] {
-  return Object.values(fields).flatMap((value) => {
+/** The texts of a content part besides its text, which is judged with the content. */
+function otherTexts(part: unknown): string[] {
+  if (!isFields(part)) return []
+  const { type: _, text, ...rest } = part
+  return textsIn(typeof text === 'string' ? rest : { ...rest, text })
+}
+
+/** The texts of fields such as a schema or documents, with the names in them. */
+const fieldTexts = (values: readonly unknown[]): string[] =>
+  values.flatMap((value) => {
     if (typeof value === 'string') return [value]
     return typeof value === 'object' && value !== null ? [JSON.stringify(value)] : []
   })
-}
 
 /** The texts of a required format, with the names and descriptions of a schema. */
 function formatTexts(format: OutputFormat): readonly string[] {
@@ -231,10 +256,10 @@ function formatTexts(format: OutputFormat): readonly string[] {
 
 /** The name of a field that holds the prompt in a form that no rule can read. */
 function unreadableField(input: PassedInput): string | undefined {
-  if (input.kind === 'text' && (input.tokens !== undefined || Array.isArray(input.wire))) {
-    return 'prompt'
-  }
-  return Object.hasOwn(input.fields ?? {}, 'prompt_embeds') ? 'prompt_embeds' : undefined
+  const { body = {} } = input
+  const isRaw = input.kind === 'text'
+  if (isRaw && (input.tokens !== undefined || Array.isArray(body['prompt']))) return 'prompt'
+  return Object.hasOwn(body, 'prompt_embeds') ? 'prompt_embeds' : undefined
 }
 
 /** The error for a prompt that no rule can read. */

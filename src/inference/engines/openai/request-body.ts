@@ -1,16 +1,13 @@
 /** Encodes a request for the chat-completions and completions endpoints. */
 
-import type { OutputFormat, Sampling } from '../../generation/inference-engine.ts'
 import type {
-  PassedCall,
-  PassedInput,
-  PassedMessage,
-  PassedRequest,
-  PassedTool,
-  WireFields,
-} from '../../generation/pass-through.ts'
-import { isFields } from '../../generation/fields/answer-fields.ts'
-import { withText } from '../../generation/fields/message-text.ts'
+  ChatMessage,
+  GenerationInput,
+  OutputFormat,
+  Sampling,
+  ToolCall,
+} from '../../generation/inference-engine.ts'
+import type { PassedRequest, WireFields } from '../../generation/pass-through.ts'
 
 /** The body to post, and the endpoint of the API to post it to. */
 interface CallRequest {
@@ -25,17 +22,19 @@ interface CallRequest {
  * if they would change nothing.
  */
 export function toCall(model: string, { input, sampling }: PassedRequest): CallRequest {
+  const path = input.kind === 'text' ? '/completions' : '/chat/completions'
+  const { body } = input
+  if (body === undefined) {
+    const fields = { ...ownFields(input, sampling), model, ...streamFields }
+    return { path, body: () => JSON.stringify({ ...fields, ...inputFields(input) }) }
+  }
+  const { messages: _, prompt: _prompt, tools: _tools, ...short } = body
   const fields = {
-    ...(input.fields === undefined
-      ? ownFields(input, sampling)
-      : clientFields(input.fields, sampling)),
+    ...clientFields(short, sampling),
     model,
-    ...(isUnstreamed(input.fields) ? { stream: false } : streamFields),
+    ...(isUnstreamed(short) ? { stream: false } : streamFields),
   }
-  return {
-    path: input.kind === 'text' ? '/completions' : '/chat/completions',
-    body: () => `${JSON.stringify(fields).slice(0, -1)},${inputFields(input)}}`,
-  }
+  return { path, body: () => `${JSON.stringify(fields).slice(0, -1)},${encodeOnce(body)}` }
 }
 
 const streamFields = { stream: true, stream_options: { include_usage: true } }
@@ -44,10 +43,10 @@ const streamFields = { stream: true, stream_options: { include_usage: true } }
 const unstreamed = ['prompt_logprobs', 'use_beam_search', 'best_of', 'kv_transfer_params', 'audio']
 
 /** Only a client that asked for a stream has `stream` in its fields. */
-const isUnstreamed = (fields: WireFields = {}): boolean =>
+const isUnstreamed = (fields: WireFields): boolean =>
   fields['stream'] !== true && unstreamed.some((name) => Object.hasOwn(fields, name))
 
-const ownFields = (input: PassedInput, sampling: Sampling): WireFields => ({
+const ownFields = (input: GenerationInput, sampling: Sampling): WireFields => ({
   ...samplingFields(sampling),
   ...formatFields(sampling.format),
   ...logprobFields(input, sampling),
@@ -73,26 +72,26 @@ function clientFields(fields: WireFields, sampling: Sampling): WireFields {
   }
 }
 
-/** Caches the JSON of inputs, messages and tools, which the choices of a request share. */
-const encoded = new WeakMap<object, string>()
+/** The JSON of the long fields of a body, which the choices of a request share. */
+const encoded = new WeakMap<WireFields, string>()
 
-function encodeOnce<T extends object>(what: T, toWire: (what: T) => unknown): string {
-  const known = encoded.get(what)
+function encodeOnce(body: WireFields): string {
+  const known = encoded.get(body)
   if (known !== undefined) return known
-  const json = JSON.stringify(toWire(what))
-  encoded.set(what, json)
+  const { messages, prompt, tools } = body
+  const json = JSON.stringify({ messages, prompt, tools }).slice(1)
+  encoded.set(body, json)
   return json
 }
 
-/** The long part of a body. Messages are cached one by one, because lists of them may be copies. */
-function inputFields(input: PassedInput): string {
-  if (input.kind === 'text') {
-    return `"prompt":${encodeOnce(input, ({ text, tokens, wire }) => wire ?? tokens ?? text)}`
+function inputFields(input: GenerationInput): WireFields {
+  if (input.kind === 'text') return { prompt: input.tokens ?? input.text }
+  const { messages, tools = [] } = input
+  const toolFields = tools.map((tool) => ({ type: 'function', function: tool }))
+  return {
+    messages: messages.map(toMessage),
+    ...(tools.length === 0 ? {} : { tools: toolFields }),
   }
-  const messages = input.messages.map((message) => encodeOnce(message, toMessage))
-  const { tools = [] } = input
-  const toolsField = tools.length === 0 ? '' : `,"tools":${encodeOnce(tools, toTools)}`
-  return `"messages":[${messages.join(',')}]${toolsField}`
 }
 
 function samplingFields(sampling: Sampling): WireFields {
@@ -124,13 +123,13 @@ function formatFields(format: OutputFormat): Record<string, unknown> {
   return { response_format: { type: 'json_schema', json_schema } }
 }
 
-function logprobFields(input: PassedInput, { logprobs }: Sampling): Record<string, unknown> {
+function logprobFields(input: GenerationInput, { logprobs }: Sampling): Record<string, unknown> {
   if (logprobs === null) return {}
   return input.kind === 'text' ? { logprobs } : { logprobs: true, top_logprobs: logprobs }
 }
 
 /** Omitted without tools, because servers reject it then. */
-function toolChoiceField(input: PassedInput): Record<string, unknown> {
+function toolChoiceField(input: GenerationInput): Record<string, unknown> {
   if (input.kind === 'text') return {}
   const { tools = [], toolChoice } = input
   if (tools.length === 0 || toolChoice === undefined) return {}
@@ -138,25 +137,8 @@ function toolChoiceField(input: PassedInput): Record<string, unknown> {
   return { tool_choice: { type: 'function', function: { name: toolChoice.name } } }
 }
 
-const toTools = (tools: readonly PassedTool[]): readonly object[] =>
-  tools.map(({ wire, ...tool }) => {
-    if (wire === undefined) return { type: 'function', function: tool }
-    const { function: described } = wire
-    const { description } = tool
-    if (!isFields(described) || described['description'] === description) return wire
-    return { ...wire, function: { ...described, description } }
-  })
-
-function toMessage(message: PassedMessage): WireFields {
-  const { role, content, toolCalls = [], toolCallId, name, wire } = message
+function toMessage({ role, content, toolCalls = [], toolCallId, name }: ChatMessage): WireFields {
   const calls = toolCalls.map(toCallFields)
-  if (wire !== undefined) {
-    return {
-      ...wire,
-      ...(Object.hasOwn(wire, 'content') ? { content: withText(wire['content'], content) } : {}),
-      ...(calls.length === 0 ? {} : { tool_calls: calls }),
-    }
-  }
   return {
     role,
     content: content === '' && calls.length > 0 ? null : content,
@@ -166,8 +148,8 @@ function toMessage(message: PassedMessage): WireFields {
   }
 }
 
-function toCallFields({ id, name, arguments: given, wire }: PassedCall): object {
-  if (wire === undefined) return { id, type: 'function', function: { name, arguments: given } }
-  const { function: called } = wire
-  return isFields(called) ? { ...wire, function: { ...called, arguments: given } } : wire
-}
+const toCallFields = ({ id, name, arguments: given }: ToolCall): WireFields => ({
+  id,
+  type: 'function',
+  function: { name, arguments: given },
+})

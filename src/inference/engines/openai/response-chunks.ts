@@ -3,18 +3,18 @@
  */
 
 import { newUuid } from '../../../foundation/ids.ts'
-import { isFields } from '../../generation/fields/answer-fields.ts'
 import type {
   FinishReason,
   TokenChance,
   TokenLogprob,
   Usage,
 } from '../../generation/inference-engine.ts'
-import type {
-  AnswerFields,
-  PassedCallPiece,
-  PassedDelta,
-  WireFields,
+import {
+  type AnswerFields,
+  isFields,
+  type PassedCallPiece,
+  type PassedDelta,
+  type WireFields,
 } from '../../generation/pass-through.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './upstream-link.ts'

@@ -2,7 +2,13 @@
  * Joins the additional fields of an answer that arrive in pieces, and the details of usages. Pure.
  */
 
-import type { AnswerFields, PassedCall, PassedCallPiece, WireFields } from '../pass-through.ts'
+import {
+  type AnswerFields,
+  isFields,
+  type PassedCall,
+  type PassedCallPiece,
+  type WireFields,
+} from '../pass-through.ts'
 
 /**
  * Collects the fields of a whole answer: texts and lists of the message are joined, fields of the
@@ -75,9 +81,6 @@ function joinLists(old: readonly unknown[], more: readonly unknown[]): readonly 
 }
 
 const isIndex = (item: WireFields): boolean => typeof item['index'] === 'number'
-
-export const isFields = (value: unknown): value is WireFields =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
 
 /** Adds the numbers in the details of one usage to those of another. */
 export function addDetails(known: WireFields, more: WireFields): WireFields {

@@ -1,7 +1,20 @@
 /** Texts of messages and prompts: reading, replacing, and estimating their tokens. Pure. */
 
-import type { GenerationInput } from '../inference-engine.ts'
-import { isFields } from './answer-fields.ts'
+import type { ChatMessage, GenerationInput } from '../inference-engine.ts'
+import { isFields, type PassedInput, type WireFields } from '../pass-through.ts'
+
+/** The input for a body whose `messages`, or `prompt`, have been checked. */
+export function toPassedInput(kind: PassedInput['kind'], body: WireFields): PassedInput {
+  const { prompt, messages } = body
+  if (kind === 'text') return { kind, text: typeof prompt === 'string' ? prompt : '', body }
+  return { kind, messages: (messages as readonly WireFields[]).map(toMessage), body }
+}
+
+function toMessage({ role, content }: WireFields): ChatMessage {
+  // A role that is unknown here matters only to the server behind the engine.
+  const known = role === 'developer' ? 'system' : (role as ChatMessage['role'])
+  return { role: known, content: textOf(content) }
+}
 
 /** All text parts of a content, joined. */
 export function textOf(content: unknown): string {

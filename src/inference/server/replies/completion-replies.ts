@@ -1,17 +1,17 @@
 /** The formats of `POST /v1/chat/completions` and `POST /v1/completions`. */
 
-import { isFields } from '../../generation/fields/answer-fields.ts'
 import type {
   FinishReason,
   PromptLogprob,
   TokenChance,
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
-import type {
-  AnswerFields,
-  PassedCall,
-  PassedCallPiece,
-  PassedDelta,
+import {
+  type AnswerFields,
+  isFields,
+  type PassedCall,
+  type PassedCallPiece,
+  type PassedDelta,
 } from '../../generation/pass-through.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
 import {

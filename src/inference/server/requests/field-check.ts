@@ -1,6 +1,6 @@
 /** Decides for each field of a body whether it is read, may be ignored, or must be refused. */
 
-import { isFields } from '../../generation/fields/answer-fields.ts'
+import { isFields } from '../../generation/pass-through.ts'
 import {
   basicFields,
   isNeutral,

@@ -4,17 +4,16 @@
  */
 
 import { annotate, z } from '../../schema/schema.ts'
-import { isFields } from '../../generation/fields/answer-fields.ts'
-import type { ChatMessage, Sampling } from '../../generation/inference-engine.ts'
-import type {
-  PassedCall,
-  PassedInput,
-  PassedMessage,
-  PassedTool,
-  WireFields,
-} from '../../generation/pass-through.ts'
-import { textOf } from '../../generation/fields/message-text.ts'
-import type { CompletionBody, RequestBounds } from './request-schema.ts'
+import type { Sampling } from '../../generation/inference-engine.ts'
+import { toPassedInput } from '../../generation/fields/message-text.ts'
+import type { PassedInput, WireFields } from '../../generation/pass-through.ts'
+import {
+  type CompletionBody,
+  model,
+  queueFields,
+  type RequestBounds,
+  streamFields,
+} from './request-schema.ts'
 
 /**
  * The schemas of bodies for an engine that passes requests on; fields that are not named are free.
@@ -55,51 +54,29 @@ const message = z.looseObject({ role: z.string().max(64), content: content.nulli
 
 /** The fields that this server reads. */
 const ownFields = {
-  model: z.string().max(256).nullish().describe('A served name. Default: the first one.'),
-  stream: z.boolean().nullish().describe('Whether the answer comes as server-sent events.'),
-  stream_options: z
-    .looseObject({ include_usage: z.boolean().nullish() })
-    .nullish()
-    .describe('Needs `stream`.'),
-  priority: z.int().min(-1000).max(1000).nullish().describe('Higher is served first. Default 0.'),
-  timeout: z.number().gt(0).max(86_400).nullish().describe('Seconds until the request fails.'),
+  model,
+  ...streamFields,
+  ...queueFields,
 }
 
-/** The conversation, with every message, tool and field as the client wrote it. */
-export function toPassedChat({ messages, tools, ...body }: PassedChatBody): PassedInput {
-  return {
-    kind: 'chat',
-    messages: messages.map(toPassedMessage),
-    ...(tools === undefined || tools === null ? {} : { tools: tools.map(toPassedTool) }),
-    fields: passedFields(body),
-  }
-}
+export const toPassedChat = (body: PassedChatBody): PassedInput =>
+  toPassedInput('chat', passedFields(body))
 
 /** Converts each prompt to one input. */
 export function toPassedPrompts({ prompt, ...body }: PassedCompletionBody): PassedInput[] {
   const fields = passedFields(body)
-  return passedPromptsOf(prompt).map((one): PassedInput => {
-    if (typeof one === 'string') return { kind: 'text', text: one, fields }
-    const isTokens = Array.isArray(one) && one.every((token) => typeof token === 'number')
-    return { kind: 'text', text: '', ...(isTokens ? { tokens: one } : { wire: one }), fields }
-  })
-}
-
-/** As llama-server reads it, a list with a number is one prompt of token ids and texts. */
-function passedPromptsOf(prompt: PassedCompletionBody['prompt']): readonly unknown[] {
-  if (typeof prompt === 'string') return [prompt]
-  return prompt.some((item) => typeof item === 'number') ? [prompt] : prompt
+  // As llama-server reads it, a list with a number is one prompt of token ids and texts.
+  const isOne = typeof prompt === 'string' || prompt.some((item) => typeof item === 'number')
+  const prompts = isOne ? [prompt] : prompt
+  return prompts.map((one: unknown) => toPassedInput('text', { ...fields, prompt: one }))
 }
 
 /** Converts each prompt to a chat with one user message. */
 export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): PassedInput[] {
   const fields = passedFields(body)
-  const ask = (asked: string): PassedInput => ({
-    kind: 'chat',
-    messages: [{ role: 'user', content: asked }],
-    fields,
-  })
-  return prompts.map(ask)
+  return prompts.map((text) =>
+    toPassedInput('chat', { ...fields, messages: [{ role: 'user', content: text }] }),
+  )
 }
 
 /** The prompts as a list; each one is a text or a list of token ids. */
@@ -118,32 +95,6 @@ function passedFields(body: WireFields): WireFields {
   )
   return Object.fromEntries(given)
 }
-
-function toPassedMessage(wire: PassedChatBody['messages'][number]): PassedMessage {
-  const { role, tool_calls: calls } = wire
-  return {
-    // A role that is unknown here matters only to the server behind the engine.
-    role: role === 'developer' ? 'system' : (role as ChatMessage['role']),
-    content: textOf(wire.content),
-    ...(Array.isArray(calls) ? { toolCalls: calls.filter(isFields).map(toPassedCall) } : {}),
-    wire,
-  }
-}
-
-function toPassedCall(wire: WireFields): PassedCall {
-  const { id, function: called } = wire
-  const { name, arguments: given } = isFields(called) ? called : {}
-  return { id: stringOr(id), name: stringOr(name), arguments: stringOr(given), wire }
-}
-
-function toPassedTool(wire: WireFields): PassedTool {
-  const { function: described } = wire
-  const { name, description } = isFields(described) ? described : wire
-  const text = typeof description === 'string' ? { description } : {}
-  return { name: stringOr(name), ...text, wire }
-}
-
-const stringOr = (value: unknown): string => (typeof value === 'string' ? value : '')
 
 /** The sampling that telemetry and the format of the answer need, read from the passed fields. */
 export function passedSampling(body: WireFields, isChat: boolean): Partial<Sampling> {

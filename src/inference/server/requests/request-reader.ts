@@ -3,8 +3,7 @@
 import { Checker } from '../../schema/problems.ts'
 import { z } from '../../schema/schema.ts'
 import type { Sampling } from '../../generation/inference-engine.ts'
-import type { PassedInput, WireFields } from '../../generation/pass-through.ts'
-import { isFields } from '../../generation/fields/answer-fields.ts'
+import { isFields, type PassedInput, type WireFields } from '../../generation/pass-through.ts'
 import { tokenizeFields, withoutNeutral } from '../../generation/fields/request-fields.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
 import { FieldCheck, type FieldCheckOptions } from './field-check.ts'
@@ -142,18 +141,9 @@ function toPassedRequest(
   rules: RequestRules,
   ignored: readonly string[],
 ): TextRequest {
-  const { n, priority, timeout } = body as { n?: number; priority?: number; timeout?: number }
   const isChat = inputs[0]?.kind !== 'text'
-  return {
-    model: servedModel(body.model, rules),
-    inputs,
-    n: n ?? 1,
-    sampling: { maxTokens: rules.defaultMaxTokens, ...passedSampling(body, isChat) },
-    priority: priority ?? 0,
-    timeoutSeconds: timeout ?? null,
-    ...streamingOf(body),
-    ignored,
-  }
+  const sampling = { maxTokens: rules.defaultMaxTokens, ...passedSampling(body, isChat) }
+  return { ...commonOf(body, rules), inputs, sampling, ignored }
 }
 
 type Convert<Body, Request> = (
@@ -254,10 +244,16 @@ function servedModel(asked: string | null | undefined, rules: RequestRules): str
   throw unknownModel(asked, rules.models)
 }
 
-/** Whether the answer is streamed, and whether the stream ends with its usage. */
-function streamingOf(
-  body: Pick<ChatBody, 'stream' | 'stream_options'>,
-): Pick<TextRequest, 'isStream' | 'includesUsage'> {
+type CommonBody = Partial<
+  Pick<ChatBody, 'model' | 'n' | 'priority' | 'timeout' | 'stream' | 'stream_options'>
+>
+
+/** The fields that all requests have, whichever engine answers them. */
+function commonOf(
+  body: CommonBody,
+  rules: RequestRules,
+): Omit<TextRequest, 'inputs' | 'sampling' | 'ignored'> {
+  const model = servedModel(body.model, rules)
   const isStream = body.stream ?? false
   if (isGiven(body.stream_options) && !isStream) {
     throw wrongValue(
@@ -265,7 +261,14 @@ function streamingOf(
       "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
     )
   }
-  return { isStream, includesUsage: body.stream_options?.include_usage ?? false }
+  return {
+    model,
+    n: body.n ?? 1,
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    isStream,
+    includesUsage: body.stream_options?.include_usage ?? false,
+  }
 }
 
 /** Converts a chat body; throws `HttpError` that names a field if fields contradict each other. */
@@ -274,7 +277,7 @@ function toChatRequest(
   rules: RequestRules,
   ignored: readonly string[],
 ): TextRequest {
-  const model = servedModel(body.model, rules)
+  const common = commonOf(body, rules)
   const input = toChatInput(body)
   const sampling = samplingOf(body, rules.defaultMaxTokens)
   sampling.logprobs = logprobsOf(body)
@@ -282,16 +285,8 @@ function toChatRequest(
   if (format !== undefined) sampling.format = format
   const isUnused = format !== undefined && isForced(input) && isOfResponse(body, format)
   if (isUnused && rules.isStrict) throw unreadField('response_format')
-  return {
-    model,
-    inputs: [input],
-    n: body.n ?? 1,
-    sampling,
-    priority: body.priority ?? 0,
-    timeoutSeconds: body.timeout ?? null,
-    ...streamingOf(body),
-    ignored: isUnused ? [...ignored, 'response_format'] : ignored,
-  }
+  const unread = isUnused ? [...ignored, 'response_format'] : ignored
+  return { ...common, inputs: [input], sampling, ignored: unread }
 }
 
 /** A completion request; with `isEcho` each answer begins with its prompt. */
@@ -306,10 +301,9 @@ function toCompletionRequest(
   rules: RequestRules,
   ignored: readonly string[],
 ): CompletionRequest {
-  const model = servedModel(body.model, rules)
+  const common = commonOf(body, rules)
   const prompts = promptsOf(body.prompt)
-  const n = body.n ?? 1
-  expectAnswers(n, prompts.length, rules)
+  expectAnswers(common.n, prompts.length, rules)
   const sampling = samplingOf(body, rules.defaultMaxTokens)
   sampling.logprobs = body.logprobs ?? null
   const format = outputFormatOf(body)
@@ -318,19 +312,15 @@ function toCompletionRequest(
   const hasTokens = prompts.some((prompt) => typeof prompt !== 'string')
   if (isEcho && (hasTokens || sampling.logprobs !== null)) sampling.echo = true
   return {
-    model,
+    ...common,
     prompts: prompts.map((prompt) => (typeof prompt === 'string' ? prompt : '')),
     inputs: prompts.map((prompt) =>
       typeof prompt === 'string'
         ? { kind: 'text', text: prompt }
         : { kind: 'text', text: '', tokens: prompt },
     ),
-    n,
     isEcho,
     sampling,
-    priority: body.priority ?? 0,
-    timeoutSeconds: body.timeout ?? null,
-    ...streamingOf(body),
     ignored,
   }
 }
@@ -369,18 +359,14 @@ function toGenerateRequest(
   rules: RequestRules,
   ignored: readonly string[],
 ): TextRequest {
+  const { model, priority, timeout } = body
   return {
-    model: servedModel(body.model, rules),
+    ...commonOf({ model, priority, timeout }, rules),
     inputs: body.prompts.map((content) => ({
       kind: 'chat',
       messages: [{ role: 'user', content }],
     })),
-    n: 1,
     sampling: samplingOf(body, rules.defaultMaxTokens),
-    priority: body.priority ?? 0,
-    timeoutSeconds: body.timeout ?? null,
-    isStream: false,
-    includesUsage: false,
     ignored,
   }
 }

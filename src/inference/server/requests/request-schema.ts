@@ -91,7 +91,11 @@ export type CompletionBody = z.infer<RequestSchemas['CompletionRequest']>
 export type GenerateBody = z.infer<RequestSchemas['GenerateRequest']>
 export type MessageBody = ChatBody['messages'][number]
 
-const model = z.string().max(256).nullish().describe('A served name. Default: the first one.')
+export const model = z
+  .string()
+  .max(256)
+  .nullish()
+  .describe('A served name. Default: the first one.')
 const user = z.string().max(512).nullish().describe('Accepted and not used.')
 
 const shortText = z.string().max(256)
@@ -299,12 +303,16 @@ function samplingFields({ contextLength }: RequestBounds, minTokens = 1) {
       .nullish()
       .describe('Texts that end an answer; they are not part of it.'),
     ignore_eos: z.boolean().nullish().describe('Whether the model’s end mark is ignored.'),
-    priority: z.int().min(-1000).max(1000).nullish().describe('Higher is served first. Default 0.'),
-    timeout: z.number().gt(0).max(86_400).nullish().describe('Seconds until the request fails.'),
+    ...queueFields,
   }
 }
 
-const streamFields = {
+export const queueFields = {
+  priority: z.int().min(-1000).max(1000).nullish().describe('Higher is served first. Default 0.'),
+  timeout: z.number().gt(0).max(86_400).nullish().describe('Seconds until the request fails.'),
+}
+
+export const streamFields = {
   stream: z.boolean().nullish().describe('Whether the answer comes as server-sent events.'),
   stream_options: z
     .object({

@@ -1,5 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { toCall as toRawCall } from '../../../../src/inference/engines/openai/request-body.ts'
+import { toPassedInput } from '../../../../src/inference/generation/fields/message-text.ts'
 import type {
   GenerationRequest,
   Sampling,
@@ -110,22 +111,16 @@ describe('toCall', () => {
       reads++
       return value
     }
-    const message = {
-      role: 'user',
-      get content() {
-        return noted('a "long" text')
-      },
-    } as const
-    const tools = [{ name: 'look', parameters: { toJSON: () => noted(schema) } }]
-    const bodies = [1, 2, 3].map((seed) => {
-      const input = { kind: 'chat', messages: [message], tools } as const
-      return toCall('m', toRequest(input, { seed })).body
-    })
+    const content = { toJSON: () => noted('a "long" text') }
+    const tools = [{ type: 'function', function: { toJSON: () => noted(schema) } }]
+    const body = { messages: [{ role: 'user', content }], tools, seed: 0 }
+    const input = toPassedInput('chat', body)
+    const bodies = [1, 2, 3].map((seed) => toCall('m', toRequest(input, { seed })).body)
     expect(bodies).toMatchObject(
       [1, 2, 3].map((seed) => ({
         seed,
         messages: [{ role: 'user', content: 'a "long" text' }],
-        tools: [{ type: 'function', function: { name: 'look', parameters: schema } }],
+        tools: [{ type: 'function', function: schema }],
       })),
     )
     expect(reads).toBe(2)
