@@ -5,6 +5,7 @@ import { Restarts } from '../../../runtime/back-off.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 import { groupsOf, signalGroup } from '../../../runtime/process-group.ts'
+import { SilenceWatch } from '../../../runtime/silence-watch.ts'
 import {
   type ChildExit,
   exitReason,
@@ -65,11 +66,24 @@ export class LauncherFleet {
   readonly starts = new Restarts(startPacing)
   readonly #refusals = new Restarts(refusalBackOff)
   #count = 0
+  readonly #silence: SilenceWatch<Launcher>
   #isClosing = false
-  #isWatching = false
 
   constructor(options: FleetOptions) {
+    const { clock, answerMs } = options
+    const intervalMs = answerMs / pingsPerDeadline
     this.#options = options
+    this.#silence = new SilenceWatch({
+      clock,
+      intervalMs,
+      // It may have sent its last message an interval before the first ping.
+      hungMs: () => answerMs + intervalMs,
+      expected: () => this.#launchers.filter(({ load, child }) => load > 0 && child.isReady),
+      onCheck: (launchers) => {
+        for (const { child } of launchers) child.post({ kind: 'ping' })
+      },
+      onHung: (launchers) => this.#loseSilent(launchers),
+    })
   }
 
   get isEmpty(): boolean {
@@ -94,9 +108,8 @@ export class LauncherFleet {
       (this.#hasRoom
         ? this.#add()
         : this.#launchers.reduce((min, other) => (other.load < min.load ? other : min)))
-    launcher.load++
+    if (launcher.load++ === 0) this.#silence.sign(launcher)
     launcher.child.ref()
-    if (!this.#isWatching) this.#watch()
     return launcher
   }
 
@@ -151,6 +164,7 @@ export class LauncherFleet {
       firstMessage: { kind: 'setup', setup: { ...setup, environment } },
       // Generous: a launcher that is not ready has no programs that could be lost with it.
       readyDeadlineMs: 2 * this.#options.answerMs,
+      onReady: () => this.#silence.sign(launcher),
       onMessages: (messages) => this.#receive(launcher, messages),
       onExit: (exit) => this.#onExit(launcher, exit),
     })
@@ -165,7 +179,7 @@ export class LauncherFleet {
     this.#refusals.succeed()
     launcher.hasReported = true
     if (this.starts.succeed()) this.#options.onStartedAgain()
-    launcher.unanswered = 0
+    this.#silence.sign(launcher)
     // Its programs have already been reported as lost.
     if (launcher.isLost) return
     const updates: ProgramUpdate[] = []
@@ -175,27 +189,6 @@ export class LauncherFleet {
       else if (message.kind !== 'pong') updates.push(message)
     }
     if (updates.length > 0) this.#options.onUpdates(updates)
-  }
-
-  /** Pings the launchers that have programs, as long as there are any. */
-  #watch(): void {
-    const { clock, answerMs } = this.#options
-    const intervalMs = answerMs / pingsPerDeadline
-    const dueMs = clock.monotonicMs() + intervalMs
-    const look = (): void => {
-      this.#isWatching = false
-      const loaded = this.#launchers.filter(({ load }) => load > 0)
-      if (loaded.length === 0) return
-      // This process was suspended or busy, so answers may still wait to be read.
-      const isLate = clock.monotonicMs() - dueMs > intervalMs
-      if (isLate) for (const launcher of loaded) launcher.unanswered = 0
-      const silent = loaded.filter(({ unanswered }) => unanswered >= pingsPerDeadline)
-      for (const launcher of loaded) if (launcher.child.isReady) launcher.ping()
-      this.#watch()
-      this.#loseSilent(silent)
-    }
-    this.#isWatching = true
-    clock.after(intervalMs, look, { background: true })
   }
 
   #loseSilent(silent: readonly Launcher[]): void {
@@ -262,8 +255,7 @@ export class Launcher {
   load = 0
   /** Whether it can start programs, which it reports before the first one. */
   hasReported = false
-  /** The number of pings since its last message. */
-  unanswered = 0
+  silentMs = 0
   /** Whether it was given up because it did not answer. */
   isSilent = false
   /** Whether the system refused to start it. */
@@ -283,11 +275,6 @@ export class Launcher {
     this.child = child
     this.mark = mark
     this.round = round
-  }
-
-  ping(): void {
-    this.unanswered++
-    this.child.post({ kind: 'ping' })
   }
 
   async endBackground(owner: string, clock: Clock, programGraceMs: number): Promise<void> {

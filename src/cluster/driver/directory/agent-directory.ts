@@ -4,6 +4,7 @@ import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
 import { poll } from '../../../runtime/retry.ts'
+import { SilenceWatch, type Watched } from '../../../runtime/silence-watch.ts'
 import type { Broker } from '../../broker/broker.ts'
 import { ReceivedAnswer } from '../../wire/cut-answer.ts'
 import {
@@ -73,12 +74,10 @@ const startedAgain = 'it was started again'
 /** How many ended agents are remembered, because their messages may arrive late or be replayed. */
 const maxEnded = 1000
 
-interface Tracked extends KnownAgent {
+interface Tracked extends KnownAgent, Watched {
   announcement: Announcement
   /** The number of the last announcement. */
   number: number
-  /** How long this process was suspended or busy, and heard nothing, since the agent was heard. */
-  stalledForMs: number
   isPinged: boolean
 }
 
@@ -90,7 +89,7 @@ export class AgentDirectory {
   readonly #candidates = new Map<number, Tracked>()
   readonly #listeners = new Set<DirectoryListener>()
   readonly #unsubscribe: (() => void)[]
-  readonly #pingMs: number
+  readonly #silence: SilenceWatch<Tracked>
   /** Epochs of agents that have ended, or were replaced by another one of the same name. */
   readonly #ended = new Set<number>()
   /** Agents that listeners were told of and that have left. */
@@ -100,29 +99,35 @@ export class AgentDirectory {
   #discovery = 0
   /** When the connection was last lost or restored. */
   #connectedSinceMs: number
-  /** When a tick was last late. */
-  #lastStallMs = -Infinity
-  #tickedMs: number
   readonly #unusable: UnusableAgents
-  #cancelTick: () => void = () => {}
   #isClosed = false
 
   constructor(options: DirectoryOptions) {
     const { broker, clock, lossSeconds } = options
     this.#options = options
     this.#unusable = new UnusableAgents(options)
-    this.#pingMs = Math.max(minPingMs, Math.min(maxPingMs, lossSeconds * 250))
     this.#connectedSinceMs = clock.monotonicMs()
-    this.#tickedMs = this.#connectedSinceMs
+    this.#silence = new SilenceWatch({
+      clock,
+      intervalMs: Math.max(minPingMs, Math.min(maxPingMs, lossSeconds * 250)),
+      hungMs: () => lossSeconds * 1000,
+      expected: () => (broker.isConnected ? [...this.#agents.values()] : []),
+      onCheck: (agents) => {
+        for (const agent of agents) this.#ping(agent).catch(this.#refuse)
+      },
+      onHung: (agents) => {
+        for (const agent of agents) this.#lose(agent, `it was silent for ${lossSeconds} s`)
+      },
+    })
     this.#unsubscribe = [
       this.#subscribe(announcementSubject, (data) => this.#take(announcementSubject, data)),
       this.#subscribe(watcherSubject, (data) => this.#takeReport(watcherSubject, data)),
       broker.onConnection((isConnected) => {
         this.#connectedSinceMs = clock.monotonicMs()
+        for (const agent of this.#agents.values()) this.#silence.sign(agent)
         if (isConnected) this.discover()
       }),
     ]
-    this.#tick()
   }
 
   /** The agents that listeners were told of. */
@@ -160,7 +165,7 @@ export class AgentDirectory {
 
   /** Since when the broker can be reached and this process was neither suspended nor busy. */
   get receivingSinceMs(): number {
-    return Math.max(this.#connectedSinceMs, this.#lastStallMs)
+    return Math.max(this.#connectedSinceMs, this.#silence.lastStallMs)
   }
 
   find(name: string): KnownAgent | undefined {
@@ -225,7 +230,7 @@ export class AgentDirectory {
 
   close(): void {
     this.#isClosed = true
-    this.#cancelTick()
+    this.#silence.stop()
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
   }
 
@@ -265,7 +270,7 @@ export class AgentDirectory {
       return
     }
     agent.heardMs = this.#options.clock.monotonicMs()
-    agent.stalledForMs = 0
+    this.#silence.sign(agent)
     if (state === 'gone') this.#lose(agent, 'it left')
     else if (state === 'draining' && before === 'ready') this.#reportDraining(agent)
   }
@@ -306,7 +311,7 @@ export class AgentDirectory {
       number,
       offset: new ClockOffset(),
       heardMs: 0,
-      stalledForMs: 0,
+      silentMs: 0,
       isPinged: false,
     }
     const { name, epoch } = announcement
@@ -346,25 +351,6 @@ export class AgentDirectory {
     this.#ended.add(epoch)
   }
 
-  #tick(): void {
-    if (this.#isClosed) return
-    const { clock, broker, lossSeconds } = this.#options
-    this.#cancelTick = clock.after(this.#pingMs, () => this.#tick(), { background: true })
-    const nowMs = clock.monotonicMs()
-    const lateMs = Math.max(0, nowMs - this.#tickedMs - this.#pingMs)
-    this.#tickedMs = nowMs
-    // This process was suspended or busy, or its machine slept: agents were not silent meanwhile.
-    if (lateMs >= this.#pingMs) this.#lastStallMs = nowMs
-    for (const agent of this.#agents.values()) {
-      agent.stalledForMs = Math.min(agent.stalledForMs + lateMs, nowMs - agent.heardMs)
-      if (!broker.isConnected) continue
-      const sinceMs = Math.max(agent.heardMs + agent.stalledForMs, this.#connectedSinceMs)
-      if (nowMs - sinceMs > lossSeconds * 1000) {
-        this.#lose(agent, `it was silent for ${lossSeconds} s`)
-      } else this.#ping(agent).catch(this.#refuse)
-    }
-  }
-
   /** Returns whether the agent has answered. */
   async #ping(agent: Tracked): Promise<boolean> {
     if (agent.isPinged) return false
@@ -378,7 +364,7 @@ export class AgentDirectory {
       if (pong.epoch !== agent.announcement.epoch) return false
       const nowMs = clock.monotonicMs()
       agent.heardMs = nowMs
-      agent.stalledForMs = 0
+      this.#silence.sign(agent)
       agent.offset.add(sentMs, pong.receivedMs, pong.sentMs, nowMs)
       return true
     } catch {

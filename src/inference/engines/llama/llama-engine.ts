@@ -44,7 +44,7 @@ import {
   secondsAbove0,
   secretText,
 } from '../engine-options.ts'
-import { SilenceWatch } from './silence-watch.ts'
+import { SilenceWatch, type Watched } from '../../../runtime/silence-watch.ts'
 import type { FromLlama, LoadOrder, LoadProgress } from './protocol.ts'
 
 /** Which model to load, and how much of the machine it may use. */
@@ -197,9 +197,9 @@ class LlamaEngine implements InferenceEngine {
   readonly #asks = new Map<number, PromiseWithResolvers<readonly number[]>>()
   readonly #started = Promise.withResolvers<ModelFacts>()
   readonly #lost = Promise.withResolvers<string>()
-  readonly #silence: SilenceWatch
-  /** Watches the process for signs of life while the model loads, which may take minutes. */
-  readonly #loadSilence: SilenceWatch
+  readonly #life: Watched = { silentMs: 0 }
+  readonly #silence: SilenceWatch<Watched>
+  readonly #hungMs: number
   #process: LlamaProcess | null = null
   #isLoaded = false
   #failure: InferenceError | null = null
@@ -212,18 +212,13 @@ class LlamaEngine implements InferenceEngine {
     if (options.hubToken !== null) registerSecret(options.hubToken, 'hubToken')
     this.#started.promise.catch(() => {})
     const { clock, hungSeconds = 60 } = options
-    const onHung = (silentMs: number): void => this.#onHung(silentMs)
+    this.#hungMs = hungSeconds * 1000
     this.#silence = new SilenceWatch({
       clock,
-      hungMs: hungSeconds * 1000,
-      isBusy: () => this.#isBusy(),
-      onHung,
-    })
-    this.#loadSilence = new SilenceWatch({
-      clock,
-      hungMs: Math.max(minLoadHungMs, hungSeconds * 1000),
-      isBusy: () => !this.#isLoaded,
-      onHung,
+      intervalMs: Math.min(1000, this.#hungMs / 4),
+      hungMs: () => (this.#isLoaded ? this.#hungMs : Math.max(minLoadHungMs, this.#hungMs)),
+      expected: () => (this.#isBusy() ? [this.#life] : []),
+      onHung: () => this.#onHung(this.#life.silentMs),
     })
   }
 
@@ -237,7 +232,7 @@ class LlamaEngine implements InferenceEngine {
         onExit: (exit) => this.#onExit(exit),
       })
       this.#process.send({ kind: 'load', order: this.#order })
-      this.#loadSilence.sign()
+      this.#noteLife()
     }
     return this.#started.promise
   }
@@ -255,7 +250,7 @@ class LlamaEngine implements InferenceEngine {
     const ends = alive.map((request) => this.#expect(request, listener, process))
     const plain = alive.map(({ id, input, sampling }) => ({ id, input, sampling }))
     process.send({ kind: 'generate', requests: plain })
-    this.#silence.sign()
+    this.#noteLife()
     await Promise.all(ends)
   }
 
@@ -273,7 +268,7 @@ class LlamaEngine implements InferenceEngine {
           process.send(message)
           // The process may have been silent because the reader was slow, so the silence is
           // measured anew.
-          if (message.kind === 'resume') this.#silence.sign()
+          if (message.kind === 'resume') this.#noteLife()
         },
         onEnd: () => {
           this.#recipients.delete(request.id)
@@ -291,7 +286,7 @@ class LlamaEngine implements InferenceEngine {
     const answer = Promise.withResolvers<readonly number[]>()
     this.#asks.set(ask, answer)
     process.send({ kind: 'tokenize', ask, text })
-    this.#silence.sign()
+    this.#noteLife()
     return answer.promise
   }
 
@@ -300,7 +295,10 @@ class LlamaEngine implements InferenceEngine {
   }
 
   problem(): string | null {
-    return this.#silence.problem
+    const { silentMs } = this.#life
+    const isSilent = silentMs >= Math.min(maxSilenceMs, this.#hungMs / 2)
+    const isProblem = isSilent && this.#isLoaded && this.#isBusy()
+    return isProblem ? `has given no sign of life for ${Math.floor(silentMs / 1000)} s` : null
   }
 
   /** Ends each running request individually: only a lost process may fail a batch as a whole. */
@@ -323,8 +321,7 @@ class LlamaEngine implements InferenceEngine {
   }
 
   #receive(message: FromLlama): void {
-    this.#silence.sign()
-    this.#loadSilence.sign()
+    this.#noteLife()
     if (message.kind === 'alive') return
     if (message.kind === 'update') {
       this.#recipients.get(message.update.id)?.receive(message.update)
@@ -335,7 +332,6 @@ class LlamaEngine implements InferenceEngine {
       this.#reportProgress(message.progress)
     } else if (message.kind === 'loaded') {
       this.#isLoaded = true
-      this.#loadSilence.stop()
       this.#checkContext(message.facts)
       this.#checkTemplate(message.templateProblem)
       const { threadProblem, readsThoughts, readsNames } = message
@@ -374,9 +370,14 @@ class LlamaEngine implements InferenceEngine {
     this.#options.log.warn('ChatTemplateUnusable', `${text} (${hint})`)
   }
 
+  /** The process sent a message or got work. */
+  #noteLife(): void {
+    if (this.#failure === null) this.#silence.sign(this.#life)
+  }
+
   /** A request that is paused for its slow reader is not waiting for the process. */
   #isBusy(): boolean {
-    if (this.#asks.size > 0) return true
+    if (!this.#isLoaded || this.#asks.size > 0) return true
     for (const { isHeld } of this.#recipients.values()) if (!isHeld) return true
     return false
   }
@@ -401,7 +402,6 @@ class LlamaEngine implements InferenceEngine {
     if (this.#failure !== null) return
     this.#failure = error
     this.#silence.stop()
-    this.#loadSilence.stop()
     this.#started.reject(error)
     for (const recipient of this.#recipients.values()) recipient.lose(error)
     for (const { reject } of this.#asks.values()) reject(error)
@@ -409,6 +409,9 @@ class LlamaEngine implements InferenceEngine {
     this.#asks.clear()
   }
 }
+
+/** The maximum silence before `problem` reports it. */
+const maxSilenceMs = 10_000
 
 /** The minimum while loading, because some stages of loading block signs of life. */
 const minLoadHungMs = 60_000
