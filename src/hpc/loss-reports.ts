@@ -5,8 +5,7 @@ import { type Clock, sleep } from '../foundation/clock.ts'
 import { WorkerLostError } from '../foundation/errors.ts'
 import { boundedWait } from '../foundation/promises.ts'
 import { ExecutableFailedError } from '../foundation/task-errors.ts'
-import { poll } from '../runtime/retry.ts'
-import type { Allocation, AllocationState } from './allocation.ts'
+import type { Allocation } from './allocation.ts'
 
 /** A scheduler that does not answer must not delay the retries of tasks for longer. */
 const maxMs = 5000
@@ -75,13 +74,12 @@ export class LossReports implements BackendListener {
   /** Polls while the job is ending, because its final state is known only later. */
   async #whyLost(): Promise<string | null> {
     await sleep(this.#clock, delayMs)
-    const ask = async (): Promise<AllocationState | false> => {
-      const state = await this.#allocation.state({ isChanged: true })
-      return !state.isEnding && state
+    const untilMs = this.#clock.monotonicMs() + maxMs
+    for (; ; await sleep(this.#clock, pollMs)) {
+      const { lost, isEnding } = await this.#allocation.state({ isChanged: true })
+      if (!isEnding) return lost
+      if (this.#clock.monotonicMs() >= untilMs) return 'the job is ending'
     }
-    const policy = { delayMs: pollMs, timeoutMs: maxMs }
-    const state = await poll(policy, ask, { clock: this.#clock })
-    return state === undefined ? 'the job is ending' : state.lost
   }
 }
 

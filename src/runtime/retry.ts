@@ -33,6 +33,7 @@ export async function poll<T>(
   const untilMs = clock.monotonicMs() + (policy.timeoutMs ?? Infinity)
   for (let attempt = 1; ; attempt++) {
     if (signal?.aborted === true) return undefined
+    // Awaits only a promise, so that a look and the timer of its pause are one step.
     const looked = look(attempt)
     const found = isThenable(looked) ? await looked : looked
     if (found !== undefined && found !== false) return found
@@ -50,18 +51,15 @@ export async function retry<T>(
   operation: (attempt: number) => T | Promise<T>,
   options: RetryOptions & { readonly mayRetry?: (error: unknown) => boolean },
 ): Promise<T> {
-  let last: unknown
-  const attempt = async (count: number): Promise<{ readonly value: T } | false> => {
+  const { clock, signal, mayRetry = () => true } = options
+  const untilMs = clock.monotonicMs() + (policy.timeoutMs ?? Infinity)
+  for (let attempt = 1; ; attempt++) {
     try {
-      return { value: await operation(count) }
+      return await operation(attempt)
     } catch (error) {
-      if (options.mayRetry?.(error) === false) throw error
-      last = error
-      return false
+      const isOver = attempt === policy.maxAttempts || clock.monotonicMs() >= untilMs
+      if (!mayRetry(error) || isOver) throw error
     }
+    await sleep(clock, policy.delayMs, { signal })
   }
-  const outcome = await poll(policy, attempt, options)
-  if (outcome !== undefined) return outcome.value
-  options.signal?.throwIfAborted()
-  throw last
 }

@@ -1,8 +1,7 @@
 /** An agent's link to the driver of a session: ordered messages, and the driver's heartbeats. */
 
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
-import { poll } from '../../runtime/retry.ts'
 import type { Broker } from '../broker/broker.ts'
 import { decode } from '../wire/codec.ts'
 import { type Keys, open } from '../wire/envelope.ts'
@@ -166,13 +165,12 @@ export class DriverLink implements PlacingDriver {
   /** Resolves when the driver has confirmed all events, is silent, or a time limit has passed. */
   async settle(): Promise<void> {
     const { clock } = this.#options
-    const isSettled = (): boolean => {
-      const isSilent = clock.monotonicMs() - this.heardMs > silenceMs
-      if (this.unconfirmedMark === undefined || isSilent) return true
+    const untilMs = clock.monotonicMs() + maxSettleMs
+    for (; this.unconfirmedMark !== undefined; await sleep(clock, settleMs)) {
+      const nowMs = clock.monotonicMs()
+      if (nowMs > untilMs || nowMs - this.heardMs > silenceMs) return
       this.tick()
-      return false
     }
-    await poll({ delayMs: settleMs, timeoutMs: maxSettleMs }, isSettled, { clock })
   }
 
   tick(): void {

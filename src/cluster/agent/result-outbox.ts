@@ -3,7 +3,6 @@
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
 import { boundedWait } from '../../foundation/promises.ts'
-import { poll } from '../../runtime/retry.ts'
 import { type Broker, isNoRoom } from '../broker/broker.ts'
 import type { ObjectToStore } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
@@ -349,11 +348,10 @@ export class ResultOutbox {
    */
   async #openStream(number: number): Promise<boolean> {
     const { store, clock } = this.#options
-    const open = async (): Promise<'open' | 'dropped' | false> => {
-      if (!this.#kept.isUnstored(number)) return 'dropped'
-      return (await store.openStream().catch(() => true)) && 'open'
+    for (; this.#kept.isUnstored(number); await sleep(clock, retryMs)) {
+      if (await store.openStream().catch(() => true)) return true
     }
-    return (await poll({ delayMs: retryMs }, open, { clock })) === 'open'
+    return false
   }
 
   /** Stores a message again that the server has lost, with the objects that it refers to. */

@@ -1,10 +1,9 @@
 /** Receives ends from agents, directly and from the stream, and processes each end once. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
-import { poll } from '../../runtime/retry.ts'
 import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decode } from '../wire/codec.ts'
@@ -336,17 +335,16 @@ export class EndReceiver {
     isEarlier: boolean,
   ): Promise<ReadValue | null> {
     const { objects, clock, agents } = this.#options
-    const read = async (attempt: number): Promise<ReadValue | null | undefined> => {
+    for (let asks = 0; ; asks++) {
       const data = await objects.take(object).catch(() => null)
       if (data !== null) return { value: decode(data), bytes: data.length }
       const agent = message?.agent ?? null
       const isThere = agent !== null && !agent.isLost && agents.get(agent.name) === agent
       if (message === null || !isThere || objects.closed.aborted) return null
-      if (isEarlier && attempt > maxEarlierAsks) return null
+      if (isEarlier && asks === maxEarlierAsks) return null
       agent.askForValue(message.number)
-      return undefined
+      await sleep(clock, askAgainMs)
     }
-    return (await poll({ delayMs: askAgainMs }, read, { clock })) ?? null
   }
 
   /** Drops ends of an agent that was lost: its tasks have moved or failed. */

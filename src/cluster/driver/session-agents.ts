@@ -2,10 +2,10 @@
 
 import { type BackendListener, type SampledNode, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { poll, retry } from '../../runtime/retry.ts'
+import { retry } from '../../runtime/retry.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
@@ -262,12 +262,10 @@ export class SessionAgents implements DirectoryListener {
    */
   async #readEarlier(link: AgentLink): Promise<void> {
     this.#reading.add(link)
-    const read = async (): Promise<boolean> => {
-      const isNeeded = link.isMissingEarlier && this.#isUsed(link)
-      if (isNeeded) await this.#readMissing(link)
-      return !isNeeded || !link.isMissingEarlier
+    while (link.isMissingEarlier && this.#isUsed(link)) {
+      await this.#readMissing(link)
+      if (link.isMissingEarlier) await sleep(this.#options.clock, rereadMs)
     }
-    await poll({ delayMs: rereadMs }, read, this.#options)
     this.#reading.delete(link)
   }
 

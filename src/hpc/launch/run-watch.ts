@@ -1,8 +1,7 @@
 /** Distinguishes the runs of one job, which Slurm may requeue and start again. */
 
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
-import { poll } from '../../runtime/retry.ts'
 import { type JobReport, neverStarts, phaseOf } from '../slurm/job-report.ts'
 import { isUnknownJob, isSilence } from '../slurm/slurm-commands.ts'
 import type { SlurmJob } from '../slurm/slurm-job.ts'
@@ -88,7 +87,7 @@ export class RunWatch {
   async judge(code: number, clock: Clock, signal: AbortSignal): Promise<LaunchEnd | null> {
     const { runs } = this.#folder
     let untilMs = clock.monotonicMs() + maxEndMs
-    const ask = async (): Promise<LaunchEnd | null | undefined> => {
+    while (!signal.aborted) {
       try {
         const report = await this.#job.report({ isChanged: true })
         if (report === null) return this.#judgeByFiles(code)
@@ -108,9 +107,10 @@ export class RunWatch {
       }
       // Slurm has announced that it requeues the job, which may take long to end.
       const isOver = clock.monotonicMs() >= untilMs && this.#folder.lostState !== 'REQUEUED'
-      return isOver ? this.#judgeByFiles(code) : undefined
+      if (isOver) return this.#judgeByFiles(code)
+      await sleep(clock, endingMs, { signal }).catch(() => {})
     }
-    return (await poll({ delayMs: endingMs }, ask, { clock, signal })) ?? null
+    return null
   }
 
   /** `null` while the job is ending. Rejects if Slurm does not answer. */

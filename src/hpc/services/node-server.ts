@@ -5,7 +5,7 @@
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf, StateError, TuttiError } from '../../foundation/errors.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
@@ -16,7 +16,6 @@ import type {
   ServerProcess,
 } from '../../runtime/server/node-servers.ts'
 import { runServer } from '../../runtime/server/run-server.ts'
-import { poll } from '../../runtime/retry.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import { ServerJob, toPlaceSpec, toServerSpec } from './server-job.ts'
 
@@ -89,7 +88,7 @@ export class NodeServer implements ServerProcess {
     const { signal } = this.#stopping
     signal.throwIfAborted()
     if (!hasRoom()) order.onWait(`waits until tasks on node ${node} have ended`)
-    await poll({ delayMs: roomPollMs }, hasRoom, { clock, signal })
+    while (!hasRoom()) await sleep(clock, roomPollMs, { signal })
     const driver = await unlessAborted(signal, driverAddress())
     const end = await this.#runJob(toPlaceSpec(driver), 'place', () => {})
     signal.throwIfAborted()

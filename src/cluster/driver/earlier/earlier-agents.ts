@@ -2,8 +2,7 @@
 
 import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
 import { NodeLost } from '../../../events/library-events.ts'
-import type { Clock } from '../../../foundation/clock.ts'
-import { poll } from '../../../runtime/retry.ts'
+import { type Clock, sleep } from '../../../foundation/clock.ts'
 import type { AgentStart } from '../../wire/messages.ts'
 import type { AgentDirectory } from '../directory/agent-directory.ts'
 import type { NotedAgents, UsedAgents } from '../used-agents.ts'
@@ -58,8 +57,7 @@ export class EarlierAgents {
     for (const one of missing) if (!hasAttached(one)) earlier.addMissing(one)
     const untilMs = clock.monotonicMs() + patienceMs
     for (const one of used) {
-      const policy = { delayMs: lookAgainMs, timeoutMs: untilMs - clock.monotonicMs() }
-      await poll(policy, () => !this.#isComing(one), { clock })
+      while (this.#isComing(one) && clock.monotonicMs() < untilMs) await sleep(clock, lookAgainMs)
       if (!hasAttached(one) && !isClosed()) await this.#reportMissing(one)
     }
     this.#hasFound = true

@@ -3,11 +3,10 @@
  */
 
 import type { Dispatcher, Pool } from 'undici'
-import type { Clock } from '../../../foundation/clock.ts'
+import { type Clock, sleep } from '../../../foundation/clock.ts'
 import { invalid } from '../../../foundation/options.ts'
 import { ignoredHeader } from '../../generation/fields/request-fields.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
-import { poll } from '../../../runtime/retry.ts'
 
 export interface ServerAddress {
   readonly origin: string
@@ -170,13 +169,13 @@ export async function probeOnce({ link, path, clock, signal }: Probe): Promise<n
  * reason.
  */
 export async function isResponding(probe: Probe): Promise<boolean> {
-  const look = async (): Promise<boolean> => {
+  for (let attempt = 1; ; attempt++) {
     const status = await probeOnce(probe)
-    return status !== null && status < 500
+    probe.signal.throwIfAborted()
+    if (status !== null && status < 500) return true
+    if (attempt === maxProbes) return false
+    await sleep(probe.clock, probePauseMs, probe)
   }
-  const found = await poll({ delayMs: probePauseMs, maxAttempts: maxProbes }, look, probe)
-  probe.signal.throwIfAborted()
-  return found === true
 }
 
 /**

@@ -48,7 +48,6 @@ import type {
   ServerReservation,
 } from '../../../runtime/server/node-servers.ts'
 import { LocalServer } from './local-server.ts'
-import { poll } from '../../../runtime/retry.ts'
 import {
   checkTemplate,
   childEnvironment,
@@ -379,13 +378,12 @@ class ProcessEngine implements InferenceEngine {
   async #waitForHealth(link: UpstreamLink): Promise<void> {
     const { clock, healthPath: path } = this.#options
     const { signal } = this.#over
-    const probe = async (): Promise<boolean> => {
+    for (; ; await sleep(clock, pollMs, { signal })) {
       const status = await probeOnce({ link, path, clock, signal })
-      if (!signal.aborted) this.#lastStatus = status
-      return status === 200
+      signal.throwIfAborted()
+      this.#lastStatus = status
+      if (status === 200) return
     }
-    await poll({ delayMs: pollMs }, probe, { clock, signal })
-    signal.throwIfAborted()
   }
 
   #attend(attached: Attached): void {
