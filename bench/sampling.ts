@@ -3,7 +3,7 @@
 import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
-import type { GpuSource } from '../src/backends/sampling/gpu-source.ts'
+import type { GpuSource } from '../src/backends/sampling/sampler.ts'
 import { NodeSampler } from '../src/backends/sampling/node-sampler.ts'
 import { gpuQuery, NvidiaSmi, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
 import { Nvml } from '../src/backends/sampling/nvml.ts'

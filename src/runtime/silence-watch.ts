@@ -2,7 +2,7 @@
 
 import type { Clock } from '../foundation/clock.ts'
 
-/** What is watched. */
+/** A process, or another thing, that is watched. */
 export interface Watched {
   /** How long it was silent at the last check; below 0 if it was heard since. */
   silentMs: number

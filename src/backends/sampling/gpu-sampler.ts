@@ -4,11 +4,9 @@ import { existsSync } from 'node:fs'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf, TimeoutError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { withDeadline } from './sampler.ts'
-import type { GpuSource, ProbeResult } from './gpu-source.ts'
 import { NvidiaSmi } from './nvidia-smi.ts'
 import { Nvml } from './nvml.ts'
-import type { GpuReading } from './sampler.ts'
+import { type GpuReading, type GpuSource, type ProbeResult, withDeadline } from './sampler.ts'
 
 export interface GpuSamplerOptions {
   readonly clock: Clock

@@ -3,10 +3,8 @@
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf } from '../../foundation/errors.ts'
-import { maxWaitMs } from './sampler.ts'
-import type { GpuSource, ProbeResult } from './gpu-source.ts'
 import { clampPercent } from './reading.ts'
-import type { GpuReading } from './sampler.ts'
+import { type GpuReading, type GpuSource, maxWaitMs, type ProbeResult } from './sampler.ts'
 
 export interface NvidiaSmiOptions {
   readonly clock: Clock
@@ -17,11 +15,11 @@ interface Known extends GpuReading {
   readonly atMs: number
 }
 
-/** The shortest time between two starts: starting a process blocks the event loop. */
+/** The minimum time between two starts: starting a process blocks the event loop. */
 const restartMs = 60_000
 /** Limits the age of a reading when it is requested. */
 const maxPeriodMs = 1000
-const shortestPeriodMs = 100
+const minPeriodMs = 100
 
 /**
  * Uses one process for the whole run; one per poll would cost 23 ms and a fork of the orchestrator
@@ -39,7 +37,7 @@ export class NvidiaSmi implements GpuSource {
   constructor(options: NvidiaSmiOptions) {
     this.#clock = options.clock
     const pollMs = Math.round(options.pollSeconds * 1000)
-    this.#periodMs = Math.min(maxPeriodMs, Math.max(shortestPeriodMs, pollMs))
+    this.#periodMs = Math.min(maxPeriodMs, Math.max(minPeriodMs, pollMs))
   }
 
   async probe(): Promise<ProbeResult> {

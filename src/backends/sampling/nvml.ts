@@ -3,9 +3,8 @@
 import type * as Koffi from 'koffi'
 import { messageOf } from '../../foundation/errors.ts'
 import { importPeer } from '../../runtime/import-peer.ts'
-import type { GpuSource, ProbeResult } from './gpu-source.ts'
 import { clampPercent } from './reading.ts'
-import type { GpuReading } from './sampler.ts'
+import type { GpuReading, GpuSource, ProbeResult } from './sampler.ts'
 
 /** Calls the library on another thread; resolves to its return code, 0 for success. */
 type NvmlCall = (...parameters: readonly unknown[]) => Promise<number>

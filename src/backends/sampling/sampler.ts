@@ -1,4 +1,4 @@
-/** The port for reading a node and its GPUs. It knows nothing of events and intervals. */
+/** The ports for reading a node and its GPUs. They know nothing of events and intervals. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { boundedWait } from '../../foundation/promises.ts'
@@ -40,6 +40,23 @@ export interface ResourceSampler {
   /** Reads the usage since the previous call. */
   sample(): Promise<ResourceSample>
   /** Releases the resources that it holds. */
+  close(): Promise<void>
+}
+
+/** Whether a source can be read: `absent` if the machine does not have it, `broken` if it fails. */
+export type ProbeResult =
+  | { readonly state: 'ready' }
+  | { readonly state: 'absent' | 'broken'; readonly reason: string }
+
+/**
+ * One way to read the GPUs of this machine. `sample` is called only after a `ready` probe; its
+ * result is ordered by `gpu_id`, and it rejects if nothing could be read. Calls never overlap,
+ * except that `close` also ends a probe that hangs.
+ */
+export interface GpuSource {
+  readonly name: string
+  probe(): Promise<ProbeResult>
+  sample(): Promise<readonly GpuReading[]>
   close(): Promise<void>
 }
 

@@ -14,18 +14,18 @@ const stalledMs = 100
 /** After this time without a completion, the measured rate drops to 0. */
 const staleMs = 1000
 /** A lower bound for measured times: the clock may not advance while a few short jobs run. */
-const shortestMs = 0.01
-const largestFactor = 64
+const minMs = 0.01
+const maxFactor = 64
 /**
  * Short attempts that end slowly, because the machine is busy with other work, count as if they
  * ended faster: smaller batches would cost more messages, and slow the machine down further.
  */
-const largestRaise = 64
+const maxRaise = 64
 const maxRaisedPerSecond = 2000
 /** Attempts below this duration count as short. */
 const shortMs = 50
 /** The minimum number of short attempts from which the next ones are predicted. */
-const fewestShort = 4
+const minShort = 4
 
 export class HeldAttempt extends TaggedJob implements Job {
   readonly sessionId: string
@@ -141,7 +141,7 @@ export class HeldAttempts {
   /** How long the held attempts keep the node busy at the current rate; 0 if none is held. */
   get workMs(): number {
     if (this.#size === 0) return 0
-    return this.#rate === null || this.#rate === 0 ? shortestMs : (this.#size * 1000) / this.#rate
+    return this.#rate === null || this.#rate === 0 ? minMs : (this.#size * 1000) / this.#rate
   }
 
   /**
@@ -287,7 +287,7 @@ export class HeldAttempts {
     this.#ranMs += ranMs
     const isShort = ranMs < shortMs
     this.#shortEnds = isShort
-      ? Math.min(2 * fewestShort, this.#shortEnds + 1)
+      ? Math.min(2 * minShort, this.#shortEnds + 1)
       : this.#shortEnds >> 1
   }
 
@@ -305,13 +305,13 @@ export class HeldAttempts {
     if (busyMs === 0 || (this.#rate === null && this.#ends === 0)) return
     // One long attempt does not immediately invalidate the rate of earlier ones.
     if (this.#ends === 0 && nowMs - this.#measuredMs < staleMs) return
-    this.#rate = (this.#ends * 1000) / Math.max(busyMs, shortestMs)
-    const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, shortestMs)
-    const raise = this.#shortEnds < fewestShort ? 1 : largestRaise
+    this.#rate = (this.#ends * 1000) / Math.max(busyMs, minMs)
+    const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, minMs)
+    const raise = this.#shortEnds < minShort ? 1 : maxRaise
     this.#raisedRate = Math.min(possible, this.#rate * raise, maxRaisedPerSecond)
     const hasLackedJobs = this.#hasBeenIdle && this.#hasDriverMore()
     const factor = hasLackedJobs ? this.#aheadFactor * 2 : this.#aheadFactor / 2
-    this.#aheadFactor = Math.max(1, Math.min(largestFactor, factor))
+    this.#aheadFactor = Math.max(1, Math.min(maxFactor, factor))
     this.#hasBeenIdle = false
     this.#ends = 0
     this.#begunEnds = 0

@@ -31,7 +31,8 @@ export class NodeShares {
   /** Offers an equal share to every session that wants more than it has. */
   offer(session: AgentSession): Offer {
     const { cores, gpus, memoryMb } = this.#facts
-    const shares = this.#activeSessions() + (session.isActive ? 0 : 1)
+    const active = [...this.#sessions.values()].filter(({ isActive }) => isActive)
+    const shares = active.length + (session.isActive ? 0 : 1)
     const share = Math.ceil(cores / shares)
     // Uses the rate of the whole node: a session with few completions would get ever smaller
     // offers.
@@ -96,9 +97,5 @@ export class NodeShares {
     let sum = 0
     for (const { held } of this.#sessions.values()) sum += held.givenCores
     return sum
-  }
-
-  #activeSessions(): number {
-    return [...this.#sessions.values()].filter(({ isActive }) => isActive).length
   }
 }

@@ -256,7 +256,7 @@ export class StoredObjects {
 }
 
 /** The minimum number of consecutive refusals, because the usage by others fluctuates. */
-const fewestRefusals = 5
+const minRefusals = 5
 
 /**
  * The attempts to store one object. A server does not report its own limit. A refusal only includes
@@ -297,7 +297,7 @@ class StoreRefusals {
     if (neededBytes <= maxBytes) this.#count = 0
     else if (this.#count++ === 0) this.#fromMs = nowMs
     const forMs = nowMs - this.#fromMs
-    if (this.#count < fewestRefusals || !(forMs >= this.#patienceMs())) return null
+    if (this.#count < minRefusals || !(forMs >= this.#patienceMs())) return null
     const seconds = Math.floor(forMs / 1000)
     return `has had room for at most ${maxBytes} bytes for the last ${seconds} s`
   }

@@ -28,12 +28,12 @@ export interface BundledFile {
 }
 
 /** The maximum total size of a bundle's files. */
-export const largestBundleBytes = 64 * 2 ** 20
+export const maxBundleBytes = 64 * 2 ** 20
 
 export const encodeBundle = (bundle: Bundle): Buffer => gzipSync(serialize(bundle))
 
 export const decodeBundle = (data: Uint8Array): Bundle =>
-  deserialize(gunzipSync(data, { maxOutputLength: 2 * largestBundleBytes })) as Bundle
+  deserialize(gunzipSync(data, { maxOutputLength: 2 * maxBundleBytes })) as Bundle
 
 const scheme = 'bundle:'
 /** The prefix of the names of bundles in the object store. */

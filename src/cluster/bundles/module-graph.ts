@@ -4,7 +4,7 @@ import { lstatSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { isRegularFile } from '../../foundation/regular-file.ts'
-import { type Bundle, largestBundleBytes, ownCodeFolder, ownPackageFolder } from './bundle.ts'
+import { type Bundle, maxBundleBytes, ownCodeFolder, ownPackageFolder } from './bundle.ts'
 
 /** One import: the importing module, the specifier, and the URL that Node resolved. */
 export interface Import {
@@ -71,9 +71,9 @@ export function createBundle(files: ReadonlySet<string>, imports: readonly Impor
 function expectSize(files: ReadonlySet<string>): void {
   const sizes = Array.from(files, (file) => ({ file, bytes: statSync(file).size }))
   const bytes = sizes.reduce((sum, one) => sum + one.bytes, 0)
-  if (bytes <= largestBundleBytes) return
+  if (bytes <= maxBundleBytes) return
   const largest = sizes.toSorted((a, b) => b.bytes - a.bytes)[0]
-  const max = largestBundleBytes / 2 ** 20
+  const max = maxBundleBytes / 2 ** 20
   throw new UnbundleableError(
     `it and its imports have ${Math.ceil(bytes / 2 ** 20)} MiB, at most ${max} can be sent ` +
       `(the largest file is ${largest?.file})`,

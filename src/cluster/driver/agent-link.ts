@@ -345,7 +345,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
    * session, whose attempts this start does not count.
    */
   wireAttempt: number
-  /** What the session must be told of attempts that an earlier start has made. */
+  /** The reports that the session needs about attempts of an earlier start. */
   continued: ContinuedAttempt | null = null
   /** The agent that has the job; `null` while it waits. */
   agent: AgentLink | null = null

@@ -14,7 +14,10 @@ export class AgentRefusals {
 
   add(agent: string, spec: TaskSpec, why: NotAllowed): void {
     const key = targetOf(spec)
-    if (this.#targets.size >= maxTargets && !this.#targets.has(key)) this.#clear()
+    if (this.#targets.size >= maxTargets && !this.#targets.has(key)) {
+      this.#targets.clear()
+      this.#exclusions.clear()
+    }
     const refusals = this.#targets.get(key) ?? new Map<string, NotAllowed>()
     this.#targets.set(key, refusals.set(agent, why))
   }
@@ -44,11 +47,6 @@ export class AgentRefusals {
       if (refusals.size === 0) this.#targets.delete(key)
     }
     return hasRefused
-  }
-
-  #clear(): void {
-    this.#targets.clear()
-    this.#exclusions.clear()
   }
 }
 

@@ -42,7 +42,7 @@ export interface DriverSessionOptions
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
-  /** Converts an agent to a node in the form in which sessions are told of it. */
+  /** Converts an agent to a node in the form that sessions receive. */
   readonly toNode: (agent: KnownAgent) => SampledNode
 }
 

@@ -3,7 +3,7 @@
 import type { AttemptFacts } from '../../backends/backend.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, fromErrorRecord, toErrorRecord } from '../../foundation/error-record.ts'
-import { BackendError, messageOf } from '../../foundation/errors.ts'
+import { BackendError, messageOf, WorkerLostError } from '../../foundation/errors.ts'
 import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decode } from '../wire/codec.ts'
@@ -15,17 +15,17 @@ import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
 import {
   agentClosed,
   type EndsMessage,
+  type LostAttempt,
   type ReportedEvents,
   type WireEnd,
 } from '../wire/messages.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { DriverJobs } from './jobs/driver-jobs.ts'
+import type { DriverJobs, EndReport } from './jobs/driver-jobs.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
 import { toEnd } from './jobs/job-times.ts'
 import { NumberSet } from './number-set.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
-import { lostReport } from './lost-attempts.ts'
 
 interface ReadValue {
   readonly value: unknown
@@ -355,4 +355,29 @@ export class EndReceiver {
     }
     for (const { uid, attempt } of ends) jobs.drop(agent, uid, attempt, null)
   }
+}
+
+/** The end of an attempt that was running on a lost node. */
+export function lostReport(one: DriverJob, agent: string, reason: string): EndReport {
+  if (one.cancelReason !== null) return { kind: 'cancel', reason: one.cancelReason }
+  const text = one.isStarted
+    ? `node ${agent} was lost while it ran task ${one.uid}: ${reason}`
+    : `node ${agent} was lost, as others before it, and task ${one.uid} may have begun: ${reason}`
+  return { kind: 'fail', error: new WorkerLostError(text, { code: 'NodeLostError' }) }
+}
+
+/** The failed attempts among jobs that had begun on a lost node. */
+export function toLostAttempts(
+  begun: readonly DriverJob[],
+  agent: string,
+  reason: string,
+): readonly LostAttempt[] {
+  const lost: LostAttempt[] = []
+  for (const one of begun) {
+    const report = lostReport(one, agent, reason)
+    // The session counts attempts of the whole group, not of its members.
+    if (report.kind !== 'fail' || one.group !== null) continue
+    lost.push({ uid: one.uid, attempt: one.wireAttempt, message: messageOf(report.error) })
+  }
+  return lost
 }

@@ -16,7 +16,7 @@ import { AgentLink } from './agent-link.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
 import { EarlierAgents } from './earlier/earlier-agents.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
-import type { EndReceiver } from './end-receiver.ts'
+import { type EndReceiver, lostReport, toLostAttempts } from './end-receiver.ts'
 import {
   agentClosed,
   type AgentReport,
@@ -25,7 +25,6 @@ import {
   type Detached,
   silenceMs,
 } from '../wire/messages.ts'
-import { lostReport, toLostAttempts } from './lost-attempts.ts'
 import { UsedAgents } from './used-agents.ts'
 
 export interface SessionAgentsOptions {
@@ -108,7 +107,7 @@ export class SessionAgents implements DirectoryListener {
     const link = this.#links.get(name)
     if (link?.epoch === epoch) this.#startLosing(link, reason)
     else if (link === undefined) {
-      // The session was told of the agent, but has not used it.
+      // The agent was reported to the session, which has not used it.
       this.#reportLeft(name, state === 'gone' ? null : reason, [])
       this.used.lose({ name, epoch }, []).catch(this.#options.onFailed)
     }
@@ -243,7 +242,7 @@ export class SessionAgents implements DirectoryListener {
       this.#problems.delete(name)
       jobs.addAgent(agent.announcement, answer.offer)
       earlier.found(link)
-      // What a lost agent comes back with has been moved to other agents.
+      // The jobs of a lost agent that comes back have been moved to other agents.
       if (isFirst) earlier.addHeld(link, answer.held)
       else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
       link.hasReportedEarlier = true

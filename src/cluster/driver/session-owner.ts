@@ -25,8 +25,7 @@ import {
   streamPrefix,
 } from '../wire/subjects.ts'
 import type { AgentDirectory } from './directory/agent-directory.ts'
-import { askLatestStart } from './latest-start.ts'
-import { type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.ts'
+import { askLatestStart, type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.ts'
 
 const retryMs = 500
 

@@ -9,10 +9,11 @@ import type { SessionStream } from '../broker/session-stream.ts'
 import { encode } from '../wire/codec.ts'
 import { deriveKeys, type Keys, noHeader, open, seal } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
-import { expectNote } from '../wire/message-forms.ts'
+import { expectMessage, expectNote } from '../wire/message-forms.ts'
 import {
   type AgentNote,
   type AgentStart,
+  type Challenge,
   type JobReference,
   type LostAttempt,
   silenceMs,
@@ -20,7 +21,6 @@ import {
 import { askOwner, type Owner, processId } from '../wire/owner-request.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory } from './directory/agent-directory.ts'
-import { askLatestStart } from './latest-start.ts'
 
 export interface NotedAgents {
   /** The latest driver's epoch in a note: no agent knows a later one. 0 without notes. */
@@ -402,4 +402,25 @@ function cutNote(note: AgentNote, limitBytes: number): readonly AgentNote[] {
     { ...note, lost: lost.slice(middle), moved: moved.slice(middleMoved) },
   ]
   return parts.flatMap((part) => cutNote(part, limitBytes))
+}
+
+/**
+ * Asks agents for the latest start of a session's driver that they know. Returns its epoch; 0 if
+ * none of the agents knows one, or answers.
+ */
+export async function askLatestStart(
+  directory: Pick<AgentDirectory, 'request'>,
+  agents: readonly string[],
+  asked: Pick<Challenge, 'use' | 'run'>,
+): Promise<number> {
+  const ask = async (name: string): Promise<number> => {
+    try {
+      const answer = await directory.request(name, { kind: 'challenge', ...asked }, silenceMs)
+      return expectMessage(answer, 'challenged').latestStart ?? 0
+    } catch {
+      // The agent refuses an earlier driver when that attaches to it.
+      return 0
+    }
+  }
+  return Math.max(0, ...(await Promise.all(agents.map(ask))))
 }

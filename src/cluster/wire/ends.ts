@@ -110,7 +110,7 @@ function toPortableValue(value: unknown): unknown {
 /** Longer texts are truncated in the short form of an error. */
 const maxTextLength = 10_000
 /** The short form omits fields whose JSON is longer than this, and has at most `maxFields`. */
-const largestField = 1000
+const maxFieldLength = 1000
 const maxFields = 20
 
 const shorten = (text: string): string => text.slice(0, maxTextLength)
@@ -123,7 +123,7 @@ export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
   if (!error.isError) return { isError: false, value: shorten(messageOf(error.value)) }
   const { type, lineage, name, message, stack, cause } = error
   const fields = Object.entries(error.fields).filter(
-    ([, value]) => JSON.stringify(value).length <= largestField,
+    ([, value]) => JSON.stringify(value).length <= maxFieldLength,
   )
   return {
     isError: true,

@@ -60,7 +60,7 @@ export class Challenges {
   }
 }
 
-/** The most unused nonces that are kept; the oldest is dropped beyond this number. */
+/** The maximum number of unused nonces that are kept; the oldest is dropped beyond this number. */
 const maxChallenges = 1000
 
 export type Key = SigningKey

@@ -40,7 +40,7 @@ export interface EncodedJobs<T> {
 }
 
 /** Larger values go through the object store. */
-const largestValueBytes = 256 * 1024
+const maxValueBytes = 256 * 1024
 /** Bytes of the broker's limit that are reserved for the envelope and the broker's own headers. */
 const overheadBytes = 1024
 /** The most jobs in a message: in larger messages, the first jobs would begin later. */
@@ -49,7 +49,7 @@ const maxReferences = 5000
 
 /** The largest payload on a broker with this limit for messages. */
 export const payloadLimit = (maxPayload: number): number =>
-  Math.min(largestValueBytes, maxPayload - overheadBytes)
+  Math.min(maxValueBytes, maxPayload - overheadBytes)
 
 /** Returns the URL under which agents find a module. */
 export type ModuleUrls = (module: string) => string

@@ -36,7 +36,7 @@ interface Unacknowledged extends SentMessage {
 const resendAfterMs = 1000
 /** The minimum time between two requests for missing messages, and between two resends. */
 const askAfterMs = 100
-/** The most bytes that are sent again before a part of them is acknowledged. */
+/** The maximum number of bytes that are sent again before a part of them is acknowledged. */
 const windowBytes = 1024 * 1024
 /** After so many bytes an acknowledgement is sent at once, else with the next message or tick. */
 const acknowledgeBytes = 128 * 1024

@@ -131,7 +131,7 @@ export class AgentCluster {
   }
 
   async #closeOnce(): Promise<void> {
-    // First, because the agents that leave from now on were told to.
+    // First, because agents that leave from now on do so on request.
     this.stopRestarts()
     const backend = await this.#connecting.catch(() => null)
     await backend?.close()

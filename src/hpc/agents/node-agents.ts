@@ -18,7 +18,7 @@ export interface NodeAgentsOptions {
   readonly present: () => ReadonlySet<string>
   /** Why the agent of a node is no longer connected. */
   readonly whyGone: (name: string) => string | null
-  /** The agent's process on a node has ended; this is expected if all agents were told to end. */
+  /** The agent's process on a node has ended; this is expected if all agents were asked to end. */
   readonly onEnded: (name: string, isExpected: boolean) => void
   /** No further agent is started on this node. */
   readonly onGivenUp: (name: string, why: string) => void
@@ -33,7 +33,7 @@ const watchMs = 500
 const maxRestarts = 3
 /** How long it may take until the end of an agent's process is reported. */
 const endMs = 5000
-/** The most that is kept of an incomplete line. */
+/** The maximum that is kept of an incomplete line. */
 const maxLineLength = 65_536
 
 /** The restarts of one node's agent. */
@@ -76,7 +76,7 @@ export class NodeAgents {
   #onChange: () => void = () => {}
   readonly #restarts = new Map<string, NodeRestarts>()
   #isWatching = true
-  /** The agents were told to end. */
+  /** The agents were asked to end. */
   #isEndExpected = false
   #cancelWatch: () => void = () => {}
   readonly #endAll = once(() => Promise.all(this.#processes.map((one) => one.close())))

@@ -162,7 +162,7 @@ interface Share {
   /** How many allocations all work would fill that this kind could run, assigned to it or not. */
   useful: number
   readonly work: Set<string>
-  /** The most that a task, or its ranks on one node, needs. */
+  /** The maximum that a task, or its ranks on one node, needs. */
   cores: number
   memoryMb: number
 }
@@ -209,7 +209,7 @@ interface WorkGroup {
   readonly key: string
   /** How many of its tasks fit into an allocation of each kind. */
   readonly rooms: readonly number[]
-  /** The most that a task, or its ranks on one node, needs. */
+  /** The maximum that a task, or its ranks on one node, needs. */
   readonly cores: number
   memoryMb: number
   count: number

@@ -16,7 +16,7 @@ export interface RankTasksOptions {
   readonly turns: RankTurns
 }
 
-/** The most tasks whose failed nodes are remembered. */
+/** The maximum number of tasks whose failed nodes are remembered. */
 const maxAvoided = 10_000
 
 export const hasRanks = ({ spec }: Job): boolean => spec.resources.ranks > 1

@@ -48,7 +48,7 @@ const plainSeconds = 10
  * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until then: what the
  * program and its workers print appears above the lines. A line without its line break is shown
  * there until the rest is written; if it is wider than the terminal, a line break is added.
- * What child processes write to the same terminal themselves is out of reach. A second display at
+ * Text that child processes write to the same terminal is out of reach. A second display at
  * the same time writes lines, as for a stream that is not a terminal.
  *
  * @example

@@ -1,7 +1,6 @@
 import { beforeEach, describe, expect, it } from 'vitest'
 import { GpuSampler } from '../../../src/backends/sampling/gpu-sampler.ts'
-import type { GpuSource } from '../../../src/backends/sampling/gpu-source.ts'
-import type { GpuReading } from '../../../src/backends/sampling/sampler.ts'
+import type { GpuReading, GpuSource } from '../../../src/backends/sampling/sampler.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 let clock: ManualClock

@@ -5,9 +5,9 @@
 
 import { availableParallelism } from 'node:os'
 
-/** The most jobs in a batch. */
+/** The maximum number of jobs in a batch. */
 export const bankSize = 256
-/** The most batches that a worker holds: a running one and a waiting one. */
+/** The maximum number of batches that a worker holds: a running one and a waiting one. */
 export const bankCount = 2
 /**
  * A pool or worker that expects an answer within this time polls for it instead of blocking. 0 on a

@@ -59,7 +59,7 @@ export interface WorkerEnd {
 const stuckMs = 25
 /** How long a worker may take to become ready. */
 const readyDeadlineMs = 60_000
-/** The most that one gap between polls counts, because this process may have been suspended. */
+/** The maximum that one gap between polls counts, because this process may have been suspended. */
 const maxGapMs = 1000
 /** How long a killed worker may take to exit. A thread cannot exit within a native call. */
 const killGraceMs = 5000

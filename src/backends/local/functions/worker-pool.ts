@@ -17,7 +17,7 @@ import { siblingProgram } from '../../../runtime/supervised-child.ts'
 import { ThreadLink } from './thread-link.ts'
 
 export interface WorkerPoolOptions {
-  /** The most workers; each is started when there is work for it. */
+  /** The maximum number of workers; each is started when there is work for it. */
   readonly size: number
   /** Threads are cheaper; processes also isolate crashes of native code. */
   readonly isolation: 'thread' | 'process'

@@ -71,7 +71,7 @@ export class Libc {
 
   /** Returns the reading and the writing end. Programs inherit neither. */
   pipe(): [number, number] {
-    if (this.#calls.pipe2(this.#numbers, closeOnExec) !== 0) throw this.#lastError()
+    if (this.#calls.pipe2(this.#numbers, closeOnExec) !== 0) throw new LibcError(this.#koffi.errno())
     return [this.#numbers[0] ?? -1, this.#numbers[1] ?? -1]
   }
 
@@ -151,10 +151,6 @@ export class Libc {
   #secondsAt(offset: number): number {
     const microseconds = Number(this.#usage.readBigInt64LE(offset + 8))
     return Number(this.#usage.readBigInt64LE(offset)) + microseconds / 1e6
-  }
-
-  #lastError(): LibcError {
-    return new LibcError(this.#koffi.errno())
   }
 }
 

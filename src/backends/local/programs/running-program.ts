@@ -15,7 +15,7 @@ import type { ExitStatus } from './spawner.ts'
 /** Shorter programs cause neither a message at their start nor a sample of their usage. */
 const settleMs = 5
 const maxSampleMs = 1000
-const shortestPollMs = 5
+const minPollMs = 5
 const maxPollMs = 100
 /** How long killed processes may take to disappear; one that waits for a disk may never do so. */
 const maxKilledMs = 1000
@@ -84,7 +84,7 @@ export class RunningProgram {
       if (!hasLeft || !killBackground) return this.#finish(whole)
       this.#endGroup()
     }
-    this.#awaitGroup({ ...whole, hasBackground: false }, shortestPollMs, maxKilledMs)
+    this.#awaitGroup({ ...whole, hasBackground: false }, minPollMs, maxKilledMs)
   }
 
   /**
@@ -106,7 +106,7 @@ export class RunningProgram {
     // Repeated, because a process that was forked during the first SIGKILL did not get it.
     if (this.#isKilled) signalProgram(this.#program, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
-    const next = this.#isKilled ? shortestPollMs : Math.min(pollMs * 2, maxPollMs)
+    const next = this.#isKilled ? minPollMs : Math.min(pollMs * 2, maxPollMs)
     clock.after(pollMs, () => this.#awaitGroup(status, next, left))
   }
 

@@ -83,7 +83,7 @@ interface Tracked extends KnownAgent, Watched {
 
 export class AgentDirectory {
   readonly #options: DirectoryOptions
-  /** By name: the agents that listeners were told of. */
+  /** By name: the agents that were reported to listeners. */
   readonly #agents = new Map<string, Tracked>()
   /** By epoch: agents that have announced themselves, but not answered yet. */
   readonly #candidates = new Map<number, Tracked>()
@@ -92,7 +92,7 @@ export class AgentDirectory {
   readonly #silence: SilenceWatch<Tracked>
   /** Epochs of agents that have ended, or were replaced by another one of the same name. */
   readonly #ended = new Set<number>()
-  /** Agents that listeners were told of and that have left. */
+  /** Agents that were reported to listeners and have left. */
   readonly #gone = new Map<string, GoneAgent>()
   /** Agents that are silent according to their watchers. */
   readonly #silent = new Map<string, WatcherReport>()
@@ -130,7 +130,7 @@ export class AgentDirectory {
     ]
   }
 
-  /** The agents that listeners were told of. */
+  /** The agents that were reported to listeners. */
   get agents(): readonly KnownAgent[] {
     return [...this.#agents.values()]
   }
@@ -388,7 +388,7 @@ interface UnusableAgentsOptions {
   readonly lossSeconds: number
 }
 
-/** The most agents of other versions that are listed. */
+/** The maximum number of agents of other versions that are listed. */
 const maxOthers = 100
 
 interface OtherVersion {

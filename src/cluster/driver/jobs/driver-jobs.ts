@@ -51,7 +51,7 @@ const anywhere: JobPlaces = { links: new Map(), secondsLeft: () => Infinity, hel
 
 /** Only older jobs are recalled: the start of a begun one has been reported by then. */
 const recallMs = 400
-/** The most tasks for which the node of a failed attempt is remembered. */
+/** The maximum number of tasks for which the node of a failed attempt is remembered. */
 const maxAvoided = 10_000
 /**
  * A task that crashes its node at once is never reported to have begun. After this many nodes were

@@ -44,7 +44,7 @@ export class HeldNodes {
   readonly #held = new Map<string, readonly HeldAmounts[]>()
   readonly #sessions = new Set<SessionJobs>()
 
-  /** What each service holds of a node. */
+  /** The resources of a node that each service holds. */
   of(node: string): readonly HeldAmounts[] {
     return this.#held.get(node) ?? []
   }

@@ -145,7 +145,7 @@ export interface Exclusion {
   readonly agents: ReadonlySet<string>
 }
 
-/** What jobs request that are placed alike. */
+/** The request that jobs have in common which are placed alike. */
 export interface Wanted {
   readonly request: ResourceRequest
   readonly kind: 'functions' | 'programs'

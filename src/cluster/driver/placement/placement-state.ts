@@ -39,7 +39,7 @@ export interface ClusterLoad {
   readonly nodes: ReadonlyMap<string, NodeLoad>
 }
 
-/** What agents are told of waiting work, to decide whether to return some of theirs. */
+/** Describes waiting work to agents, which decide whether to return some of theirs. */
 export function toWaitingWork({
   shapes,
   waiting,

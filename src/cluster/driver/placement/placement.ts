@@ -35,8 +35,8 @@ import {
   Shapes,
 } from './shapes.ts'
 
-/** The most jobs that one node gets in one turn. */
-const largestShare = 256
+/** The maximum number of jobs that one node gets in one turn. */
+const maxShare = 256
 
 export class Placement<T extends PlacedJob> {
   readonly #nodes = new Map<string, Node>()
@@ -325,7 +325,7 @@ export class Placement<T extends PlacedJob> {
     this.#last = node
     const share = Math.ceil(shape.queue.length / this.#nodes.size)
     const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
-    const max = shape.isDefault ? Math.min(room, largestShare, share) : 1
+    const max = shape.isDefault ? Math.min(room, maxShare, share) : 1
     // Reservations depend on the priority: less urgent jobs of the shape are placed separately.
     const min = this.#reservations.isEmpty ? -Infinity : priorityOf(shape)
     for (let count = 0; count < max; count++) {
