@@ -4,7 +4,7 @@ import { messageOf } from '../foundation/errors.ts'
 import { randomFraction } from '../foundation/ids.ts'
 import type { Log } from '../foundation/log.ts'
 import { isThenable } from '../foundation/promises.ts'
-import { backOffDelay } from '../runtime/back-off.ts'
+import { backOffDelay } from '../runtime/retry.ts'
 import type { RetryPolicy } from '../tasks/retries.ts'
 import type { Entry } from './entry.ts'
 

@@ -1,8 +1,7 @@
-/** Repeats an operation with pauses until it succeeds, is aborted, or has used all its attempts. */
+/** Repeats what failed: attempts with pauses, and restarts with delays that grow. */
 
 import { type Clock, sleep } from '../foundation/clock.ts'
 import { isThenable } from '../foundation/promises.ts'
-import { backOffDelay } from './back-off.ts'
 
 export interface RetryPolicy {
   /** The pause after the first attempt. */
@@ -61,5 +60,135 @@ export async function retry<T>(
       if (!mayRetry(error) || isOver) throw error
     }
     await sleep(clock, policy.delayMs, { signal })
+  }
+}
+
+export interface RestartPolicy {
+  /** The delay after the first failure. It doubles with each further consecutive failure. */
+  readonly firstDelayMs: number
+  readonly maxDelayMs: number
+  /** The number of consecutive failures after which to give up. Default: never. */
+  readonly giveUpAfter?: number
+}
+
+/**
+ * The delay after `failures` consecutive failures: `first`, then `factor` times the previous delay.
+ */
+export function backOffDelay(
+  failures: number,
+  { first, max, factor = 2 }: { readonly first: number; readonly max: number; factor?: number },
+): number {
+  return failures === 0 || first === 0 ? 0 : Math.min(max, first * factor ** (failures - 1))
+}
+
+/**
+ * Paces repeated starts: immediate while starts succeed, one per delay after a failure. Uses no
+ * timer. Times are those of `Clock.monotonicMs()`.
+ */
+export class Restarts {
+  readonly #policy: RestartPolicy
+  #failures = 0
+  /** Incremented by each failure of a start that was made after the last delay began. */
+  #round = 0
+  /** The number of delays since the last success. */
+  #delays = 0
+  #notBeforeMs = -Infinity
+  #lastError: unknown
+
+  constructor(policy: RestartPolicy) {
+    this.#policy = policy
+  }
+
+  /** The number of failures since the last success. */
+  get failures(): number {
+    return this.#failures
+  }
+
+  get lastError(): unknown {
+    return this.#lastError
+  }
+
+  /** The earliest time of the next start. In the past if a start is allowed now. */
+  get notBeforeMs(): number {
+    return this.#notBeforeMs
+  }
+
+  mayStart(nowMs: () => number): boolean {
+    return this.#failures === 0 || nowMs() >= this.#notBeforeMs
+  }
+
+  /** Records that a start is made now. Returns its round, for `fail`. */
+  begin(nowMs: number): number {
+    if (this.#failures > 0) this.#notBeforeMs = nowMs + this.#delayMs
+    return this.#round
+  }
+
+  /**
+   * Records a failed start. Returns the new delay, or 0 if a simultaneous failure already began it.
+   */
+  fail(nowMs: number, error?: unknown, round = this.#round): number {
+    this.#failures++
+    this.#lastError = error
+    if (round !== this.#round) return 0
+    this.#round++
+    this.#delays++
+    this.#notBeforeMs = nowMs + this.#delayMs
+    return this.#delayMs
+  }
+
+  /**
+   * Records a successful start, which resets the failures. Returns `true` if this ended a delay.
+   */
+  succeed(): boolean {
+    if (this.#failures === 0) return false
+    this.#failures = 0
+    this.#round++
+    this.#delays = 0
+    this.#notBeforeMs = -Infinity
+    this.#lastError = undefined
+    return true
+  }
+
+  /** Whether there were too many consecutive failures and the next start is not due yet. */
+  hasGivenUp(nowMs: number): boolean {
+    return this.#failures >= (this.#policy.giveUpAfter ?? Infinity) && nowMs < this.#notBeforeMs
+  }
+
+  get #delayMs(): number {
+    const { firstDelayMs: first, maxDelayMs: max } = this.#policy
+    return backOffDelay(this.#delays, { first, max })
+  }
+}
+
+export interface SupervisedRun {
+  /** The number of consecutive failures before this run. */
+  readonly failures: number
+  /** Must be called when the run works. */
+  readonly onReady: () => void
+}
+
+/**
+ * Calls `run` repeatedly. Each run resolves with the reason when what it started has ended. A run
+ * that worked for `steadyMs` resets the failures. Resolves with the last reason after too many
+ * failures, with `null` after an abort.
+ */
+export async function supervise(
+  policy: RestartPolicy & { readonly steadyMs: number },
+  run: (current: SupervisedRun) => Promise<string>,
+  options: { readonly clock: Clock; readonly signal: AbortSignal; readonly background?: boolean },
+): Promise<string | null> {
+  const { clock, signal } = options
+  const restarts = new Restarts(policy)
+  for (;;) {
+    if (signal.aborted) return null
+    let readyMs = Infinity
+    const onReady = (): void => void (readyMs = clock.monotonicMs())
+    const reason = await run({ failures: restarts.failures, onReady })
+    if (signal.aborted) return null
+    const nowMs = clock.monotonicMs()
+    if (nowMs - readyMs >= policy.steadyMs) restarts.succeed()
+    const delayMs = restarts.fail(nowMs)
+    if (restarts.hasGivenUp(nowMs)) return reason
+    await sleep(clock, delayMs, options).catch(() => {})
   }
 }

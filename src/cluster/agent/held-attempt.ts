@@ -286,9 +286,7 @@ export class HeldAttempts {
     this.#begunEnds++
     this.#ranMs += ranMs
     const isShort = ranMs < shortMs
-    this.#shortEnds = isShort
-      ? Math.min(2 * minShort, this.#shortEnds + 1)
-      : this.#shortEnds >> 1
+    this.#shortEnds = isShort ? Math.min(2 * minShort, this.#shortEnds + 1) : this.#shortEnds >> 1
   }
 
   #leave(): void {

@@ -9,7 +9,7 @@ import { type Clock, sleep } from '../../foundation/clock.ts'
 import { randomFraction } from '../../foundation/ids.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
-import { backOffDelay } from '../../runtime/back-off.ts'
+import { backOffDelay } from '../../runtime/retry.ts'
 import { type Broker, type StoredObject, StoreFullError } from './broker.ts'
 
 export interface StoredObjectsOptions {

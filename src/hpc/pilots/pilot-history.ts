@@ -1,7 +1,7 @@
 /** What became of the allocations of one kind, and whether more may be requested. Pure. */
 
 import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
-import { backOffDelay } from '../../runtime/back-off.ts'
+import { backOffDelay } from '../../runtime/retry.ts'
 
 export interface PilotHistory {
   /** How many were requested. */

@@ -3,7 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { supervise, type SupervisedRun } from '../../runtime/back-off.ts'
+import { supervise, type SupervisedRun } from '../../runtime/retry.ts'
 import type { Batcher } from './batcher.ts'
 import type {
   CreateEngine,

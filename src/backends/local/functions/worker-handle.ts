@@ -4,7 +4,7 @@ import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
 import { Assignment } from './assignments.ts'
 import { PooledWorker, type PooledWorkerOptions, type WorkerEnd } from './pooled-worker.ts'
-import type { Restarts } from '../../../runtime/back-off.ts'
+import type { Restarts } from '../../../runtime/retry.ts'
 
 /** Options that all handles of a pool share. */
 export interface WorkerHandleOptions extends PooledWorkerOptions {

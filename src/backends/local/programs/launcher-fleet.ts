@@ -1,7 +1,7 @@
 /** Manages the launcher processes: starts them on demand, balances load, replaces lost ones. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import { Restarts } from '../../../runtime/back-off.ts'
+import { Restarts } from '../../../runtime/retry.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 import { groupsOf, signalGroup } from '../../../runtime/process-group.ts'

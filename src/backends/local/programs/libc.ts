@@ -71,7 +71,8 @@ export class Libc {
 
   /** Returns the reading and the writing end. Programs inherit neither. */
   pipe(): [number, number] {
-    if (this.#calls.pipe2(this.#numbers, closeOnExec) !== 0) throw new LibcError(this.#koffi.errno())
+    if (this.#calls.pipe2(this.#numbers, closeOnExec) !== 0)
+      throw new LibcError(this.#koffi.errno())
     return [this.#numbers[0] ?? -1, this.#numbers[1] ?? -1]
   }
 

@@ -7,7 +7,7 @@
 import type { Clock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
-import { supervise, type SupervisedRun } from '../../../runtime/back-off.ts'
+import { supervise, type SupervisedRun } from '../../../runtime/retry.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../../../runtime/supervised-child.ts'
 import type { NatsOptions } from '../../broker/nats.ts'
 import type { Announcement } from '../../wire/messages.ts'

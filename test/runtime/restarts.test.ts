@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
-import { backOffDelay, Restarts, supervise } from '../../src/runtime/back-off.ts'
+import { backOffDelay, Restarts, supervise } from '../../src/runtime/retry.ts'
 
 const open = () => new Restarts({ firstDelayMs: 100, maxDelayMs: 500, giveUpAfter: 3 })
 
