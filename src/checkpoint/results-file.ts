@@ -39,7 +39,6 @@ const suffix = /\.telemetry\.jsonl(?:\.zst)?$/
 export const resultsPathOf = (record: string): string =>
   `${record.replace(suffix, '').replace(/\.repaired$/, '')}.results`
 
-/** The digest of a frame's entries. */
 export const digestOf = (entries: Uint8Array): Buffer =>
   hash('sha256', entries, 'buffer').subarray(0, digestBytes)
 

@@ -27,7 +27,6 @@ export interface RunCommand {
   readonly file: string
   /** `null` for an argument that contained a secret. */
   readonly arguments: readonly (string | null)[]
-  /** The working folder of the program. */
   readonly folder: string
   /** For an array, its indices as they were typed, such as `1-10,20`. */
   readonly array?: string

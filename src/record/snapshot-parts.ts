@@ -39,7 +39,6 @@ interface Split {
   readonly numbers: readonly { readonly path: readonly string[]; readonly value: unknown }[]
 }
 
-/** The number of parts of a state. */
 export const countParts = (name: string, state: unknown): number =>
   1 + splitState(state, [name]).numbers.length
 

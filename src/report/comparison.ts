@@ -79,7 +79,6 @@ function changeCell(a: number | null = null, b: number | null = null, words = of
   return { html: `<span class="${change > 0 ? 'up' : 'down'}">${shown}</span>`, isNumber: true }
 }
 
-/** One row of the totals. */
 interface Total {
   readonly what: string
   readonly of: (data: RunOverview) => number

@@ -37,7 +37,6 @@ export async function makeReport(
   return renderReport(await readReport(path, options))
 }
 
-/** The comparison of two runs: what became slower. */
 export async function compareRuns(
   before: string,
   after: string,

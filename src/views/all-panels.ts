@@ -1,4 +1,4 @@
-/** All panels of a run by name: their states make a snapshot, and readers of a record show them. */
+/** All panels of a run by name. Snapshots store their states; readers of a record show them. */
 
 import { bounds } from './bounds/bounds.ts'
 import { failures } from './panels/failures.ts'
@@ -32,5 +32,5 @@ export type RunPass = Pass<typeof panels>
 /** The states of all panels: plain data, which can be cloned and written to a file. */
 export type RunStates = PassStates<typeof panels>
 
-/** With `states`, the new pass continues an earlier one and owns its states from then on. */
+/** With `states`, the new pass continues an earlier pass and takes ownership of its states. */
 export const createRunPass = (states?: RunStates): RunPass => new Pass(panels, states)

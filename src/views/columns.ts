@@ -4,19 +4,19 @@
  */
 
 const blockBits = 12
-/** Rows are allocated and dropped by blocks of this many. */
+/** The number of rows per block; rows are allocated and dropped in blocks. */
 export const blockRows = 1 << blockBits
 const blockMask = blockRows - 1
 
 export type Block = Uint8Array | Uint32Array | Float32Array | Float64Array
 
-/** What a column holds: bytes, unsigned integers of 32 bits, or numbers of 32 or 64 bits. */
+/** The type of a column: bytes, 32-bit unsigned integers, or 32-bit or 64-bit floats. */
 type ColumnKind = 'u8' | 'u32' | 'f32' | 'f64'
 
-/** One number for each row; rows that were never set hold 0. */
+/** One number per row; rows that were never set contain 0. */
 export interface Column {
   readonly kind: ColumnKind
-  /** `null` where the rows were dropped. */
+  /** `null` for dropped rows. */
   readonly blocks: (Block | null)[]
 }
 
@@ -36,7 +36,7 @@ export const addToValue = (column: Column, row: number, change: number): void =>
   setValue(column, row, valueAt(column, row) + change)
 
 /**
- * Frees the rows before `row`, which begins a block. They hold 0 then and can no longer be set.
+ * Frees the rows before `row`, which must begin a block. Freed rows read as 0 and cannot be set.
  */
 export function dropRows(column: Column, row: number): void {
   for (let at = (row >>> blockBits) - 1; at >= 0 && column.blocks[at] !== null; at--) {
@@ -50,7 +50,7 @@ function createBlock(kind: ColumnKind): Block {
   return kind === 'f32' ? new Float32Array(blockRows) : new Float64Array(blockRows)
 }
 
-/** A view of the block at byte `at` of the buffer. */
+/** Returns a view of the block that begins at byte `at` of the buffer. */
 export function blockOf(kind: ColumnKind, buffer: ArrayBuffer, at: number): Block {
   if (kind === 'u8') return new Uint8Array(buffer, at, blockRows)
   if (kind === 'u32') return new Uint32Array(buffer, at, blockRows)
@@ -60,19 +60,19 @@ export function blockOf(kind: ColumnKind, buffer: ArrayBuffer, at: number): Bloc
 }
 
 /**
- * Distinct texts, numbered from 0 in the order of their first appearance: uids and names. A text
- * takes its bytes and at most a quarter more, 5 bytes for its position and 5 to 11 for its slot. A
- * `Map` of strings takes about 80 bytes more than the text.
+ * Distinct texts, such as uids and names, numbered from 0 in the order of first appearance. A text
+ * needs its bytes and at most a quarter more, 5 bytes for its position and 5 to 11 for its slot. A
+ * `Map` of strings needs about 80 bytes more than the text.
  */
 export interface TextIndex {
   size: number
   /** Open addressing: a slot holds a text's number plus 1, or 0. At most three quarters full. */
   slots: Uint32Array
-  /** Where each text ends in `bytes`. */
+  /** The offset in `bytes` at which each text ends. */
   ends: Uint32Array
-  /** All texts, each UTF-16 unit as 1 to 3 bytes, so that any string comes back equal. */
+  /** All texts, with 1 to 3 bytes per UTF-16 unit, so that any string can be restored exactly. */
   bytes: Uint8Array
-  /** The text of the latest search and its number: events of one task often follow each other. */
+  /** The last text searched for and its number, because events of one task are often adjacent. */
   latest: string
   latestRow: number
 }
@@ -89,7 +89,7 @@ export const createTextIndex = (): TextIndex => ({
   latestRow: -1,
 })
 
-/** Returns the number of the text; adds a text that is not in the index. */
+/** Returns the number of the text; adds the text if it is not in the index. */
 export function indexOf(index: TextIndex, text: string): number {
   if (index.latestRow !== -1 && index.latest === text) return index.latestRow
   index.latestRow = search(index, text)
@@ -97,7 +97,7 @@ export function indexOf(index: TextIndex, text: string): number {
   return index.latestRow
 }
 
-/** The number of a text that is in the index; -1 for any other. Adds nothing. */
+/** Returns the number of the text; -1 if it is not in the index. Adds nothing. */
 export function findText(index: TextIndex, text: string): number {
   if (index.latestRow !== -1 && index.latest === text) return index.latestRow
   return search(index, text, notFound)
@@ -115,7 +115,6 @@ function search(index: TextIndex, text: string, ifMissing: typeof addText = addT
   }
 }
 
-/** The text with this number. */
 export function textAt(index: TextIndex, row: number): string {
   let text = ''
   const end = endOf(index, row)
@@ -141,7 +140,7 @@ function addText(index: TextIndex, text: string, slot: number): number {
   return row
 }
 
-/** A copy with room for at least `length` elements and a quarter more than now. */
+/** Returns a copy with room for `length` elements, and at least a quarter larger. */
 function grown<T extends Uint8Array | Uint32Array>(array: T, length: number): T {
   const Copy = array.constructor as new (size: number) => T
   const copy = new Copy(Math.max(length, Math.ceil(array.length * 1.25)))
@@ -166,7 +165,7 @@ function isTextAt(index: TextIndex, row: number, text: string): boolean {
   const { bytes } = index
   const end = endOf(index, row)
   let at = endOf(index, row - 1)
-  // Each unit takes at least one byte.
+  // Each UTF-16 unit takes at least one byte.
   if (end - at < text.length) return false
   for (let unit = 0; unit < text.length; unit++) {
     const code = text.charCodeAt(unit)
@@ -194,7 +193,7 @@ function writeUnit(bytes: Uint8Array, at: number, code: number): number {
 
 const byteAt = (bytes: Uint8Array, at: number): number => bytes[at] ?? 0
 
-/** The size in bytes of the unit that begins at `at`. */
+/** The size in bytes of the UTF-16 unit that begins at `at`. */
 function sizeAt(bytes: Uint8Array, at: number): number {
   const first = byteAt(bytes, at)
   if (first < 0x80) return 1
@@ -212,7 +211,7 @@ function unitAt(bytes: Uint8Array, at: number): number {
 const firstHash = 0x811c9dc5
 const hashUnit = (hash: number, unit: number): number => Math.imul(hash ^ unit, 0x01000193)
 
-/** FNV-1a over the UTF-16 units, with its bits mixed once more: uids often differ in few bits. */
+/** FNV-1a over the UTF-16 units, with additional mixing because uids often differ in few bits. */
 function hashOf(text: string): number {
   let hash = firstHash
   for (let at = 0; at < text.length; at++) hash = hashUnit(hash, text.charCodeAt(at))

@@ -1,6 +1,6 @@
 /**
- * Finds events that a record holds twice, by their ids. Knows at least the last 65,536 ids and at
- * most twice as many: two generations, of which the older is dropped as a whole.
+ * Detects events that a record contains twice, by their ids. Remembers the last 65,536 to 131,072
+ * ids in two generations; the older one is dropped as a whole.
  */
 
 const windowSize = 65_536

@@ -1,6 +1,6 @@
 /**
- * The one place that counts the lifecycle of tasks: which stages a task has passed, and the totals
- * over all tasks. `counts` applies it to the events of a record, telemetry to its task table.
+ * Counts the lifecycle of tasks: the stages that each task has passed, and the totals. The only
+ * place that does: `counts` applies it to a record, telemetry to its task table.
  */
 
 /** One bit for each lifecycle event, in the order in which a task passes them. */
@@ -17,7 +17,6 @@ export const stages = {
 const { created, submitted, queued, started, completed, failed, canceled } = stages
 const ended = completed | failed | canceled
 
-/** Sums over all tasks. */
 export interface TaskTotals {
   /** Tasks with at least one lifecycle event. */
   tasks: number
@@ -26,9 +25,9 @@ export interface TaskTotals {
   completed: number
   failed: number
   canceled: number
-  /** Queued, not started and not ended. */
+  /** Tasks that are queued and have neither started nor ended. */
   queued: number
-  /** Started and not ended. */
+  /** Tasks that have started and not ended. */
   running: number
   /** Counts only tasks that were RUNNING and reached DONE or FAILED. */
   durationCount: number
@@ -50,7 +49,7 @@ export function createTotals(): TaskTotals {
   }
 }
 
-/** The stage that an event of this type marks; 0 when it marks none. */
+/** The stage that an event of this type marks; 0 for other events. */
 export function stageOf(eventType: string): number {
   switch (eventType) {
     case 'TaskCreated':
@@ -73,8 +72,8 @@ export function stageOf(eventType: string): number {
 }
 
 /**
- * Counts one lifecycle event of a task and returns the task's new stages. A repeated event, and any
- * event after the task's end, changes nothing.
+ * Counts one lifecycle event of a task and returns the task's new stages. A repeated event, or any
+ * event after the task has ended, changes nothing.
  */
 export function countStage(
   totals: TaskTotals,
@@ -113,25 +112,25 @@ export function countStage(
 }
 
 /**
- * Which end of a task counts over the sessions of a run, for every reader: that of its last real
- * run. A DONE stays while later sessions only reuse its result or cancel the task before it starts.
- * Once a session runs the task anew, because a user asked for it or its value was not kept, the
- * result of that session counts. FAILED and CANCELED count until a later session creates the task
- * again, so that a run whose failures were repaired by a resume has none. `passed` are the task's
- * stages in the earlier sessions; `stage` and `isReused` are of an event of a later one.
+ * Determines which result of a task counts over the sessions of a run: that of its last real run.
+ * DONE stays while later sessions only reuse the result or cancel the task before it starts. Once a
+ * session runs the task again, because a user asked for it or its value was not stored, the result
+ * of that session counts. FAILED and CANCELED count until a later session creates the task again,
+ * so that failures repaired by a resume are not counted. `passed` is the set of stages in earlier
+ * sessions; `stage` and `isReused` belong to an event of a later session.
  */
 export const staysEnded = (passed: number, stage: number, isReused: boolean): boolean =>
   (passed & completed) !== 0 &&
   (isReused || (stage & (created | submitted | queued | canceled)) !== 0)
 
-/** Counts the creation of a DONE task that runs anew, which `staysEnded` had skipped. */
+/** Counts the creation of a DONE task that runs again, which `staysEnded` had skipped. */
 export function countCreation(totals: TaskTotals): number {
   return countStage(totals, countStage(totals, 0, created, 0), submitted, 0)
 }
 
 /**
- * Takes back what `countStage` counted for a task that a later session of the run creates again.
- * Its duration stays in the sums, because it did run that long.
+ * Reverts the counts of `countStage` for a task that a later session of the run creates again.
+ * Keeps its duration in the sums, because the task did run.
  */
 export function forgetStages(totals: TaskTotals, passed: number): void {
   totals.tasks--
@@ -142,7 +141,7 @@ export function forgetStages(totals: TaskTotals, passed: number): void {
   if ((passed & canceled) !== 0) totals.canceled--
 }
 
-/** `durationSeconds` is `null` for a task whose duration does not count. */
+/** `durationSeconds` is `null` if the duration does not count. */
 function endTask(totals: TaskTotals, passed: number, durationSeconds: number | null): void {
   if (isQueued(passed)) totals.queued--
   if (!hasStarted(passed)) return
@@ -163,6 +162,6 @@ export const hasEnded = (passed: number): boolean => (passed & ended) !== 0
 export const hasDuration = (passed: number): boolean =>
   hasStarted(passed) && (passed & (completed | failed)) !== 0
 
-/** An end event's duration; a negative or non-finite one counts as 0, so that sums stay finite. */
+/** The duration in a terminal event; 0 if negative or not finite, so that sums stay finite. */
 export const validSeconds = (seconds: unknown): number =>
   typeof seconds === 'number' && seconds > 0 && seconds < Infinity ? seconds : 0

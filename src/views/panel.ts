@@ -1,9 +1,9 @@
 /**
- * The form of every view: a panel is three pure functions over plain state. Report, resume,
- * `journal verify`, the summary and the progress block are made of panels.
+ * The form of every view: a panel is three pure functions over plain state. Reports, resume,
+ * `journal verify`, the summary and the progress display consist of panels.
  */
 
-/** The part of an event that views read; live events and lines of the file both have it. */
+/** The fields that views read; both live events and lines of a file have them. */
 export interface ViewEvent {
   readonly event_type: string
   readonly event_time: number
@@ -12,9 +12,9 @@ export interface ViewEvent {
   readonly task_id: string | null
   readonly node_id: string | null
   readonly attributes: { readonly [key: string]: unknown }
-  /** Only lines of a file have it, live events do not. */
+  /** Only lines of a file have this field, not live events. */
   readonly trace_id?: unknown
-  // Fields that only some event types have; in a file they may hold any value.
+  // Fields that only some event types have; in a file they may contain any value.
   readonly duration_seconds?: unknown
   readonly size?: unknown
   readonly fraction?: unknown
@@ -50,28 +50,28 @@ export interface ViewEvent {
   readonly parent_workflow_id?: unknown
 }
 
-/** What an event changes for its task. Computed once by the pass, for all panels. */
+/** The changes that an event makes to its task. Computed once by the pass, for all panels. */
 export interface TaskStep {
   /**
-   * The task's number: 0 for the first task of the pass, then 1, and so on. -1 for no task. Outside
+   * The number of the task, in order of first appearance from 0; -1 if there is no task. Outside
    * the lifecycle, only events about dependencies, attempts and progress have a task.
    */
   readonly task: number
-  /** The event's stage, one bit of `stages`; 0 outside the lifecycle, also for attempts. */
+  /** The stage of the event, one bit of `stages`; 0 outside the lifecycle, including attempts. */
   readonly stage: number
-  /** The task's stages before the event; 0 when the task was not known. */
+  /** The task's stages before the event; 0 for a new task. */
   readonly before: number
   /** The task's stages after the event. Equal to `before` for a repeated or late event. */
   readonly after: number
   /**
-   * The task's stages in an earlier session, on the event from which on they no longer count;
-   * `before` is 0 then. That event is the first one of a task that was not DONE, and the start of a
-   * DONE task that runs anew. Otherwise 0.
+   * The task's stages in an earlier session, on the event at which they stop counting; `before` is
+   * then 0. This is the first event of a task that was not DONE, or the start of a DONE task that
+   * runs again. 0 on all other events.
    */
   readonly earlier: number
   /**
-   * On TaskCreated: the numbers of the known tasks that it waits for. On TaskFailed: the number of
-   * the other task whose failure is the cause, if there is one.
+   * On TaskCreated: the numbers of the known tasks that the new task depends on. On TaskFailed: the
+   * number of the other task whose failure is the cause, if any.
    */
   readonly dependencies: readonly number[]
 }
@@ -89,34 +89,34 @@ export const noStep: TaskStep = Object.freeze({
 })
 
 /**
- * The step of a SessionStarted that resumes a run: nothing of the earlier session runs any more.
- * Tasks that are DONE stay DONE unless they run anew.
+ * The step of a SessionStarted that resumes a run: no task of the earlier session is running. Tasks
+ * that are DONE stay DONE unless they run again.
  */
 export const resumption: TaskStep = Object.freeze({ ...noStep })
 
 /**
- * The states of all panels of a pass by name. Panels that precede the current one in the pass have
- * already taken the current event.
+ * The states of all panels of a pass by name. Panels before the current one in the pass have
+ * already handled the current event.
  */
 export type PassedStates = Readonly<Record<string, unknown>>
 
 /**
  * One view of a run. Its state is plain data (objects, arrays, maps, numbers, strings and typed
- * arrays), which can be cloned and written to a file, and is bounded by a constant or by 64 bytes a
- * task.
+ * arrays), which can be cloned and written to a file. Its size is bounded by a constant or by 64
+ * bytes per task.
  */
 export interface Panel<State, Query, Shown> {
   /** The state before the first event. */
   create(): State
-  /** Updates the state in place. Never throws, whatever the event holds; ignores unknown types. */
+  /** Updates the state in place. Never throws for any event; ignores unknown types. */
   take(state: State, event: ViewEvent, step: TaskStep, passed?: PassedStates): void
-  /** What the state says now. Does not change the state. */
+  /** Returns the current view. Does not change the state. */
   show(state: State, query: Query): Shown
 }
 
 /**
- * How many seconds before its reported start the only attempt of a task began. Positive when it
- * started while no session was running: agents of a cluster continue without a session.
+ * The number of seconds by which a task's only attempt began before its reported start. Positive if
+ * it began while no session was running: agents of a cluster continue without a session.
  */
 export function missedSeconds(event: ViewEvent, started: number): number {
   if (event.attributes['attempt'] !== 1) return 0
@@ -124,7 +124,7 @@ export function missedSeconds(event: ViewEvent, started: number): number {
   return missed > clockToleranceSeconds ? missed : 0
 }
 
-/** Smaller differences may come from the clocks of two machines. */
+/** Smaller differences may be due to the clocks of two machines. */
 export const clockToleranceSeconds = 0.01
 
 /**
@@ -142,7 +142,7 @@ const ends = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
 export class TaskNames {
   readonly #names = new Map<string, string>()
 
-  /** The first name that an event of the task had. Call in the order of the record. */
+  /** Returns the first name in the events of the task. Call this in the order of the record. */
   nameOf({ event_type, task_id, attributes }: ViewEvent): string {
     if (task_id === null) return nameIn(attributes)
     const name = this.#names.get(task_id) ?? nameIn(attributes)
@@ -152,9 +152,9 @@ export class TaskNames {
   }
 }
 
-/** The text in a field that may hold anything; `""` if it holds none. */
+/** Returns the text in a field of unknown type; `""` if it contains none. */
 export const textOf = (value: unknown): string => (typeof value === 'string' ? value : '')
 
-/** The finite number in a field that may hold anything, or `null`. */
+/** Returns the finite number in a field of unknown type, or `null`. */
 export const numberOf = (value: unknown): number | null =>
   typeof value === 'number' && Number.isFinite(value) ? value : null

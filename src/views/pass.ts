@@ -1,4 +1,4 @@
-/** One pass over the events of a run, live or from the file, that feeds any number of panels. */
+/** One pass over the events of a run, live or from a file, for any number of panels. */
 
 import { counts, type CountsState } from './panels/counts.ts'
 import type { Panel, PassedStates, TaskStep, ViewEvent } from './panel.ts'
@@ -32,10 +32,10 @@ export class Pass<Panels extends AnyPanels> {
   readonly counts: CountsState
   readonly states: PanelStates<Panels>
   readonly #panels: readonly (readonly [name: string, panel: AnyPanel])[]
-  /** Created with the first event, because states of a snapshot are read lazily. */
+  /** Created with the first event, because states of a snapshot are loaded lazily. */
   #runs: readonly { readonly panel: AnyPanel; readonly state: never }[] | null = null
 
-  /** With `states`, continues the pass that they come from and updates them in place. */
+  /** With `states`, continues the earlier pass and updates its states in place. */
   constructor(panels: Panels, states?: PassStates<Panels>) {
     this.counts = states?.counts ?? counts.create()
     this.#panels = Object.entries<AnyPanel>(panels)
@@ -44,7 +44,7 @@ export class Pass<Panels extends AnyPanels> {
     this.states = states?.panels ?? (created() as PanelStates<Panels>)
   }
 
-  /** Call in the order of the file, which is the order of emission. */
+  /** Call this in the order of the file, which is the order of emission. */
   take(event: ViewEvent): void {
     const step = counts.take(this.counts, event)
     this.#runs ??= this.#panels.map(([name, panel]) => ({

@@ -3,8 +3,8 @@
 import { displayWidth, firstColumns, lastColumns } from '../foundation/text/display-width.ts'
 
 /**
- * `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for `null`. Refers to nothing outside, because the
- * page of a report contains its source.
+ * `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for `null`. Must not use anything outside, because
+ * report pages contain its source.
  */
 export function secondsText(seconds: number | null): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
@@ -17,7 +17,7 @@ export function secondsText(seconds: number | null): string {
   return hours > 0 ? `${hours} h ${two(minutes)} m` : `${minutes} m ${two(whole % 60)} s`
 }
 
-/** The local time of day with milliseconds; with the date unless it is the day of `today`. */
+/** The local time of day with milliseconds; with the date, unless it is the same day as `today`. */
 export function timeText(seconds: number | null, today?: number): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
   const [date, time] = localTime(seconds)
@@ -38,7 +38,7 @@ function localTime(seconds: number): readonly [date: string, time: string] {
 export const countText = (count: number, one: string, many = `${one}s`): string =>
   `${numberText(count)} ${count === 1 ? one : many}`
 
-/** With a comma between thousands. The first call of `toLocaleString` would take 40 ms. */
+/** Formats with thousands separators; the first call of `toLocaleString` would take 40 ms. */
 export const numberText = (count: number): string =>
   String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
@@ -52,15 +52,15 @@ export function rateText(rate: number): string {
 /** A share of 1 in whole percent: `42 %`. */
 export const percentText = (share: number): string => `${Math.round(100 * share)} %`
 
-/** Cuts text to `max` columns of a terminal and marks the cut with `…`. */
+/** Truncates text to `max` terminal columns and marks this with `…`. */
 export const cutText = (text: string, max: number): string =>
   isWithin(text, max) ? text : `${firstColumns(text, max - 1)}…`
 
-/** Does not read text that is far too long to its end. */
+/** Stops early for text that is far too long. */
 const isWithin = (text: string, max: number): boolean =>
   max === Infinity || firstColumns(text, max).length === text.length
 
-/** Cuts text in the middle, because names often differ at their ends. */
+/** Truncates text in the middle, because names often differ at the end. */
 export function cutMiddle(text: string, max: number): string {
   if (isWithin(text, max)) return text
   const tail = lastColumns(text, Math.floor((max - 1) / 2))
@@ -74,10 +74,10 @@ export function progressText(fraction: number, text: string, max = 40): string {
 }
 
 /**
- * Untrusted text with all characters that are invisible, or that change how others are shown, as
- * escapes such as `\u001b` or `\u{e0041}`: control and format characters (text directions, zero
- * width), fillers and line separators; those in `kept` stay. The page of a report contains the
- * source of this function, so it must not refer to anything outside.
+ * Escapes characters of untrusted text that are invisible or change how other text is shown, such
+ * as `\u001b` or `\u{e0041}`: control and format characters (text direction, zero width), fillers
+ * and line separators, except those in `kept`. Must not use anything outside, because report pages
+ * contain its source.
  */
 export function escapeControls(text: string, kept = ''): string {
   return text.replaceAll(
@@ -93,7 +93,7 @@ export function escapeControls(text: string, kept = ''): string {
 /** Like `escapeControls`, but keeps line breaks. */
 export const escapeLines = (text: string): string => escapeControls(text, '\n')
 
-/** The first line of a message, cut to `max` columns of a terminal. */
+/** The first line of a message, truncated to `max` terminal columns. */
 export function firstLine(text: string, max = 100): string {
   const [line = ''] = text.split('\n', 1)
   return cutText(line, max)
@@ -101,28 +101,28 @@ export function firstLine(text: string, max = 100): string {
 
 /**
  * The last part of a path such as `/opt/sim` or `./sim`, which is the name of a program in records
- * of earlier versions. Other names with a slash, such as `train/step`, were given by people and
- * stay as they are. The page of a report contains the source of this function.
+ * of earlier versions. Other names with a slash, such as `train/step`, are kept. Must not use
+ * anything outside, because report pages contain its source.
  */
 export function shortName(name: string): string {
   const isPath = /^(?:\.{0,2}|~)\/[^ ]*$/.test(name)
   return (isPath ? name.split('/').at(-1) : name) || name || '(no name)'
 }
 
-/** Shortens paths to their last part, except those that would have the same text as another. */
+/** Shortens paths to their last part, unless two would become equal. */
 export function shortNames(names: Iterable<string>): (name: string) => string {
   const byShort = Map.groupBy(new Set(names), shortName)
   return (name) => ((byShort.get(shortName(name)) ?? []).length > 1 ? name : shortName(name))
 }
 
-/** A task's name, with the program in parentheses if it is different. */
+/** The task's name, with the program in parentheses if that is different. */
 export function nameAndProgram(name: string, program: string): string {
   const [own, other] = [shortName(name), shortName(program)]
   const isNamed = own === other || own.startsWith(`${other} `) || program === ''
   return isNamed ? own : `${own} (${other})`
 }
 
-/** From the first to the last time; a single time if both have the same text. */
+/** The first and last time; only one if both have the same text. */
 export function spanText(from: number, to: number, today?: number): string {
   const first = timeText(from, today)
   const isOne = timeText(from, from) === timeText(to, from)
@@ -138,8 +138,8 @@ export const commandText = (name: string, args: readonly string[], max = 500): s
   firstLine([name, ...args].map(quoteWord).join(' ').replaceAll('\n', '⏎'), max)
 
 /**
- * Frames that call functions and closures: from there on, a stack is inside tutti. In the package
- * these files are bundled into chunks.
+ * Frames that call functions and closures; all later frames are inside tutti. In the package, these
+ * files are bundled into chunks.
  */
 const callerFrame = new RegExp(
   String.raw`\n\s+at [^\n]*/(?:backends/local/(?:functions/job-runner|closures)\.[jt]s|` +
@@ -147,12 +147,12 @@ const callerFrame = new RegExp(
 )
 
 const frame = /\n\s+at [^\n]*/g
-/** Frames of the installed package, of Node.js, and without a file. */
+/** Frames of the installed package or Node.js, or without a file. */
 const foreignFrame = /[/\\]node_modules[/\\]tutti[/\\]|\bnode:|\(<anonymous>\)$/
 
 /**
- * The stack of a failed function down to the user's last frame, without tutti's own frames below
- * it. Without any frame of the user, as in an error that tutti created, all frames are removed.
+ * The stack of a failed function up to the user's last frame, without tutti's frames below. If
+ * there is no user frame, as in an error created by tutti, all frames are removed.
  */
 export function ownFrames(stack: string): string {
   const { index } = callerFrame.exec(stack) ?? { index: stack.length }

@@ -1,24 +1,24 @@
 /**
- * Readings over time in bounded space: means of equal intervals. When a run needs more intervals
- * than the limit, pairs of them are merged. Plain data.
+ * Measurements over time in bounded space, as means of equal intervals. When a run needs more
+ * intervals than the limit, pairs of intervals are merged. Plain data.
  */
 
-/** As many intervals as a small chart has columns. */
-const maxStretches = 240
+/** The maximum number of intervals, about the columns of a small chart. */
+const maxIntervals = 240
 
 export interface Series {
-  /** The number of values of a reading. */
+  /** The number of values per measurement. */
   readonly width: number
-  /** The start of the first interval; NaN before the first reading. */
+  /** The start of the first interval; NaN before the first measurement. */
   start: number
   /** The length of an interval. */
   seconds: number
-  /** For each interval and value: the number of readings, and their sum. */
+  /** For each interval and value, the number of measurements and their sum. */
   counts: Uint32Array
   sums: Float32Array
 }
 
-/** Means over one interval; `null` for a value without readings. */
+/** Means over one interval; `null` for a value without measurements. */
 export interface SeriesPoint {
   readonly time: number
   readonly values: readonly (number | null)[]
@@ -32,15 +32,15 @@ export const createSeries = (width: number): Series => ({
   sums: new Float32Array(0),
 })
 
-/** A reading that is earlier than the first one counts for the first interval. */
+/** Measurements before the first interval are added to it. */
 export function addToSeries(
   series: Series,
   time: number,
   values: readonly (number | null)[],
 ): void {
   if (Number.isNaN(series.start)) series.start = Math.floor(time)
-  while (stretchOf(series, time) >= maxStretches) halve(series)
-  const first = stretchOf(series, time) * series.width
+  while (intervalOf(series, time) >= maxIntervals) halve(series)
+  const first = intervalOf(series, time) * series.width
   if (series.sums.length < first + series.width) grow(series, first + series.width)
   for (const [at, value] of values.entries()) {
     if (value === null) continue
@@ -49,11 +49,11 @@ export function addToSeries(
   }
 }
 
-const stretchOf = ({ start, seconds }: Series, time: number): number =>
+const intervalOf = ({ start, seconds }: Series, time: number): number =>
   Math.max(0, Math.floor((time - start) / seconds))
 
 function grow(series: Series, length: number): void {
-  const max = maxStretches * series.width
+  const max = maxIntervals * series.width
   const size = Math.min(max, Math.max(length, 2 * series.sums.length))
   const [counts, sums] = [new Uint32Array(size), new Float32Array(size)]
   counts.set(series.counts)
@@ -74,7 +74,7 @@ function halve(series: Series): void {
   series.seconds *= 2
 }
 
-/** Intervals without any reading are left out. */
+/** Leaves out intervals without measurements. */
 export function showSeries({ width, start, seconds, counts, sums }: Series): SeriesPoint[] {
   const points: SeriesPoint[] = []
   for (let first = 0; first < sums.length; first += width) {

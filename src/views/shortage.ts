@@ -7,16 +7,16 @@ import type { SlotLimit, SlotRequest, SlotResource } from './bounds/slots.ts'
 import { textAt, valueAt } from './columns.ts'
 import { outcomeNumbers } from './panels/lanes.ts'
 
-/** The resource that the free slots of the backend have too little of. */
+/** The resource of which the backend's free slots have too little. */
 export interface Shortage {
-  /** `nodes`: there is none. `backend`: it reports no nodes, and runs `total` tasks. */
+  /** `nodes`: there is no node. `backend`: it reports no nodes and runs `total` tasks. */
   readonly resource: SlotResource | 'nodes' | 'backend'
   /** The requested amount per rank; 0 for labels, nodes and backends. */
   readonly asked: number
-  /** On the node with the most free, and on the largest node. */
+  /** The maximum amount that is free on one node; `total` is that of the largest node. */
   readonly free: number
   readonly total: number
-  /** The number of ranks of the request, and how many of them would fit now on all nodes. */
+  /** The number of ranks of the request; `room` is how many would fit on all nodes now. */
   readonly ranks: number
   readonly room: number
   /** The labels that a node must have; empty if all nodes have them. */
@@ -26,7 +26,7 @@ export interface Shortage {
 type Amounts = Readonly<Record<HeldResource, number>>
 
 const kinds = ['gpus', 'memory', 'cores', 'workers', 'processes'] as const
-/** A node that does not report these resources counts as having enough. */
+/** Nodes that do not report these resources count as unlimited. */
 const maybeUnlimited: ReadonlySet<HeldResource> = new Set(['memory', 'workers', 'processes'])
 
 const mapAmounts = (amount: (kind: HeldResource) => number): Amounts => ({
@@ -66,7 +66,7 @@ interface NodeNow {
   readonly free: Amounts
 }
 
-/** The present nodes of one backend. */
+/** The free resources of the present nodes of one backend. */
 export class FreeResources {
   readonly #nodes: readonly NodeNow[]
   /** Whether the backend has reported any node, including nodes that have left. */
@@ -89,18 +89,18 @@ export class FreeResources {
       })
   }
 
-  /** Whether it is a single node that reports its limits: then the queue order is kept. */
+  /** Whether the queue order is kept: on a single node that reports its limits. */
   get isOrdered(): boolean {
     const [first] = this.#nodes
     return this.#nodes.length === 1 && Number.isFinite(first?.size.workers)
   }
 
-  /** Whether the limit of functions, or programs, is reached on all nodes. */
+  /** Whether the limit of functions or programs is reached on all nodes. */
   isFull(limit: SlotLimit | null): boolean {
     return limit !== null && this.#nodes.every(({ free }) => free[limit] < 1)
   }
 
-  /** Whether the only node where `request` could start, now or later, is kept free for `other`. */
+  /** Whether the only node where `request` could ever start is kept free for `other`. */
   isKeptFrom(request: SlotRequest, other: SlotRequest): boolean {
     const now = this.#fitting(request).filter(({ free }) => isEnough(free, askedOf(request)))
     const nodes = now.length > 0 ? now : this.#couldRun(request)
@@ -114,7 +114,7 @@ export class FreeResources {
     return this.#couldRun(one).some((node) => nodes.includes(node))
   }
 
-  /** `null` if a slot would fit, or if the record does not show what is missing. */
+  /** `null` if a slot is available, or if the record does not show the missing resource. */
   shortageOf(request: SlotRequest): Shortage | null {
     const { ranks } = request
     const none = { asked: 0, free: 0, total: 0, labels: {}, ranks, room: 0 }
@@ -153,7 +153,7 @@ export class FreeResources {
   }
 }
 
-/** The running tasks and the resources that they hold, by backend and node. */
+/** The number of running tasks and the resources that they hold, by backend and node. */
 function usedByNode({
   states: { lanes, bounds },
 }: RunPass): Map<string, { readonly amounts: Amounts; readonly tasks: number }> {

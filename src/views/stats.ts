@@ -9,7 +9,7 @@ export interface DurationStats {
   readonly max: number
 }
 
-/** Quantiles by nearest rank; zeros for no data. Does not change its input. */
+/** Quantiles by nearest rank; zeros for no data. Does not change `values`. */
 export const durationStats = (values: readonly number[] | Float64Array): DurationStats =>
   statsInPlace(Float64Array.from(values))
 
@@ -22,7 +22,7 @@ export function statsInPlace(values: Float64Array): DurationStats {
     sum += value
     if (value > max) max = value
   }
-  // A selection leaves all larger values behind its rank, so the next one starts there.
+  // After a selection, all larger values are behind its rank, so the next one starts there.
   let from = 0
   const rank = (quantile: number): number => {
     const at = Math.min(last, Math.max(0, Math.ceil(quantile * values.length) - 1))
@@ -33,7 +33,7 @@ export function statsInPlace(values: Float64Array): DurationStats {
   return { mean: sum / values.length, p50: rank(0.5), p95: rank(0.95), p99: rank(0.99), max }
 }
 
-/** Quickselect: moves the value of this rank to its index, with larger values behind it. */
+/** Quickselect: moves the value of this rank to its index, and larger values behind it. */
 function select(values: Float64Array, from: number, to: number, rank: number): void {
   let [low, high] = [from, to]
   while (low < high) {

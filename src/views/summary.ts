@@ -1,13 +1,13 @@
 /**
- * Summary: a run in a few numbers. Computed from other views, which the live counters of telemetry
- * or a pass over the file have filled.
+ * Summary: a run in a few numbers. Computed from other views, which are filled by the live counters
+ * of telemetry or by a pass over the file.
  */
 
 import type { TaskTotals } from './lifecycle.ts'
 import type { NodeSummary } from './panels/resources.ts'
 import { type DurationStats, durationStats } from './stats.ts'
 
-/** What `telemetry.summary()` returns about the run so far. */
+/** The result of `telemetry.summary()`: the run so far. */
 export interface TelemetrySummary {
   readonly session_id: string
   readonly duration_seconds: number
@@ -19,11 +19,11 @@ export interface TelemetrySummary {
     readonly running: number
   }
   /**
-   * Seconds from the first start to the end of tasks that were RUNNING and reached DONE or FAILED.
-   * Includes the waits between attempts, as their events do.
+   * Seconds from the first start until the task ended, for tasks that were RUNNING and reached DONE
+   * or FAILED. Includes waits between attempts, as the events do.
    */
   readonly duration: DurationStats
-  /** Results dropped because they arrived after the end of their task, such as a canceled one. */
+  /** The number of results dropped because their task had already ended, for example canceled. */
   readonly late_results: number
   /** One entry per backend and node that was polled. */
   readonly resources: readonly NodeSummary[]
@@ -33,7 +33,7 @@ interface SummaryParts {
   readonly sessionId: string
   readonly durationSeconds: number
   readonly totals: Readonly<TaskTotals>
-  /** Durations of the tasks counted in `totals.durationCount`. */
+  /** The durations of the tasks counted in `totals.durationCount`. */
   readonly durations: readonly number[] | Float64Array
   readonly lateResults: number
   readonly nodes: readonly NodeSummary[]

@@ -1,5 +1,5 @@
 /**
- * Which task an event is about, over all files of a run. A uid chosen by the caller is the same
+ * Identifies the task of an event across all files of a run. A uid chosen by the caller is the same
  * task in every file. A generated uid is a different task in each file, unless its TaskCreated
  * names the earlier task that it continues (`origin_uid`, `origin_files_back`).
  */
@@ -11,19 +11,19 @@ import { numberOf, textOf, type ViewEvent } from './panel.ts'
 
 export interface TaskIndex {
   /**
-   * The task's number is the index of its name here. The name is its uid; a generated uid that
-   * appeared in a later file is followed by the number of that file.
+   * A task's number is the index of its name in this list. The name is the uid; for a generated uid
+   * in a later file, the number of that file is appended.
    */
   readonly names: TextIndex
   /** The number of the current file, from 1. */
   file: number
-  /** In files after the first: the task of each generated uid by the number in it, plus 1. */
+  /** In files after the first, the task plus 1 by the number in its generated uid. */
   ofNumber: Column
-  /** For such a task: the number in its latest uid, plus 1. */
+  /** For such a task, the number in its latest uid plus 1. */
   readonly latest: Column
 }
 
-/** Limits memory, as columns have no gaps. Generated uids above it are new tasks in each file. */
+/** Limits memory: columns have no gaps. Larger generated uids are new tasks in each file. */
 const maxNumbers = 2 ** 24
 const separator = '\0'
 
@@ -34,13 +34,13 @@ export const createTaskIndex = (): TaskIndex => ({
   latest: createColumn('u32'),
 })
 
-/** Call when the next file of the run begins. */
+/** Call this when the next file of the run begins. */
 export function beginFile(index: TaskIndex): void {
   index.file++
   index.ofNumber = createColumn('u32')
 }
 
-/** The number of the event's task; adds a task that is not known. */
+/** The number of the event's task; adds a task that is unknown. */
 export function taskOf(index: TaskIndex, uid: string, event: ViewEvent): number {
   if (index.file === 1) return indexOf(index.names, uid)
   const number = generatedNumber(uid)

@@ -1,4 +1,4 @@
-/** Single tasks of a pass over all panels: lists by state, name or node, and one in detail. */
+/** Single tasks of a pass over all panels: lists by state, name or node, and details. */
 
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { RunPass } from './all-panels.ts'
@@ -24,35 +24,35 @@ export interface TaskView {
   readonly task: number
   readonly uid: string
   readonly name: string
-  /** The id of its `flow.scope`; empty for none. */
+  /** The id of the task's `flow.scope`; empty if there is none. */
   readonly scope: string
   readonly state: TaskState
-  /** Whether its session ended first and no later session has created it again. */
+  /** Whether the session ended before the task, and no later session has created it again. */
   readonly isInterrupted: boolean
-  /** `workerId` and `nodeId` are of its latest attempt; empty before the first. */
+  /** `workerId` and `nodeId` belong to the latest attempt; empty before the first. */
   readonly workerId: string
   readonly nodeId: string
   readonly story: TaskStory
-  /** Seconds from RUNNING to the end, as its events report; `null` if it lacks one of them. */
+  /** Seconds from RUNNING until the task ended, as reported by its events; `null` if unknown. */
   readonly seconds: number | null
-  /** The part of `seconds` in which it ran, without the waits between attempts. */
+  /** The part of `seconds` in which the task ran, without waits between attempts. */
   readonly ran: number | null
   /**
-   * Seconds from being ready to its start, or to its end if it never started, or until now. Without
-   * the time between two files of the run; `null` before it is ready.
+   * Seconds from being ready until the task started, or ended if it never started, or until now.
+   * Excludes the time between two files of the run; `null` before the task is ready.
    */
   readonly waited: number | null
-  /** Seconds since the start of the running attempt; `null` if none runs. */
+  /** Seconds since the running attempt started; `null` if none is running. */
   readonly runningFor: number | null
-  /** What its running attempt has reported last; `null` if nothing. */
+  /** The latest progress report of the running attempt; `null` if there is none. */
   readonly progress: ProgressReport | null
-  /** Its group in the panel `failures`; 0 if it did not fail. */
+  /** The task's group in the panel `failures`; 0 if the task did not fail. */
   readonly failureGroup: number
-  /** The type of the error with which it failed; empty if it did not, or has no group. */
+  /** The error type of a failed task; empty if it did not fail, or has no group. */
   readonly errorType: string
 }
 
-/** By running time, so far for running tasks, or by waiting time. */
+/** By running time (so far for running tasks) or by waiting time. */
 export type TaskOrder = 'ran' | 'waited'
 
 export interface TasksQuery {
@@ -62,62 +62,62 @@ export interface TasksQuery {
   readonly failureGroup?: number
   /** Longest first. Default: in order of first appearance. */
   readonly order?: TaskOrder
-  /** The most tasks to return. */
+  /** The maximum number of tasks to return. */
   readonly limit: number
-  /** The assumed end of the times of open tasks. Default: the latest event. */
+  /** The time at which open tasks are assumed to end. Default: the latest event. */
   readonly now?: number
 }
 
-/** A task with all its attempts, and what it waits for. */
+/** A task with all its attempts, and the reasons why it waits. */
 export interface TaskExplanation extends TaskView {
   readonly attempts: readonly AttemptView[]
-  /** The tasks that it needs: those that are not DONE first, then the last to end first. */
+  /** The task's dependencies: first those that are not DONE, then by end time, latest first. */
   readonly dependencies: readonly Dependency[]
   /** The uids of dependencies that have not ended. */
   readonly waitsFor: readonly string[]
-  /** How many other waiting tasks will start before it. */
+  /** The number of other waiting tasks that will start earlier. */
   readonly ahead: number
-  /** The uids of the first of those tasks. */
+  /** The uids of the first few of those tasks. */
   readonly behind: readonly string[]
-  /** What it lacks for a slot; `null` if a slot would fit. */
+  /** The missing resource; `null` if a slot is available. */
   readonly shortage: Shortage | null
   /** The task ahead that lacks resources and therefore delays the tasks behind it. */
   readonly heldUpBy: { readonly uid: string; readonly shortage: Shortage } | null
-  /** When its next attempt may start, while it waits for a retry; otherwise `null`. */
+  /** The time at which the next attempt may start; `null` if the task does not wait for a retry. */
   readonly retryAt: number | null
-  /** When the slot that it got became free; `null` if unknown. */
+  /** The time at which the task's slot became free; `null` if unknown. */
   readonly workerFree: number | null
-  /** Seconds between its creation and end in which no session was running. */
+  /** Seconds of the task's lifetime in which no session was running. */
   readonly away: number
-  /** What started from the queue of its backend while it waited there. */
+  /** Tasks that started from the backend's queue while this task waited. */
   readonly begunBefore: BegunBefore
-  /** Why it was canceled; `null` if it was not. */
+  /** The reason why the task was canceled; `null` if it was not. */
   readonly cancelReason: string | null
-  /** When its result was reused, and from which source. */
+  /** The times at which the result was reused, and its sources. */
   readonly reuses: readonly { readonly time: number; readonly source: string }[]
-  /** Its move from a lost node before it started there; `null` for none. */
+  /** The task's move from a lost node before it started there; `null` if there was none. */
   readonly moved: TaskMove | null
 }
 
-/** A task that another one needs. */
+/** A dependency of another task. */
 export interface Dependency {
   readonly uid: string
   readonly name: string
   readonly state: TaskState
-  /** Wall-clock seconds; `null` before its end. */
+  /** Wall-clock seconds; `null` before the task has ended. */
   readonly ended: number | null
 }
 
 export interface AttemptView extends SegmentView {
-  /** How long it ran by its events; longer than from `start` if that was reported late. */
+  /** The duration in the events; longer than since `start` if the start was reported late. */
   readonly seconds: number
-  /** Why it failed, if another attempt follows; otherwise empty. */
+  /** The error if another attempt follows; otherwise empty. */
   readonly error: string
-  /** Whether it ran in an earlier session of the run. */
+  /** Whether the attempt belongs to an earlier session of the run. */
   readonly isEarlier: boolean
 }
 
-/** `total` also counts the tasks beyond `limit`. */
+/** `total` includes tasks beyond `limit`. */
 export function findTasks(
   pass: RunPass,
   query: TasksQuery,
@@ -171,7 +171,7 @@ export function* eachTask(pass: RunPass): Generator<TaskView> {
   }
 }
 
-/** `null` for a uid that is not in the record. `now` as in `TasksQuery`. */
+/** Returns `null` for a uid that is not in the record. `now` as in `TasksQuery`. */
 export function explainTask(
   pass: RunPass,
   uid: string,
@@ -272,7 +272,7 @@ function timesOf(
   const { pauses } = bounds
   const between = (from: number, to: number): number =>
     Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
-  // For a task left by a killed session, the end of its wait is not known.
+  // For a task left by a killed session, the end of the wait is unknown.
   const left = isInterrupted(counts, task) ? null : now
   const until = started ?? ended ?? left
   const waited = ready === null || until === null ? null : between(ready, until)
@@ -304,7 +304,7 @@ function stateOf(passed: number): TaskState {
   return (passed & stages.submitted) === 0 ? 'CREATED' : 'SUBMITTED'
 }
 
-/** Without a location if the attempt was dropped because there were too many. */
+/** Returns no location if the attempt was dropped because there were too many. */
 function locationOf(
   { states: { lanes } }: RunPass,
   task: number,
@@ -329,11 +329,11 @@ function attemptsOf(
   for (let segment = lanes.first; segment <= latest; segment++) {
     if (valueAt(taskOfSegment, segment) !== task) continue
     const view = segmentAt(lanes, segment, now)
-    // Ends are computed from 32-bit durations, which differ in the last digits.
+    // End times are computed from 32-bit durations, so the last digits differ.
     const error = errors.find(({ time }) => Math.abs(time - view.end) < 1e-3)
     attempts.push({
       ...view,
-      // Records of other programs may lack the number of the attempt.
+      // Records of other programs may not have attempt numbers.
       attempt: Math.max(view.attempt, (attempts.at(-1)?.attempt ?? 0) + 1),
       seconds: view.end - view.start,
       error: view.outcome === 'retried' ? (error?.text ?? '') : '',
@@ -343,7 +343,7 @@ function attemptsOf(
   return attempts
 }
 
-/** The last attempt gets the rest of the recorded duration, if that is longer. */
+/** The last attempt gets the remaining recorded duration, if that is longer. */
 function withRecordedSeconds(
   attempts: readonly AttemptView[],
   { ran, story }: TaskView,

@@ -1,4 +1,4 @@
-/** What a task waited for in its backend's queue: tasks that started before it, and its slot. */
+/** The obstacles of a task in its backend's queue: tasks that started earlier, and its slot. */
 
 import type { RunPass } from './all-panels.ts'
 import { oneCore, type SlotRequest } from './bounds/slots.ts'
@@ -17,20 +17,20 @@ export interface HeldByTask {
 export interface BegunBefore {
   /** The number of attempts of other tasks. */
   readonly count: number
-  /** How many of those asked for more, and the last of them: the tasks behind it had to wait. */
+  /** The number of attempts that requested more, and the last of them, which delayed the others. */
   readonly larger: number
   readonly lastLarger:
     | ({ readonly uid: string; readonly freedBy: FreeingAttempt | null } & HeldByTask)
     | null
-  /** What the task itself asked for, if that is more than one core. */
+  /** The resources that the task requested, if more than one core. */
   readonly asked: HeldByTask | null
-  /** The last attempt that ended on its node before it started; `null` without one. */
+  /** The last attempt that ended on the same node before the task started; `null` if none did. */
   readonly freedBy: FreeingAttempt | null
 }
 
 export interface FreeingAttempt {
   readonly uid: string
-  /** Whether only an attempt ended, and its task was retried later. */
+  /** Whether only an attempt ended, and the task was retried later. */
   readonly isRetried: boolean
 }
 
@@ -86,10 +86,10 @@ export function begunBefore(
   }
 }
 
-/** Ends are computed from 32-bit durations, which differ in the last digits. */
+/** End times are computed from 32-bit durations, so the last digits differ. */
 const precision = 1e-3
 
-/** The last segment that ended on the same node between `from` and this start; -1 for none. */
+/** The last segment that ended on the same node between `from` and this start; -1 if none did. */
 function lastEnded({ states: { lanes } }: RunPass, segment: number, from: number): number {
   const nodeOf = (one: number): number => valueAt(lanes.nodeOfLane, valueAt(lanes.lane, one))
   const [node, until] = [nodeOf(segment), valueAt(lanes.start, segment) + precision]
@@ -115,8 +115,8 @@ function endOf({ start, seconds, outcome }: Lanes, segment: number): number {
 type Lanes = RunPass['states']['lanes']
 
 /**
- * When an attempt could start: its slot was free, its node had the resources, and no larger task
- * ahead waited for room. `null` if unknown.
+ * The time at which an attempt could start: its slot was free, its node had the resources, and no
+ * larger task ahead waited for room. `null` if unknown.
  */
 export function slotFreeBefore(pass: RunPass, attempt: SegmentView | undefined): number | null {
   if (attempt === undefined) return null
@@ -130,7 +130,7 @@ export function slotFreeBefore(pass: RunPass, attempt: SegmentView | undefined):
   return latest === -Infinity ? null : latest
 }
 
-/** The attempt that started last among the tasks ahead that ask for more. */
+/** Among the tasks ahead that request more, the attempt that started last. */
 function lastLargerBefore(
   { states: { lanes, bounds } }: RunPass,
   attempt: SegmentView,
@@ -151,8 +151,8 @@ function lastLargerBefore(
 }
 
 /**
- * Since when the attempt's node had enough cores, GPUs and memory: the end of the last attempt that
- * had left too little. `null` if there was always room, or if the size of the node is unknown.
+ * The time since which the node had enough cores, GPUs and memory: the end of the last attempt that
+ * left too little. `null` if there was always room, or if the size of the node is unknown.
  */
 function roomSince(pass: RunPass, attempt: SegmentView): number | null {
   const { lanes, bounds } = pass.states
@@ -187,7 +187,7 @@ function roomSince(pass: RunPass, attempt: SegmentView): number | null {
     Math.max(startOf(segment), endOf(lanes, segment) - precision)
   starts.sort((a, b) => startOf(a) - startOf(b))
   ends.sort((a, b) => overAt(a) - overAt(b))
-  // Backwards in time. At equal times starts are undone first: they replaced what ended.
+  // Goes back in time. At equal times, starts are undone first: they used freed resources.
   for (let end = ends.pop(); end !== undefined; end = ends.pop()) {
     for (let start = starts.at(-1); start !== undefined && startOf(start) >= overAt(end);) {
       use(valueAt(lanes.task, start), -1)
@@ -210,9 +210,9 @@ function sizeAt({ states }: RunPass, node: number, time: number): HeldByTask | n
 }
 
 /**
- * When the slot of an attempt became free: the end of its worker's previous attempt. A new worker
- * takes over the slot of another one: the latest that became free before a task behind it started.
- * `null` if unknown.
+ * The time at which the slot of an attempt became free: the end of its worker's previous attempt. A
+ * new worker takes over the slot of another worker: the latest slot that became free before a task
+ * behind it started. `null` if unknown.
  */
 function workerFreeBefore(pass: RunPass, attempt: SegmentView): number | null {
   const { lanes } = pass.states
@@ -242,7 +242,7 @@ function workerFreeBefore(pass: RunPass, attempt: SegmentView): number | null {
   return latest === -Infinity ? null : latest
 }
 
-/** The first segment that started before the attempt although it was queued behind; or -1. */
+/** The first segment that started before the attempt although it was queued later; or -1. */
 function firstBehind({ states: { lanes, bounds } }: RunPass, attempt: SegmentView): number {
   const { requests, requestOfTask, priorityOfTask } = bounds
   const own = requests[valueAt(requestOfTask, attempt.task)]
@@ -251,7 +251,7 @@ function firstBehind({ states: { lanes, bounds } }: RunPass, attempt: SegmentVie
   for (let segment = lanes.first; segment < lanes.size; segment++) {
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
-    // Tasks are numbered in the order in which they were created.
+    // Tasks are numbered in order of creation.
     if (task <= attempt.task || start >= attempt.start) continue
     const other = requests[valueAt(requestOfTask, task)]
     if (other?.backend !== own?.backend || other?.limit !== own?.limit) continue

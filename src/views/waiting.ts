@@ -1,4 +1,4 @@
-/** Why a ready task does not run: the tasks ahead of it, and the resources that it or they lack. */
+/** Explains why a ready task does not run: the tasks ahead, and the missing resources. */
 
 import type { RunPass } from './all-panels.ts'
 import type { SlotLimit, SlotRequest } from './bounds/slots.ts'
@@ -9,13 +9,13 @@ import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { outcomeNumbers } from './panels/lanes.ts'
 import { FreeResources, type Shortage } from './shortage.ts'
 
-/** Tasks are given as their numbers in the pass. */
+/** Tasks are given by their numbers in the pass. */
 export interface WaitReason {
-  /** How many other waiting tasks will start before it. */
+  /** The number of other waiting tasks that will start earlier. */
   readonly ahead: number
-  /** The first of those tasks. */
+  /** The first few of those tasks. */
   readonly behind: readonly number[]
-  /** What the task itself lacks; `null` if a slot would fit. */
+  /** The resource that the task itself lacks; `null` if a slot is available. */
   readonly shortage: Shortage | null
   /** The task ahead that lacks resources and therefore delays the tasks behind it. */
   readonly heldUpBy: { readonly task: number; readonly shortage: Shortage } | null
@@ -80,7 +80,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
   return others.toReason(isAhead, shortage, holdUp(others.first(isAhead)))
 }
 
-/** A single-core task is assigned to a node at once, and no node is kept free for it. */
+/** A single-core task is assigned to a node immediately, and no node is kept free for it. */
 const isPlain = (request: SlotRequest | undefined): boolean =>
   request === undefined ||
   (request.cores === 1 &&
@@ -89,7 +89,7 @@ const isPlain = (request: SlotRequest | undefined): boolean =>
     request.ranks === 1 &&
     Object.keys(request.labels).length === 0)
 
-/** The tasks that start before a given one, by request: their number and the first ones. */
+/** The number of tasks that start earlier, by request, and the first few of them. */
 class TasksAhead {
   readonly #own: WaitingTask
   readonly #counts = new Map<number, number>()
@@ -110,7 +110,7 @@ class TasksAhead {
     this.#first.set(request, first)
   }
 
-  /** The first task among the requests that match. */
+  /** The first task of the matching requests. */
   first(isMeant: (request: number) => boolean): WaitingTask | null {
     return this.#firstOf(isMeant)[0] ?? null
   }
@@ -134,7 +134,7 @@ class TasksAhead {
   }
 }
 
-/** `null` for a task that does not wait for a slot. */
+/** Returns `null` for a task that does not wait for a slot. */
 function toWaiting(pass: RunPass, task: number): WaitingTask | null {
   const { counts, states } = pass
   const { times, requestOfTask, priorityOfTask, lastTime } = states.bounds
@@ -159,7 +159,7 @@ function isBefore(a: WaitingTask, b: WaitingTask): boolean {
   return a.ready === b.ready ? a.task < b.task : a.ready < b.ready
 }
 
-/** When a task whose latest attempt failed may be retried; `null` for any other task. */
+/** The time at which a task with a failed attempt may be retried; `null` for other tasks. */
 export function retryTimeOf({ counts, states: { lanes } }: RunPass, task: number): number | null {
   const segment = valueAt(lanes.latestOfTask, task) - 1
   const isOver = hasEnded(stagesOf(counts, task)) || isInterrupted(counts, task)

@@ -61,7 +61,6 @@ interface ReadSoFar {
   readonly sessionId: string | null
 }
 
-/** An event, and the name of its task. */
 interface NamedEvent {
   readonly event: EventLine
   readonly name: string

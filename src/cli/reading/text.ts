@@ -29,7 +29,6 @@ interface MeasuredColumn<Row> {
   readonly column: Column<Row>
   readonly cells: readonly string[]
   readonly widest: number
-  /** The minimum width of the column. */
   readonly min: number
 }
 

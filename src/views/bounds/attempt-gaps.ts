@@ -8,7 +8,7 @@ import { storyOf } from './task-times.ts'
 
 /** Seconds of gaps, indexed by task number. */
 export interface AttemptGaps {
-  /** From the end of an attempt to the start of the next one. */
+  /** From one attempt to the next. */
   readonly all: Float32Array
   /** The part of `all` in which the retry delay (`delaySeconds`) had not passed yet. */
   readonly delays: Float32Array
@@ -17,20 +17,20 @@ export interface AttemptGaps {
 interface Gap {
   readonly from: number
   readonly delay: number
-  /** Whether another attempt is certain to follow; a canceled attempt may be the last one. */
+  /** Whether another attempt is certain to follow; a canceled attempt may be the last. */
   readonly isOpen: boolean
 }
 
 const { retried, lost, canceled } = outcomeNumbers
 
-/** Whether another attempt may follow: a resumed run may retry a task that was canceled. */
+/** Whether another attempt may follow, as after a cancellation if the run is resumed. */
 export const mayBeRetried = (outcome: number, { isResumed }: LanesState): boolean =>
   outcome === retried || outcome === lost || (isResumed && outcome === canceled)
 
 export const gapOf = (gaps: AttemptGaps | null, task: number): number => gaps?.all[task] ?? 0
 export const delayOf = (gaps: AttemptGaps | null, task: number): number => gaps?.delays[task] ?? 0
 
-/** `null` when no attempt was followed by another. Gaps that are still open end at `to`. */
+/** Returns `null` when no task has several attempts. Gaps that are still open end at `to`. */
 export function findAttemptGaps(
   { times }: BoundsState,
   { counts, lanes }: BoundsQuery,
@@ -52,7 +52,7 @@ export function findAttemptGaps(
     if (!isFollowed && open.size === 0) continue
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
-    // An attempt of an earlier session, from before the task was created again.
+    // The attempt belongs to an earlier session, before the task was created again.
     if (start < valueAt(times.created, task)) continue
     const gap = open.get(task)
     if (gap !== undefined) {

@@ -1,6 +1,6 @@
 /**
- * Which block created which task, and the order in which tasks ended: the body of a block continues
- * when a task that it created has ended. In runs with blocks this takes 24 bytes per task.
+ * Tracks which block created which task, and the order in which tasks ended, because the body of a
+ * block continues when a task that it created has ended. 24 bytes per task in runs with blocks.
  */
 
 import { blockBackend } from '../../foundation/ids.ts'
@@ -9,18 +9,18 @@ import { hasEnded, stages } from '../lifecycle.ts'
 import { numberOf, type TaskStep, type ViewEvent } from '../panel.ts'
 
 export interface BlockTree {
-  /** The blocks that have not ended, by their uids in the file that is read. */
+  /** Open blocks by uid in the current file. */
   readonly open: Map<string, number>
-  /** Columns with one row per task. A task is stored as its number plus 1; 0 means none. */
+  /** Columns with one row per task. Values are task numbers plus 1; 0 means none. */
   readonly blockOfTask: Column
-  /** The task of the same block that was the last to end before this one was created. */
+  /** The last task of the same block that ended before this task was created. */
   readonly siblingOfTask: Column
   /** The sum of the block's retry delays when this task was created. */
   readonly delayOfTask: Column
-  /** Rows of blocks: the sum of the block's retry delays, and its task that was the last to end. */
+  /** Columns with one row per block: the sum of its retry delays, and its last task that ended. */
   readonly delayOfBlock: Column
   readonly latestOfBlock: Column
-  /** Tasks in the order in which they ended; filled from the first block on. */
+  /** Tasks in the order in which they ended, starting with the first block. */
   readonly ended: Column
   endedCount: number
 }

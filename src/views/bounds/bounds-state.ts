@@ -1,4 +1,4 @@
-/** The state of the bounds panel: the times of tasks, the resources they ask for, and the nodes. */
+/** The state of the bounds panel: times of tasks, requested resources, and nodes. */
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
@@ -16,12 +16,12 @@ import { setRun, storyOf, type TaskTimes } from './task-times.ts'
 
 export interface BoundsState {
   readonly times: TaskTimes
-  /** The resources that each task asks for, as an index into `requests`. */
+  /** The resources that each task requests, as an index into `requests`. */
   readonly requestOfTask: Column
-  /** Set only for tasks whose priority is not 0, the value of rows that were never set. */
+  /** Set only for tasks with a priority other than 0, the default of a column. */
   readonly priorityOfTask: Column
   readonly requests: SlotRequest[]
-  /** Numbers of requests by the text of their attributes; equal requests may share a number. */
+  /** Request numbers by the text of their attributes; equal requests may share a number. */
   readonly requestNumbers: Map<string, number>
   readonly nodes: SlotNode[]
   /** Indexes into `nodes` by backend and node id. */
@@ -30,14 +30,14 @@ export interface BoundsState {
   readonly pauses: Pause[]
   /** Pauses in which tasks continued to run on agents of a cluster. */
   readonly attended: Pause[]
-  /** Tasks that ran when the previous session was killed: when this session saw them start. */
+  /** New start times of tasks that were running when the previous session was killed. */
   readonly begunAgain: Map<number, number>
   readonly blocks: BlockTree
-  /** Whether a session limits the tasks of a name: those then wait before they are queued. */
+  /** Whether a session limits tasks by name; limited tasks wait before they are queued. */
   hasLimits: boolean
   /** The number of tasks canceled because their session was closed, for example by Ctrl-C. */
   stopped: number
-  /** How many sessions of the run have ended, and when the current one began. */
+  /** The number of ended sessions; `sessionStart` is the start of the current one. */
   session: number
   sessionStart: number
   firstTime: number
@@ -47,7 +47,7 @@ export interface BoundsState {
 export interface Pause {
   readonly from: number
   readonly to: number
-  /** How many tasks waited for a slot during the whole pause, and the request of one of them. */
+  /** The number of tasks that waited for a slot during the whole pause, and the request of one. */
   waiting: number
   request: number
 }
@@ -58,24 +58,24 @@ export interface BoundsQuery {
   readonly lanes: LanesState
   readonly graph: GraphState
   readonly names: NamesState
-  /** The end of the run so far, in wall-clock seconds. Default: the time of its latest event. */
+  /** The end of the run so far, in wall-clock seconds. Default: the time of the latest event. */
   readonly now?: number
 }
 
-/** From this many on, memory is rounded down to a power of 2, so that requests become equal. */
+/** Beyond this number, memory is rounded down to a power of 2, so that more requests are equal. */
 const maxExactRequests = 255
-/** Tasks with further requests get this number and count as one core each. */
+/** Tasks with requests beyond this number count as one core each. */
 const maxRequests = 512
 const maxRequestTexts = 4096
 const maxPauses = 1000
 const maxNodes = 10_000
 /**
- * A limit on the joins and leaves kept for a node. At the limit, a node that comes back counts as
- * present since its last kept join; whether it is present now stays exact. Even, so that the last
- * kept change is a leave.
+ * The maximum number of joins and leaves kept per node. At the limit, a node that returns counts as
+ * present since its last kept join; whether it is present now stays exact. Must be even, so that
+ * the last kept change is a leave.
  */
 const maxChanges = 1000
-/** After this many changes of its size, a node counts with its final size. */
+/** Beyond this number of size changes, a node counts with its final size. */
 const maxSizes = 100
 
 export const createBounds = (): BoundsState => ({
@@ -107,7 +107,7 @@ export function takeBounds(state: BoundsState, event: ViewEvent, step: TaskStep)
   else followTask(state, event, step)
 }
 
-/** All nodes leave with their session: only nodes that join the next one add slots to it. */
+/** All nodes leave when their session ends; they add slots to the next one only if they join it. */
 function endSession(state: BoundsState, next: number): void {
   const { nodes, pauses, lastTime, blocks } = state
   blocks.open.clear()
@@ -122,7 +122,7 @@ function endSession(state: BoundsState, next: number): void {
   pauses.push({ from: lastTime, to: next, waiting: 0, request: 0 })
 }
 
-/** `time` minus the lengths of the pauses before it. */
+/** Returns `time` minus the lengths of earlier pauses. */
 export function activeTime(pauses: readonly Pause[], time: number): number {
   let active = time
   for (const { from, to } of pauses) if (time > from) active -= Math.min(time, to) - from
@@ -154,7 +154,7 @@ function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void 
   }
 }
 
-/** Follows events between lifecycle events: dependencies have ended, or an attempt has failed. */
+/** Handles events between lifecycle events: dependencies have ended, or an attempt has failed. */
 function followBetween(state: BoundsState, event: ViewEvent, { task, after }: TaskStep): void {
   if (event.event_type === 'tutti.TaskAttempt') followBlockAttempt(state.blocks, event, task)
   if (event.event_type === 'tutti.TaskResolved' && !hasEnded(after)) {
@@ -162,7 +162,7 @@ function followBetween(state: BoundsState, event: ViewEvent, { task, after }: Ta
   }
 }
 
-/** Counts a task that an earlier session left waiting for a slot as waiting during the pause. */
+/** Counts a task that was waiting for a slot in the earlier session as waiting during the pause. */
 function followLeft({ pauses, requestOfTask }: BoundsState, { task, earlier }: TaskStep): void {
   const hasWaited = (earlier & stages.submitted) !== 0 && !hasStarted(earlier)
   const pause = pauses.at(-1)
@@ -184,7 +184,7 @@ function correctStart(state: BoundsState, event: ViewEvent, task: number): void 
   for (const pause of state.pauses.filter(({ to }) => to > begun)) attend(state, pause, event)
 }
 
-/** Moves the pause to `attended`: the nodes of this backend were present during it. */
+/** Moves the pause to `attended`, because nodes of this backend were present. */
 function attend({ pauses, attended, nodes }: BoundsState, pause: Pause, { backend }: ViewEvent) {
   pauses.splice(pauses.indexOf(pause), 1)
   attended.push(pause)
@@ -194,7 +194,7 @@ function attend({ pauses, attended, nodes }: BoundsState, pause: Pause, { backen
   }
 }
 
-/** The number of the same request without its limit, for a closure: it needs no worker. */
+/** Returns the number of the same request without a limit, for closures, which need no worker. */
 function requestWithoutLimit(state: BoundsState, number: number): number {
   const text = `closure ${number}`
   const known = state.requestNumbers.get(text)
@@ -205,7 +205,7 @@ function requestWithoutLimit(state: BoundsState, number: number): number {
   return found
 }
 
-/** A program is known by its task type. A closure has the type of a function, see `isClosure`. */
+/** Recognizes programs by task type. Closures have the type of a function, see `isClosure`. */
 function limitOf({ attributes }: ViewEvent): SlotLimit | null {
   if (attributes['task_type'] === 'compute') return 'processes'
   return attributes['task_type'] === 'function' ? 'workers' : null
@@ -245,7 +245,7 @@ const toRequest = (
 
 function numberOfRequest({ requests, requestNumbers }: BoundsState, exact: SlotRequest): number {
   const isExact = requests.length < maxExactRequests
-  // Rounded down, so that the computed least time that these tasks need stays a lower bound.
+  // Rounded down, so that the computed minimum time of these tasks stays a lower bound.
   const memoryMb = exact.memoryMb < 1 ? 0 : 2 ** Math.floor(Math.log2(exact.memoryMb))
   const request = isExact ? exact : { ...exact, memoryMb }
   const key = JSON.stringify(request)
@@ -287,7 +287,7 @@ function nodeOf(state: BoundsState, { backend, node_id }: ViewEvent): SlotNode |
   return state.nodes.at(-1)
 }
 
-/** The size applies from now on; for the node's first join of this session, also before it. */
+/** The new size applies from now on, and, on the node's first join of a session, also before. */
 function join(state: BoundsState, node: SlotNode | undefined, event: ViewEvent): void {
   if (node === undefined) return
   const { session, sessionStart } = state
@@ -319,7 +319,7 @@ function resize(node: SlotNode, size: NodeSize, time: number): void {
   const { cores, gpus, memoryMb, workers, processes, labels, earlier } = node
   const before = { cores, gpus, memoryMb, workers, processes, labels }
   if (isSameSize(before, size)) return
-  // Event times may go back when the system clock was changed.
+  // Event times may go backwards when the system clock was changed.
   const until = Math.max(time, earlier.at(-1)?.until ?? -Infinity)
   if (earlier.length < maxSizes) earlier.push({ ...before, until })
   Object.assign(node, size)

@@ -1,6 +1,7 @@
 /**
- * Bounds: what limited the speed of the run. Shows what the slots did, the critical path, and the
- * tasks that took much longer than others of their name. 32 bytes per task, 36 with priorities.
+ * Bounds: the factors that limited the speed of the run. Shows how the slots were used, the
+ * critical path, and tasks that took much longer than others of their name. 32 bytes per task, or
+ * 36 with priorities.
  */
 
 import type { Panel } from '../panel.ts'
@@ -19,27 +20,27 @@ export interface BoundsView {
   readonly to: number
   /** From `from` to `to`, without the pauses. */
   readonly seconds: number
-  /** Times between two files in which no session was running; they count for no slot. */
+  /** Times between two files in which no session was running; slots do not count there. */
   readonly pauses: readonly Pause[]
   /** Times between two files in which agents of a cluster continued without a session. */
   readonly attended: readonly Pause[]
-  /** Whether the run began before `from`: of its oldest attempts only coarse lanes were kept. */
+  /** Whether the run began before `from`, because details of its oldest attempts were dropped. */
   readonly isPartial: boolean
-  /** Tasks that were canceled when the run was stopped. */
+  /** The number of tasks that were canceled when the run was stopped. */
   readonly stopped: number
-  /** Cores of all nodes, including times when a node is away. Without known nodes: the workers. */
+  /** The cores of all nodes, including nodes that are away, or else the number of workers. */
   readonly slots: number
-  /** Less than `slots` if the sizes of nodes changed during the run or between its sessions. */
+  /** Smaller than `slots` if nodes changed their size during the run or between its sessions. */
   readonly fewestSlots: number
-  /** Core-seconds by class, over the slots that existed at each time. */
+  /** Core-seconds by class, over the slots that existed at each moment. */
   readonly slotSeconds: SlotSeconds
   readonly backends: readonly BackendUse[]
-  /** Backends whose number of slots is not known. */
+  /** Backends whose number of slots is unknown. */
   readonly unsized: readonly UnsizedUse[]
   /** Slot-seconds of attempts that failed, were retried or lost. */
   readonly failedSeconds: number
   readonly criticalPath: CriticalPath
-  /** At most ten, those with the most extra seconds first. */
+  /** At most ten stragglers, sorted by extra seconds in descending order. */
   readonly stragglers: readonly Straggler[]
 }
 

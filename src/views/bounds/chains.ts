@@ -1,8 +1,8 @@
 /**
  * Chains of tasks that waited for each other, in the actual run and in hypothetical ones. A task
- * waits for its dependencies. A task that a block created also waits for the dependencies of the
- * block and for what had ended in the block at its creation; a block takes as long as the tasks it
- * created.
+ * waits for its dependencies. A task created by a block also waits for the dependencies of the
+ * block and for tasks that had ended in the block before its creation. A block takes as long as the
+ * tasks it created.
  */
 
 import { blockBackend } from '../../foundation/ids.ts'
@@ -13,21 +13,21 @@ import { dependenciesOf } from '../panels/graph.ts'
 import { type BlockTree, hasChildren } from './block-tree.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 
-/** When tasks ran, by their numbers; NaN for a task that did not run and has no end. */
+/** Running times, indexed by task; NaN for a task that did not run or has not ended. */
 export interface TaskRuns {
   readonly start: Float64Array
   readonly end: Float64Array
-  /** Seconds of all its attempts, without the time between them. */
+  /** Seconds of all attempts, without the time between them. */
   readonly seconds: Float64Array
   /** Seconds of retry delays after failed attempts. */
   readonly delay: Float64Array
 }
 
-/** A chain, known by its last task; -1 for no chain. */
+/** A chain, identified by its last task; -1 for no chain. */
 interface ChainEnd {
   readonly seconds: number
   readonly last: number
-  /** The part of `seconds` that are retry delays of blocks after the last task. */
+  /** The part of `seconds` spent in retry delays of blocks after the last task. */
   readonly delay: number
 }
 
@@ -43,17 +43,17 @@ export class Chains {
   readonly #runs: TaskRuns
   readonly #isWithoutDelays: boolean
   readonly #hasBlocks: boolean
-  /** Length of the chain by its last task; NaN for a task that did not run. */
+  /** The length of the chain that ends with each task; NaN for a task that did not run. */
   readonly #seconds: Float64Array
-  /** By task: the last task of its chain; for a block, a task that it created. */
+  /** The last task of each task's chain; for a block, a task that it created. */
   readonly #last: Int32Array
   readonly #delay: Float64Array
-  /** By block: the longest chain of a task it created, without the block's delays before. */
+  /** For each block, the longest chain of its tasks, without earlier delays of the block. */
   readonly #within: (ChainEnd | undefined)[] = []
-  /** By block: the longest chain that it waited for. */
+  /** For each block, the longest chain that it waited for. */
   readonly #before: (ChainEnd | undefined)[] = []
 
-  /** `saved` are the seconds by which each task is shorter in a hypothetical run. */
+  /** `saved` is the number of seconds that each task is shorter in a hypothetical run. */
   constructor(
     state: BoundsState,
     query: BoundsQuery,
@@ -82,12 +82,12 @@ export class Chains {
     else for (const task of inOrderOfEnds(state.blocks, query.counts, count)) add(task)
   }
 
-  /** The last task of the longest chain, or -1; of equal chains the one that ended last. */
+  /** The last task of the longest chain, or -1; among equal chains, the task that ended last. */
   get last(): number {
     let [last, best, end] = [-1, 0, -Infinity]
     for (let task = 0; task < this.#seconds.length; task++) {
       const seconds = this.#seconds[task] ?? 0
-      // Written as a negation so that NaN is skipped as well.
+      // Negated, so that NaN is also skipped.
       if (!(seconds >= best) || !this.#canEnd(task)) continue
       const { seconds: ran, delay } = this.#runs
       const own = this.#endOf(task)
@@ -142,7 +142,7 @@ export class Chains {
     this.#within[block] = longer(this.#within[block] ?? noChain, added)
   }
 
-  /** `before` of a block, cached; computes that of the enclosing blocks first. */
+  /** Like `before`, for a block and cached; computes enclosing blocks first. */
   #beforeBlock(task: number): ChainEnd {
     const unknown: number[] = []
     for (let one = task; one !== -1 && this.#before[one] === undefined;) {
@@ -153,11 +153,11 @@ export class Chains {
     return this.#before[task] ?? noChain
   }
 
-  /** The dependency with the longest chain; among equal ones the last to end; -1 for none. */
+  /** The dependency with the longest chain; among equal ones, the last to end. -1 if none. */
   #maxDependency(task: number): number {
     let [best, seconds] = [-1, 0]
     for (const one of dependenciesOf(this.#query.graph, task)) {
-      // `|| 0` skips the NaN of a task that did not run.
+      // `|| 0` replaces the NaN of a task that did not run.
       const own = this.#seconds[one] || 0
       if (own < seconds || (own === seconds && this.#endOf(one) <= this.#endOf(best))) continue
       ;[best, seconds] = [one, own]
@@ -179,8 +179,8 @@ export class Chains {
   }
 
   /**
-   * Whether a path may end with this task. Not a block: its duration is that of the tasks it waits
-   * for. Not a canceled task: its duration depends on who canceled it.
+   * Whether a path may end with this task. False for blocks, which take as long as the tasks they
+   * wait for, and for canceled tasks, whose duration depends on the caller.
    */
   #canEnd(task: number): boolean {
     if (isBlock(this.#state, task)) return false
@@ -196,7 +196,7 @@ const longer = (a: ChainEnd, b: ChainEnd): ChainEnd => (b.seconds > a.seconds ? 
 const later = ({ seconds, last, delay }: ChainEnd, more: number): ChainEnd =>
   more === 0 ? { seconds, last, delay } : { seconds: seconds + more, last, delay: delay + more }
 
-/** Sorts each task after what it waited for. Tasks that ended before the first block come first. */
+/** Sorts each task after the tasks it waited for; tasks that ended before any block come first. */
 function inOrderOfEnds(
   { ended, endedCount }: BlockTree,
   counts: BoundsQuery['counts'],

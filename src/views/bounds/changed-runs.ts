@@ -1,4 +1,4 @@
-/** Hypothetical runs, each with one change: the least time that their tasks would need. */
+/** Hypothetical runs, each with one change, and the minimum time that their tasks would need. */
 
 import { valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
@@ -11,15 +11,15 @@ import { type HeldResource, oneCore } from './slots.ts'
 export interface ChangedRun {
   /** Seconds of the longest chain of the changed run. */
   readonly path: number
-  /** By backend, how much less its tasks hold: units times seconds. */
+  /** The resources that each backend's tasks use less: units times seconds. */
   readonly freed: Readonly<Record<string, Readonly<Record<HeldResource, number>>>>
-  /** Tasks that started before the first change end as they did: seconds until the last of them. */
+  /** Seconds until the last task that started before the first change has ended. */
   readonly earliestEnd: number
 }
 
-/** What differs from the actual run. */
+/** The difference from the actual run. */
 interface Change {
-  /** The share of an attempt's duration that it does not take. Default 0. */
+  /** The share by which an attempt becomes shorter. Default 0. */
   readonly shareOf?: (task: number, outcome: number) => number
   /** Whether retries follow without delay. Default `false`. */
   readonly isWithoutDelays?: boolean
@@ -33,7 +33,7 @@ export function changeRun(
 ): ChangedRun {
   const { lanes } = query
   const freed: Record<string, Record<HeldResource, number>> = {}
-  /** Saved seconds by task, as far as the task's own seconds include them. */
+  /** Saved seconds per task, as far as they are part of the task's running time. */
   const saved = new Float64Array(runs.seconds.length)
   let first = shareOf === undefined ? -Infinity : Infinity
   for (let segment = lanes.first; segment < lanes.size; segment++) {
@@ -45,7 +45,7 @@ export function changeRun(
     free(state, freed, task, seconds)
     const start = valueAt(lanes.start, segment)
     first = Math.min(first, start + valueAt(lanes.seconds, segment) - seconds)
-    // A task that a later session created again has only the seconds since then.
+    // If a later session created the task again, only the seconds since then count.
     if (start < valueAt(state.times.created, task)) continue
     saved[task] = (saved[task] ?? 0) + seconds
   }
@@ -54,7 +54,7 @@ export function changeRun(
   return { path: longest, freed, earliestEnd }
 }
 
-/** Not of canceled tasks and blocks, whose durations depend on the caller or on other tasks. */
+/** Ignores canceled tasks and blocks, whose durations depend on the caller or on other tasks. */
 function endOfOthers(
   state: BoundsState,
   { counts, lanes }: BoundsQuery,
@@ -67,7 +67,7 @@ function endOfOthers(
   let latest = 0
   for (let task = 0; task < counts.index.names.size; task++) {
     const began = starts[task] ?? 0
-    // Written as a negation so that NaN is skipped as well.
+    // Negated, so that NaN is also skipped.
     if (!(began < first) || saved[task] !== 0 || isBlock(state, task)) continue
     if ((stagesOf(counts, task) & stages.canceled) !== 0) continue
     const end = began + (seconds[task] ?? 0) + (delay[task] ?? 0)

@@ -16,61 +16,61 @@ import { storyOf } from './task-times.ts'
 export interface PathTask {
   readonly task: number
   readonly start: number
-  /** Seconds of all its attempts, without the time between them. */
+  /** Seconds of all attempts, without the time between them. */
   readonly seconds: number
   /** Seconds of retry delays of the task, or of a block that created it. */
   readonly delay: number
 }
 
 /**
- * The longest of all chains of tasks that waited for each other, in order of time. With any number
- * of slots, the run takes no less.
+ * The longest chain of tasks that waited for each other, in order of time. The run cannot be
+ * shorter than this with any number of slots.
  */
 export interface CriticalPath {
-  /** Only the last tasks if the path is very long. */
+  /** The tasks of the path; only the last ones if the path is very long. */
   readonly tasks: readonly PathTask[]
   readonly length: number
-  /** Seconds in which tasks of the path ran or waited for a retry; `share` of the run's length. */
+  /** Seconds in which tasks of the path ran or waited for a retry; `share` is that of the run. */
   readonly seconds: number
   readonly share: number
-  /** The part of `seconds` that are retry delays. */
+  /** The part of `seconds` spent in retry delays. */
   readonly delaySeconds: number
-  /** `null` where no straggler is on the path, it has no delay, or no attempt has failed. */
+  /** `null` if the path has no straggler, delay or failed attempt, respectively. */
   readonly withoutStragglers: ChangedRun | null
   readonly withoutDelays: ChangedRun | null
   readonly withoutFailures: ChangedRun | null
-  /** The task name that takes most of the path. */
+  /** The task name with the largest part of the path. */
   readonly largestName: LargestName
   /**
-   * The name with most slot-seconds on the backend whose tasks waited longest for slots. `null` if
-   * none waited, or if it is the name of `largestName`.
+   * The name with the most slot-seconds on the backend whose tasks waited longest for slots. `null`
+   * if no task waited, or if it is the name of `largestName`.
    */
   readonly busiestName: LargestName | null
 }
 
 export interface LargestName {
-  /** One of the tasks with this name; -1 for a path without tasks. */
+  /** One of the tasks with this name; -1 if the path is empty. */
   readonly task: number
-  /** Seconds of this name on the path, or in slots. */
+  /** Seconds of this name on the path or in slots. */
   readonly seconds: number
-  /** The run in which all tasks of this name take half as long. */
+  /** A hypothetical run in which all tasks of this name take half as long. */
   readonly halved: ChangedRun
 }
 
 export interface Straggler {
   readonly task: number
-  /** Seconds of all its attempts, without the time between them. */
+  /** Seconds of all attempts, without the time between them. */
   readonly seconds: number
   /** The median duration of tasks with the same name. */
   readonly median: number
-  /** Whether it had several attempts, which explain its long duration. */
+  /** Whether the task had several attempts, which explains its long duration. */
   readonly isRetried: boolean
 }
 
 const maxPathTasks = 1000
 const maxStragglers = 10
-/** The median of fewer tasks does not show what is usual. */
-const fewestOfName = 4
+/** With fewer tasks, the median is not meaningful. */
+const minTasksOfName = 4
 
 type Gaps = AttemptGaps | null
 
@@ -145,7 +145,7 @@ function followPath(
   const seen = new Set<number>()
   for (let task = chains.last; task !== -1 && !seen.has(task);) {
     seen.add(task)
-    // `|| 0` for a task that did not run.
+    // `|| 0` replaces the NaN of a task that did not run.
     const [start, ran] = [starts[task] || 0, all[task] || 0]
     const delay = delays[task] || 0
     const before = chains.before(task)
@@ -160,7 +160,7 @@ function followPath(
   return { tasks: path.toReversed(), length, seconds, share, delaySeconds }
 }
 
-/** Seconds of one name, with one of its tasks. */
+/** The seconds of one name, and one of its tasks. */
 interface NameSum {
   readonly name: number
   readonly task: number
@@ -213,17 +213,17 @@ function secondsInSlots(
   return sums
 }
 
-/** Shorter extra times are not worth a row: their share of the run's length. */
-const smallestShare = 0.01
+/** Stragglers with a smaller share of the run's length are left out. */
+const minExtraShare = 0.01
 
-/** Tasks that took over twice the median of their name, those with most extra seconds first. */
+/** Finds tasks that took over twice the median of their name, sorted by extra seconds. */
 export function findStragglers(
   state: BoundsState,
   { names }: BoundsQuery,
   runSeconds: number,
 ): Straggler[] {
   const medians = durationsByName(names).map((durations) =>
-    durations.length < fewestOfName ? Infinity : statsInPlace(durations).p50,
+    durations.length < minTasksOfName ? Infinity : statsInPlace(durations).p50,
   )
   const worst: Straggler[] = []
   for (let task = 0; task < names.tasks; task++) {
@@ -231,7 +231,7 @@ export function findStragglers(
     const median = medians[valueAt(names.nameOfTask, task)] ?? 0
     if (Number.isNaN(seconds) || seconds <= 2 * median || isBlock(state, task)) continue
     const excess = seconds - median
-    if (excess < smallestShare * runSeconds) continue
+    if (excess < minExtraShare * runSeconds) continue
     const at = worst.findIndex((other) => excess > other.seconds - other.median)
     if (at === -1 && worst.length >= maxStragglers) continue
     const isRetried = valueAt(names.waits, task) > 0

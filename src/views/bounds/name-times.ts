@@ -1,4 +1,4 @@
-/** How long the tasks of each name ran, with those that have not ended. Pure. */
+/** The running time of the tasks of each name, including unfinished tasks. Pure. */
 
 import { valueAt } from '../columns.ts'
 import { hasEnded } from '../lifecycle.ts'
@@ -7,9 +7,9 @@ import { outcomeNumbers } from '../panels/lanes.ts'
 import type { BoundsQuery } from './bounds-state.ts'
 
 export interface NameTimes {
-  /** The sum over all tasks of the name and their attempts, so far for running ones. */
+  /** The sum over all attempts of all tasks with the name, including running attempts so far. */
   readonly ranSeconds: number
-  /** Seconds of the attempt that has been running longest; `null` if none runs. */
+  /** Seconds of the longest running attempt; `null` if none is running. */
   readonly maxRunningSeconds: number | null
 }
 
@@ -26,7 +26,7 @@ export function timesByName(
   const timesOf = (task: number): Mutable =>
     times[valueAt(names.nameOfTask, task)] ?? { ...noTimes }
   for (let task = 0; task < names.tasks; task++) {
-    // The attempts of ended tasks may have been dropped, because there were too many.
+    // Attempts of ended tasks may have been dropped, because there were too many.
     if (!hasEnded(stagesOf(counts, task))) continue
     const seconds = valueAt(names.durations, task) || valueAt(names.canceledAfter, task)
     timesOf(task).ranSeconds += seconds

@@ -12,13 +12,13 @@ import type { SlotNode, SlotRun, SlotSeconds, SlotUse } from './slots.ts'
 import { storyOf } from './task-times.ts'
 import { type TimeRange, type UnsizedUse, useOf } from './unsized-use.ts'
 
-/** What the tasks of one backend held. */
+/** The resources held by the tasks of one backend. */
 export interface BackendUse extends SlotUse {
   readonly backend: string
   readonly wide: WideTasks
 }
 
-/** The tasks that ask for more than one core, and the most cores that one asks for. */
+/** The tasks that request more than one core, and the largest number of cores. */
 export interface WideTasks {
   readonly count: number
   readonly max: number
@@ -29,13 +29,13 @@ interface SlotsView {
   readonly fewestSlots: number
   readonly slotSeconds: SlotSeconds
   readonly backends: readonly BackendUse[]
-  /** Backends without a node that reports how many tasks it runs at a time, such as models. */
+  /** Backends whose nodes do not report how many tasks they run at a time, such as models. */
   readonly unsized: readonly UnsizedUse[]
   /** Slot-seconds of attempts that failed, were retried or lost. */
   readonly failedSeconds: number
 }
 
-/** All times, also those of `range`, are without the pauses of the run. */
+/** All times, including `range`, exclude the pauses of the run. */
 export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: TimeRange): SlotsView {
   const hasNodes = state.nodes.some(hasCores)
   const workers = nodesOfLanes(query, range.from)
@@ -78,7 +78,7 @@ export function slotSecondsOf(state: BoundsState, query: BoundsQuery, range: Tim
   return { slots, fewestSlots, slotSeconds, backends: uses, unsized, failedSeconds }
 }
 
-/** Whether the node had cores at any time. */
+/** Whether the node has had cores at any time. */
 const hasCores = ({ cores, earlier }: SlotNode): boolean =>
   cores > 0 || earlier.some((size) => size.cores > 0)
 
@@ -90,7 +90,7 @@ const withoutPauses =
     earlier: node.earlier.map((size) => ({ ...size, until: activeTime(pauses, size.until) })),
   })
 
-/** The nodes of a record without known nodes: every worker is a slot, except those of models. */
+/** Nodes for a record without known nodes: every worker counts as a slot, except for models. */
 function nodesOfLanes({ lanes }: BoundsQuery, from: number): SlotNode[] {
   const nodes = new Map<number, SlotNode>()
   for (let lane = 0; lane < lanes.lanes.size; lane++) {
@@ -181,20 +181,20 @@ function waitsOf(
   return { waits: cutIntervals(waits, count), limitWaits, workerStarts, lastReady: last }
 }
 
-/** Closures and prompts need no worker; while no session is running, no worker starts. */
+/** Closures and prompts need no worker, and no worker starts while no session is running. */
 const isForWorker = (state: BoundsState, request: number, from: number, to: number): boolean =>
   (state.requests[request]?.limit ?? null) !== null &&
   !state.attended.some((pause) => pause.from < to && pause.to > from)
 
-/** What a wait was for, besides slots: the limit of a name, or perhaps the start of a worker. */
+/** The reason for a wait besides slots: the limit of a name, or possibly a starting worker. */
 type WaitKind = 'limit' | 'worker' | undefined
 
 type AddWait = (task: number, from: number, to: number, kind: WaitKind) => void
 
-/** The first segment of each worker in each session, and the tasks that begin with one. */
+/** The first segment of each worker in each session, and the tasks that begin with it. */
 function firstOnWorkers({ pauses }: BoundsState, lanes: LanesState) {
   const [segments, tasks] = [new Set<number>(), new Set<number>()]
-  // Some segments were dropped, so the first ones are not known.
+  // Some segments were dropped, so the first ones are unknown.
   if (lanes.first > 0) return { segments, tasks }
   const sessionOfLane = new Int32Array(lanes.lanes.size).fill(-1)
   for (let segment = 0; segment < lanes.size; segment++) {
@@ -223,7 +223,7 @@ function wideTasksOf(state: BoundsState, { counts }: BoundsQuery, backend: strin
   return { count, max }
 }
 
-/** A limit on the waits kept for a pause; no run has more slots. */
+/** The maximum number of waits kept per pause, more than any run has slots. */
 const maxWaiting = 10_000
 
 const waitingIn = (pauses: readonly Pause[]): number =>

@@ -1,11 +1,11 @@
-/** The types for slots: nodes, what tasks request of them, and core-seconds by class. */
+/** Types for slots: nodes, the requests of tasks, and core-seconds by class. */
 
-/** What a task asks for; equal requests are stored once. */
+/** The resources that a task requests; equal requests are stored once. */
 export interface SlotRequest {
   readonly backend: string
-  /** Whether a model runs it: no node reports how many prompts a model takes at a time. */
+  /** Whether the task is a prompt: no node reports how many prompts a model runs at a time. */
   readonly isPrompt: boolean
-  /** The limit of a node that applies in addition to resources; `null` for a closure or prompt. */
+  /** The node's limit that applies in addition to resources; `null` for closures and prompts. */
   readonly limit: SlotLimit | null
   /** `cores`, `gpus` and `memoryMb` are per rank. */
   readonly cores: number
@@ -15,34 +15,33 @@ export interface SlotRequest {
   readonly labels: Readonly<Record<string, string>>
 }
 
-/** The resources of a node. */
 export interface NodeSize {
   cores: number
   gpus: number
-  /** 0 if not known. */
+  /** 0 if unknown. */
   memoryMb: number
-  /** How many functions (`workers`) and programs (`processes`) run at a time; 0 if not known. */
+  /** The maximum number of concurrent functions (`workers`) and programs; 0 if unknown. */
   workers: number
   processes: number
   labels: Readonly<Record<string, string>>
 }
 
-/** A node, with the size that it has at the end of the record. */
+/** A node with its size at the end of the record. */
 export interface SlotNode extends NodeSize {
   readonly backend: string
   readonly nodeId: string
-  /** Its earlier sizes, oldest first; 0 cores for sessions that it did not join. */
+  /** Earlier sizes, oldest first; 0 cores for sessions that the node did not join. */
   readonly earlier: (NodeSize & { readonly until: number })[]
-  /** The number of the last session that it joined. */
+  /** The number of the last session that the node joined. */
   session: number
-  /** The times at which it joined, left, joined again, and so on. */
+  /** The times at which the node joined, left, joined again, and so on. */
   readonly changes: number[]
 }
 
-/** Whether the node has joined and not left, at the end of the events so far. */
+/** Whether the node has joined and not left, according to the events so far. */
 export const isPresent = ({ changes }: SlotNode): boolean => changes.length % 2 === 1
 
-/** Time intervals of requests; an end may be Infinity. */
+/** Time intervals with a request each; the end may be Infinity. */
 export interface Intervals {
   readonly from: Float64Array
   readonly to: Float64Array
@@ -56,41 +55,40 @@ export type SlotLimit = 'workers' | 'processes'
 export type HeldResource = 'cores' | 'gpus' | 'memory' | SlotLimit
 export type SlotResource = HeldResource | 'labels'
 
-/** Why a slot is idle. */
+/** The reason why a slot is idle. */
 export type IdleReason = keyof Omit<SlotSeconds, 'ran' | 'noSlotFitted'> | SlotResource
 
-/** Core-seconds by class. Their sum is that of all cores that existed at each time. */
+/** Core-seconds by class. Their sum covers all cores that existed at each moment. */
 export interface SlotSeconds {
   ran: number
   /** No task was ready for a free slot. */
   noTaskReady: number
   /** Tasks were ready, but the free slots had too little of this resource. */
   readonly noSlotFitted: Record<SlotResource, number>
-  /** A ready task fitted a free slot, and waited for the limit of its name. */
+  /** A ready task fitted a free slot but waited for the limit of its name. */
   nameLimit: number
-  /** A ready task fitted a free slot, and its worker was starting. */
+  /** A ready task fitted a free slot, but its worker was still starting. */
   startingWorkers: number
   /** A ready task fitted a free slot, for about as long as most tasks of the run take to start. */
   taskOverhead: number
-  /** A ready task fitted a free slot for longer than that, and did not run there yet. */
+  /** A ready task fitted a free slot for longer than that but did not start. */
   heldBack: number
   /** The node of the slot had not joined yet or had left. */
   nodeAway: number
 }
 
-/** The attempts and waits of one backend: its tasks cannot use slots of other backends. */
+/** The attempts and waits of one backend, whose tasks cannot use other backends' slots. */
 export interface SlotRun {
   readonly nodes: readonly SlotNode[]
   readonly requests: readonly SlotRequest[]
-  /** The attempts. */
   readonly uses: Intervals & { /** Indexes into the nodes. */ readonly node: Uint32Array }
   /** Times in which tasks were ready but did not run. */
   readonly waits: Intervals
   /** Indexes of the waits for the limit of a name. */
   readonly limitWaits: ReadonlySet<number>
-  /** Indexes of the waits that ended with the first attempt on a worker. */
+  /** Indexes of the waits that ended with the first attempt of a worker. */
   readonly workerStarts: ReadonlySet<number>
-  /** When the last task became ready; -Infinity for none. */
+  /** The time when the last task became ready; -Infinity if none did. */
   readonly lastReady: number
   readonly from: number
   readonly to: number
@@ -99,13 +97,13 @@ export interface SlotRun {
 /** A part of a run in which the total size of all nodes did not change. */
 export interface SizeSpan {
   readonly seconds: number
-  /** Totals of all nodes; 0 if not known or unlimited. */
+  /** Totals of all nodes; 0 if unknown or unlimited. */
   readonly capacity: Readonly<Record<HeldResource, number>>
 }
 
-/** What the tasks of one backend held of its nodes. */
+/** The resources of a backend's nodes that its tasks held. */
 export interface SlotUse {
-  /** In order of time; most runs have a single one. */
+  /** In order of time; most runs have only one. */
   readonly sizes: readonly SizeSpan[]
   /** By resource: units times seconds. */
   readonly held: Readonly<Record<HeldResource, number>>
@@ -113,14 +111,14 @@ export interface SlotUse {
   readonly closureSeconds: number
   /** Seconds in which a task was ready and all slots that it fits were in use. */
   readonly fullSeconds: number
-  /** The part of `fullSeconds` without a blocked task ahead that leaves cores free. */
+  /** The part of `fullSeconds` in which no blocked task ahead left cores free. */
   readonly noneFreeSeconds: number
   /**
-   * By reason: how long at least one slot was idle for it. Lacking resources count only while no
+   * For each reason, how long at least one slot was idle. Missing resources count only while no
    * task was held back.
    */
   readonly idleSeconds: Readonly<Record<IdleReason, number>>
-  /** Slot-seconds without a ready task, until the last task became ready. */
+  /** Slot-seconds without a ready task, before the last task became ready. */
   readonly notYetReady: number
 }
 
@@ -135,7 +133,7 @@ export const createSlotSeconds = (): SlotSeconds => ({
   nodeAway: 0,
 })
 
-/** The request of a task whose resources are not known. */
+/** The request of a task whose resources are unknown. */
 export const oneCore = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1, limit: null } as const
 
 export const noSize: Readonly<NodeSize> = {

@@ -1,6 +1,6 @@
 /**
- * When each task reached its stages, stored as the waits between them. 28 bytes per task: the first
- * time has 64 bits, the waits have 32, which is exact to one ten-millionth.
+ * The times at which each task reached its stages, stored as differences. 28 bytes per task: the
+ * first time has 64 bits, the differences have 32, which is exact to one ten-millionth.
  */
 
 import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
@@ -10,21 +10,21 @@ import type { TaskStep, ViewEvent } from '../panel.ts'
 export interface TaskTimes {
   /** The time of the task's first event. */
   readonly created: Column
-  /** Seconds until its last dependency had ended; NaN while that is not known. */
+  /** Seconds until the last dependency ended; NaN while that is unknown. */
   readonly dependencies: Column
   /** Seconds from being ready until a backend was assigned. */
   readonly routing: Column
-  /** Seconds from that assignment until it was in the backend's queue. */
+  /** Seconds from that assignment until the task was in the backend's queue. */
   readonly handover: Column
-  /** Seconds from being queued until it started. */
+  /** Seconds from being queued until the task started. */
   readonly queue: Column
-  /** Seconds from its start, or its last stage, until its end, including all attempts. */
+  /** Seconds from the start, or the last stage, until the task ended, including all attempts. */
   readonly run: Column
-  /** The stages passed when a session left the task unfinished; their times are kept. */
+  /** The stages that the task had passed when a session left it unfinished. */
   readonly left: Column
 }
 
-/** The times of one task in wall-clock seconds; `null` for a stage that it has not reached. */
+/** The times of one task in wall-clock seconds; `null` for a stage not reached. */
 export interface TaskStory {
   readonly created: number
   readonly ready: number | null
@@ -58,7 +58,7 @@ export function recordStage(times: TaskTimes, event: ViewEvent, step: TaskStep):
   setValue(column, task, Math.max(0, time - latestOf(times, task)))
 }
 
-/** Includes a task that was canceled when its session ended: it waits for the next session. */
+/** Whether the task was left unfinished, or canceled because its session ended. */
 const isLeft = (passed: number): boolean =>
   (passed & stages.submitted) !== 0 && (passed & (stages.completed | stages.failed)) === 0
 
@@ -75,7 +75,7 @@ function begin(times: TaskTimes, task: number, time: number, dependencies: unkno
   if (isWaiting) setValue(times.dependencies, task, Number.NaN)
 }
 
-/** The stages passed when an earlier session left the task unfinished; 0 for none. */
+/** The stages that the task had passed when an earlier session left it unfinished; 0 for none. */
 export const leftAt = ({ left }: TaskTimes, task: number): number => valueAt(left, task)
 
 /** Sets the running time of a task that continued on an agent after its session was killed. */
@@ -87,7 +87,7 @@ export function moveStart(times: TaskTimes, task: number, seconds: number): void
   const queue = valueAt(times.queue, task)
   const waited = leftAt(times, task) === 0 ? 0 : Math.min(queue, seconds)
   setValue(times.queue, task, queue - waited)
-  // If the earlier file is missing, nothing is known before the start: move the creation too.
+  // Without the earlier file, nothing is known before the start: the creation moves as well.
   setValue(times.created, task, valueAt(times.created, task) - (seconds - waited))
   setValue(times.run, task, valueAt(times.run, task) + seconds)
 }
@@ -119,7 +119,7 @@ function latestOf(times: TaskTimes, task: number): number {
   return time
 }
 
-/** `passed` are the stages that the task has passed, from the state of `counts`. */
+/** `passed` is the set of stages that the task has passed, from the state of `counts`. */
 export function storyOf(times: TaskTimes, task: number, passed: number): TaskStory {
   const created = valueAt(times.created, task)
   const ready = created + valueAt(times.dependencies, task)

@@ -1,6 +1,6 @@
 /**
- * How a backend was used whose nodes do not report how many tasks they run at a time, such as a
- * model server. It has no slots, only times in which it was busy and in which tasks waited.
+ * The use of a backend whose nodes do not report how many tasks they run at a time, such as a model
+ * server. It has no slots, only times in which it was busy and in which tasks waited.
  */
 
 import { earliestOf, TimeStream } from './classes/time-streams.ts'
@@ -12,20 +12,20 @@ export interface TimeRange {
 }
 
 interface TimesOfUse {
-  /** Seconds in which at least one of its tasks ran. */
+  /** Seconds in which at least one task of the backend ran. */
   readonly busySeconds: number
-  /** Seconds in which a task ran and another one was ready. */
+  /** Seconds in which one task ran while another was ready. */
   readonly waitedSeconds: number
   readonly maxAtOnce: number
-  /** Seconds of all its attempts together. */
+  /** The sum of the seconds of all attempts. */
   readonly workSeconds: number
-  /** Mean time from being ready to the start, over the tasks that had to wait. */
+  /** The mean time from being ready to the start, over tasks that had to wait. */
   readonly meanWait: number
 }
 
 export interface UnsizedUse extends TimesOfUse {
   readonly backend: string
-  /** Whether its tasks are prompts. */
+  /** Whether the backend's tasks are prompts. */
   readonly isModel: boolean
 }
 

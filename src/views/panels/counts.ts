@@ -1,5 +1,5 @@
 /**
- * Counts: which stages each task has passed, and the totals. It determines the step that the pass
+ * Counts: the stages that each task has passed, and the totals. Determines the step that the pass
  * gives to every other panel. 26 to 32 bytes per task with generated uids: the uid's bytes, its
  * index (9 to 15) and one byte of stages.
  */
@@ -13,7 +13,7 @@ import type { ViewEvent } from '../panel.ts'
 import { beginFile, createTaskIndex, findHere, type TaskIndex, taskOf } from '../task-index.ts'
 
 export interface CountsState {
-  /** All events, also those outside the lifecycle. */
+  /** The number of all events, including those outside the lifecycle. */
   events: number
   readonly totals: TaskTotals
   readonly index: TaskIndex
@@ -23,11 +23,11 @@ export interface CountsState {
 /** The totals of a run over the events taken so far. */
 export interface CountsView extends Readonly<TaskTotals> {
   readonly events: number
-  /** Tasks that have not ended. */
+  /** The number of tasks that have not ended. */
   readonly open: number
 }
 
-/** Not a `Panel`: its `take` also returns the step that the event makes. */
+/** Not a `Panel`, because its `take` also returns the step of the event. */
 export const counts = {
   create: (): CountsState => ({
     events: 0,
@@ -56,7 +56,7 @@ export const counts = {
   },
 }
 
-/** Only known tasks: the record may lack dependencies, although they were created earlier. */
+/** Returns known tasks only, because the record may lack dependencies created earlier. */
 function dependenciesOf(
   { index }: CountsState,
   { attributes }: ViewEvent,
@@ -75,7 +75,7 @@ function dependenciesOf(
 const knownTasks = (index: TaskIndex, uids: readonly unknown[]): readonly number[] =>
   uids.map((uid) => findHere(index, textOf(uid))).filter((task) => task !== -1)
 
-/** Flag beside the stages: they are of an earlier session, and the task has not run again. */
+/** A flag next to the stages: they belong to an earlier session, and the task has not run again. */
 const ofEarlier = 128
 
 /** The step of an event whose task has stages from an earlier session. */
@@ -100,21 +100,20 @@ function stepAgain(
 export const submittedIn = ({ submitted, started }: Readonly<TaskTotals>): number =>
   Math.max(submitted, started)
 
-/** The stages that a task has passed. */
 export const stagesOf = ({ passed }: CountsState, task: number): number =>
   valueAt(passed, task) & ~ofEarlier
 
-/** Open tasks that the totals count neither as queued nor as running. */
+/** Open tasks that are neither queued nor running in the totals. */
 export interface OtherOpenTasks {
-  /** Without a backend. */
+  /** Tasks without a backend. */
   unsubmitted: number
-  /** With a backend that has not queued them, or the line that says so was lost. */
+  /** Tasks whose backend has not queued them, or whose queue event was lost. */
   submitted: number
-  /** Submitted in an earlier session of the run; no later one has created them again. */
+  /** Tasks submitted in an earlier session that no later session has created again. */
   left: number
 }
 
-/** With queued, running and ended tasks, these are all. Loops over the tasks only if needed. */
+/** Together with queued, running and ended tasks, these are all tasks. */
 export function countOtherOpen(state: CountsState): OtherOpenTasks {
   const { index, passed } = state
   const found: OtherOpenTasks = { unsubmitted: 0, submitted: 0, left: 0 }
@@ -130,14 +129,14 @@ export function countOtherOpen(state: CountsState): OtherOpenTasks {
   return found
 }
 
-/** Whether an earlier session left the task uncompleted and no later one has created it again. */
+/** Whether an earlier session left the task unfinished and no later one has created it again. */
 export const isInterrupted = ({ passed }: CountsState, task: number): boolean =>
   valueAt(passed, task) >= ofEarlier && (valueAt(passed, task) & stages.completed) === 0
 
 function stepOutside(state: CountsState, event: ViewEvent, isFirst: boolean): TaskStep {
   if (event.event_type !== 'SessionStarted' || !isResumed(event)) return noStep
   beginFile(state.index)
-  // The first event of the record: the file of the earlier session is missing.
+  // First event of the record: the file of the earlier session is missing.
   if (isFirst) return noStep
   state.totals.running = 0
   state.totals.queued = 0
@@ -151,7 +150,7 @@ function stepOutside(state: CountsState, event: ViewEvent, isFirst: boolean): Ta
 const isResumed = ({ attributes }: ViewEvent): boolean =>
   typeof attributes['resumed_from'] === 'string'
 
-/** Event types about a task that are outside its lifecycle. */
+/** Event types that refer to a task but are outside its lifecycle. */
 const withinTask = new Set([
   'tutti.TaskResolved',
   'tutti.TaskAttempt',
@@ -159,7 +158,7 @@ const withinTask = new Set([
   'tutti.TaskProgress',
 ])
 
-/** The step of an event outside the lifecycle: has the task, and changes no stage. */
+/** The step of an event outside the lifecycle: it has a task but changes no stage. */
 function stepWithin({ index, passed }: CountsState, eventType: string, uid: string): TaskStep {
   const task = withinTask.has(eventType) ? findHere(index, uid) : -1
   if (task === -1) return noStep

@@ -1,6 +1,7 @@
 /**
  * Failures: failed tasks grouped by name and cause. Numbers, ids and paths in a message are
- * ignored, so that "seed 17" and "seed 18" have one cause. 12 bytes per task once one has failed.
+ * ignored, so that "seed 17" and "seed 18" have the same cause. 12 bytes per task if any has
+ * failed.
  */
 
 import { type Column, createColumn, setValue, textAt, valueAt } from '../columns.ts'
@@ -14,35 +15,35 @@ interface GroupState {
   readonly errorType: string
   readonly pattern: string
   readonly name: string
-  /** The cause in the message of the example, see `causeIn`. */
+  /** The cause in the message of the example; see `causeIn`. */
   cause: string
-  /** Whether its tasks never ran because a dependency had failed. */
+  /** Whether the tasks never ran because a dependency had failed. */
   readonly isConsequence: boolean
   example: FailureExample
-  /** Whether the task of the example runs again: the next failure replaces the example. */
+  /** Whether the example's task runs again; the next failure then replaces the example. */
   isExampleOver: boolean
-  /** Whether all messages were equal. */
+  /** Whether all messages are equal. */
   isUniform: boolean
   count: number
   firstTime: number
   lastTime: number
-  /** Whether `firstTime` or `lastTime` is of a task that runs again. */
+  /** Whether `firstTime` or `lastTime` belongs to a task that runs again. */
   isStale: boolean
 }
 
 /** The first failure of a group, in full. */
 export interface FailureExample {
   readonly task: string
-  /** The id of its `flow.scope`; empty for none. */
+  /** The id of the `flow.scope`; empty if there is none. */
   readonly scope: string
-  /** What ran: the program, function or model. A workflow step may have a different name. */
+  /** The program, function or model that ran. A workflow step may have a different name. */
   readonly program: string
   readonly message: string
-  /** The code of an error of tutti, such as `engine_lost`; empty if its type says as much. */
+  /** The code of a tutti error, such as `engine_lost`; empty if redundant with the type. */
   readonly code: string
   /** Empty if unknown. */
   readonly stack: string
-  /** What a user can do about it. */
+  /** A suggestion for the user. */
   readonly hint: string
   /** The arguments, for programs only. */
   readonly arguments: readonly string[]
@@ -52,15 +53,15 @@ export interface FailureExample {
   readonly nodeId: string
   readonly workerId: string
   readonly exitCode: number | null
-  /** The errors inside it: its `cause`, and the `errors` of an AggregateError. */
+  /** Nested errors: the `cause`, and the `errors` of an AggregateError. */
   readonly causes: readonly FailureCause[]
-  /** Whether tutti created the error: its stack is inside tutti and of no use to the user. */
+  /** Whether tutti created the error, so that its stack is of no use to the user. */
   readonly isNoticed: boolean
 }
 
-/** An error inside another one. */
+/** An error nested in another error. */
 export interface FailureCause {
-  /** Its property path: `cause`, `errors[0]`, `errors[0].cause`. */
+  /** The property path, such as `cause`, `errors[0]` or `errors[0].cause`. */
   readonly path: string
   readonly errorType: string
   readonly message: string
@@ -68,10 +69,9 @@ export interface FailureCause {
   readonly stack: string
 }
 
-/** Failures with the same cause. */
 export interface FailureGroup {
   readonly errorType: string
-  /** The message, with `<n>`, `<id>` and `<path>` in place of the parts that differ. */
+  /** The message, with `<n>`, `<id>` and `<path>` instead of the parts that differ. */
   readonly message: string
   /** The name of the tasks, as in the panel `names`. */
   readonly name: string
@@ -82,7 +82,7 @@ export interface FailureGroup {
   readonly firstTime: number
   readonly lastTime: number
   readonly example: FailureExample
-  /** Whether its tasks never ran because a dependency had failed. */
+  /** Whether the tasks never ran because a dependency had failed. */
   readonly isConsequence: boolean
   /** The value of `groupOfTask` for the group's tasks. */
   readonly number: number
@@ -92,31 +92,31 @@ export interface FailuresState {
   readonly groups: GroupState[]
   /** Group numbers by name, error type, pattern, exit code, signal and group of the root task. */
   readonly byCause: Map<string, number>
-  /** Failures without a group, because there were too many groups. */
+  /** The number of failures without a group, because there were too many groups. */
   ungrouped: number
-  /** For each failed task the number of its group, from 1. */
+  /** The group number of each failed task, from 1. */
   readonly groupOfTask: Column
   /** When the task failed, in wall-clock seconds. */
   readonly timeOfTask: Column
-  /** How many rows `groupOfTask` and `timeOfTask` have. */
+  /** The number of rows in `groupOfTask` and `timeOfTask`. */
   tasks: number
 }
 
 export interface FailuresQuery {
-  /** How many groups to show: causes before their consequences, the largest first. */
+  /** The maximum number of groups: causes before consequences, largest first. */
   readonly limit: number
 }
 
 export interface FailuresView {
   readonly groups: readonly FailureGroup[]
-  /** Groups that are not shown. */
+  /** The number of groups that are not shown. */
   readonly otherGroups: number
   readonly ungrouped: number
 }
 
 const maxGroups = 1000
 const noGroup = maxGroups + 1
-/** Longer texts are cut; failures that differ only in the cut part are in one group. */
+/** Longer text is truncated; failures that differ only after this length share a group. */
 const maxTextLength = 2000
 const maxArguments = 2000
 const maxCauses = 10
@@ -160,7 +160,7 @@ export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
 const rankOf = ({ isConsequence }: FailureGroup): number => (isConsequence ? 1 : 0)
 
 export interface FailureSummary {
-  /** Without tasks that never ran because a dependency failed: they have no cause of their own. */
+  /** Without tasks that never ran because a dependency failed. */
   readonly causes: readonly FailureGroup[]
   readonly otherCauses: number
   /** The number of tasks that never ran. */
@@ -175,7 +175,7 @@ export function summarizeFailures(state: FailuresState, limit: number): FailureS
   return { causes: shown, otherCauses: causes.length - shown.length, neverRan }
 }
 
-/** One line for each of the first causes, and one for tasks that never ran. */
+/** Returns one line for each of the first causes, and one for tasks that never ran. */
 export function causeLines(state: FailuresState, limit: number): string[] {
   const { causes, otherCauses, neverRan } = summarizeFailures(state, limit)
   const lines = causes.map(
@@ -188,11 +188,11 @@ export function causeLines(state: FailuresState, limit: number): string[] {
   return lines
 }
 
-/** The predicate of a sentence about so many tasks. */
+/** The predicate of a sentence about this number of tasks. */
 export const neverRanText = (count: number): string =>
   `never ran, because what ${count === 1 ? 'it needs' : 'they need'} has failed`
 
-/** Removes the failure of a task that runs again in a later session of the run. */
+/** Removes the failure of a task that runs again in a later session. */
 function forget(state: FailuresState, event: ViewEvent, { task }: TaskStep): void {
   const number = valueAt(state.groupOfTask, task)
   const group = state.groups[number - 1]
@@ -210,7 +210,7 @@ function forgetIn(group: GroupState, uid: string | null, time: number): void {
   Object.assign(group, { ...none, isUniform: true, isExampleOver: true })
 }
 
-/** The first and last failure of each group, by its number. */
+/** The times of the first and last failure of each group, by group number. */
 function timesByGroup({ groupOfTask, timeOfTask, tasks }: FailuresState) {
   const times = new Map<number, { firstTime: number; lastTime: number }>()
   for (let task = 0; task < tasks; task++) {
@@ -226,7 +226,7 @@ function timesByGroup({ groupOfTask, timeOfTask, tasks }: FailuresState) {
   return times
 }
 
-/** The task's name if the pass has names; for a workflow step it differs from the executable. */
+/** The task's name if the pass has names; workflow steps have their own names. */
 function nameOf(event: ViewEvent, { task }: TaskStep, passed: PassedStates = {}): string {
   const known = passed['names'] as NamesState | undefined
   const name = known === undefined ? '' : textAt(known.names, valueAt(known.nameOfTask, task))
@@ -235,7 +235,7 @@ function nameOf(event: ViewEvent, { task }: TaskStep, passed: PassedStates = {})
 
 interface FailureOrigin {
   readonly name: string
-  /** The group of the task whose failure is the root cause; 0 for none. */
+  /** The group of the task that is the root cause; 0 if there is none. */
   readonly rootGroup: number
 }
 
@@ -244,7 +244,7 @@ function addFailure(
   event: ViewEvent,
   { name, rootGroup }: FailureOrigin,
 ): number {
-  // The specification defines the field; some writers have only the attribute.
+  // The specification defines the field, but some writers set only the attribute.
   const errorType = cut(event.error_type) || cut(event.attributes['error_type'])
   const message = cut(event.attributes['error_message'])
   const example = toExample(event, message)
@@ -277,12 +277,12 @@ function addFailure(
   return state.groups.length
 }
 
-/** By error type as well, because older records do not name the root task. */
+/** Also checks the error type, because older records do not name the root task. */
 const isDependent = (event: ViewEvent): boolean =>
   textOf(event.attributes['tutti.root_task']) !== '' ||
   (event.error_type ?? event.attributes['error_type']) === 'DependencyFailedError'
 
-/** For a task that never ran: the message without its own uid and path, which differ per task. */
+/** For a task that never ran, removes its own uid and path from the message. */
 function causeIn(message: string, root: string): string {
   const at = root === '' ? -1 : message.indexOf(`${root} failed: `)
   return at === -1 ? message : message.slice(at)
@@ -319,7 +319,7 @@ const toExample = (event: ViewEvent, message: string): FailureExample => ({
 export const typeText = (errorType: string, { code }: FailureExample): string =>
   code === '' ? errorType : `${errorType} (${code})`
 
-/** How a program ended; empty for tasks that are not programs. */
+/** The exit code or signal of a program; empty for tasks that are not programs. */
 export function endText({ exitCode, signal }: FailureExample): string {
   if (signal !== '') return `ended by ${signal}`
   return exitCode === null ? '' : `exit code ${exitCode}`
@@ -349,7 +349,7 @@ function toView(group: GroupState, number: number): FailureGroup {
   return { ...fields, count, firstTime, lastTime, number }
 }
 
-/** Keeps the end of an output, where the error message is. */
+/** Keeps the last part of the output, which usually contains the error message. */
 const endOf = (value: unknown): string => textOf(value).slice(-maxTextLength)
 
 const cut = (value: unknown): string => textOf(value).slice(0, maxTextLength)
@@ -364,10 +364,10 @@ const uuid = /\b[\da-f]{8}-[\da-f]{4}-[\da-f]{4}-[\da-f]{4}-[\da-f]{12}\b/gi
 const sessionId = /\bs-[\da-f]{8}\b/g
 const word = /[A-Za-z\d]+/g
 const hexWord = /^(?:0x[\da-f]+|[\da-f]{4,})$/i
-/** Long enough that words made of a to f, such as `facade`, are not taken for ids. */
+/** Long enough that words with the letters a to f, such as `facade`, are not mistaken for ids. */
 const hexLetters = /^[a-f]{8,}$/i
 
-/** Replaces the parts of a message that differ between failures of one cause, in linear time. */
+/** Replaces parts of a message that vary between failures with the same cause, in linear time. */
 function toPattern(message: string): string {
   return message
     .replaceAll(quotedPath, '$1<path>$1')

@@ -1,6 +1,6 @@
 /**
- * Graph: the dependencies between tasks. In runs with dependencies 4 bytes per task and 4 bytes for
- * each dependency, up to a limit.
+ * Graph: the dependencies between tasks. In runs with dependencies, 4 bytes per task and 4 bytes
+ * per dependency, up to a limit.
  */
 
 import { type Column, createColumn, setValue, textAt, valueAt } from '../columns.ts'
@@ -9,22 +9,21 @@ import type { Panel } from '../panel.ts'
 import type { NamesState } from './names.ts'
 
 export interface GraphState {
-  /** Where the task's entry in `edges` begins, plus 1. An entry is a count, then task numbers. */
+  /** The index of the task's entry in `edges`, plus 1. An entry is a count and that many tasks. */
   readonly entryOfTask: Column
   readonly edges: Column
   size: number
   tasks: number
-  /** Dependencies not kept, because there were too many. */
+  /** The number of dependencies that were not kept, because there were too many. */
   dropped: number
 }
 
 export interface GraphQuery {
   readonly names: NamesState
-  /** The most names and the most pairs of names to show, those with most tasks first. */
+  /** The maximum number of names and of edges, those with the most tasks first. */
   readonly limit: number
 }
 
-/** The tasks of one name. */
 export interface GraphNode {
   readonly name: string
   readonly tasks: number
@@ -33,7 +32,7 @@ export interface GraphNode {
   readonly running: number
 }
 
-/** `count` tasks named `to` waited for a task named `from`; both are indexes into `nodes`. */
+/** `count` tasks named `to` depend on a task named `from`; both are indexes into `nodes`. */
 export interface GraphEdge {
   readonly from: number
   readonly to: number
@@ -44,9 +43,9 @@ export interface GraphView {
   readonly nodes: readonly GraphNode[]
   readonly edges: readonly GraphEdge[]
   readonly otherNodes: number
-  /** Edges that are not shown, between the shown names. */
+  /** The number of edges between shown names that are not shown themselves. */
   readonly otherEdges: number
-  /** Dependencies between tasks that are not counted in `edges`, because there were too many. */
+  /** The number of dependencies missing from `edges`, because there were too many. */
   readonly dropped: number
 }
 
@@ -88,7 +87,7 @@ export const graph: Panel<GraphState, GraphQuery, GraphView> = {
   },
 }
 
-/** The numbers of the tasks that this one waited for. */
+/** The numbers of the tasks that this task depends on. */
 export function dependenciesOf({ entryOfTask, edges }: GraphState, task: number): number[] {
   const entry = valueAt(entryOfTask, task) - 1
   if (entry === -1) return []
@@ -102,7 +101,7 @@ function namesByTotal({ names, total }: NamesState): number[] {
     .toSorted((a, b) => valueAt(total, b) - valueAt(total, a))
 }
 
-/** Counts edges between names that have a rank; edges refer to ranks. */
+/** Counts edges between names that have a rank; the result refers to ranks. */
 function edgesByName(
   state: GraphState,
   names: NamesState,

@@ -1,11 +1,9 @@
-/**
- * Health: problems other than failed tasks, and how far the record can be trusted. Constant size.
- */
+/** Health: problems other than failed tasks, and problems of the record. Constant size. */
 
 import { numberOf, type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
 import { countText } from '../readable.ts'
 
-/** A time without any event although the session polls its nodes: its process did not run. */
+/** A time without any event although the session polls its nodes: the process was suspended. */
 export interface Gap {
   readonly from: number
   readonly to: number
@@ -14,21 +12,21 @@ export interface Gap {
 export interface Warning {
   readonly time: number
   readonly type: string
-  /** What it is about: a node, a worker or a subscriber; empty if unknown. */
+  /** The affected node, worker or subscriber; empty if unknown. */
   readonly subject: string
   readonly text: string
 }
 
 export interface HealthState {
-  /** The first gaps, up to a limit. */
+  /** The first few gaps. */
   readonly gaps: Gap[]
   gapCount: number
   gapSeconds: number
   /** The latest warnings, oldest first. */
   readonly warnings: Warning[]
-  /** Numbers of warnings by event type. */
+  /** The number of warnings by event type. */
   readonly warningCounts: Map<string, number>
-  /** Lines that could not be written to disk, as counted by the recorder. */
+  /** The number of lines that could not be written to disk, as reported by the recorder. */
   lostLines: number
   isDegraded: boolean
   nodesLost: number
@@ -39,24 +37,24 @@ export interface HealthState {
   staleResults: number
   throttled: number
   subscriberErrors: number
-  /** The longest time between an event and its emission, in seconds. */
+  /** The maximum time between an event and its emission, in seconds. */
   maxDelay: number
-  /** The largest known change of the system clock in seconds; 0 for none. */
+  /** The largest detected change of the system clock, in seconds; 0 if there was none. */
   clockStep: number
   readonly clock: ClockState
   readonly silence: SilenceState
 }
 
-/** The input for finding clock changes: the latest times of the current session. */
+/** The state for detecting clock changes: the latest times of the current session. */
 interface ClockState {
   sessionStart: number | null
   emitted: number | null
 }
 
-/** The input for finding gaps. */
+/** The state for detecting gaps. */
 interface SilenceState {
   lastTime: number
-  /** The shortest time between two polls of `polledNode`, the first polled node; 0 before that. */
+  /** The shortest time between two polls of `polledNode`, the first polled node; 0 if unknown. */
   pollSeconds: number
   polledNode: string | null
   lastPoll: number | null
@@ -69,11 +67,11 @@ export type HealthView = Readonly<Omit<HealthState, 'warningCounts' | 'silence' 
 const maxWarnings = 200
 const maxGaps = 100
 const maxTextLength = 300
-/** A gap is at least this long, and at least `pollsPerGap` polls. */
-const shortestGap = 30
+/** The minimum length of a gap, in seconds; it is also at least `pollsPerGap` polls long. */
+const minGapSeconds = 30
 const pollsPerGap = 4
-const smallestClockStep = 1
-const slowestDrift = 0.001
+const minClockStep = 1
+const maxDrift = 0.001
 
 export const health: Panel<HealthState, void, HealthView> = {
   create: () => ({
@@ -104,7 +102,7 @@ export const health: Panel<HealthState, void, HealthView> = {
       state.maxDelay = emitted - event.event_time
     }
     findClockStep(state, event, emitted)
-    // Between two sessions of a run no process was there: that is not a gap.
+    // Between two sessions of a run there was no process, so this is not a gap.
     if (step === resumption) Object.assign(state.silence, { lastPoll: null, lastTime: emitted })
     else findGap(state, event, emitted)
     const warn = warnings[event.event_type]
@@ -117,7 +115,7 @@ export const health: Panel<HealthState, void, HealthView> = {
   },
 }
 
-/** Events timed by the session's own process; others may have the time of another machine. */
+/** Events timed by the session's process; other events may have another machine's time. */
 const ownTimes: ReadonlySet<string> = new Set([
   'SessionStarted',
   'TaskCreated',
@@ -127,8 +125,9 @@ const ownTimes: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Events are emitted one after the other, so an earlier time means that the clock was set back. The
- * duration of a session comes from a monotonic clock, so a difference to it is a change too.
+ * Events are emitted one after another, so an earlier time means that the clock was set back. The
+ * duration of a session is measured with a monotonic clock, so a difference to that is also a
+ * change.
  */
 function findClockStep(state: HealthState, event: ViewEvent, emitted: number): void {
   if (!ownTimes.has(event.event_type)) return
@@ -138,13 +137,13 @@ function findClockStep(state: HealthState, event: ViewEvent, emitted: number): v
     clock.emitted = null
   }
   const back = (clock.emitted ?? emitted) - emitted
-  if (back > smallestClockStep) state.clockStep = Math.max(state.clockStep, back)
+  if (back > minClockStep) state.clockStep = Math.max(state.clockStep, back)
   clock.emitted = emitted
   const seconds = numberOf(event.duration_seconds)
   if (event.event_type !== 'SessionEnded' || seconds === null || clock.sessionStart === null) return
   const step = Math.abs(event.event_time - clock.sessionStart - seconds)
-  // The two clocks may drift apart slightly.
-  if (step > Math.max(smallestClockStep, slowestDrift * seconds)) {
+  // The two clocks may drift slightly.
+  if (step > Math.max(minClockStep, maxDrift * seconds)) {
     state.clockStep = Math.max(state.clockStep, step)
   }
 }
@@ -153,7 +152,7 @@ function findGap(state: HealthState, event: ViewEvent, time: number): void {
   const { silence } = state
   const { lastTime, pollSeconds } = silence
   const isKnown = lastTime > 0 && pollSeconds > 0
-  if (isKnown && time - lastTime > Math.max(shortestGap, pollsPerGap * pollSeconds)) {
+  if (isKnown && time - lastTime > Math.max(minGapSeconds, pollsPerGap * pollSeconds)) {
     state.gapCount++
     state.gapSeconds += time - lastTime
     if (state.gaps.length < maxGaps) state.gaps.push({ from: lastTime, to: time })
@@ -174,7 +173,7 @@ function recordPoll(silence: SilenceState, nodeId: string | null, time: number):
 
 type WarningText = readonly [subject: unknown, text: unknown]
 
-/** By event type: updates the counters and returns the subject and text of the warning. */
+/** For each event type, updates the counters and returns the subject and text of the warning. */
 const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) => WarningText>> = {
   'tutti.SubscriberError'(state, { subscriber, message, count }) {
     state.subscriberErrors += numberOf(count) ?? 1

@@ -1,6 +1,6 @@
 /**
  * Inference: batches of the engines by model server, and the prompts of tasks. Constant size. Times
- * to the first token are metrics and not part of any event.
+ * to the first token are only metrics, not part of any event.
  */
 
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
@@ -21,10 +21,10 @@ interface EngineState {
 
 export interface InferenceState {
   readonly engines: Map<string, EngineState>
-  /** Batches by size: 1, 2, 3 and 4, 5 to 8, and so on. */
+  /** The number of batches by size: 1, 2, 3 to 4, 5 to 8, and so on. */
   readonly sizes: number[]
   largestBatch: number
-  /** Over time: requests per batch, the wait of its oldest request, and its duration. */
+  /** Requests per batch, wait of the oldest request, and duration over time. */
   readonly series: Series
   /** Counts of tasks of type `ai`. */
   queued: number
@@ -38,12 +38,12 @@ export interface InferenceView {
   readonly engines: readonly Readonly<EngineState>[]
   readonly batches: number
   readonly requests: number
-  /** The bars of a histogram; `upTo` is the largest batch size of a bar. */
+  /** The bars of a histogram; `upTo` is the maximum batch size of a bar. */
   readonly sizes: readonly { readonly upTo: number; readonly batches: number }[]
   readonly largestBatch: number
   readonly waitSeconds: number
   readonly computeSeconds: number
-  /** Means per time interval: size, wait and duration of its batches. */
+  /** Means per time interval: batch size, wait and duration. */
   readonly series: readonly SeriesPoint[]
   readonly tasks: Readonly<
     Record<'queued' | 'running' | 'completed' | 'failed' | 'canceled', number>
@@ -129,7 +129,7 @@ function addBatch(state: InferenceState, event: ViewEvent): void {
   if (textOf(event.error_message) !== '') engine.failed++
 }
 
-/** `null` for a new engine when there are too many. */
+/** Returns `null` for a new engine if there are too many. */
 function engineOf(state: InferenceState, event: ViewEvent): EngineState | null {
   const { backend } = event
   const workerId = textOf(event.worker_id)

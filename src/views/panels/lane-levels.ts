@@ -1,6 +1,6 @@
 /**
- * Coarser levels of the lanes, for zooming out: a cell of level 1 sums 16 consecutive segments of a
- * lane, one of level 2 sums 256, and so on. A cell takes 32 bytes.
+ * Coarser levels of the lanes, for zooming out: a cell of level 1 sums up 16 consecutive segments
+ * of a lane, a cell of level 2 sums up 256, and so on. 32 bytes per cell.
  */
 
 import {
@@ -15,9 +15,9 @@ import {
 
 export interface LaneLevel {
   size: number
-  /** The first cell that is kept; earlier ones exist only in coarser levels. */
+  /** The first kept cell; earlier cells exist only in coarser levels. */
   first: number
-  /** How many segments a full cell sums. */
+  /** The number of segments in a full cell. */
   readonly capacity: number
   readonly lane: Column
   readonly start: Column
@@ -25,7 +25,7 @@ export interface LaneLevel {
   readonly busy: Column
   readonly segments: Column
   readonly failed: Column
-  /** For each lane its cell that is not full yet, plus 1. */
+  /** For each lane, the cell that is not full yet, plus 1. */
   readonly open: Column
 }
 
@@ -39,7 +39,6 @@ export interface LaneCell {
   readonly failed: number
 }
 
-/** An attempt that has ended. */
 export interface EndedSegment {
   readonly lane: number
   readonly start: number
@@ -49,7 +48,7 @@ export interface EndedSegment {
 
 const perCell = 16
 const levelCount = 6
-/** The limit per level; the oldest cells are dropped. */
+/** The maximum number of cells per level; the oldest cells are dropped. */
 const maxCells = 1_000_000
 
 export const createLevels = (): LaneLevel[] =>
@@ -66,7 +65,6 @@ export const createLevels = (): LaneLevel[] =>
     open: createColumn('u32'),
   }))
 
-/** Adds a segment to every level. */
 export function addToLevels(levels: readonly LaneLevel[], segment: EndedSegment): void {
   for (const level of levels) addToLevel(level, segment)
 }
@@ -74,7 +72,7 @@ export function addToLevels(levels: readonly LaneLevel[], segment: EndedSegment)
 function addToLevel(level: LaneLevel, segment: EndedSegment): void {
   const { lane, start, end, isFailed } = segment
   const open = valueAt(level.open, lane) - 1
-  // The open cell of a lane that was idle for long may have been dropped.
+  // The open cell of a lane may have been dropped if the lane was idle for long.
   const isNew = open < level.first
   const cell = isNew ? addCell(level, lane) : open
   setValue(level.start, cell, isNew ? start : Math.min(start, valueAt(level.start, cell)))

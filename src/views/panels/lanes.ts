@@ -1,7 +1,7 @@
 /**
- * Lanes: what each worker ran when. A segment is one attempt of a task and takes 25 bytes; in
- * addition, the task's latest segment takes 4 and coarser levels take 2 a segment. The numbers of
- * attempts after the first, where recorded, take 4 more a segment.
+ * Lanes: the attempts of each worker over time. A segment is one attempt of a task and takes 25
+ * bytes, 2 more in coarser levels, and 4 more if the numbers of later attempts are recorded. The
+ * latest segment of each task takes 4 bytes.
  */
 
 import {
@@ -19,8 +19,8 @@ import { missedSeconds, type ViewEvent } from '../panel.ts'
 import { addToLevels, type LaneCell, type LaneLevel, cellsIn, createLevels } from './lane-levels.ts'
 
 /**
- * How an attempt ended. `retried`: it failed and another one followed. `lost`: it has no end event.
- * `repeated`: a later session reported the same attempt again; not shown.
+ * The outcome of an attempt. `retried`: it failed and another attempt followed. `lost`: it has no
+ * terminal event. `repeated`: a later session reported the same attempt again; not shown.
  */
 export const outcomes = [
   'running',
@@ -32,17 +32,17 @@ export const outcomes = [
   'repeated',
 ] as const
 export type Outcome = (typeof outcomes)[number]
-/** The numbers of outcomes, as in the column `outcome`. */
+
 export const outcomeNumbers = Object.fromEntries(
   outcomes.map((outcome, number) => [outcome, number]),
 ) as Readonly<Record<Outcome, number>>
 const { running, completed, failed, canceled, retried, lost, repeated } = outcomeNumbers
-/** The numbers of outcomes in which an attempt has given no result. */
+/** The outcomes of attempts without a result. */
 export const failedOutcomes: ReadonlySet<number> = new Set([failed, retried, lost])
 
 export interface LanesState {
   readonly lanes: TextIndex
-  /** Backend and node of each number, as a JSON pair. */
+  /** The backend and node of each node number, as a JSON pair. */
   readonly nodes: TextIndex
   /** The following columns have one row per lane. */
   readonly nodeOfLane: Column
@@ -54,30 +54,30 @@ export interface LanesState {
    */
   size: number
   first: number
-  /** Beyond this many, the oldest segments are dropped and exist only in coarser levels. */
+  /** The maximum number of segments; the oldest are then dropped, except in coarser levels. */
   readonly maxSegments: number
   dropped: number
-  /** The latest end of a dropped segment. */
+  /** The latest time at which a dropped segment ended. */
   droppedUntil: number
   readonly task: Column
   readonly start: Column
-  /** Seconds until the end; not set while the attempt runs. */
+  /** The duration in seconds; not set while the attempt is running. */
   readonly seconds: Column
-  /** From the end of a retried attempt until the next one may begin. */
+  /** Seconds from a failed attempt until the next one may begin. */
   readonly retryDelay: Column
   /** The recorded number of the attempt; 0 for the first. */
   readonly attempt: Column
   readonly lane: Column
   readonly outcome: Column
-  /** For each task its latest segment, plus 1. */
+  /** For each task, its latest segment plus 1. */
   readonly latestOfTask: Column
   tasks: number
   readonly levels: readonly LaneLevel[]
   /** The latest time of any event. */
   lastTime: number
-  /** Whether the run has had an earlier session. */
+  /** Whether the run had an earlier session. */
   isResumed: boolean
-  /** For each task that ran when the previous session was killed, the lost segment. */
+  /** The lost segment of each task that was running when the previous session was killed. */
   readonly lostOfTask: Map<number, number>
 }
 
@@ -100,27 +100,27 @@ export interface SegmentView {
   /** For a running attempt: `now` of the query, or the latest time of any event. */
   readonly end: number
   readonly outcome: Outcome
-  /** As recorded: a resumed session may continue the count. */
+  /** The recorded number; a resumed session may continue counting. */
   readonly attempt: number
 }
 
 export interface LanesQuery {
-  /** A part of the run, in wall-clock seconds. Default: all of it. */
+  /** A part of the run, in wall-clock seconds. Default: the whole run. */
   readonly from?: number
   readonly to?: number
-  /** How many segments or cells to show at most. */
+  /** The maximum number of segments or cells. */
   readonly limit: number
-  /** The assumed end of running attempts. Default: the latest time of any event. */
+  /** The time at which running attempts are assumed to end. Default: the latest event time. */
   readonly now?: number
 }
 
 export interface LanesView {
   readonly lanes: readonly LaneView[]
-  /** 0: `segments` has single attempts. Above: a cell of `cells` sums 16 ** `level` of them. */
+  /** 0: single attempts in `segments`. Above 0: each cell in `cells` sums up 16 ** `level`. */
   readonly level: number
   readonly segments: readonly SegmentView[]
   readonly cells: readonly LaneCell[]
-  /** Attempts that exist only in coarser levels, because there were too many. */
+  /** The number of attempts that exist only in coarser levels, because there were too many. */
   readonly onlyCoarse: number
   /** Whether even the coarsest level has more cells than `limit`. */
   readonly isCut: boolean
@@ -201,7 +201,7 @@ function moveStart(state: LanesState, event: ViewEvent, task: number): void {
   else state.lostOfTask.delete(task)
 }
 
-/** Joins two reports of one attempt, which continued after its session was killed. */
+/** Joins two reports of one attempt that continued after its session was killed. */
 function joinLost(state: LanesState, task: number): void {
   const lostSegment = state.lostOfTask.get(task) ?? -1
   state.lostOfTask.delete(task)
@@ -210,7 +210,7 @@ function joinLost(state: LanesState, task: number): void {
   setValue(state.seconds, lostSegment, valueAt(state.seconds, segment))
   setValue(state.outcome, lostSegment, valueAt(state.outcome, segment))
   setValue(state.latestOfTask, task, lostSegment + 1)
-  // The second report of the attempt counts for nothing.
+  // Do not count the second report of the attempt.
   setValue(state.seconds, segment, 0)
   setValue(state.outcome, segment, repeated)
   addToValue(state.segmentsOfLane, valueAt(state.lane, segment), -1)
@@ -233,7 +233,7 @@ function followAttempts(state: LanesState, event: ViewEvent, { task, after }: Ta
   setValue(state.retryDelay, segment, Math.max(0, retryAt - event.event_time))
 }
 
-/** A retry is reported twice if the first attempt never began; both reports are one segment. */
+/** A retry is reported twice if the first attempt never began; both reports make one segment. */
 function begin(state: LanesState, event: ViewEvent, task: number, workerId: unknown): void {
   if (runningSegment(state, task) !== -1) return
   const lane = laneOf(state, event, workerId)
@@ -273,13 +273,13 @@ function end(state: LanesState, time: number, task: number, outcome: number): vo
   addToLevels(state.levels, { lane, start, end: ended, isFailed })
 }
 
-/** The running segment of the task, or -1. */
+/** The running segment of the task; -1 if there is none. */
 function runningSegment(state: LanesState, task: number): number {
   const segment = valueAt(state.latestOfTask, task) - 1
   return segment >= state.first && valueAt(state.outcome, segment) === running ? segment : -1
 }
 
-/** Attempts that were running when their session was killed end at the time of the last event. */
+/** Ends the attempts of a killed session at the time of its last event. */
 function loseRunning(state: LanesState): void {
   state.lostOfTask.clear()
   for (let task = 0; task < state.tasks; task++) {
@@ -290,7 +290,7 @@ function loseRunning(state: LanesState): void {
   }
 }
 
-/** Frees a block of rows. Attempts that still run are copied to the end. */
+/** Frees a block of rows. Running attempts are copied to newer rows. */
 function dropOldest(state: LanesState): void {
   const first = state.first + blockRows
   for (let segment = state.first; segment < first; segment++) {
@@ -336,7 +336,7 @@ function laneViews(state: LanesState): LaneView[] {
   })
 }
 
-/** The segments that overlap the range; `null` if they exceed `limit` or some were dropped. */
+/** The segments in the range; `null` if there are more than `limit`, or some were dropped. */
 function segmentsIn(
   state: LanesState,
   { from = -Infinity, to = Infinity, limit, now }: LanesQuery,
@@ -352,7 +352,7 @@ function segmentsIn(
   return found
 }
 
-/** The attempt in a row from `first` on. A running attempt ends at `now`. */
+/** Returns the attempt in a row that was not dropped. A running attempt ends at `now`. */
 export function segmentAt(state: LanesState, segment: number, now = state.lastTime): SegmentView {
   const start = valueAt(state.start, segment)
   const outcome = valueAt(state.outcome, segment)

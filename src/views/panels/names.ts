@@ -1,6 +1,6 @@
 /**
- * Names: the tasks of each name, with counts, progress and durations. 14 bytes per task, 18 where
- * tasks are retried, one more where results are reused, and 37 bytes a name beside its texts.
+ * Names: the tasks of each name, with counts, progress and durations. 14 bytes per task, 4 more if
+ * tasks are retried, one more if results are reused, and 37 bytes plus the text per name.
  */
 
 import { addToValue, type Column, createColumn, createTextIndex, indexOf } from '../columns.ts'
@@ -17,37 +17,37 @@ export interface NamesState {
   readonly typeOfName: Column
   readonly total: Column
   readonly running: Column
-  /** The running tasks that are between two attempts. */
+  /** The number of running tasks that are between two attempts. */
   readonly waiting: Column
-  /** Running tasks that report progress, and the sum of their percentages. */
+  /** The number of running tasks that report progress, and the sum of their percentages. */
   readonly reporting: Column
   readonly percents: Column
   readonly completed: Column
-  /** The completed tasks that did not run, because an earlier or equal task had the result. */
+  /** The number of completed tasks that did not run, because the result already existed. */
   readonly reused: Column
   readonly failed: Column
   readonly canceled: Column
-  /** 1 for tasks whose result was reused; a later session may run them. */
+  /** 1 for tasks whose result was reused; a later session may run such a task. */
   readonly isReused: Column
   /** The latest report of each running task that reports progress. */
   readonly reports: Map<number, ProgressReport>
   /** The following columns have one row per task. */
   readonly nameOfTask: Column
   readonly isWaiting: Column
-  /** 0 for a task without progress, otherwise its percentage + 1. */
+  /** The percentage plus 1; 0 for a task without progress. */
   readonly percentOfTask: Column
-  /** Seconds in which the task ran, without waits between attempts; NaN without a duration. */
+  /** Running seconds of the task, without waits between attempts; NaN if it has no duration. */
   readonly durations: Column
-  /** Seconds in which a canceled task ran; 0 for any other. */
+  /** Running seconds of a canceled task; 0 for other tasks. */
   readonly canceledAfter: Column
   /** Seconds between the attempts of a task. */
   readonly waits: Column
-  /** For each task between two attempts, the start of that wait. */
+  /** The start of the wait of each task that is between two attempts. */
   readonly waitsSince: Map<number, number>
   tasks: number
 }
 
-/** The tasks with one name: for a prompt of a workflow its own name, otherwise the executable. */
+/** All tasks with one name: the step's name for a workflow prompt, otherwise the executable. */
 export interface NameView {
   readonly name: string
   readonly taskType: string
@@ -55,42 +55,42 @@ export interface NameView {
   readonly running: number
   /** Running tasks that wait for their next attempt. */
   readonly waiting: number
-  /** Progress of the running tasks that report it; `null` if none does. */
+  /** The progress of running tasks that report it; `null` if none does. */
   readonly progress: NameProgress | null
   readonly completed: number
-  /** Completed tasks that did not run: an earlier run or the cache had the result. */
+  /** Completed tasks that did not run, because an earlier run or the cache had the result. */
   readonly reused: number
   readonly failed: number
   readonly canceled: number
-  /** Only if the query asked for it; `null` if no task ran to its end. */
+  /** Only set if the query asked for it; `null` if no task has finished. */
   readonly duration?: DurationStats | null
 }
 
-/** What a task has reported about its progress. */
+/** The progress reported by a task. */
 export interface ProgressReport {
   /** From 0 to 1. */
   readonly fraction: number
-  /** `""` if there is none. */
+  /** `""` if the task reported no text. */
   readonly text: string
   readonly time: number
 }
 
-/** What running tasks report about their progress, as fractions from 0 to 1. */
+/** The progress of running tasks, as fractions from 0 to 1. */
 export interface NameProgress {
   readonly mean: number
   readonly sum: number
-  /** The latest text if one task runs; `""` if several do, because the mean is not of its task. */
+  /** The latest text if only one task is running; otherwise `""`, because the mean is shown. */
   readonly text: string
 }
 
 export interface NamesQuery {
-  /** Whether to compute the statistics of durations, which walks over all tasks. */
+  /** Whether to compute statistics of durations, which visits all tasks. */
   readonly durations: boolean
 }
 
-/** The number of the empty text, which is the name of a task until an event names it. */
+/** The number of the empty text: the name of a task before any event names it. */
 const unnamed = 0
-/** There are three task types; further ones of a damaged file count as none. */
+/** There are three task types; additional types in a damaged file are ignored. */
 const maxTypes = 200
 const maxTextLength = 200
 
@@ -135,7 +135,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
     if (hasEnded(step.after)) recordDuration(state, event, step)
   },
 
-  /** In order of first appearance. */
+  /** Returns names in order of first appearance. */
   show(state, query) {
     const durations = query.durations ? durationsByName(state) : null
     const texts = textsByName(state)
@@ -149,14 +149,14 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
   },
 }
 
-/** The duration is that of the event: tasks may end on an agent while no session is running. */
+/** Uses the duration in the event: tasks may end on an agent while no session is running. */
 function recordDuration(state: NamesState, event: ViewEvent, { task, after }: TaskStep): void {
   const ran = Math.max(0, validSeconds(event.duration_seconds) - valueAt(state.waits, task))
   if (hasDuration(after)) setValue(state.durations, task, ran)
   else if (hasStarted(after) && ran > 0) setValue(state.canceledAfter, task, ran)
 }
 
-/** No task of an ended session runs any more. */
+/** After a session has ended, none of its tasks is running. */
 function endRunning(state: NamesState): void {
   for (const column of [state.running, state.waiting, state.reporting, state.percents]) {
     for (let name = 0; name < state.names.size; name++) setValue(column, name, 0)
@@ -169,7 +169,7 @@ function endRunning(state: NamesState): void {
   }
 }
 
-/** Takes back what an earlier session counted for a task that runs again. */
+/** Reverts the counts of an earlier session for a task that runs again. */
 function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
   const name = valueAt(state.nameOfTask, task)
   if ((earlier & stages.completed) !== 0) addToValue(state.completed, name, -1)
@@ -184,7 +184,7 @@ function forgetEnd(state: NamesState, { task, earlier }: TaskStep): void {
   if (valueAt(state.canceledAfter, task) !== 0) setValue(state.canceledAfter, task, 0)
 }
 
-/** Follows events outside the lifecycle: an attempt failed or started, or progress was reported. */
+/** Handles events outside the lifecycle: failed or started attempts, and progress. */
 function followTask(state: NamesState, event: ViewEvent, { task, after }: TaskStep): void {
   if (hasEnded(after) || event.event_type === 'tutti.TaskResolved') return
   const name = valueAt(state.nameOfTask, task)
@@ -236,7 +236,7 @@ function createWithEmptyText(): TextIndex {
   return index
 }
 
-/** The durations of all tasks that have one, in order of the tasks' first appearance. */
+/** The known durations of all tasks, in order of first appearance. */
 export function allDurations({ durations, tasks }: NamesState): Float64Array {
   const found = new Float64Array(tasks)
   let length = 0
@@ -247,7 +247,7 @@ export function allDurations({ durations, tasks }: NamesState): Float64Array {
   return found.subarray(0, length)
 }
 
-/** The number of completed tasks whose result came from an earlier or equal task. */
+/** The number of completed tasks that did not run, because the result already existed. */
 export function allReused({ names: { size }, reused }: NamesState): number {
   let sum = 0
   for (let name = 0; name < size; name++) sum += valueAt(reused, name)
@@ -263,7 +263,7 @@ function addTask(state: NamesState, event: ViewEvent, { task }: TaskStep): numbe
   return name
 }
 
-/** An unnamed task takes the first name that a later event has: routing may choose a model. */
+/** A task without a name takes the first name in a later event: routing may choose a model. */
 function renamed(state: NamesState, event: ViewEvent, { task, before }: TaskStep): number {
   const name = valueAt(state.nameOfTask, task)
   if (name !== unnamed || nameIn(event.attributes) === '') return name
@@ -315,7 +315,7 @@ function toView(state: NamesState, name: number, texts: ReadonlyMap<number, stri
   }
 }
 
-/** The latest text of the task that runs, for names of which only one does. */
+/** For each name with exactly one running task, the latest text of that task. */
 function textsByName(state: NamesState): ReadonlyMap<number, string> {
   const texts = new Map<number, string>()
   for (const [task, { text }] of state.reports) {
@@ -333,7 +333,7 @@ function progressOf(state: NamesState, name: number, text: string): NameProgress
   return { mean: sum / reporting, sum, text }
 }
 
-/** `null` for a task that does not run or has reported nothing in its current attempt. */
+/** Returns `null` for a task that is not running or has reported nothing in its attempt. */
 export const progressReport = ({ reports }: NamesState, task: number): ProgressReport | null =>
   reports.get(task) ?? null
 

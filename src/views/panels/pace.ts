@@ -1,8 +1,8 @@
 /**
  * Pace: when the tasks of each name ran, and how many ended in the last ten seconds. Canceled and
- * reused tasks, and those that never ran, do not count, because they say nothing about the
- * remaining ones. About 200 bytes a name and 50 a running task. Needs the panel `names` before it
- * in the pass.
+ * reused tasks, and tasks that never ran, do not count, because they do not help to estimate the
+ * remaining time. About 200 bytes per name and 50 per running task. The panel `names` must come
+ * before it in the pass.
  */
 
 import { findText, valueAt } from '../columns.ts'
@@ -15,38 +15,38 @@ export interface PaceState {
 }
 
 interface NamePace {
-  /** When the first task started; `null` if no start was seen. */
+  /** The time at which the first task started; `null` if unknown. */
   start: number | null
   end: number
-  /** How many tasks ran to their end, and the seconds from their starts to their ends. */
+  /** The number of tasks that ran and ended, and the sum of their seconds. */
   ended: number
   seconds: number
-  /** The start of each running task. */
+  /** The start time of each running task. */
   readonly starts: Map<number, number>
-  /** The number of tasks that ended in each of the last seconds, the latest of them last. */
+  /** The number of tasks that ended in each of the last seconds, latest second last. */
   readonly recent: number[]
   /** The second of the last element of `recent`. */
   second: number
 }
 
 export interface PaceQuery {
-  /** The state in which the names are found. */
+  /** The state of the panel that has the names. */
   readonly of: NamesState
-  /** The names that count. */
+  /** The names to sum up. */
   readonly names: readonly string[]
   readonly now: number
 }
 
-/** Several names together. */
+/** The sum over several names. */
 export interface PaceView {
   readonly start: number | null
-  /** The latest end; 0 if there is none. */
+  /** The latest time at which a task ended; 0 if none has. */
   readonly end: number
-  /** How many tasks ran to their end. */
+  /** The number of tasks that ran and ended. */
   readonly ended: number
-  /** By how many seconds a running task exceeds the mean of its name, at most; 0 if none does. */
+  /** The maximum number of seconds by which a running task exceeds the mean of its name, or 0. */
   readonly overdue: number
-  /** How many tasks ended since `recentSince`. */
+  /** The number of tasks that ended since `recentSince`. */
   readonly recent: number
   readonly recentSince: number
 }
@@ -57,7 +57,7 @@ export const pace: Panel<PaceState, PaceQuery, PaceView> = {
   create: () => ({ byName: new Map() }),
 
   take(state, { event_time: time, attributes }, step, passed) {
-    // No task of an ended session runs any more.
+    // After a session has ended, none of its tasks is running.
     if (step === resumption) for (const own of state.byName.values()) own.starts.clear()
     const { task, stage, before, after } = step
     const names = passed?.['names'] as NamesState | undefined
@@ -93,7 +93,7 @@ export const pace: Panel<PaceState, PaceQuery, PaceView> = {
   },
 }
 
-/** Tasks of which none has ended have no mean that they could exceed. */
+/** If no task of the name has ended, there is no mean to exceed. */
 function overdueOf({ starts, seconds, ended }: NamePace, now: number): number {
   if (ended === 0) return 0
   let oldest = now
@@ -129,7 +129,7 @@ function countEnd(own: NamePace, second: number): void {
     recent.push(0)
   }
   own.second = Math.max(own.second, second)
-  // Events of several machines may come out of order.
+  // Events of several machines may arrive out of order.
   const at = recentSeconds - 1 - (own.second - second)
   if (at >= 0) recent[at] = (recent[at] ?? 0) + 1
 }

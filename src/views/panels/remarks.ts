@@ -1,7 +1,7 @@
 /**
- * Remarks: facts about single tasks other than their times: why an attempt failed, why a task was
- * canceled, that its result was reused, and that it moved from a lost node. 21 bytes a remark, up
- * to a limit, and 4 bytes per task if there are any.
+ * Remarks: facts about single tasks other than their times: the errors of attempts, the reason of a
+ * cancellation, reused results, and moves from a lost node. 21 bytes per remark, up to a limit, and
+ * 4 bytes per task if there are any.
  */
 
 import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
@@ -38,9 +38,9 @@ export interface RemarksState {
   /** The previous remark about the same task, plus 1. */
   readonly earlier: Column
   size: number
-  /** For each task its latest remark, plus 1. */
+  /** For each task, its latest remark plus 1. */
   readonly latestOfTask: Column
-  /** Moves of tasks, by their uids in the current session. */
+  /** Moves of tasks, by uid in the current session. */
   readonly moves: Map<string, TaskMove>
   /** The uid and result source of the latest ResultReused. */
   reusedTask: string
@@ -60,7 +60,7 @@ export interface RemarksView {
 
 const maxRemarks = 1_000_000
 const maxMoves = 10_000
-/** Beyond this number, only the beginning of a text is kept: the type of the error. */
+/** Beyond this number, only the beginning of a text is kept, which is the type of the error. */
 const maxTexts = 10_000
 const maxTextLength = 300
 
@@ -116,7 +116,7 @@ function followAttempt(state: RemarksState, event: ViewEvent, task: number): voi
   add(state, task, 'attempt', event, `${type}: ${message}`)
 }
 
-/** ResultReused comes right before the end of its task. */
+/** ResultReused immediately precedes the terminal event of its task. */
 function followReuse(state: RemarksState, { task_id, source }: ViewEvent): void {
   state.reusedTask = task_id ?? ''
   state.source = textOf(source).slice(0, maxTextLength)

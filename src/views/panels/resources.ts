@@ -1,9 +1,9 @@
-/** Resources: the utilization of each node: last, mean, highest, and over time. Constant size. */
+/** Resources: the utilization of each node: last, mean, maximum, and over time. Constant size. */
 
 import { numberOf, type Panel, textOf, type ViewEvent } from '../panel.ts'
 import { addToSeries, createSeries, type Series, type SeriesPoint, showSeries } from '../series.ts'
 
-/** The summary of one kind of reading of a node. */
+/** The summary of one measurement of a node. */
 interface Gauge {
   last: number | null
   max: number | null
@@ -15,15 +15,15 @@ export interface NodeUsage {
   readonly backend: string
   readonly nodeId: string
   readonly cpu: Gauge
-  /** The part of `cpu` that the run itself used. */
+  /** The part of `cpu` used by the run itself. */
   readonly runCpu: Gauge
   readonly memory: Gauge
   readonly gpu: Gauge
-  /** Whether the node has left: its last readings are no longer current. */
+  /** Whether the node has left, so that its last measurements are no longer current. */
   hasLeft: boolean
-  /** CPU, memory and GPU over time; `null` beyond the limit of series. */
+  /** CPU, memory and GPU utilization over time; `null` if there are too many series. */
   readonly series: Series | null
-  /** The utilization over time of each GPU, by its number. */
+  /** The utilization of each GPU over time, by GPU number. */
   readonly gpus: Map<number, Series>
 }
 
@@ -32,13 +32,13 @@ export interface ResourcesState {
   readonly nodes: Map<string, NodeUsage>
   /** The session's own host, while it is sampled. */
   ownHost: NodeUsage | null
-  /** The node of the latest reading. */
+  /** The node with the latest measurement. */
   latest: NodeUsage | null
-  /** How many series are kept, of nodes and GPUs. */
+  /** The number of series of nodes and GPUs. */
   seriesCount: number
 }
 
-/** Utilization in percent; `null` without a reading. */
+/** Utilization in percent; `null` if not measured. */
 export interface UtilizationSummary {
   readonly last: number | null
   readonly mean: number | null
@@ -50,13 +50,13 @@ export interface NodeSummary {
   readonly backend: string
   readonly node_id: string
   readonly cpu_percent: UtilizationSummary
-  /** The part of `cpu_percent` that the run itself used: its workers, programs and models. */
+  /** The part of `cpu_percent` used by the run itself: its workers, programs and models. */
   readonly run_cpu_percent: UtilizationSummary
   readonly memory_percent: UtilizationSummary
   readonly gpu_percent: UtilizationSummary
 }
 
-/** The readings of a node over time, in percent. */
+/** The utilization of a node over time, in percent. */
 export interface NodeSeries {
   readonly backend: string
   readonly node_id: string
@@ -65,9 +65,9 @@ export interface NodeSeries {
   readonly gpus: readonly { readonly gpu_id: number; readonly points: readonly SeriesPoint[] }[]
 }
 
-/** Nodes and GPUs beyond this number have no series: each takes up to 6 KB. */
+/** Further nodes and GPUs have no series, because each series takes up to 6 KB. */
 const maxSeries = 2000
-/** Nodes beyond this number are ignored. */
+/** Further nodes are ignored. */
 const maxNodes = 100_000
 
 export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
@@ -79,7 +79,7 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
       leave(state, state.nodes.get(keyOf(event)))
     }
     if (event.event_type !== 'ResourceUpdate') return
-    // Events of a single GPU are not readings of its node.
+    // Events of a single GPU are not measurements of the node.
     if (event.resource_scope !== 'per_node') return recordGpu(state, event)
     const node = nodeOf(state, event)
     if (node === null) return
@@ -95,7 +95,7 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
     state.latest = node
   },
 
-  /** One entry per backend and node, in the order of their first reading. */
+  /** One entry per backend and node, in order of first measurement. */
   show: ({ nodes }) => Array.from(nodes.values(), toSummary),
 }
 
@@ -108,11 +108,11 @@ const toSummary = ({ backend, nodeId, cpu, runCpu, memory, gpu }: NodeUsage): No
   gpu_percent: toUtilization(gpu),
 })
 
-/** Grouped by node: a session samples its own host as well, and backends may share a node. */
+/** Grouped by node, because a session also samples its own host, and backends may share a node. */
 const usageByNode = ({ nodes }: ResourcesState): MapIterator<NodeUsage[]> =>
   Map.groupBy(nodes.values(), ({ nodeId }) => nodeId).values()
 
-/** One entry per node with the readings of all backends; `backend` is that of the last. */
+/** One entry per node, summing up all backends; `backend` is that of the last measurement. */
 export const showNodes = (state: ResourcesState): NodeSummary[] =>
   Array.from(usageByNode(state), (all) => {
     const last = all.at(-1) as NodeUsage
@@ -133,7 +133,7 @@ const joinGauges = (a: Gauge, b: Gauge): Gauge => ({
   count: a.count + b.count,
 })
 
-/** One entry per node, in order of first readings; of several backends the longest series. */
+/** One entry per node, in order of first measurement; the longest series of its backends. */
 export const showNodeSeries = (state: ResourcesState): NodeSeries[] =>
   Array.from(usageByNode(state), (all) => {
     const shown = all.map(({ backend, nodeId, series, gpus }) => ({
@@ -147,7 +147,7 @@ export const showNodeSeries = (state: ResourcesState): NodeSeries[] =>
     )
   })
 
-/** The event of a GPU follows that of its node in the same poll. */
+/** In each poll, the event of a GPU follows the event of its node. */
 function recordGpu(state: ResourcesState, event: ViewEvent): void {
   const node = state.nodes.get(keyOf(event))
   const id = numberOf(event.gpu_id)
@@ -183,7 +183,7 @@ function leave(state: ResourcesState, node: NodeUsage | undefined): void {
   if (state.latest === node) state.latest = null
 }
 
-/** The session samples its own host only while no backend has a node. */
+/** The session samples its own host only until a backend has a node. */
 function endOwnHost(state: ResourcesState): void {
   if (state.ownHost !== null) leave(state, state.ownHost)
   state.ownHost = null
@@ -213,7 +213,7 @@ function nodeOf(state: ResourcesState, event: ViewEvent): NodeUsage | null {
   return node
 }
 
-/** An unknown reading does not replace the last known one. */
+/** An unknown value does not replace the last known one. */
 function record(gauge: Gauge, reading: unknown): void {
   const value = numberOf(reading)
   if (value === null) return

@@ -1,7 +1,7 @@
 /**
- * Reuse: whether a resumed run reused what was done. After a task is DONE in one session with a
- * stored value, later sessions may only reuse it, unless the task is a different one: its
- * definition was changed, or its generated uid went to another task. 10 bytes per task.
+ * Reuse: checks that a resumed run did not repeat completed work. After a task is DONE in one
+ * session with a stored value, later sessions may only reuse it, unless it is a different task: its
+ * definition was changed, or its generated uid was given to another task. 10 bytes per task.
  */
 
 import { crc32 } from 'node:zlib'
@@ -11,14 +11,14 @@ import { stages } from '../lifecycle.ts'
 import { type Panel, resumption, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
 
 export interface ReuseState {
-  /** For each task a value of `done`: the session in which it is DONE, and whether it was kept. */
+  /** For each task, a value of `done`: when it was DONE, and whether the result was stored. */
   readonly done: Column
-  /** A hash of its definition in this session, and of the definition that was DONE; 0 for none. */
+  /** Hashes of the task's definition in this session, and of the one that was DONE; 0 for none. */
   readonly definition: Column
   readonly doneDefinition: Column
-  /** 1 for tasks whose end in this session is a reused result. */
+  /** 1 for tasks that ended with a reused result in this session. */
   readonly reused: Column
-  /** Hashes of the code of functions that cannot be distinguished; see `definition-hash.ts`. */
+  /** Hashes of functions whose code cannot be distinguished; see `definition-hash.ts`. */
   readonly ambiguous: Set<number>
   tasks: number
   readonly problems: string[]
@@ -66,7 +66,7 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
         state.problems.push(problem.slice(0, maxProblemLength))
       }
     } else if (isWork) {
-      // The task runs anew, which replaces any earlier result.
+      // The task runs again, which replaces any earlier result.
       setValue(state.done, task, stage === stages.completed ? done.here : 0)
       setValue(state.doneDefinition, task, valueAt(state.definition, task))
     }
@@ -75,7 +75,7 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
   show: ({ problems, problemCount }) => ({ problems: [...problems], problemCount }),
 }
 
-/** A task may run again if a dependency does, or if its code is not distinguishable. */
+/** A task may run again if a dependency does, or if its code cannot be distinguished. */
 function create(state: ReuseState, event: ViewEvent, { task, dependencies }: TaskStep): void {
   const hash = textOf(event.attributes['definition_hash'])
   setValue(state.definition, task, hash === '' ? 0 : crc32(unmarked(hash)))
@@ -86,12 +86,12 @@ function create(state: ReuseState, event: ViewEvent, { task, dependencies }: Tas
   if (mayRun) setValue(state.done, task, 0)
 }
 
-/** Call when the value of a task that is DONE in this session was found beside its file. */
+/** Call this when the value of a task that is DONE in this session was stored. */
 export function markKept(state: ReuseState, task: number): void {
   if (valueAt(state.done, task) === done.here) setValue(state.done, task, done.keptHere)
 }
 
-/** Compares the definitions; if one is missing, the uid alone decides. */
+/** Compares the definitions; if one is missing, only the uid counts. */
 function isDoneEarlier(state: ReuseState, task: number): boolean {
   if (valueAt(state.done, task) !== done.keptEarlier) return false
   const [before, now] = [valueAt(state.doneDefinition, task), valueAt(state.definition, task)]

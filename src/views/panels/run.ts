@@ -1,9 +1,9 @@
-/** Run: when the session began and ended, and events other than those of tasks. Constant size. */
+/** Run: the start and end of the session, and events other than those of tasks. Constant size. */
 
 import { hasEnded } from '../lifecycle.ts'
 import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
 
-/** A run that is going on, one that has ended, or one whose process ended without recording it. */
+/** `interrupted`: the process exited without recording the end of the session. */
 export type RecordState = 'running' | 'ended' | 'interrupted'
 
 export interface RunState {
@@ -11,23 +11,23 @@ export interface RunState {
   startTime: number | null
   endTime: number | null
   /**
-   * From SessionEnded, measured with a monotonic clock. For a resumed run the sum over its
+   * From SessionEnded, measured with a monotonic clock. For a resumed run, the sum over all
    * sessions; a session without that event counts from its first to its last event.
    */
   durationSeconds: number | null
-  /** The number of sessions of the run: one more for each resume. */
+  /** The number of sessions; each resume adds one. */
   sessions: number
   /** The start of the current session. */
   sessionStart: number
   earlierSeconds: number
   /** The latest time of any event. */
   lastTime: number
-  /** Attempts that failed and were followed by another. */
+  /** The number of failed attempts that were followed by another. */
   retries: number
   workersLost: number
   /** The sum of `cpu_seconds` of all tasks. */
   taskCpuSeconds: number
-  /** Batches of inference engines, and the requests in them. */
+  /** The number of batches of inference engines; `batchedRequests` counts their requests. */
   batches: number
   batchedRequests: number
 }
@@ -78,15 +78,15 @@ export const run: Panel<RunState, void, Readonly<RunState>> = {
   show: (state) => ({ ...state }),
 }
 
-/** A time between two files of the run; in seconds, as the times of events. */
+/** The time between two files of the run, as event times in seconds. */
 interface FileGap {
   readonly from: number
   readonly to: number
 }
 
 /**
- * The recorded duration, or else from the first event until `now`. The time between two files does
- * not count, except that of `attended`, in which agents of a cluster continued to run.
+ * The recorded duration, or the time from the first event until `now`. Excludes the time between
+ * two files, except `attended` times, in which agents of a cluster continued to run.
  */
 export function runSeconds(
   { startTime, durationSeconds, earlierSeconds, sessionStart }: Readonly<RunState>,
@@ -105,7 +105,7 @@ function beginSession(state: RunState, event: ViewEvent): void {
   state.sessions++
 }
 
-/** Ends the previous session, which may lack a SessionEnded. */
+/** Ends the previous session, which may have no SessionEnded. */
 function endEarlier(state: RunState): void {
   const seconds = state.earlierSeconds + Math.max(0, state.lastTime - state.sessionStart)
   state.earlierSeconds = state.endTime === null ? seconds : (state.durationSeconds ?? seconds)

@@ -1,6 +1,6 @@
 /**
- * Scopes: which tasks belong to which `flow.scope`, and the filter of readers that show one scope.
- * In runs with scopes 4 bytes per task, beside the ids.
+ * Scopes: which task belongs to which `flow.scope`, and a filter for readers that show only one
+ * scope. In runs with scopes, 4 bytes per task in addition to the ids.
  */
 
 import { ValueError } from '../../foundation/errors.ts'
@@ -21,12 +21,12 @@ export interface ScopesQuery {
 
 const maxIdLength = 1000
 
-/** Shows the scope of a task; empty for a task outside of all scopes. */
+/** Shows the scope of a task; empty if the task is in no scope. */
 export const scopes: Panel<ScopesState, ScopesQuery, string> = {
   create: () => ({ ids: createTextIndex(), scopeOfTask: createColumn('u32') }),
 
   take({ ids, scopeOfTask }, event, { task, before, after }) {
-    // All events of a task have the same scope, so the first one is enough.
+    // All events of a task have the same scope, so the first event is sufficient.
     if (task === -1 || before !== 0 || after === 0) return
     const id = scopeIn(event).slice(0, maxIdLength)
     if (id !== '') setValue(scopeOfTask, task, indexOf(ids, id) + 1)
@@ -40,15 +40,15 @@ export const scopes: Panel<ScopesState, ScopesQuery, string> = {
 
 const scopeIn = ({ attributes }: ViewEvent): string => textOf(attributes['workflow_id'])
 
-/** The most ids that a misspelled one is compared with. */
+/** The maximum number of ids that a misspelled id is compared with. */
 const maxCompared = 1000
 
-/** Finds the events of one scope, including the scopes inside of it. */
+/** Selects the events of one scope, including nested scopes. */
 export class ScopeFilter {
   readonly #id: string
-  /** The requested scope and those inside of it. */
+  /** The requested scope and the scopes nested in it. */
   readonly #inside: Set<string>
-  /** The tasks of these, because not all events of a task name its scope. */
+  /** The tasks of these scopes, because not all events of a task name the scope. */
   readonly #tasks = new Set<string>()
   readonly #others = new Set<string>()
   #isSeen = false
@@ -58,10 +58,10 @@ export class ScopeFilter {
     this.#inside = new Set([id])
   }
 
-  /** Whether the event is of the scope itself or of one of its tasks. Call in order. */
+  /** Whether the event belongs to the scope or one of its tasks. Call this in order. */
   includes(event: ViewEvent): boolean {
     const { event_type, task_id } = event
-    // Generated uids of another session are other tasks.
+    // In another session, the same generated uids belong to other tasks.
     if (event_type === 'SessionStarted') this.#tasks.clear()
     const scope = scopeIn(event) || textOf(event.workflow_id)
     if (this.#inside.has(textOf(event.parent_workflow_id))) this.#inside.add(scope)
@@ -72,12 +72,12 @@ export class ScopeFilter {
     return isInside || (task_id !== null && this.#tasks.has(task_id))
   }
 
-  /** Whether it is no event of a task of another scope, or of none. Call in order. */
+  /** Whether the event is in the scope or belongs to no task. Call this in order. */
   keeps(event: ViewEvent): boolean {
     return this.includes(event) || event.task_id === null
   }
 
-  /** Throws a `ValueError` if no event has the scope, unless later ones may. */
+  /** Throws a `ValueError` if no event has the scope and none can follow. */
   expectSeen(isRunning: boolean): void {
     if (this.#isSeen || isRunning) return
     const near = didYouMean(this.#id, [...this.#others])

@@ -1,6 +1,6 @@
 /**
- * Verify: whether a record is valid. Events of a task are in order, each task has one end, there is
- * one trace, and the counters agree with the events. 8 bytes per task.
+ * Verify: checks that a record is valid. Events of a task are in order, each task ends once, there
+ * is one trace, and the counters agree with the events. 8 bytes per task.
  */
 
 import { countText } from '../readable.ts'
@@ -18,9 +18,9 @@ export interface VerifyState {
   traceId: unknown
   sessionId: string | null
   isResumed: boolean
-  /** The sources of reused results by uid, until the end of the task. */
+  /** The sources of reused results by uid, until the task has ended. */
   readonly reused: Map<string, string>
-  /** The time of each open task's last event; NaN after its end. */
+  /** The time of each open task's last event; NaN once the task has ended. */
   readonly lastTimes: Column
   /** The earliest and latest time of any event, even if the clock was changed. */
   firstTime: number
@@ -31,19 +31,19 @@ export interface VerifyState {
 }
 
 export interface VerifyQuery {
-  /** The view of `counts` of the same pass. */
+  /** The view of `counts` from the same pass. */
   readonly counts: CountsView
-  /** The last metric line of the record, if it has one. */
+  /** The last metric line of the record; `null` if there is none. */
   readonly metrics: { readonly [name: string]: unknown } | null
 }
 
 export interface Verdict {
   readonly tasks: number
   readonly events: number
-  /** Tasks without a terminal event; a problem only if the session has ended. */
+  /** The number of tasks without a terminal event; a problem only if the session has ended. */
   readonly unfinished: number
   readonly hasEnded: boolean
-  /** `null` without any event. */
+  /** `null` if there is no event. */
   readonly sessionId: string | null
   /** Descriptions of the problems; at most 100. */
   readonly problems: readonly string[]
@@ -53,7 +53,7 @@ export interface Verdict {
 const maxProblems = 100
 /** Uids and event types in a damaged file may have any length. */
 const maxProblemLength = 1000
-/** Event types by stage, the latest stage first. */
+/** Event types by stage, latest stage first. */
 const typesBeforeEnd: readonly (readonly [stage: number, type: string])[] = [
   [stages.started, 'TaskStarted'],
   [stages.queued, 'TaskQueued'],
@@ -122,10 +122,10 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
   },
 }
 
-/** Events of the application may belong to a trace of the application. */
+/** Events of the application may belong to another trace. */
 const isOfApplication = (type: string): boolean => type.includes('.') && !type.startsWith('tutti.')
 
-/** Stages may be missing, but none may be repeated or follow a later one. */
+/** Stages may be missing, but must not be repeated or follow a later stage. */
 function checkStep(state: VerifyState, event: ViewEvent, step: TaskStep): void {
   const { event_type: type, event_time: time, task_id: uid } = event
   const { task, stage, before } = step
@@ -138,7 +138,7 @@ function checkStep(state: VerifyState, event: ViewEvent, step: TaskStep): void {
   setValue(state.lastTimes, task, hasEnded(stage) ? Number.NaN : time)
 }
 
-/** Only a file that continues another one can reuse results of a record. */
+/** Only a file that continues another file can reuse results of a record. */
 function noteReuse(state: VerifyState, { task_id: uid, source }: ViewEvent): void {
   if (uid === null) return
   if (source === 'record' && !state.isResumed) {
@@ -166,7 +166,7 @@ const latestType = (passed: number): string =>
   typesBeforeEnd.find(([stage]) => (passed & stage) !== 0)?.[1] ?? ''
 
 /**
- * Reports only what a small change of the clock cannot explain. In a file that continues another
+ * Reports only problems that a small clock change cannot explain. In a file that continues another
  * one, a task may have started before the file.
  */
 function problemsOfTime(state: VerifyState): string[] {
@@ -193,7 +193,7 @@ function problemsAtEnd(
     problems.push(`${have} no terminal event although the session has ended`)
   }
   if (metrics === null) return [...problems, 'there is no metric line']
-  // Repeated events are in neither number; `checkStep` has reported each of them.
+  // Neither count includes repeated events; `checkStep` has already reported them.
   for (const [counter, total, type] of counters) {
     const events = counts[total]
     if (metrics[counter] === events) continue

@@ -1,7 +1,7 @@
 /**
- * The numbers behind the sentences about what bounded a run. The main one is the least time for
- * what its tasks held: the sum held of a resource divided by its capacity. Whatever else is
- * changed, the run takes no less. Pure.
+ * The numbers behind the sentences about the bounds of a run. The main number is the minimum time
+ * for the resources that tasks held: units times seconds divided by the capacity. The run cannot be
+ * shorter than this, whatever else is changed. Pure.
  */
 
 import type { RecordState } from '../panels/run.ts'
@@ -14,7 +14,7 @@ import type { UnsizedUse } from '../bounds/unsized-use.ts'
 import { type HeldResource, type IdleReason, sizeRange } from '../bounds/slots.ts'
 import type { SizeSpan, SlotLimit, SlotResource } from '../bounds/slots.ts'
 
-/** The possible subjects of the sentences. */
+/** The possible subjects of sentences about bounds. */
 export type Bound =
   | 'critical path'
   | 'straggler'
@@ -28,20 +28,20 @@ export type Bound =
   | 'model'
   | Exclude<SlotResource, 'cores' | SlotLimit>
 
-/** Facts that are not part of the bounds. */
+/** Facts that are not part of the bounds view. */
 export interface BoundFacts {
   readonly uidOf: (task: number) => string
   readonly nameOf: (task: number) => string
-  /** By how many seconds the clock was changed during the run; 0 if it was not, or unknown. */
+  /** The number of seconds by which the clock was changed during the run; 0 if none or unknown. */
   readonly clockStep: number
   readonly state: RecordState
   /** The mean CPU utilization of the nodes; `null` if not measured. */
   readonly cpuPercent: number | null
-  /** The part of `cpuPercent` that the run itself used; `null` if not measured. */
+  /** The part of `cpuPercent` used by the run itself; `null` if not measured. */
   readonly runCpuPercent: number | null
-  /** Workers that replaced others after a time-out, a cancellation or a crash. */
+  /** The number of workers that replaced others after a timeout, a cancellation or a crash. */
   readonly replacedWorkers: number
-  /** Tasks without an end: how long the run would have taken with them is not known. */
+  /** The number of unfinished tasks, for which the length of the run is unknown. */
   readonly openTasks: number
   readonly tasks: number
 }
@@ -52,16 +52,16 @@ export const isCpuBound = ({ cpuPercent, runCpuPercent }: BoundFacts): boolean =
   cpuPercent >= busyPercent &&
   (runCpuPercent === null || runCpuPercent >= cpuPercent / 2)
 
-/** Tasks that used less than this share of their slots' time as CPU time mostly waited. */
+/** Tasks with a smaller ratio of CPU time to slot time were mostly waiting. */
 const minCpuShare = 0.2
 
-/** Whether its tasks compute, rather than sleep or wait, which a busy node slows little. */
+/** Whether the tasks compute rather than sleep or wait; only computing is slowed by a busy node. */
 const hasComputed = (
   { slots, seconds, slotSeconds: { ran } }: BoundsView,
   { runCpuPercent }: BoundFacts,
 ): boolean => ((runCpuPercent ?? 0) / 100) * slots * seconds >= minCpuShare * ran
 
-/** A sentence if other programs kept the processors busy: the run may be faster without them. */
+/** A sentence if other programs kept the processors busy, which may have slowed the run. */
 export const otherLoad = (bounds: BoundsView, facts: BoundFacts): string[] =>
   facts.cpuPercent === null ||
   facts.cpuPercent < busyPercent ||
@@ -73,32 +73,32 @@ export const otherLoad = (bounds: BoundsView, facts: BoundFacts): string[] =>
           'took the rest, and the run may be faster without them.',
       ]
 
-/** How busy the processors were, and by whom. */
+/** The CPU utilization as text, and who caused it. */
 export function cpuText(cpuPercent: number, runCpuPercent: number | null): string {
   const busy = `${Math.round(cpuPercent)} % busy`
   return runCpuPercent === null ? busy : `${busy}, ${Math.round(runCpuPercent)} % by this run`
 }
 
-/** Above this CPU utilization, more slots on the same nodes would only share the processors. */
+/** Above this CPU utilization, additional slots on the same nodes would not help. */
 const busyPercent = 90
 /** A critical path with at least this share of the run explains idle slots. */
 export const maxIdlePathShare = 0.3
-/** Less than this share of the run is not worth a sentence. */
+/** A smaller share of the run is not mentioned. */
 export const smallestShare = 0.01
 
 type SlotClass = 'ran' | IdleReason
 
 export interface ClassShare {
   readonly seconds: number
-  /** The share of all slot time in whole percent, as text; the sum over all classes is 100. */
+  /** The share of all slot time in whole percent, as text; all classes add up to 100. */
   readonly text: string
 }
 
-/** The total time of all slots that existed at each time. */
+/** The total time of all slots that existed at each moment. */
 export const slotTimeOf = ({ slotSeconds: { noSlotFitted, ...others } }: BoundsView): number =>
   [...Object.values(others), ...Object.values(noSlotFitted)].reduce((sum, one) => sum + one, 0)
 
-/** What all slots did. For a sum of 100 the largest fractions are rounded up, except `ran`. */
+/** The use of all slots. To add up to 100, the largest fractions are rounded up, except `ran`. */
 export function classSharesOf(bounds: BoundsView): Readonly<Record<SlotClass, ClassShare>> {
   const { noSlotFitted, ...others } = bounds.slotSeconds
   const time = slotTimeOf(bounds)
@@ -120,7 +120,7 @@ export function classSharesOf(bounds: BoundsView): Readonly<Record<SlotClass, Cl
   return Object.fromEntries(shares) as Record<SlotClass, ClassShare>
 }
 
-/** Whether most of what ran were functions of the program itself, which share its one thread. */
+/** Whether most work was done by functions in the program itself, which share one thread. */
 export const isOneThread = ({ backends }: BoundsView): boolean =>
   backends.reduce((sum, { held, closureSeconds }) => sum + held.cores - 2 * closureSeconds, 0) < 0
 
@@ -134,7 +134,7 @@ interface IdleClass {
 export const idleLength = ({ backends }: BoundsView, reason: IdleReason): number =>
   backends.reduce((sum, { idleSeconds }) => sum + idleSeconds[reason], 0)
 
-/** Slot-seconds without a ready task, until the last task became ready. */
+/** Slot-seconds without a ready task, before the last task became ready. */
 export const notYetReadyOf = ({ backends }: BoundsView): number =>
   backends.reduce((sum, { notYetReady }) => sum + notYetReady, 0)
 
@@ -155,12 +155,12 @@ export function idleClasses({ slotSeconds }: BoundsView): IdleClass[] {
   ]
 }
 
-/** A task should be so long that its overhead is at most this share of its slot's time. */
+/** The maximum overhead of a task, as a share of its slot's time. */
 const maxOverhead = 0.05
 
 /**
- * How many tasks to put into one, so that their overhead becomes small: at most as many as leave
- * each slot a task. 1 if that would not help.
+ * The number of tasks to combine into one to make their overhead small, so that each slot still has
+ * a task. 1 if that would not help.
  */
 export function tasksPerTask({ slots, slotSeconds }: BoundsView, { tasks }: BoundFacts): number {
   const { taskOverhead, ran } = slotSeconds
@@ -174,7 +174,7 @@ export interface MinTime {
   readonly seconds: number
   /** The share of the resource that tasks held over the whole run. */
   readonly share: number
-  /** The least time with twice as much of the resource. */
+  /** The minimum time with twice as much of the resource. */
   readonly doubled: number
   /** The amount of the resource, as text. */
   readonly of: string
@@ -182,7 +182,7 @@ export interface MinTime {
 
 const resources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as const
 
-/** The least times of all backends, longest first; for a changed run, reduced by what it frees. */
+/** The minimum times of all backends, longest first; for a changed run, reduced by `freed`. */
 export function minTimesOf({ backends }: BoundsView, freed: ChangedRun['freed'] = {}): MinTime[] {
   return backends
     .flatMap(({ backend, sizes, held }) =>
@@ -210,7 +210,7 @@ export function minTimesOf({ backends }: BoundsView, freed: ChangedRun['freed'] 
 const timeOf = (resource: HeldResource, sizes: readonly SizeSpan[]): number =>
   sizes.reduce((sum, { seconds, capacity }) => sum + seconds * capacity[resource], 0)
 
-/** The least time to hold that many units, from the start of the run. */
+/** The minimum time to hold this many units, from the start of the run. */
 function secondsFor(units: number, resource: HeldResource, sizes: readonly SizeSpan[]): number {
   let [rest, seconds] = [units, 0]
   for (const { seconds: length, capacity } of sizes) {
@@ -249,7 +249,7 @@ function nameOf(resource: HeldResource, range: SizeRange): string {
 export const isSlotResource = (resource: HeldResource): boolean =>
   resource !== 'gpus' && resource !== 'memory'
 
-/** Whether it is about GPUs or memory. */
+/** Whether the time is about GPUs or memory. */
 export const isOtherResource = (
   min: MinTime,
 ): min is MinTime & { readonly resource: 'gpus' | 'memory' } => !isSlotResource(min.resource)
@@ -274,25 +274,25 @@ const noSlots: MinTime = {
   of: '0 slots',
 }
 
-/** The most used kind of slots: cores, or workers or programs if their limit is tighter. */
+/** The kind of slots used most: cores, or workers or programs if their limit is tighter. */
 export const scarcestSlots = (bounds: BoundsView): MinTime =>
   minTimesOf(bounds).find(({ resource }) => isSlotResource(resource)) ?? noSlots
 
-/** The settings of a model that limit how many prompts it answers at a time. */
+/** The settings that limit how many prompts a model runs at a time. */
 export const promptSettings = '`sequences`, of other engines than llama `max_concurrency`'
 
-/** The backend without known slots that tasks waited for longest, if it ran any. */
+/** The backend without known slots for which tasks waited longest, if it ran any. */
 export const busiestModel = ({ unsized }: BoundsView): UnsizedUse | null =>
   unsized
     .filter(({ busySeconds }) => busySeconds > 0)
     .toSorted((a, b) => b.waitedSeconds - a.waitedSeconds || b.busySeconds - a.busySeconds)[0] ??
   null
 
-/** What kept tasks from the slots of the backend whose tasks waited longest. */
+/** The obstacles at the backend whose tasks waited longest for slots. */
 export function slotWaitsOf({ backends }: BoundsView): {
   /** How long no slot was free for the next task in the queue. */
   readonly noneFree: number
-  /** How long the next task asked for more cores than the number that was free. */
+  /** How long the next task requested more cores than were free. */
   readonly tooFewCores: number
   readonly wide: WideTasks
 } {
@@ -304,6 +304,6 @@ export function slotWaitsOf({ backends }: BoundsView): {
   }
 }
 
-/** The longest time that the tasks of a backend waited because all its slots were in use. */
+/** The maximum time that tasks of a backend waited because all its slots were in use. */
 export const maxFullSeconds = ({ backends }: BoundsView): number =>
   Math.max(0, ...backends.map(({ fullSeconds }) => fullSeconds))

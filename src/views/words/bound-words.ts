@@ -1,4 +1,4 @@
-/** Sentences about what bounded a run; `improvements.ts` says what would shorten it. Pure. */
+/** Sentences about the bound of a run; `improvements.ts` has those about shortening it. Pure. */
 
 import { countText, numberText, percentText, secondsText, shortName } from '../readable.ts'
 import type { BoundsView } from '../bounds/bounds.ts'
@@ -25,15 +25,15 @@ export interface BoundWords {
   readonly bound: Bound | null
   /** The first sentence names the bound. */
   readonly sentences: readonly string[]
-  /** What would shorten the run, the largest saving first; at most three. */
+  /** Suggestions to shorten the run, largest saving first; at most three. */
   readonly improvements: readonly string[]
 }
 
-/** From this share of the run on the critical path is the bound: more slots cannot shorten it. */
+/** With at least this share of the run, the critical path is the bound, not the slots. */
 const wholeRun = 0.8
 /** A resource used for this share of the run counts as always in use. */
 const allBusy = 0.8
-/** Above this share of the run, waiting for slots explains it better than idle slots do. */
+/** Above this share of the run, waiting for slots is a better explanation than idle slots. */
 const halfBusy = 0.5
 export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWords {
   const { slots, seconds, slotSeconds } = bounds
@@ -65,7 +65,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
   }
 }
 
-/** Otherwise it is not known when the run would have ended, or could have. */
+/** Otherwise it is unknown when the run would have ended. */
 const isOver = ({ stopped }: BoundsView, { state, openTasks }: BoundFacts): boolean =>
   state !== 'running' && openTasks === 0 && stopped === 0
 
@@ -82,7 +82,7 @@ function openSentences({ stopped }: BoundsView, { state, openTasks }: BoundFacts
     : [`The run is not over, ${open}: this is about its time up to its last event.`]
 }
 
-/** Durations of tasks use a monotonic clock, but their start times do not. */
+/** Durations of tasks are measured with a monotonic clock, but start times are not. */
 const clockWords = (step: number): BoundWords => ({
   bound: null,
   sentences: [
@@ -106,7 +106,7 @@ function pauseSentences({ pauses, attended }: BoundsView): string[] {
   return [...(pauses.length === 0 ? [] : [paused]), ...(attended.length === 0 ? [] : [continued])]
 }
 
-/** Only if retry delays are a significant part of the path. */
+/** Returns no sentence unless retry delays are a significant part of the path. */
 function delaySentences({ criticalPath, seconds }: BoundsView): string[] {
   const { delaySeconds } = criticalPath
   if (delaySeconds < smallestShare * seconds) return []
@@ -116,14 +116,14 @@ function delaySentences({ criticalPath, seconds }: BoundsView): string[] {
   ]
 }
 
-/** What would shorten the run most, unless one thing took nearly all of its time. */
+/** The change that would shorten the run most, unless one cause took nearly all the time. */
 function findBound(
   bounds: BoundsView,
   improvements: readonly Improvement[],
   facts: BoundFacts,
 ): Bound {
   const { criticalPath, seconds } = bounds
-  // A task that runs from the start fills the whole path, even while others wait for slots.
+  // A task that runs from the start covers the whole path, even while others wait for slots.
   const full = maxFullSeconds(bounds)
   const model = busiestModel(bounds)
   const isForModel = model !== null && model.waitedSeconds > Math.max(full, halfBusy * seconds)
@@ -132,7 +132,7 @@ function findBound(
   if (criticalPath.share >= wholeRun) return pathBoundOf(bounds)
   if (isForModel) return 'model'
   const found = findSlotBound(bounds, improvements)
-  // Tasks that depend on answers of a model are not ready before.
+  // Tasks that depend on responses of a model are not ready earlier.
   return found === 'tasks' && model !== null && model.busySeconds > halfBusy * seconds
     ? 'model'
     : found
@@ -149,7 +149,7 @@ function findSlotBound(bounds: BoundsView, improvements: readonly Improvement[])
   return largest?.bound ?? 'slots'
 }
 
-/** Makes sure that one of the three is about the bound of the run. */
+/** Ensures that one of the three is about the bound of the run. */
 function firstThree(improvements: readonly Improvement[], bound: Bound): readonly Improvement[] {
   const first = improvements.slice(0, 3)
   const own = improvements.find((one) => one.bound === bound)
@@ -287,7 +287,7 @@ const boundTexts: Readonly<Record<Bound, Words>> = {
   labels: lacking('labels', 'Too few nodes with the right labels'),
 }
 
-/** Whether tasks waited behind larger requests, rather than because all slots were in use. */
+/** Whether tasks waited behind larger requests rather than for slots in use. */
 function isForWideTasks(bounds: BoundsView): boolean {
   const { noneFree, tooFewCores, wide } = slotWaitsOf(bounds)
   const min = Math.max(noneFree, smallestShare * bounds.seconds)
@@ -311,10 +311,10 @@ const pathText = ({ criticalPath }: BoundsView): string =>
     ? 'its longest task'
     : `${countText(criticalPath.length, 'task')} that waited for each other`
 
-/** Only if the first sentence does not already contain it. */
+/** Returns no sentence if the first one already contains this. */
 function idleSentences(bound: Bound, bounds: BoundsView): string[] {
   const { slotSeconds, seconds } = bounds
-  // For other backends the number of slots is not known.
+  // For other backends, the number of slots is unknown.
   const whose = bounds.unsized.length === 0 ? '' : ` of ${sizedBackends(bounds)}`
   const slots = slotsText(bounds)
   if (bounds.slots === 0) return []

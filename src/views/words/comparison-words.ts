@@ -1,6 +1,6 @@
 /**
- * Sentences about two runs: which was faster, what became slower, and why the same tasks took
- * longer or shorter. Pure.
+ * Sentences that compare two runs: which was faster, what became slower, and why the durations of
+ * the same tasks changed. Pure.
  */
 
 import type { IdleReason } from '../bounds/slots.ts'
@@ -47,14 +47,14 @@ export function compareWords(pair: RunPair): ComparisonWords {
   }
 }
 
-/** The comparison of the runs as a whole; `counts` are the sentences about their tasks only. */
+/** The comparison of the whole runs; `counts` has only the sentences about their tasks. */
 interface WholeWords {
   readonly severity: Severity
   readonly verdict: string
   readonly counts: readonly string[]
 }
 
-/** The length of a run indicates its speed only if both runs did the same work. */
+/** The lengths of two runs are comparable only if both did the same work. */
 function compareWholes(pair: RunPair): WholeWords {
   const { before, after, common } = pair
   if (common === 'work') return byLength(pair)
@@ -93,7 +93,7 @@ function byLength({ before, after, lengthChange: change }: RunPair): WholeWords 
   return { severity: change >= noise ? 'bad' : 'good', verdict, counts: [] }
 }
 
-/** For runs with the same mix of tasks: compares the number of tasks, then the rate. */
+/** For runs with the same mix of tasks: compares the numbers of tasks, then the rates. */
 function byRate(pair: RunPair, lengths: string): WholeWords {
   const counts = taskWords(pair)
   const [a, b] = [rateOf(pair.before), rateOf(pair.after)]
@@ -142,7 +142,7 @@ function endWords({ counts, reused }: RunOverview): string {
     .join(', ')
 }
 
-/** Empty if no name can be compared. */
+/** Empty if no name is comparable. */
 function unmoved({ names }: RunPair): string[] {
   if (!names.some(isComparable)) return []
   const which = names.every(isComparable) ? 'No name' : 'No name that can be compared'
@@ -161,7 +161,7 @@ function onlyIn(which: string, own: RunOverview, other: RunOverview): string[] {
   return [`Only the ${which} run has ${names.join(', ')}${othersText(only.length)}.`]
 }
 
-/** Only if the verdict does not already contain it. */
+/** Returns no sentence if the verdict already contains this. */
 function failureWords({ before, after, common }: RunPair): string[] {
   const [a, b] = [before.counts, after.counts]
   if (common === 'tasks' || (a.failed === b.failed && a.tasks === b.tasks)) return []
@@ -171,19 +171,19 @@ function failureWords({ before, after, common }: RunPair): string[] {
   return [`Failed: ${part(b)}; ${part(a)} before.`]
 }
 
-/** The length of a run without an end is not known. */
+/** The length of an unfinished run is unknown. */
 function openEnd(which: string, { state, run }: RunOverview): string[] {
   if (state === 'running') return [`The ${which} run is in progress: its numbers are those so far.`]
   if (run.endTime !== null) return []
   return [`The ${which} run has no end: its numbers are those up to its last event.`]
 }
 
-/** A name whose tasks took longer or shorter than before. */
+/** A name whose tasks became slower or faster. */
 interface Move {
   readonly name: string
   readonly before: number
   readonly now: number
-  /** Additional seconds of all its tasks together; negative if they became faster. */
+  /** Additional seconds of all tasks of the name; negative if they became faster. */
   readonly lost: number
   /** A note if the number of failed tasks changed; otherwise empty. */
   readonly failed: string
@@ -226,7 +226,7 @@ function describeMoves(
 const othersText = (count: number): string =>
   count > maxNamed ? ` and ${countText(count - maxNamed, 'other')}` : ''
 
-/** Changes in the same direction as the length of the run, which may explain it. */
+/** Changes in the same direction as the run's length, which may explain it. */
 function causesOf(pair: RunPair): string[] {
   const { before, after, common, lengthChange } = pair
   // If a clock was changed during a run, its times cannot be compared.
@@ -248,7 +248,7 @@ function causesOf(pair: RunPair): string[] {
 function sizeCauses({ before, after }: RunPair, sign: number): string[] {
   const { bounds: a } = before
   const { bounds: b } = after
-  /** Whether two times differ enough to explain a part of the difference between the runs. */
+  /** Whether two times differ enough to explain part of the difference between the runs. */
   const isMoved = (old: number, now: number): boolean => {
     const more = sign * (now - old)
     return more >= noise * Math.max(old, now) && more >= noise * before.durationSeconds
@@ -284,9 +284,9 @@ function meanWait({ names }: RunOverview): number {
   return tasks === 0 ? 0 : seconds / tasks
 }
 
-/** The class of idle time that changed most in that direction. */
+/** The class of idle time that changed most in the direction of `sign`. */
 function idleCause({ before: { bounds: a }, after: { bounds: b } }: RunPair, sign: number) {
-  // Slots that wait for answers of a model are idle for that reason.
+  // Slots may be idle because tasks wait for responses of a model.
   if (a.unsized.length + b.unsized.length > 0) return []
   const moves = Object.entries(idleTexts).map(([reason, text]) => {
     const [before, now] = [idleShare(a, reason as IdleReason), idleShare(b, reason as IdleReason)]

@@ -1,8 +1,7 @@
 /**
- * Sentences about what would shorten a run. Each is about a run with one change, which takes no
- * less than its longest chain and than what its tasks hold, whatever their order: "up to" is the
- * difference to the actual time. If that is much more than the time known to be lost, nothing is
- * said. Pure.
+ * Sentences about changes that would shorten a run. A run with one change takes at least as long as
+ * its longest chain, and as the resources that its tasks hold require: "up to" is the difference to
+ * the actual time. If that is much more than the time known to be lost, there is no sentence. Pure.
  */
 
 import { countText, numberText, percentText, secondsText } from '../readable.ts'
@@ -25,14 +24,14 @@ import { pathBoundOf, scarcestSlots, slotTimeOf, smallestShare } from './bound-m
 import { isOneThread, promptSettings, tasksPerTask } from './bound-measures.ts'
 
 export interface Improvement {
-  /** The bound that it is about; `null` for none. */
+  /** The bound that the sentence is about; `null` if there is none. */
   readonly bound: Bound | null
-  /** How many seconds shorter the run could be, as far as is known. */
+  /** The number of seconds by which the run could be shorter, as far as known. */
   readonly saved: number
   readonly text: string
 }
 
-/** Improvements that save most time come first. */
+/** Returns the improvements that save the most time first. */
 export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const found = [
     ...(slotTimeOf(bounds) > 0 ? ofSlots(bounds, facts) : []),
@@ -49,18 +48,18 @@ const ofSlots = (bounds: BoundsView, facts: BoundFacts): Improvement[] => [
   ...resourceImprovements(bounds),
   ...slotImprovements(bounds, facts),
   ...backendImprovements(bounds),
-  // Work of a model does not use slots.
+  // Work of a model needs no slots.
   ...(bounds.unsized.length === 0 ? [workSentence(bounds)] : []),
 ]
 
-/** The least time of a changed run, and how much of the actual time is known to be lost. */
+/** The minimum time of a changed run, and how much of the actual time is known to be lost. */
 interface Change {
   readonly bound: Bound | null
   readonly min: number
   readonly lost: number
 }
 
-/** This share of the possible saving must be known to be lost; otherwise nothing is said. */
+/** The share of the possible saving that must be known to be lost. */
 const minKnown = 0.5
 
 function sentence(
@@ -76,7 +75,7 @@ function sentence(
 const longest = (path: number, times: readonly MinTime[]): number =>
   Math.max(path, ...times.map(({ seconds }) => seconds))
 
-/** The change for different task durations, or fewer attempts. */
+/** The change for shorter tasks or fewer attempts. */
 function changeOf(bounds: BoundsView, bound: Bound | null, changed: ChangedRun): Change {
   const { seconds: path } = bounds.criticalPath
   const before = longest(path, minTimesOf(bounds))
@@ -110,7 +109,7 @@ function pathImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
   ]
 }
 
-/** About the name that takes most of the path, or of the slots: that which saves more. */
+/** About the name with the most time on the path or in slots, whichever saves more. */
 function halvedImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const { largestName, busiestName } = bounds.criticalPath
   const half = (bound: Bound, { task, halved }: LargestName): Improvement[] =>
@@ -127,10 +126,10 @@ function halvedImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[
     .slice(0, 1)
 }
 
-/** The least time of the run with twice as much of this resource. */
+/** The minimum time of the run with twice as much of this resource. */
 function doubledSeconds(bounds: BoundsView, doubled: MinTime): number {
   const { resource, backend } = doubled
-  // More slots mean more cores, workers and programs at a time.
+  // More slots provide more cores, and more concurrent workers and programs.
   const isDoubled = (one: MinTime): boolean =>
     one.backend === backend &&
     (one.resource === resource || (isSlotResource(resource) && isSlotResource(one.resource)))
@@ -141,7 +140,7 @@ function doubledSeconds(bounds: BoundsView, doubled: MinTime): number {
 function idleImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const { seconds, criticalPath } = bounds
   const time = slotTimeOf(bounds)
-  // A long critical path, or tasks that wait for slots, would explain why slots were idle.
+  // A long critical path, or tasks that wait for slots, would explain the idle slots.
   const isOpen =
     criticalPath.share < maxIdlePathShare &&
     maxFullSeconds(bounds) < seconds / 2 &&
@@ -150,7 +149,7 @@ function idleImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
   return idleClasses(bounds)
     .filter(({ bound }) => bound !== 'slots' && (bound !== 'tasks' || isOpen))
     .flatMap(({ bound, class: own, seconds: all }) => {
-      // Slots that are idle after all tasks became ready do not wait for tasks.
+      // After all tasks have become ready, idle slots do not wait for tasks.
       const idle = bound === 'tasks' ? notYetReadyOf(bounds) : all
       if (idle < smallestShare * time) return []
       const lost = lostTo(bounds, { bound, reason: own, idle })
@@ -168,15 +167,15 @@ function idleImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
     })
 }
 
-/** How much of the run's time one class of idle time is known to cost. */
+/** The part of the run's time that is known to be lost to one class of idle time. */
 function lostTo(
   bounds: BoundsView,
   { bound, reason, idle }: { bound: Bound; reason: IdleReason; idle: number },
 ): number {
   const { seconds, slotSeconds } = bounds
-  // A few tasks may wait for a single GPU while most slots have nothing to do.
+  // A few tasks may wait for a single GPU while most slots are not needed.
   if (lackedResources.has(bound)) return idleLength(bounds, reason)
-  // Tasks can use as many slots as ran or were free for them.
+  // Tasks can use as many slots as were busy or free for them.
   if (startBounds.has(bound)) return (seconds * idle) / (startSecondsOf(bounds) + slotSeconds.ran)
   return (seconds * idle) / slotTimeOf(bounds)
 }
@@ -188,7 +187,7 @@ const startSecondsOf = ({ slotSeconds }: BoundsView): number =>
   slotSeconds.taskOverhead +
   slotSeconds.heldBack
 
-/** What the other reasons for late starts still cost. */
+/** The remaining cost of other reasons for late starts. */
 const otherStarts = (bounds: BoundsView, bound: Bound, idle: number): number =>
   startBounds.has(bound)
     ? (bounds.seconds * (startSecondsOf(bounds) - idle)) /
@@ -231,7 +230,7 @@ function atBest(bounds: BoundsView, change: Change, what: string): Improvement[]
   )
 }
 
-/** About the most used of GPUs and memory. */
+/** About GPUs or memory, whichever is used more. */
 function resourceImprovements(bounds: BoundsView): Improvement[] {
   const scarce = minTimesOf(bounds).find(isOtherResource)
   if (scarce === undefined) return []
@@ -240,10 +239,10 @@ function resourceImprovements(bounds: BoundsView): Improvement[] {
   return atBest(bounds, change, `With twice as ${bound === 'gpus' ? 'many gpus' : 'much memory'}`)
 }
 
-/** A shorter wait is a rounding error. */
-const shortestWait = 1e-5
+/** Shorter waits are rounding errors. */
+const minWaitSeconds = 1e-5
 
-/** More slots help if tasks waited for slots. */
+/** More slots help only if tasks waited for slots. */
 function slotImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
   const { seconds, slotSeconds } = bounds
   const full = maxFullSeconds(bounds)
@@ -253,18 +252,18 @@ function slotImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] 
     const what = `With twice as many slots${isCpuBound(facts) ? ' and processors' : ''}`
     return atBest(bounds, { bound: 'slots', min, lost: full }, what)
   }
-  // If tasks waited for labels, more slots with those labels would help.
+  // If tasks waited for labels, only slots with those labels would help.
   if (slotSeconds.noSlotFitted.labels > 0) return []
   const idle = percentText(1 - slotSeconds.ran / slotTimeOf(bounds))
   const text =
-    full < shortestWait
+    full < minWaitSeconds
       ? `No further slot would shorten it: no task waited for one, and ${idle} of the slots' ` +
         'time was idle.'
       : `More slots would not help: tasks waited only ${secondsText(full)} for one.`
   return [{ bound: null, saved: 0, text }]
 }
 
-/** If prompts waited: assumes that the model can run as many at a time as it did in the run. */
+/** If prompts waited, assumes that the model could run twice the maximum number of this run. */
 function modelImprovements(bounds: BoundsView): Improvement[] {
   const model = busiestModel(bounds)
   if (model === null || model.waitedSeconds < smallestShare * bounds.seconds) return []
@@ -276,7 +275,7 @@ function modelImprovements(bounds: BoundsView): Improvement[] {
   return atBest(bounds, { bound: 'model', min, lost }, what)
 }
 
-/** If tasks waited for slots of one backend while those of others were idle. */
+/** If tasks waited for slots of one backend while slots of others were idle. */
 function backendImprovements(bounds: BoundsView): Improvement[] {
   const { backends, slots, slotSeconds, criticalPath } = bounds
   if (backends.length < 2) return []
@@ -293,7 +292,7 @@ function workSentence({ slotSeconds, criticalPath }: BoundsView): Improvement {
   return { bound: null, saved: -1, text }
 }
 
-/** The least times that no change of slots or task order can shorten. */
+/** The minimum times that no change of slots or task order can reduce. */
 function minSentences(bounds: BoundsView): Improvement[] {
   const { criticalPath, seconds } = bounds
   const path =
@@ -309,7 +308,7 @@ function minSentences(bounds: BoundsView): Improvement[] {
   return [path, ...held].map((text, at) => ({ bound: null, saved: -2 - at, text }))
 }
 
-/** Limited by the path and the slots: failures in parallel to a long task cost nothing. */
+/** Limited by the path and the slots: failures during a long task cost no time. */
 function failedImprovements(bounds: BoundsView): Improvement[] {
   const { withoutFailures } = bounds.criticalPath
   if (withoutFailures === null || bounds.failedSeconds === 0) return []

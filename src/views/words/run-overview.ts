@@ -1,5 +1,5 @@
 /**
- * A run in numbers and in the sentences about what bounded it, from the views alone: for reports,
+ * A run in numbers, with sentences about its bounds, from the views alone. Used by reports,
  * comparisons and live readers. Pure.
  */
 
@@ -19,15 +19,14 @@ import { type DurationStats, statsInPlace } from '../stats.ts'
 import { uidOf } from '../task-index.ts'
 import { type BoundWords, describeBounds } from './bound-words.ts'
 
-/** The tasks of one name. */
 export interface NameReport extends NameView, NameTimes {
   /** Mean seconds from being ready to the start; `null` if no task started. */
   readonly meanWait: number | null
-  /** Mean duration of tasks that ran to their end. */
+  /** The mean duration of tasks that finished. */
   readonly meanRun: number | null
   /** Durations of tasks that ran and are done; `null` if there are none. */
   readonly done: DurationStats | null
-  /** Tasks by duration: each bar covers twice the range of the previous one, from `shortest` on. */
+  /** Tasks by duration; each bar covers twice the range of the previous one, from `shortest` on. */
   readonly histogram: readonly number[]
   readonly shortest: number
 }
@@ -38,25 +37,25 @@ export interface RunOverview {
   /** See `runSeconds`. */
   readonly durationSeconds: number
   readonly counts: CountsView
-  /** Completed tasks that did not run, because an earlier or equal one had the result. */
+  /** Completed tasks that did not run, because the result already existed. */
   readonly reused: number
   readonly names: readonly NameReport[]
   readonly otherNames: number
   readonly nodes: readonly NodeSummary[]
   /** The mean CPU utilization of the nodes; `null` if not measured. */
   readonly cpuPercent: number | null
-  /** The part of `cpuPercent` that the run itself used; `null` if not measured. */
+  /** The part of `cpuPercent` used by the run itself; `null` if not measured. */
   readonly runCpuPercent: number | null
   readonly health: HealthView
   readonly bounds: BoundsView
   readonly words: BoundWords
-  /** For the tasks that appear in the bounds and the timeline. */
+  /** The uids of the tasks in the bounds and the timeline. */
   readonly uidOf: (task: number) => string
   readonly nameOf: (task: number) => string
 }
 
 const maxNames = 40
-/** The bars of a histogram: doubling from a microsecond to a week, cut to the range in use. */
+/** The bars of a histogram double from a microsecond to a week; only the used range is kept. */
 const firstBar = 1e-6
 const bars = 40
 
@@ -111,7 +110,7 @@ function meanCpuPercent(
   return means.length === 0 ? null : means.reduce((sum, one) => sum + one, 0) / means.length
 }
 
-/** At least what its programs used, which may be no descendants of the process that measures. */
+/** At least the usage of its programs, which may not be descendants of the measuring process. */
 function runCpuPercent(
   nodes: readonly NodeSummary[],
   { slots, seconds }: BoundsView,
@@ -122,7 +121,7 @@ function runCpuPercent(
   return measured === null ? null : Math.max(measured, Math.min(100, ofTasks))
 }
 
-/** Workers are numbered: those beyond the size of their pool replaced others. */
+/** Workers are numbered; numbers beyond the size of the pool are replacements. */
 function replacedWorkersOf({ states }: RunPass): number {
   const used = new Map<string, number>()
   for (let lane = 0; lane < states.lanes.lanes.size; lane++) {
@@ -136,7 +135,7 @@ function replacedWorkersOf({ states }: RunPass): number {
   }, 0)
 }
 
-/** Names whose tasks ran longest in total come first. */
+/** Sorted by total running time, longest first. */
 function nameReports(pass: RunPass, now: number): NameReport[] {
   const { states } = pass
   const waits = waitsByName(pass)

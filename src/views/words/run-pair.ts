@@ -1,10 +1,10 @@
-/** Two runs that are compared: what they have in common. Pure. */
+/** Two runs to be compared, and how much they have in common. Pure. */
 
 import type { NameReport, RunOverview } from './run-overview.ts'
 
 /** Smaller relative changes count as noise. */
 export const noise = 0.05
-/** Medians of fewer tasks differ by chance. */
+/** Medians of fewer tasks may differ by chance. */
 const minFinished = 4
 
 export interface NamePair {
@@ -17,7 +17,7 @@ export class RunPair {
   readonly before: RunOverview
   readonly after: RunOverview
   readonly names: readonly NamePair[]
-  /** The same tasks with the same ends, with different ends, some common names, or none. */
+  /** Same tasks with the same results, same tasks, some common names, or nothing. */
   readonly common: 'work' | 'tasks' | 'names' | 'nothing'
   /** The relative increase in length of the second run. */
   readonly lengthChange: number
@@ -35,7 +35,7 @@ export class RunPair {
     this.lengthChange = a > 0 ? b / a - 1 : 0
   }
 
-  /** Whether the same tasks had the same ends, but one run reused more results than the other. */
+  /** Whether the same tasks had the same results, but one run reused more of them. */
   get isReuseOnly(): boolean {
     const { before, after, common } = this
     const ends = ['completed', 'failed', 'canceled', 'open'] as const
@@ -52,7 +52,7 @@ export class RunPair {
     )
   }
 
-  /** Without names that may be missing only because of a run with very many not all are known. */
+  /** Excludes names that may be missing only because a run has too many to know all. */
   get #known(): NamePair[] {
     const [isFirst, isSecond] = [this.before, this.after].map(({ otherNames }) => otherNames === 0)
     return this.names.filter(
@@ -77,8 +77,9 @@ export class RunPair {
 }
 
 /**
- * Whether the durations of a name can be compared: they are of the same tasks, at least two, or of
- * many and most of the tasks in each run. Failed tasks end early or late, and do not count.
+ * Whether the durations of a name are comparable: they belong to the same two or more tasks, or to
+ * many and most of the tasks of each run. Failed tasks do not count, because they end early or
+ * late.
  */
 export function isComparable({ a, b }: NamePair): boolean {
   if (a === undefined || b === undefined) return false
@@ -91,7 +92,7 @@ export function isComparable({ a, b }: NamePair): boolean {
   })
 }
 
-/** Tasks per second of the run that actually ran and were completed. */
+/** The rate of tasks that ran and completed, per second of the run. */
 export function rateOf(data: RunOverview, name?: NameReport): number {
   const seconds = data.durationSeconds
   const done = (name ?? data.counts).completed - (name ?? data).reused

@@ -1,4 +1,4 @@
-/** How a run ended, as one sentence. Pure. */
+/** Describes how a run ended in one sentence. Pure. */
 
 import { countText, numberText, secondsText } from '../readable.ts'
 import type { RunOverview } from './run-overview.ts'

@@ -8,7 +8,7 @@ export interface FreeNode {
   size: Readonly<NodeSize>
   /** Indexes of the requests that may run on this node. */
   requests: readonly number[]
-  /** Indexes of the backend's requests that may not run here: the node lacks their labels. */
+  /** Indexes of the backend's requests for labels that this node does not have. */
   unlabelled: readonly number[]
   isHere: boolean
   cores: number
@@ -30,7 +30,7 @@ export const sizeChangesOf = (nodes: readonly SlotNode[]): SizeChange[] =>
     one.earlier.map(({ until }, at) => ({ time: until, node, size: one.earlier[at + 1] ?? one })),
   )
 
-/** An unknown size: larger than any node, but finite, so that sums can be subtracted again. */
+/** For unknown sizes: larger than any node, but finite, so that sums can be subtracted again. */
 const unlimited = 2 ** 45
 
 const orUnlimited = (size: number): number => (size === 0 ? unlimited : size)
@@ -51,7 +51,7 @@ export function toFreeNode(node: SlotNode, requests: readonly SlotRequest[]): Fr
   }
 }
 
-/** Changes the size; what running tasks hold stays held. */
+/** Changes the size of a node; running tasks keep their resources. */
 export function resizeNode(free: FreeNode, size: NodeSize, requests: readonly SlotRequest[]): void {
   const before = free.size
   free.size = size
@@ -84,7 +84,7 @@ export const createHeld = (): Record<HeldResource, number> => ({
 /** The sizes of all nodes together. */
 export class TotalSize {
   readonly #sums = createHeld()
-  /** How many nodes have an unknown size: then the total of that resource has no limit. */
+  /** The number of nodes whose size is unknown, which makes the total unlimited. */
   readonly #unlimited = createHeld()
 
   add(size: NodeSize, sign = 1): void {

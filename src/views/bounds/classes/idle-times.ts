@@ -1,6 +1,6 @@
 /**
- * Why slots were idle: slot-seconds by reason, and how long at least one slot was idle for it. In
- * each time span, add tasks that fit before the resources that tasks lack.
+ * Reasons for idle slots: slot-seconds by reason, and how long at least one slot was idle. In each
+ * time span, add tasks that fit before missing resources.
  */
 
 import type { IdleReason, SlotResource, SlotSeconds } from '../slots.ts'
@@ -8,7 +8,7 @@ import type { IdleReason, SlotResource, SlotSeconds } from '../slots.ts'
 export class IdleTimes {
   readonly seconds = createReasons()
   readonly #sums: SlotSeconds
-  /** By reason: the number of the last time span in which it was added. */
+  /** For each reason, the number of the last time span in which it was added. */
   readonly #spans = createReasons()
   #span = 0
   #length = 0
@@ -17,7 +17,7 @@ export class IdleTimes {
     this.#sums = sums
   }
 
-  /** Begins the next time span, which the following calls of `add` are about. */
+  /** Begins the next time span; following calls of `add` refer to it. */
   begin(seconds: number): void {
     this.#span++
     this.#length = seconds
@@ -28,11 +28,11 @@ export class IdleTimes {
     const slotSeconds = slots * this.#length
     if (isLack(reason)) {
       this.#sums.noSlotFitted[reason] += slotSeconds
-      // While tasks that fit are held back, more of the lacking resource would not help.
+      // While tasks that fit are held back, more of the missing resource would not help.
       const { heldBack, nameLimit, startingWorkers } = this.#spans
       if (Math.max(heldBack, nameLimit, startingWorkers) === this.#span) return
     } else this.#sums[reason] += slotSeconds
-    // Several requests may add the same reason in one span: count the span once.
+    // Count the span once, even if several requests add the same reason.
     if (this.#spans[reason] === this.#span) return
     this.#spans[reason] = this.#span
     this.seconds[reason] += this.#length

@@ -1,7 +1,6 @@
 /**
- * What the slots of a run did: each second of each core is in exactly one class. Computed from the
- * attempts and waits of a run sorted by time, so that the order of events in the file does not
- * matter.
+ * Classifies the use of slots: each second of each core is in exactly one class. Sorts attempts and
+ * waits by time, so that the order of events in the file does not matter.
  */
 
 import { timesIn } from '../../../tasks/resource-fit.ts'
@@ -66,21 +65,21 @@ export function classifySlots(run: SlotRun, sums: SlotSeconds): SlotUse {
   return slots.toUse()
 }
 
-/** How many more ranks of one request would fit on all nodes: in total and by each resource. */
+/** The number of additional ranks of a request that fit on all nodes, in total and per resource. */
 interface Room {
   ready: number
-  /** How many of the ready tasks wait for the limit of their name. */
+  /** The number of ready tasks that wait for the limit of their name. */
   limited: number
-  /** How many of the ready tasks wait for a worker to start. */
+  /** The number of ready tasks that wait for a worker to start. */
   starting: number
   nodes: number
   fits: number
   cores: number
   gpus: number
   memory: number
-  /** By the request's own limit: workers or processes. */
+  /** Ranks that the request's own limit (workers or processes) allows. */
   limit: number
-  /** Ranks that would fit on nodes of the backend that lack the request's labels. */
+  /** Ranks that would fit on nodes of the backend without the requested labels. */
   elsewhere: number
 }
 
@@ -117,7 +116,7 @@ class SlotSweep {
   readonly #spans: SizeSpan[] = []
   readonly #busy = createHeld()
   readonly #held = createHeld()
-  /** Cores of functions that run in the program itself now, and their core-seconds so far. */
+  /** Cores of functions now running in the program itself, and their core-seconds so far. */
   #closureCores = 0
   #closureSeconds = 0
   readonly #idle: IdleTimes
@@ -126,7 +125,7 @@ class SlotSweep {
   readonly #workerStarts: ReadonlySet<number>
   readonly #lastReady: number
   #capacity: Readonly<Record<HeldResource, number>>
-  /** Since when the nodes have had the size `#capacity`. */
+  /** The time since which the nodes have had the size `#capacity`. */
   #sizedAt: number
   #notYetReady = 0
   #coresHere = 0
@@ -155,7 +154,7 @@ class SlotSweep {
     this.#endSpan()
     const overhead = this.#gaps.usualSlotSeconds()
     this.#sums.taskOverhead += overhead
-    // Not below 0 by rounding.
+    // Avoids a negative number due to rounding.
     this.#sums.heldBack = Math.max(0, this.#sums.heldBack - overhead)
     const none = { seconds: 0, capacity: this.#capacity }
     return {
@@ -169,7 +168,7 @@ class SlotSweep {
     }
   }
 
-  /** Counts the time until `time` with the current state. */
+  /** Adds the time until `time` to the sums of the current state. */
   advance(time: number): void {
     if (time <= this.#now) return
     this.#count(time - this.#now)
@@ -220,7 +219,7 @@ class SlotSweep {
     })
   }
 
-  /** The node may be away: its new size then counts as missing. */
+  /** If the node is away, its new size counts as missing. */
   resize(node: number, size: NodeSize): void {
     const found = this.#nodes[node]
     if (found === undefined) return
@@ -287,8 +286,8 @@ class SlotSweep {
   }
 
   /**
-   * Limited to the capacity: more is held when an in-process task has passed its slot on. Not a
-   * loop over the resources, because this is called four times a task.
+   * Limited to the capacity, because an in-process task that has passed on its slot is still
+   * counted. Not a loop over the resources, because this is called four times per task.
    */
   #countHeld(seconds: number): void {
     const [held, busy, all] = [this.#held, this.#busy, this.#capacity]
@@ -300,7 +299,7 @@ class SlotSweep {
     held.processes += Math.min(busy.processes, all.processes) * seconds
   }
 
-  /** Whether a ready task waits only for slots in use; with `before`, only tasks ahead of it. */
+  /** Whether a ready task waits only for slots in use; with `before`, checks only tasks ahead. */
   #isFull(before: Blocker | null): boolean {
     for (let at = 0; at < this.#rooms.length; at++) {
       const room = this.#rooms[at] ?? noRoom
@@ -312,7 +311,7 @@ class SlotSweep {
     return false
   }
 
-  /** Counts slots for tasks that fit first, then for those that do not, each in queue order. */
+  /** Counts slots first for tasks that fit, then for the others, each in queue order. */
   #countIdle(idle: number, seconds: number, blocker: Blocker | null): void {
     let [rest, behind, late] = [idle, 0, 0]
     const ahead: Lack[] = []
@@ -355,14 +354,14 @@ class SlotSweep {
     if (this.#now < this.#lastReady) this.#notYetReady += rest * seconds
   }
 
-  /** Sorts only if the lacked resources differ; there may be very many entries. */
+  /** Sorts only if the missing resources differ, because there may be many entries. */
   #inOrder(lacks: Lack[]): readonly Lack[] {
     const first = lacks[0]?.resource
     if (lacks.every(({ resource }) => resource === first)) return lacks
     return lacks.toSorted((a, b) => (this.#queues.isBefore(a.request, b.request) ? -1 : 1))
   }
 
-  /** The first task that fits nowhere: backends keep the order, so it delays those behind it. */
+  /** The first task that fits nowhere; it delays the tasks behind it, because order is kept. */
   #findBlocker(): Blocker | null {
     let first: Blocker | null = null
     for (let request = 0; request < this.#rooms.length; request++) {
@@ -379,18 +378,18 @@ class SlotSweep {
   }
 }
 
-/** A request whose first waiting task fits nowhere, and the resource that it lacks. */
+/** A request whose first waiting task fits nowhere, and the missing resource. */
 interface Blocker {
   readonly request: number
   readonly resource: SlotResource
 }
 
-/** The cores that the waiting tasks of a blocked request ask for. */
+/** The cores requested by the waiting tasks of a blocked request. */
 interface Lack extends Blocker {
   readonly cores: number
 }
 
-/** Lack of these delays every task behind; lack of a worker or label only similar tasks. */
+/** A lack of these delays all tasks behind; a lack of workers or labels only similar tasks. */
 const blocking: ReadonlySet<SlotResource> = new Set(['cores', 'gpus', 'memory'])
 
 /** More than any machine has, but finite, so that sums can be subtracted again. */
@@ -406,7 +405,7 @@ const fittingIn = (free: FreeNode, { cores, gpus, memoryMb, limit }: SlotRequest
     limit === null ? unlimited : fitting(free[limit], 1),
   )
 
-/** `labels` if no node has the labels, or if the request would fit on a node without them. */
+/** Returns `labels` if no node has the labels, or if a node without them would fit. */
 function scarcestOf(room: Room, limit: SlotLimit | null): SlotResource {
   const { nodes, cores, gpus, memory, elsewhere } = room
   if (nodes === 0 || elsewhere > 0) return 'labels'

@@ -1,16 +1,16 @@
 /**
- * The times before starts in which a task was ready and fitted a free slot: which part of them is
- * usual in the run, and therefore its overhead per task. A histogram of constant size.
+ * Times in which a ready task could have started in a free slot. Gaps of usual length are the
+ * overhead per task of the run. A histogram of constant size.
  */
 
-/** Bars by length: doubling from a microsecond on. */
+/** The bars of the histogram double in length, starting with a microsecond. */
 const shortest = 1e-6
 const bars = 48
-/** A gap with at most this many bars more than the median is usual: 16 times as long. */
+/** A gap is usual if it is at most this many bars (a factor of 16) above the median. */
 const usualBars = 4
-/** The median of fewer gaps does not show what is usual. */
-const fewestGaps = 4
-/** Shorter gaps are always usual: starting a program takes so long on a busy machine. */
+/** With fewer gaps, the median is not meaningful. */
+const minGaps = 4
+/** Shorter gaps are always usual: on a busy machine, starting a program takes this long. */
 const alwaysUsual = 0.05
 
 const barOf = (seconds: number): number =>
@@ -40,7 +40,7 @@ export class StartGaps {
     this.#held = 0
   }
 
-  /** The slot-seconds of all gaps that are not much longer than most. */
+  /** The slot-seconds of all gaps of usual length. */
   usualSlotSeconds(): number {
     this.end()
     const last = Math.max(barOf(alwaysUsual), this.#medianBar() + usualBars)
@@ -50,6 +50,6 @@ export class StartGaps {
   #medianBar(): number {
     const all = this.#starts.reduce((sum, count) => sum + count, 0)
     let passed = 0
-    return all < fewestGaps ? -1 : this.#starts.findIndex((count) => (passed += count) >= all / 2)
+    return all < minGaps ? -1 : this.#starts.findIndex((count) => (passed += count) >= all / 2)
   }
 }

@@ -1,6 +1,6 @@
-/** Merges streams of changes of several kinds in order of time. */
+/** Merges several streams of changes in order of time. */
 
-/** Among streams with equal times, returns the first in the array. */
+/** Returns the stream with the earliest change; the first in the array if several are equal. */
 export function earliestOf(streams: readonly TimeStream[]): TimeStream | null {
   let earliest: TimeStream | null = null
   let time = Infinity

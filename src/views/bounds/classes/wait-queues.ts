@@ -5,10 +5,10 @@ import type { Intervals } from '../slots.ts'
 /** Finds the task of each request that has waited longest. */
 export class WaitQueues {
   readonly #waits: Intervals
-  /** By request: the first wait in its queue; -1 if none. */
+  /** For each request, the first wait in its queue; -1 if there is none. */
   readonly #first: Int32Array
   readonly #last: Int32Array
-  /** By wait: the next wait of the same request. */
+  /** For each wait, the next wait of the same request. */
   readonly #next: Int32Array
   readonly #hasEnded: Uint8Array
 
@@ -20,7 +20,7 @@ export class WaitQueues {
     this.#hasEnded = new Uint8Array(waits.from.length)
   }
 
-  /** Call in order of time. Returns the request of the wait. */
+  /** Call this in order of time. Returns the request of the wait. */
   add(at: number): number {
     const request = this.#waits.request[at] ?? 0
     const last = this.#last[request] ?? -1
