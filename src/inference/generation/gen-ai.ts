@@ -13,8 +13,9 @@ import { type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prometheus-text.ts'
 import type { BatchReport } from './batch-run.ts'
-import type { GenerationInput, GenerationRequest } from './inference-engine.ts'
+import type { GenerationInput } from './inference-engine.ts'
 import { inferenceCodeOf } from './inference-errors.ts'
+import type { PassedInput, PassedRequest } from './pass-through.ts'
 import type { GenerationResult, GeneratorStatus } from './text-generator.ts'
 
 const provider = 'tutti'
@@ -53,7 +54,7 @@ const tokenUsage: HistogramInstrument = {
 
 /** A request that has ended; times are monotonic milliseconds. */
 export interface Generation {
-  readonly request: GenerationRequest
+  readonly request: PassedRequest
   readonly model: string
   readonly taskId: string | null
   readonly arrivedAt: number
@@ -196,10 +197,15 @@ function requestAttributes(generation: Generation): Attributes {
   if (sampling.stop.length > 0) attributes['gen_ai.request.stop_sequences'] = [...sampling.stop]
   if (rules.length > 0) attributes['tutti.guardrails.rules'] = [...rules]
   if (!isContentCaptured) return attributes
-  const content = input.kind === 'chat' ? input.messages : [{ role: 'user', content: input.text }]
-  attributes['gen_ai.input.messages'] = maskSecrets(JSON.stringify(content))
+  attributes['gen_ai.input.messages'] = maskSecrets(JSON.stringify(messagesOf(input)))
   return attributes
 }
+
+/** The conversation as its client wrote it, if it was passed on. */
+const messagesOf = (input: PassedInput): unknown =>
+  input.kind === 'chat'
+    ? (input.body?.['messages'] ?? input.messages)
+    : [{ role: 'user', content: input.text }]
 
 function resultAttributes(
   { model, isContentCaptured }: Generation,

@@ -72,9 +72,9 @@ class InputCheck {
 
   *run(input: PassedInput, required: readonly string[]): Steps<PassedInput> {
     const texts = new InputTexts(input, required)
-    this.#checkLength(texts.length)
+    this.checkLength(texts.counted)
     // Joined, because judging a text has a fixed cost, and a client may send very many texts.
-    yield* this.#check(texts.fixed.map(unescaped).join(separator))
+    yield* this.check(texts.fixed.map(unescaped).join(separator))
     if (this.isBlocked) return input
     const { free } = texts
     if (free.length > 1) this.#suspects = yield* this.#guard.findSuspects(free.map(textIn))
@@ -82,14 +82,14 @@ class InputCheck {
     return texts.input
   }
 
-  #checkLength(chars: number): void {
-    const hits = this.#guard.checkLength(chars)
+  checkLength(texts: readonly string[]): void {
+    const hits = this.#guard.checkLength(texts.reduce((sum, { length }) => sum + length, 0))
     this.#note(hits)
     this.isBlocked ||= hits.some(({ action }) => action === 'reject')
   }
 
   /** Returns the text with the redactions of the rules. */
-  *#check(text: string): Steps<string> {
+  *check(text: string): Steps<string> {
     if (this.isBlocked || text === '' || this.#suspects?.has(text) === false) return text
     const verdict = yield* this.#guard.checkInput(text)
     this.#note(verdict.hits)
@@ -101,7 +101,7 @@ class InputCheck {
   *#redact(free: FreeText): Steps<void> {
     const { owner, name, isArguments } = free
     const text = textIn(free)
-    const passed = yield* this.#check(text)
+    const passed = yield* this.check(text)
     if (passed === text || (isArguments && !isJsonText(passed))) return
     owner[name] = withText(owner[name], passed)
   }
@@ -153,10 +153,9 @@ class InputTexts {
     }
   }
 
-  /** The number of characters. */
-  get length(): number {
-    const counted = this.free.filter(({ isArguments }) => !isArguments).map(textIn)
-    return [...this.fixed, ...counted].reduce((sum, { length }) => sum + length, 0)
+  /** Each text once. */
+  get counted(): readonly string[] {
+    return [...this.fixed, ...this.free.filter(({ isArguments }) => !isArguments).map(textIn)]
   }
 
   /** The input with the changes to `free`. */
@@ -324,20 +323,16 @@ export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields
   const unreadable = ['input', 'prompt'].find((name) => hasNumbers(fields[name]))
   if (unreadable !== undefined) throw unreadableError(unreadable)
   const texts = textsIn(fields)
-  const tooLong = guard.checkLength(texts.reduce((sum, { length }) => sum + length, 0))
-  if (tooLong.some(({ action }) => action === 'reject')) throw rejectedError('the request', tooLong)
+  const check = new InputCheck(guard)
+  check.checkLength(texts)
   // Judges the joined texts first, because a phrase may be divided between texts. Names of fields,
   // such as those of a schema, are judged too, but never redacted.
-  const names = new Set(namesIn(fields))
-  const whole = yield* guard.checkInput([...texts, ...names].join(separator))
-  if (whole.action === 'block') throw rejectedError('the request', whole.hits)
-  if (whole.hits.length === 0) return fields
+  yield* check.check([...texts, ...new Set(namesIn(fields))].join(separator))
   const judged = new Map<string, string>()
-  for (const text of new Set(texts)) {
-    const verdict = yield* guard.checkInput(text)
-    if (verdict.action === 'block') throw rejectedError('the request', verdict.hits)
-    judged.set(text, verdict.text)
-  }
+  const suspects = check.hits.length === 0 ? [] : new Set(texts)
+  for (const text of suspects) judged.set(text, yield* check.check(text))
+  if (check.isBlocked) throw rejectedError('the request', check.hits)
+  if (judged.size === 0) return fields
   return replaceTexts(fields, (text) => judged.get(text) ?? text) as WireFields
 }
 
