@@ -156,7 +156,7 @@ export class Libc {
 }
 
 /** A failed call; `code` is the name of the errno. */
-export class LibcError extends Error {
+class LibcError extends Error {
   readonly code: string
 
   constructor(errno: number) {
