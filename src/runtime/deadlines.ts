@@ -46,7 +46,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#queue.remove(item.deadlineEntry)
     item.deadlineEntry = null
     item.deadlineMs = Infinity
-    // Not reset otherwise: an early timer costs less than a new timer for every removal.
+    // Otherwise the timer stays set: firing early costs less than a new timer for every removal.
     if (this.#queue.size === 0) this.#timer.set(Infinity)
   }
 

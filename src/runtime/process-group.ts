@@ -35,7 +35,10 @@ export const programVariable = 'TUTTI_PROGRAM'
 export interface StartedProgram {
   /** The id of the program's first process and of its group. */
   readonly pid: number
-  /** Also finds processes that have left the group (`setsid`); `null` for the group only. */
+  /**
+   * Identifies processes of the program even after they have left the group (`setsid`); `null` if
+   * only the group is known.
+   */
   readonly mark: string | null
 }
 

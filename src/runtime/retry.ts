@@ -1,4 +1,4 @@
-/** Repeats what failed: attempts with pauses, and restarts with delays that grow. */
+/** Repeats failed operations: retries with pauses, and restarts with growing delays. */
 
 import { type Clock, sleep } from '../foundation/clock.ts'
 import { isThenable } from '../foundation/promises.ts'
@@ -32,7 +32,7 @@ export async function poll<T>(
   const untilMs = clock.monotonicMs() + (policy.timeoutMs ?? Infinity)
   for (let attempt = 1; ; attempt++) {
     if (signal?.aborted === true) return undefined
-    // Awaits only a promise, so that a look and the timer of its pause are one step.
+    // Awaits only promises, so that a synchronous `look` and the start of its pause are one step.
     const looked = look(attempt)
     const found = isThenable(looked) ? await looked : looked
     if (found !== undefined && found !== false) return found

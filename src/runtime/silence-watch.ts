@@ -1,28 +1,28 @@
-/** Detects that one of several processes sends no signs of life although it should. */
+/** Detects that one of several watched processes sends no signs of life although it should. */
 
 import type { Clock } from '../foundation/clock.ts'
 
-/** A process, or another thing, that is watched. */
+/** A watched process, or anything else that gives signs of life. */
 export interface Watched {
-  /** How long it was silent at the last check; below 0 if it was heard since. */
+  /** How long the process was silent at the last check; negative after a later sign of life. */
   silentMs: number
 }
 
 export interface SilenceWatchOptions<One extends Watched> {
   readonly clock: Clock
   readonly intervalMs: number
-  /** Those that are silent for so long count as hung. */
+  /** How long a process may be silent before it counts as hung. */
   readonly hungMs: () => number
-  /** Those that should give signs of life now. The timer runs only while there are some. */
+  /** The processes that should give signs of life now. The timer runs only while there are any. */
   readonly expected: () => readonly One[]
-  /** Called at each check, for instance to ping. */
+  /** Called at each check, for example to ping the processes. */
   readonly onCheck?: (expected: readonly One[]) => void
   readonly onHung: (hung: readonly One[]) => void
 }
 
 /**
- * Counts checks instead of time: while this process is suspended or busy, it hears nothing, and
- * signs of life may be waiting to be read.
+ * Counts checks instead of time, because signs of life may be waiting to be read after this process
+ * was suspended or busy.
  */
 export class SilenceWatch<One extends Watched> {
   readonly #options: SilenceWatchOptions<One>
@@ -34,12 +34,12 @@ export class SilenceWatch<One extends Watched> {
     this.#options = options
   }
 
-  /** When a check was last late by an interval. */
+  /** The time of the last check that was late by an interval or more. */
   get lastStallMs(): number {
     return this.#lastStallMs
   }
 
-  /** To be called when one gives a sign of life, and when one is expected to from now on. */
+  /** Must be called for each sign of life, and when signs of life begin to be expected. */
   sign(one: One): void {
     const { clock, intervalMs } = this.#options
     if (this.#cancel === null) this.#plan()

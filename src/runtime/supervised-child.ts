@@ -134,7 +134,7 @@ export class SupervisedChild<Out, In> {
   #hasExited = false
   #refs = 0
   #error: Error | null = null
-  /** Cancels the timer of the delayed start, or later that of the ready deadline. */
+  /** Cancels the timer of the delayed start, or later the timer of the ready deadline. */
   #cancelStartTimer: () => void = () => {}
 
   constructor(options: ChildOptions<Out, In>) {

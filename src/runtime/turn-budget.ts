@@ -3,7 +3,7 @@
 import type { Clock } from '../foundation/clock.ts'
 import { Fifo } from './fifo.ts'
 
-/** Suits items of the size of a task or a request. */
+/** Suitable for items of the size of a task or a request. */
 const defaultPerTurn = 250
 
 /**

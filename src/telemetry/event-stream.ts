@@ -17,7 +17,7 @@ export interface EventStreamOptions {
   /** The maximum number of events that wait for the reader with `drop-oldest`. Default 1000. */
   readonly limit?: number
   /**
-   * What happens beyond the limit: `drop-oldest` (default) drops and counts; `block` keeps every
+   * The behavior beyond the limit: `drop-oldest` (default) drops and counts; `block` keeps every
    * event in this stream's own queue. Neither delays other subscribers.
    */
   readonly overflow?: 'drop-oldest' | 'block'
@@ -75,7 +75,7 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     this.#readers = []
   }
 
-  /** For `for await`: the stream itself. */
+  /** Returns the stream itself, for `for await`. */
   [Symbol.asyncIterator](): this {
     return this
   }

@@ -34,7 +34,7 @@ import { Subscribers } from './subscribers.ts'
 import { TaskTable } from './metrics/task-table.ts'
 
 /**
- * Events, spans, metrics and the checkpoint of one session; `session.startTelemetry()` creates it.
+ * Events, spans, metrics and the checkpoint of one session. Created by `session.startTelemetry()`.
  *
  * @example
  * const telemetry = await session.startTelemetry({ checkpointPath: './telemetry' })
@@ -122,8 +122,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Delivers everything emitted so far to the checkpoint and to subscribers, in the usual order,
-   * before it returns instead of in the next turn of the event loop. Does nothing when called by a
+   * Synchronously delivers everything emitted so far to the checkpoint and to subscribers, in the
+   * usual order, instead of in the next turn of the event loop. Does nothing when called by a
    * subscriber.
    */
   dispatchNow(): void {
@@ -177,7 +177,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     if (this.#isOpen) this.#pipeline?.publishSpan(this.#pipeline.book.addWork(span))
   }
 
-  /** Adds a value to a histogram, such as those of inference. */
+  /** Adds a value to a histogram, such as an inference latency. */
   recordMeasurement(measurement: Measurement): void {
     this.#source.measured.record(measurement)
   }

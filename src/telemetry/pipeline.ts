@@ -172,7 +172,10 @@ export class Pipeline {
     ])
   }
 
-  /** Otherwise the events of the last event loop turn would be missing from the file. */
+  /**
+   * Records queued events when the process exits. Otherwise the events of the last event loop turn
+   * would be missing from the file.
+   */
   #recordAtExit(): () => void {
     const recorder = this.#recorder
     if (recorder === null) return () => {}

@@ -24,7 +24,7 @@ export interface FakeBackendOptions {
 }
 
 /**
- * Jobs lie in `jobs` until the test reports about them. Closing cancels what is left.
+ * Jobs stay in `jobs` until the test reports on them. Closing cancels unfinished jobs.
  *
  * @example
  * const backend = new FakeBackend()
@@ -136,7 +136,7 @@ export class FakeBackend implements Backend {
     return this.#close()
   }
 
-  /** For `await using`: calls `close()`. */
+  /** Calls `close()`, for `await using`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }

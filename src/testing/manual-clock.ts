@@ -8,7 +8,7 @@ interface Timer {
 }
 
 /**
- * Timers fire in the order of their due times, during `advance` alone.
+ * Timers fire in the order of their due times, and only during `advance`.
  *
  * @example
  * const clock = new ManualClock()

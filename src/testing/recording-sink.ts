@@ -6,7 +6,7 @@ import type { EventSink } from '../events/sink.ts'
 import { Waiters } from './waiters.ts'
 
 /**
- * Keeps events in order. A test takes what it expects, then asserts that nothing is left.
+ * Records events in order. A test takes the expected events, then asserts that none is left.
  *
  * @example
  * const sink = new RecordingSink()

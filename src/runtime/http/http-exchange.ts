@@ -140,8 +140,8 @@ export class HttpExchange {
     const { clock, slowReaderSeconds } = this.#parts
     let cancel = (): void => {}
     const watch = (socket: Socket): void => {
-      const before = takenBytes(socket)
-      const check = (): void => (takenBytes(socket) > before ? watch(socket) : this.cut())
+      const before = acceptedBytes(socket)
+      const check = (): void => (acceptedBytes(socket) > before ? watch(socket) : this.cut())
       cancel = clock.after(slowReaderSeconds * 1000, check, { background: true })
     }
     if (response.socket === null) response.once('socket', watch)
@@ -203,4 +203,4 @@ export class HttpExchange {
 const printable = /^[\x21-\x7e]{1,128}$/
 
 /** The number of bytes that the kernel has accepted for this connection. */
-const takenBytes = (socket: Socket): number => socket.bytesWritten - socket.writableLength
+const acceptedBytes = (socket: Socket): number => socket.bytesWritten - socket.writableLength

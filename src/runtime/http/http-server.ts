@@ -300,7 +300,7 @@ function createLimitedServer(
   })
   limitConnections(server, limits.maxConnections)
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
-  // One more than allowed: Node drops further headers silently, so the request guard could not
+  // One more than allowed, because Node silently drops further headers, and the request guard must
   // detect an excess.
   server.maxHeadersCount = limits.headerCount + 1
   const sendAndClose = (socket: Duplex, error: HttpError): void => {
@@ -355,8 +355,8 @@ function limitConnections(server: Server, limit: number): void {
    */
   const open = new Map<Duplex, Set<IncomingMessage>>()
   server.on('connection', (socket) => {
-    // Removed here and not only on `close`, which is emitted later, because clients may connect
-    // until then.
+    // The old connection is removed here and not only on its later `close` event, because clients
+    // may connect until then.
     const spare = open.size < limit ? undefined : (replaceable(open) ?? socket)
     if (spare !== undefined) open.delete(spare)
     if (spare !== socket) open.set(socket, new Set())

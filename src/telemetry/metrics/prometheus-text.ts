@@ -41,7 +41,7 @@ export function pointLine(metric: MetricHead, labels: string, value: number): st
 
 /** The points of one histogram, without its head. */
 export function histogramLines({ instrument, counts, sum, count }: Distribution, labels: string) {
-  const name = legal(instrument.name)
+  const name = toLegalName(instrument.name)
   let text = line(`${name}_count`, labels, count) + line(`${name}_sum`, labels, sum)
   let below = 0
   const before = labels === '' ? '' : `${labels},`
@@ -69,7 +69,7 @@ export function labelText(labels: Labels): string {
   let text = ''
   for (const name in labels) {
     const value = escape(labels[name] ?? '').replaceAll('"', '\\"')
-    text += `${text === '' ? '' : ','}${legal(name)}="${value}"`
+    text += `${text === '' ? '' : ','}${toLegalName(name)}="${value}"`
   }
   return text
 }
@@ -78,7 +78,7 @@ const line = (name: string, labels: string, value: number): string =>
   labels === '' ? `${name} ${numberText(value)}\n` : `${name}{${labels}} ${numberText(value)}\n`
 
 function nameOf({ name, kind }: MetricHead): string {
-  const text = legal(name)
+  const text = toLegalName(name)
   return kind === 'counter' && !text.endsWith('_total') ? `${text}_total` : text
 }
 
@@ -90,7 +90,7 @@ function numberText(value: number): string {
 const escape = (text: string): string => text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')
 
 /** Metric and label names may contain only letters, digits and underscores. */
-function legal(name: string): string {
+function toLegalName(name: string): string {
   const text = name.replaceAll(/[^a-z0-9_]/gi, '_').replaceAll(/_{2,}/g, '_')
   return /^\d/.test(text) ? `_${text}` : text
 }

@@ -18,9 +18,9 @@ import type { TaskTable } from './task-table.ts'
 /** The tasks with the same labels. */
 export interface TaskGroup {
   readonly labels: Labels
-  /** In the order of `taskInstruments`. */
+  /** One sum per instrument, in the order of `taskInstruments`. */
   readonly sums: number[]
-  /** In the order of `taskHistograms`. */
+  /** One distribution per histogram, in the order of `taskHistograms`. */
   readonly distributions: readonly Distribution[]
 }
 

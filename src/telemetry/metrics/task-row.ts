@@ -109,8 +109,8 @@ const maxCached = 64
 const spanKeys = new Set(['executable', 'task_type', 'workflow_id'])
 
 /**
- * Returns the attributes that the span does not have as its own, as strings. Most events have none
- * besides `executable` and `task_type`.
+ * Returns an event's extra attributes as strings. Most events have only `executable` and
+ * `task_type`, which the span has itself.
  */
 export function extraAttributes(attributes: JsonObject): JsonObject {
   const known = cache.get(attributes)

@@ -123,8 +123,8 @@ function rethrow(failure: { readonly error: unknown } | null): void {
 }
 
 /**
- * A span of a task or a scope behind OpenTelemetry's interface. Only telemetry sets its name,
- * status and end.
+ * Exposes the span of a task or scope through OpenTelemetry's interface. Only telemetry sets its
+ * name, status and end time.
  */
 class EnteredSpan implements Span {
   readonly live: LiveSpan

@@ -76,7 +76,7 @@ export class MetricReaders {
 
   async #closeOne(reader: IMetricReader, deadlineMs: number): Promise<void> {
     const { clock, log } = this.#parts
-    // Not flushed before: a shutdown collects and exports one last time by itself.
+    // A flush is not needed: a shutdown collects and exports one last time by itself.
     const closing = async (): Promise<void> => reader.shutdown()
     await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
       log.warn('MetricReaderError', `a metric reader did not shut down: ${messageOf(error)}`),

@@ -45,7 +45,7 @@ export async function writeOtlpFile(
   try {
     const file = await open(unfinished, 'wx')
     try {
-      // Not `write`, which may write fewer bytes than given.
+      // `appendFile`, because `write` may write fewer bytes than given.
       await file.appendFile(head)
       let separator = ''
       for (const part of chunks(spans, resource)) {

@@ -40,16 +40,16 @@ const reappearMs = 30
 const plainSeconds = 10
 
 /**
- * Shows one line per kind of task: how many have ended, failed, run and wait for their next
- * attempt, the rate and the time left. The returned function ends the display with the current
- * numbers and the failures by cause; after `session.close()` these are final. Does not keep the
- * process alive. An error of the stream, such as a closed pipe, only ends the display.
+ * Shows one line per kind of task: how many have ended, failed, are running or waiting for their
+ * next attempt, the rate and the time left. The returned function ends the display with the current
+ * numbers and the failures by cause, which are final after `session.close()`. Does not keep the
+ * process alive. A stream error, such as a closed pipe, only ends the display.
  *
- * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until then: what the
- * program and its workers print appears above the lines. A line without its line break is shown
- * there until the rest is written; if it is wider than the terminal, a line break is added.
- * Text that child processes write to the same terminal is out of reach. A second display at
- * the same time writes lines, as for a stream that is not a terminal.
+ * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until then: output of
+ * the program and its workers appears above the lines. An unfinished line is shown there until the
+ * rest is written. If it is wider than the terminal, a line break is added. Output that child
+ * processes write to the same terminal directly is not handled. A second concurrent display writes
+ * lines, as for a stream that is not a terminal.
  *
  * @example
  * const telemetry = await session.startTelemetry()

@@ -196,7 +196,7 @@ function speedOf(name: NameView, own: PaceView, begin: number, now: number): Spe
 interface Row {
   readonly label: string
   readonly numbers: Numbers
-  /** From 0 to 1. */
+  /** The completed fraction, from 0 to 1. */
   readonly done: number
 }
 
@@ -279,7 +279,7 @@ export function summaryLines(pass: ProgressPass, since?: number): string[] {
     `${numberText(failed)} failed`,
     `${numberText(canceled)} canceled`,
   ]
-  // For example tasks that a running close still has to cancel.
+  // Tasks may still be open here, for example if a running close has not canceled them yet.
   if (open > 0) parts.push(`${numberText(open)} not ended`)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)

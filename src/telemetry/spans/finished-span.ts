@@ -86,7 +86,7 @@ export function toScopeSpan(scope: ScopeSpan, time: number, failure: string | nu
   }
 }
 
-/** The span of work that a backend reported after its end. */
+/** The span of work that a backend reported once it was finished. */
 export function toWorkSpan(work: WorkSpan, traceId: string, parentSpanId: string): FinishedSpan {
   const endTime = Math.max(work.endTime, work.startTime)
   return {

@@ -220,9 +220,9 @@ async function tryThreads(
   given: number | null,
   max: number,
 ): Promise<string | null> {
-  // Not measured: if threads compete for cores, one token may take minutes.
-  const crowd = given === null ? null : threadWarning(given, availableParallelism())
-  if (crowd !== null) return crowd
+  // With too many threads nothing is measured, because one token may take minutes.
+  const warning = given === null ? null : threadWarning(given, availableParallelism())
+  if (warning !== null) return warning
   const times = await measureThreads(native, max, { clock: systemClock, token: 0 })
   native.setThreads(given ?? fastest(times))
   return given === null ? null : stallOf(times, given)

@@ -370,7 +370,7 @@ class LlamaEngine implements InferenceEngine {
     this.#options.log.warn('ChatTemplateUnusable', `${text} (${hint})`)
   }
 
-  /** The process sent a message or got work. */
+  /** Called when the process has sent a message or received work. */
   #noteLife(): void {
     if (this.#failure === null) this.#silence.sign(this.#life)
   }
@@ -397,7 +397,7 @@ class LlamaEngine implements InferenceEngine {
     this.#fail(inferenceError('engine_lost', reason, hint === undefined ? {} : { hint }))
   }
 
-  /** Only the first error counts. */
+  /** Only the first error is reported. */
   #fail(error: InferenceError): void {
     if (this.#failure !== null) return
     this.#failure = error
@@ -410,7 +410,7 @@ class LlamaEngine implements InferenceEngine {
   }
 }
 
-/** The maximum silence before `problem` reports it. */
+/** `problem` reports any silence longer than this. */
 const maxSilenceMs = 10_000
 
 /** The minimum while loading, because some stages of loading block signs of life. */

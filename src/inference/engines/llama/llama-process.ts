@@ -51,13 +51,13 @@ const removedNames: ReadonlySet<string> = new Set(['CI', ...nodeVariables])
  * One heap for all threads. By default, glibc gives each thread its own and does not reuse freed
  * memory across threads, so under load the heaps grow for a long time.
  */
-const oneHeap = { MALLOC_ARENA_MAX: '1' }
+const singleArena = { MALLOC_ARENA_MAX: '1' }
 
 /** This process's environment without secrets and without Node's own variables. */
 function ownEnvironment(): NodeJS.ProcessEnv {
   const isKept = ([name]: [string, unknown]): boolean =>
     !removedNames.has(name) && !secretName.test(name)
-  return { ...oneHeap, ...Object.fromEntries(Object.entries(process.env).filter(isKept)) }
+  return { ...singleArena, ...Object.fromEntries(Object.entries(process.env).filter(isKept)) }
 }
 
 const unfitGpu = /PTX was compiled with an unsupported toolchain|no kernel image is available/i

@@ -6,7 +6,7 @@ import type { NativeContext, NativeSampler, SamplerConfig } from './native-conte
 import { TokenScorer } from './token-scorer.ts'
 
 /** A bias that ranks tokens above all others, regardless of their logits. */
-const lift = 200
+const liftBias = 200
 /**
  * How many choices from the groups that a grammar allows are tried before all tokens are checked.
  */
@@ -167,6 +167,6 @@ const liftOf = (among: Uint32Array, biases: Biases): Partial<SamplerConfig> => (
   tokenBiasKeys: among,
   tokenBiasValues:
     biases.size === 0
-      ? new Float32Array(among.length).fill(lift)
-      : Float32Array.from(among, (token) => lift + (biases.get(token) ?? 0)),
+      ? new Float32Array(among.length).fill(liftBias)
+      : Float32Array.from(among, (token) => liftBias + (biases.get(token) ?? 0)),
 })

@@ -8,7 +8,7 @@ import type { NativeContext, NativeSampler } from './native-context.ts'
 import type { Token } from '../runtime.ts'
 
 /** Added to the logits of a few tokens, so that they rank before all others. */
-const fewBias = 200
+const liftBias = 200
 /**
  * A token less likely than this fraction of the most likely token changes no sum of probabilities:
  * they are added as 32-bit floats, beginning with the most likely as 1. Without such tokens, only a
@@ -87,7 +87,7 @@ export class TokenScorer {
       topK: tokens.length,
       seed: 1,
       tokenBiasKeys: Uint32Array.from(tokens),
-      tokenBiasValues: new Float32Array(tokens.length).fill(fewBias),
+      tokenBiasValues: new Float32Array(tokens.length).fill(liftBias),
     })
     const how = { probabilities: true, confidence: false }
     const [, ranked = []] = await this.#context.sample(index, this.#few, how)

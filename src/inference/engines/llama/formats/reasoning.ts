@@ -49,12 +49,12 @@ const known: readonly ReasoningMarks[] = [
 ]
 
 /** The marks of most models, used if the template contains no known marks. */
-const usual: ReasoningMarks = { open: '<think>', close: '</think>' }
+const defaultMarks: ReasoningMarks = { open: '<think>', close: '</think>' }
 
 export const reasoningMarksOf = (template: string): ReasoningMarks =>
   known.find(({ open, close, sign }) =>
     (sign === undefined ? [open, close] : [sign]).some((text) => template.includes(text)),
-  ) ?? usual
+  ) ?? defaultMarks
 
 /** Whether a prompt ends within reasoning, because the template has begun it. */
 export const opensReasoning = (prompt: string, { open }: ReasoningMarks): boolean =>
@@ -69,7 +69,7 @@ export interface AnswerMarks {
   readonly sign?: string
 }
 
-/** The known marks. The first whose sign occurs in the template are used. */
+/** The known marks. The first entry whose sign occurs in the template is used. */
 const knownAnswers: readonly AnswerMarks[] = [
   { opens: ['<|START_RESPONSE|>'], closes: ['<|END_RESPONSE|>'] },
   { opens: ['<|START_TEXT|>'], closes: ['<|END_TEXT|>'] },

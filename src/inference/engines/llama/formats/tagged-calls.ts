@@ -90,7 +90,7 @@ export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
     marks,
     *parse(input, sink, opening) {
       if (!(yield* input.beginsCall(call[0], opening))) return false
-      // Also stops at openings; otherwise each of many openings would search for the same end.
+      // Also stops at openings; otherwise each of many openings would search for the same tag end.
       const { text, mark } = yield* input.textUntil(tagEnd, ...openings)
       const { name: tool } = toTag(text)
       if (mark !== tagEnd || !sink.call(tool)) return false

@@ -253,9 +253,9 @@ class GrammarParser {
   }
 
   #skip(text: string): boolean {
-    const isIt = this.#text.startsWith(text, this.#at)
-    if (isIt) this.#at += text.length
-    return isIt
+    const isMatch = this.#text.startsWith(text, this.#at)
+    if (isMatch) this.#at += text.length
+    return isMatch
   }
 
   #match(form: RegExp): string | null {

@@ -310,9 +310,9 @@ class PatternParser {
   }
 
   #skip(letter: string): boolean {
-    const isIt = this.#pattern[this.#at] === letter
-    if (isIt) this.#at++
-    return isIt
+    const isMatch = this.#pattern[this.#at] === letter
+    if (isMatch) this.#at++
+    return isMatch
   }
 
   #expectMore(start: number): void {

@@ -54,7 +54,7 @@ export function located<T>(place: string, action: () => T): T {
   }
 }
 
-type Shape = readonly [expected: string, isIt: (value: unknown) => boolean]
+type Shape = readonly [expected: string, isValid: (value: unknown) => boolean]
 
 const isObject = (value: unknown): value is Schema =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
@@ -134,15 +134,15 @@ export function keywordsOf(schema: unknown): Schema {
     if (inexpressible.has(key)) throw unenforceable(key)
     const shape = Object.hasOwn(shapes, key) ? shapes[key] : undefined
     if (shape === undefined || (value === null && key !== 'const')) continue
-    const [expected, isIt] = shape
-    if (!isIt(value)) throw invalidSchema(`\`${key}\` must be ${expected}`)
+    const [expected, isValid] = shape
+    if (!isValid(value)) throw invalidSchema(`\`${key}\` must be ${expected}`)
     found[key] = value
   }
-  return toOneForm(found)
+  return toLatestDraft(found)
 }
 
 /** Converts older keywords to draft 2020-12. `type` and `enum` become lists. */
-function toOneForm(found: Schema): Schema {
+function toLatestDraft(found: Schema): Schema {
   const { const: only, additionalItems, dependencies, nullable, ...rest } = found
   const { type, items } = rest
   return {

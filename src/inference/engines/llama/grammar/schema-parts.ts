@@ -38,8 +38,8 @@ export const othersOf = (schema: Schema): unknown =>
 
 /**
  * The minimum number of members, and the maximum number of unnamed members. Throws for limits that
- * neither names nor a repetition can enforce. Unnamed members may have equal names, so they do not
- * count as several.
+ * neither names nor a repetition can enforce. Unnamed members may have equal names, so any number
+ * of them counts as one.
  */
 export function countsOf(schema: Schema, optional: number, isOpen: boolean) {
   const { minProperties = 0, maxProperties = Infinity } = schema
@@ -81,8 +81,8 @@ function isListed(value: unknown, schema: Schema): boolean {
   const types = schema['type']
   if (Array.isArray(types) && !types.some((type) => isOfType(value, String(type)))) return false
   if (typeof value === 'number') return isWithin(value, schema)
-  const beside = keysOf(schema).find((key) => keysOfType(value).includes(key))
-  if (beside !== undefined) throw unenforceable(beside, 'enum')
+  const unchecked = keysOf(schema).find((key) => keysOfType(value).includes(key))
+  if (unchecked !== undefined) throw unenforceable(unchecked, 'enum')
   if (typeof value !== 'string') return true
   const { minLength = 0, maxLength = Infinity } = schema
   const { length } = Array.from(value)

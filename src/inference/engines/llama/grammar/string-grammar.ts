@@ -18,7 +18,7 @@ export function stringGrammar(schema: Schema): string {
 const inQuotes = (pattern: string, lengths: Lengths): string =>
   String.raw`"\"" ${patternGrammar(pattern, 'json', lengths)} "\""`
 
-/** Replaces a pattern that cannot be converted by a format whose texts are known to match it. */
+/** Replaces an unconvertible pattern with a format whose texts are known to match it. */
 function ofPattern(pattern: string, lengths: Lengths): string {
   try {
     return inQuotes(pattern, lengths)

@@ -26,12 +26,12 @@ type Method<T> = (of: T, args: readonly Value[], named: Named) => Value
 export function methodOf(of: Value, name: string): Callable | undefined {
   const text = textOf(of)
   if (text !== null) return bind(textMethods, name, text, of)
-  if (Array.isArray(of)) return bind(listMethods, name, of, quick.has(name) ? null : of)
-  return of instanceof Dict ? bind(dictMethods, name, of, quick.has(name) ? null : of) : undefined
+  if (Array.isArray(of)) return bind(listMethods, name, of, cheap.has(name) ? null : of)
+  return of instanceof Dict ? bind(dictMethods, name, of, cheap.has(name) ? null : of) : undefined
 }
 
 /** Methods whose duration does not depend on the number of items. */
-const quick: ReadonlySet<string> = new Set(['append', 'extend', 'get', 'setdefault', 'update'])
+const cheap: ReadonlySet<string> = new Set(['append', 'extend', 'get', 'setdefault', 'update'])
 
 /** `read` is the value that the method iterates over. */
 function bind<T>(
@@ -62,9 +62,9 @@ export const intOf = (value: Value | undefined, otherwise: number): number =>
   value === undefined || value === null ? otherwise : (numberOf(value) ?? otherwise)
 
 /** Characters that are white space in Python but not in JavaScript. */
-const moreSpaces: ReadonlySet<string> = new Set('\u001C\u001D\u001E\u001F\u0085')
+const pythonSpaces: ReadonlySet<string> = new Set('\u001C\u001D\u001E\u001F\u0085')
 const isSpace = (letter: string): boolean =>
-  letter !== '\uFEFF' && (/\s/.test(letter) || moreSpaces.has(letter))
+  letter !== '\uFEFF' && (/\s/.test(letter) || pythonSpaces.has(letter))
 
 const letterAt = (text: string, at: number): string =>
   String.fromCodePoint(text.codePointAt(at) ?? 0)

@@ -142,7 +142,7 @@ export function itemOf(of: Value, key: Value): Value {
   }
   const at = numberOf(key)
   if (at !== null && isSequence(of)) {
-    const items = lettersOr(of)
+    const items = itemsByPosition(of)
     return valueOr(items[at < 0 ? at + items.length : at], missing(of, key))
   }
   const name = textOf(key)
@@ -164,7 +164,7 @@ function missing(of: Value, key: Value): Undefined {
 }
 
 /** Items by position. A text is returned unchanged if each of its UTF-16 units is a letter. */
-function lettersOr(of: Value): string | readonly Value[] {
+function itemsByPosition(of: Value): string | readonly Value[] {
   const text = textOf(of)
   if (text === null) return iterate(of)
   spendChars(text.length)
@@ -172,7 +172,7 @@ function lettersOr(of: Value): string | readonly Value[] {
 }
 
 export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
-  const items = lettersOr(defined(of))
+  const items = itemsByPosition(defined(of))
   const [from, to, by] = bounds.map((bound) => (bound === null ? null : numberOf(bound)))
   const step = by ?? 1
   if (step === 0) throw new TemplateError('slice step cannot be zero')
