@@ -24,7 +24,7 @@ export interface LocalClusterOptions {
   readonly name?: string
   /** The number of agents. Default 2. */
   readonly agents?: number
-  /** Cores of each agent. Default: those of this machine divided by `agents`, at least 1. */
+  /** Cores of each agent. Default: the machine's cores divided by `agents`, with a minimum of 1. */
   readonly cores?: number
   readonly clock?: Clock
   readonly log?: Log
@@ -37,7 +37,7 @@ export interface LocalCluster {
   readonly names: readonly string[]
   /** Resolves when all agents are connected. */
   readonly ready: Promise<unknown>
-  /** Calls the listener with the name of each agent whose process has ended. */
+  /** Calls the listener with the name of each agent whose process has exited. */
   onExit(listener: (agent: string) => void): void
   close(): Promise<void>
 }
@@ -129,7 +129,7 @@ function startAgentProcess(
     onExit: (exit) => {
       fail(exitReason(exit))
       onExit(options.name)
-      // An agent that fails before it has started rejects `started` instead.
+      // If an agent fails before it has started, `started` rejects instead.
       if (hasStarted && exit.code !== 0)
         log.warn('AgentLost', `agent ${options.name}: ${exitReason(exit)}`)
     },

@@ -14,18 +14,18 @@ import { messageOf } from '../foundation/errors.ts'
 import { identityOf, isProcessAlive } from '../runtime/process-group.ts'
 import { retry } from '../runtime/retry.ts'
 
-/** The owner in a folder's name, after the kind. */
+/** The part of a folder's name that identifies its owner, after the kind. */
 const owner = /^-(?<pid>\d+)-(?<startTime>\d+)-(?<place>[0-9a-f]{24})-[^-]*$/
 
-/** The time limit for a removal, for how long a failed one is tried again, and the delay. */
+/** The time limit of one removal, the total time for retries, and the delay between them. */
 const removeMs = 5000
 const tryMs = 2000
 const retryMs = 100
 
 /**
- * Removes a folder with its contents, also what is read-only. Rejects if that fails for two
- * seconds or takes more than five: a process may still write to it, or it holds what this user may
- * not remove. In another process, because `rm` of Node blocks the event loop for seconds if there
+ * Removes a folder with its contents, including read-only files. Rejects if removal fails for two
+ * seconds or takes more than five, because a process still writes to it or this user may not remove
+ * some files. Uses another process, because `rm` of Node blocks the event loop for seconds if there
  * are many files.
  */
 export async function removeFolder(folder: string, clock: Clock): Promise<void> {
@@ -53,7 +53,7 @@ export async function removeFolder(folder: string, clock: Clock): Promise<void> 
 
 const execute = promisify(execFile)
 
-/** The first line that the program has printed. */
+/** The first line of the program's output. */
 function reasonOf(error: unknown): string {
   const { stderr = '' } = error as { stderr?: string }
   return stderr.split('\n', 1)[0] || messageOf(error)
@@ -61,8 +61,8 @@ function reasonOf(error: unknown): string {
 
 /**
  * Creates a folder for this process and returns its real path. Removes folders of the same kind and
- * user whose processes are dead. Those of other hosts and containers stay, because their processes
- * are not visible here. `onNotRemoved` gets each folder that could not be removed.
+ * user whose processes are dead. Folders of other hosts and containers stay, because their
+ * processes are not visible here. `onNotRemoved` gets each folder that could not be removed.
  */
 export async function createOwnedFolder(
   parent: string,
@@ -91,12 +91,12 @@ function isLeft(name: string, kind: string, place: string): boolean {
   if (found === undefined || found['place'] !== place) return false
   const pid = Number(found['pid'])
   if (!isProcessAlive(pid)) return true
-  // Another process may have this id by now.
+  // The process id may have been reused.
   const startTime = identityOf(pid)?.startTime
   return startTime !== undefined && startTime !== Number(found['startTime'])
 }
 
-/** In a shared folder, the entry may be of another user; or another process has removed it. */
+/** The entry may belong to another user of a shared folder, or may be gone by now. */
 function isOwn(folder: string): boolean {
   const found = lstatSync(folder, { throwIfNoEntry: false })
   if (found === undefined || !found.isDirectory()) return false

@@ -13,7 +13,7 @@ export interface LargeEndsOptions {
 }
 
 /** A result that fits into a message, and the stored objects that it refers to. */
-export interface StoredEnd {
+export interface StoredResult {
   readonly end: WireEnd
   readonly objects: readonly ObjectToStore[]
   /** Whether the broker has stored all parts. */
@@ -52,7 +52,7 @@ export class LargeResults {
    * Waits while the broker refuses the parts; `null` if the store is closed meanwhile. The result
    * stays pending until `sent`, so that it is always listed somewhere.
    */
-  async store(end: WireEnd): Promise<StoredEnd | null> {
+  async store(end: WireEnd): Promise<StoredResult | null> {
     const canceled = new AbortController()
     this.#pending.set(end, canceled)
     const objects: ObjectToStore[] = []
@@ -97,13 +97,13 @@ export class LargeResults {
   }
 }
 
-function withoutParts(end: WireEnd, outcome: WireEnd['outcome']): StoredEnd {
+function withoutParts(end: WireEnd, outcome: WireEnd['outcome']): StoredResult {
   const { stdout: _, stderr: __, ...facts } = end.facts ?? {}
   return { end: { ...end, facts, outcome }, objects: [], isWhole: false }
 }
 
 /** Replaces a result that is too large for the store by a failure. */
-function toFailure(end: WireEnd, error: unknown): StoredEnd {
+function toFailure(end: WireEnd, error: unknown): StoredResult {
   const isFailure = end.outcome.kind === 'fail'
   const record = isFailure ? toShortError(end.outcome.error) : toErrorRecord(error)
   return withoutParts(end, { kind: 'fail', error: record, isThrown: false })

@@ -26,8 +26,8 @@ export class AppendAcks {
   readonly #pending = new Map<string, PendingAppend>()
   #count = 0
   /** When overdue messages are rejected next. One timer per message would double its cost. */
-  #looksAtMs = Infinity
-  #cancelLook: () => void = () => {}
+  #checkAtMs = Infinity
+  #cancelCheck: () => void = () => {}
 
   /** `inbox` must be a subject that only this client uses. */
   constructor(connection: NatsConnection, inbox: string) {
@@ -48,15 +48,15 @@ export class AppendAcks {
       this.#connection.publish(subject, data, { reply })
       const untilMs = systemClock.monotonicMs() + timeoutMs
       this.#pending.set(reply, { subject, untilMs, resolve, reject })
-      if (untilMs < this.#looksAtMs) this.#lookAt(untilMs, timeoutMs)
+      if (untilMs < this.#checkAtMs) this.#scheduleCheck(untilMs, timeoutMs)
     })
   }
 
-  #lookAt(atMs: number, afterMs: number): void {
-    this.#cancelLook()
-    this.#looksAtMs = atMs
+  #scheduleCheck(atMs: number, afterMs: number): void {
+    this.#cancelCheck()
+    this.#checkAtMs = atMs
     // The timer need not keep the process alive: the connection does.
-    this.#cancelLook = systemClock.after(afterMs, () => this.#rejectLate(), { background: true })
+    this.#cancelCheck = systemClock.after(afterMs, () => this.#rejectLate(), { background: true })
   }
 
   #rejectLate(): void {
@@ -69,8 +69,8 @@ export class AppendAcks {
         reject(new TimeoutError(`no stream has acknowledged a message to ${subject} in time`))
       }
     }
-    this.#looksAtMs = Infinity
-    if (nextMs < Infinity) this.#lookAt(nextMs, nextMs - nowMs)
+    this.#checkAtMs = Infinity
+    if (nextMs < Infinity) this.#scheduleCheck(nextMs, nextMs - nowMs)
   }
 
   #take(message: Msg): void {
@@ -87,7 +87,7 @@ export class AppendAcks {
   }
 
   #close(): void {
-    this.#cancelLook()
+    this.#cancelCheck()
     const error = new Error('the connection is closed')
     for (const { reject } of this.#pending.values()) reject(error)
     this.#pending.clear()

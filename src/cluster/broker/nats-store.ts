@@ -32,7 +32,7 @@ interface ReadMessage extends StoredMessage {
 /** The number of messages per request of `read`. */
 const fetchCount = 256
 /** The number of messages that one call of `removeFirst` examines. */
-const lookedAt = 256
+const maxExamined = 256
 /** The size of an object's pieces, unless the server's limit for messages is smaller. */
 const pieceBytes = 128 * 1024
 /** Bytes of the server's limit that are reserved for headers. */
@@ -191,7 +191,7 @@ export class NatsStore implements BrokerStore {
     const { streams, direct } = this.#manager
     let removed = 0
     let next = from
-    for (let looked = 0; looked < lookedAt; looked++) {
+    for (let examined = 0; examined < maxExamined; examined++) {
       const found = await direct.getMessage(stream, { seq: next, next_by_subj: subject })
       if (found === null) return { removed, next: 1 }
       next = found.seq + 1
@@ -378,9 +378,7 @@ const pieceOf = (data: Uint8Array, index: number, bytes: number): Uint8Array =>
 const recordBytes = (subject: string, bytes: number, headerBytes: number): number =>
   30 + subject.length + bytes + (headerBytes > 0 ? 4 + headerBytes : 0)
 
-/**
- * Runs a few at a time. After a failure, starts no more, and rejects when the started ones ended.
- */
+/** Runs a few calls at a time. After a failure, starts no more and waits for the running ones. */
 async function forEachPiece(count: number, work: (index: number) => Promise<void>): Promise<void> {
   let next = 0
   const run = async (): Promise<void> => {

@@ -41,14 +41,15 @@ export interface AgentLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
-/** After so many further messages, tasks of an earlier start are not expected any more. */
+/** After this many further messages, tasks of an earlier start are no longer expected. */
 const maxLater = 1000
 /**
- * The most bytes of messages for which the agent still waits to hear that they were taken. An agent
- * that keeps many messages begins nothing, and its map of attempts grows by thousands of tasks.
+ * The maximum number of bytes in messages that were taken but not yet reported to the agent. An
+ * agent that keeps many messages begins nothing, and its map of attempts grows by thousands of
+ * tasks.
  */
 const maxUnreportedBytes = 64 * 1024
-/** The session has the complete reason; an agent passes it to the task's program, if at all. */
+/** The session has the complete reason. Agents at most pass it to the task's program. */
 const maxReasonLength = 1000
 
 export class AgentLink {
@@ -58,27 +59,29 @@ export class AgentLink {
   readonly agent: KnownAgent
   /** Jobs that were sent to the agent and have not ended. */
   readonly jobs = new IndexedSet<DriverJob>()
-  /** How many messages with ends the agent has sent. */
+  /** The number of messages with results that the agent has sent. */
   endMessages = 0
   /** Identifies the use of the agent in which these messages are numbered. */
   endsEpoch = 0
   isAttached = false
-  /** Everything that the agent had for an earlier start has arrived. */
+  /** Whether everything that the agent had for an earlier start has arrived. */
   hasReportedEarlier = false
   isLost = false
-  /** The uids of tasks that ran on the agent, and that it ended because it closed. */
+  /** The uids of tasks that were running when the agent closed. */
   readonly abandoned: string[] = []
   readonly #options: AgentLinkOptions
   readonly #link: ReliableLink
   readonly #downSubject: string
-  /** Messages with ends that arrived from this start of the agent, in this use and earlier ones. */
+  /**
+   * Messages with results that arrived from this start of the agent, in this use and earlier ones.
+   */
   #received = new NumberSet()
   readonly #recorded = new NumberSet()
-  /** Messages that the agent does not know yet to be lost. */
+  /** Messages that were lost, which the agent does not know yet. */
   readonly #lost: number[] = []
-  /** Messages whose ends were given to the session, with their values. */
+  /** Messages whose results were given to the session, with their values. */
   readonly #taken = new NumberSet()
-  /** Messages for an earlier start with objects that were not read, which the agent keeps. */
+  /** Messages for an earlier start with unread objects, which the agent keeps. */
   readonly #unread = new Set<number>()
   #reportedRecorded = 0
   #reportedTaken = 0
@@ -88,7 +91,7 @@ export class AgentLink {
   #missingThrough = 0
   #attachedMs = -Infinity
   #expectsEvents = true
-  /** Ends that arrived before the events of their tasks. */
+  /** Results that arrived before the events of their tasks. */
   #waitingEnds: { readonly events: EventsMark; readonly take: () => void }[] = []
   #cancels = new Map<string, JobReference[]>()
   #isCancelDue = false
@@ -117,8 +120,8 @@ export class AgentLink {
   }
 
   /**
-   * The agent has answered. `received` are its messages that have arrived by now, `unread` those of
-   * them with objects that were not read.
+   * Called when the agent has answered. `received` are its messages that have arrived by now, and
+   * `unread` is the part of them with objects that were not read.
    */
   attached(
     received: NumberSet,
@@ -150,7 +153,7 @@ export class AgentLink {
     this.#expectedEnds = endMessages
   }
 
-  /** Calls `take` when the events of the ends' tasks have arrived, or never will. */
+  /** Calls `take` when the events of the tasks have arrived, or will never arrive. */
   takeAfter(events: EventsMark | undefined, take: () => void): void {
     const isAwaited = this.#expectsEvents && events?.link === this.link
     if (events === undefined || !isAwaited || this.hasHeard(events)) return take()
@@ -169,25 +172,25 @@ export class AgentLink {
     for (const { events, take } of waiting) this.takeAfter(events, take)
   }
 
-  /** From now on events of the agent are ignored: ends wait for none. */
+  /** Ignores further events of the agent, so that no result waits for them. */
   expectNoEvents(): void {
     this.#expectsEvents = false
     this.#takeWaitingEnds()
   }
 
-  /** Whether the message has ends from before this driver used the agent. */
+  /** Whether the message has results from before this driver used the agent. */
   isEarlier(number: number): boolean {
     return number <= this.#earlierThrough
   }
 
-  /** Whether messages with ends for an earlier start have not arrived. */
+  /** Whether messages with results for an earlier start have not arrived yet. */
   get isMissingEarlier(): boolean {
     return this.#received.through < this.#earlierThrough
   }
 
   /**
-   * Called every half second. Returns whether messages with ends are missing that were sent before
-   * the last call; later ones may still be in transit.
+   * Called every half second. Returns whether messages with results are missing that were sent
+   * before the last call; later ones may still be in transit.
    */
   isMissingEnds(): boolean {
     this.#missingThrough = this.#expectedEnds
@@ -250,31 +253,36 @@ export class AgentLink {
     return jobs.length
   }
 
-  /** All ends of this message are recorded. */
+  /** Called when all results of this message are recorded. */
   recorded(number: number): void {
     this.#recorded.add(number)
   }
 
-  /** Lines of its ends were lost: the agent need not wait, but the stream keeps the message. */
+  /**
+   * Called when recorded lines were lost. The agent need not wait, but the stream keeps the
+   * message.
+   */
   lost(number: number): void {
     this.#lost.push(number)
     this.#recorded.add(number)
   }
 
-  /** All ends of this message were given to the session; after many bytes this is sent at once. */
+  /**
+   * Called when the session has all results of this message. Reported immediately after many bytes.
+   */
   taken(number: number, bytes: number): void {
     this.#taken.add(number)
     this.#unreportedBytes += bytes
     if (this.#unreportedBytes > maxUnreportedBytes) this.#reportRecorded()
   }
 
-  /** No end of this message will be recorded by this use of the agent. */
+  /** Called when this use of the agent will record no result of the message. */
   settled(number: number): void {
     this.#taken.add(number)
     this.#recorded.add(number)
   }
 
-  /** The message names objects and is for an earlier start: it is recorded when its task is. */
+  /** Keeps a message for an earlier start that refers to objects, until its task is recorded. */
   keep(number: number): void {
     this.#taken.add(number)
     this.#unread.add(number)
@@ -322,13 +330,13 @@ export class AgentLink {
 /** Jobs that are placed together, or not at all. */
 export interface DriverJobGroup extends JobGroup<DriverJob> {
   readonly jobs: DriverJob[]
-  /** How many jobs of the group have no node yet. */
+  /** The number of jobs in the group without a node. */
   unplaced: number
   /** Called once, with the node of each job. */
   readonly onPlaced: (nodes: readonly string[]) => void
 }
 
-/** A job of the session, from its submission to its end. */
+/** A job of the session, from submission to completion. */
 export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   setIndex = -1
   readonly index: number
@@ -338,14 +346,14 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   readonly avoid: string | null
   /** Agents known not to allow the job. Does not change while it waits. */
   excluded: Exclusion | null = null
-  /** The group with which the job begins; its members are not placed again alone. */
+  /** The group with which the job begins. Members are not placed again individually. */
   readonly group: DriverJobGroup | null
   /**
-   * The attempt number under which agents know it. It continues that of an earlier start of the
-   * session, whose attempts this start does not count.
+   * The attempt number that agents use for the job. Continues the numbering of an earlier start of
+   * the session, whose attempts this start does not count.
    */
   wireAttempt: number
-  /** The reports that the session needs about attempts of an earlier start. */
+  /** Details that the session needs about attempts of an earlier start. */
   continued: ContinuedAttempt | null = null
   /** The agent that has the job; `null` while it waits. */
   agent: AgentLink | null = null
@@ -360,9 +368,9 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   /** The time of the latest event of the attempt. */
   latestSeconds = 0
   cancelReason: string | null = null
-  /** How many nodes were lost while the job may have begun there unreported. */
+  /** The number of nodes that were lost while the job may have begun there unreported. */
   moves = 0
-  /** Whether the end has arrived: it is being reported, or its value is being read. */
+  /** Whether the result has arrived: it is being reported, or its value is being read. */
   isEnding = false
 
   constructor(

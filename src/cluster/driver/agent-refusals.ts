@@ -1,14 +1,14 @@
-/** Which agents do not allow which tasks, learned from jobs that agents returned. */
+/** Remembers which agents do not allow which tasks, learned from jobs that agents returned. */
 
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { NotAllowed } from '../wire/messages.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 
-/** Beyond this number everything is forgotten: agents will refuse again. */
+/** When there are more targets, all are forgotten. Agents will refuse again. */
 const maxTargets = 10_000
 
 export class AgentRefusals {
-  /** For each target of tasks, the refusal of each agent. */
+  /** The refusals by task target, then by agent. */
   readonly #targets = new Map<string, Map<string, NotAllowed>>()
   readonly #exclusions = new Map<string, Exclusion>()
 
@@ -22,7 +22,7 @@ export class AgentRefusals {
     this.#targets.set(key, refusals.set(agent, why))
   }
 
-  /** Why an agent does not allow a task; `undefined` if it allows the task or was not asked. */
+  /** Why an agent does not allow a task; `undefined` if unknown or allowed. */
   find(agent: string, spec: TaskSpec): NotAllowed | undefined {
     return this.#targets.get(targetOf(spec))?.get(agent)
   }
@@ -39,7 +39,9 @@ export class AgentRefusals {
     return known
   }
 
-  /** For an agent that may have been restarted with other rules. `false` if nothing was refused. */
+  /**
+   * Forgets an agent that may have been restarted with other rules. `false` if it refused nothing.
+   */
   forget(agent: string): boolean {
     let hasRefused = false
     for (const [key, refusals] of this.#targets) {
@@ -50,7 +52,7 @@ export class AgentRefusals {
   }
 }
 
-/** A key of all properties that the rules of an agent depend on. */
+/** A key with all properties of a task that an agent's rules depend on. */
 function targetOf(spec: TaskSpec): string {
   if (spec.kind === 'function') return spec.definition.module
   if (spec.kind !== 'program') return spec.kind

@@ -1,20 +1,20 @@
-/** What a backend on top of the cluster backend can ask of it, beyond what a session can. */
+/** The extended interface of the cluster backend, for backends that are built on top of it. */
 
 import type { Connection, Job } from '../../backends/backend.ts'
 import type { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 
-/** What the backend on top knows of the cluster beyond the options of `ClusterBackend`. */
+/** What the backend on top knows about the cluster, beyond the options of `ClusterBackend`. */
 export interface ClusterSettings {
-  /** Seconds until nothing can run on this node, or on any node; `Infinity` if no end is known. */
+  /** Seconds until nothing can run on this node, or on any node; `Infinity` if unlimited. */
   readonly secondsLeft: (node?: string) => number
-  /** Tasks that run longer than one of these do not wait in one queue with shorter ones. */
+  /** Tasks that run longer than one of these values are queued separately from shorter ones. */
   readonly horizons: readonly number[]
   /** How agents get the modules of functions. */
   readonly modules: 'shared' | 'bundle'
   /**
-   * Why no agent will join that could run such tasks; `null` while one may. If the function is
-   * `null`, nothing is known, and tasks wait for `agentTimeoutSeconds`.
+   * Returns why no agent will join that could run such tasks; `null` while one may. If the function
+   * itself is `null`, this is unknown, and tasks wait for `agentTimeoutSeconds`.
    */
   readonly whyNone: ((resources: ResourceRequest) => BackendError | null) | null
   /** Whether the session's jobs are services, so that held resources are available to them. */
@@ -35,8 +35,9 @@ export interface GroupOptions {
 
 export interface ClusterConnection extends Connection {
   /**
-   * Submits jobs with equal resources that begin together or not at all. A job whose node is lost
-   * before it began ends like one whose node was lost while it ran. `recorded` excludes these jobs.
+   * Submits jobs with equal resources that begin together or not at all. If a job's node is lost
+   * before the job has begun, the job ends as if it had been running. `recorded` excludes these
+   * jobs.
    */
   submitTogether(jobs: readonly Job[], options: GroupOptions): void
 }

@@ -42,22 +42,22 @@ export interface DriverSessionOptions
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
-  /** Converts an agent to a node in the form that sessions receive. */
+  /** Converts an agent to the node that is reported to sessions. */
   readonly toNode: (agent: KnownAgent) => SampledNode
 }
 
 const tickMs = 500
-/** How long an agent may take to answer what a program has written. */
+/** How long an agent may take to return a program's output. */
 const outputMs = 5000
 
 export class DriverSession implements ClusterConnection {
   readonly #options: DriverSessionOptions
   /** The keys of the session's run. */
   #keys: Keys
-  /** A new run, or the existing one that is found when the session is claimed. */
+  /** A new run, or the existing one that was found when the session was claimed. */
   #run = newRun()
   readonly #subjects: SessionSubjects
-  /** The driver's epoch: agents prefer a later one. 0 before the session is claimed. */
+  /** The driver's epoch. Agents prefer the highest. 0 before the session is claimed. */
   #epoch = 0
   readonly #jobs: DriverJobs
   readonly #links = new Map<string, AgentLink>()
@@ -76,7 +76,7 @@ export class DriverSession implements ClusterConnection {
   #failure: Error | null = null
   #refusedMessages = 0
   #beats = 0
-  /** Whether the store has been full since the last beat. */
+  /** Whether the store has been full since the last heartbeat. */
   #needsRoom = false
   #cancelTick: () => void = () => {}
   readonly #started: Promise<void>
@@ -109,7 +109,7 @@ export class DriverSession implements ClusterConnection {
       ...common,
       onEvents: (agent, report) => this.#continued.takeReport(agent, report, this.#jobs.readTime()),
       onEarlier: () => this.#continueWaiting(),
-      // An earlier start has read and deleted the value.
+      // An earlier start has read and deleted the value, so the task runs again.
       onValueLost: (one, { attempt }) => {
         this.#continued.runAgain(one, attempt)
         this.#trigger.soon()
@@ -212,7 +212,7 @@ export class DriverSession implements ClusterConnection {
     } else if (!this.#isReady || !this.#continued.continue(one)) this.#jobs.placement.push(one)
   }
 
-  /** Retried for as long as tasks wait for agents, because the broker may be restarting. */
+  /** Retries for as long as tasks wait for agents, because the broker may be restarting. */
   async #start(): Promise<void> {
     const { clock, agentTimeoutSeconds } = this.#options
     const policy = { delayMs: tickMs, timeoutMs: agentTimeoutSeconds * 1000 }
@@ -224,7 +224,7 @@ export class DriverSession implements ClusterConnection {
     await retry(policy, claim, { clock, mayRetry }).catch((error: unknown) => this.#fail(error))
   }
 
-  /** Claims the session, reads what an earlier start left, and attaches to the agents. */
+  /** Claims the session, reads the data of an earlier start, and attaches to the agents. */
   async #claim(): Promise<void> {
     const { broker, directory } = this.#options
     const { allEnds, allUp } = this.#subjects
@@ -255,7 +255,7 @@ export class DriverSession implements ClusterConnection {
     this.#unsubscribe.push(directory.listen(this.#agents))
     this.#ends.hasEarlierStart = !isNew
     if (!isNew) {
-      // Before the ends: the later end of an attempt that was given up as lost does not count.
+      // Before the results, because a late result of an attempt that was given up does not count.
       this.#earlier.addLost(noted.lost)
       this.#earlier.addMoved(noted.moved)
       await this.#ends.readStream(allEnds)
@@ -263,7 +263,7 @@ export class DriverSession implements ClusterConnection {
     }
     if (this.release.isCalled) return
     const attached = this.#agents.attachAll()
-    // Sends beats to the agents while it waits for their answers.
+    // Sends heartbeats to the agents while waiting for their answers.
     this.#tick()
     await attached
     await this.#agents.earlier.noteOthersMissing(noted)
@@ -273,7 +273,10 @@ export class DriverSession implements ClusterConnection {
     this.#trigger.soon()
   }
 
-  /** The session cannot be used, or a later start has taken over and owns what is stored. */
+  /**
+   * Called when the session cannot be used, or a later start has taken over and owns the stored
+   * data.
+   */
   #fail(cause: unknown): void {
     if (!this.#isOpen) return
     const error = cause instanceof Error ? cause : new BackendError(messageOf(cause))
@@ -356,7 +359,7 @@ export class DriverSession implements ClusterConnection {
     this.#options.log.warn('MessageRefused', text)
   }
 
-  /** Does not wait for a broker that does not answer: then nothing can be removed. */
+  /** Does not wait for a broker that does not answer, because nothing could be removed there. */
   async #releaseOnce(reason: string): Promise<void> {
     const { broker, clock, log, ownerTtlSeconds, resultTtlSeconds } = this.#options
     const done = new AbortController()
@@ -378,7 +381,7 @@ export class DriverSession implements ClusterConnection {
     for (const one of this.#jobs.takeWaiting())
       this.#jobs.end(one, { kind: 'cancel', reason }, null)
     this.#agents.close()
-    // Otherwise the start would recreate what is removed here.
+    // Otherwise, `#start` would recreate the data that is removed here.
     await this.#started
     // The stored data belongs to the driver that owns the session, which may be another one.
     if (this.#failure !== null || this.#epoch === 0) return this.#agents.used.leave()

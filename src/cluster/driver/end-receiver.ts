@@ -1,4 +1,4 @@
-/** Receives ends from agents, directly and from the stream, and processes each end once. */
+/** Receives results from agents, directly and from the stream, and processes each result once. */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
@@ -36,7 +36,9 @@ type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 
 /** The time between two requests for a value that the server has lost. */
 const askAgainMs = 500
-/** The most requests for a value of an earlier start, which the agent may have dropped. */
+/**
+ * The maximum number of requests for a value of an earlier start, which the agent may have dropped.
+ */
 const maxEarlierAsks = 120
 
 export interface EndReceiverOptions {
@@ -53,12 +55,12 @@ export interface EndReceiverOptions {
   readonly agents: ReadonlyMap<string, AgentLink>
   /** Called with the events that an agent sent when it left. */
   readonly onEvents: (agent: AgentLink, report: ReportedEvents) => void
-  /** Called when ends for an earlier start have arrived. */
+  /** Called when results for an earlier start have arrived. */
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
   /** Called with an unexpected error. */
   readonly onFailed: (error: unknown) => void
-  /** Called when an earlier start has read and deleted the large value of this end. */
+  /** Called when an earlier start has read and deleted the large value of this result. */
   readonly onValueLost: (one: DriverJob, end: WireEnd) => void
 }
 
@@ -66,14 +68,14 @@ export class EndReceiver {
   readonly #options: EndReceiverOptions
   /** The numbers of received messages, by the `endsEpoch` of the use of an agent. */
   readonly #received = new Map<number, NumberSet>()
-  /** The same for uses that this driver does not know, which belong to an earlier start. */
+  /** Like `#received`, for uses of an earlier start that this driver does not know. */
   readonly #receivedEarlier = new Map<number, NumberSet>()
   /** The position up to which each subject was read. */
   readonly #positions = new Map<string, StreamPosition>()
-  /** Subjects of dropped messages, for which it was not known yet whether they count. */
+  /** Subjects of messages that were dropped before it was known whether they count. */
   readonly #dropped = new Set<string>()
 
-  /** Without an earlier start, ends of unknown uses are replayed messages of another run. */
+  /** Without an earlier start, results of unknown uses are replayed messages of another run. */
   hasEarlierStart = false
 
   constructor(options: EndReceiverOptions) {
@@ -85,7 +87,7 @@ export class EndReceiver {
     return this.#received.has(epoch)
   }
 
-  /** From now on, messages of this use of an agent are received. */
+  /** Starts to accept messages of this use of an agent. */
   use(epoch: number): NumberSet {
     const known = this.#received.get(epoch)
     if (known !== undefined) return known
@@ -95,7 +97,7 @@ export class EndReceiver {
     return added
   }
 
-  /** Reads messages of a subject that the stream got since the last call. */
+  /** Reads messages of a subject that were stored since the last call. */
   async readStream(subject: string): Promise<void> {
     const { store, subjects } = this.#options
     const { stream, allEnds } = subjects
@@ -121,7 +123,7 @@ export class EndReceiver {
     const { epoch, number, payload: decoded } = open(key(), subject, data)
     const payload = expectMessage(decoded, 'ends')
     const received = this.#received.get(epoch)
-    // Before its answer to the attach arrives, an agent may send ends for an earlier start.
+    // Before the answer to its attach arrives, an agent may send results for an earlier start.
     if (received === undefined) {
       if (this.hasEarlierStart) this.#takeEarlier(epoch, number, payload)
       else this.#dropped.add(subject)
@@ -129,7 +131,7 @@ export class EndReceiver {
     }
     const agent = agents.get(payload.agent)
     if (agent?.isAttached === false) {
-      // The agent's answer says which messages to record: this one is read again after it.
+      // The agent's answer decides which messages to record, so this one is read again later.
       this.#dropped.add(subject)
       return
     }
@@ -147,7 +149,7 @@ export class EndReceiver {
     agent.takeAfter(payload.events, take)
   }
 
-  /** Processes ends of jobs that this start has sent. */
+  /** Processes results of jobs that this start has sent. */
   #takeOwn(agent: AgentLink, number: number, payload: EndsMessage, bytes: number): void {
     const { jobs } = this.#options
     const { completions, ends } = payload
@@ -159,7 +161,7 @@ export class EndReceiver {
       const one = jobs.find(end.index, end.uid, end.attempt)
       if (one?.agent !== agent) this.#takeUnknown(agent, end, message)
       else {
-        // An end that names an object is alone in its message.
+        // A result that refers to an object is alone in its message.
         if (namesObject(end)) isTaken = false
         this.takeEnd(one, end, agent, message)
       }
@@ -198,8 +200,8 @@ export class EndReceiver {
   }
 
   /**
-   * Processes the end of a job that this start has not sent to the agent: the agent held it for an
-   * earlier start, or the attempt was given up while the agent was lost.
+   * Processes the result of a job that this start has not sent to the agent: the agent held it for
+   * an earlier start, or the attempt was given up while the agent was lost.
    */
   #takeUnknown(agent: AgentLink, end: WireEnd, message: ReceivedMessage): void {
     const { jobs, earlier } = this.#options
@@ -252,7 +254,7 @@ export class EndReceiver {
     }
   }
 
-  /** The agent has canceled the attempt itself: it closed, or had lost the driver. */
+  /** The agent has canceled the attempt itself, because it closed or had lost the driver. */
   #takeGivenUp(
     one: DriverJob,
     agent: AgentLink | null,
@@ -298,7 +300,9 @@ export class EndReceiver {
     this.takeEnd(one, { ...end, outcome: fail }, agent, message)
   }
 
-  /** Reads output or an error that exceeded a message. The end counts without it, too. */
+  /**
+   * Reads output or an error that was too large for a message. Without it, the result still counts.
+   */
   async #takeStoredParts(
     one: DriverJob,
     { outputObject, errorObject, ...end }: WireEnd,
@@ -326,8 +330,8 @@ export class EndReceiver {
   }
 
   /**
-   * `null` if the value is lost, or the session has ended. Waits for the broker; if the server has
-   * lost the value, waits for the agent, which keeps it until it is confirmed.
+   * Returns `null` if the value is lost, or the session has ended. Waits for the broker. If the
+   * server has lost the value, waits for the agent, which keeps it until it is confirmed.
    */
   async #readValue(
     object: string,
@@ -347,7 +351,7 @@ export class EndReceiver {
     }
   }
 
-  /** Drops ends of an agent that was lost: its tasks have moved or failed. */
+  /** Drops results of a lost agent, whose tasks have moved or failed. */
   #dropAll({ agent, completions, ends }: EndsMessage): void {
     const { jobs } = this.#options
     for (const { uid, attempt } of unpackCompletions(completions)) {

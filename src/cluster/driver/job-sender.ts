@@ -1,4 +1,4 @@
-/** Sends jobs to their assigned agents, after storing what does not fit into messages. */
+/** Sends jobs to their assigned agents, after storing data that is too large for messages. */
 
 import type { Broker } from '../broker/broker.ts'
 import { isTooSmall, type StoredObjects } from '../broker/stored-objects.ts'
@@ -10,7 +10,7 @@ import { type SentModules, toImportError } from '../bundles/sent-modules.ts'
 export interface JobSenderOptions {
   readonly jobs: DriverJobs
   readonly broker: Broker
-  /** Stores what is too large for a message. */
+  /** Stores data that is too large for a message. */
   readonly objects: StoredObjects
   /** `null` if agents import modules from the same paths. */
   readonly modules: SentModules | null
@@ -42,7 +42,7 @@ export class JobSender {
     }
   }
 
-  /** Ends an unsent job at once, because its agent does not know it. */
+  /** Ends an unsent job immediately, because its agent does not know it. */
   cancel(one: DriverJob, agent: AgentLink, reason: string): void {
     const unsent = this.#unsent.get(one)
     if (unsent === undefined) return agent.cancel([one.uid, one.wireAttempt], reason)
@@ -86,7 +86,7 @@ export class JobSender {
       const object = { prefix: `${one.uid}/${attempt}/spec`, title, data: spec }
       name = await this.#beforeSent([one], (canceled) => objects.put(object, canceled))
     } catch (error) {
-      // Other errors mean that the job has ended, or the session with all its jobs.
+      // Any other error means that the job has ended, or the session with all its jobs.
       if (isTooSmall(error) && this.#isStillThere(one, agent)) {
         jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
       }
@@ -98,7 +98,7 @@ export class JobSender {
     else if (!isSame || jobs.findOwn(one.job) !== one) objects.delete(name)
   }
 
-  /** Stores what jobs need before they are sent; they can be canceled meanwhile. */
+  /** Stores the data that jobs need before they are sent. Jobs can be canceled meanwhile. */
   async #beforeSent<T>(
     jobs: readonly DriverJob[],
     store: (canceled: AbortSignal) => Promise<T>,

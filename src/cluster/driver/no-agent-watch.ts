@@ -25,7 +25,7 @@ export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
   readonly agentTimeoutSeconds: number
 }
 
-/** Fails tasks that no agent could run, once each has waited as long as it may. */
+/** Fails tasks that no agent could run, once each has waited for its time limit. */
 export class NoAgentWatch {
   readonly #jobs: DriverJobs
   readonly #directory: AgentDirectory
@@ -34,7 +34,7 @@ export class NoAgentWatch {
   readonly #timeoutMs: number
   readonly #whyNone: NoAgentOptions['whyNone']
   readonly #secondsLeft: ClusterSettings['secondsLeft'] | undefined
-  /** By shape of jobs: since when no agent fits, and since when the first of these jobs waits. */
+  /** Since when no agent fits, and since when the first job waits, by shape of jobs. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
   #isLooking = false
 
@@ -49,7 +49,7 @@ export class NoAgentWatch {
     this.#url = url
     this.#timeoutMs = agentTimeoutSeconds * 1000
     this.#whyNone = whyNone
-    // If it is unknown what may join, the remaining time of present nodes may still be extended.
+    // If it is unknown which nodes may join, the time of present nodes may still be extended.
     this.#secondsLeft = whyNone === null ? undefined : secondsLeft
   }
 
@@ -69,7 +69,7 @@ export class NoAgentWatch {
     }
   }
 
-  /** Fails jobs that no agent with the resources allows; `false` while another may join. */
+  /** Fails jobs that all agents with the resources refuse; `false` while another agent may join. */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
     const leftMs = this.#directory.allHeardMs - nowMs
     if (leftMs > 0) {
@@ -78,7 +78,7 @@ export class NoAgentWatch {
     }
     const { placement, refusals } = this.#jobs
     const all = placement.takeUnplaceable(name)
-    // All jobs with one key request the same.
+    // All jobs with the same key have the same requests.
     const isOpen = all[0] !== undefined && this.#mayBeAllowed(all[0], refusing, nowMs)
     const refused: (readonly [DriverJob, readonly NotAllowed[]])[] = []
     const left: DriverJob[] = []
@@ -88,13 +88,13 @@ export class NoAgentWatch {
         return refusals.find(agent, one.spec) ?? refuseByKind(agent, rules, one.spec)
       })
       const known = reasons.filter((reason) => reason !== null)
-      // Refusals may have been forgotten: then the agent is asked again.
+      // If refusals were forgotten, the agent is asked again.
       one.isEnding = !isOpen && known.length === reasons.length
       if (one.isEnding) refused.push([one, known])
       else left.push(one)
     }
     for (const one of left) one.excluded = refusals.exclusionOf(one.spec)
-    // Before any report: the session may cancel other jobs while an end is reported to it.
+    // Before any report, because the session may cancel other jobs during a report.
     placement.putBack(left)
     for (const [one, reasons] of refused) {
       this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
@@ -113,8 +113,8 @@ export class NoAgentWatch {
   }
 
   /**
-   * Fails jobs for which no agent will join, however long they have waited. Asks for each job,
-   * because their run times may differ.
+   * Fails jobs for which no agent will join, regardless of how long they have waited. Checks each
+   * job, because their run times may differ.
    */
   #failUncoming(name: string, whyNone: (resources: ResourceRequest) => BackendError | null): void {
     const { placement } = this.#jobs
@@ -161,14 +161,14 @@ export class NoAgentWatch {
       if (one.isEnding) due.push(one)
       else left.push(one)
     }
-    // Before any report: the session may cancel other jobs while an end is reported to it.
+    // Before any report, because the session may cancel other jobs during a report.
     placement.putBack(left)
     let found: string | null = null
     for (const one of due) {
-      // All jobs with one key request the same.
+      // All jobs with the same key have the same requests.
       found ??= this.#describeAgents(one.spec.resources, nowMs)
       const error = this.#errorOf(one, found)
-      // Final, because a further attempt would wait as long again.
+      // Final, because another attempt would wait just as long.
       this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
     }
     return firstMs
@@ -198,7 +198,7 @@ export class NoAgentWatch {
   }
 }
 
-/** An error with the messages of all agents, and the hint of the first. */
+/** Combines the messages of all agents; the hint is that of the first. */
 function notAllowedError(reasons: readonly NotAllowed[]): BackendError {
   return new BackendError(joinSome(reasons.map(({ message }) => message)), {
     code: 'NotAllowedError',

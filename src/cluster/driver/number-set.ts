@@ -5,9 +5,9 @@ interface Range {
   readonly to: number
 }
 
-/** Numbers from 1 that are added almost in order. */
+/** A set of positive integers that are added almost in order. */
 export class NumberSet {
-  /** Ascending, with gaps between them. The first begins with 0, which no message has. */
+  /** Ascending and separated by gaps. The first range includes 0, which is no message number. */
   readonly #ranges: Range[] = [{ from: 0, to: 0 }]
 
   /** All numbers up to this one are in the set. */
@@ -19,14 +19,14 @@ export class NumberSet {
     return (this.#ranges.findLast(({ from }) => from <= number)?.to ?? -1) >= number
   }
 
-  /** `false` if the number was in the set already. */
+  /** `false` if the number was already in the set. */
   add(number: number): boolean {
     if (this.has(number)) return false
     this.#join({ from: number, to: number })
     return true
   }
 
-  /** Adds all numbers of this range but the exceptions. Its length costs nothing. */
+  /** Adds all numbers of this range except these. The cost does not depend on its length. */
   addRange({ from, to }: Range, except: readonly number[]): void {
     let next = from
     for (const one of except.toSorted((a, b) => a - b)) {
@@ -37,12 +37,12 @@ export class NumberSet {
     if (next <= to) this.#join({ from: next, to })
   }
 
-  /** Adds all numbers of the other set but the exceptions. */
+  /** Adds all numbers of the other set except these. */
   addAll(other: NumberSet, except: readonly number[] = []): void {
     for (const range of other.#ranges) this.addRange(range, except)
   }
 
-  /** Replaces the ranges that the new one overlaps or touches, and the new one, by their union. */
+  /** Adds a range, merging it with all ranges that it overlaps or touches. */
   #join({ from, to }: Range): void {
     const first = this.#ranges.findLastIndex((range) => range.to < from - 1) + 1
     const end = this.#ranges.findLastIndex((range) => range.from <= to + 1) + 1

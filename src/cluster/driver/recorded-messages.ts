@@ -1,27 +1,27 @@
 /**
  * Tracks which messages of agents are recorded: the session confirms jobs, but agents count
- * messages. A session confirms jobs in the order in which their ends were reported. It leaves out
- * those whose lines in the record were lost, such as on a full disk.
+ * messages. A session confirms jobs in the order in which their results were reported. It skips
+ * jobs whose lines in the record were lost, for example on a full disk.
  */
 
 import type { Job } from '../../backends/backend.ts'
 import { Fifo } from '../../runtime/fifo.ts'
 import type { AgentLink } from './agent-link.ts'
 
-/** Consecutively reported ends of the same message, or of none. */
+/** Consecutively reported results from the same message, or without a message. */
 interface Run {
   readonly message: Message | null
   readonly jobs: Job[]
-  /** How many of the jobs are confirmed or left out. */
+  /** The number of jobs that were confirmed or skipped. */
   settled: number
 }
 
 interface Message {
   readonly agent: AgentLink
   readonly number: number
-  /** The number of its ends that are not recorded. */
+  /** The number of results in the message that are not recorded. */
   left: number
-  /** Whether the line of one of its ends was lost. */
+  /** Whether the recorded line of one of the results was lost. */
   isLost: boolean
 }
 
@@ -29,12 +29,14 @@ export class RecordedMessages {
   readonly #runs = new Fifo<Run>()
   #last: Run | null = null
 
-  /** A message with this many ends has arrived. */
+  /** Called when a message with this many results has arrived. */
   expect(agent: AgentLink, number: number, count: number): Message {
     return { agent, number, left: count, isLost: false }
   }
 
-  /** The end of a job was reported to the session; `null` if it was in no message. */
+  /**
+   * Called when a job's result was reported to the session; `null` if it came without a message.
+   */
   reported(message: Message | null, job: Job): void {
     const last = this.#last
     if (last !== null && last.message === message && last.settled < last.jobs.length) {
@@ -45,12 +47,12 @@ export class RecordedMessages {
     this.#runs.push(this.#last)
   }
 
-  /** An end of the message has no effect: the session will not confirm it. */
+  /** Called for a result without effect, which the session will not confirm. */
   dropped(message: Message): void {
     settle(message)
   }
 
-  /** The session has recorded the ends of these jobs. Earlier ones that it left out are lost. */
+  /** The session has recorded the results of these jobs. Earlier jobs that it skipped are lost. */
   recorded(jobs: readonly Job[]): void {
     for (const job of jobs) {
       for (let next = this.#take(); next !== null; next = this.#take()) {

@@ -51,12 +51,14 @@ export interface SessionAgentsOptions {
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
   readonly agentTimeoutSeconds: number
-  /** Called when an agent can be sent jobs, or was lost with its jobs. */
+  /** Called when an agent has become ready for jobs, or was lost with its jobs. */
   readonly onChange: () => void
   readonly toNode: (agent: KnownAgent) => SampledNode
   readonly onReport: (link: AgentLink, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
-  /** The session must end: a later start of it uses an agent, or an error is unexpected. */
+  /**
+   * Called when the session must end: a later start uses an agent, or an unexpected error occurred.
+   */
   readonly onFailed: (error: unknown) => void
 }
 
@@ -69,14 +71,14 @@ export class SessionAgents implements DirectoryListener {
   readonly #options: SessionAgentsOptions
   readonly #links: Map<string, AgentLink>
   readonly #bySubject = new Map<string, AgentLink>()
-  /** Pending attaches by agent; they end when all ends for an earlier start have arrived. */
+  /** Pending attaches by agent. They resolve when all results for an earlier start have arrived. */
   readonly #attaching = new Map<string, Promise<void>>()
-  /** Agents whose ends are being read from the stream. */
+  /** Agents whose results are being read from the stream. */
   readonly #reading = new Set<AgentLink>()
   /** The notes of used agents in the session's stream. */
   readonly used: UsedAgents
   readonly earlier: EarlierAgents
-  /** The last reported reason why each agent could not be attached to. */
+  /** The last reported reason why attaching to each agent failed. */
   readonly #problems = new Map<string, string>()
   #isClosed = false
 
@@ -107,15 +109,15 @@ export class SessionAgents implements DirectoryListener {
     const link = this.#links.get(name)
     if (link?.epoch === epoch) this.#startLosing(link, reason)
     else if (link === undefined) {
-      // The agent was reported to the session, which has not used it.
+      // The agent was reported to the session, but was not used.
       this.#reportLeft(name, state === 'gone' ? null : reason, [])
       this.used.lose({ name, epoch }, []).catch(this.#options.onFailed)
     }
   }
 
   /**
-   * Attaches to all known agents that are not used yet; failed ones are retried. Resolves when all
-   * ends that they have for an earlier start have arrived, or the agents are lost.
+   * Attaches to all known agents that are not used yet; failed attempts are retried. Resolves when
+   * all their results for an earlier start have arrived, or the agents are lost.
    */
   async attachAll(): Promise<void> {
     for (const agent of this.#options.directory.agents) this.#attach(agent)
@@ -127,19 +129,19 @@ export class SessionAgents implements DirectoryListener {
     return link?.epoch === epoch && link.isAttached && !this.#attaching.has(name)
   }
 
-  /** Receives a message of an agent that is not about ends. */
+  /** Receives a message of an agent that has no results. */
   receive(subject: string, data: Uint8Array): void {
     this.#bySubject.get(subject)?.receive(subject, data)
   }
 
-  /** To be called after a disconnect. */
+  /** Must be called after each reconnect. */
   reconnected(): void {
     for (const link of this.#links.values()) link.resend()
     this.used.reconnected()
     this.#noteMissing()
   }
 
-  /** Notes used agents again if the server was restarted without its store, or lost the stream. */
+  /** Writes notes of used agents again if the server lost the stream, such as in a restart. */
   #noteMissing(): void {
     const attached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
@@ -158,7 +160,7 @@ export class SessionAgents implements DirectoryListener {
 
   /**
    * Ends the use of all agents, including those of an earlier start that were not found yet. Agents
-   * that do not answer give up the session by themselves. `false` if a later start uses them.
+   * that do not answer drop the session after a while. `false` if a later start uses them.
    */
   async detach(reason: string): Promise<boolean> {
     this.close()
@@ -171,7 +173,7 @@ export class SessionAgents implements DirectoryListener {
     return !answers.some((answer) => answer?.isSuperseded)
   }
 
-  /** Stops using all agents, without telling them. */
+  /** Stops using all agents without notifying them. */
   close(): void {
     this.#isClosed = true
     for (const link of this.#links.values()) link.expectNoEvents()
@@ -179,7 +181,7 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #watch(link: AgentLink, nowMs: number): void {
-    // A lost agent gets no jobs, even if it was heard just now.
+    // A lost agent gets no jobs, even if a message of it has just arrived.
     if (link.isLost) return
     const { jobs, directory } = this.#options
     const { announcement, heardMs } = link.agent
@@ -187,12 +189,12 @@ export class SessionAgents implements DirectoryListener {
     jobs.placement.setUsable(link.name, isHeard && announcement.state === 'ready')
     link.tick()
     const lossMs = this.#options.lossSeconds * 1000
-    // The agent answers pings, but sends nothing about the session.
+    // The agent answers pings, but sends no messages about the session.
     const silentMs = heardMs - Math.max(link.heardMs, directory.receivingSinceMs)
     if (link.isAttached && silentMs > lossMs) {
       return this.#startLosing(link, 'it has given up the session')
     }
-    // After a disconnect, messages with ends may be missing.
+    // After a disconnect, messages with results may be missing.
     if (!link.isMissingEnds() || this.#reading.has(link)) return
     this.#reading.add(link)
     this.#readMissing(link)
@@ -200,11 +202,11 @@ export class SessionAgents implements DirectoryListener {
       .catch(this.#options.onFailed)
   }
 
-  /** Reads missing messages from the stream; asks the agent for those that are not there. */
+  /** Reads missing messages from the stream; requests those that are not there from the agent. */
   async #readMissing(link: AgentLink): Promise<boolean> {
     const { ends, subjects, broker } = this.#options
     await ends.readStream(subjects.endsOf(link.name)).catch(() => {
-      // The stream may be gone. What is missing is requested at the next tick.
+      // The stream may be gone. Missing messages are requested at the next tick.
     })
     return broker.isConnected && link.askForMissing()
   }
@@ -242,7 +244,7 @@ export class SessionAgents implements DirectoryListener {
       this.#problems.delete(name)
       jobs.addAgent(agent.announcement, answer.offer)
       earlier.found(link)
-      // The jobs of a lost agent that comes back have been moved to other agents.
+      // Jobs that a lost agent still holds when it returns have been moved to other agents.
       if (isFirst) earlier.addHeld(link, answer.held)
       else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
       link.hasReportedEarlier = true
@@ -256,8 +258,8 @@ export class SessionAgents implements DirectoryListener {
   }
 
   /**
-   * Reads the ends for an earlier start before any job is sent. If the server has lost them, waits
-   * until the agent has sent them again: otherwise ended tasks would run a second time.
+   * Reads the results for an earlier start before any job is sent. If the server has lost them,
+   * waits until the agent has sent them again: otherwise finished tasks would run a second time.
    */
   async #readEarlier(link: AgentLink): Promise<void> {
     this.#reading.add(link)
@@ -272,7 +274,7 @@ export class SessionAgents implements DirectoryListener {
     return !this.#isClosed && !link.isLost && this.#links.get(link.name) === link
   }
 
-  /** Warns once for each reason: attaching is retried every half second. */
+  /** Warns once per reason, because attaching is retried every half second. */
   #reportProblem(name: string, reason: string): void {
     if (this.#problems.get(name) === reason || this.#isClosed) return
     this.#problems.set(name, reason)
@@ -289,7 +291,7 @@ export class SessionAgents implements DirectoryListener {
       broker,
       clock,
       onReport: (report) => onReport(link, report),
-      // An agent signs for an earlier run until it has heard of this one.
+      // An agent signs messages for an earlier run until it knows this one.
       onRefused: (reason) => link.isAttached && onRefused(reason),
     })
     this.#links.set(link.name, link)
@@ -310,7 +312,7 @@ export class SessionAgents implements DirectoryListener {
     return { kind: 'attach', nonce, link, ...times, ...use, ...start, folder: process.cwd() }
   }
 
-  /** Reads ends that the agent stored before it was lost, while this side was disconnected. */
+  /** Reads results that a lost agent had stored while this driver was disconnected. */
   async #readLastEnds(name: string): Promise<void> {
     const { ends, subjects, clock, log } = this.#options
     const policy = { delayMs: rereadMs, maxAttempts: maxReads }
@@ -318,7 +320,7 @@ export class SessionAgents implements DirectoryListener {
     try {
       await retry(policy, read, { clock, mayRetry: () => !this.#isClosed })
     } catch (error) {
-      // Otherwise the session is removing its stream.
+      // Does not warn after `close`, because the session removes its stream then.
       const text = `results of agent "${name}" cannot be read: ${messageOf(error)}`
       if (!this.#isClosed) log.warn('StreamUnreadable', text)
     }
@@ -338,11 +340,11 @@ export class SessionAgents implements DirectoryListener {
     link.expectNoEvents()
     if (this.#links.get(name) !== link) return
     this.#removeLink(link)
-    // Before any report: a session submits the next attempt while an end is reported to it.
+    // Before any report, because the session submits the next attempt during a report.
     jobs.placement.removeNode(name)
     const untaken = earlier.forget(link, reason)
     const unbegun = earlier.unbegunOf(link)
-    // If the value of an attempt is being read, its end has arrived.
+    // If the value of an attempt is being read, its result has arrived.
     for (const one of link.jobs.toArray()) if (one.isEnding) jobs.leave(one)
     const all = link.jobs.toArray()
     const counted = jobs.countMoves(link)
@@ -356,10 +358,10 @@ export class SessionAgents implements DirectoryListener {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
     }
-    // With their attempt numbers at this agent, because `move` changes these.
+    // Copies the attempt numbers at this agent, because `move` changes them.
     const single = moved.filter(({ group }) => group === null)
     const left = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
-    // Noted before they are reported, so that a later start begins none of these attempts again.
+    // Noted before they are reported, so that a later start does not begin these attempts again.
     const lost = [...untaken, ...toLostAttempts(begun, name, reason)]
     const noted = this.used.lose(link, lost, [...unbegun, ...left])
     jobs.move(moved)
@@ -371,12 +373,12 @@ export class SessionAgents implements DirectoryListener {
     }
   }
 
-  /** Reports that a node has left; without a reason, it has left by itself. */
+  /** Reports that a node has left. `reason` is `null` if it left normally. */
   #reportLeft(nodeId: string, reason: string | null, tasks: readonly string[]): void {
     const { listener, directory, toNode } = this.#options
     const lost = reason === null ? {} : { lost: { reason, tasks } }
     listener.notice({ kind: 'node-left', nodeId, ...lost })
-    // A restarted agent has joined before the end of its predecessor was reported.
+    // A restarted agent has joined before the exit of its predecessor was reported.
     const next = directory.agents.find(({ announcement }) => announcement.name === nodeId)
     if (next !== undefined) listener.notice({ kind: 'node-joined', node: toNode(next) })
   }
@@ -401,7 +403,7 @@ const retryMs = 200
 const reconnected = new Error('the connection was down')
 
 /**
- * Resolves when the agent holds nothing of the session; with `null` if it does not answer. Sent
+ * Resolves when the agent holds no jobs of the session; with `null` if it does not answer. Sent
  * again after a reconnect. `isUsed`: whether this start of the driver uses the agent.
  */
 async function detachFrom(
@@ -426,7 +428,7 @@ async function detachFrom(
   try {
     return await retry({ delayMs: retryMs }, ask, { clock, mayRetry })
   } catch (error) {
-    // Warns only of agents of an earlier start: the session knows those that this start uses.
+    // Warns only about agents of an earlier start, because the session knows the others.
     if (error instanceof NoResponderError || isUsed) return null
     const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
     log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)

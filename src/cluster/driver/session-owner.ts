@@ -1,6 +1,6 @@
 /**
  * Ensures that a session has one driver process at a time. A later start replaces an earlier one,
- * and asks the agents that the earlier one has used.
+ * and contacts the agents that the earlier one used.
  */
 
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
@@ -29,10 +29,12 @@ import { askLatestStart, type NotedAgents, nothingNoted, readNotedAgents } from 
 
 const retryMs = 500
 
-/** The most requests to a driver that does not answer, because it is busy or suspended. */
+/**
+ * The maximum number of requests to a driver that does not answer because it is busy or suspended.
+ */
 const maxRequests = 3
 
-/** Repeats the request while a subscriber exists, but no driver answers: it may only be busy. */
+/** Repeats the request while a subscriber exists but no driver answers, because it may be busy. */
 async function askOften(
   broker: Broker,
   subject: string,
@@ -83,16 +85,16 @@ export interface ClaimOptions {
   readonly hasWaiting: () => boolean
 }
 
-/** A session that this process is the driver of. */
+/** A session whose driver is this process. */
 export interface ClaimedSession extends Ownership {
-  /** The driver's epoch, which is later than all others of the session. */
+  /** The driver's epoch, which is higher than all earlier ones of the session. */
   readonly epoch: number
   readonly keys: Keys
   /** The notes that earlier starts have left. */
   readonly noted: NotedAgents
 }
 
-/** Makes this process the driver of the session, and reads what earlier starts have noted. */
+/** Makes this process the driver of the session, and reads the notes of earlier starts. */
 export async function claimSession(options: ClaimOptions): Promise<ClaimedSession> {
   const { broker, subjects, directory, use, clock, token, listener, hasWaiting } = options
   let isReported = false
@@ -113,8 +115,8 @@ export async function claimSession(options: ClaimOptions): Promise<ClaimedSessio
     const names = directory.agents.map(({ announcement }) => announcement.name)
     const latestStart = Math.max(
       noted.latestEpoch,
-      // The driver of that start is gone or suspended. Its notes may be gone, too, and its clock
-      // may have been ahead.
+      // The earlier driver is gone or suspended. Its notes may be gone as well, and its clock may
+      // have been ahead.
       await askLatestStart(directory, names, { use }),
     )
     return { ...ownership, keys, noted, epoch: newDriverEpoch(clock, latestStart) }
@@ -128,29 +130,29 @@ export interface OwnershipOptions {
   readonly broker: Broker
   readonly stream: SessionStream
   readonly subjects: SessionSubjects
-  /** The keys of the cluster, with which a driver answers that it owns the session. */
+  /** The cluster's keys, with which a driver proves that it owns the session. */
   readonly cluster: Keys
   readonly use: SessionUse
   readonly clock: Clock
   /** Whether the session is still needed. */
   readonly isOpen: () => boolean
-  /** Called when the broker's store is full: claiming is retried until there is room. */
+  /** Called when the broker's store is full. Claiming is retried until there is room. */
   readonly onFull: (error: StoreFullError) => void
 }
 
 export interface Ownership {
   /** Whether the session was never used before. */
   readonly isNew: boolean
-  /** The run of the stream, which continues if the session was used before. */
+  /** The run of the stream. It continues if the session was used before. */
   readonly run: string
-  /** Stops answering that this process owns the session. */
+  /** Stops answering ownership requests. */
   readonly stop: () => void
 }
 
 /**
- * Makes this process the driver of the session, and from now on answers that it is. Rejects with
- * `SessionInUseError` when another process is. Of several that start at the same moment one
- * succeeds: each must append after the last claim that existed before it asked.
+ * Makes this process the driver of the session, which answers ownership requests from now on.
+ * Rejects with `SessionInUseError` if another process is the driver. If several start at the same
+ * time, one succeeds, because each must append after the last claim that existed before it asked.
  */
 export async function becomeOwner(options: OwnershipOptions): Promise<Ownership> {
   const { broker, stream, subjects, clock, isOpen, onFull } = options
@@ -164,7 +166,7 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
     try {
       const stop = await claim(options, last)
       if (stop !== null) return { isNew: isCreated && last === 0, run: opened.label, stop }
-      // Another process has claimed it meanwhile, or the stream was replaced: ask again.
+      // Another process has claimed the session meanwhile, or the stream was replaced: ask again.
       return undefined
     } catch (error) {
       if (!(error instanceof StoreFullError)) throw error
@@ -187,7 +189,7 @@ async function claim(
   const owner = { process: processId, backend: use.backend }
   const answer = answerAsOwner(cluster, owner)
   const claimed = Promise.withResolvers<boolean>()
-  // Subscribed before the claim is written, to answer whoever sees it; answers once it is written.
+  // Subscribes before writing the claim, and answers once the claim is written.
   const answerClaimed = (message: BrokerMessage): void => {
     claimed.promise
       .then((isOwner) => (isOwner ? answer(message) : undefined))
@@ -213,8 +215,8 @@ async function claim(
 }
 
 /**
- * Removes streams of sessions whose driver died and did not return: when the messages have expired,
- * the stream is empty. Called by every driver that connects.
+ * Removes streams of sessions whose driver died and did not return. Such a stream is empty once its
+ * messages have expired. Called by every driver that connects.
  */
 export async function removeExpiredSessions(
   broker: Broker,
@@ -237,14 +239,16 @@ const probeMs = 1000
 const maxUnanswered = 3
 const pauseMs = 250
 
-/** Resolves with `true` when the broker has not answered for about 3 s, `false` if aborted. */
+/**
+ * Resolves with `true` after the broker has not answered for about 3 s, with `false` if aborted.
+ */
 export async function untilSilent(
   broker: Broker,
   { owner }: SessionSubjects,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<boolean> {
-  // Counted, because a time-out also passes while this process is suspended.
+  // Counts requests, because timeouts also elapse while this process is suspended.
   let unanswered = 0
   const isSilent = async (): Promise<boolean> => {
     try {

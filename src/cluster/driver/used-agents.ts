@@ -1,4 +1,4 @@
-/** Notes the agents that a session uses in its stream, so that a later start can ask them. */
+/** Notes in a session's stream which agents it uses, so that a later start can contact them. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
@@ -23,13 +23,13 @@ import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory } from './directory/agent-directory.ts'
 
 export interface NotedAgents {
-  /** The latest driver's epoch in a note: no agent knows a later one. 0 without notes. */
+  /** The highest driver epoch in the notes. No agent knows a later one. 0 without notes. */
   readonly latestEpoch: number
-  /** Agents that earlier starts of the session used and have not given up. */
+  /** Agents that earlier starts of the session used and did not leave. */
   readonly used: readonly AgentStart[]
   /** Agents that were gone when a later start of the session looked for them. */
   readonly missing: readonly AgentStart[]
-  /** Agents that hold nothing more of the session. */
+  /** Agents that hold no more jobs of the session. */
   readonly left: readonly AgentStart[]
   readonly lost: readonly LostAttempt[]
   /** Attempts whose numbers must not be used again, because their tasks have moved. */
@@ -78,7 +78,7 @@ export async function readNotedAgents(
 
 const keyOf = ({ name, epoch }: AgentStart): string => `${epoch} ${name}`
 
-/** The last note of each agent. Anybody may replay notes, so that each counts once. */
+/** The last note of each agent. Each note counts once, because any client may replay notes. */
 class LatestNotes {
   readonly #latest = new Map<
     string,
@@ -90,14 +90,14 @@ class LatestNotes {
     return Array.from(this.#latest.values(), ({ note }) => note)
   }
 
-  /** `number` counts the notes of a driver's start. `false` for a note that was added before. */
+  /** `number` counts the notes of a driver's start. `false` for a note that was already added. */
   add(note: AgentNote, start: number, number: number): boolean {
     const agent = keyOf(note)
     const once = `${start} ${note.endsEpoch === undefined ? number : `use ${note.endsEpoch}`}`
     if (this.#seen.has(once)) return false
     this.#seen.add(once)
     const known = this.#latest.get(agent)
-    // An agent may note late that it has left an earlier driver. It does not number its notes.
+    // An agent may note late that it has left an earlier driver. Agents do not number their notes.
     const at = note.endsEpoch === undefined ? number : (known?.number ?? 0)
     const isLater =
       known === undefined || known.start < start || (known.start === start && known.number <= at)
@@ -121,7 +121,7 @@ export interface UsedAgentsOptions {
   readonly clock: Clock
   readonly log: Log
   readonly resultTtlSeconds: number
-  /** Called when attempts have been noted: jobs that waited for that may be sent. */
+  /** Called when attempts have been noted, so that jobs waiting for the note may be sent. */
   readonly onChange: () => void
   /** Called when another process has continued the session. */
   readonly onFailed: (error: BackendError) => void
@@ -142,12 +142,12 @@ export class UsedAgents {
   #noting = 0
   /** The number of the last note. */
   #number = 0
-  /** How often the stream may have been lost, and the count when it was last verified. */
+  /** How often the stream may have been lost, now and when it was last verified. */
   #possibleLosses = 0
   #seenLosses = 0
   #isLooking = false
   #lookedMs = -Infinity
-  /** The stream when it was last verified to have notes of all used agents. */
+  /** The state of the stream when it was last verified to have notes of all used agents. */
   #seen: StreamState | null = null
   #lostStreams = 0
   #isClosed = false
@@ -158,7 +158,7 @@ export class UsedAgents {
     this.#notedMs = options.clock.monotonicMs()
   }
 
-  /** Called before the first job, because a later start of the session must ask this agent. */
+  /** Called before the first job, because a later start of the session must contact this agent. */
   async add(agent: AgentStart): Promise<void> {
     // A restarted server may have lost the stream.
     await this.#options.stream.open()
@@ -167,8 +167,8 @@ export class UsedAgents {
   }
 
   /**
-   * Notes that a later start need not wait for the agent, counts the lost attempts, and does not
-   * reuse the numbers of moved ones. Resolves when the stream has the note.
+   * Notes that a later start need not wait for the agent, must count the lost attempts, and must
+   * not reuse the numbers of moved ones. Resolves when the stream has the note.
    */
   async lose(
     agent: AgentStart,
@@ -180,14 +180,14 @@ export class UsedAgents {
   }
 
   /**
-   * Notes attempts that a missing agent may have begun, and that get other numbers: a later start
-   * does not use their numbers either, even if the agent comes back.
+   * Notes attempts that a missing agent may have begun, and that get other numbers. A later start
+   * does not use their numbers, even if the agent comes back.
    */
   async skip(agent: AgentStart, moved: readonly JobReference[]): Promise<void> {
     await this.#noteAttempts(agent, 'missing', [], moved)
   }
 
-  /** Whether attempt numbers are being noted: no attempt with a later number may begin before. */
+  /** Whether attempt numbers are being noted. Attempts with later numbers must not begin before. */
   get isNoting(): boolean {
     return this.#noting > 0
   }
@@ -204,12 +204,12 @@ export class UsedAgents {
     const note = async (): Promise<void> => {
       if (this.#isClosed) return
       await stream.open()
-      // The agent may be used again by now.
+      // The agent may have been added again meanwhile.
       const isUsed = this.#noted.has(keyOf(agent))
       await this.#note(agent, isUsed ? 'used' : state, lost, moved)
     }
     let failed = 0
-    // Without the note, a later start waits for the agent, and then continues without it.
+    // Without the note, a later start waits for the agent before it continues.
     const mayRetry = (): boolean => count > 0 && !(broker.isConnected && ++failed === maxTries)
     await retry({ delayMs: retryMs }, note, { clock, mayRetry }).catch((error: unknown) => {
       const text = `the loss of agent "${agent.name}" could not be stored: ${messageOf(error)}`
@@ -221,10 +221,12 @@ export class UsedAgents {
     onChange()
   }
 
-  /** Notes that the agent is gone: it is not waited for, but may have begun tasks. */
+  /**
+   * Notes that the agent is gone. A later start does not wait for it, but it may have begun tasks.
+   */
   async addMissing(agent: AgentStart): Promise<void> {
     await this.#note(agent, 'missing').catch(() => {
-      // A later start will notice again that it is missing.
+      // A later start will notice again that the agent is missing.
     })
   }
 
@@ -244,8 +246,8 @@ export class UsedAgents {
   }
 
   /**
-   * Checks whether the stream has notes of all used agents, after each reconnect and regularly: a
-   * server may have been restarted with an empty store, and anybody may delete the stream.
+   * Checks whether the stream has notes of all used agents, after each reconnect and regularly,
+   * because a server may restart with an empty store, and any client may delete the stream.
    */
   async noteMissing(attached: () => readonly AgentStart[]): Promise<void> {
     if (this.#isLooking || this.#isClosed) return
@@ -263,7 +265,7 @@ export class UsedAgents {
     }
   }
 
-  /** Whether the stream is the same, with no fewer notes. Old notes may have expired, too. */
+  /** Whether it is the same stream, with no fewer notes. Also `false` if old notes have expired. */
   async #isUnchanged(): Promise<boolean> {
     const { broker, subjects } = this.#options
     const found = await broker.store.findStream(subjects.stream, subjects.used)
@@ -286,11 +288,11 @@ export class UsedAgents {
     const { used, left, latestEpoch } = await readNotedAgents(broker, subjects, keys())
     if (latestEpoch > epoch()) return this.#fail()
     this.#seen = seen
-    // An agent that has left by itself has noted that, but this driver may not have heard of it.
+    // An agent that left normally has noted that, but this driver may not know it yet.
     const noted = new Set([...used, ...left].map(keyOf))
     const missing = attached().filter((agent) => !noted.has(keyOf(agent)))
     if (missing.length === 0 || this.#isClosed) return
-    // A later start that has closed the session has removed the stream, and the agents know that.
+    // A later start that closed the session has removed the stream, and the agents know that start.
     const names = missing.map(({ name }) => name)
     const latestStart = await askLatestStart(directory, names, { use, run: run() })
     if (latestStart > epoch()) return this.#fail()
@@ -302,8 +304,8 @@ export class UsedAgents {
   }
 
   /**
-   * Replaces the stream of a closed run, which a server has after an older store was restored.
-   * `false` if another process owns the session by now, and thus the stream.
+   * Replaces the stream of a closed run, which exists after an older store was restored. `false` if
+   * another process owns the session, and thus the stream.
    */
   async #replaceStream(): Promise<boolean> {
     const { broker, subjects, stream } = this.#options
@@ -314,7 +316,7 @@ export class UsedAgents {
     return true
   }
 
-  /** Another process has continued the session, and owns what is stored. */
+  /** Called when another process has continued the session, and owns the stored data. */
   #fail(): void {
     const { use, onFailed } = this.#options
     this.close()
@@ -334,13 +336,13 @@ export class UsedAgents {
     return answer === 'signed'
   }
 
-  /** Repeats the notes before they expire in the stream, and with them this driver's epoch. */
+  /** Writes the notes again before they expire, which also repeats this driver's epoch. */
   tick(nowMs: number): void {
     if (this.#isClosed || nowMs - this.#notedMs < this.#options.resultTtlSeconds * 250) return
     this.#notedMs = nowMs
     for (const agent of this.#noted.values()) {
       this.#note(agent, 'used').catch(() => {
-        // The next repetition also comes before the notes expire.
+        // Retried at the next repetition, which also comes before the notes expire.
       })
     }
   }
@@ -351,13 +353,13 @@ export class UsedAgents {
   }
 
   /**
-   * For a driver whose session has a later start. If that has closed the session, the stream was
-   * removed, and this driver may have recreated it before it knew.
+   * Called when the session has a later start. If that start has closed the session, it removed the
+   * stream, and this driver may have recreated the stream before it knew.
    */
   leave(): Promise<void> {
     this.close()
     this.#leaving ??= this.#removeRecreated().catch(() => {
-      // Another driver removes the stream when its messages have expired.
+      // Another driver removes the stream after its messages have expired.
     })
     return this.#leaving
   }
@@ -389,7 +391,7 @@ export class UsedAgents {
   }
 }
 
-/** Cuts a note by size. Only the last part says `left`: a driver may die between the parts. */
+/** Splits a note by size. Only the last part has `left`, because a driver may die between parts. */
 function cutNote(note: AgentNote, limitBytes: number): readonly AgentNote[] {
   const { lost = [], moved = [] } = note
   const count = lost.length + moved.length

@@ -26,7 +26,7 @@ const readView = Reflect.get(DefaultDeserializer.prototype, readMethod) as (
   this: DefaultDeserializer,
 ) => ArrayBufferView
 
-/** Tags before an object that V8 leaves to its caller: which kind of object follows. */
+/** Tags that mark which kind of object follows, for objects that V8 leaves to its caller. */
 const viewFollows = 0
 const exceptionFollows = 1
 
@@ -41,7 +41,7 @@ export class SentException extends Uint8Array {
 }
 
 class PortableSerializer extends DefaultSerializer {
-  /** A Buffer is written as a Uint8Array, which is what a structured clone makes of it. */
+  /** A Buffer is written as a Uint8Array, as in a structured clone. */
   [writeMethod](view: ArrayBufferView): void {
     if (view instanceof SentException) {
       this.writeUint32(exceptionFollows)
@@ -57,7 +57,7 @@ class PortableSerializer extends DefaultSerializer {
 }
 
 class PortableDeserializer extends DefaultDeserializer {
-  /** Copies each view: a view of the message's memory would expose and retain all of it. */
+  /** Copies each view, because a view of the message's memory would expose and retain all of it. */
   [readMethod](): ArrayBufferView | DOMException {
     if (this.readUint32() === exceptionFollows) {
       return toException(this.readRawBytes(this.readUint32()))

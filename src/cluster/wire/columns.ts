@@ -3,16 +3,16 @@
  * are filled by `push`: V8 treats an array made by `map` as sparse and also writes every index.
  */
 
-/** Separates uids: none contains a newline. Ids are letters, digits and a few signs. */
+/** Separates uids, which never contain a newline. */
 const separator = '\n'
 
 export const joinUids = (uids: readonly string[]): string => uids.join(separator)
 
-/** Splits into `count` uids: an empty string could mean no uid, or one empty uid. */
+/** Splits into `count` uids. The count distinguishes no uid from one empty uid. */
 export const splitUids = (uids: string, count: number): readonly string[] =>
   count === 0 ? [] : uids.split(separator)
 
-/** Shorter columns stay plain arrays: for few numbers, converting to a typed array takes longer. */
+/** Shorter columns stay plain arrays, because converting few numbers costs more than it saves. */
 const fewNumbers = 16
 
 /** Packs integers from 0 to 2 ** 32 - 1. */

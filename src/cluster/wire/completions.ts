@@ -1,13 +1,13 @@
 /**
- * Completed functions without further facts. A message has them as columns: numbers of a fixed size
- * and one string are serialized several times faster than an object for each completion.
+ * Completed functions without additional facts. Messages carry them as columns, because numbers of
+ * a fixed size and one string are serialized several times faster than one object per completion.
  */
 
 import { joinUids, packIndexes, packTimes, RareColumn, splitUids } from './columns.ts'
 
 /** A completed function. Times are those of the agent's machine. */
 export interface WireCompletion {
-  /** The driver's index of the job, as it was sent with the job. */
+  /** The driver's index of the job, as sent with the job. */
   readonly index: number
   readonly uid: string
   readonly attempt: number
@@ -19,13 +19,13 @@ export interface WireCompletion {
 
 export interface WireCompletions {
   readonly indexes: ArrayLike<number>
-  /** All uids, joined to one string. */
+  /** All uids, joined into one string. */
   readonly uids: string
-  /** `null` if all are first attempts. */
+  /** `null` if all of them are first attempts. */
   readonly attempts: readonly number[] | null
-  /** For each completion two times: when it began and when it ended. */
+  /** Two times per completion: when it began and when it ended. */
   readonly times: ArrayLike<number>
-  /** The distinct worker ids. `workers` has an index for each row; `null` if there is one id. */
+  /** The distinct worker ids. `workers` has one index per row; `null` if there is only one id. */
   readonly workerIds: readonly string[]
   readonly workers: readonly number[] | null
   /** `null` if all values are `undefined`. */

@@ -1,12 +1,12 @@
 /**
- * The answer to a request, cut into several messages if it exceeds the broker's limit: what an
- * agent holds of a session has no limit. If one part is lost, the whole answer is lost.
+ * The answer to a request, split into several messages if it exceeds the broker's limit, because an
+ * agent may hold any number of jobs. If one part is lost, the whole answer is lost.
  */
 
 import { decode, encode } from './codec.ts'
 import { type Key, noHeader, open, seal, sealBytes } from './envelope.ts'
 
-/** Seals the messages of the answer to the request with this nonce. */
+/** Seals the messages that answer the request with this nonce. */
 export function sealAnswer(
   key: Key,
   subject: string,
@@ -44,7 +44,7 @@ export class ReceivedAnswer {
     this.#subject = subject
   }
 
-  /** Returns whether the answer is complete with this message. */
+  /** Returns whether this message completes the answer. */
   take(data: Uint8Array): boolean {
     try {
       const { epoch, number, acknowledged: count, payload } = open(this.#key, this.#subject, data)

@@ -1,4 +1,4 @@
-/** Ends of attempts, in the form in which messages carry them. */
+/** Results of attempts, in the form in which messages carry them. */
 
 import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
 import { type ErrorRecord, mapThrownValues } from '../../foundation/error-record.ts'
@@ -9,11 +9,11 @@ import { packCompletions, type WireCompletion } from './completions.ts'
 import type { EndsMessage, ReportedEvents, WireEnd } from './messages.ts'
 import { toPortable } from './portable.ts'
 
-/** The short form is used for completions that have no facts except the worker's id. */
+/** Completions without facts other than the worker's id use the short form. */
 export type End = WireCompletion | WireEnd
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
-/** What an agent knows of an attempt that has ended. */
+/** An agent's data about an attempt that has ended. */
 export interface EndedAttempt {
   readonly index: number
   readonly uid: string
@@ -22,7 +22,7 @@ export interface EndedAttempt {
   readonly workerId: string | null
 }
 
-/** Converts a report to an end. A value that cannot be sent becomes a failure. */
+/** Converts a report to a result. A value that cannot be sent becomes a failure. */
 export function toEnd(
   attempt: EndedAttempt,
   report: EndReport,
@@ -77,7 +77,7 @@ function isOnlyWorker(facts: object | null): boolean {
 const isCompletion = (end: End): end is WireCompletion =>
   (end as Partial<WireEnd>).outcome === undefined
 
-/** Ends in the short form are packed into columns. */
+/** Packs results in the short form into columns. */
 export function packEnds(all: readonly End[]): Pick<EndsMessage, 'completions' | 'ends'> {
   const completions: WireCompletion[] = []
   const ends: WireEnd[] = []
@@ -88,7 +88,7 @@ export function packEnds(all: readonly End[]): Pick<EndsMessage, 'completions' |
   return { completions: packCompletions(completions), ends }
 }
 
-/** Whether a part of the end exceeds a message, and is an object of the broker's store. */
+/** Whether a part of the result was too large for a message, and is in the broker's store. */
 export const namesObject = ({ outcome, outputObject, errorObject }: WireEnd): boolean =>
   outcome.kind === 'complete-large' || outputObject !== undefined || errorObject !== undefined
 

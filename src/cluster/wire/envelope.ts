@@ -13,7 +13,7 @@ import { protocolVersion, type SessionRun, toToken, toUseId } from './subjects.t
 export interface Header {
   /** Identifies the start of the sender, or the request that the message answers. */
   readonly epoch: number
-  /** Counts the messages of this sender to this receiver from 1; 0 for one that is not counted. */
+  /** Counts the messages of this sender to this receiver from 1; 0 for uncounted messages. */
   readonly number: number
   /** The sender has received all messages of the receiver up to this number. */
   readonly acknowledged: number
@@ -28,7 +28,7 @@ export interface OpenedMessage extends Header {
 
 /**
  * Identifies a start or a connection. Epochs are random and unordered, because clocks may be set
- * back. Which process is present now is determined by its answer to a request.
+ * back. Only an answer to a request proves which process is present.
  */
 export const newEpoch = (): number => randomInt(1, 2 ** 48)
 
@@ -54,13 +54,13 @@ export class Challenges {
     return nonce
   }
 
-  /** Returns `false` for a nonce that was used already, or was never issued. */
+  /** Returns `false` for a nonce that was already used, or was never issued. */
   take(nonce: number): boolean {
     return this.#open.delete(nonce)
   }
 }
 
-/** The maximum number of unused nonces that are kept; the oldest is dropped beyond this number. */
+/** The maximum number of unused nonces that are kept. The oldest are dropped first. */
 const maxChallenges = 1000
 
 export type Key = SigningKey
@@ -72,8 +72,8 @@ export interface Keys {
 }
 
 /**
- * The keys of a backend of a session, or those of the whole cluster if `run` is `null`. Each run of
- * a session has its own keys, so that messages of an earlier run cannot be replayed in the next.
+ * The keys of a session's backend, or of the whole cluster if `run` is `null`. Each run of a
+ * session has its own keys, so that messages of an earlier run cannot be replayed.
  */
 export function deriveKeys(token: string, run: SessionRun | null): Keys {
   const scope = run === null ? '' : toToken(JSON.stringify([run.run, toUseId(run)]))
@@ -200,7 +200,7 @@ const sign = (key: Key, subject: string, message: Buffer): Buffer =>
 const algorithm = 'sha256'
 const blockBytes = 64
 
-/** Reused for all hashes: holds the key block, the subject and the message in one piece. */
+/** A buffer that is reused for all hashes, with the key block, the subject and the message. */
 let pieces = Buffer.alloc(64 * 1024)
 
 /**

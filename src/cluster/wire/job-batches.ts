@@ -1,4 +1,4 @@
-/** Encodes jobs as messages: cut by size, with each definition once per message. */
+/** Encodes jobs as messages, split by size. Each definition is sent once per message. */
 
 import type { Job } from '../../backends/backend.ts'
 import { isPlainValue } from '../../backends/local/functions/cloning.ts'
@@ -19,7 +19,7 @@ import type {
 } from './messages.ts'
 import { toPortable } from './portable.ts'
 
-/** A job with the attempt number under which agents know it. */
+/** A job with the attempt number that agents use for it. */
 export interface NumberedJob {
   /** The driver's index of the job. */
   readonly index: number
@@ -34,7 +34,7 @@ export interface JobBatch<T> {
 
 export interface EncodedJobs<T> {
   readonly batches: readonly JobBatch<T>[]
-  /** Jobs that alone exceed a message: their specs go through the object store. */
+  /** Jobs that are too large for a message. Their specs go through the object store. */
   readonly large: readonly { readonly job: T; readonly spec: Buffer }[]
   readonly unsendable: readonly { readonly job: T; readonly error: unknown }[]
 }
@@ -43,7 +43,9 @@ export interface EncodedJobs<T> {
 const maxValueBytes = 256 * 1024
 /** Bytes of the broker's limit that are reserved for the envelope and the broker's own headers. */
 const overheadBytes = 1024
-/** The most jobs in a message: in larger messages, the first jobs would begin later. */
+/**
+ * The maximum number of jobs in a message. In larger messages, the first jobs would begin later.
+ */
 const maxJobs = 2000
 const maxReferences = 5000
 
@@ -89,10 +91,10 @@ export function encodeJobs<T extends NumberedJob>(
   return { batches, large, unsendable }
 }
 
-/** Creates a message that names these jobs. */
+/** Creates a message that refers to these jobs. */
 export type ReferenceMessage = (jobs: readonly JobReference[]) => DriverMessage
 
-/** Encodes messages that name jobs, cut by count and by size. */
+/** Encodes messages that refer to jobs, split by count and by size. */
 export function encodeReferences(
   jobs: readonly JobReference[],
   limitBytes: number,
@@ -125,7 +127,7 @@ function toSentArguments(spec: TaskSpec): readonly unknown[] {
   return toPortable(args, 'args', ArgumentNotSerializableError)
 }
 
-/** Halves a batch that exceeds a message. Most fit, so sizes are not estimated beforehand. */
+/** Splits a batch in half if it is too large. Most fit, so sizes are not estimated beforehand. */
 function cut<T extends NumberedJob>(
   jobs: readonly T[],
   form: SentForm,
@@ -163,12 +165,12 @@ function toMessage(jobs: readonly NumberedJob[], { urlOf, changedArgs }: SentFor
   const known = new Map<string, number>()
   const functions = new FunctionColumns()
   const others: WireJob[] = []
-  // Compared first, because jobs of the same function mostly follow each other.
+  // Compared first, because consecutive jobs usually have the same function.
   let last: TaskDefinition | null = null
   let definitionIndex = -1
   for (const one of jobs) {
     const { spec, uid } = one.job
-    // Programs have options of their own, such as a folder, and are sent as whole specs.
+    // Programs have individual options, such as a folder, and are sent as whole specs.
     if (spec.kind !== 'function') {
       const { index, wireAttempt: attempt } = one
       others.push({ index, uid, attempt, spec, specObject: null, after: functions.length })
@@ -224,7 +226,7 @@ class FunctionColumns {
   }
 }
 
-/** The options that differ from the defaults; `null` if none does. */
+/** The options that differ from the defaults; `null` if all are defaults. */
 function optionsOf({ priority, timeoutSeconds, resources }: FunctionSpec): WireOptions | null {
   const isDefault = isDefaultRequest(resources)
   if (priority === 0 && timeoutSeconds === null && isDefault) return null

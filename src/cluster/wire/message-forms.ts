@@ -1,6 +1,6 @@
 /**
  * Checks the form of received messages. A signature proves that the sender has the token, but not
- * that it is the same version of this package, or without faults.
+ * that it has the same version of this package, or is free of faults.
  */
 
 import type { AttemptFacts } from '../../backends/backend.ts'
@@ -45,7 +45,7 @@ type Forms = {
 
 const text: Check = (value) => typeof value === 'string'
 const number: Check = (value) => Number.isFinite(value)
-/** A priority; `Infinity` stands for none. */
+/** A priority; `Infinity` means none. */
 const limit: Check = (value) => typeof value === 'number' && !Number.isNaN(value)
 const atLeast =
   (min: number): Check =>
@@ -73,7 +73,7 @@ const list =
   (check: Check): Check =>
   (value) =>
     Array.isArray(value) && value.every(check)
-/** An object whose keys are free. */
+/** An object with arbitrary keys. */
 const record =
   (check: Check): Check =>
   (value) =>
@@ -82,7 +82,7 @@ const indexes: Check = (value) => value instanceof Uint32Array || list(count)(va
 const times: Check = (value) =>
   value instanceof Float64Array ? value.every(Number.isFinite) : list(number)(value)
 function fields(form: Readonly<Record<string, Check>>): Check {
-  // Once per form, and not for each row of a message.
+  // Computed once per form instead of for each row of a message.
   const checks = Object.entries(form)
   return (value) => {
     if (!object(value)) return false
@@ -172,7 +172,7 @@ const attemptFacts: FormOf<AttemptFacts> = {
   stderrPath: optional(text),
   finishReasons: optional(list(text)),
 }
-/** Checks the errors in an error, too. A cyclic one overflows the stack, and so is refused. */
+/** Also checks nested errors. A cyclic error overflows the stack, and is thereby refused. */
 const error: Check = (value) => {
   const { isError } = Object(value) as { readonly isError?: unknown }
   return isError === false || (isError === true && fields(errorForm)(value))
@@ -329,7 +329,7 @@ class MalformedMessageError extends Error {
   override readonly name = 'MalformedMessageError'
 }
 
-/** Returns the message if it is one of these kinds and has its form. Throws the reason if not. */
+/** Returns the message if it has one of these kinds and the form of that kind, otherwise throws. */
 export function expectMessage<Kind extends Message['kind']>(
   payload: unknown,
   ...kinds: readonly Kind[]
@@ -341,13 +341,13 @@ export function expectMessage<Kind extends Message['kind']>(
   return payload as Extract<Message, { readonly kind: Kind }>
 }
 
-/** Returns the note of a session's stream, which has no kind. Throws the reason if it is none. */
+/** Returns a note from a session's stream, which has no kind. Throws if it has another form. */
 export function expectNote(payload: unknown): AgentNote {
   expectForm('', note, Object(payload) as object)
   return payload as AgentNote
 }
 
-/** Returns the spec that a driver has stored because it exceeds a message. */
+/** Returns a spec that a driver has stored because it is too large for a message. */
 export function expectSpec(stored: unknown): TaskSpec {
   if (!spec(stored)) throw new MalformedMessageError('its spec has not the form of its kind')
   return stored as TaskSpec

@@ -10,8 +10,8 @@ import type { WireCompletions } from './completions.ts'
 import type { SessionRun, SessionUse } from './subjects.ts'
 
 /**
- * After this silence of its driver, an agent begins no further tasks. A driver sends no jobs to an
- * agent that was silent for as long.
+ * After this time without messages of its driver, an agent begins no further tasks. A driver sends
+ * no jobs to an agent that was silent for as long.
  */
 export const silenceMs = 2000
 
@@ -40,11 +40,11 @@ export interface NotAllowed {
 
 export const rulesHint = 'Start the agent with another --only or --allow.'
 
-/** Closures and prompts need no case: they are not sent to agents. */
+/** Closures and prompts are never sent to agents. */
 export const kindOf = ({ kind }: Pick<TaskSpec, 'kind'>): 'functions' | 'programs' =>
   kind === 'program' ? 'programs' : 'functions'
 
-/** The part of an agent's rules that its driver can check, too: the kind of the task. */
+/** Checks the part of an agent's rules that its driver can also check: the kind of the task. */
 export function refuseByKind(
   agent: string,
   { only }: AgentRules,
@@ -59,7 +59,7 @@ export function refuseByKind(
 export interface Announcement extends AgentRules {
   readonly kind: 'announcement'
   readonly name: string
-  /** Identifies the agent's start: another epoch under the same name is another agent. */
+  /** Identifies the agent's start. Another epoch with the same name means another agent. */
   readonly epoch: number
   readonly host: string
   readonly pid: number
@@ -68,14 +68,16 @@ export interface Announcement extends AgentRules {
   readonly state: 'ready' | 'draining' | 'gone'
   readonly facts: NodeFacts
   readonly sessions: number
-  /** Messages that were not signed with the token, were replayed, or cannot be decoded. */
+  /** The number of messages that were wrongly signed, were replayed, or could not be decoded. */
   readonly refusedMessages: number
 }
 
 /** A watcher's report about an agent that cannot report, signed with the key of the cluster. */
 export interface WatcherReport {
   readonly kind: 'watcher-report'
-  /** `dead`: the process ended without an announcement. `silent`: it is alive, but not heard. */
+  /**
+   * `dead`: the process exited without an announcement. `silent`: it is alive, but does not answer.
+   */
   readonly state: 'dead' | 'silent'
   /** The last announcement of the agent. */
   readonly agent: Announcement
@@ -99,9 +101,9 @@ export interface Pong {
 /** Requests the nonce that the next `Attach` must have. */
 export interface Challenge {
   readonly kind: 'challenge'
-  /** If given, the answer also has the latest start of this use of a session. */
+  /** If given, the answer also has the latest driver start of this use of a session. */
   readonly use?: SessionUse
-  /** A run of this use: the start that has closed it counts, too. */
+  /** A run of this use. The start that closed this run counts as well. */
   readonly run?: string
 }
 
@@ -112,20 +114,20 @@ export interface Challenged {
   readonly latestStart?: number
 }
 
-/** A driver begins to use an agent for a session. */
+/** Sent when a driver begins to use an agent for a session. */
 export interface Attach extends SessionRun {
   readonly kind: 'attach'
   /** The nonce of the answer to `Challenge`, so that a replayed attach is refused. */
   readonly nonce: number
   /** Identifies the driver's start. */
   readonly epoch: number
-  /** Identifies the messages that follow: each attach counts them from 1 again. */
+  /** Identifies the messages that follow, which each attach numbers from 1. */
   readonly link: number
   /** How long tasks continue after the last message of the driver. */
   readonly ownerTtlSeconds: number
-  /** How long the broker keeps ends of tasks. */
+  /** How long the broker keeps task results. */
   readonly resultTtlSeconds: number
-  /** How long tasks wait for an agent, and large values for a store in which they fit. */
+  /** How long tasks wait for an agent, and large values for room in the store. */
   readonly agentTimeoutSeconds: number
   /** The working directory of programs, if it exists on the node. */
   readonly folder: string
@@ -140,7 +142,10 @@ export type Attached =
       readonly held: readonly HeldJob[]
       /** Identifies this use of the agent by the session, until the agent ends the use. */
       readonly endsEpoch: number
-      /** How many messages with ends the agent sent, and which of them no driver has recorded. */
+      /**
+       * The number of messages with results that the agent sent, and those that no driver has
+       * recorded.
+       */
       readonly endMessages: number
       readonly unrecorded: readonly number[]
     }
@@ -170,7 +175,7 @@ export interface PriorityRange {
   readonly highest: number
 }
 
-/** A heartbeat to all agents of the session, every half second. Lost ones are not sent again. */
+/** A heartbeat to all agents of the session, every half second. Lost heartbeats are not resent. */
 export interface Beat {
   readonly kind: 'beat'
   /** Whether the driver has jobs that wait for an agent. */
@@ -181,11 +186,11 @@ export interface Beat {
   readonly hasIdle: boolean
   /** How many agents the session uses. */
   readonly agents: number
-  /** Whether the session's stream exists, as far as the driver knows: a server may lose it. */
+  /** Whether the driver believes that the session's stream exists. A server may lose it. */
   readonly hasStream: boolean
-  /** How often the server has lost the stream: agents then store again what it may lack. */
+  /** How often the server has lost the stream. Agents then store messages again. */
   readonly lostStreams: number
-  /** Whether the store is full, so that agents remove ends that are recorded. */
+  /** Whether the store is full, so that agents must remove recorded results. */
   readonly needsRoom: boolean
 }
 
@@ -203,8 +208,8 @@ export interface Detached {
 }
 
 /**
- * Requests one sample of the node. The answer is a `ResourceSample`; or `null` to a sampler's first
- * request, which sets the baseline, and to its last.
+ * Requests one sample of the node. The answer is a `ResourceSample`, or `null` for a sampler's
+ * first request, which sets the baseline, and for its last.
  */
 export interface SampleRequest {
   readonly kind: 'sample'
@@ -213,7 +218,7 @@ export interface SampleRequest {
 }
 
 /**
- * Requests what a running program has written so far. The answer is a `ProgramOutput`, or `null` if
+ * Requests the output of a running program so far. The answer is a `ProgramOutput`, or `null` if
  * the agent does not run this attempt.
  */
 export interface OutputRequest extends SessionRun {
@@ -228,23 +233,28 @@ export type AgentRequest = Ping | Challenge | Attach | Detach | SampleRequest | 
 /** The options of a function that differ from the defaults. */
 export type WireOptions = Partial<Pick<FunctionSpec, 'priority' | 'timeoutSeconds' | 'resources'>>
 
-/** Functions as columns, which are serialized faster than an object for each function. */
+/** Functions as columns, which are serialized faster than one object per function. */
 export interface WireFunctions {
-  /** The driver's index of each job; sent back with its end. */
+  /** The driver's index of each job, which the result repeats. */
   readonly indexes: ArrayLike<number>
-  /** All uids, joined to one string. */
+  /** All uids, joined into one string. */
   readonly uids: string
-  /** `null` if all are first attempts. */
+  /** `null` if all of them are first attempts. */
   readonly attempts: readonly number[] | null
-  /** The index of each function's definition in this message; `null` if all have the first. */
+  /** The index of each function's definition in this message; `null` if all use the first. */
   readonly definitions: readonly number[] | null
   /** `null` if no function has arguments. */
   readonly args: readonly (readonly unknown[])[] | null
-  /** `null` if all functions have the defaults; so has each function whose element is `null`. */
+  /**
+   * One element per function; `null` means the defaults. The whole list is `null` if all functions
+   * have the defaults.
+   */
   readonly options: readonly (WireOptions | null)[] | null
 }
 
-/** A job outside of the columns. A spec that exceeds a message is in the broker's store. */
+/**
+ * A job outside of the columns. A spec that is too large for a message is in the broker's store.
+ */
 export interface WireJob {
   readonly index: number
   readonly uid: string
@@ -269,8 +279,8 @@ export type DriverMessage =
   /** Asks the agent to return jobs that have not begun, because another node is free. */
   | { readonly kind: 'recall'; readonly jobs: readonly JobReference[] }
   /**
-   * Up to message `through` ends are recorded; up to `taken` they arrived with their values. Those
-   * in the `lost` messages are not recorded, and never will be.
+   * Results in messages up to `through` are recorded; those up to `taken` arrived with their
+   * values. Results in the `lost` messages are not recorded, and never will be.
    */
   | {
       readonly kind: 'recorded'
@@ -278,7 +288,7 @@ export type DriverMessage =
       readonly taken: number
       readonly lost?: readonly number[]
     }
-  /** Messages with ends that were stored, but are missing in the stream. */
+  /** Messages with results that were stored, but are missing in the stream. */
   | { readonly kind: 'missing'; readonly from: number; readonly to: number }
 
 export interface WireStart {
@@ -287,7 +297,7 @@ export interface WireStart {
   readonly attempt: number
   readonly atMs: number
   readonly workerId: string
-  /** The files on the node that take the program's output. */
+  /** The files on the node that receive the program's output. */
   readonly files?: OutputFiles
 }
 
@@ -307,9 +317,9 @@ export interface ReturnedJob extends SentJob {
 /** The cancel reason for tasks that run on an agent when it closes. */
 export const agentClosed = 'agent closed'
 
-/** The end of an attempt; times are those of the agent's machine. */
+/** The result of an attempt. Times are by the clock of the agent's machine. */
 export interface WireEnd {
-  /** The driver's index of the job, as it was sent with the job. */
+  /** The driver's index of the job, as sent with the job. */
   readonly index: number
   readonly uid: string
   readonly attempt: number
@@ -317,19 +327,19 @@ export interface WireEnd {
   readonly atMs: number
   readonly workerId: string | null
   readonly facts: AttemptFacts | null
-  /** The object of the broker's store that has `stdout` and `stderr` of the facts. */
+  /** The object in the broker's store that contains `stdout` and `stderr` of the facts. */
   readonly outputObject?: string
-  /** The object of the broker's store that has the error; the outcome has a short form of it. */
+  /** The object in the broker's store that contains the error; `outcome` has its short form. */
   readonly errorObject?: string
   readonly outcome:
     | { readonly kind: 'complete'; readonly value: unknown }
-    /** The value is an object of the broker's store. */
+    /** The value is an object in the broker's store. */
     | { readonly kind: 'complete-large'; readonly object: string }
     | { readonly kind: 'fail'; readonly error: ErrorRecord; readonly isThrown: boolean }
     | { readonly kind: 'cancel'; readonly reason: string }
 }
 
-/** An event from the node's backend or a task's code. Its class may be defined on the node only. */
+/** An event from the node's backend or a task's code. Its class may exist only on the node. */
 export interface WireEvent {
   readonly eventType: string
   readonly schema: EventSchema
@@ -347,9 +357,9 @@ export interface AgentReport {
   readonly events: readonly WireEvent[]
   /** Bundles that the broker has lost. */
   readonly lostBundles: readonly string[]
-  /** How many messages with ends the agent has sent to this session's stream. */
+  /** The number of messages with results that the agent has sent to this session's stream. */
   readonly endMessages: number
-  /** Whether the store is full and the agent has stored nothing that could be removed. */
+  /** Whether the store is full and the agent has nothing there that could be removed. */
   readonly needsRoom: boolean
 }
 
@@ -362,24 +372,24 @@ export interface AgentStart {
 /** An attempt that the driver has failed because its node was lost. */
 export interface LostAttempt {
   readonly uid: string
-  /** The attempt number under which agents know it. */
+  /** The attempt number that agents use. */
   readonly attempt: number
   /** The message of the error. */
   readonly message: string
 }
 
-/** What became of an agent that a session uses; stored in the stream with the driver's epoch. */
+/** The state of an agent that a session uses, stored in the stream with the driver's epoch. */
 export interface AgentNote extends AgentStart {
   /** `left`: the agent holds nothing more. `missing`: it is unknown what the agent held. */
   readonly state: 'used' | 'left' | 'missing'
-  /** Only in a note that the agent itself wrote: the `endsEpoch` of the use that it has ended. */
+  /** The `endsEpoch` of the use that has ended; only in notes that the agent itself wrote. */
   readonly endsEpoch?: number
   readonly lost?: readonly LostAttempt[]
   /** Attempts that the agent may have begun, whose tasks were moved to other agents. */
   readonly moved?: readonly JobReference[]
 }
 
-/** Identifies an agent's message with events: its number in the link of an attach. */
+/** Identifies an agent's message with events by its number within a link. */
 export interface EventsMark {
   readonly link: number
   readonly number: number
@@ -391,7 +401,7 @@ export interface ReportedEvents extends EventsMark {
   readonly events: readonly WireEvent[]
 }
 
-/** Ends of attempts, stored in the session's stream. Numbering continues across drivers. */
+/** Results of attempts, stored in the session's stream. Numbering continues across drivers. */
 export interface EndsMessage {
   readonly kind: 'ends'
   readonly agent: string
@@ -399,7 +409,7 @@ export interface EndsMessage {
   readonly ahead: number
   readonly completions: WireCompletions
   readonly ends: readonly WireEnd[]
-  /** The last events of these tasks, if not confirmed: the ends apply after these events. */
+  /** The last unconfirmed events of these tasks. The results apply after these events. */
   readonly events?: EventsMark
   /** Sent by an agent that is closing: events whose arrival is not confirmed. */
   readonly reports?: readonly ReportedEvents[]

@@ -1,6 +1,6 @@
 /**
- * Asks which driver owns a session. Any client may answer, so that only answers signed with the key
- * of the cluster count. That key does not require the session's id.
+ * Asks which driver owns a session. Any client may answer, so only answers signed with the key of
+ * the cluster count. That key does not depend on the session's id.
  */
 
 import { randomUUID } from 'node:crypto'
@@ -13,7 +13,7 @@ import { isAnswerTo, type Keys, newNonce, noHeader, open, seal } from './envelop
  */
 export type OwnerAnswer = 'signed' | 'forged' | 'silent' | 'nobody'
 
-/** Identifies this process: all uses of a session belong to one process. */
+/** Identifies this process, because all uses of a session belong to one process. */
 export const processId = randomUUID()
 
 /** A driver, as its answer describes it. */
@@ -57,7 +57,7 @@ export async function askOwner(
   }
 }
 
-/** Answers each request. The repeated nonce shows that the answer is not a replay. */
+/** Answers each request. The nonce in the answer proves that it is not a replay. */
 export const answerAsOwner =
   ({ toDriver }: Keys, owner: Owner) =>
   (message: BrokerMessage): void => {

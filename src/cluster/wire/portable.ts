@@ -1,4 +1,4 @@
-/** Prepares values so that they arrive on other machines as `structuredClone` preserves them. */
+/** Prepares values so that they arrive on other machines like a `structuredClone`. */
 
 import { types } from 'node:util'
 import { messageOf } from '../../foundation/errors.ts'
@@ -16,8 +16,8 @@ import { SentException } from './codec.ts'
 type SerializationError = typeof ArgumentNotSerializableError | typeof ResultNotSerializableError
 
 /**
- * Returns the form of a value that is sent, usually the value itself. Throws an error of this class
- * with the path of the part that cannot be sent.
+ * Returns the form of a value to send, usually the value itself. Throws an error of this class with
+ * the path of the part that cannot be sent.
  */
 export function toPortable<T>(value: T, root: string, errorClass: SerializationError): T {
   if (isPlainValue(value)) return value
@@ -72,7 +72,7 @@ function inspect(value: unknown, root: string): Inspection {
   }
 }
 
-/** Replaces DOMExceptions in place: the clone is not shared. */
+/** Replaces DOMExceptions in place, because the clone is not shared. */
 function withSentExceptions<T>(clone: T): T {
   const sent = new Map<unknown, SentException>()
   const toSent = (part: unknown): unknown => {
@@ -116,7 +116,7 @@ function isProcessBound(value: object): boolean {
   if (Array.isArray(value) || isKnown(value)) return false
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype === null || prototype === Object.prototype) return false
-  // Cloning makes a plain object of a class instance, except of Node's own classes.
+  // A clone of a class instance is a plain object, except for Node's own classes.
   const clonePrototype: unknown = Object.getPrototypeOf(structuredClone(value))
   return clonePrototype !== Object.prototype
 }
@@ -141,7 +141,7 @@ function* partsOf(value: object): Generator<readonly [unknown, string]> {
   } else if (Array.isArray(value)) {
     for (const [at, part] of value.entries()) yield [part, `[${at}]`]
   } else if (types.isNativeError(value)) {
-    // A clone of an error preserves no other nested value.
+    // A cloned error preserves no other nested value.
     yield [value.cause, '.cause']
   } else if (!ArrayBuffer.isView(value) && !types.isAnyArrayBuffer(value)) {
     for (const [key, part] of Object.entries(value)) {

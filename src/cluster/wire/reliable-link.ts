@@ -1,6 +1,6 @@
 /**
- * Delivers messages between two processes once and in order, over a broker that loses what is
- * published while a connection is down. It has no timer: its owner calls `tick`.
+ * Delivers messages between two processes once and in order, over a broker that loses messages
+ * while a connection is down. It has no timer: its owner calls `tick`.
  */
 
 import { Fifo } from '../../runtime/fifo.ts'
@@ -17,7 +17,7 @@ export interface ReliableLinkOptions {
   /** The subject of messages that carry only an acknowledgement. */
   readonly idleSubject: string
   readonly publish: (subject: string, data: Buffer) => void
-  /** A message for which this throws counts as refused. */
+  /** If this throws, the message counts as refused. */
   readonly onMessage: (payload: unknown) => void
   /** Called with the reason when a message is not accepted. */
   readonly onRefused: (reason: string) => void
@@ -36,9 +36,12 @@ interface Unacknowledged extends SentMessage {
 const resendAfterMs = 1000
 /** The minimum time between two requests for missing messages, and between two resends. */
 const askAfterMs = 100
-/** The maximum number of bytes that are sent again before a part of them is acknowledged. */
+/** The maximum number of bytes that are resent before some of them are acknowledged. */
 const windowBytes = 1024 * 1024
-/** After so many bytes an acknowledgement is sent at once, else with the next message or tick. */
+/**
+ * After this many bytes an acknowledgement is sent immediately, otherwise with the next message or
+ * tick.
+ */
 const acknowledgeBytes = 128 * 1024
 
 export class ReliableLink {
@@ -65,7 +68,7 @@ export class ReliableLink {
     this.#heardMs = this.#progressMs
   }
 
-  /** When the last valid message came. */
+  /** When the last valid message arrived. */
   get heardMs(): number {
     return this.#heardMs
   }
@@ -96,7 +99,7 @@ export class ReliableLink {
     if (this.#unacknowledged.length === 0) this.#progressMs = this.#options.clock.monotonicMs()
     this.#unacknowledged.push({ subject, number, payload })
     this.#unacknowledgedBytes += payload.length
-    // During a resend, a new message waits its turn: out of order, it would be refused.
+    // During a resend, new messages are queued, because they would be refused out of order.
     if (this.#resendNext <= this.#resendLast) this.#resendLast = number
     else this.#publish(subject, number, payload)
     return number
@@ -110,8 +113,8 @@ export class ReliableLink {
     } catch (error) {
       return onRefused(messageOf(error))
     }
-    // It is signed: the other side has sent it before it knew of this link, or before it knew that
-    // it was replaced, such as after its connection was cut.
+    // The message is genuine, but the sender did not know this link yet, or did not know that its
+    // own link was replaced, for example after a disconnect.
     if (message.epoch !== epoch) return
     this.#heardMs = this.#options.clock.monotonicMs()
     this.#acknowledge(message)
@@ -131,7 +134,7 @@ export class ReliableLink {
     }
   }
 
-  /** Resends messages that were not acknowledged in time, or acknowledges what was received. */
+  /** Resends messages that were not acknowledged in time, or acknowledges received ones. */
   tick(): void {
     const nowMs = this.#options.clock.monotonicMs()
     if (this.#unacknowledged.length > 0 && nowMs - this.#progressMs >= resendAfterMs) this.resend()
@@ -140,8 +143,8 @@ export class ReliableLink {
   }
 
   /**
-   * Resends all unacknowledged messages, such as after a disconnect. At most a window at a time: a
-   * slow receiver would otherwise be sent the same messages repeatedly.
+   * Resends all unacknowledged messages, for example after a disconnect. Resends one window at a
+   * time, so that a slow receiver does not get the same messages repeatedly.
    */
   resend(): void {
     this.#progressMs = this.#options.clock.monotonicMs()
@@ -203,7 +206,7 @@ export class ReliableLink {
   }
 }
 
-/** `undefined`, serialized. */
+/** The serialized `undefined`. */
 const nothing = Buffer.from([0xff, 0x0f, 0x5f])
-/** `true`, serialized: requests missing messages. */
+/** The serialized `true`, which requests missing messages. */
 const missing = Buffer.from([0xff, 0x0f, 0x54])

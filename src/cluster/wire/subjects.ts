@@ -15,7 +15,7 @@ const prefix = `tutti${protocolVersion}`
 export const toToken = (id: string): string =>
   createHash('sha256').update(id).digest('hex').slice(0, 24)
 
-/** Announcements of agents; the same in all versions, so that others are noticed, too. */
+/** Announcements of agents. Equal in all versions, so that other versions are noticed. */
 export const announcementSubject = 'tutti.agents'
 /** Asks all agents to announce themselves. */
 export const discoverySubject = 'tutti.discover'
@@ -35,7 +35,7 @@ export interface SessionUse {
 
 /**
  * A use from the creation of its stream until the stream is removed or lost. It spans successive
- * starts of the driver, but not the end of the session.
+ * starts of the driver, but ends with the session.
  */
 export interface SessionRun extends SessionUse {
   readonly run: string
@@ -55,16 +55,16 @@ export interface SessionSubjects {
   /** From an agent to the driver: reports that are not stored. */
   readonly upFrom: (agent: string) => string
   readonly allUp: string
-  /** From an agent to the driver: ends of attempts, stored in the stream. */
+  /** From an agent to the driver: results of attempts, stored in the stream. */
   readonly endsOf: (agent: string) => string
   readonly allEnds: string
-  /** From the driver to the stream: notes of used agents, so that a later start looks for them. */
+  /** From the driver to the stream: notes of used agents, so that a later start finds them. */
   readonly used: string
   /** From each driver of the session to the stream: its claim to be the owner, in order. */
   readonly claim: string
   /** Answered by the driver, so that a second driver of the use detects the first. */
   readonly owner: string
-  /** Answered by the drivers of all uses of the session, which belong to one process. */
+  /** Answered by the drivers of all uses of the session, all of which belong to one process. */
   readonly sessionOwner: string
   /** The prefix of the subjects of stored objects. */
   readonly objects: string
@@ -76,7 +76,7 @@ export interface SessionSubjects {
 /** The prefix of the names of all session streams. */
 export const streamPrefix = `${prefix}-`
 
-/** The subject that is answered by the driver of a stream's session. */
+/** The subject on which the driver of a stream's session answers. */
 export const ownerOfStream = (stream: string): string =>
   `${prefix}.session.${stream.slice(streamPrefix.length)}.owner`
 
@@ -95,7 +95,7 @@ export function sessionSubjects(use: SessionUse): SessionSubjects {
     used,
     claim,
     owner: `${base}.owner`,
-    // Session ids contain no slash, so that this token differs from that of every use.
+    // Session ids contain no slash, so this token differs from that of every use.
     sessionOwner: `${prefix}.session.${toToken(use.sessionId)}.owner`,
     objects,
     stream: streamPrefix + token,

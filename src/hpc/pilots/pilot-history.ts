@@ -1,36 +1,38 @@
-/** What became of the allocations of one kind, and whether more may be requested. Pure. */
+/** The history of the allocations of one kind, and whether more may be requested. Pure. */
 
 import type { WaitingWork } from '../../cluster/driver/placement/placement-state.ts'
 import { backOffDelay } from '../../runtime/retry.ts'
 
 export interface PilotHistory {
-  /** How many were requested. */
+  /** The number of requested allocations. */
   readonly submitted: number
-  /** How many requests in a row were refused or ended as short-lived allocations. */
+  /** The number of consecutive requests that were refused or led to short-lived allocations. */
   readonly failures: number
-  /** When the last of them failed; `reason` is the scheduler's message. */
+  /** When the last request failed; `reason` is the scheduler's message. */
   readonly failedAt: number
   readonly reason: string
   /** When the scheduler last failed to answer. */
   readonly silentAt: number
-  /** By `workKey`: work for which allocations were started, but that none of them ran. */
+  /** Work for which allocations were started, but that none of them ran, by `workKey`. */
   readonly unfit: ReadonlyMap<string, UnfitWork>
 }
 
 interface UnfitWork {
-  /** The number of such allocations in a row. */
+  /** The number of consecutive allocations that did not run the work. */
   readonly count: number
-  /** When the last of them ended. */
+  /** When the last of these allocations ended. */
   readonly at: number
 }
 
-/** After this many failures in a row, no more are requested. */
+/** After this many consecutive failures, no more allocations are requested. */
 const maxFailures = 3
-/** A shorter life counts as a failure, unless it was released or had used its time. */
+/**
+ * An allocation with a shorter life counts as failed, unless it was released or used up its time.
+ */
 export const minUsefulSeconds = 60
 const firstDelaySeconds = 10
 const maxDelaySeconds = 600
-/** Failures that are further apart do not count as in a row. */
+/** Failures with more time between them do not count as consecutive. */
 const forgetSeconds = 3600
 
 export const noHistory: PilotHistory = {
@@ -49,9 +51,12 @@ export interface PilotEnd {
    * `failed`: refused or short-lived. `unanswered`: the scheduler did not answer the request.
    */
   readonly kind: 'given back' | 'lived' | 'failed' | 'unanswered'
-  /** Whether it ran a task. */
+  /** Whether the allocation ran a task. */
   readonly hasRun: boolean
-  /** By `workKey`: work that it was requested for, that it did not run, and that still waits. */
+  /**
+   * Work that the allocation was requested for, but did not run, and that still waits, by
+   * `workKey`.
+   */
   readonly missed: readonly string[]
   readonly submittedAt: number
   readonly at: number
@@ -60,8 +65,8 @@ export interface PilotEnd {
 }
 
 /**
- * Classifies an allocation that the scheduler ended. One whose time is over at once is useless: its
- * successor would end in the same second too.
+ * Classifies an allocation that the scheduler ended. If its time was over immediately, it counts as
+ * failed, because its successor would end in the same second.
  */
 export function judgeEnd(
   age: number,
@@ -69,17 +74,17 @@ export function judgeEnd(
   { hasRun, readyAt, missed }: JudgedPilot,
 ): PilotEnd['kind'] {
   if (age >= minUsefulSeconds) return 'lived'
-  // It was only for `min`, or others ran its work, so it did what it could.
+  // The allocation was only for `min`, or others ran its work, so this is no failure.
   const isSpare = readyAt !== null && missed.length === 0 && age >= firstDelaySeconds
   return cause === 'limit' && (hasRun || isSpare) ? 'lived' : 'failed'
 }
 
 interface JudgedPilot extends Pick<PilotEnd, 'hasRun' | 'missed'> {
-  /** `null` if its nodes were never ready for work. */
+  /** `null` if the nodes were never ready for work. */
   readonly readyAt: number | null
 }
 
-/** Simultaneous failures count once: all were requested before the first one failed. */
+/** Simultaneous failures count once, because all were requested before the first one failed. */
 export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   const { kind, hasRun, submittedAt, at, reason } = end
   // A controller that does not answer has not refused anything.
@@ -95,7 +100,7 @@ export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   return hasRun ? noteGood(history) : noteMissed(history, end)
 }
 
-/** An allocation has run tasks and was not short-lived. */
+/** Called when an allocation has run tasks and was not short-lived. */
 export const noteGood = (history: PilotHistory): PilotHistory =>
   history.failures === 0 ? history : { ...history, failures: 0, reason: '' }
 
@@ -112,8 +117,8 @@ function noteMissed(history: PilotHistory, { missed, submittedAt, at }: PilotEnd
 }
 
 /**
- * Whether no more of this kind are requested: after three failures in a row. While a good
- * allocation exists, requests continue with growing delays.
+ * Whether no more allocations of this kind are requested, after three consecutive failures. While a
+ * working allocation exists, requests continue with growing delays.
  */
 export const hasStopped = ({ failures }: PilotHistory, hasGood: boolean): boolean =>
   failures >= maxFailures && !hasGood
@@ -126,8 +131,8 @@ const delaySeconds = (failures: number): number =>
   backOffDelay(failures, { first: firstDelaySeconds, max: maxDelaySeconds })
 
 /**
- * How many allocations came for such work in vain, if that is enough to stop requesting; else
- * `null`.
+ * The number of allocations that were started for such work, but did not run it; `null` while there
+ * are too few to stop requesting.
  */
 export function failedRequests({ unfit }: PilotHistory, key: string): number | null {
   const count = unfit.get(key)?.count ?? 0
@@ -146,7 +151,7 @@ export const sentKey = 'sent'
 
 /**
  * A key that is equal for work that the same allocations can run. Memory is rounded to classes and
- * time to powers of two, so that there are few keys, whatever tasks ask for.
+ * time to powers of two, so that there are few keys, regardless of the requests.
  */
 export function workKey({ resources, isSent = false }: Omit<WaitingWork, 'count'>): string {
   if (isSent) return sentKey

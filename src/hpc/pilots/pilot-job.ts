@@ -1,4 +1,4 @@
-/** One allocation that the backend requested by itself, from its submission to its end. */
+/** One allocation that the backend requested on its own, from submission until it has ended. */
 
 import type { NodeLoad } from '../../cluster/driver/placement/placement-state.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -18,31 +18,33 @@ import { judgeEnd, type PilotEnd } from './pilot-history.ts'
 
 export interface PilotJobOptions {
   readonly id: string
-  /** The index of its kind. */
+  /** The index of the allocation's kind. */
   readonly kind: number
-  /** By `workKey`: the work that it is requested for. */
+  /** The work that the allocation is requested for, by `workKey`. */
   readonly work: readonly string[]
-  /** Creates its folder, and the options of sbatch. */
+  /** Creates the job's folder, and the options of sbatch. */
   readonly prepare: () => Pick<PlaceholderJobOptions, 'folder' | 'batch'>
   readonly commands: SlurmCommands
   readonly clock: Clock
   readonly log: Log
   readonly graceSeconds: number
-  /** Starts agents on its nodes. */
+  /** Starts agents on the nodes of the allocation. */
   readonly addAgents: (allocation: Allocation, jobId: string) => Promise<NodeAgents>
   readonly removeAgents: (agents: NodeAgents) => Promise<void>
-  /** The keys (`workKey`) of the work that waits. */
+  /** Returns the keys (`workKey`) of the waiting work. */
   readonly waiting: () => ReadonlySet<string>
-  /** Slurm has accepted the request, its nodes are ready, or it is about to end. */
+  /**
+   * Called when Slurm has accepted the request, the nodes are ready, or the job is about to end.
+   */
   readonly onChange: () => void
   readonly onEnding: (secondsLeft: number, jobId: string) => void
-  /** The scheduler did not answer. */
+  /** Called when the scheduler did not answer. */
   readonly onSilent: (reason: string) => void
 }
 
-/** How long before the allocation's end the agents are closed. */
+/** How long before the allocation's time limit the agents are closed. */
 const closeMs = 5000
-/** How often to ask the scheduler about an allocation whose agents have all ended. */
+/** How often to query the scheduler about an allocation whose agents have all exited. */
 const questionMs = 1000
 const maxQuestions = 30
 /** The time between attempts to cancel a job while the scheduler does not answer. */
@@ -52,11 +54,11 @@ export class PilotJob {
   readonly id: string
   readonly kind: number
   readonly submittedAt: number
-  /** Resolves when nothing of it is left. */
+  /** Resolves when the job has ended and is cleaned up. */
   readonly ended: Promise<PilotEnd>
   readonly #options: PilotJobOptions
   readonly #abort = new AbortController()
-  /** Stops attempts to reach a scheduler that does not answer. */
+  /** Stops retrying requests to a scheduler that does not answer. */
   readonly #closing = new AbortController()
   readonly #over = Promise.withResolvers<string | null>()
   #phase: 'submitting' | 'queued' | 'running' | 'ending' = 'submitting'
@@ -67,11 +69,11 @@ export class PilotJob {
   #watch: AllocationWatch | null = null
   #startedAt: number | null = null
   #readyAt: number | null = null
-  /** Why the scheduler ended it. */
+  /** Why the scheduler ended the allocation. */
   #cause: 'limit' | 'loss' = 'loss'
-  /** Since when none of its nodes has run a task. */
+  /** Since when no node of the allocation has run a task. */
   #idleSince: number | null = null
-  /** How many tasks its nodes have received from the connected sessions. */
+  /** The number of tasks that the nodes have received from the connected sessions. */
   #taken = 0
   #hasRun = false
 
@@ -83,17 +85,17 @@ export class PilotJob {
     this.ended = this.#run()
   }
 
-  /** By `workKey`: the work that it was requested for. */
+  /** The work that the allocation was requested for, by `workKey`. */
   get work(): readonly string[] {
     return this.#options.work
   }
 
-  /** `ending`: it gets no more tasks. */
+  /** In phase `ending`, the allocation gets no more tasks. */
   get phase(): 'submitting' | 'queued' | 'running' | 'ending' {
     return this.#phase
   }
 
-  /** `null` before it runs. */
+  /** `null` before the allocation has started. */
   get allocation(): Allocation | null {
     return this.#allocation
   }
@@ -102,22 +104,22 @@ export class PilotJob {
     return this.#allocation?.nodes.some(({ name }) => name === node) ?? false
   }
 
-  /** The seconds until running tasks are lost with it. */
+  /** The seconds until the allocation ends, and running tasks are lost. */
   get secondsLeft(): number {
     return this.#watch?.secondsLeft ?? Infinity
   }
 
-  /** Seconds since the epoch; `null` until its nodes are available. */
+  /** Seconds since the epoch; `null` until the nodes are available. */
   get startedAt(): number | null {
     return this.#startedAt
   }
 
-  /** Seconds since the epoch; `null` until agents run on all its nodes. */
+  /** Seconds since the epoch; `null` until agents run on all nodes. */
   get readyAt(): number | null {
     return this.#readyAt
   }
 
-  /** Seconds since the epoch; `null` while one of its nodes runs a task. */
+  /** Seconds since the epoch; `null` while a node of the allocation runs a task. */
   get idleSince(): number | null {
     return this.#idleSince
   }
@@ -138,14 +140,16 @@ export class PilotJob {
     if (taken > 0) this.#hasRun = true
   }
 
-  /** Releases it: at once while it is queued, otherwise when its running tasks have ended. */
+  /** Releases the allocation: immediately while it is queued, otherwise after its running tasks. */
   giveBack(): void {
     this.#phase = 'ending'
     this.#abort.abort()
     this.#over.resolve(null)
   }
 
-  /** Releases it when the backend closes; does not wait for a scheduler that does not answer. */
+  /**
+   * Releases the allocation when the backend closes. Does not wait for an unresponsive scheduler.
+   */
   close(): Promise<PilotEnd> {
     this.#closing.abort()
     this.giveBack()
@@ -170,7 +174,7 @@ export class PilotJob {
     }
   }
 
-  /** Cancels a job whose cancellation failed, or whose id is unknown: it must leave the queue. */
+  /** Removes a job from the queue whose cancellation failed, or whose id is unknown. */
   async #withdraw(cause: unknown): Promise<void> {
     const { commands, clock } = this.#options
     const { signal } = this.#closing
@@ -201,14 +205,16 @@ export class PilotJob {
     return { kind, reason, submittedAt, at, hasRun, missed: this.#missed() }
   }
 
-  /** The work that it was requested for and could not run. */
+  /** The work that the allocation was requested for, but could not run. */
   #missed(): readonly string[] {
     if (this.#readyAt === null || this.hasRun) return []
     const waiting = this.#options.waiting()
     return this.work.filter((key) => waiting.has(key))
   }
 
-  /** Resolves with the reason if the scheduler ended it, or with `null` if it was released. */
+  /**
+   * Resolves with the reason if the scheduler ended the allocation, with `null` if it was released.
+   */
   async #hold(): Promise<string | null> {
     const { prepare, commands, clock, onChange } = this.#options
     const prepared = prepare()
@@ -260,7 +266,7 @@ export class PilotJob {
     }
   }
 
-  /** If all agents end, the allocation may have ended; the scheduler reports that later. */
+  /** If all agents exit, the allocation may have ended, which the scheduler reports later. */
   async #askWhenAgentsEnd(allocation: Allocation, agents: NodeAgents): Promise<void> {
     await agents.ended()
     const ask = async (): Promise<boolean> => {
@@ -280,7 +286,7 @@ export class PilotJob {
     return new AllocationWatch({ allocation, graceSeconds, clock, log, onEnding, onEnd })
   }
 
-  /** Tasks that still run when its time is over are lost with its nodes and retried elsewhere. */
+  /** Tasks that still run when the time is over are lost with the nodes, and retried elsewhere. */
   async #drain(agents: NodeAgents): Promise<void> {
     const { clock, graceSeconds } = this.#options
     agents.drain()

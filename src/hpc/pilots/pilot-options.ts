@@ -1,4 +1,4 @@
-/** The option `allocations` of the HPC backend: which Slurm jobs it may request by itself. */
+/** The option `allocations` of the HPC backend: which Slurm jobs it may request on its own. */
 
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import { ValueError } from '../../foundation/errors.ts'
@@ -18,19 +18,19 @@ import { type BatchRequest, expectExtraOption, expectLine, isOneOf } from '../la
 export interface AllocationsOptions {
   /** The number of whole nodes of each allocation. Default 1. */
   readonly nodes?: number
-  /** The least number of allocations, even without waiting tasks. Default 0. */
+  /** The minimum number of allocations, even without waiting tasks. Default 0. */
   readonly min?: number
-  /** The most allocations at the same time. */
+  /** The maximum number of concurrent allocations. */
   readonly max: number
-  /** The most allocations that wait in Slurm's queue. Default 1. */
+  /** The maximum number of allocations that wait in Slurm's queue. Default 1. */
   readonly backlog?: number
   /** An allocation that has run no task for this long is released. Default 60. */
   readonly idleSeconds?: number
   /** The time limit of each allocation. Default: the partition's. */
   readonly timeSeconds?: number
-  /** The most allocations that are requested in the whole run. Default: no limit. */
+  /** The maximum number of allocations that are requested in the whole run. Default: no limit. */
   readonly maxTotal?: number
-  /** Labels of its nodes, in addition to `partition` and `allocation` (the job's id). */
+  /** Labels of the nodes, in addition to `partition` and `allocation` (the job's id). */
   readonly labels?: Readonly<Record<string, string>>
   readonly gpusPerNode?: number
   /** As for `sbatch`. */
@@ -62,13 +62,13 @@ const textKeys = ['partition', 'account', 'qos', 'constraint'] as const
 const countKeys = ['nodes', 'min', 'max', 'backlog', 'maxTotal', 'gpusPerNode'] as const
 const otherKeys = ['idleSeconds', 'timeSeconds', 'labels', 'sbatch'] as const
 const keys = [...textKeys, ...countKeys, ...otherKeys]
-/** Options of `sbatch` that have fields of their own. */
+/** Options of `sbatch` that have their own fields. */
 const namesOfFields = [...textKeys, 'nodes', 'time', 'gpus-per-node']
 const lettersOfFields = 'pAqCNt'
-/** A year: longer than any limit, and within the range that Slurm can count. */
+/** One year, which is longer than any limit, and within the range of Slurm. */
 const maxLimitSeconds = 366 * 86_400
 
-/** `graceSeconds` is the backend's: each allocation must be long enough for it. */
+/** `graceSeconds` is the backend's option; each allocation must be longer. */
 export function resolveAllocations(given: unknown, graceSeconds: number): ResolvedAllocations[] {
   if (!Array.isArray(given)) return [resolveOne('allocations', given, graceSeconds)]
   if (given.length === 0) throw invalid('allocations', 'at least one kind of allocation', given)
@@ -113,7 +113,7 @@ function resolveOne(field: string, given: unknown, graceSeconds: number): Resolv
 const withDefault = <T>(given: T | undefined, fallback: T): T =>
   given === undefined ? fallback : given
 
-/** Rounds up to whole minutes, which Slurm counts and grants. */
+/** Rounds up to whole minutes, the unit of Slurm's limits. */
 function resolveTime(field: string, given: unknown, graceSeconds: number): number | null {
   if (given === undefined) return null
   const seconds = expectNumber(field, given, { above: 0, max: maxLimitSeconds })
@@ -135,7 +135,7 @@ function resolveTexts(
   )
 }
 
-/** Rejects options for which there are fields: the plan would not see what they request. */
+/** Rejects options that have their own fields, because the plan would not know about them. */
 function resolveMore(field: string, given: unknown): readonly string[] {
   if (!Array.isArray(given)) throw invalid(field, 'a list of options of sbatch', given)
   return given.map((one, at) => {
@@ -151,7 +151,7 @@ function resolveMore(field: string, given: unknown): readonly string[] {
   })
 }
 
-/** The allocations that may be requested, for SessionStarted, without unset fields. */
+/** The allocations that may be requested, for the SessionStarted event, without unset fields. */
 export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
   const { nodes, min, max, backlog, idleSeconds, timeSeconds, maxTotal, labels } = options
   const { gpusPerNode, more, ...request } = options.request
@@ -171,7 +171,7 @@ export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
   }
 }
 
-/** Rejects labels that nodes get anyway. */
+/** Rejects labels that all nodes have anyway. */
 function resolveLabels(field: string, given: unknown): Readonly<Record<string, string>> {
   const labels = expectLabels(field, given)
   for (const name of ['partition', allocationLabel]) {

@@ -21,40 +21,40 @@ import {
 export interface PilotKind {
   /** The number of nodes of each allocation. */
   readonly nodes: number
-  /** The least number of allocations, even without waiting work. */
+  /** The minimum number of allocations, even without waiting work. */
   readonly min: number
-  /** The most allocations at the same time. */
+  /** The maximum number of concurrent allocations. */
   readonly max: number
-  /** The most allocations that wait in the scheduler's queue. */
+  /** The maximum number of allocations that wait in the scheduler's queue. */
   readonly backlog: number
   /** An allocation that has run nothing for this long is released. */
   readonly idleSeconds: number
-  /** How long a task can run in one; `Infinity` without a limit. */
+  /** How long a task can run in an allocation; `Infinity` without a limit. */
   readonly usableSeconds: number
-  /** The most allocations that are requested in the whole run. */
+  /** The maximum number of allocations that are requested in the whole run. */
   readonly maxTotal: number
-  /** The distinct kinds of nodes that it may get. */
+  /** The distinct types of nodes that an allocation may get. */
   readonly candidates: readonly NodeResources[]
 }
 
 /** An allocation that was requested and has not ended. */
 export interface Pilot {
   readonly id: string
-  /** The index of its kind. */
+  /** The index of the allocation's kind. */
   readonly kind: number
   /** Seconds since the epoch. */
   readonly submittedAt: number
-  /** Seconds since the epoch; `null` while it waits in the queue. */
+  /** Seconds since the epoch; `null` while the allocation waits in the queue. */
   readonly startedAt: number | null
-  /** When all its nodes were ready for work; `null` before. */
+  /** When all nodes were ready for work; `null` before. */
   readonly readyAt: number | null
-  /** It accepts no more work. */
+  /** Whether the allocation accepts no more work. */
   readonly isEnding: boolean
-  /** By `workKey`: the work that it was requested for. */
+  /** The work that the allocation was requested for, by `workKey`. */
   readonly work: readonly string[]
-  /** Whether it has run a task. */
+  /** Whether the allocation has run a task. */
   readonly hasRun: boolean
-  /** Since when it has run nothing, in seconds since the epoch; `null` while it runs something. */
+  /** Since when the allocation is idle, in seconds since the epoch; `null` while it is busy. */
   readonly idleSince: number | null
 }
 
@@ -71,16 +71,16 @@ export interface PilotSituation {
 /** A request for one more allocation. */
 export interface PilotOrder {
   readonly kind: number
-  /** By `workKey`: the work that it is for; empty if it is only needed for `min`. */
+  /** The work that the allocation is for, by `workKey`; empty if it is only needed for `min`. */
   readonly work: readonly string[]
-  /** The least cores per node, if some nodes of this kind have fewer; `null` for any node. */
+  /** The minimum cores per node, if some nodes of this kind have fewer; `null` for any node. */
   readonly minCores: number | null
-  /** The least memory per node, if some nodes of this kind have less; `null` for any node. */
+  /** The minimum memory per node, if some nodes of this kind have less; `null` for any node. */
   readonly minMemoryMb: number | null
 }
 
 export interface PilotPlan {
-  /** At most one per kind. The next plan is made when the scheduler has answered. */
+  /** Contains no more than one per kind. The next plan follows the scheduler's answer. */
   readonly submit: readonly PilotOrder[]
   /** The ids of the allocations to release. */
   readonly end: readonly string[]
@@ -104,7 +104,7 @@ export function planPilots(situation: PilotSituation): PilotPlan {
     const wanted = roundUp(allocations)
     const missing = Math.max(0, kind.min - running.length)
     const needed = Math.max(wanted, missing)
-    // A queued one that may still be useful keeps its position. The youngest would start last.
+    // Queued allocations that may still be useful keep their position. The newest would start last.
     const kept = Math.max(roundUp(useful), missing)
     end.push(...queued.slice(kept).map(({ id }) => id))
     // Allocations that just became ready may not have received all of their work yet.
@@ -127,9 +127,9 @@ interface KindState {
   readonly running: readonly Pilot[]
   /** Running allocations that have received as much of the waiting work as they can. */
   readonly settled: readonly Pilot[]
-  /** How many more may be requested. */
+  /** How many more allocations may be requested. */
   readonly more: number
-  /** By `workKey`: work for which idle allocations were requested, but that they have not run. */
+  /** Work for which idle allocations were requested, but that they have not run, by `workKey`. */
   readonly missed: ReadonlySet<string>
 }
 
@@ -157,9 +157,9 @@ function stateOf({ kinds, pilots, histories, now }: PilotSituation, at: number):
 
 /** The part of the waiting work that is assigned to one kind. */
 interface Share {
-  /** How many allocations this work would fill. */
+  /** The number of allocations that this work would fill. */
   allocations: number
-  /** How many allocations all work would fill that this kind could run, assigned to it or not. */
+  /** The number of allocations that all suitable work would fill, even work assigned elsewhere. */
   useful: number
   readonly work: Set<string>
   /** The maximum that a task, or its ranks on one node, needs. */
@@ -168,8 +168,8 @@ interface Share {
 }
 
 /**
- * Assigns work to the first kind that could run it; what exceeds the limits of that kind may go to
- * the next one. Work with fewer suitable kinds is assigned first.
+ * Assigns work to the first suitable kind; work beyond the limits of that kind may go to the next
+ * one. Work with fewer suitable kinds is assigned first.
  */
 function shareOut(situation: PilotSituation, states: readonly KindState[]): readonly Share[] {
   const { kinds, histories } = situation
@@ -187,7 +187,7 @@ function shareOut(situation: PilotSituation, states: readonly KindState[]): read
       const { queued, running, settled, more } = states[at] as KindState
       const share = shares[at] as Share
       const free = queued.length + running.length - settled.length + more - share.allocations
-      // After an allocation that came in vain, only a single one is tried.
+      // After an allocation that did not run the work, only one more is requested as a trial.
       const max = histories[at]?.unfit.has(key) === true ? 1 : Infinity
       share.useful += Math.min(count / room, max)
       const taken = Math.min(left, Math.floor(Math.min(free, max) * room + rounding))
@@ -207,7 +207,7 @@ const nothing = { allocations: 0, useful: 0, cores: 0, memoryMb: 0 }
 /** Work that a plan treats alike. */
 interface WorkGroup {
   readonly key: string
-  /** How many of its tasks fit into an allocation of each kind. */
+  /** The number of these tasks that fit into an allocation of each kind. */
   readonly rooms: readonly number[]
   /** The maximum that a task, or its ranks on one node, needs. */
   readonly cores: number
@@ -215,7 +215,7 @@ interface WorkGroup {
   count: number
 }
 
-/** Tasks may ask for as many different amounts as there are tasks, but form few groups. */
+/** Groups work, because there may be as many different requests as tasks. */
 function groupWork({ kinds, work }: PilotSituation): readonly WorkGroup[] {
   const groups = new Map<string, WorkGroup>()
   for (const { resources, count, isSent = false } of work) {
@@ -239,7 +239,7 @@ interface JudgedRequest extends Omit<WorkGroup, 'count'> {
   readonly id: string
 }
 
-/** A cache: the assessment of a request does not change, and it may wait for thousands of plans. */
+/** Caches assessments, because a request may wait for thousands of plans. */
 const judgedRequests = new WeakMap<readonly PilotKind[], WeakMap<ResourceRequest, JudgedRequest>>()
 
 function judge(kinds: readonly PilotKind[], resources: ResourceRequest): JudgedRequest {
@@ -258,7 +258,8 @@ function judge(kinds: readonly PilotKind[], resources: ResourceRequest): JudgedR
 
 /**
  * The memory of as many such tasks as fit into the smallest sufficient node, so that the scheduler
- * assigns no smaller node. Not all memory of that node, because the system may need a part of it.
+ * assigns no smaller node. Does not request all memory of that node, because the system may need a
+ * part of it.
  */
 function minMemoryOf({ candidates }: PilotKind, memoryMb: number): number | null {
   const sizes = candidates.map((node) => node.memoryMb)
@@ -267,7 +268,7 @@ function minMemoryOf({ candidates }: PilotKind, memoryMb: number): number | null
   return Math.ceil(Math.floor(Math.min(...enough) / memoryMb) * memoryMb)
 }
 
-/** Needed only if nodes differ: the scheduler must then know the least number of cores. */
+/** Only needed if nodes differ, to get nodes with enough cores. */
 const minOf = ({ candidates }: PilotKind, cores: number): number | null =>
   candidates.some((node) => node.cores < cores) ? cores : null
 
@@ -287,11 +288,11 @@ function mayAskNow({ kinds }: PilotSituation, at: number, states: readonly KindS
   return more > 0 && queued.length < (kinds[at]?.backlog ?? 0)
 }
 
-/** How many more may be requested, judged by what became of earlier ones. */
+/** How many more allocations may be requested, judging by earlier ones. */
 function mayTry(history: PilotHistory, own: readonly Pilot[], now: number): number {
   if (now < nextTryAt(history)) return 0
   if (history.failures === 0) return Infinity
-  // After a failure, one is tried, and no other one until that one has proved good.
+  // After a failure, one pilot is requested as a trial, and no others until it has succeeded.
   const isTried = own.some(
     (pilot) =>
       pilot.submittedAt >= history.failedAt &&
@@ -307,7 +308,7 @@ export const provesKind = (pilot: Pick<Pilot, 'hasRun' | 'startedAt'>, now: numb
 
 const startOf = ({ startedAt }: Pick<Pilot, 'startedAt'>): number => startedAt ?? Infinity
 
-/** The ids of those that have been idle for too long, the longest idle first. */
+/** The ids of allocations that have been idle for too long, the longest idle first. */
 function idleOnes({ idleSeconds }: PilotKind, pilots: readonly Pilot[], now: number): string[] {
   const since = ({ idleSince }: Pilot): number => idleSince ?? Infinity
   return pilots
@@ -316,7 +317,7 @@ function idleOnes({ idleSeconds }: PilotKind, pilots: readonly Pilot[], now: num
     .map(({ id }) => id)
 }
 
-/** How many such tasks run at the same time in one allocation of this kind, at least. */
+/** The minimum number of such tasks that run concurrently in one allocation of this kind. */
 export function roomOf(kind: PilotKind, resources: ResourceRequest): number {
   if ((resources.seconds ?? 0) > kind.usableSeconds) return 0
   const rooms = kind.candidates.map((node) => ranksIn(node, resources)).filter((room) => room > 0)

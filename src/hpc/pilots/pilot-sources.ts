@@ -1,4 +1,4 @@
-/** What Slurm reports about the nodes that allocations may get, before one is requested. */
+/** Slurm's data about the nodes that allocations may get, before any is requested. */
 
 import { ValueError } from '../../foundation/errors.ts'
 import type { AllocatedNode } from '../allocation.ts'
@@ -14,11 +14,11 @@ import type { ResolvedAllocations } from './pilot-options.ts'
 import type { NodeResources } from '../../tasks/resource-fit.ts'
 import type { PilotKind } from './pilot-plan.ts'
 
-/** One kind of allocation, and what is known about its nodes. */
+/** One kind of allocation, and the known properties of its nodes. */
 export interface PilotSource {
   readonly options: ResolvedAllocations
   readonly kind: PilotKind
-  /** One of the nodes, to find an address of this machine that they can reach. */
+  /** One of the nodes, used to find an address of this machine that they can reach. */
   readonly near: AllocatedNode
 }
 
@@ -57,7 +57,7 @@ function toSource(
   }
   const limit = limitOf(options, fitting, graceSeconds)
   const lasting = fitting.filter(({ maxSeconds }) => maxSeconds >= limit)
-  // Slurm skips partitions with shorter limits. If all are shorter, it reports that itself.
+  // Slurm skips partitions with shorter limits. If all limits are shorter, Slurm reports it.
   const candidates = (lasting.length > 0 ? lasting : fitting).map((node) => ({
     cores: node.cores,
     gpus: gpusPerNode,
@@ -76,7 +76,7 @@ function toSource(
 }
 
 /**
- * The time limit that it will get; the shortest one of several partitions. Throws if it is too
+ * The time limit of an allocation; the shortest one of several partitions. Throws if it is too
  * short.
  */
 function limitOf(
@@ -101,7 +101,7 @@ function limitOf(
   })
 }
 
-/** How long agents may need to start, so that an accepted task can begin in time. */
+/** How long agents may take to start, so that an accepted task can begin in time. */
 const startSeconds = 30
 
 function toUsable(limit: number, graceSeconds: number): number {
@@ -112,7 +112,7 @@ function toUsable(limit: number, graceSeconds: number): number {
 const partitionsOf = (nodes: readonly PartitionNode[]): string =>
   [...new Set(nodes.map(({ partition }) => partition))].join(', ')
 
-/** The nodes of the named partitions, else of the default one. */
+/** The nodes of the named partitions, or of the default partition. */
 function nodesOf(
   { field, request }: ResolvedAllocations,
   nodes: readonly PartitionNode[],

@@ -1,4 +1,4 @@
-/** The allocations that a backend requests by itself, as waiting tasks require. */
+/** The allocations that a backend requests on its own, as waiting tasks require. */
 
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import type { ClusterLoad } from '../../cluster/driver/placement/placement-state.ts'
@@ -43,7 +43,7 @@ export interface PilotsOptions {
 }
 
 const planMs = 1000
-/** The most distinct nodes in one message. */
+/** The maximum number of distinct nodes in one message. */
 const maxDescribed = 5
 
 export class Pilots {
@@ -55,7 +55,7 @@ export class Pilots {
   /** When the last plan was made, in seconds since the epoch. */
   #plannedAt = -Infinity
   #cancelPlan: () => void = () => {}
-  /** Whether Slurm failed to answer the last time. */
+  /** Whether Slurm did not answer the last request. */
   #isSilent = false
   #isClosed = false
 
@@ -66,22 +66,25 @@ export class Pilots {
     this.#plan()
   }
 
-  /** The allocation of a node; `null` if the node belongs to none of these. */
+  /** The allocation of a node; `null` if the node is in none of these allocations. */
   allocationOf(node: string): Allocation | null {
     return this.#jobOf(node)?.allocation ?? null
   }
 
-  /** The seconds until tasks on this node are lost; `null` if the node belongs to none of these. */
+  /**
+   * The seconds until tasks on this node are lost; `null` if the node is in none of these
+   * allocations.
+   */
   secondsLeftAt(node: string): number | null {
     return this.#jobOf(node)?.secondsLeft ?? null
   }
 
-  /** How long tasks can run in each kind that has a limit. */
+  /** The usable run time of each kind that has a limit. */
   get horizons(): readonly number[] {
     return this.#kinds.map(({ usableSeconds }) => usableSeconds).filter(Number.isFinite)
   }
 
-  /** Whether an allocation in which such tasks could run exists or may still come. */
+  /** Whether an allocation that could run such tasks exists or may still be requested. */
   mayRun(resources: ResourceRequest): boolean {
     const key = workKey({ resources })
     return this.#kinds.some((kind, at) => {
@@ -90,7 +93,7 @@ export class Pilots {
     })
   }
 
-  /** Why no allocation comes in which such tasks could run; `null` while one may. */
+  /** Why no allocation will start that could run such tasks; `null` while one may. */
   whyNone(resources: ResourceRequest): BackendError | null {
     if (this.mayRun(resources)) return null
     const at = this.#kinds.findIndex((kind) => roomOf(kind, resources) > 0)
@@ -101,7 +104,7 @@ export class Pilots {
     return new BackendError(why, { code: 'AllocationRefusedError' })
   }
 
-  /** Describes the allocations that may come, for the message of a refusal. */
+  /** Describes the allocations that may be requested, for the message of a refusal. */
   describeComing(resources: ResourceRequest): readonly string[] {
     const why = this.#kinds.some((kind) => roomOf(kind, resources) > 0)
     const nodes = this.#kinds.flatMap((kind, at) => (this.#mayCome(at) ? describeNodes(kind) : []))
@@ -124,14 +127,14 @@ export class Pilots {
       : `${history.submitted} were requested, which is maxTotal`
   }
 
-  /** Releases all allocations. Resolves when nothing of them is left. */
+  /** Releases all allocations. Resolves when all of them have ended. */
   async close(): Promise<void> {
     this.#isClosed = true
     this.#cancelPlan()
     await Promise.all(Array.from(this.#jobs.values(), (job) => job.close()))
   }
 
-  /** Whether an allocation of this kind exists or may still come. */
+  /** Whether an allocation of this kind exists or may still be requested. */
   #mayCome(at: number): boolean {
     if (this.#jobsOf(at).length > 0) return true
     const { submitted } = this.#historyOf(at)
@@ -153,7 +156,7 @@ export class Pilots {
   }
 
   #jobOf(node: string): PilotJob | undefined {
-    // The newest job: a node may have belonged to another one that is about to end.
+    // Uses the newest job, because an older job of the same node may be about to end.
     return Array.from(this.#jobs.values()).findLast((job) => job.has(node))
   }
 
@@ -216,7 +219,7 @@ export class Pilots {
         return { folder, batch: toBatchOptions(request, `tutti-pilot-${id}`, folder) }
       },
       addAgents: (allocation, jobId) => {
-        // Slurm has chosen one of the partitions that were named.
+        // Slurm has chosen one of the requested partitions.
         const partition = String(allocation.facts['partition'])
         return addAgents(allocation, { ...options.labels, partition, [allocationLabel]: jobId })
       },

@@ -1,4 +1,4 @@
-/** Derives the end of an MPI task from the ends of its ranks. Pure. */
+/** Derives the result of an MPI task from the results of its ranks. Pure. */
 
 import { resolve } from 'node:path'
 import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
@@ -11,7 +11,7 @@ import type { ProgramSpec } from '../../tasks/spec.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
-/** The end of one rank. */
+/** The result of one rank. */
 export interface RankEnd {
   readonly rank: number
   readonly node: string
@@ -47,7 +47,9 @@ function outputOf(report: EndReport): Output {
   }
 }
 
-/** The resources that all ranks used together. File names keep `%r`, which stands for the rank. */
+/**
+ * The resources that all ranks used together. File names keep `%r`, the placeholder for the rank.
+ */
 export function joinFacts(ends: readonly RankEnd[], spec: ProgramSpec): AttemptFacts {
   const all = ends.map(({ report }) => report.facts)
   const sum = (key: 'cpuSeconds' | 'peakMemoryBytes'): AttemptFacts => {
@@ -66,8 +68,8 @@ export function joinFacts(ends: readonly RankEnd[], spec: ProgramSpec): AttemptF
 }
 
 /**
- * The rank that failed first; the others may have failed because of it. `stepCode` is the exit code
- * of the step, which is that of `MPI_Abort` if a rank called it.
+ * The rank that failed first, because others may have failed as a consequence. `stepCode` is the
+ * exit code of the step, which a call of `MPI_Abort` sets.
  */
 export function firstFailure(ends: readonly RankEnd[], stepCode: number | null): RankEnd | null {
   const all = ends.filter(({ report }) => report.kind === 'fail')
@@ -77,7 +79,7 @@ export function firstFailure(ends: readonly RankEnd[], stepCode: number | null):
   return failed.toSorted((a, b) => timeOf(a) - timeOf(b) || a.rank - b.rank)[0] ?? null
 }
 
-/** The error of the task, from the first rank that failed. */
+/** The error of the task, based on the first rank that failed. */
 export function toRankError(
   { rank, node, report }: RankEnd,
   { uid, program, hasBegun }: { uid: string; program: string; hasBegun: boolean },

@@ -28,13 +28,13 @@ export class RankJob extends TaggedJob implements Job {
     this.task = task
     this.rank = rank
     this.sessionId = job.sessionId
-    // Unique: it contains a random part that is new for each start.
+    // Unique, because `meetingPoint` has a random part that is new for each start.
     this.uid = `${job.uid}#${meetingPoint.slice(-24)}.${rank}`
     this.spec = toRankSpec(spec, rank, meetingPoint)
   }
 }
 
-/** Has no time limit: the task enforces it, because it begins later than this job. */
+/** Removes the time limit, which the task enforces, because it begins later than this job. */
 function toRankSpec(spec: ProgramSpec, rank: number, meetingPoint: string): ProgramSpec {
   const { executable, shell, resources } = spec
   const words = shell ? ['/bin/sh', '-c', executable, 'sh'] : [executable]

@@ -1,4 +1,4 @@
-/** Why an allocation will never run an MPI task. Pure. */
+/** Finds out why an allocation will never run an MPI task. Pure. */
 
 import type { NodeCapacity, Refusal } from '../../backends/backend.ts'
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
@@ -7,8 +7,8 @@ import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 
 /**
- * `null` for a task without ranks, for one that fits into the nodes of one allocation, and for one
- * for which further nodes `mayCome`. `words` are appended to the message.
+ * Returns `null` for a task without ranks, for a task that fits into the nodes of one allocation,
+ * and if suitable nodes `mayCome`. `words` are appended to the message.
  */
 export function refuseRanks(
   spec: TaskSpec,

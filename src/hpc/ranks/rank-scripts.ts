@@ -1,8 +1,8 @@
 /**
- * How a process becomes a rank. An agent runs it on cores and GPUs of the node; a step of the
- * scheduler supplies its rank and the address of the MPI runtime. On each node the two communicate
- * by a pair of FIFOs: one passes the variables, and the end of the other one tells the step that
- * the rank has ended.
+ * The scripts that connect a process to its rank. An agent runs the process on cores and GPUs of
+ * the node; a step of the scheduler supplies the rank and the address of the MPI runtime. On each
+ * node the two communicate by a pair of FIFOs: one passes the variables, and closing the other one
+ * tells the step that the rank has exited.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -14,12 +14,12 @@ const folder = '/tmp'
 export const newRendezvous = (): string =>
   `${folder}/tutti-ranks-${randomBytes(12).toString('hex')}`
 
-/** Checks the owner, because another user may have created them. */
+/** Checks the owner of the FIFOs, because another user may have created them. */
 const checkFifos = `for one in "$f.env" "$f.end"; do
   [ -p "$one" ] && [ -O "$one" ] || { echo "$one is not our FIFO" >&2; exit 125; }
 done`
 
-/** Variables that a rank takes from its task and not from the step. */
+/** Variables that a rank takes from its task instead of the step. */
 const ownVariables = [
   'PATH PWD OLDPWD HOME USER LOGNAME SHELL SHLVL TMPDIR LANG LD_LIBRARY_PATH HOSTNAME _',
   'CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES',
@@ -29,7 +29,7 @@ const ownVariables = [
 /** Printed by the step for each rank that has begun. */
 export const begunLine = 'rank begun'
 
-/** The agent nearly always comes first. After ten minutes the step stops waiting for it. */
+/** The agent is almost always first. The step stops waiting for it after ten minutes. */
 const stepScript = `f=$1.\${SLURM_PROCID-$OMPI_COMM_WORLD_RANK}
 waited=0
 until [ -e "$f.end" ]; do
@@ -71,7 +71,7 @@ export const toStepCommand = (meetingPoint: string): readonly string[] => [
   meetingPoint,
 ]
 
-/** Runs at the agent, and becomes the rank. */
+/** Runs at the agent, and is replaced by the rank's program. */
 export const toRankArguments = (
   meetingPoint: string,
   rank: number,

@@ -1,6 +1,6 @@
 /**
- * One attempt of an MPI program: reserves the slots of all ranks at once, lets agents run them, and
- * has the scheduler start one step that connects them. The first rank that fails ends all.
+ * One attempt of an MPI program. Reserves the slots of all ranks together, lets agents run them,
+ * and has the scheduler start one step that connects them. If a rank fails, all are stopped.
  */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
@@ -35,16 +35,16 @@ export interface RankTaskParts {
   /** The node where an earlier attempt failed. */
   readonly avoid: string | null
   readonly report: (report: TaskReport) => void
-  /** Called once, when it no longer waits for slots. */
+  /** Called once, when the task no longer waits for slots. */
   readonly onBegun: () => void
-  /** Called once before the last report, with the node where it failed, if it did. */
+  /** Called once before the last report, with the node where the task failed, if it did. */
   readonly onEnd: (failedOn: string | null) => void
 }
 
-/** How long ranks may take to end by themselves after their step failed, as by `MPI_Abort`. */
+/** How long ranks may take to exit after their step failed, for example by `MPI_Abort`. */
 const afterStepMs = 10_000
 
-/** Why the ranks are ended before they end by themselves. */
+/** Why the ranks are stopped before they exit by themselves. */
 type Stop =
   | { readonly kind: 'cancel'; readonly reason: string }
   | { readonly kind: 'fail'; readonly error: unknown }
@@ -60,7 +60,7 @@ export class RankTask implements RankOwner {
   #ends: RankEnd[] = []
   #step: RemoteProcess | null = null
   #stepText = ''
-  /** The exit code of a step that ended before the ranks did. */
+  /** The exit code of a step that exited before the ranks did. */
   #stepCode: number | null = null
   #workerId: string | null = null
   #begun: Moment | null = null
@@ -75,7 +75,7 @@ export class RankTask implements RankOwner {
     this.spec = parts.spec
   }
 
-  /** Resolves after its last report. */
+  /** Resolves after the last report of the task. */
   get ended(): Promise<void> {
     return this.#over.promise
   }
@@ -146,7 +146,7 @@ export class RankTask implements RankOwner {
     })
   }
 
-  /** Only a failure matters: otherwise the step ends because its ranks have ended. */
+  /** Ignores success, because the step then exits as a result of its ranks. */
   #stepEnded(how: string): void {
     if (how === 'exit code 0' || this.#stop !== null) return
     const output = this.#step?.output ?? ''
@@ -176,10 +176,10 @@ export class RankTask implements RankOwner {
     await this.#step?.close()
     const ends = this.#ends.toSorted((a, b) => a.rank - b.rank)
     const failure = firstFailure(ends, this.#stepCode)
-    // A task that has not begun is placed on other nodes; this does not count as an attempt.
+    // A task that has not begun is placed on other nodes, without counting an attempt.
     if (this.#begun === null && this.#stop?.kind === 'rank' && isLoss(failure)) return this.start()
     const hasBegun = this.#begun !== null
-    // The ranks ended before the step's output about them arrived.
+    // The ranks exited before the step's output about them arrived.
     const times = ends.filter((end) => end.report.kind === 'complete').map((end) => end.report.at)
     if (!hasBegun && times.length > 0) this.#begin(earliestOf(times) ?? this.#now())
     if (this.#begun === null) this.#parts.onBegun()

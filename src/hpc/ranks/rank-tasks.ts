@@ -31,7 +31,9 @@ export class RankTasks implements BackendListener {
     this.#options = options
   }
 
-  /** Keeps the order of the list: later jobs must not take the nodes that an MPI task waits for. */
+  /**
+   * Keeps the order of the list, so that later jobs do not take nodes that an MPI task waits for.
+   */
   submit(jobs: readonly Job[], connection: ClusterConnection): void {
     if (!jobs.some(hasRanks)) return connection.submit(jobs)
     let from = 0
@@ -60,7 +62,7 @@ export class RankTasks implements BackendListener {
     else this.#options.listener.report(job, report)
   }
 
-  /** Replaces the uids of ranks in notices by those of their tasks. */
+  /** Replaces the uids of ranks in notices by the uids of their tasks. */
   notice(notice: Notice): void {
     const { listener } = this.#options
     if (notice.kind === 'node-left' && notice.lost !== undefined) {
@@ -104,7 +106,7 @@ export class RankTasks implements BackendListener {
   }
 }
 
-/** The uid of a rank begins with that of its task. */
+/** The uid of a rank begins with the uid of its task. */
 const toTask = (uid: string): string => uid.replace(/#[0-9a-f]{24}\.\d+$/, '')
 
 const toTasks = (uids: readonly string[]): string[] => [...new Set(uids.map(toTask))]

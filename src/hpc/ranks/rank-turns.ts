@@ -1,7 +1,7 @@
 /**
  * Lets the MPI tasks of only one session at a time wait for slots. A session reserves all slots of
- * a task at once, but does not see what other sessions reserve: two tasks could hold half of the
- * slots each and wait forever.
+ * a task together, but does not see the reservations of other sessions: two tasks could each hold
+ * half of the slots and wait forever.
  */
 
 interface Waiting {
@@ -17,7 +17,9 @@ export class RankTurns {
   #open = 0
   readonly #waiting: Waiting[] = []
 
-  /** Calls `start` when it is the owner's turn, which lasts until `leave` is called for it. */
+  /**
+   * Calls `start` when it is the owner's turn. Each call must be followed by one call of `leave`.
+   */
   enter(owner: object, start: () => void): void {
     const isFree = this.#owner === null || (this.#owner === owner && this.#waiting.length === 0)
     if (!isFree) return void this.#waiting.push({ owner, start })
@@ -39,7 +41,7 @@ export class RankTurns {
 
 /**
  * Assigns worker ids to MPI programs: `<node of rank 0>/ranks/<number>`, with the lowest free
- * number, so that simultaneous programs have different ids.
+ * number, so that concurrent programs have different ids.
  */
 export class RankWorkers {
   readonly #taken = new Set<string>()

@@ -1,6 +1,6 @@
 /**
- * A server program on a node. The node's agent starts it with its GPUs, and ends it and all its
- * child processes when it is stopped, when the script ends and when the agent dies.
+ * A server program on a node. The node's agent starts it with its GPUs. The agent stops it and all
+ * its child processes when `stop` is called, when the script ends and when the agent dies.
  */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
@@ -25,9 +25,9 @@ export interface NodeServerParts {
   readonly node: string
   readonly connection: ClusterConnection
   readonly sessionId: string
-  /** The prefix of its jobs' uids. */
+  /** The prefix of the uids of the server's jobs. */
   readonly uid: string
-  /** Whether the resources that it needs are free of tasks. */
+  /** Whether the resources that the server needs are not used by tasks. */
   readonly hasRoom: () => boolean
   /** An address of this machine that the node can reach. */
   readonly driverAddress: () => Promise<string>
@@ -38,13 +38,13 @@ type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
 const roomPollMs = 100
 const maxOutputLength = 8192
-/** The errors of a program that could not be started, and their errno. */
+/** The errno for each error of a program that could not be started, by error name. */
 const launchErrors = new Map([
   ['ExecutableNotFoundError', 'ENOENT'],
   ['ExecutableNotPermittedError', 'EACCES'],
 ])
 
-/** The constructor starts it. */
+/** The constructor starts the server. */
 export class NodeServer implements ServerProcess {
   readonly launched: Promise<ServerAddress>
   readonly ended: Promise<string>
@@ -65,7 +65,7 @@ export class NodeServer implements ServerProcess {
     return this.#output
   }
 
-  /** Does nothing: the backend keeps this process alive anyway. */
+  /** Does nothing, because the backend keeps this process alive anyway. */
   unref(): void {}
 
   async stop(): Promise<void> {
@@ -128,7 +128,7 @@ function reasonOf(end: EndReport): string {
   return end.kind === 'complete' ? 'exit code 0' : end.reason
 }
 
-/** The error of a server that ended before its start was reported. */
+/** The error of a server that exited before its start was reported. */
 function toLaunchError(end: EndReport, program: string): Error {
   const error = end.kind === 'fail' ? end.error : null
   const errno = TuttiError.isInstance(error) ? launchErrors.get(error.name) : undefined

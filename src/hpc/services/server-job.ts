@@ -1,4 +1,4 @@
-/** The jobs that run a server on a node: one that finds its address, and the server itself. */
+/** The jobs that run a server on a node: one finds an address, the other runs the server. */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
@@ -62,7 +62,7 @@ export function toServerSpec(
 }
 
 /**
- * Agents have the script's variables. Removes those that a server on this machine would not
+ * Agents inherit the script's variables. Removes those that a server on this machine would not
  * inherit.
  */
 function removals(own: NodeJS.ProcessEnv): Record<string, null> {

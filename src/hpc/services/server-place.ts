@@ -6,8 +6,8 @@ import { defineTask } from '../../tasks/define-task.ts'
 import { addressTowards } from '../shared-address.ts'
 
 /**
- * Returns the address of this node from which packets to the driver are sent, so that the driver
- * can reach it.
+ * Returns the address from which this node sends packets to the driver, so that the driver can
+ * reach it.
  */
 export const findServerPlace = defineTask(
   import.meta.url,

@@ -5,7 +5,7 @@ import { ValueError } from '../../foundation/errors.ts'
 import type { ServerRequest } from '../../runtime/server/node-servers.ts'
 import { describeAmount, timesIn } from '../../tasks/resource-fit.ts'
 
-/** A node, and what other services hold on it. */
+/** A node, and the resources that other services hold on it. */
 export interface ClaimedNode {
   readonly name: string
   readonly cores: number
@@ -36,7 +36,7 @@ export function expectRoomFor(request: ServerRequest, nodes: readonly ClaimedNod
 
 const rules = [
   { kind: 'gpus', field: 'hardware.num_gpus', spared: 0, fewer: 'GPUs by hardware.num_gpus' },
-  // One core is left: otherwise tasks of one core would be sent there and never begin.
+  // One core is left for tasks: one-core tasks would otherwise be sent there and never begin.
   { kind: 'cores', field: 'engine.cores', spared: 1, fewer: 'cores for each server' },
 ] as const
 
@@ -70,7 +70,7 @@ function expectInside(
 const namesOf = (nodes: readonly ClaimedNode[]): string =>
   `${nodes[0]?.name} to ${nodes.at(-1)?.name}`
 
-/** Describes what the node has if it is not enough; otherwise `null`. */
+/** Describes the node's resources if they are not enough; otherwise `null`. */
 function describeLack(
   { held, ...have }: ClaimedNode,
   wanted: number,

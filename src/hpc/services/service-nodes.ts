@@ -39,14 +39,14 @@ export class ServiceNodes implements NodeServers {
   readonly #options: ServiceNodesOptions
   readonly #sessionId = `services-${randomUUID()}`
   readonly #reservations = new Set<ServiceReservation>()
-  /** The last known capacity of each node, which is also used while its agent is restarted. */
+  /** The last known capacity of each node, for use while its agent is being restarted. */
   readonly #capacities = new Map<string, NodeCapacity>()
-  /** Nodes that are not used any more, and why. */
+  /** Nodes that can no longer be used, with the reason. */
   readonly #lost = new Map<string, string>()
   #connection: ClusterConnection | null = null
   #driverAddress: Promise<string> | null = null
   #servers = 0
-  /** Why no server may start any more; `null` while servers may. */
+  /** Why no server may start anymore; `null` while servers may start. */
   #over: string | null = null
 
   constructor(options: ServiceNodesOptions) {
@@ -82,18 +82,18 @@ export class ServiceNodes implements NodeServers {
     return reservation
   }
 
-  /** Whether a reservation has not been closed. */
+  /** Whether any reservation is still open. */
   get hasServices(): boolean {
     return this.#reservations.size > 0
   }
 
-  /** No server can run on this node any more. A service that has no other node ends. */
+  /** Called when no server can run on this node anymore. Ends services that have no other node. */
   loseNode(name: string, reason: string): void {
     this.#lost.set(name, reason)
     for (const one of this.#reservations) one.loseNode(name, reason)
   }
 
-  /** Ends all servers with this reason; no further one can be started. */
+  /** Stops all servers with this reason. No further server can be started. */
   async end(reason: string): Promise<void> {
     this.#over ??= reason
     await Promise.all([...this.#reservations].map((one) => one.end(reason)))
@@ -143,7 +143,7 @@ class ServiceReservation implements ServerReservation {
   readonly #parts: ReservationParts
   /** The servers, with the names of their nodes. */
   readonly #servers = new Map<ServerProcess, string>()
-  /** Why nodes of this reservation cannot be used any more. */
+  /** Nodes of this reservation that can no longer be used, with the reason. */
   readonly #lost = new Map<string, string>()
   readonly #over = Promise.withResolvers<string>()
 
@@ -177,7 +177,7 @@ class ServiceReservation implements ServerReservation {
     else for (const [server, node] of this.#servers) if (node === name) void server.stop()
   }
 
-  /** The service is told the reason before its servers end. */
+  /** Reports the reason to the service before its servers exit. */
   end(reason: string): Promise<void> {
     if (!this.close.isCalled) this.#over.resolve(reason)
     return this.close()

@@ -32,7 +32,7 @@ import { ClockOffset } from './clock-offset.ts'
 export interface KnownAgent {
   readonly announcement: Announcement
   readonly offset: ClockOffset
-  /** When the agent was last heard. */
+  /** When the agent's last message arrived. */
   heardMs: number
 }
 
@@ -40,14 +40,14 @@ export interface KnownAgent {
 export interface GoneAgent {
   readonly announcement: Announcement
   readonly leftMs: number
-  /** Why it counts as gone. */
+  /** Why the agent counts as gone. */
   readonly reason: string
 }
 
 export interface DirectoryListener {
   /** An agent has joined, perhaps a restarted one with the same name. */
   agentJoined(agent: KnownAgent): void
-  /** The agent accepts nothing new, and leaves when it has finished. */
+  /** The agent accepts no new jobs, and leaves when its tasks have finished. */
   agentDraining(agent: KnownAgent): void
   agentLost(agent: KnownAgent, reason: string): void
 }
@@ -64,14 +64,16 @@ export interface DirectoryOptions {
 /** The interval of pings, unless a quarter of `lossSeconds` is shorter. */
 const maxPingMs = 500
 const minPingMs = 50
-/** A ping that was lost with a connection must not prevent the next one for longer. */
+/** A ping that was lost with a connection must not delay the next one for longer. */
 const maxPongMs = 5000
 const locateMs = 100
-/** By then every agent has announced itself, which agents do every two seconds. */
+/** After this time every agent has announced itself, because agents do so every two seconds. */
 const announcedMs = 2500
 const processGone = 'its process is gone'
 const startedAgain = 'it was started again'
-/** How many ended agents are remembered, because their messages may arrive late or be replayed. */
+/**
+ * The number of ended agents to remember, because their messages may arrive late or be replayed.
+ */
 const maxEnded = 1000
 
 interface Tracked extends KnownAgent, Watched {
@@ -83,9 +85,9 @@ interface Tracked extends KnownAgent, Watched {
 
 export class AgentDirectory {
   readonly #options: DirectoryOptions
-  /** By name: the agents that were reported to listeners. */
+  /** Agents that were reported to listeners, by name. */
   readonly #agents = new Map<string, Tracked>()
-  /** By epoch: agents that have announced themselves, but not answered yet. */
+  /** Agents that have announced themselves, but not answered yet, by epoch. */
   readonly #candidates = new Map<number, Tracked>()
   readonly #listeners = new Set<DirectoryListener>()
   readonly #unsubscribe: (() => void)[]
@@ -145,7 +147,7 @@ export class AgentDirectory {
     return [...this.#silent.values()].filter(({ agent }) => !this.#agents.has(agent.name))
   }
 
-  /** How many agents have announced themselves, but not answered yet. */
+  /** The number of agents that have announced themselves, but not answered yet. */
   get pending(): number {
     return this.#candidates.size
   }
@@ -156,14 +158,14 @@ export class AgentDirectory {
   }
 
   /**
-   * By then all agents have been heard that were present when the connection was made. Not earlier:
-   * a slow agent would count as absent, and tasks would fail permanently.
+   * When all agents have been heard that were present at the time of connecting. Not earlier,
+   * because a slow agent would count as absent, and tasks would fail permanently.
    */
   get allHeardMs(): number {
     return this.#connectedSinceMs + announcedMs
   }
 
-  /** Since when the broker can be reached and this process was neither suspended nor busy. */
+  /** Since when the broker is reachable and this process has been neither suspended nor busy. */
   get receivingSinceMs(): number {
     return Math.max(this.#connectedSinceMs, this.#silence.lastStallMs)
   }
@@ -179,11 +181,11 @@ export class AgentDirectory {
 
   /**
    * Looks for an agent, such as one that an earlier start of a session has used. `null` if it is
-   * not heard for `lossSeconds`: its process may be gone, or its link.
+   * not heard for `lossSeconds`, because its process or its link may be gone.
    */
   async locate(name: string): Promise<KnownAgent | null> {
     const { clock, lossSeconds } = this.#options
-    // Counts waits instead of time: while this process is suspended or busy, it hears no agent.
+    // Counts waits instead of time, because a suspended or busy process hears no agent.
     const maxAttempts = Math.floor((lossSeconds * 1000) / locateMs) + 2
     const look = (attempt: number): KnownAgent | undefined => {
       const found = this.#agents.get(name)
@@ -194,8 +196,8 @@ export class AgentDirectory {
   }
 
   /**
-   * For the parent of an agent: the agent's process has ended. `isExpected`: it was told to; its
-   * announcement of that may arrive later.
+   * Called by the parent of an agent after the agent's process has exited. `isExpected`: the exit
+   * was requested, and its announcement may arrive later.
    */
   noteExit(name: string, isExpected = false): void {
     const agent = this.#agents.get(name)
@@ -281,7 +283,7 @@ export class AgentDirectory {
     const report = expectMessage(opened.payload, 'watcher-report')
     const { name, epoch } = report.agent
     if (report.state === 'silent') {
-      // Only answers to this request count, not replayed answers to an earlier one.
+      // Ignores replayed answers to an earlier request.
       if (opened.epoch === this.#discovery) this.#silent.set(name, report)
       return
     }
@@ -301,9 +303,9 @@ export class AgentDirectory {
   }
 
   /**
-   * An agent joins when it answers: its announcement alone may be a replay from an earlier start,
-   * and clocks do not tell which start is the later one. The answer also measures the agent's
-   * clock, before its first task.
+   * An agent joins when it answers, because its announcement may be a replay from an earlier start,
+   * and clocks cannot tell which start is later. The answer also measures the agent's clock, before
+   * its first task.
    */
   async #joinOnAnswer(announcement: Announcement, number: number): Promise<void> {
     const agent: Tracked = {
@@ -317,7 +319,7 @@ export class AgentDirectory {
     const { name, epoch } = announcement
     this.#candidates.set(epoch, agent)
     const isThere = await this.#ping(agent)
-    // The agent may have ended meanwhile.
+    // The agent may have exited meanwhile.
     const isCandidate = this.#candidates.delete(epoch)
     if (!isThere || !isCandidate || this.#isClosed) return
     const last = this.#agents.get(name)
@@ -344,7 +346,7 @@ export class AgentDirectory {
     for (const listener of this.#listeners) listener.agentLost(agent, reason)
   }
 
-  /** Messages of this start of an agent no longer count. */
+  /** Ignores further messages of this start of an agent. */
   #noteEnd(epoch: number): void {
     this.#candidates.delete(epoch)
     deleteOldest(this.#ended)
@@ -368,7 +370,7 @@ export class AgentDirectory {
       agent.offset.add(sentMs, pong.receivedMs, pong.sentMs, nowMs)
       return true
     } catch {
-      // The time since the agent was last heard decides whether it is lost.
+      // A failed ping alone proves nothing: an agent is lost only after a long silence.
       return false
     } finally {
       agent.isPinged = false
@@ -399,7 +401,7 @@ interface OtherVersion {
 /** Agents that announce themselves with another version or token, and refused messages. */
 class UnusableAgents {
   readonly #options: UnusableAgentsOptions
-  /** Agents of other versions of the protocol, by version and name, with the time last heard. */
+  /** Agents with other protocol versions, by version and name, with the time last heard. */
   readonly #otherVersions = new Map<string, OtherVersion>()
   /** When an agent with another token was last heard. */
   #otherTokenMs = -Infinity

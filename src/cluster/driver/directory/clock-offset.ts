@@ -21,7 +21,7 @@ export class ClockOffset {
 
   /**
    * Adds a request that was sent and answered at times of this machine, and received and answered
-   * at times of the other. The shortest round trip is the most accurate: it was not delayed.
+   * at times of the other. The shortest round trip gives the most accurate estimate.
    */
   add(sentMs: number, receivedThereMs: number, sentThereMs: number, receivedMs: number): void {
     const offsetMs = (receivedThereMs - sentMs + (sentThereMs - receivedMs)) / 2
@@ -31,7 +31,7 @@ export class ClockOffset {
     this.#offsetMs = best.offsetMs
   }
 
-  /** Converts a time of the other machine to one of this machine. */
+  /** Converts a time of the other machine to a time of this machine. */
   toHere(thereMs: number): number {
     return thereMs - this.#offsetMs
   }

@@ -13,7 +13,7 @@ import type { ReceivedMessage } from '../recorded-messages.ts'
 export interface ContinuedJobsOptions {
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
-  /** Reports an end that is left from an earlier start; `message` if its agent still has it. */
+  /** Reports a result from an earlier start; `message` is set if its agent still has it. */
   readonly takeEnd: (one: DriverJob, end: WireEnd, message: ReceivedMessage | null) => void
   /** The agents in use, by name. */
   readonly agents: ReadonlyMap<string, AgentLink>
@@ -27,27 +27,27 @@ interface SkippedAttempts {
   readonly moved: JobReference[]
 }
 
-/** Matches jobs of this start with the ends and attempts that an earlier start left. */
+/** Matches jobs of this start with the results and attempts of an earlier start. */
 export class ContinuedJobs {
   readonly #options: ContinuedJobsOptions
   #isBusy = false
-  /** By node: tasks that may have begun there. */
+  /** Tasks that may have begun on a node that is gone, by node. */
   readonly #moved = new Map<string, string[]>()
-  /** By epoch of a missing agent: attempts whose numbers are skipped because of it. */
+  /** Attempts whose numbers are skipped because of a missing agent, by the agent's epoch. */
   readonly #skipped = new Map<number, SkippedAttempts>()
 
   constructor(options: ContinuedJobsOptions) {
     this.#options = options
   }
 
-  /** Whether waiting jobs are being compared with what is left: then nothing may be sent. */
+  /** Whether waiting jobs are being matched. Nothing may be sent meanwhile. */
   get isBusy(): boolean {
     return this.#isBusy
   }
 
   /**
-   * For jobs that were submitted before it was known what an earlier start left. While an end is
-   * reported, the session may submit or cancel other jobs.
+   * Matches jobs that were submitted before the data of an earlier start was read. While a result
+   * is reported, the session may submit or cancel other jobs.
    */
   continueWaiting(): void {
     this.#compareAll()
@@ -71,7 +71,7 @@ export class ContinuedJobs {
     this.#isBusy = false
   }
 
-  /** Called once when it is known what an earlier start left, for all jobs submitted before. */
+  /** Called once after the data of an earlier start was read, for all jobs submitted before. */
   continueFirst(): void {
     const { jobs } = this.#options
     const before = jobs.all
@@ -82,7 +82,7 @@ export class ContinuedJobs {
     this.reportMoved()
   }
 
-  /** Reports starts and events; keeps events of tasks that an earlier start left. */
+  /** Reports starts and events. Keeps events of tasks that were not submitted again yet. */
   takeReport(agent: AgentLink, report: Pick<AgentReport, 'starts' | 'events'>, now: Moment): void {
     const { earlier, jobs } = this.#options
     for (const { index, uid, attempt, atMs, workerId, ...known } of report.starts) {
@@ -98,7 +98,7 @@ export class ContinuedJobs {
     }
   }
 
-  /** Reports events that the task's code sent before, after the start that precedes them. */
+  /** Reports earlier events of the task's code, after the start of the task. */
   #reportPending(one: DriverJob, agent: AgentLink | null, left: HeldJob & { atMs?: number }): void {
     const { jobs, earlier } = this.#options
     const pending = earlier.takeEvents(one.uid)
@@ -111,9 +111,9 @@ export class ContinuedJobs {
     for (const { source, event } of pending) jobs.reportEvent(source, event, now)
   }
 
-  /** Reports jobs that may have begun at nodes that are gone, and begin again elsewhere. */
+  /** Reports jobs that may have begun on nodes that are gone, and will begin again elsewhere. */
   reportMoved(): void {
-    // Reported together when the comparison is done.
+    // Moved jobs are reported together after matching.
     if (this.#isBusy) return
     for (const [nodeId, tasks] of this.#moved) {
       const fields = { count: tasks.length, tasks }
@@ -151,7 +151,7 @@ export class ContinuedJobs {
     return jobs.recorded.expect(link, number, 1)
   }
 
-  /** Repeats an attempt that had ended for an earlier start. `reportMoved` must be called after. */
+  /** Repeats an attempt that had ended for an earlier start. Call `reportMoved` afterwards. */
   runAgain(one: DriverJob, attempt: number): void {
     const { jobs } = this.#options
     jobs.continueFrom(one, attempt + 1, 1)
@@ -159,7 +159,7 @@ export class ContinuedJobs {
     jobs.placeAgain([one])
   }
 
-  /** For a job that was sent before it was known that it had ended, or is held by an agent. */
+  /** Handles a job that was sent before its earlier result or held attempt was known. */
   #comparePlaced(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options
     if (one.group !== null) return
@@ -171,7 +171,7 @@ export class ContinuedJobs {
 
   /**
    * An agent that was found late holds the attempt that was sent to another agent, or a later one.
-   * One of the two continues: the one that runs, if the other has not reported a start.
+   * Only one of the two continues: the running one, if the other has not reported a start.
    */
   #chooseHolder(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options
@@ -190,7 +190,10 @@ export class ContinuedJobs {
     if (!this.#takeLeft(one)) jobs.placement.putBack([one])
   }
 
-  /** Takes over the end or the running attempt of an earlier start; `false` if the job must run. */
+  /**
+   * Continues with the result or the running attempt of an earlier start; `false` if the job must
+   * run.
+   */
   continue(one: DriverJob): boolean {
     if (this.#takeLeft(one)) return true
     this.#skipUnknown(one)
@@ -203,11 +206,11 @@ export class ContinuedJobs {
     if (left === null) return false
     const { end, source, adoption, attempt, uncounted } = left
     const isGone = adoption !== undefined && agents.get(adoption.agent.name) !== adoption.agent
-    // The agent may come back, and would mistake the number for the attempt that it has.
+    // The agent may come back, and would confuse this attempt with its own of the same number.
     const skipped = isGone ? 1 : 0
     jobs.continueFrom(one, attempt + skipped, uncounted + skipped)
     if (end !== undefined) {
-      // A cancel by the session from now on has no effect.
+      // From now on, a cancellation by the session has no effect.
       one.isEnding = true
       this.#reportPending(one, null, end)
       takeEnd(one, end, source === undefined ? null : this.#messageOf(source))

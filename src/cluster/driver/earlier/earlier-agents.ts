@@ -1,4 +1,4 @@
-/** The agents that an earlier start of the session has used: found again, or missing. */
+/** The agents that an earlier start of the session used: found again, or missing. */
 
 import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
 import { NodeLost } from '../../../events/library-events.ts'
@@ -14,7 +14,7 @@ export interface EarlierAgentsOptions {
   readonly listener: BackendListener
   readonly earlier: EarlierRun
   readonly used: UsedAgents
-  /** Whether this start uses the agent, and has everything that it had for an earlier one. */
+  /** Whether this start uses the agent, and has received all its data for an earlier start. */
   readonly hasAttached: (agent: AgentStart) => boolean
   readonly isClosed: () => boolean
   /** Called for an agent that was restarted since. */
@@ -38,7 +38,7 @@ export class EarlierAgents {
     this.#used = used
   }
 
-  /** Whether an earlier start used the agent: then it is attached to even if it is draining. */
+  /** Whether an earlier start used the agent. Such an agent is used even if it is draining. */
   has({ name, epoch }: AgentStart): boolean {
     return this.#used.some((one) => one.name === name && one.epoch === epoch)
   }
@@ -49,8 +49,8 @@ export class EarlierAgents {
   }
 
   /**
-   * Called when all agents that were found are attached. It is unknown which attempts the others
-   * have begun for earlier starts, so that no task counts as new.
+   * Called when all agents that were found are attached. The others may have begun unknown attempts
+   * for earlier starts, so no task counts as new.
    */
   async noteOthersMissing({ used, missing }: NotedAgents): Promise<void> {
     const { earlier, clock, patienceMs, hasAttached, isClosed } = this.#options

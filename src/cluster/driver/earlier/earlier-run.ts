@@ -1,6 +1,6 @@
 /**
- * What an earlier start of the same session left in the cluster: ends in its stream, and jobs that
- * agents hold. A task that is submitted again with its uid gets these instead of running anew.
+ * The state that an earlier start of the same session left in the cluster: results in its stream,
+ * and jobs that agents hold. A task that is submitted again with its uid continues from this state.
  */
 
 import { toErrorRecord } from '../../../foundation/error-record.ts'
@@ -19,7 +19,7 @@ import type {
 import type { AgentLink } from '../agent-link.ts'
 import type { EventSource } from '../directory/clock-offset.ts'
 
-/** The message of an end: its agent can be asked again for an object that the end names. */
+/** The message of a result, whose agent can be asked again for an object of the result. */
 export interface EndSource {
   readonly agent: string
   readonly epoch: number
@@ -37,11 +37,11 @@ export interface PendingEvent {
   readonly event: WireEvent
 }
 
-/** How a task continues. Without an end or an adoption it must run. */
+/** How a task continues. Without a result or an adopted attempt it must run. */
 export interface Continuation {
-  /** Never a cancellation: what was canceled with its driver has not ended for a later one. */
+  /** Never a cancellation: tasks that were canceled with their driver run again. */
   readonly end?: WireEnd
-  /** Only for an end that names an object. */
+  /** Only set for a result that refers to an object. */
   readonly source?: EndSource
   readonly adoption?: Adoption
   /** The number of this attempt, or of the next one. */
@@ -51,18 +51,20 @@ export interface Continuation {
 }
 
 export class EarlierRun {
-  /** The ends of each task, in ascending order of attempts. */
+  /** The results of each task, in ascending order of attempts. */
   readonly #ends = new Map<string, readonly WireEnd[]>()
   readonly #held = new Map<string, Adoption>()
   /** Events by task. */
   readonly #events = new Map<string, PendingEvent[]>()
-  /** The messages of ends that name objects. */
+  /** The messages of results that refer to objects. */
   readonly #sources = new Map<WireEnd, EndSource>()
-  /** By epoch: the names of agents of earlier starts that are gone. */
+  /** The names of agents of earlier starts that are gone, by epoch. */
   readonly #missing = new Map<number, string>()
   /** Tasks whose last known attempt has failed, while agents are missing. */
   readonly #failed = new Set<string>()
-  /** The cancel reasons of tasks that this start canceled before it was known what agents hold. */
+  /**
+   * The cancel reasons of tasks that were canceled before it was known which attempts agents hold.
+   */
   readonly #canceled = new Map<string, string>()
 
   get isEmpty(): boolean {
@@ -86,8 +88,8 @@ export class EarlierRun {
   }
 
   /**
-   * Adds an end that arrived after its agent has listed what it holds; it is kept until its task is
-   * submitted. `false` if it belongs to something else.
+   * Adds a result that arrived after its agent has listed its attempts. It is kept until its task
+   * is submitted. `false` if it does not belong to an earlier start.
    */
   addLateEnd(agent: AgentLink, end: WireEnd, source: EndSource): boolean {
     const { uid, attempt } = end
@@ -113,7 +115,7 @@ export class EarlierRun {
     return events
   }
 
-  /** Messages of a use of an agent that name objects which were not read yet. */
+  /** Messages of one use of an agent that refer to unread objects. */
   unreadOf(epoch: number): ReadonlySet<number> {
     const sources = [...this.#sources.values()].filter((source) => source.epoch === epoch)
     return new Set(sources.map(({ number }) => number))
@@ -128,7 +130,7 @@ export class EarlierRun {
     }
   }
 
-  /** Adds attempts that are not failures, but whose numbers must not be used again. */
+  /** Adds attempts that did not fail, but whose numbers must not be used again. */
   addMoved(moved: readonly JobReference[]): void {
     const outcome = { kind: 'cancel', reason: 'it has moved' } as const
     for (const [uid, attempt] of moved) this.#addEnd({ ...unreported, uid, attempt, outcome })
@@ -161,7 +163,9 @@ export class EarlierRun {
     other?.agent.cancel([uid, other.held.attempt], 'it has moved')
   }
 
-  /** Cancels all that agents hold of a task, including agents that have not answered yet. */
+  /**
+   * Cancels all attempts of a task that agents hold, including agents that have not answered yet.
+   */
   cancel(uid: string, reason: string): void {
     this.#canceled.set(uid, reason)
     this.#events.delete(uid)
@@ -171,8 +175,8 @@ export class EarlierRun {
   }
 
   /**
-   * An agent is gone, with the attempts that it held. Returns those that had begun, which have
-   * failed. The others move when their tasks are submitted.
+   * Removes an agent that is gone. Returns its attempts that had begun, which have failed. The
+   * others move when their tasks are submitted.
    */
   forget(agent: AgentLink, reason: string): readonly LostAttempt[] {
     const lost: LostAttempt[] = []
@@ -186,19 +190,19 @@ export class EarlierRun {
     return lost
   }
 
-  /** An agent of an earlier start is gone: it may have begun attempts that are not known. */
+  /** Marks an agent of an earlier start as gone. It may have begun unknown attempts. */
   addMissing({ name, epoch }: AgentStart): void {
     this.#missing.set(epoch, name)
   }
 
-  /** A missing agent has come back, and has listed what it holds. */
+  /** Called when a missing agent has come back and has listed its attempts. */
   found({ epoch }: AgentStart): void {
     this.#missing.delete(epoch)
   }
 
   /**
-   * For a task without a further known attempt: the missing agent at which it may have begun, and
-   * how many such attempts there may be at most. `null` if there is none.
+   * For a task without a known attempt, returns the missing agent at which it may have begun, and
+   * the maximum number of such attempts. `null` if there is none.
    */
   takeUnknown(uid: string, isFirst: boolean): { agent: AgentStart; attempts: number } | null {
     if (this.#missing.size === 0) return null
@@ -223,7 +227,7 @@ export class EarlierRun {
     return this.#ends.has(uid) || this.#held.has(uid)
   }
 
-  /** Whether this attempt is the latest, and has ended other than by a cancellation. */
+  /** Whether this attempt is the latest one, and has completed or failed. */
   hasEnded(uid: string, attempt: number): boolean {
     const last = this.#ends.get(uid)?.at(-1)
     const isLatest = last?.attempt === attempt && !isCanceled(last)
@@ -231,9 +235,9 @@ export class EarlierRun {
   }
 
   /**
-   * Takes what is left of a task from this attempt on: its latest attempt if that runs or has
-   * completed, otherwise its failures one after the other, so that they count as attempts. Each is
-   * returned once. `null` if nothing is left.
+   * Takes the remaining state of a task from this attempt on: its latest attempt if that is running
+   * or has completed, otherwise its failures one after the other, so that they count as attempts.
+   * Each is returned once. `null` if nothing remains.
    */
   take(uid: string, attempt: number): Continuation | null {
     const adoption = this.#held.get(uid)
@@ -269,7 +273,7 @@ export class EarlierRun {
     if (source !== undefined) this.#sources.set(end, source)
   }
 
-  /** `false` if the end is known already. */
+  /** `false` if the result is already known. */
   #addEnd(end: WireEnd): boolean {
     const known = this.#ends.get(end.uid) ?? []
     if (known.some(({ attempt }) => attempt === end.attempt)) return false
@@ -281,7 +285,7 @@ export class EarlierRun {
   }
 }
 
-/** The fields of an end that no agent has reported. */
+/** The fields of a result that no agent has reported. */
 const unreported = { index: -1, beganMs: null, atMs: 0, workerId: null, facts: null } as const
 
 const isCompletion = ({ kind }: WireEnd['outcome']): boolean =>
@@ -289,6 +293,9 @@ const isCompletion = ({ kind }: WireEnd['outcome']): boolean =>
 
 const isCanceled = ({ outcome }: WireEnd): boolean => outcome.kind === 'cancel'
 
-/** The number of attempts from `from` to before `to` that have not failed, as far as known. */
+/**
+ * The number of attempts from `from` up to, but not including, `to` that are not known to have
+ * failed.
+ */
 const countOthers = (from: number, to: number, ends: readonly WireEnd[]): number =>
   to - from - ends.filter((end) => end.attempt < to && !isCanceled(end)).length

@@ -28,7 +28,7 @@ import { type ReceivedMessage, RecordedMessages } from '../recorded-messages.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
-/** A start by the agent's clock; `atMs` is the time of the end, if that is reported with it. */
+/** A start by the agent's clock. `atMs` is the end time, if the result is reported as well. */
 interface ReportedStart {
   readonly beganMs: number
   readonly workerId: string
@@ -40,7 +40,7 @@ interface ReportedStart {
 export interface JobPlaces {
   /** The agents in use, by name. */
   readonly links: ReadonlyMap<string, AgentLink>
-  /** Seconds until nothing can run on this node, or on any node; `Infinity` if no end is known. */
+  /** Seconds until nothing can run on this node, or on any node; `Infinity` if unlimited. */
   readonly secondsLeft: (node?: string) => number
   readonly horizons?: readonly number[]
   /** The resources that services hold, which these jobs cannot use. */
@@ -49,13 +49,13 @@ export interface JobPlaces {
 
 const anywhere: JobPlaces = { links: new Map(), secondsLeft: () => Infinity, held: noneHeld }
 
-/** Only older jobs are recalled: the start of a begun one has been reported by then. */
+/** Only jobs sent longer ago are recalled, because their starts would have been reported. */
 const recallMs = 400
 /** The maximum number of tasks for which the node of a failed attempt is remembered. */
 const maxAvoided = 10_000
 /**
- * A task that crashes its node at once is never reported to have begun. After this many nodes were
- * lost with it, its attempt counts as begun.
+ * A task that crashes its node immediately is never reported as begun. After this many lost nodes,
+ * its attempt counts as begun.
  */
 const maxMoves = 3
 
@@ -68,7 +68,9 @@ export class DriverJobs {
   readonly #clock: Clock
   readonly #places: JobPlaces
   readonly #table = new JobTable()
-  /** By task: how far attempt numbers at agents exceed the session's, because of moves. */
+  /**
+   * By how much attempt numbers at agents exceed those of the session because of moves, by task.
+   */
   readonly #renumbered = new Map<string, number>()
   /** The node on which the last attempt of each task failed. */
   readonly #failedOn = new Map<string, string>()
@@ -91,7 +93,7 @@ export class DriverJobs {
     held.attach({ changed: (name) => this.placement.setHeld(name), jobsAt })
   }
 
-  /** All jobs in the order of arrival. A copy, so that a loop over it may end jobs. */
+  /** All jobs in the order of arrival. A copy, so that jobs may end during a loop over it. */
   get all(): readonly DriverJob[] {
     return this.#table.toArray()
   }
@@ -99,7 +101,7 @@ export class DriverJobs {
   /** Adds a job that the session has just submitted. It is not placed yet. */
   add(job: Job, nowMs: number): DriverJob {
     const { uid, attempt } = job
-    // Most sessions have none of these: a map lookup would double the cost of this function.
+    // Most sessions have none, and a map lookup would double the cost of this function.
     const skipped = this.#renumbered.size === 0 ? 0 : (this.#renumbered.get(uid) ?? 0)
     const avoid = this.#failedOn.size === 0 ? null : (this.#failedOn.get(uid) ?? null)
     const wireAttempt = attempt + skipped
@@ -147,8 +149,8 @@ export class DriverJobs {
   }
 
   /**
-   * Takes all jobs that wait for a node, for a caller that ends them. Marked as ending, because the
-   * session may cancel the others while an end is reported, and must not end them twice.
+   * Takes all jobs that wait for a node, for a caller that ends them. They are marked as ending,
+   * because the session may cancel other jobs while one is reported, and must not end them twice.
    */
   takeWaiting(): readonly DriverJob[] {
     const waiting = this.placement.takeAll()
@@ -156,7 +158,7 @@ export class DriverJobs {
     return waiting
   }
 
-  /** The attempts of an earlier start precede this one: it gets this number at agents. */
+  /** Numbers the job at agents after the attempts of an earlier start. */
   continueFrom(one: DriverJob, attempt: number, uncounted: number): void {
     const number = attempt - (this.#renumbered.get(one.uid) ?? 0)
     one.wireAttempt = attempt
@@ -184,13 +186,13 @@ export class DriverJobs {
   /** Assigns a job that an earlier start of the session has sent to the agent. */
   adopt(one: DriverJob, agent: AgentLink): void {
     this.placement.book(agent.name, one)
-    // The time at which it was sent is unknown.
+    // The time when the job was sent is unknown.
     this.assign(one, agent, -Infinity)
   }
 
   /**
-   * Takes back jobs that an agent returned without beginning them. `true` if some are not allowed
-   * there, and wait for another agent.
+   * Takes back jobs that an agent returned without beginning them. `true` if the agent does not
+   * allow some of them, which then wait for another agent.
    */
   takeBack(agent: AgentLink, returned: readonly ReturnedJob[]): boolean {
     let hasRefused = false
@@ -208,7 +210,7 @@ export class DriverJobs {
     return hasRefused
   }
 
-  /** Places jobs again that were sent and have not begun. */
+  /** Places jobs again that were sent, but have not begun. */
   placeAgain(jobs: readonly DriverJob[]): void {
     const back: DriverJob[] = []
     const nowMs = this.#clock.monotonicMs()
@@ -225,13 +227,14 @@ export class DriverJobs {
   }
 
   /**
-   * The jobs of a lost node that have moved too often, so that their attempts count as begun. Only
-   * those are counted that its cores could run at once, in the order in which an agent begins them.
+   * The jobs of a lost node that have moved too often, so that their attempts count as begun.
+   * Includes only as many as the node could run concurrently, in the order in which agents begin
+   * jobs.
    */
   countMoves({ jobs, agent }: AgentLink): ReadonlySet<DriverJob> {
     const counted = new Set<DriverJob>()
     const { facts, state } = agent.announcement
-    // An agent that left by itself has reported what began.
+    // An agent that left normally has reported all starts.
     if (state === 'gone') return counted
     const all = jobs.toArray().toSorted(byTurn)
     let free = facts.cores
@@ -249,7 +252,7 @@ export class DriverJobs {
 
   /**
    * Moves jobs of a lost node. They get new attempt numbers, because the node may come back and
-   * would mistake the old ones for what it has.
+   * would confuse them with its own attempts.
    */
   move(jobs: readonly DriverJob[]): void {
     for (const one of jobs) this.renumber(one, 1)
@@ -267,7 +270,7 @@ export class DriverJobs {
     if (by > 0) this.#renumbered.set(uid, (this.#renumbered.get(uid) ?? 0) + by)
   }
 
-  /** Jobs that had begun leave a lost node; their ends are reported a little later. */
+  /** Removes jobs that had begun on a lost node. Their failures are reported a little later. */
   leaveLost(jobs: readonly DriverJob[], agent: string): void {
     for (const one of jobs) {
       this.leave(one)
@@ -288,7 +291,7 @@ export class DriverJobs {
     }
   }
 
-  /** The job no longer counts at its agent. */
+  /** Removes the job from its agent. */
   leave(one: DriverJob): void {
     const { agent } = one
     if (agent === null) return
@@ -297,12 +300,12 @@ export class DriverJobs {
     one.agent = null
   }
 
-  /** The current time, read once per message, because reading the clocks costs more than a job. */
+  /** Reads the time once per message, because reading the clocks costs more than a job. */
   readTime(): Moment {
     return { monotonicMs: this.#clock.monotonicMs(), wallSeconds: this.#clock.now() }
   }
 
-  /** Times are by the agent's clock; `atMs` is the time of the end if reported with the start. */
+  /** Times are by the agent's clock. `atMs` is the end time, if reported with the start. */
   reportStart(
     one: DriverJob,
     agent: AgentLink | null,
@@ -322,7 +325,7 @@ export class DriverJobs {
     this.#listener.report(one.job, continued === null ? report : { ...report, continued })
   }
 
-  /** `message` is the one that contained the end, if an agent sent it. */
+  /** `message` is the message that contained the result, if an agent sent it. */
   end(one: DriverJob, report: EndReport, message: ReceivedMessage | null): void {
     const { uid, agent } = one
     this.leave(one)
@@ -339,7 +342,7 @@ export class DriverJobs {
     this.#report(one, report)
   }
 
-  /** Drops an end that arrived after the task has moved or ended. */
+  /** Drops a result that arrived after the task has moved or ended. */
   drop(nodeId: string, uid: string, attempt: number, message: ReceivedMessage | null): void {
     if (message !== null) this.recorded.dropped(message)
     this.#listener.notice(toEventNotice(StaleResult, { attempt }, { taskId: uid, nodeId }))
@@ -361,12 +364,12 @@ export class DriverJobs {
   }
 }
 
-/** The error of a group member whose node was lost, or returned it, before it began. */
+/** The error of a group member whose node was lost, or returned the job, before it began. */
 const lostBeforeStart = ({ uid }: DriverJob): WorkerLostError =>
   new WorkerLostError(`a node was lost before task ${uid} began on it`, { code: 'NodeLostError' })
 
 /**
- * Jobs by an index that is sent to agents and comes back: an array access instead of a lookup by
+ * Jobs by the index that is sent to agents and comes back: an array access instead of a lookup by
  * string. Jobs whose index was assigned by another start of the driver are found by uid.
  */
 class JobTable {

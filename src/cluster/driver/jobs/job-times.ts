@@ -4,7 +4,10 @@ import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { AgentLink, DriverJob } from '../agent-link.ts'
 import { type EventSource, toMoment } from '../directory/clock-offset.ts'
 
-/** The start of an attempt, which had not ended at `atMs`; both times are by the agent's clock. */
+/**
+ * Converts the start of an attempt that had not ended at `atMs`. Both times are by the agent's
+ * clock.
+ */
 export function toStart(
   one: DriverJob,
   agent: AgentLink | null,
@@ -36,7 +39,7 @@ export function toEventSeconds(
   return one.latestSeconds
 }
 
-/** The end of an attempt, from the agent's clock: not before anything that was reported of it. */
+/** The end time of an attempt, from the agent's clock. Not before any reported event of it. */
 export function toEnd(one: DriverJob, agent: AgentLink | null, atMs: number, now: Moment): Moment {
   const at = sinceStart(one, atMs) ?? toHere(one, agent, atMs, now.monotonicMs)
   const { monotonicMs, wallSeconds } = toMoment(at, now)
@@ -44,8 +47,8 @@ export function toEnd(one: DriverJob, agent: AgentLink | null, atMs: number, now
 }
 
 /**
- * Not before the job was sent, and not after `latestMs`: what followed is already over, whatever
- * the clocks say. Without an agent, whose clock is gone with it, `latestMs`.
+ * Limits the time to between the sending of the job and `latestMs`, because clocks may be wrong.
+ * Returns `latestMs` without an agent, whose clock is unknown.
  */
 function toHere(one: DriverJob, agent: AgentLink | null, atMs: number, latestMs: number): number {
   if (agent === null) return latestMs
@@ -53,9 +56,9 @@ function toHere(one: DriverJob, agent: AgentLink | null, atMs: number, latestMs:
 }
 
 /**
- * Converts a time during an attempt by its distance from the start: the estimated clock offset may
- * have changed since, and an attempt lasts as long as the agent has measured. `null` if it has not
- * started.
+ * Converts a time during an attempt by its distance from the start, because the estimated clock
+ * offset may have changed, and durations are as the agent measured them. `null` if the attempt has
+ * not started.
  */
 function sinceStart(one: DriverJob | undefined, atMs: number): number | null {
   if (one === undefined || one.startedMs === null || one.beganMs === null) return null

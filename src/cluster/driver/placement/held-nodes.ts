@@ -15,7 +15,7 @@ export interface HeldAmounts {
 
 /** The jobs of one session. */
 interface SessionJobs {
-  /** Called when more or less is held on this node than before. */
+  /** Called when the amount that is held on this node has changed. */
   changed(node: string): void
   /** Jobs that were sent to the node and have not ended. */
   jobsAt(node: string): readonly { readonly spec: { readonly resources: ResourceRequest } }[]
@@ -23,7 +23,7 @@ interface SessionJobs {
 
 /** The view of one session. */
 export interface HeldView {
-  /** Returns what of a node is left for the session's jobs. */
+  /** Returns the part of a node that is available to the session's jobs. */
   without<T extends Amounts>(node: string, whole: T): T
   /** Called once, before any node is used. */
   attach(session: SessionJobs): void
@@ -33,7 +33,7 @@ export interface HeldView {
 
 type Amounts = Pick<ResourceRequest, 'cores' | 'gpus'>
 
-/** For a session that may use everything, such as that of the services. */
+/** For sessions that may use all resources, such as the session of the services. */
 export const noneHeld: HeldView = {
   without: (_, whole) => whole,
   attach() {},
@@ -44,12 +44,12 @@ export class HeldNodes {
   readonly #held = new Map<string, readonly HeldAmounts[]>()
   readonly #sessions = new Set<SessionJobs>()
 
-  /** The resources of a node that each service holds. */
+  /** Returns how much each service holds of a node. */
   of(node: string): readonly HeldAmounts[] {
     return this.#held.get(node) ?? []
   }
 
-  /** Holds the amounts until the returned function is called; new jobs do not get them. */
+  /** Reserves the amounts until the returned function is called. New jobs cannot use them. */
   hold(node: string, amounts: HeldAmounts): () => void {
     this.#change(node, [...this.of(node), amounts])
     return () => {
@@ -60,7 +60,7 @@ export class HeldNodes {
 
   /**
    * Whether the jobs on a node leave room for everything that is held there. Jobs of one core are
-   * not counted, because they take turns with whatever else waits for a core.
+   * not counted, because they share cores with all other waiting work.
    */
   hasRoom(node: string, whole: Amounts): boolean {
     const jobs = [...this.#sessions].flatMap((session) => session.jobsAt(node))
@@ -76,7 +76,7 @@ export class HeldNodes {
     return { ...whole, cores: whole.cores - cores, gpus: whole.gpus - gpus }
   }
 
-  /** For example `service "chat" holds 2 GPUs and 1 core of n1`. */
+  /** Describes each held amount, such as `service "chat" holds 2 GPUs and 1 core of n1`. */
   describe(): string[] {
     return [...this.#held].flatMap(([node, held]) => held.map((one) => describeHeld(node, one)))
   }

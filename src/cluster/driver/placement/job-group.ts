@@ -17,20 +17,20 @@ export interface GroupShape {
   readonly perNode: number | null
 }
 
-/** A job that a node has. */
+/** A job that was placed on a node. */
 export interface RunningRequest {
   readonly request: ResourceRequest
-  /** How long the job will still run, by its own estimate; 0 without one. */
+  /** The remaining run time by the job's own estimate; 0 without an estimate. */
   readonly seconds: number
 }
 
-/** Nodes with different values of this label are in different allocations: no group spans them. */
+/** Nodes with different values of this label are in different allocations, and share no group. */
 export const allocationLabel = 'allocation'
 
 /**
  * Returns the node of each job, with jobs of one node in sequence; `null` if there is no room for
- * all. Prefers few nodes, because the jobs communicate. `idle` assumes that nothing runs, and
- * prefers nodes on which little does.
+ * all. Prefers few nodes, because the jobs communicate. With `idle`, assumes that nothing is
+ * running, but still prefers nodes with little work.
  */
 export function chooseNodes(
   nodes: readonly Node[],
@@ -77,7 +77,7 @@ const compareNames = (a: Node, b: Node): number => compare(a.name, b.name)
 /** A job or a group to be placed. */
 type Placeable = Wanted & { readonly group: GroupShape | null }
 
-/** Whether the nodes could take it when they are idle. */
+/** Whether the nodes would have room if they were idle. */
 export const couldHold = (nodes: readonly Node[], wanted: Placeable): boolean =>
   wanted.group === null
     ? nodes.some((node) => couldTake(node, wanted))

@@ -1,4 +1,4 @@
-/** Compares the run times that jobs state with the time for which nodes remain. */
+/** Compares the stated run times of jobs with the remaining time of nodes. */
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import type { RunningRequest } from './job-group.ts'
@@ -9,17 +9,17 @@ interface TimedJob {
 
 /** The times that placement needs. */
 export interface PlacementTimes {
-  /** Seconds until nothing can run on this node, or on any node; `Infinity` if no end is known. */
+  /** Seconds until nothing can run on this node, or on any node; `Infinity` if unlimited. */
   readonly secondsLeft: (node?: string) => number
   /** The jobs that a node has now. */
   readonly running: (node: string) => readonly RunningRequest[]
-  /** Jobs that run longer than one of these do not wait in one queue with shorter ones. */
+  /** Jobs that run longer than one of these values are queued separately from shorter ones. */
   readonly horizons?: readonly number[]
 }
 
 export const timeless: PlacementTimes = { secondsLeft: () => Infinity, running: () => [] }
 
-/** Whether a node remains until the job has ended, by the job's own estimate. */
+/** Whether the node's remaining time is enough for the job, by the job's own estimate. */
 export function outlives(
   job: TimedJob | undefined,
   { secondsLeft }: Pick<PlacementTimes, 'secondsLeft'>,
@@ -29,11 +29,11 @@ export function outlives(
   return ({ name }) => seconds <= secondsLeft(name)
 }
 
-/** Jobs that need more time than is left, unless the end is postponed. */
+/** Jobs that need more time than is left, unless the deadline is extended. */
 export class LateJobs<T extends TimedJob> {
   readonly #secondsLeft: () => number
   readonly #jobs = new Set<T>()
-  /** No job here needs less time. */
+  /** The minimum time that any of these jobs needs. */
   #shortest = Infinity
 
   constructor(secondsLeft: () => number) {
@@ -57,7 +57,7 @@ export class LateJobs<T extends TimedJob> {
     return this.#jobs.delete(job)
   }
 
-  /** Takes jobs that may begin now, because the end was postponed. */
+  /** Takes jobs that may begin now, because the deadline was extended. */
   takeTimely(): T[] {
     if (this.#jobs.size === 0 || this.#shortest > this.#secondsLeft()) return []
     const left = this.#secondsLeft()

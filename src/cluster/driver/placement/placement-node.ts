@@ -1,11 +1,11 @@
-/** A node as placement sees it: what it has, what is in use, and the turns of nodes. */
+/** A node as placement sees it: resources, usage, and the order in which nodes get jobs. */
 
 import { type Amounts, couldRun, fitsInto } from '../../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import type { AgentRules, NodeFacts, Offer } from '../../wire/messages.ts'
 import type { HeldView } from './held-nodes.ts'
 
-/** What a node has, and how much this session uses. */
+/** The resources of a node, and how much of them this session uses. */
 export interface Node {
   readonly name: string
   /** All resources of the node. */
@@ -17,18 +17,18 @@ export interface Node {
   cores: number
   gpus: number
   memoryMb: number
-  /** How many jobs the node has got so far. */
+  /** The number of jobs that were placed on the node so far. */
   taken: number
-  /** `false` while the node is silent or drains: it gets no jobs. */
+  /** `false` while the node is silent or draining. It gets no jobs then. */
   isUsable: boolean
   /** Whether jobs have left the node since it was last examined. */
   hasReleased: boolean
-  /** The ring that has the node, and its index there. Written only by `NodeRing`. */
+  /** The ring that contains the node, and its index there. Written only by `NodeRing`. */
   ring: NodeRing | null
   ringIndex: number
 }
 
-/** Creates a node of which nothing is used yet. */
+/** Creates a node without usage. */
 export const newNode = (
   own: Pick<Node, 'name' | 'whole' | 'rules' | 'offer'>,
   held: HeldView,
@@ -45,7 +45,7 @@ export const newNode = (
   ringIndex: -1,
 })
 
-/** Nodes that take turns. Adding and removing costs the same for any number of nodes. */
+/** Nodes that get jobs in turn. Adding and removing take constant time. */
 export class NodeRing {
   readonly #items: Node[] = []
   #next = 0
@@ -83,7 +83,7 @@ export class NodeRing {
   }
 }
 
-/** Nodes that jobs have left: each is examined once, however many jobs left it. */
+/** Nodes that jobs have left. Each is examined once, regardless of how many jobs left it. */
 export class ReleasedNodes {
   readonly #nodes: Node[] = []
 
@@ -116,7 +116,7 @@ export function use(node: Node, request: ResourceRequest, sign: 1 | -1): void {
   if (sign === 1) node.taken++
 }
 
-/** Whether the node accepts any task, so that it could run what waits elsewhere. */
+/** Whether the node accepts any task, so that it could run jobs that wait elsewhere. */
 export const isUnrestricted = ({ rules }: Node): boolean =>
   rules.only === null && rules.allow === null
 
@@ -124,16 +124,16 @@ export const isUnrestricted = ({ rules }: Node): boolean =>
 export const freeCores = ({ offer, cores, isUsable }: Node): number =>
   isUsable ? Math.max(0, offer.cores - cores) : 0
 
-/** How many more jobs of one core it takes: running ones, and some that wait there. */
+/** The number of further one-core jobs that the node takes, including some that wait there. */
 export const roomOf = ({ offer, cores, isUsable }: Node): number =>
   isUsable ? offer.cores + offer.ahead - cores : 0
 
-/** With fewer nodes, messages have many jobs anyway. */
+/** With fewer nodes, messages contain many jobs anyway. */
 const manyNodes = 8
 
 /**
- * With many nodes, a busy node gets more jobs only when half of those that may wait there have
- * begun, because a message costs as much as several jobs.
+ * With many nodes, a busy node gets more jobs only when half of its queue has begun, because a
+ * message costs as much as several jobs.
  */
 export const minRoomOf = ({ offer }: Node, nodes: number): number =>
   nodes < manyNodes ? 1 : Math.max(1, offer.ahead >> 1)
@@ -145,7 +145,7 @@ export interface Exclusion {
   readonly agents: ReadonlySet<string>
 }
 
-/** The request that jobs have in common which are placed alike. */
+/** The common request of jobs that are placed alike. */
 export interface Wanted {
   readonly request: ResourceRequest
   readonly kind: 'functions' | 'programs'
@@ -161,7 +161,7 @@ const allows = ({ name, rules }: Node, { kind, excluded, node }: Wanted): boolea
   excluded?.agents.has(name) !== true &&
   (node === null || node === name)
 
-/** Whether a node could take such a job when it is idle. */
+/** Whether the node could take such a job if it were idle. */
 export const couldTake = (node: Node, wanted: Wanted): boolean =>
   couldRun(node.facts, wanted.request) && allows(node, wanted)
 
@@ -175,7 +175,10 @@ export const hasRoom = (node: Node, wanted: Wanted): boolean =>
 const fits = (node: Node, request: ResourceRequest): boolean =>
   couldRun(node.facts, request) && fitsInto(freeIn(node), request)
 
-/** What jobs may use now. An idle node may be used completely, whatever the session's share is. */
+/**
+ * The resources that jobs may use now. An idle node may be used completely, regardless of the
+ * session's share.
+ */
 export function freeIn({ facts, offer, cores, gpus, memoryMb }: Node): Amounts {
   const isIdle = cores === 0 && offer.cores > 0
   return {

@@ -22,14 +22,14 @@ type WaitingShape = Omit<Shape<PlacedJob>, 'queue'> & {
 export interface WaitingWork {
   readonly resources: ResourceRequest
   readonly count: number
-  /** Whether busy nodes already have them. Default: no node has them. */
+  /** Whether the tasks were already sent to busy nodes. Default `false`. */
   readonly isSent?: boolean
 }
 
 /** The load of a node. */
 export interface NodeLoad {
   readonly isBusy: boolean
-  /** How many jobs the node has got so far. */
+  /** The number of jobs that were placed on the node so far. */
   readonly taken: number
 }
 
@@ -39,7 +39,7 @@ export interface ClusterLoad {
   readonly nodes: ReadonlyMap<string, NodeLoad>
 }
 
-/** Describes waiting work to agents, which decide whether to return some of theirs. */
+/** Describes waiting work to agents, which decide whether to return some of their jobs. */
 export function toWaitingWork({
   shapes,
   waiting,
@@ -57,7 +57,7 @@ export function toWaitingWork({
 
 export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   waiting: [
-    // Jobs for one specific node do not wait for any other.
+    // Excludes jobs for one specific node.
     ...shapes
       .filter(({ node }) => node === null)
       .map((shape) => ({ resources: toRequest(shape), count: shape.queue.length })),
@@ -66,7 +66,7 @@ export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   nodes: new Map(nodes.map(({ name, cores, taken }) => [name, { isBusy: cores > 0, taken }])),
 })
 
-/** Counts jobs that were sent ahead, of one core each. A leaving node offers 0, but runs jobs. */
+/** Counts jobs that were sent ahead, with one core each. A leaving node offers 0, but runs jobs. */
 function toSent(nodes: readonly Node[]): readonly WaitingWork[] {
   const count = nodes.reduce((sum, { cores, offer, facts, isUsable }) => {
     const isLeaving = !isUsable || offer.cores === 0
@@ -95,8 +95,8 @@ export function toRequest({ request, group }: Pick<WaitingShape, 'request' | 'gr
 
 /**
  * Keys of shapes whose jobs no node of the cluster could run even when idle, each with the nodes
- * that have the resources but do not allow the jobs. With `secondsLeft`, nodes that are gone before
- * the first job would end are not counted.
+ * that have the resources but do not allow the jobs. With `secondsLeft`, excludes nodes whose
+ * remaining time is too short for the first job.
  */
 export function findUnplaceable(
   { nodes: all, shapes }: PlacementState,
@@ -106,9 +106,9 @@ export function findUnplaceable(
   for (const shape of shapes) {
     const nodes = all.filter(outlives(shape.queue.peek(), { secondsLeft }))
     if (couldHold(nodes, shape)) continue
-    // Only a job's specific node, if it has one, can refuse it.
+    // A job for one specific node can only be refused by that node.
     const asked = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)
-    // One that leaves may be started again with other rules.
+    // A leaving node may be restarted with other rules.
     const refusing = asked.filter(
       (node) => node.isUsable && couldRun(node.facts, shape.request) && !couldTake(node, shape),
     )

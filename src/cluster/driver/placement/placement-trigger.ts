@@ -1,5 +1,5 @@
 /**
- * Decides when waiting jobs are placed: at once if few were submitted; together if a session
+ * Decides when waiting jobs are placed: immediately if few were submitted; together if a session
  * submits a large number, which arrives in parts. A message costs as much as many jobs, and with
  * many nodes each part would cause a message of a few jobs to every node.
  */
@@ -10,9 +10,9 @@ import type { Clock } from '../../../foundation/clock.ts'
 const partSize = 200
 /** Parts that follow a placement within this time wait for the next one. */
 const gatherMs = 20
-/** With so many waiting jobs, further parts make little difference. */
+/** With this many waiting jobs, further parts make little difference. */
 const maxGathered = 2000
-/** After so many turns without a further part, no more is expected. */
+/** After this many turns without another part, no more parts are expected. */
 const quietTurns = 2
 
 export class PlacementTrigger {
@@ -24,13 +24,13 @@ export class PlacementTrigger {
   #turns: number | null = null
   #isAwaiting = false
 
-  /** `place` does nothing while nothing can be placed. */
+  /** `place` must do nothing if no job can be placed. */
   constructor(clock: Clock, place: () => void) {
     this.#clock = clock
     this.#place = place
   }
 
-  /** `count` jobs were just submitted; `waiting` wait in all. */
+  /** Called after `count` jobs were submitted; `waiting` is the total number of waiting jobs. */
   submitted(count: number, waiting: number): void {
     const nowMs = this.#clock.monotonicMs()
     const isPart = count >= partSize && waiting < maxGathered
@@ -39,7 +39,7 @@ export class PlacementTrigger {
     if (!this.#isAwaiting) this.#awaitPart()
   }
 
-  /** Places jobs in the next turn, or together with the parts that are being gathered. */
+  /** Places jobs in the next turn, or together with parts that are still arriving. */
   soon(): void {
     if (this.#isDue || this.#turns !== null) return
     this.#isDue = true

@@ -1,5 +1,5 @@
 /**
- * Decides which node gets which job, by priority, age, resources and the offers of nodes. Pure: it
+ * Decides which node gets which job, by priority, age, resources and the offers of nodes. Pure:
  * sends nothing and does not read the clock. The cost of placing a job does not depend on the
  * number of nodes: nodes with room are kept in rings, and a job that found no room examines only
  * nodes that have changed since.
@@ -87,7 +87,7 @@ export class Placement<T extends PlacedJob> {
     this.#joined(node)
   }
 
-  /** The caller puts back or ends the jobs that were placed on the node. */
+  /** The caller must put back or end the jobs that were placed on the node. */
   removeNode(name: string): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
@@ -96,7 +96,7 @@ export class Placement<T extends PlacedJob> {
     this.#lostOne(node)
   }
 
-  /** Called when services hold more or less on the node. */
+  /** Called when the amount that services hold on the node has changed. */
   setHeld(name: string): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
@@ -133,7 +133,7 @@ export class Placement<T extends PlacedJob> {
     this.#waiting++
   }
 
-  /** Puts jobs back into their former position, before all that came later. */
+  /** Puts jobs back into their former position, before all later jobs. */
   putBack(all: readonly T[]): void {
     const jobs = all.filter((job) => !isGroupFollower(job))
     for (const [shape, back] of Map.groupBy(jobs, (job) => this.#shapes.of(job))) {
@@ -157,7 +157,7 @@ export class Placement<T extends PlacedJob> {
     if (node !== undefined) this.#use(node, spec.resources)
   }
 
-  /** A job that was placed on the node has ended or is put back. */
+  /** Called when a job on the node has ended or is put back. */
   release(name: string, { spec }: T): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
@@ -165,7 +165,7 @@ export class Placement<T extends PlacedJob> {
     this.#released.add(node)
   }
 
-  /** Places jobs that can be placed now. Returns the jobs of each node, in order. */
+  /** Places as many jobs as possible. Returns the jobs of each node, in order. */
   assign(): Map<string, T[]> {
     const placed = new Map<string, T[]>()
     this.#lookAtReleased()
@@ -199,7 +199,7 @@ export class Placement<T extends PlacedJob> {
       .flatMap((shape) => this.#takeAllOf(shape))
   }
 
-  /** Takes the waiting jobs of a shape. */
+  /** Takes all waiting jobs of a shape. */
   takeUnplaceable(key: string): T[] {
     const shape = this.#shapes.get(key)
     return shape === undefined ? [] : this.#takeAllOf(shape)
@@ -241,7 +241,7 @@ export class Placement<T extends PlacedJob> {
     this.#reservations.drop(shape)
   }
 
-  /** Sets jobs aside that are too late to begin, because they would block those behind them. */
+  /** Sets late jobs aside, because they would block the jobs behind them. */
   #putOffLate(shape: Shape<T>): boolean {
     const head = shape.queue.peek()
     if (head === undefined || !this.#late.add(head)) return false
@@ -286,7 +286,7 @@ export class Placement<T extends PlacedJob> {
     return true
   }
 
-  /** The next node in turn where the job can begin at once, otherwise one where it may wait. */
+  /** The next node in turn where the job can begin immediately, otherwise one where it may wait. */
   #findNode(shape: Shape<T>): Node | null {
     this.#lookAgainIfUrgent(shape)
     const isKept = this.#reservations.keptFrom(shape)
@@ -294,7 +294,7 @@ export class Placement<T extends PlacedJob> {
     const accepts = (node: Node): boolean =>
       node.name !== shape.avoid && hasRoom(node, shape) && lasts(node) && !isKept(node)
     if (shape.changed === null) {
-      // A single job runs where the last one ran, because code and worker are already loaded there.
+      // A single job goes to the node of the last one, where code and worker are already loaded.
       const last = this.#waiting === 1 ? this.#last : null
       if (last?.ring === this.#idle && last.cores === 0 && accepts(last)) return last
       const found = this.#idle.next(accepts) ?? (shape.isDefault ? this.#busy.next(accepts) : null)
@@ -310,7 +310,7 @@ export class Placement<T extends PlacedJob> {
     return this.#avoidedNode(shape, isKept)
   }
 
-  /** The node to avoid, if no other node could ever take the job. */
+  /** Returns the node to avoid, if no other node could ever take the job. */
   #avoidedNode(shape: Shape<T>, isKept: IsKept): Node | null {
     const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
     if (node === undefined || isKept(node) || !hasRoom(node, shape)) return null
@@ -351,27 +351,29 @@ export class Placement<T extends PlacedJob> {
     for (const node of this.#released.takeAll()) if (node.isUsable) this.#gained(node)
   }
 
-  /** The node may have more room than before. */
+  /** Called when the node may have more room than before. */
   #gained(node: Node): void {
     this.#sort(node)
     if (node.ring !== null) for (const { changed } of this.#stuck) changed?.add(node)
   }
 
-  /** The existing reservations were chosen without this node. */
+  /** Drops all reservations, because they were made without this node. */
   #joined(node: Node): void {
     this.#gained(node)
     if (!this.#reservations.isEmpty) this.#lookAgain()
     this.#reservations.clear()
   }
 
-  /** The node takes nothing: jobs that avoid another node, or reserved this one, search again. */
+  /**
+   * The node takes no jobs now. Jobs that avoid another node, or reserved this one, search again.
+   */
   #lostOne(node: Node): void {
     this.#sort(node)
     this.#reservations.leave(node)
     this.#lookAgain()
   }
 
-  /** Moves the node into the ring where it belongs. */
+  /** Moves the node into the right ring. */
   #sort(node: Node): void {
     const isOpen = roomOf(node) >= minRoomOf(node, this.#nodes.size)
     const ring = freeCores(node) > 0 ? this.#idle : isOpen ? this.#busy : null
@@ -386,7 +388,7 @@ export class Placement<T extends PlacedJob> {
     this.#stuck.add(shape)
   }
 
-  /** Nodes that are reserved against less urgent jobs may be available to the shape's next job. */
+  /** Nodes that are reserved against less urgent jobs may be free for the shape's next job. */
   #lookAgainIfUrgent(shape: Shape<T>): void {
     if (shape.changed === null || this.#reservations.isEmpty) return
     if (priorityOf(shape) <= shape.stuckPriority) return

@@ -21,7 +21,7 @@ type Waiting = Omit<Shape<PlacedJob>, 'queue'> & {
 /** The nodes that are reserved for one job or group. */
 interface Claim {
   readonly owner: Reservation
-  /** The index of the claim among those of its owner. */
+  /** The index of the claim among the claims of its owner. */
   index: number
   /** The nodes, with the number of jobs that each will get. */
   readonly nodes: ReadonlyMap<Node, number>
@@ -30,7 +30,7 @@ interface Claim {
 interface Reservation {
   readonly shape: Waiting
   readonly claims: Claim[]
-  /** With so many claims wanted, no nodes were found for more than it has. */
+  /** The number of wanted claims at the last attempt that found no further nodes. */
   tried: number
 }
 
@@ -68,7 +68,9 @@ export class Reservations {
     this.#first = null
   }
 
-  /** No node has room for the shape now. `lowest`: the lowest priority of all waiting jobs. */
+  /**
+   * Called when no node has room for the shape. `lowest`: the lowest priority of all waiting jobs.
+   */
   add(shape: Waiting, lowest: number, nodes: ReadonlyMap<string, Node>): void {
     if (this.#first === null) this.#setFirst(shape)
     const known = this.#byShape.get(shape)
@@ -84,7 +86,7 @@ export class Reservations {
     }
   }
 
-  /** A job of the shape was placed on the node. */
+  /** Called when a job of the shape was placed on the node. */
   placed(shape: Waiting, node: Node): void {
     const owner = this.#byShape.get(shape)
     if (owner === undefined) return
@@ -102,20 +104,20 @@ export class Reservations {
     }
   }
 
-  /** No job of the shape waits any more. */
+  /** Called when no job of the shape waits anymore. */
   drop(shape: Waiting): void {
     const { claims = [] } = this.#byShape.get(shape) ?? {}
     this.#byShape.delete(shape)
     for (const claim of claims.toReversed()) this.#remove(claim)
   }
 
-  /** The node takes nothing now: other nodes are chosen instead. */
+  /** The node takes no jobs now, so other nodes are chosen instead. */
   leave(node: Node): void {
     this.#remove(this.#byNode.get(node))
     for (const one of this.#byShape.values()) one.tried = 0
   }
 
-  /** Drops all reservations, so that they are chosen anew. */
+  /** Drops all reservations, so that nodes are chosen again. */
   clear(): void {
     this.#byShape.clear()
     this.#byNode.clear()
@@ -152,7 +154,7 @@ export class Reservations {
     for (const node of claim?.nodes.keys() ?? []) this.#onFree(node)
   }
 
-  /** Whether other shapes have nodes that should go to this one. */
+  /** Whether other shapes have reserved nodes that should go to this one. */
   #couldTakeOver(reservation: Reservation): boolean {
     if (this.#byNode.size === 0) return false
     return [...this.#byShape.values()].some(
@@ -196,7 +198,7 @@ export class Reservations {
     owner.claims.pop()
     for (const node of nodes.keys()) this.#byNode.delete(node)
     for (const node of nodes.keys()) this.#onFree(node)
-    // Shapes that lack nodes may get these.
+    // Shapes that lack nodes may use the freed ones.
     for (const one of this.#byShape.values()) if (one !== owner) one.tried = 0
   }
 }
@@ -211,7 +213,7 @@ function swapWithLast(claims: Claim[], claim: Claim): void {
   last.index = index
 }
 
-/** Yields the nodes of one job or group after another, the probably earliest available first. */
+/** Yields the nodes for one job or group after another, in the expected order of availability. */
 function* claimsFor(
   shape: Waiting,
   usable: readonly Node[],
@@ -250,8 +252,9 @@ const lacksMemory = ({ memoryMb, facts }: Node, request: Asked): boolean =>
   memoryMb + request.memoryMb > facts.memoryMb
 
 /**
- * Whether a job may use idle cores of a reserved node while the owner lacks GPUs or memory there:
- * they might otherwise be idle for long. The job begins at once, and must not need what is lacking.
+ * Whether a job may use idle cores of a reserved node while the owner lacks GPUs or memory there,
+ * because they might otherwise be idle for long. The job must begin immediately, and must not use
+ * the scarce resources.
  */
 function isFiller(node: Node, { request }: Wanted, { request: kept, group }: Waiting): boolean {
   if (group !== null || freeCores(node) < request.cores) return false

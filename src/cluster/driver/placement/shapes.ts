@@ -1,4 +1,4 @@
-/** Groups waiting jobs by what they request: if one job of a shape fits, all do. */
+/** Groups waiting jobs by their requests: if one job of a shape fits, all do. */
 
 import { byTurn, JobQueue, type WaitingJob } from '../../../backends/local/job-queue.ts'
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
@@ -11,9 +11,9 @@ export interface PlacedJob extends WaitingJob {
   readonly spec: Pick<TaskSpec, 'kind' | 'priority' | 'resources'>
   /** A node to avoid if another is available, because an attempt failed there. */
   readonly avoid: string | null
-  /** Nodes that must not get the job. Does not change while it waits. */
+  /** Nodes that must not get the job. Does not change while the job waits. */
   readonly excluded: Exclusion | null
-  /** The group with which the job begins; only its first job waits in a queue. */
+  /** The group with which the job begins. Only its first job waits in a queue. */
   readonly group?: JobGroup<PlacedJob> | null
 }
 
@@ -41,7 +41,7 @@ export class Shapes<T extends PlacedJob> {
   readonly #byKey = new Map<string, Shape<T>>()
   readonly #horizons: readonly number[]
 
-  /** Jobs that run longer than one of the horizons are separated from shorter ones. */
+  /** Jobs that run longer than one of the horizons are queued separately from shorter ones. */
   constructor(horizons: readonly number[] = []) {
     this.#horizons = horizons
   }
@@ -74,7 +74,7 @@ export class Shapes<T extends PlacedJob> {
     const isDefault = size === 1 && isDefaultRequest(request)
     let key = isDefault ? '' : shapeKey(request)
     if (kind === 'programs') key += '\0programs'
-    // A job that some nodes must not get has its own shape, so that it does not block others.
+    // A job that must not run on some nodes has its own shape, so that it does not block others.
     if (avoid !== null) key += `\0avoid ${avoid}`
     if (excluded !== null) key += `\0not ${excluded.key}`
     if (size > 1) key += `\0together ${size} ${group?.perNode}`
@@ -95,7 +95,7 @@ export class Shapes<T extends PlacedJob> {
     return shape
   }
 
-  /** The shape whose first job is before those of all others, and the next job among the others. */
+  /** The shape with the first job of all, and the next job among the other shapes. */
   first(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; nextOther: T | undefined } | null {
     let first: Shape<T> | null = null
     let head: T | undefined
@@ -123,7 +123,7 @@ const shapeKey = (request: ResourceRequest): string =>
     lengthClass(request.seconds),
   ])
 
-/** Separates short jobs from long ones; logarithmic, so that there are few classes. */
+/** Separates short jobs from long ones. Logarithmic, so that there are few classes. */
 const lengthClass = (seconds: number | undefined): number | null =>
   seconds === undefined ? null : Math.ceil(4 * Math.log2(seconds))
 
