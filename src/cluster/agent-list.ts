@@ -15,9 +15,7 @@ export interface AgentList {
   readonly silent: readonly WatcherReport[]
   /** Agents that announced themselves, but cannot be used, each with the reason. */
   readonly unusable: readonly UnusableAgent[]
-  /**
-   * Whether the list is complete: no more answers came, and the connection was never down.
-   */
+  /** Whether the list is complete: no more answers came, and the connection was never down. */
   readonly isComplete: boolean
 }
 

@@ -347,7 +347,6 @@ interface ClusterParts {
 /** A backend that starts the agents of a cluster, such as the Slurm backend. */
 export interface ClusterOwner {
   readonly onJoined: (nodeId: string) => void
-  /** The `samplingPriority` of the nodes. */
   readonly samplingPriority: number
 }
 

@@ -33,7 +33,6 @@ export interface LocalClusterOptions {
 export interface LocalCluster {
   readonly url: string
   readonly token: string
-  /** The names of the agents. */
   readonly names: readonly string[]
   /** Resolves when all agents are connected. */
   readonly ready: Promise<unknown>

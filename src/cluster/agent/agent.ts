@@ -426,7 +426,6 @@ export class Agent {
 }
 
 interface ReceivedMessagesOptions {
-  /** The agent's name. */
   readonly name: string
   readonly key: Key
   readonly log: Log
@@ -443,7 +442,6 @@ class ReceivedMessages {
     this.#options = options
   }
 
-  /** The number of refused messages. */
   get refused(): number {
     return this.#refused
   }

@@ -21,7 +21,6 @@ import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 
 export interface DriverLinkOptions {
-  /** The agent's name. */
   readonly agent: string
   readonly keys: () => Keys
   readonly subjects: SessionSubjects
@@ -73,7 +72,6 @@ export class DriverLink implements PlacingDriver {
     ]
   }
 
-  /** The epoch of the attached driver. */
   get epoch(): number {
     return this.#epoch
   }
@@ -147,12 +145,10 @@ export class DriverLink implements PlacingDriver {
     return { link: this.#linkId, number: this.#eventsNumber }
   }
 
-  /** How many bytes the driver has not confirmed. */
   get unconfirmedBytes(): number {
     return this.#link.unacknowledgedBytes
   }
 
-  /** The events that the driver has not confirmed. */
   get unconfirmedEvents(): readonly ReportedEvents[] {
     if (this.unconfirmedMark === undefined) return []
     const reports = this.#link.unacknowledged.map(({ number, payload }) => {

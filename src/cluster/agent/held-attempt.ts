@@ -74,7 +74,7 @@ export class HeldAttempt extends TaggedJob implements Job {
   }
 }
 
-/** What an agent knows about how its driver would place returned jobs. */
+/** The properties of a driver that decide whether queued jobs are returned to it. */
 export interface PlacingDriver {
   /** Whether the driver could give returned jobs to another agent. */
   readonly canPlaceMore: boolean
@@ -117,7 +117,6 @@ export class HeldAttempts {
     this.#measuredMs = clock.monotonicMs()
   }
 
-  /** The number of held attempts. */
   get size(): number {
     return this.#size
   }

@@ -52,7 +52,6 @@ export class NodeShares {
     return this.#runningCores() === 0
   }
 
-  /** Whether there is a queued job. */
   get hasWaiting(): boolean {
     for (const { held } of this.#sessions.values()) if (held.queued > 0) return true
     return false

@@ -52,7 +52,6 @@ export interface EndsOutboxOptions {
   readonly restorePaths: (text: string) => string
   /** Called for every failure to store a message. */
   readonly onProblem: (error: unknown) => void
-  /** Called with an unexpected error. */
   readonly onFailed: (error: unknown) => void
 }
 
@@ -360,7 +359,7 @@ export class ResultOutbox {
     try {
       for (const object of message.objects) await objects.put(object)
     } catch {
-      // Only closing rejects.
+      // Only `close` causes a rejection.
       return
     }
     await this.#append(message)

@@ -17,7 +17,7 @@ import type { HeldAttempt } from './held-attempt.ts'
 export interface SessionReportsOptions {
   readonly clock: Clock
   readonly head: () => Pick<AgentReport, 'offer' | 'endMessages' | 'needsRoom'>
-  /** The largest payload. */
+  /** The maximum payload of a message, in bytes. */
   readonly limitBytes: () => number
   readonly link: () => ReportLink
   /** Called only for the first event that is dropped. */

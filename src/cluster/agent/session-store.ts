@@ -22,7 +22,6 @@ export interface SessionStoreOptions {
   readonly run: () => string
   readonly self: AgentStart
   readonly subjects: SessionSubjects
-  /** How long the stream keeps results. */
   readonly resultTtlSeconds: () => number
   /** How long an object may be refused before it counts as larger than the store. */
   readonly patienceMs: () => number

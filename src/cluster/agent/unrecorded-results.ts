@@ -73,7 +73,6 @@ export class UnrecordedResults {
     return contents
   }
 
-  /** Messages that are not in the stream. */
   get unstored(): readonly EndsData[] {
     const contents: EndsData[] = []
     for (const { content, isStored } of this.#messages.values()) {

@@ -12,7 +12,6 @@ import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
 export interface WorkFolderOptions {
   /** The parent folder. Default: the system's folder for temporary files. */
   readonly workDir: string | undefined
-  /** The agent's name. */
   readonly agent: string
   readonly clock: Clock
   readonly log: Log

@@ -18,7 +18,7 @@ export interface Broker {
   readonly isConnected: boolean
   /** The id of the connected server. A restarted server has another id. */
   readonly serverId: string
-  /** The largest message, in bytes. */
+  /** The maximum size of a message, in bytes. */
   readonly maxPayload: number
   readonly store: BrokerStore
   publish(subject: string, data: Uint8Array): void
@@ -102,8 +102,8 @@ export interface BrokerStore {
   /** Lists all streams whose names begin with this prefix. */
   listStreams(prefix: string): Promise<StoredStream[]>
   /**
-   * Publishes a message and resolves when a stream has stored it. Subscribers receive it at once.
-   * Rejects with `NoRoomError` if the store is full.
+   * Publishes a message and resolves when a stream has stored it. Subscribers receive it
+   * immediately. Rejects with `NoRoomError` if the store is full.
    */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
   /** The sequence number of the last message of a subject; 0 without a message or a stream. */
@@ -151,14 +151,14 @@ export interface StoreUsage {
   readonly limitBytes: number | null
 }
 
-/** The store is full. */
+/** Thrown if the store is full. */
 export class NoRoomError extends Error {
   override readonly name: string = 'NoRoomError'
 }
 
 export const isNoRoom = (error: unknown): boolean => error instanceof NoRoomError
 
-/** There is no room for an object now. */
+/** Thrown if there is no room for an object now. */
 export class StoreFullError extends NoRoomError implements StoreUsage {
   override readonly name = 'StoreFullError'
   /** How much the account stored when the object was refused. */

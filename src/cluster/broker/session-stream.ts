@@ -15,7 +15,6 @@ export interface SessionStreamOptions {
   readonly subjects: readonly string[]
   /** Identifies the session's run. Used as the stream's label. */
   readonly run: () => string
-  /** How long the stream keeps its messages. */
   readonly maxAgeSeconds: () => number
   /** Whether the stream may be created now. Default: always. */
   readonly mayOpen?: () => Promise<boolean>

@@ -44,7 +44,6 @@ interface PendingObject {
   readonly subject: string
   readonly data: Uint8Array
   readonly refusals: StoreRefusals
-  /** The latest attempt to store the object. */
   putting: Promise<void>
 }
 
@@ -181,7 +180,7 @@ export class StoredObjects {
     const { broker, stream } = this.#options
     const subject = this.#subjectOf(name)
     this.#untilDone(() => broker.store.deleteObject(stream, subject, pieces)).catch(() => {
-      // Only closing rejects.
+      // Only `close` causes a rejection.
     })
   }
 

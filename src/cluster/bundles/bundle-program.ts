@@ -21,7 +21,6 @@ export type FromBundleProgram =
       readonly kind: 'packed'
       readonly data: Uint8Array
       readonly digest: string
-      /** The path of the module in the bundle. */
       readonly path: string
     }
   | { readonly kind: 'failed'; readonly message: string; readonly hint: string | null }

@@ -7,7 +7,6 @@ import { decodeBundle, parseBundleUrl, unpackBundle } from './bundle.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 
 interface Unpacked {
-  /** The sessions that use the bundle. */
   readonly users: Set<string>
   /** Resolves with `false` if the bundle could not be loaded. */
   readonly ready: Promise<boolean>

@@ -365,7 +365,6 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   startedMs: number | null = null
   /** When the attempt began, by the clock of its agent. */
   beganMs: number | null = null
-  /** The time of the latest event of the attempt. */
   latestSeconds = 0
   cancelReason: string | null = null
   /** The number of nodes that were lost while the job may have begun there unreported. */

@@ -4,7 +4,7 @@ import type { Connection, Job } from '../../backends/backend.ts'
 import type { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 
-/** What the backend on top knows about the cluster, beyond the options of `ClusterBackend`. */
+/** Settings that the backend on top provides, in addition to the options of `ClusterBackend`. */
 export interface ClusterSettings {
   /** Seconds until nothing can run on this node, or on any node; `Infinity` if unlimited. */
   readonly secondsLeft: (node?: string) => number

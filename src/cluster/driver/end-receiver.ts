@@ -58,7 +58,6 @@ export interface EndReceiverOptions {
   /** Called when results for an earlier start have arrived. */
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
-  /** Called with an unexpected error. */
   readonly onFailed: (error: unknown) => void
   /** Called when an earlier start has read and deleted the large value of this result. */
   readonly onValueLost: (one: DriverJob, end: WireEnd) => void
@@ -270,7 +269,6 @@ export class EndReceiver {
     jobs.move([one])
   }
 
-  /** Reads a value that was too large for a message. */
   async #takeLargeEnd(
     one: DriverJob,
     end: WireEnd,

@@ -14,7 +14,6 @@ export interface JobSenderOptions {
   readonly objects: StoredObjects
   /** `null` if agents import modules from the same paths. */
   readonly modules: SentModules | null
-  /** Called with an unexpected error. */
   readonly onFailed: (error: unknown) => void
 }
 
@@ -27,7 +26,6 @@ export class JobSender {
     this.#options = options
   }
 
-  /** Sends jobs that were assigned to this agent. */
   send(agent: AgentLink, jobs: readonly DriverJob[]): void {
     const { modules } = this.#options
     if (modules === null) return this.#encode(agent, jobs, sameUrl)

@@ -389,7 +389,6 @@ const challenge = { kind: 'challenge' } as const
 interface DetachOptions {
   readonly use: SessionUse
   readonly run: () => string
-  /** The driver's epoch. */
   readonly epoch: () => number
   readonly broker: Broker
   readonly directory: AgentDirectory

@@ -90,7 +90,6 @@ export interface ClaimedSession extends Ownership {
   /** The driver's epoch, which is higher than all earlier ones of the session. */
   readonly epoch: number
   readonly keys: Keys
-  /** The notes that earlier starts have left. */
   readonly noted: NotedAgents
 }
 

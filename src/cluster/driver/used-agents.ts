@@ -36,7 +36,7 @@ export interface NotedAgents {
   readonly moved: readonly JobReference[]
 }
 
-/** For a session that has not been started before. */
+/** The empty result for a session that has not been started before. */
 export const nothingNoted: NotedAgents = {
   latestEpoch: 0,
   used: [],
@@ -109,7 +109,6 @@ class LatestNotes {
 export interface UsedAgentsOptions {
   readonly use: SessionUse
   readonly token: string
-  /** The session's run. */
   readonly run: () => string
   /** The driver's epoch, once it has claimed the session. */
   readonly epoch: () => number
@@ -347,7 +346,6 @@ export class UsedAgents {
     }
   }
 
-  /** Stops writing notes. */
   close(): void {
     this.#isClosed = true
   }

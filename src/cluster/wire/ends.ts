@@ -109,7 +109,7 @@ function toPortableValue(value: unknown): unknown {
 
 /** Longer texts are truncated in the short form of an error. */
 const maxTextLength = 10_000
-/** The short form omits fields whose JSON is longer than this, and has at most `maxFields`. */
+/** The short form omits fields with longer JSON, and all fields beyond `maxFields`. */
 const maxFieldLength = 1000
 const maxFields = 20
 

@@ -63,7 +63,6 @@ export interface Announcement extends AgentRules {
   readonly epoch: number
   readonly host: string
   readonly pid: number
-  /** The version of this package. */
   readonly version: string
   readonly state: 'ready' | 'draining' | 'gone'
   readonly facts: NodeFacts
@@ -79,7 +78,6 @@ export interface WatcherReport {
    * `dead`: the process exited without an announcement. `silent`: it is alive, but does not answer.
    */
   readonly state: 'dead' | 'silent'
-  /** The last announcement of the agent. */
   readonly agent: Announcement
   /** The time since the watcher last heard the agent. */
   readonly silentSeconds: number
@@ -355,7 +353,6 @@ export interface AgentReport {
   readonly starts: readonly WireStart[]
   readonly returned: readonly ReturnedJob[]
   readonly events: readonly WireEvent[]
-  /** Bundles that the broker has lost. */
   readonly lostBundles: readonly string[]
   /** The number of messages with results that the agent has sent to this session's stream. */
   readonly endMessages: number
@@ -374,7 +371,6 @@ export interface LostAttempt {
   readonly uid: string
   /** The attempt number that agents use. */
   readonly attempt: number
-  /** The message of the error. */
   readonly message: string
 }
 

@@ -20,7 +20,6 @@ export const processId = randomUUID()
 export interface Owner {
   /** The `processId` of the driver. */
   readonly process: string
-  /** The backend's name. */
   readonly backend: string
 }
 

@@ -29,7 +29,6 @@ export const agentSubject = (name: string): string => `${prefix}.agent.${toToken
 /** One backend of a session. Two uses on one server have different subjects and keys. */
 export interface SessionUse {
   readonly sessionId: string
-  /** The backend's name. */
   readonly backend: string
 }
 

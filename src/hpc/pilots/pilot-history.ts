@@ -60,7 +60,6 @@ export interface PilotEnd {
   readonly missed: readonly string[]
   readonly submittedAt: number
   readonly at: number
-  /** The scheduler's message. */
   readonly reason: string
 }
 

@@ -28,7 +28,6 @@ export interface PilotJobOptions {
   readonly clock: Clock
   readonly log: Log
   readonly graceSeconds: number
-  /** Starts agents on the nodes of the allocation. */
   readonly addAgents: (allocation: Allocation, jobId: string) => Promise<NodeAgents>
   readonly removeAgents: (agents: NodeAgents) => Promise<void>
   /** Returns the keys (`workKey`) of the waiting work. */
@@ -38,7 +37,6 @@ export interface PilotJobOptions {
    */
   readonly onChange: () => void
   readonly onEnding: (secondsLeft: number, jobId: string) => void
-  /** Called when the scheduler did not answer. */
   readonly onSilent: (reason: string) => void
 }
 

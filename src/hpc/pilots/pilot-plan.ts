@@ -19,7 +19,6 @@ import {
 
 /** Allocations that are requested with the same options. */
 export interface PilotKind {
-  /** The number of nodes of each allocation. */
   readonly nodes: number
   /** The minimum number of allocations, even without waiting work. */
   readonly min: number
@@ -127,7 +126,6 @@ interface KindState {
   readonly running: readonly Pilot[]
   /** Running allocations that have received as much of the waiting work as they can. */
   readonly settled: readonly Pilot[]
-  /** How many more allocations may be requested. */
   readonly more: number
   /** Work for which idle allocations were requested, but that they have not run, by `workKey`. */
   readonly missed: ReadonlySet<string>

@@ -10,7 +10,6 @@ interface Waiting {
 }
 
 export class RankTurns {
-  /** The worker ids of running programs. */
   readonly workers = new RankWorkers()
   #owner: object | null = null
   /** The number of the owner's tasks that have not begun. */

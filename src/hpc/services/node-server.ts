@@ -21,7 +21,6 @@ import { ServerJob, toPlaceSpec, toServerSpec } from './server-job.ts'
 
 export interface NodeServerParts {
   readonly order: ServerOrder
-  /** The node's name. */
   readonly node: string
   readonly connection: ClusterConnection
   readonly sessionId: string

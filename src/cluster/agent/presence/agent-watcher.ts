@@ -24,7 +24,6 @@ export type ToWatcher =
 export type FromWatcher = { readonly kind: 'connected' }
 
 export interface AgentWatcherOptions {
-  /** The agent's name. */
   readonly name: string
   readonly connection: NatsOptions
   readonly token: string

@@ -40,7 +40,6 @@ export interface KnownAgent {
 export interface GoneAgent {
   readonly announcement: Announcement
   readonly leftMs: number
-  /** Why the agent counts as gone. */
   readonly reason: string
 }
 
@@ -92,7 +91,7 @@ export class AgentDirectory {
   readonly #listeners = new Set<DirectoryListener>()
   readonly #unsubscribe: (() => void)[]
   readonly #silence: SilenceWatch<Tracked>
-  /** Epochs of agents that have ended, or were replaced by another one of the same name. */
+  /** Epochs of agents that have exited, or were replaced by another one of the same name. */
   readonly #ended = new Set<number>()
   /** Agents that were reported to listeners and have left. */
   readonly #gone = new Map<string, GoneAgent>()
@@ -210,7 +209,6 @@ export class AgentDirectory {
     }
   }
 
-  /** Asks all agents to announce themselves. */
   discover(): void {
     const { broker, keys } = this.#options
     this.#discovery = newNonce()

@@ -54,7 +54,6 @@ export class EarlierRun {
   /** The results of each task, in ascending order of attempts. */
   readonly #ends = new Map<string, readonly WireEnd[]>()
   readonly #held = new Map<string, Adoption>()
-  /** Events by task. */
   readonly #events = new Map<string, PendingEvent[]>()
   /** The messages of results that refer to objects. */
   readonly #sources = new Map<WireEnd, EndSource>()
@@ -102,7 +101,7 @@ export class EarlierRun {
     return true
   }
 
-  /** Adds an event, which is reported before the task's end, or when the task is adopted. */
+  /** Adds an event, which is reported before the task's result, or when the task is adopted. */
   addEvent(uid: string, pending: PendingEvent): void {
     const known = this.#events.get(uid)
     if (known === undefined) this.#events.set(uid, [pending])

@@ -112,7 +112,7 @@ export class DriverJobs {
     return one
   }
 
-  /** Adds jobs that begin together or not at all. A member that is returned ends. */
+  /** Adds jobs that begin together or not at all. A member that an agent returns fails. */
   addTogether(jobs: readonly Job[], options: GroupOptions, nowMs: number): readonly DriverJob[] {
     const { perNode, avoid, onPlaced, node = null } = options
     const group: DriverJobGroup = { jobs: [], unplaced: jobs.length, perNode, node, onPlaced }
@@ -143,7 +143,6 @@ export class DriverJobs {
     return one?.job === job ? one : null
   }
 
-  /** Whether the job has not ended. */
   has(one: DriverJob): boolean {
     return this.findOwn(one.job) === one
   }
@@ -378,7 +377,6 @@ class JobTable {
   /** Created at the first index that does not match, dropped when no job is left. */
   #byUid: Map<string, DriverJob> | null = null
 
-  /** The index of the job that is added next. */
   get nextIndex(): number {
     return this.#free.at(-1) ?? this.#jobs.length
   }

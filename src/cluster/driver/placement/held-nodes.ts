@@ -7,7 +7,6 @@ import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources
 import { describeAmount } from '../../../tasks/resource-fit.ts'
 
 export interface HeldAmounts {
-  /** The name of the service, for messages. */
   readonly service: string
   readonly cores: number
   readonly gpus: number
@@ -21,13 +20,12 @@ interface SessionJobs {
   jobsAt(node: string): readonly { readonly spec: { readonly resources: ResourceRequest } }[]
 }
 
-/** The view of one session. */
+/** The held resources, as one session sees them. */
 export interface HeldView {
   /** Returns the part of a node that is available to the session's jobs. */
   without<T extends Amounts>(node: string, whole: T): T
   /** Called once, before any node is used. */
   attach(session: SessionJobs): void
-  /** Called when the session has ended. */
   close(): void
 }
 

@@ -97,7 +97,7 @@ export function toRunning(
   return { request, seconds: Math.max(0, left) }
 }
 
-/** How many such jobs the node can take. */
+/** The number of such jobs that the node can take. */
 export function roomFor(node: Node, wanted: Wanted, when: 'now' | 'idle'): number {
   if (!couldTake(node, wanted)) return 0
   if (when === 'idle') return roomIn(node.facts, wanted.request)

@@ -8,7 +8,6 @@ import type { HeldView } from './held-nodes.ts'
 /** The resources of a node, and how much of them this session uses. */
 export interface Node {
   readonly name: string
-  /** All resources of the node. */
   readonly whole: NodeFacts
   /** The resources without those that services hold. */
   facts: NodeFacts

@@ -54,7 +54,6 @@ export class Placement<T extends PlacedJob> {
   readonly #times: PlacementTimes
   readonly #held: HeldView
   #waiting = 0
-  /** The node that got the last job. */
   #last: Node | null = null
   readonly #released = new ReleasedNodes()
 
@@ -75,7 +74,6 @@ export class Placement<T extends PlacedJob> {
     return [...this.#nodes.values()]
   }
 
-  /** The shapes of waiting jobs. */
   get shapes(): readonly Shape<T>[] {
     return this.#shapes.all
   }
@@ -142,7 +140,6 @@ export class Placement<T extends PlacedJob> {
     this.#waiting += jobs.length
   }
 
-  /** Removes a waiting job. */
   remove(job: T): void {
     if (isGroupFollower(job) || this.#late.delete(job)) return
     const shape = this.#shapes.of(job)
@@ -220,7 +217,6 @@ export class Placement<T extends PlacedJob> {
     return node === undefined ? 0 : Math.max(0, node.cores - node.offer.cores)
   }
 
-  /** Takes all waiting jobs. */
   takeAll(): T[] {
     const waiting = this.#shapes.all.flatMap((shape) => this.#takeAllOf(shape))
     return [...this.#late.takeAll().flatMap((job) => allOf(job)), ...waiting]
@@ -326,7 +322,7 @@ export class Placement<T extends PlacedJob> {
     const share = Math.ceil(shape.queue.length / this.#nodes.size)
     const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
     const max = shape.isDefault ? Math.min(room, maxShare, share) : 1
-    // Reservations depend on the priority: less urgent jobs of the shape are placed separately.
+    // Reservations depend on the priority, so less urgent jobs of the shape are placed separately.
     const min = this.#reservations.isEmpty ? -Infinity : priorityOf(shape)
     for (let count = 0; count < max; count++) {
       const job = shape.queue.peek()

@@ -39,7 +39,7 @@ const neverKept: IsKept = () => false
 
 export class Reservations {
   readonly #byShape = new Map<Waiting, Reservation>()
-  /** A node has at most one claim. */
+  /** Each node has no more than one claim. */
   readonly #byNode = new Map<Node, Claim>()
   readonly #times: PlacementTimes
   readonly #onFree: (node: Node) => void
