@@ -71,7 +71,7 @@ interface RecordHead {
   readonly isEmpty: boolean
   /** The name of the record that this file continues. */
   readonly before: string | null
-  /** `null` if the first lines of the file do not contain it. */
+  /** `null` if the first lines of the file do not contain the id. */
   readonly sessionId: string | null
 }
 

@@ -179,7 +179,7 @@ async function* walkFrames(file: FileHandle, size: number): AsyncGenerator<Recor
 interface Frame {
   readonly kind: 'frame'
   readonly end: number
-  /** `null` if the frame header does not contain it. */
+  /** `null` if the frame header does not contain the size. */
   readonly contentBytes: number | null
 }
 

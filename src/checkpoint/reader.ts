@@ -16,7 +16,7 @@ export interface BadLine extends LinePosition {
 export interface ReadOptions {
   /** A longer line is skipped as bad and never kept in memory. Default 64 MiB. */
   readonly maxLineBytes?: number
-  /** Aborts the reading; the generator throws its reason. */
+  /** Aborts the reading; the generator then throws the signal's reason. */
   readonly signal?: AbortSignal
   /** Called after each block with the byte offset reached, and the path of the file. */
   readonly onRead?: (bytes: number, path: string) => void
@@ -82,7 +82,7 @@ export async function* readBatches(
   return reading.summary()
 }
 
-/** One pass over one file, with its counts. */
+/** One pass over one file, with line counts. */
 class Reading {
   readonly #options: ReadOptions
   readonly #splitter: LineSplitter

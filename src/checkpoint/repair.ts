@@ -51,7 +51,7 @@ export async function repairRecord(
   }
 }
 
-/** The repaired copy beside a record; `null` if there is none. */
+/** The repaired copy next to a record; `null` if there is none. */
 export function findRepaired(path: string): string | null {
   const copy = repairedPathOf(path)
   return copy !== path && existsSync(copy) ? copy : null

@@ -139,7 +139,7 @@ export function toKeptArguments(args: readonly string[]): (string | null)[] {
   return args.map((arg, at) => (isSecret[at] === true ? null : arg))
 }
 
-/** Read when the library is loaded, so that child processes of the program do not inherit it. */
+/** The variable is read early, so that child processes of the program do not inherit it. */
 let requestPath = readVariable()
 
 /** Whether `tutti run`, `resume` or `launch` has started this program. */

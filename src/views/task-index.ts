@@ -19,7 +19,7 @@ export interface TaskIndex {
   file: number
   /** In files after the first, the task plus 1 by the number in its generated uid. */
   ofNumber: Column
-  /** For such a task, the number in its latest uid plus 1. */
+  /** For a task that is in `ofNumber`, the number in its latest uid plus 1. */
   readonly latest: Column
 }
 

@@ -77,7 +77,7 @@ export interface TaskExplanation extends TaskView {
   readonly waitsFor: readonly string[]
   /** The number of other waiting tasks that will start earlier. */
   readonly ahead: number
-  /** The uids of the first few of those tasks. */
+  /** The uids of the first few tasks ahead in the queue. */
   readonly behind: readonly string[]
   /** The missing resource; `null` if a slot is available. */
   readonly shortage: Shortage | null

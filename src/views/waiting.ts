@@ -13,7 +13,7 @@ import { FreeResources, type Shortage } from './shortage.ts'
 export interface WaitReason {
   /** The number of other waiting tasks that will start earlier. */
   readonly ahead: number
-  /** The first few of those tasks. */
+  /** The first few tasks ahead in the queue. */
   readonly behind: readonly number[]
   /** The resource that the task itself lacks; `null` if a slot is available. */
   readonly shortage: Shortage | null

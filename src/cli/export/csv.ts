@@ -9,7 +9,7 @@ import { eachTask, type TaskView } from '../../views/tasks.ts'
 
 type Value = string | number | null
 
-/** Details of a task that only its events have, not the views. */
+/** Details of a task that its events contain but the views do not. */
 interface TaskDetails {
   backend: string
   attempts: number

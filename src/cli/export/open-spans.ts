@@ -9,7 +9,7 @@ import type { CheckpointLine, EventLine, FinishedSpan } from '../../checkpoint/f
 import { readBatches } from '../../checkpoint/reader.ts'
 import type { JsonObject, JsonValue } from '../../foundation/json-value.ts'
 
-/** Handles one file of a run: pass all its lines to it, then call `toSpans`. */
+/** Handles one file of a run: call `take` for all lines, then `toSpans`. */
 export class OpenSpans {
   /** Open parents of ended spans, with the earliest start time of a child. */
   readonly #parents = new Map<string, number>()

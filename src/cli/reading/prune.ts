@@ -21,7 +21,7 @@ import { endedJobOf } from './record-writer.ts'
 export interface PruneOptions {
   /** The number of newest runs to keep. */
   readonly keep?: number
-  /** Keeps runs that were written within this number of seconds. */
+  /** Keeps runs that were last written less than this many seconds ago. */
   readonly older?: number
   readonly folder?: string
   readonly dryRun?: boolean

@@ -282,7 +282,7 @@ const shownFields = new Set(
 /** Fields of the library's events that contain a time. */
 const timeFields = new Set(['start_time', 'retry_at'])
 
-/** The additional fields of this event type, as `key=value`; none for specified types. */
+/** The fields of an event type outside the specification, as `key=value`. */
 function ownFields(event: EventLine): string[] {
   const { event_type, event_time, fraction, text } = event
   if (event_type === 'tutti.TaskProgress' && typeof fraction === 'number') {

@@ -17,10 +17,10 @@ export interface BlockTree {
   readonly siblingOfTask: Column
   /** The sum of the block's retry delays when this task was created. */
   readonly delayOfTask: Column
-  /** Columns with one row per block: the sum of its retry delays, and its last task that ended. */
+  /** Columns with one row per block: the sum of retry delays, and the last task that ended. */
   readonly delayOfBlock: Column
   readonly latestOfBlock: Column
-  /** Tasks in the order in which they ended, starting with the first block. */
+  /** Tasks in the order in which they ended; recorded only once the run has a block. */
   readonly ended: Column
   endedCount: number
 }

@@ -37,7 +37,7 @@ export interface HealthState {
   staleResults: number
   throttled: number
   subscriberErrors: number
-  /** The maximum time between an event and its emission, in seconds. */
+  /** The maximum delay between an event and its emission, in seconds. */
   maxDelay: number
   /** The largest detected change of the system clock, in seconds; 0 if there was none. */
   clockStep: number

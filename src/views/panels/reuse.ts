@@ -13,7 +13,7 @@ import { type Panel, resumption, type TaskStep, textOf, type ViewEvent } from '.
 export interface ReuseState {
   /** For each task, a value of `done`: when it was DONE, and whether the result was stored. */
   readonly done: Column
-  /** Hashes of the task's definition in this session, and of the one that was DONE; 0 for none. */
+  /** Hashes of the definition in this session and of the definition that was DONE; 0 for none. */
   readonly definition: Column
   readonly doneDefinition: Column
   /** 1 for tasks that ended with a reused result in this session. */

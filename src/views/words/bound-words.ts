@@ -65,7 +65,7 @@ export function describeBounds(bounds: BoundsView, facts: BoundFacts): BoundWord
   }
 }
 
-/** Otherwise it is unknown when the run would have ended. */
+/** Whether the run ended normally; otherwise its full length is unknown. */
 const isOver = ({ stopped }: BoundsView, { state, openTasks }: BoundFacts): boolean =>
   state !== 'running' && openTasks === 0 && stopped === 0
 
@@ -149,7 +149,7 @@ function findSlotBound(bounds: BoundsView, improvements: readonly Improvement[])
   return largest?.bound ?? 'slots'
 }
 
-/** Ensures that one of the three is about the bound of the run. */
+/** Returns up to three improvements, including one about the bound of the run if there is any. */
 function firstThree(improvements: readonly Improvement[], bound: Bound): readonly Improvement[] {
   const first = improvements.slice(0, 3)
   const own = improvements.find((one) => one.bound === bound)
@@ -311,7 +311,7 @@ const pathText = ({ criticalPath }: BoundsView): string =>
     ? 'its longest task'
     : `${countText(criticalPath.length, 'task')} that waited for each other`
 
-/** Returns no sentence if the first one already contains this. */
+/** Returns nothing if the first sentence already mentions all slots. */
 function idleSentences(bound: Bound, bounds: BoundsView): string[] {
   const { slotSeconds, seconds } = bounds
   // For other backends, the number of slots is unknown.

@@ -161,7 +161,7 @@ function onlyIn(which: string, own: RunOverview, other: RunOverview): string[] {
   return [`Only the ${which} run has ${names.join(', ')}${othersText(only.length)}.`]
 }
 
-/** Returns no sentence if the verdict already contains this. */
+/** Returns nothing if the verdict already mentions the failures. */
 function failureWords({ before, after, common }: RunPair): string[] {
   const [a, b] = [before.counts, after.counts]
   if (common === 'tasks' || (a.failed === b.failed && a.tasks === b.tasks)) return []

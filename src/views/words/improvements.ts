@@ -275,7 +275,7 @@ function modelImprovements(bounds: BoundsView): Improvement[] {
   return atBest(bounds, { bound: 'model', min, lost }, what)
 }
 
-/** If tasks waited for slots of one backend while slots of others were idle. */
+/** Applies if tasks waited for slots of one backend while other backends had idle slots. */
 function backendImprovements(bounds: BoundsView): Improvement[] {
   const { backends, slots, slotSeconds, criticalPath } = bounds
   if (backends.length < 2) return []

@@ -105,7 +105,7 @@ export function storyLines(task: TaskExplanation, waits: Waits, limit: string | 
 
 const maxDependencies = 5
 
-/** The dependencies of the task, and which of them ended last. */
+/** Lists the dependencies of the task, and which of them ended last. */
 export function dependencyLines({ dependencies, story }: TaskExplanation): string[] {
   if (dependencies.length === 0) return []
   const shown = dependencies.slice(0, maxDependencies).map(({ uid, name, state }) => {

@@ -61,7 +61,7 @@ export class LiveOutput {
     return readdirSync(this.#folder).some((name) => requestedUid(name) === this.#uid)
   }
 
-  /** The writer removes the output; if the task `hasEnded`, this command does. */
+  /** Withdraws the request; also removes the output if the task `hasEnded`. */
   close(hasEnded: boolean): void {
     try {
       rmSync(this.#request, { force: true })
