@@ -28,11 +28,11 @@ function createProject(files: ReadonlyMap<string, string>): string {
   onTestFinished(() => rmSync(folder, { recursive: true }))
   mkdirSync(join(folder, 'node_modules/@types'), { recursive: true })
   symlinkSync(root, join(folder, 'node_modules/tutti'), 'dir')
-  for (const name of ['@types/node', 'undici-types']) {
+  for (const name of ['@types/node', 'undici-types', '@opentelemetry']) {
     symlinkSync(join(root, 'node_modules', name), join(folder, 'node_modules', name), 'dir')
   }
   cpSync(join(root, 'tsconfig.json'), join(folder, 'base.json'))
-  const compilerOptions = { noEmit: false, outDir: 'out', skipLibCheck: false }
+  const compilerOptions = { noEmit: false, declaration: true, outDir: 'out', skipLibCheck: false }
   const config = { extends: './base.json', compilerOptions, include: ['*.ts'] }
   writeFileSync(join(folder, 'tsconfig.json'), JSON.stringify(config))
   writeFileSync(join(folder, 'package.json'), '{ "type": "module" }')

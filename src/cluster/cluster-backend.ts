@@ -5,6 +5,7 @@ import {
   type Backend,
   type BackendListener,
   type ConnectedSession,
+  type Connection,
   type Refusal,
   type SampledNode,
   toEventNotice,
@@ -109,7 +110,7 @@ export class ClusterBackend implements Backend {
     }
   }
 
-  /** Use `ClusterBackend.create` or `ClusterBackend.local`. @internal */
+  /** Use `ClusterBackend.create` or `ClusterBackend.local`. @hidden */
   constructor(parts: ClusterParts) {
     const { options, broker, directory, local, owner } = parts
     this.name = options.name
@@ -178,7 +179,13 @@ export class ClusterBackend implements Backend {
     return this.#refuseResources(spec, mayGrow)
   }
 
-  /** `settings` describes the cluster beyond the options of this backend. */
+  connect(listener: BackendListener, session: ConnectedSession): Connection
+  /** `settings` describes the cluster beyond the options of this backend. @internal */
+  connect(
+    listener: BackendListener,
+    session: ConnectedSession,
+    settings: Partial<ClusterSettings>,
+  ): ClusterConnection
   connect(
     listener: BackendListener,
     session: ConnectedSession,

@@ -6,12 +6,12 @@ import type { ResourceUpdate } from './resource-update.ts'
 
 const seconds: FieldSpec = { type: 'float', nullable: false, fallback: 0, min: 0 }
 
-interface Ended {
+// Aliases, because an alias is written out where a user's declarations cannot name it.
+type Ended = {
   /** RUNNING to the end, in seconds; 0.0 if RUNNING was never recorded. */
   readonly duration_seconds: number
 }
-
-interface Failed extends Ended {
+type Failed = Ended & {
   /** Exception class name, or "unknown". */
   readonly error_type: string
 }

@@ -1,7 +1,6 @@
 /** A program or a function to run. */
 
 import {
-  type AnyFunction,
   checkComputeOptions,
   type ComputeSpec,
   type ExecutableOptions,
@@ -49,7 +48,8 @@ export class ComputeTask<
 > extends Task<T> {
   /** The task as plain data, which its backend gets. */
   readonly spec: ComputeSpec
-  readonly function: AnyFunction | null
+  /** `null` for a program. */
+  readonly function: ((...args: never[]) => unknown) | null
   readonly args: readonly unknown[]
 
   constructor(

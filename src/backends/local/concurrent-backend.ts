@@ -110,11 +110,7 @@ interface ResolvedOptions {
 /** Known only to `create`, because a private constructor can still be called from JavaScript. */
 const createKey = Symbol('create')
 
-/** A connection for agents, which can also take jobs back. */
-export interface LocalConnection extends Connection {
-  /** Takes back the jobs that no executor has yet. They get no report. */
-  withdraw(): Job[]
-}
+export type LocalConnection = ReturnType<ConcurrentBackend['connect']>
 
 /**
  * The local backend: runs functions on threads or processes, programs by launchers, and closures in
@@ -206,7 +202,13 @@ export class ConcurrentBackend implements Backend {
     return (spec.kind === 'function' ? functions : programs).refusal()
   }
 
-  connect(listener: BackendListener, session: ConnectedSession): LocalConnection {
+  connect(
+    listener: BackendListener,
+    session: ConnectedSession,
+  ): Connection & {
+    /** For agents: takes back the jobs that no executor has yet. They get no report. */
+    withdraw(): Job[]
+  } {
     this.#listeners.add(listener)
     const client: Client = { listener, session }
     return {

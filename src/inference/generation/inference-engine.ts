@@ -50,6 +50,7 @@ export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string 
 /** What to continue: a conversation, formatted by the model's chat template, or raw text. */
 export type GenerationInput = ChatInput | TextInput
 
+/** A conversation. */
 export interface ChatInput {
   readonly kind: 'chat'
   readonly messages: readonly ChatMessage[]
@@ -63,6 +64,7 @@ export interface ChatInput {
   readonly reasoningEffort?: string
 }
 
+/** Raw text. */
 export interface TextInput {
   readonly kind: 'text'
   readonly text: string

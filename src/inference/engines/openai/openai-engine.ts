@@ -81,9 +81,7 @@ export interface AttachedEngine extends InferenceEngine {
 }
 
 /** Attaches to a server. The key is sent in the authorization header and appears nowhere else. */
-export function createOpenAiEngine(
-  options: OpenAiEngineOptions,
-): AttachedEngine & { readonly proxy: EngineProxy } {
+export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine {
   expectOptions('createOpenAiEngine', options, checks)
   const { apiKey } = options
   if (apiKey !== null) registerSecret(apiKey, 'apiKey')

@@ -20,7 +20,7 @@ import type {
   ModelFacts,
 } from '../../generation/inference-engine.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
-import type { EngineProxy } from '../../generation/pass-through.ts'
+import { type EngineProxy, proxyOf } from '../../generation/pass-through.ts'
 import {
   sharedChecks,
   variables,
@@ -251,7 +251,7 @@ class ProcessEngine implements InferenceEngine {
   }
 
   get proxy(): EngineProxy | null {
-    return this.#attached?.engine.proxy ?? null
+    return this.#attached ? proxyOf(this.#attached.engine) : null
   }
 
   get nodeId(): string | undefined {
