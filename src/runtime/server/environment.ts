@@ -1,5 +1,6 @@
 /** Which environment variables server programs inherit. Pure. */
 
+/** Environment variables by name. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
 const inherited = new Set(

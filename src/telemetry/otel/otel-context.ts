@@ -74,22 +74,20 @@ export class OtelActiveSpans implements ActiveSpans {
 
   /** Runs the callback exactly once, even if the context manager misbehaves. */
   #runIn<T>(entered: Context, callback: () => T): T {
-    let hasBegun = false
-    let failure: { readonly error: unknown } | null = null
-    let value: T | undefined
+    const call = { hasBegun: false, hasThrown: false, outcome: undefined as unknown }
     const run = (): void => {
-      if (hasBegun) return
-      hasBegun = true
+      if (call.hasBegun) return
+      call.hasBegun = true
       try {
-        value = callback()
+        call.outcome = callback()
       } catch (error) {
-        failure = { error }
+        Object.assign(call, { hasThrown: true, outcome: error })
       }
     }
     this.#orNull(() => context.with(entered, run))
     run()
-    rethrow(failure)
-    return value as T
+    if (call.hasThrown) throw call.outcome
+    return call.outcome as T
   }
 
   #toForeign(span: Span): ForeignSpan | null {
@@ -116,10 +114,6 @@ export class OtelActiveSpans implements ActiveSpans {
       return null
     }
   }
-}
-
-function rethrow(failure: { readonly error: unknown } | null): void {
-  if (failure !== null) throw failure.error
 }
 
 /**
