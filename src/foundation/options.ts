@@ -298,3 +298,10 @@ function originOf(text: string): string | null {
   if (url === null || url.origin !== 'null') return url?.origin ?? null
   return /^[a-z][a-z\d+.-]*:\/\/[\w.-]+(?::\d+)?$/.test(text) ? text : null
 }
+
+/** The fields that are not `undefined`, for types whose optional fields may not be `undefined`. */
+export function definedFields<T extends object>(fields: T) {
+  const defined: { [K in keyof T]?: T[K] } = {}
+  for (const key in fields) if (fields[key] !== undefined) defined[key] = fields[key]
+  return defined as { [K in keyof T]?: Exclude<T[K], undefined> }
+}

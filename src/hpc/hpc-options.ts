@@ -11,11 +11,7 @@ import {
   invalid,
 } from '../foundation/options.ts'
 import { isHostName } from './host-list-allocation.ts'
-import {
-  type AllocationsOptions,
-  resolveAllocations,
-  type ResolvedAllocations,
-} from './pilots/pilot-options.ts'
+import { type AllocationsOptions, resolveAllocations } from './pilots/pilot-options.ts'
 
 /** The options of `HpcBackend.create`. */
 export interface HpcBackendOptions {
@@ -37,16 +33,9 @@ export interface HpcBackendOptions {
   readonly log?: Log
 }
 
-export interface ResolvedHpcOptions {
-  readonly name: string
-  readonly hosts: readonly string[] | null
-  readonly allocations: readonly ResolvedAllocations[] | null
-  readonly graceSeconds: number
-  readonly clock: Clock
-  readonly log: Log
-}
+export type ResolvedHpcOptions = ReturnType<typeof resolveHpcOptions>
 
-export function resolveHpcOptions(options: HpcBackendOptions): ResolvedHpcOptions {
+export function resolveHpcOptions(options: HpcBackendOptions) {
   const keys = ['name', 'hosts', 'allocations', 'graceSeconds', 'clock', 'log']
   expectKnownKeys('HpcBackend', expectObject('options', options), keys)
   const { name = 'hpc', hosts, allocations } = options

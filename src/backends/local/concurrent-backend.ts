@@ -93,19 +93,7 @@ export interface ConcurrentBackendOptions {
   readonly log?: Log
 }
 
-interface ResolvedOptions {
-  readonly name: string
-  readonly workers: number
-  readonly maxProcesses: number
-  readonly isolation: 'thread' | 'process'
-  readonly workerMemoryMb: number | null
-  readonly importTimeoutSeconds: number
-  readonly nodeId: string
-  readonly capacity: Capacity
-  readonly workDir: string | null
-  readonly clock: Clock
-  readonly log: Log
-}
+type ResolvedOptions = ReturnType<typeof resolveConcurrentBackendOptions>
 
 /** Known only to `create`, because a private constructor can still be called from JavaScript. */
 const createKey = Symbol('create')
@@ -271,7 +259,7 @@ function resolveCores({ cores, workers = 1, maxProcesses = 1 }: ConcurrentBacken
   )
 }
 
-function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): ResolvedOptions {
+function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions) {
   expectKnownKeys('ConcurrentBackend', expectObject('options', options), knownOptions)
   const cores = resolveCores(options)
   const { name = 'concurrent', workers = Math.min(cores, workerLimit) } = options
@@ -305,23 +293,12 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions): Res
 }
 
 /** See https://github.com/nodejs/node/issues/47224. */
-function warnOfThreads({ name, log }: Pick<ResolvedOptions, 'name' | 'log'>): void {
+function warnOfThreads({ name, log }: { readonly name: string; readonly log: Log }): void {
   const text = `backend "${name}": a thread beyond \`workerMemoryMb\` can abort this process`
   log.warn('ThreadMemoryLimit', `${text}; use \`isolation: 'process'\``)
 }
 
-const knownOptions = [
-  'name',
-  'workers',
-  'maxProcesses',
-  'isolation',
-  'workerMemoryMb',
-  'importTimeoutSeconds',
-  'nodeId',
-  'cores',
-  'gpus',
-  'memoryMb',
-  'workDir',
-  'clock',
-  'log',
-]
+const knownOptions = (
+  'name workers maxProcesses isolation workerMemoryMb importTimeoutSeconds nodeId cores gpus ' +
+  'memoryMb workDir clock log'
+).split(' ')

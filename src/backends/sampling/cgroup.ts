@@ -3,8 +3,9 @@
  * usage. The parsers of the kernel's texts are pure.
  */
 
-import { existsSync, readFileSync } from 'node:fs'
+import { existsSync } from 'node:fs'
 import { posix } from 'node:path'
+import { readText } from './proc.ts'
 
 /** The folders of the kernel's files; tests replace them. */
 export interface KernelRoots {
@@ -120,14 +121,6 @@ function tightest(
       best = { path: below, limit }
     }
     if (below === '') return best
-  }
-}
-
-function readText(path: string): string | null {
-  try {
-    return readFileSync(path, 'latin1')
-  } catch {
-    return null
   }
 }
 

@@ -1,6 +1,7 @@
 /** The CPU time of this process with its descendants: its workers, programs and models. */
 
-import { readdirSync, readFileSync } from 'node:fs'
+import { readdirSync } from 'node:fs'
+import { readText } from './proc.ts'
 
 /** The unit of times in `/proc`, which is the same on all Linux systems. */
 export const ticksPerSecond = 100
@@ -32,13 +33,13 @@ export function parseTicks(stat: string): number | null {
 }
 
 function ticksOf(procRoot: string, pid: number): number | null {
-  const stat = textOf(`${procRoot}/${pid}/stat`)
+  const stat = readText(`${procRoot}/${pid}/stat`)
   return stat === null ? null : parseTicks(stat)
 }
 
 const childrenOf = (procRoot: string, pid: number, threads: readonly string[]): number[] =>
   threads.flatMap((thread) => {
-    const text = textOf(`${procRoot}/${pid}/task/${thread}/children`) ?? ''
+    const text = readText(`${procRoot}/${pid}/task/${thread}/children`) ?? ''
     return text.split(' ').filter(Boolean).map(Number)
   })
 
@@ -47,14 +48,5 @@ function threadsOf(procRoot: string, pid: number): string[] {
     return readdirSync(`${procRoot}/${pid}/task`)
   } catch {
     return []
-  }
-}
-
-/** `null` if the process has ended meanwhile. */
-function textOf(path: string): string | null {
-  try {
-    return readFileSync(path, 'latin1')
-  } catch {
-    return null
   }
 }

@@ -15,6 +15,7 @@ import type { LaunchFolder } from '../launch/launch-folder.ts'
 import { answerMs, within } from '../launch/submit-batch.ts'
 import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { judgeEnd, type PilotEnd } from './pilot-history.ts'
+import type { Pilot } from './pilot-plan.ts'
 
 export interface PilotJobOptions {
   readonly id: string
@@ -48,10 +49,19 @@ const maxQuestions = 30
 /** The time between attempts to cancel a job while the scheduler does not answer. */
 const cancelMs = 10_000
 
-export class PilotJob {
+export class PilotJob implements Pilot {
   readonly id: string
   readonly kind: number
   readonly submittedAt: number
+  readonly work: readonly string[]
+  /** `ending`: it gets no more tasks. */
+  phase: 'submitting' | 'queued' | 'running' | 'ending' = 'submitting'
+  /** `null` before it runs. */
+  allocation: Allocation | null = null
+  startedAt: number | null = null
+  readyAt: number | null = null
+  idleSince: number | null = null
+  hasRun = false
   /** Resolves when the job has ended and is cleaned up. */
   readonly ended: Promise<PilotEnd>
   readonly #options: PilotJobOptions
@@ -59,47 +69,30 @@ export class PilotJob {
   /** Stops retrying requests to a scheduler that does not answer. */
   readonly #closing = new AbortController()
   readonly #over = Promise.withResolvers<string | null>()
-  #phase: 'submitting' | 'queued' | 'running' | 'ending' = 'submitting'
   #folder: LaunchFolder | null = null
   /** `null` until Slurm has accepted the job. */
   #jobId: string | null = null
-  #allocation: Allocation | null = null
   #watch: AllocationWatch | null = null
-  #startedAt: number | null = null
-  #readyAt: number | null = null
   /** Why the scheduler ended the allocation. */
   #cause: 'limit' | 'loss' = 'loss'
-  /** Since when no node of the allocation has run a task. */
-  #idleSince: number | null = null
   /** The number of tasks that the nodes have received from the connected sessions. */
   #taken = 0
-  #hasRun = false
 
   constructor(options: PilotJobOptions) {
     this.#options = options
     this.id = options.id
     this.kind = options.kind
+    this.work = options.work
     this.submittedAt = options.clock.now()
     this.ended = this.#run()
   }
 
-  /** The work that the allocation was requested for, by `workKey`. */
-  get work(): readonly string[] {
-    return this.#options.work
-  }
-
-  /** In phase `ending`, the allocation gets no more tasks. */
-  get phase(): 'submitting' | 'queued' | 'running' | 'ending' {
-    return this.#phase
-  }
-
-  /** `null` before the allocation has started. */
-  get allocation(): Allocation | null {
-    return this.#allocation
+  get isEnding(): boolean {
+    return this.phase === 'ending'
   }
 
   has(node: string): boolean {
-    return this.#allocation?.nodes.some(({ name }) => name === node) ?? false
+    return this.allocation?.nodes.some(({ name }) => name === node) ?? false
   }
 
   /** The seconds until the allocation ends, and running tasks are lost. */
@@ -107,40 +100,21 @@ export class PilotJob {
     return this.#watch?.secondsLeft ?? Infinity
   }
 
-  /** Seconds since the epoch; `null` until the nodes are available. */
-  get startedAt(): number | null {
-    return this.#startedAt
-  }
-
-  /** Seconds since the epoch; `null` until agents run on all nodes. */
-  get readyAt(): number | null {
-    return this.#readyAt
-  }
-
-  /** Seconds since the epoch; `null` while a node of the allocation runs a task. */
-  get idleSince(): number | null {
-    return this.#idleSince
-  }
-
-  get hasRun(): boolean {
-    return this.#hasRun
-  }
-
   /** Called periodically with the load of all nodes. */
   note(nodes: ReadonlyMap<string, NodeLoad>): void {
-    const own = this.#allocation?.nodes.flatMap(({ name }) => nodes.get(name) ?? []) ?? []
+    const own = this.allocation?.nodes.flatMap(({ name }) => nodes.get(name) ?? []) ?? []
     const taken = own.reduce((sum, one) => sum + one.taken, 0)
-    const isBusy = this.#readyAt === null || own.some((one) => one.isBusy)
+    const isBusy = this.readyAt === null || own.some((one) => one.isBusy)
     const isIdle = !isBusy && taken === this.#taken
     const now = this.#options.clock.now()
-    this.#idleSince = isBusy ? null : isIdle ? (this.#idleSince ?? now) : now
+    this.idleSince = isBusy ? null : isIdle ? (this.idleSince ?? now) : now
     this.#taken = taken
-    if (taken > 0) this.#hasRun = true
+    if (taken > 0) this.hasRun = true
   }
 
   /** Releases the allocation: immediately while it is queued, otherwise after its running tasks. */
   giveBack(): void {
-    this.#phase = 'ending'
+    this.phase = 'ending'
     this.#abort.abort()
     this.#over.resolve(null)
   }
@@ -158,7 +132,7 @@ export class PilotJob {
     try {
       const reason = await this.#hold()
       if (reason === null) return this.#endOf('given back', '')
-      const age = this.#options.clock.now() - (this.#startedAt ?? this.submittedAt)
+      const age = this.#options.clock.now() - (this.startedAt ?? this.submittedAt)
       const { hasRun, readyAt } = this
       const missed = this.#missed()
       return this.#endOf(judgeEnd(age, this.#cause, { hasRun, readyAt, missed }), reason)
@@ -205,7 +179,7 @@ export class PilotJob {
 
   /** The work that the allocation was requested for, but could not run. */
   #missed(): readonly string[] {
-    if (this.#readyAt === null || this.hasRun) return []
+    if (this.readyAt === null || this.hasRun) return []
     const waiting = this.#options.waiting()
     return this.work.filter((key) => waiting.has(key))
   }
@@ -225,7 +199,7 @@ export class PilotJob {
       signal: this.#abort.signal,
       onSubmitted: (jobId) => {
         this.#jobId = jobId
-        if (this.#phase === 'submitting') this.#phase = 'queued'
+        if (this.phase === 'submitting') this.phase = 'queued'
         onChange()
       },
       onStatus: () => {},
@@ -241,21 +215,21 @@ export class PilotJob {
   async #use({ allocation, jobId }: PlaceholderJob): Promise<string | null> {
     const { addAgents, removeAgents, clock, onChange } = this.#options
     // Set before the agents start, because the first one may get tasks while others are starting.
-    this.#startedAt = clock.now()
-    this.#allocation = allocation
+    this.startedAt = clock.now()
+    this.allocation = allocation
     this.#watch = this.#watchEnd(allocation, jobId)
     const agents = await addAgents(allocation, jobId).catch((error: unknown) => {
       this.#watch?.close()
       throw error
     })
     try {
-      this.#readyAt = clock.now()
-      if (this.#phase !== 'ending') this.#phase = 'running'
+      this.readyAt = clock.now()
+      if (this.phase !== 'ending') this.phase = 'running'
       onChange()
       void this.#askWhenAgentsEnd(allocation, agents)
       void agents.givenUp.then((why) => this.#over.resolve(why))
       const reason = await this.#over.promise
-      this.#phase = 'ending'
+      this.phase = 'ending'
       await this.#drain(agents)
       return reason
     } finally {
@@ -268,8 +242,8 @@ export class PilotJob {
   async #askWhenAgentsEnd(allocation: Allocation, agents: NodeAgents): Promise<void> {
     await agents.ended()
     const ask = async (): Promise<boolean> => {
-      if (this.#phase === 'running') await allocation.state({ isChanged: true }).catch(() => null)
-      return this.#phase !== 'running'
+      if (this.phase === 'running') await allocation.state({ isChanged: true }).catch(() => null)
+      return this.phase !== 'running'
     }
     await poll({ delayMs: questionMs, maxAttempts: maxQuestions }, ask, this.#options)
   }

@@ -3,6 +3,7 @@
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import {
+  definedFields,
   expectInteger,
   expectKnownKeys,
   expectNumber,
@@ -43,20 +44,7 @@ export interface AllocationsOptions {
 }
 
 /** The validated options, with defaults filled in. */
-export interface ResolvedAllocations {
-  /** The name of this entry in error messages, such as `allocations[1]`. */
-  readonly field: string
-  readonly nodes: number
-  readonly min: number
-  readonly max: number
-  readonly backlog: number
-  readonly idleSeconds: number
-  /** A multiple of 60, because Slurm counts minutes. */
-  readonly timeSeconds: number | null
-  readonly maxTotal: number
-  readonly labels: Readonly<Record<string, string>>
-  readonly request: BatchRequest
-}
+export type ResolvedAllocations = ReturnType<typeof resolveOne>
 
 const textKeys = ['partition', 'account', 'qos', 'constraint'] as const
 const countKeys = ['nodes', 'min', 'max', 'backlog', 'maxTotal', 'gpusPerNode'] as const
@@ -75,7 +63,8 @@ export function resolveAllocations(given: unknown, graceSeconds: number): Resolv
   return given.map((one, at) => resolveOne(`allocations[${at}]`, one, graceSeconds))
 }
 
-function resolveOne(field: string, given: unknown, graceSeconds: number): ResolvedAllocations {
+/** `field` is the name of this entry in error messages, such as `allocations[1]`. */
+function resolveOne(field: string, given: unknown, graceSeconds: number) {
   const options = expectObject(field, given) as Partial<AllocationsOptions>
   expectKnownKeys('HpcBackend', options, keys, `${field}.`)
   const count = (key: (typeof countKeys)[number], fallback: number | undefined, min: number) =>
@@ -105,7 +94,7 @@ function resolveOne(field: string, given: unknown, graceSeconds: number): Resolv
       ...(timeSeconds === null ? {} : { time: String(timeSeconds / 60) }),
       ...resolveTexts(field, options),
       more: resolveMore(`${field}.sbatch`, withDefault(options.sbatch, [])),
-    },
+    } satisfies BatchRequest as BatchRequest,
   }
 }
 
@@ -154,8 +143,7 @@ function resolveMore(field: string, given: unknown): readonly string[] {
 /** The allocations that may be requested, for the SessionStarted event, without unset fields. */
 export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
   const { nodes, min, max, backlog, idleSeconds, timeSeconds, maxTotal, labels } = options
-  const { gpusPerNode, more, ...request } = options.request
-  const texts = textKeys.flatMap((key) => (request[key] === undefined ? [] : [[key, request[key]]]))
+  const { gpusPerNode, more, partition, account, qos, constraint } = options.request
   return {
     nodes,
     min,
@@ -164,8 +152,7 @@ export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
     idle_seconds: idleSeconds,
     ...(timeSeconds === null ? {} : { time_seconds: timeSeconds }),
     ...(maxTotal === Infinity ? {} : { max_total: maxTotal }),
-    ...(gpusPerNode === undefined ? {} : { gpus_per_node: gpusPerNode }),
-    ...(Object.fromEntries(texts) as JsonObject),
+    ...definedFields({ gpus_per_node: gpusPerNode, partition, account, qos, constraint }),
     labels,
     sbatch: more,
   }

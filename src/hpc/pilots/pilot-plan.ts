@@ -16,22 +16,16 @@ import {
   workKey,
   minUsefulSeconds,
 } from './pilot-history.ts'
+import type { AllocationsOptions } from './pilot-options.ts'
 
 /** Allocations that are requested with the same options. */
-export interface PilotKind {
+export interface PilotKind extends Pick<
+  Required<AllocationsOptions>,
+  'nodes' | 'min' | 'max' | 'backlog' | 'idleSeconds' | 'maxTotal'
+> {
   readonly nodes: number
-  /** The minimum number of allocations, even without waiting work. */
-  readonly min: number
-  /** The maximum number of concurrent allocations. */
-  readonly max: number
-  /** The maximum number of allocations that wait in the scheduler's queue. */
-  readonly backlog: number
-  /** An allocation that has run nothing for this long is released. */
-  readonly idleSeconds: number
   /** How long a task can run in an allocation; `Infinity` without a limit. */
   readonly usableSeconds: number
-  /** The maximum number of allocations that are requested in the whole run. */
-  readonly maxTotal: number
   /** The distinct types of nodes that an allocation may get. */
   readonly candidates: readonly NodeResources[]
 }

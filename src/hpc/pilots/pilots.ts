@@ -172,17 +172,7 @@ export class Pilots {
     const { submit, end } = planPilots({
       kinds: this.#kinds,
       work: waiting,
-      pilots: jobs.map((job) => ({
-        id: job.id,
-        kind: job.kind,
-        submittedAt: job.submittedAt,
-        startedAt: job.startedAt,
-        readyAt: job.readyAt,
-        isEnding: job.phase === 'ending',
-        work: job.work,
-        hasRun: job.hasRun,
-        idleSince: job.idleSince,
-      })),
+      pilots: jobs,
       histories: this.#histories,
       now,
     })

@@ -2,6 +2,8 @@
 
 import { resolve } from 'node:path'
 import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
+import type { CapturedOutput } from '../../backends/local/programs/protocol.ts'
+import { definedFields } from '../../foundation/options.ts'
 import {
   ExecutableFailedError,
   ExecutableNotFoundError,
@@ -18,15 +20,8 @@ export interface RankEnd {
   readonly report: EndReport
 }
 
-interface Output {
-  readonly stdout: string
-  readonly stderr: string
-  readonly stdoutTruncated?: true
-  readonly stderrTruncated?: true
-}
-
 /** The outputs of all ranks, one after another. */
-export function joinOutputs(ends: readonly RankEnd[]): Output {
+export function joinOutputs(ends: readonly RankEnd[]): CapturedOutput {
   const parts = ends.map(({ report }) => outputOf(report))
   return {
     stdout: parts.map(({ stdout }) => stdout).join(''),
@@ -36,15 +31,10 @@ export function joinOutputs(ends: readonly RankEnd[]): Output {
   }
 }
 
-function outputOf(report: EndReport): Output {
-  if (report.kind === 'complete') return report.value as Output
+function outputOf(report: EndReport): CapturedOutput {
+  if (report.kind === 'complete') return report.value as CapturedOutput
   const { stdout = '', stderr = '', stdoutTruncated, stderrTruncated } = report.facts ?? {}
-  return {
-    stdout,
-    stderr,
-    ...(stdoutTruncated ? { stdoutTruncated } : {}),
-    ...(stderrTruncated ? { stderrTruncated } : {}),
-  }
+  return { stdout, stderr, ...definedFields({ stdoutTruncated, stderrTruncated }) }
 }
 
 /**
@@ -87,7 +77,7 @@ export function toRankError(
   if (report.kind !== 'fail') return null
   const { error } = report
   if (!(error instanceof ExecutableFailedError)) return error
-  const { exitCode, signal, stdout, stderr } = error
+  const { exitCode, signal, stdout, stderr, stdoutTruncated, stderrTruncated } = error
   if (!hasBegun && exitCode === 127) {
     return new ExecutableNotFoundError(`${program} was not found on node ${node}`)
   }
@@ -103,7 +93,6 @@ export function toRankError(
     stderr,
     rank,
     ...(signal === null ? {} : { code: error.code }),
-    ...(error.stdoutTruncated ? { stdoutTruncated: true } : {}),
-    ...(error.stderrTruncated ? { stderrTruncated: true } : {}),
+    ...definedFields({ stdoutTruncated, stderrTruncated }),
   })
 }

@@ -2,6 +2,7 @@
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
+import { definedFields } from '../../foundation/options.ts'
 import { defaultResources } from '../../tasks/resources.ts'
 import type { ProgramSpec } from '../../tasks/spec.ts'
 import { toRankArguments } from './rank-scripts.ts'
@@ -50,11 +51,7 @@ function toRankSpec(spec: ProgramSpec, rank: number, meetingPoint: string): Prog
     killBackground: true,
     resources: {
       ...defaultResources,
-      cores,
-      gpus,
-      memoryMb,
-      ...(labels === undefined ? {} : { labels }),
-      ...(seconds === undefined ? {} : { seconds }),
+      ...definedFields({ cores, gpus, memoryMb, labels, seconds }),
     },
   }
 }

@@ -7,6 +7,7 @@ import type { Job, TaskReport } from '../../backends/backend.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, TimeoutError, TuttiError } from '../../foundation/errors.ts'
+import { definedFields } from '../../foundation/options.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
 import type { ProgramSpec } from '../../tasks/spec.ts'
 import type { Allocation } from '../allocation.ts'
@@ -203,12 +204,8 @@ export class RankTask implements RankOwner {
     const output = joinOutputs(ends)
     const stop = this.#stop
     if (stop === null) {
-      return {
-        kind: 'complete',
-        at,
-        value: { ...output, exitCode: 0 },
-        facts: { ...facts, exitCode: 0 },
-      }
+      const value = { ...output, exitCode: 0 }
+      return { kind: 'complete', at, value, facts: { ...facts, exitCode: 0 } }
     }
     if (stop.kind === 'cancel') {
       return { kind: 'cancel', at, reason: stop.reason, facts: { ...facts, ...output } }
@@ -227,10 +224,7 @@ export class RankTask implements RankOwner {
       facts: {
         ...facts,
         ...output,
-        ...(exitCode === undefined ? {} : { exitCode }),
-        ...(signal === undefined ? {} : { signal }),
-        ...(stdoutTail === undefined ? {} : { stdoutTail }),
-        ...(stderrTail === undefined ? {} : { stderrTail }),
+        ...definedFields({ exitCode, signal, stdoutTail, stderrTail }),
       },
     }
   }

@@ -1,5 +1,6 @@
 /** Manages one worker of the pool: starts it when there is work, and replaces it when lost. */
 
+import { once } from '../../../foundation/service.ts'
 import type { Job } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
 import { Assignment } from './assignments.ts'
@@ -36,7 +37,7 @@ export class WorkerHandle {
   /** The round of the worker's start, for `Restarts`. */
   #round = 0
   #hasHadWorker = false
-  #closing: PromiseWithResolvers<void> | null = null
+  readonly #closed = Promise.withResolvers<void>()
 
   constructor(options: WorkerHandleOptions) {
     this.#options = options
@@ -93,7 +94,7 @@ export class WorkerHandle {
 
   /** Starts a replacement of the ended worker, without assigning a batch. */
   replace(): void {
-    if (this.isReplaceable && this.#closing === null) this.#start()
+    this.#start()
   }
 
   /** `false` if the job is not here. */
@@ -114,21 +115,13 @@ export class WorkerHandle {
   }
 
   /** Resolves when the worker has exited or was left behind. */
-  close(reason: string): Promise<void> {
-    if (this.#closing !== null) return this.#closing.promise
-    this.#closing = Promise.withResolvers<void>()
-    const { promise, resolve } = this.#closing
+  readonly close = once(async (reason: string): Promise<void> => {
     for (const assignment of this.#waiting.splice(0)) {
       assignment.endAll(() => ({ kind: 'cancel', reason }))
     }
-    const worker = this.#worker
-    if (worker === null) {
-      resolve()
-      return promise
-    }
-    worker.close(reason)
-    return promise
-  }
+    this.#worker?.close(reason)
+    if (this.#worker !== null) await this.#closed.promise
+  })
 
   #start(): void {
     const { clock, starts } = this.#options
@@ -176,7 +169,7 @@ export class WorkerHandle {
   #onEnd({ hasFailedToStart, assignments, loss }: WorkerEnd): void {
     this.#worker = null
     this.#hasHadWorker = true
-    if (this.#closing !== null) return this.#closing.resolve()
+    if (this.close.isCalled) return this.#closed.resolve()
     this.#waiting.unshift(...assignments.filter((one) => !one.isDone))
     for (const assignment of assignments) assignment.finish()
     if (hasFailedToStart) {

@@ -1,4 +1,4 @@
-/** The attempts that a launcher pool has accepted and not ended, and their requests. */
+/** One attempt of a program in a launcher pool, and its request to a launcher. */
 
 import { resolve } from 'node:path'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
@@ -11,7 +11,6 @@ import type { ProgramRequest } from './protocol.ts'
 
 /** One attempt of a task, from its assignment to its last report. */
 export interface Attempt {
-  /** Never reused. */
   readonly id: number
   readonly job: Job
   readonly batch: Batch
@@ -25,68 +24,12 @@ export interface Attempt {
   files: OutputFiles
 }
 
-const noFiles: OutputFiles = Object.freeze({})
-
-export class Attempts {
-  readonly #byId = new Map<number, Attempt>()
-  readonly #byJob = new Map<Job, Attempt>()
-  readonly #open = new Map<Batch, number>()
-  #lastId = 0
-
-  get size(): number {
-    return this.#byId.size
-  }
-
-  add(batch: Batch): Attempt[] {
-    this.#open.set(batch, batch.jobs.length)
-    return batch.jobs.map((job) => {
-      const spec = expectProgram(job)
-      const id = ++this.#lastId
-      const attempt: Attempt = {
-        id,
-        job,
-        batch,
-        spec,
-        launcher: null,
-        pid: 0,
-        cancelReason: null,
-        files: noFiles,
-      }
-      this.#byId.set(id, attempt)
-      this.#byJob.set(job, attempt)
-      return attempt
-    })
-  }
-
-  get(id: number): Attempt | undefined {
-    return this.#byId.get(id)
-  }
-
-  find(job: Job): Attempt | undefined {
-    return this.#byJob.get(job)
-  }
-
-  all(): Attempt[] {
-    return [...this.#byId.values()]
-  }
-
-  remove({ id, job }: Attempt): void {
-    this.#byId.delete(id)
-    this.#byJob.delete(job)
-  }
-
-  /** Counts down the open jobs of a batch; `true` for the last one. */
-  isLastOf(batch: Batch): boolean {
-    const open = (this.#open.get(batch) ?? 1) - 1
-    if (open === 0) this.#open.delete(batch)
-    else this.#open.set(batch, open)
-    return open === 0
-  }
-}
-
-function expectProgram({ uid, spec }: Job): ProgramSpec {
-  if (spec.kind === 'program') return spec
-  throw new TypeError(`task ${uid} is not an executable`)
+/** `id` is never reused. Launchers get batches of a single job. */
+export function newAttempt(id: number, batch: Batch): Attempt {
+  const [job] = batch.jobs
+  if (job?.spec.kind !== 'program') throw new TypeError('the batch has no executable')
+  const { spec } = job
+  return { id, job, batch, spec, launcher: null, pid: 0, cancelReason: null, files: {} }
 }
 
 /** Makes paths absolute, because the launcher may have been started in another directory. */

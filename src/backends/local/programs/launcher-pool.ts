@@ -10,7 +10,7 @@ import type { Job, Refusal, TaskReport } from '../../backend.ts'
 import { toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
 import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
-import { type Attempt, Attempts, toProgramRequest } from './attempts.ts'
+import { type Attempt, newAttempt, toProgramRequest } from './attempts.ts'
 import { backOffDelay } from '../../../runtime/retry.ts'
 import { type Launcher, LauncherFleet, startPacing } from './launcher-fleet.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
@@ -67,7 +67,10 @@ export class LauncherPool implements Executor {
   readonly #limit: ConcurrencyLimit
   readonly #nodeId: string
   readonly #workDir: string | null
-  readonly #attempts = new Attempts()
+  /** The attempts that have not ended, by id and by job. */
+  readonly #attempts = new Map<number, Attempt>()
+  readonly #byJob = new Map<Job, Attempt>()
+  #lastId = 0
   /** Programs that the system refused to start: retried when one ends, or after a pause. */
   readonly #held = new Set<Attempt>()
   /** How many launchers were lost before they reported the start of a job's program. */
@@ -119,10 +122,11 @@ export class LauncherPool implements Executor {
   }
 
   assign(batch: Batch): void {
-    for (const attempt of this.#attempts.add(batch)) {
-      if (!this.close.isCalled) this.#launch(attempt)
-      else this.#end(attempt, { kind: 'cancel', reason: this.#closeReason })
-    }
+    const attempt = newAttempt(++this.#lastId, batch)
+    this.#attempts.set(attempt.id, attempt)
+    this.#byJob.set(attempt.job, attempt)
+    if (!this.close.isCalled) this.#launch(attempt)
+    else this.#end(attempt, { kind: 'cancel', reason: this.#closeReason })
   }
 
   /** Why programs are refused for now: launchers do not start, and the next start is not due. */
@@ -133,7 +137,7 @@ export class LauncherPool implements Executor {
   }
 
   cancel(job: Job, reason: string): void {
-    const attempt = this.#attempts.find(job)
+    const attempt = this.#byJob.get(job)
     if (attempt === undefined || attempt.cancelReason !== null) return
     attempt.cancelReason = reason
     const { launcher, id } = attempt
@@ -146,7 +150,7 @@ export class LauncherPool implements Executor {
 
   /** What a program has written so far; `null` if it does not run. */
   async output(job: Job): Promise<ProgramOutput | null> {
-    const { launcher = null, id = 0 } = this.#attempts.find(job) ?? {}
+    const { launcher = null, id = 0 } = this.#byJob.get(job) ?? {}
     return launcher?.output(id) ?? null
   }
 
@@ -159,7 +163,7 @@ export class LauncherPool implements Executor {
     this.#closeReason = reason
     this.#cancelWait()
     const cancelKill = this.#clock.after(closeDeadlineMs, () => this.#fleet.kill())
-    for (const { job } of this.#attempts.all()) this.cancel(job, reason)
+    for (const job of this.#byJob.keys()) this.cancel(job, reason)
     if (this.#attempts.size > 0) {
       await new Promise<void>((resolve) => (this.#onIdle = resolve))
     }
@@ -275,7 +279,7 @@ export class LauncherPool implements Executor {
   }
 
   #lose(launcher: Launcher, reason: string): void {
-    const attempts = this.#attempts.all().filter((attempt) => attempt.launcher === launcher)
+    const attempts = [...this.#attempts.values()].filter((one) => one.launcher === launcher)
     const lost = attempts.filter(({ pid }) => pid !== 0)
     for (const { pid } of lost) signalGroup(pid, 'SIGKILL')
     const workerId = launcher.id
@@ -316,7 +320,8 @@ export class LauncherPool implements Executor {
 
   #forget(attempt: Attempt): void {
     this.#leave(attempt)
-    this.#attempts.remove(attempt)
+    this.#attempts.delete(attempt.id)
+    this.#byJob.delete(attempt.job)
     this.#held.delete(attempt)
   }
 
@@ -326,7 +331,7 @@ export class LauncherPool implements Executor {
   }
 
   #finish({ batch }: Attempt): void {
-    if (this.#attempts.isLastOf(batch)) this.#listener.finish(batch)
+    this.#listener.finish(batch)
     if (this.#attempts.size === 0) this.#onIdle?.()
   }
 }

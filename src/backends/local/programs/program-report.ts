@@ -1,6 +1,7 @@
 /** Converts a launcher's report about a program to the report of its task. */
 
 import { TimeoutError } from '../../../foundation/errors.ts'
+import { definedFields } from '../../../foundation/options.ts'
 import { ExecutableFailedError } from '../../../foundation/task-errors.ts'
 import type { Moment } from '../../../tasks/lifecycle.ts'
 import type { AttemptFacts, Job, OutputFiles, TaskReport } from '../../backend.ts'
@@ -68,21 +69,19 @@ function factsOf(end: ProgramEnd, workerId: string, files: OutputFiles): Attempt
   const { cpuSeconds, peakMemoryBytes, exitCode, signal } = end
   return {
     workerId,
-    ...(cpuSeconds === undefined ? {} : { cpuSeconds }),
-    ...(peakMemoryBytes === undefined ? {} : { peakMemoryBytes }),
-    ...(exitCode === null ? {} : { exitCode }),
-    ...(signal === null ? {} : { signal }),
+    ...definedFields({
+      cpuSeconds,
+      peakMemoryBytes,
+      exitCode: exitCode ?? undefined,
+      signal: signal ?? undefined,
+    }),
     ...truncationOf(end),
     ...files,
   }
 }
 
-type Truncation = Pick<ProgramEnd, 'stdoutTruncated' | 'stderrTruncated'>
-
-const truncationOf = ({ stdoutTruncated, stderrTruncated }: ProgramEnd): Truncation => ({
-  ...(stdoutTruncated === undefined ? {} : { stdoutTruncated }),
-  ...(stderrTruncated === undefined ? {} : { stderrTruncated }),
-})
+const truncationOf = ({ stdoutTruncated, stderrTruncated }: ProgramEnd) =>
+  definedFields({ stdoutTruncated, stderrTruncated })
 
 const outputOf = ({ stdout, stderr }: ProgramEnd): AttemptFacts => ({ stdout, stderr })
 
