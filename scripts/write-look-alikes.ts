@@ -70,14 +70,11 @@ export function lookAlikeRows(): string[] {
   return inOrder.flatMap((letters) => toRows(letters, found.get(letters) ?? []))
 }
 
-const codesPerRow = 15
-
+/** Rows have at most 100 columns. */
 function toRows(letters: string, codes: readonly string[]): string[] {
   const ordered = codes.toSorted((a, b) => parseInt(a, 16) - parseInt(b, 16))
-  const count = Math.ceil(ordered.length / codesPerRow)
-  return Array.from({ length: count }, (_, row) =>
-    [letters, ...ordered.slice(row * codesPerRow, (row + 1) * codesPerRow)].join(' '),
-  )
+  const rows = ordered.join(' ').match(/\S.{0,94}(?= |$)/g) ?? []
+  return rows.map((row) => `${letters} ${row}`)
 }
 
 if (import.meta.main) {

@@ -7,6 +7,7 @@ import type { BrokerOptions } from '../cluster/cluster-options.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
+import { definedFields } from '../foundation/options.ts'
 import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from './exit.ts'
 import type { Output } from './output.ts'
 import { type Column, tableLines } from './reading/text.ts'
@@ -47,7 +48,7 @@ type Agent = Awaited<ReturnType<typeof startAgent>>
 class AgentEnd {
   /** The second signal, if one was received. */
   signal: StopSignal | null = null
-  #agent: Agent | null = null
+  agent: Agent | null = null
   #removeFolder = (): void => {}
 
   /** Removes the agent's folder at exit if it is empty, as before the first session. */
@@ -57,15 +58,11 @@ class AgentEnd {
   }
 
   readonly onSecond = (signal: StopSignal): void => {
-    const agent = this.#agent
+    const { agent } = this
     if (agent === null) process.exit(signalExitCodes[signal])
     this.signal = signal
     agent.leave()
     systemClock.after(endMs, () => agent.leave({ needsEnds: false }), { background: true })
-  }
-
-  set agent(agent: Agent) {
-    this.#agent = agent
   }
 
   release(): void {
@@ -90,8 +87,13 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
     const ties = { hasWatcher: true, onFolder }
     const agent = await withOptionNames((all) => startAgent(all, ties), {
       ...toBrokerOptions(options),
-      ...given({ name, cores, memoryMb, labels: label, workDir, allow }),
-      ...given({
+      ...definedFields({
+        name,
+        cores,
+        memoryMb,
+        labels: label,
+        workDir,
+        allow,
         gpus: gpus === undefined ? undefined : toGpus(gpus),
         isolation: toOneOf('--isolation', isolation, ['thread', 'process']),
         only: toOneOf('--only', only, ['functions', 'programs']),
@@ -140,25 +142,10 @@ export async function listAgents(options: AgentsCommandOptions, output: Output):
 
 type ListedAgent = AgentList['agents'][number]
 
-interface AgentRow {
-  readonly name: string
-  readonly state: string
-  /** Seconds since an agent that does not answer was last heard of. */
-  readonly silent_seconds: number | null
-  readonly cores: number
-  readonly gpus: number
-  readonly memory_mb: number
-  readonly labels: Readonly<Record<string, string>>
-  readonly only: string | null
-  readonly allow: readonly string[] | null
-  readonly version: string
-  readonly sessions: number
-  readonly host: string
-  readonly pid: number
-  readonly refused_messages: number
-}
+type AgentRow = ReturnType<typeof toRow>
 
-function toRow(agent: ListedAgent, state: string, silentSeconds: number | null): AgentRow {
+/** `silentSeconds`: since when an agent that does not answer was last heard of. */
+function toRow(agent: ListedAgent, state: string, silentSeconds: number | null) {
   const { name, facts, only, allow, version, sessions, host, pid, refusedMessages } = agent
   return {
     name,
@@ -206,20 +193,14 @@ function rulesText({ only, allow }: AgentRow): string {
 
 function toBrokerOptions(options: ConnectionOptions): BrokerOptions {
   const { connect, tokenFile, credentials, user, passwordFile, tls, plaintext } = options
-  const files = given({ ca: options.tlsCa, cert: options.tlsCert, key: options.tlsKey })
+  const files = definedFields({ ca: options.tlsCa, cert: options.tlsCert, key: options.tlsKey })
   return {
     servers: connect,
     tokenFile,
-    ...given({ credentials, user, passwordFile, plaintext }),
+    ...definedFields({ credentials, user, passwordFile, plaintext }),
     ...(tls === true || Object.keys(files).length > 0 ? { tls: files } : {}),
   }
 }
-
-/** The fields that are not `undefined`. */
-const given = <T extends object>(fields: T): { [K in keyof T]?: Exclude<T[K], undefined> } =>
-  Object.fromEntries(
-    Object.entries(fields).filter(([, value]) => value !== undefined),
-  ) as ReturnType<typeof given<T>>
 
 /** Option fields whose command-line names differ. */
 const optionNames: Readonly<Record<string, string>> = {

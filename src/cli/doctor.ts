@@ -102,34 +102,37 @@ function checkFolder(folder: string): Check {
   }
 }
 
-function checkPackage(name: string, needed_for: string): Check {
-  const common = { name, needed_for }
+/** `found` is a path or a version; `null` if it is missing, so that `get` installs it. */
+const toCheck = (name: string, needed_for: string, found: string | null, get: string): Check =>
+  found === null
+    ? { name, state: 'missing', detail: '', needed_for, get }
+    : { name, state: 'ok', detail: found, needed_for, get: null }
+
+function checkPackage(name: string, use: string): Check {
+  const get = `npm install ${name}`
   try {
     import.meta.resolve(name)
-    return { ...common, state: 'ok', detail: 'installed', get: null }
+    return toCheck(name, use, 'installed', get)
   } catch {
-    return { ...common, state: 'missing', detail: '', get: `npm install ${name}` }
+    return toCheck(name, use, null, get)
   }
 }
 
 /** Uses the search of the backends, which is not limited to PATH. */
 function checkServer(): Check {
-  const common = { name: 'nats-server', needed_for: 'a cluster of your own, and tutti launch' }
+  const [name, use] = ['nats-server', 'a cluster of your own, and tutti launch']
+  const get = 'apt-get install nats-server'
   try {
-    return { ...common, state: 'ok', detail: findNatsServer(), get: null }
+    return toCheck(name, use, findNatsServer(), get)
   } catch (error) {
-    if (process.env['TUTTI_NATS_SERVER']) {
-      const get = 'change TUTTI_NATS_SERVER'
-      return { ...common, state: 'problem', detail: messageOf(error), get }
-    }
-    return { ...common, state: 'missing', detail: '', get: 'apt-get install nats-server' }
+    if (!process.env['TUTTI_NATS_SERVER']) return toCheck(name, use, null, get)
+    const own = { state: 'problem', get: 'change TUTTI_NATS_SERVER' } as const
+    return { name, detail: messageOf(error), needed_for: use, ...own }
   }
 }
 
-function checkCommand(name: string, needed_for: string, get: string): Check {
+function checkCommand(name: string, use: string, get: string): Check {
   const folders = (process.env['PATH'] ?? '').split(delimiter).filter((one) => one !== '')
   const path = folders.map((folder) => join(folder, name)).find(existsSync)
-  const common = { name, needed_for }
-  if (path !== undefined) return { ...common, state: 'ok', detail: path, get: null }
-  return { ...common, state: 'missing', detail: '', get }
+  return toCheck(name, use, path ?? null, get)
 }

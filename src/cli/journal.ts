@@ -5,12 +5,7 @@ import { countText, quoteWord } from '../views/readable.ts'
 import { findChain, isPipe, type RecordChain } from '../checkpoint/chain.ts'
 import { hasSeekTable, isCompressed } from '../checkpoint/compressed.ts'
 import type { CheckpointLine, EventLine, MetricLine } from '../checkpoint/format.ts'
-import {
-  type BadLine,
-  type LinePosition,
-  readBatches,
-  type ReadSummary,
-} from '../checkpoint/reader.ts'
+import { type BadLine, type LinePosition, readBatches } from '../checkpoint/reader.ts'
 import { recordIdOf, resultsPathOf } from '../checkpoint/results-file.ts'
 import { ResultsReader } from '../checkpoint/results-reader.ts'
 import { CheckpointError } from '../foundation/errors.ts'
@@ -19,7 +14,7 @@ import { counts } from '../views/panels/counts.ts'
 import { Pass } from '../views/pass.ts'
 import { findHere } from '../views/task-index.ts'
 import { markKept, reuse } from '../views/panels/reuse.ts'
-import { type Verdict, verify } from '../views/panels/verify.ts'
+import { verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 import { nearestPath } from '../record/find-record.ts'
@@ -90,25 +85,18 @@ function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): 
   })
 }
 
-interface FileVerdict {
-  readonly verdict: Verdict
-  readonly summary: ReadSummary
-  readonly lines: number
-  readonly problems: readonly string[]
-  readonly problemCount: number
-  /** `null` for a file that is not compressed. */
-  readonly seekTable: boolean | null
-  /** Remarks that do not make the record invalid. */
-  readonly notes: readonly string[]
-}
+type FileVerdict = Awaited<ReturnType<typeof verifyFile>>
 
-/** Also feeds `run`, the pass over all files. */
+/**
+ * Also feeds `run`, the pass over all files. `seekTable` is `null` for a file that is not
+ * compressed; `notes` do not make the record invalid.
+ */
 async function verifyFile(
   path: string,
   run: Pass<{ reuse: typeof reuse }>,
   isOneOfMany: boolean,
   onRead: Followed['onRead'],
-): Promise<FileVerdict> {
+) {
   const pass = new Pass({ verify })
   let metrics: MetricLine | null = null
   const lineProblems: string[] = []
@@ -210,16 +198,8 @@ function factsOf({ verdict, summary, files, problemCount, seekTable }: Judgement
   return facts
 }
 
-interface Judgement extends RecordChain {
-  readonly verdict: Verdict
-  /** The summary of the last file. */
-  readonly summary: ReadSummary
-  readonly problems: readonly string[]
-  readonly problemCount: number
-  /** `false` if a compressed file has none; `null` if no file is compressed. */
-  readonly seekTable: boolean | null
-  readonly notes: readonly string[]
-}
+/** `summary` is that of the last file. */
+type Judgement = RecordChain & Omit<FileVerdict, 'lines'>
 
 function toJson(judgement: Judgement): object {
   const { verdict, summary, files, missing, problems, problemCount, seekTable, notes } = judgement

@@ -2,7 +2,7 @@
 
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
-import { isLoopbackHost } from '../foundation/options.ts'
+import { definedFields, isLoopbackHost } from '../foundation/options.ts'
 import { readTextFileSync } from '../foundation/regular-file.ts'
 import { InferenceBackend, loadInferenceConfig } from '../inference/index.ts'
 import { exitCodes, firstSignal } from './exit.ts'
@@ -35,9 +35,7 @@ export async function serve(options: ServeOptions, output: Output): Promise<numb
       limits: { allowedHosts: options.allowHost ?? [], allowedOrigins: options.allowOrigin ?? [] },
       onProgress: (text) => output.progress([text]),
       signal: stop.signal,
-      ...(options.host === undefined ? {} : { host: options.host }),
-      ...(options.port === undefined ? {} : { port: options.port }),
-      ...(key === null ? {} : { apiKey: key.value }),
+      ...definedFields({ host: options.host, port: options.port, apiKey: key?.value }),
     })
     announce(backend, key, output)
     const name = await signal.received

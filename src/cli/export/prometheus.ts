@@ -43,25 +43,23 @@ export function prometheusText(pass: RunPass): string {
 }
 
 function distributionsOf(pass: RunPass, session_id: string): Distribution[] {
-  const [durations, queues] = taskHistograms.map(() => new Map<string, Distribution>())
-  const of = (at: number, executable: string): Distribution | null => {
-    const [known, instrument] = [[durations, queues][at], taskHistograms[at]]
-    if (known === undefined || instrument === undefined) return null
-    const found =
-      known.get(executable) ?? createDistribution(instrument, { session_id, executable })
-    known.set(executable, found)
-    return found
-  }
-  for (const { name, story, seconds, state } of eachTask(pass)) {
+  const all = taskHistograms.map((instrument) => {
+    return { instrument, byName: new Map<string, Distribution>() }
+  })
+  for (const { name: executable, story, seconds, state } of eachTask(pass)) {
     const { queued, started } = story
     const duration = state === 'DONE' || state === 'FAILED' ? seconds : null
     const values = [duration, queued === null || started === null ? null : started - queued]
-    for (const [at, value] of values.entries()) {
-      const distribution = value === null ? null : of(at, name)
-      if (distribution !== null && value !== null) addValue(distribution, value)
+    for (const [at, { instrument, byName }] of all.entries()) {
+      const value = values[at] ?? null
+      if (value === null) continue
+      const known = byName.get(executable)
+      const distribution = known ?? createDistribution(instrument, { session_id, executable })
+      if (known === undefined) byName.set(executable, distribution)
+      addValue(distribution, value)
     }
   }
-  return [durations, queues].flatMap((one) => [...(one?.values() ?? [])])
+  return all.flatMap(({ byName }) => [...byName.values()])
 }
 
 const headOf = (instrument: Omit<MetricHead, 'kind'> & { readonly kind: string }): MetricHead => ({

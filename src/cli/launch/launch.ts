@@ -107,19 +107,10 @@ async function check(
 }
 
 /** Options that apply only to a submitted job; an existing allocation is used as it is. */
-const jobOptions = {
-  nodes: '--nodes',
-  gpusPerNode: '--gpus-per-node',
-  coresPerNode: '--cores-per-node',
-  mem: '--mem',
-  time: '--time',
-  partition: '--partition',
-  account: '--account',
-  qos: '--qos',
-  constraint: '--constraint',
-  chain: '--chain',
-  detach: '--detach',
-} as const
+const jobOptions =
+  'nodes gpusPerNode coresPerNode mem time partition account qos constraint chain detach'.split(
+    ' ',
+  ) as (keyof LaunchCommandOptions)[]
 
 /** Throws for options that would have no effect. */
 function expectNewJob(options: LaunchCommandOptions, more: readonly string[]): void {
@@ -136,10 +127,9 @@ function expectNewJob(options: LaunchCommandOptions, more: readonly string[]): v
 
 /** The names of the given options that apply to a submitted job. */
 function givenJobOptions(options: LaunchCommandOptions, more: readonly string[]): string[] {
-  const given = Object.entries(jobOptions).filter(
-    ([key]) => options[key as keyof typeof jobOptions] !== undefined,
-  )
-  return [...given.map(([, name]) => name), ...more]
+  const given = jobOptions.filter((key) => options[key] !== undefined)
+  const toFlag = (key: string): string => `--${key.replace(/[A-Z]/g, '-$&').toLowerCase()}`
+  return [...given.map(toFlag), ...more]
 }
 
 /** Repeats the request of the original launch, for a script that resumes its record. */

@@ -2,7 +2,7 @@
 
 import { countText, secondsText, shortName, timeText } from '../../views/readable.ts'
 import { ValueError } from '../../foundation/errors.ts'
-import { didYouMean } from '../../foundation/options.ts'
+import { definedFields, didYouMean } from '../../foundation/options.ts'
 import { type TaskState, taskStates } from '../../tasks/lifecycle.ts'
 import { findTasks, knownWords, type TaskOrder, type TasksQuery } from '../../views/tasks.ts'
 import type { TaskView } from '../../views/tasks.ts'
@@ -26,13 +26,7 @@ export async function listTasks(
 ): Promise<number> {
   const { name, node: nodeId, sort: order, limit } = options
   const state = options.state === undefined ? undefined : toState(options.state)
-  const query = {
-    limit,
-    ...(state === undefined ? {} : { state }),
-    ...(name === undefined ? {} : { name }),
-    ...(nodeId === undefined ? {} : { nodeId }),
-    ...(order === undefined ? {} : { order }),
-  }
+  const query = { limit, ...definedFields({ state, name, nodeId, order }) }
   return await showRecord(what, output, (record) => show(record, query, output), options.scope)
 }
 

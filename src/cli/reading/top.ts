@@ -101,12 +101,12 @@ class QuitKey {
 
 async function showOnce(what: string, output: Output): Promise<number> {
   return await showRecord(what, output, async (record) => {
-    const running = runningByDuration(record).map(({ uid, name, worker, seconds, progress }) => ({
-      uid,
-      name,
-      worker_id: worker,
-      seconds,
-      progress,
+    const running = runningByDuration(record).map((task) => ({
+      uid: task.uid,
+      name: task.name,
+      worker_id: task.workerId,
+      seconds: task.runningFor ?? 0,
+      progress: task.progress,
     }))
     const hint = await resumeHintOf(record)
     const fields = { ...statusFields(record, hint), running_tasks: running }
@@ -114,26 +114,11 @@ async function showOnce(what: string, output: Output): Promise<number> {
   })
 }
 
-interface RunningTask {
-  readonly uid: string
-  readonly name: string
-  readonly worker: string
-  readonly seconds: number
-  readonly progress: TaskView['progress']
-}
-
-function runningByDuration({ pass, now }: OpenRecord): RunningTask[] {
+function runningByDuration({ pass, now }: OpenRecord): TaskView[] {
   const { tasks } = findTasks(pass, { state: 'RUNNING', limit: 100_000, now })
   return tasks
     .filter(({ isInterrupted, task }) => !isInterrupted && retryTimeOf(pass, task) === null)
-    .map(({ uid, name, workerId, runningFor, progress }) => ({
-      uid,
-      name,
-      worker: workerId,
-      seconds: runningFor ?? 0,
-      progress,
-    }))
-    .toSorted((a, b) => b.seconds - a.seconds)
+    .toSorted((a, b) => (b.runningFor ?? 0) - (a.runningFor ?? 0))
     .slice(0, maxRunning)
 }
 
@@ -168,13 +153,13 @@ function screenOf(
 }
 
 /** After a killed session, running tasks are shown as interrupted. */
-const taskColumn = ({ state }: OpenRecord): Column<RunningTask> => ({
+const taskColumn = ({ state }: OpenRecord): Column<TaskView> => ({
   head: state === 'interrupted' ? 'interrupted task' : 'running task',
   cell: ({ uid }) => uid,
   narrowest: 28,
 })
 
-const progressColumn: Column<RunningTask> = {
+const progressColumn: Column<TaskView> = {
   head: 'progress',
   cell: ({ progress }) =>
     progress === null ? '-' : progressText(progress.fraction, progress.text),
@@ -183,16 +168,16 @@ const progressColumn: Column<RunningTask> = {
   isCutAtEnd: true,
 }
 
-const timeColumn: Column<RunningTask> = {
+const timeColumn: Column<TaskView> = {
   head: 'for',
-  cell: ({ seconds }) => secondsText(seconds),
+  cell: ({ runningFor }) => secondsText(runningFor ?? 0),
   isNumber: true,
   dispensable: 2,
 }
 
-const workerColumn: Column<RunningTask> = {
+const workerColumn: Column<TaskView> = {
   head: 'worker',
-  cell: ({ worker }) => worker || '-',
+  cell: ({ workerId }) => workerId || '-',
   dispensable: 4,
   narrowest: 12,
 }

@@ -16,30 +16,17 @@ import {
   valueOf,
 } from '../../inference/config/config-tree.ts'
 import { parseYamlTree } from '../../inference/config/yaml-tree.ts'
+import { toCamelCase } from '../../inference/schema/config-fields.ts'
 import { isYamlFile } from './file-kinds.ts'
 
 /** Larger than the limits of a configuration, because a file may have many tasks. */
 const yamlLimits = { bytes: 2 ** 26, tokens: 10_000_000 }
 
 /** The keys of a task: the options of `ComputeTask` in snake_case. */
-const known = [
-  'executable',
-  'arguments',
-  'cwd',
-  'env',
-  'stdin',
-  'shell',
-  'capture_stdio',
-  'kill_background',
-  'uid',
-  'name',
-  'backend',
-  'timeout_seconds',
-  'retries',
-  'priority',
-  'attributes',
-  'resources',
-]
+const known = (
+  'executable arguments cwd env stdin shell capture_stdio kill_background uid name backend ' +
+  'timeout_seconds retries priority attributes resources'
+).split(' ')
 /** The keys inside these options are defined here too; in other options they are the user's. */
 const nested: Readonly<Record<string, readonly string[]>> = {
   retries: ['times', 'delay_seconds', 'factor', 'max_delay_seconds', 'jitter'],
@@ -182,9 +169,6 @@ const isRecord = (value: unknown): value is Record<string, unknown> =>
 
 const withCamelCase = (value: Record<string, unknown>): object =>
   Object.fromEntries(Object.entries(value).map(([key, part]) => [toCamelCase(key), part]))
-
-const toCamelCase = (key: string): string =>
-  key.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
 
 const camelCaseKey = /\b[a-z]+(?:[A-Z][a-z]+)+\b/g
 /** Keys by option name. */
