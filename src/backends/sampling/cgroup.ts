@@ -3,9 +3,8 @@
  * usage. The parsers of the kernel's texts are pure.
  */
 
-import { existsSync } from 'node:fs'
+import { existsSync, readFileSync } from 'node:fs'
 import { posix } from 'node:path'
-import { readText } from './proc.ts'
 
 /** The folders of the kernel's files; tests replace them. */
 export interface KernelRoots {
@@ -121,6 +120,15 @@ function tightest(
       best = { path: below, limit }
     }
     if (below === '') return best
+  }
+}
+
+/** `null` if the file cannot be read, such as that of a process that has ended. */
+export function readText(path: string): string | null {
+  try {
+    return readFileSync(path, 'latin1')
+  } catch {
+    return null
   }
 }
 

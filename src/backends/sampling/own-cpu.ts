@@ -1,7 +1,7 @@
 /** The CPU time of this process with its descendants: its workers, programs and models. */
 
 import { readdirSync } from 'node:fs'
-import { readText } from './proc.ts'
+import { readText } from './cgroup.ts'
 
 /** The unit of times in `/proc`, which is the same on all Linux systems. */
 export const ticksPerSecond = 100

@@ -1,16 +1,6 @@
-/** Reads and parses the kernel's texts, such as Linux's `/proc` files. The parsers are pure. */
+/** Parses Linux's `/proc` files. Pure: the caller reads the text. */
 
-import { readFileSync } from 'node:fs'
 import type { Usage } from './reading.ts'
-
-/** `null` if the file cannot be read, such as that of a process that has ended. */
-export function readText(path: string): string | null {
-  try {
-    return readFileSync(path, 'latin1')
-  } catch {
-    return null
-  }
-}
 
 /** The processor ticks of the whole node, from the first line of `/proc/stat`. */
 export function parseCpuUsage(stat: string): Usage | null {

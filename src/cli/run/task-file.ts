@@ -16,7 +16,6 @@ import {
   valueOf,
 } from '../../inference/config/config-tree.ts'
 import { parseYamlTree } from '../../inference/config/yaml-tree.ts'
-import { toCamelCase } from '../../inference/schema/config-fields.ts'
 import { isYamlFile } from './file-kinds.ts'
 
 /** Larger than the limits of a configuration, because a file may have many tasks. */
@@ -169,6 +168,9 @@ const isRecord = (value: unknown): value is Record<string, unknown> =>
 
 const withCamelCase = (value: Record<string, unknown>): object =>
   Object.fromEntries(Object.entries(value).map(([key, part]) => [toCamelCase(key), part]))
+
+const toCamelCase = (key: string): string =>
+  key.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
 
 const camelCaseKey = /\b[a-z]+(?:[A-Z][a-z]+)+\b/g
 /** Keys by option name. */
