@@ -22,11 +22,11 @@ import {
   type Wrong,
 } from './routing.ts'
 
-/** Tasks that are opened per turn of the loop, by all submissions together. */
+/** The maximum number of tasks opened per turn of the event loop, over all submissions. */
 const opensPerTurn = 250
 /** At this many open tasks, a submission waits until there is room for a slice. */
 const maxOpen = 100_000
-/** More than `opensPerTurn`, because checking a task is cheaper than opening it. */
+/** Larger than `opensPerTurn`, because checking a task is cheaper than opening it. */
 const checksPerTurn = 10_000
 
 export interface AdmissionParts {
@@ -42,26 +42,29 @@ export interface RecordedRun {
   problemOf(task: AnyTask): Problem | null
   /** Called before `plan` for all tasks of a submission, to detect functions with equal source. */
   prepare(task: AnyTask): void
-  /** A submission was accepted, and all its tasks are planned. */
+  /** Called when a submission has been accepted and all its tasks are planned. */
   accepted(): void
   /**
-   * What the record has of a task, as a number for `setPlan`; positive if the task will not run.
-   * Called in the order of the tasks.
+   * Looks up a task in the record. Returns a number for `setPlan`, which is positive if the task
+   * will not run. Must be called in the order of the tasks.
    */
   plan(task: AnyTask): number
   /** Stores what was planned for a task that is being opened. */
   setPlan(entry: Entry, planned: number): void
-  /** Why a task must not run: another function with the same source has got a recorded value. */
+  /**
+   * The error if a task must not run, because a task whose function has the same source was given
+   * a recorded value; otherwise `null`.
+   */
   refusalOf(entry: Entry): StateError | null
-  /** Ends a task as the earlier run did; `false` if it has to run. */
+  /** Ends a task as it ended in the earlier run; `false` if the task has to run. */
   end(entry: Entry): boolean
 }
 
-/** The tasks that passed. `tasks` is longer than `targets` while a task is being routed. */
+/** The tasks that passed the checks. While a task is being routed, it has no target yet. */
 interface Accepted {
   readonly tasks: AnyTask[]
   readonly targets: BackendBinding[]
-  /** The result of `EarlierRun.plan` for each task; `null` without an earlier run. */
+  /** The result of `RecordedRun.plan` for each task; `null` without an earlier run. */
   readonly planned: Int32Array | null
 }
 
@@ -73,7 +76,7 @@ export class Admission {
   /** Submissions that wait until earlier ones have been opened. */
   readonly #queue = new Fifo<() => void>()
   #isOpening = false
-  /** Checks of long lists that have not finished. */
+  /** Unfinished checks of lists that are too long for one turn. */
   readonly #checks = new Set<Promise<void>>()
   #room: PromiseWithResolvers<void> | null = null
   /** The number of running submissions. `#idle` resolves when the last one ends. */
@@ -87,7 +90,7 @@ export class Admission {
   }
 
   /**
-   * All or nothing: an error lists everything that is wrong, and no task was changed. If the
+   * Submits all tasks or none: the error lists all problems, and then no task has changed. If the
    * session is closed meanwhile, all tasks of the list end CANCELED.
    */
   async submit(tasks: unknown): Promise<void> {
@@ -125,12 +128,12 @@ export class Admission {
     }
   }
 
-  /** Resolves when everything submitted so far has been checked; `null` if it has been. */
+  /** Resolves when all tasks submitted so far have been checked; `null` if they already are. */
   get checks(): Promise<unknown> | null {
     return this.#checks.size === 0 ? null : Promise.allSettled(this.#checks)
   }
 
-  /** A task has ended: a submission that waits for room may continue. */
+  /** Called when a task has ended, so that a waiting submission may continue. */
   makeRoom(): void {
     if (this.#room === null || this.#parts.ledger.openTasks > maxOpen - opensPerTurn) return
     this.#room.resolve()
@@ -182,7 +185,7 @@ export class Admission {
     if (!(item instanceof Task)) return notATask(item)
     const task = item as AnyTask
     if (!ledger.claim(task)) return alreadySubmitted(task)
-    // Before routing: if a backend throws, this claim is withdrawn together with the others.
+    // Pushed before routing, so that the claim is withdrawn with the others if a backend throws.
     accepted.tasks.push(task)
     const found = route(task, bindings)
     const changed = this.earlier?.problemOf(task) ?? null
@@ -219,12 +222,13 @@ export class Admission {
   }
 
   /**
-   * Puts tasks that have to run first, so that they do not wait until a million recorded ends have
-   * been written to the new record.
+   * Moves the tasks that have to run to the front, so that they need not wait until the recorded
+   * results of up to a million other tasks have been copied to the new record.
    */
   async #runFirst({ tasks, targets }: Accepted, earlier: RecordedRun): Promise<Accepted> {
     const plans: number[] = []
-    // All tasks first: if several functions have the same source, none of them can be identified.
+    // Prepares all tasks before planning any: if a later task has a function with equal source,
+    // neither of the two may be given a recorded value.
     await this.#forEach(tasks, (task) => earlier.prepare(task))
     await this.#forEach(tasks, (task) => void plans.push(earlier.plan(task)))
     earlier.accepted()
@@ -245,7 +249,7 @@ export class Admission {
     }
   }
 
-  /** Deferred first, because a task that an earlier run completed ends without any work. */
+  /** Defers the task first, because a task that an earlier run completed is not dispatched. */
   #openAgain(task: AnyTask, target: BackendBinding, planned: number, entries: Entry[]): void {
     const { ledger } = this.#parts
     const entry = ledger.defer(task, {
@@ -262,7 +266,7 @@ export class Admission {
     entries.push(entry)
   }
 
-  /** In a closed session no task stays open, because the ledger cancels it at once. */
+  /** A closed session ignores `maxOpen`, because the ledger cancels each task immediately. */
   #roomForTasks(): number {
     const { left } = this.#budget
     return this.#isClosed ? left : Math.min(left, maxOpen - this.#parts.ledger.openTasks)

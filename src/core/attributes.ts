@@ -18,13 +18,13 @@ const maxResultLength = 65_536
 const maxTailLength = 2048
 const maxShared = 1000
 
-/** The attributes of tasks with the same executable, and of their first attempts by worker. */
+/** Attributes shared by tasks with the same executable, and by their first attempts per worker. */
 interface SharedTask {
   readonly attributes: JsonObject
   readonly attempts: Map<string | null, JsonObject>
 }
 
-/** By kind and executable. Tasks with attributes of their own are not in it. */
+/** Keyed by kind, then by executable. Tasks with attributes of their own do not use it. */
 const shared = new Map<string, Map<string, SharedTask>>()
 let sharedCount = 0
 
@@ -48,7 +48,7 @@ function forgetShared(): void {
   sharedCount = 1
 }
 
-/** Computed again when routing has chosen the model, which changes `executable`. */
+/** Cached in the entry until `executable` changes, as when routing chooses the model. */
 export function describeTask(entry: Entry): JsonObject {
   const { executable, task, workflowId } = entry
   entry.attributes ??= hasSharedAttributes(entry)
@@ -65,7 +65,7 @@ export function describeTask(entry: Entry): JsonObject {
 const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
   task.attributes === null && workflowId === null
 
-/** The attributes of TaskCreated: also name, definition hash, dependencies, origin and block. */
+/** The attributes of TaskCreated: adds name, definition hash, dependencies, origin and block. */
 export function describeRegistration(entry: Entry): JsonObject {
   const { dependencies, definitionHash, origin } = entry
   const task = describeTask(entry)
@@ -84,7 +84,7 @@ export function describeRegistration(entry: Entry): JsonObject {
 }
 
 /**
- * The attributes of TaskSubmitted: also resources and priority, unless they are the defaults, and
+ * The attributes of TaskSubmitted: adds resources and priority, unless they are the defaults, and
  * the arguments of a program.
  */
 export function describeSubmission(entry: Entry): JsonObject {
@@ -102,7 +102,7 @@ export function describeSubmission(entry: Entry): JsonObject {
   })
 }
 
-/** Field names of data that leaves the process are in snake_case. */
+/** Converts to snake_case, which all data that leaves the process uses for field names. */
 function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest): JsonObject {
   const resources = {
     ...others,
@@ -113,7 +113,7 @@ function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest)
 }
 
 /**
- * The attributes of an attempt's events: also its number and worker. Only first attempts share
+ * The attributes of an attempt's events: adds its number and worker. Only first attempts share
  * objects.
  */
 export function describeAttempt(entry: Entry): JsonObject {
@@ -146,7 +146,7 @@ export const describeReason = ({ reason }: TaskCanceledError): { reason: string 
   reason: toAttributeText(reason),
 })
 
-/** Never throws, although reading a property of a thrown value may. */
+/** Never throws, even if reading a property of the thrown value does. */
 export function describeStack(error: unknown): { error_stack?: string } {
   try {
     const { stack } = error as { stack?: unknown }
@@ -158,7 +158,7 @@ export function describeStack(error: unknown): { error_stack?: string } {
   }
 }
 
-/** For a task that never ran: the uid of the task whose failure is the reason. Never throws. */
+/** For a task whose dependency failed: the uid of the task that failed first. Never throws. */
 export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
   try {
     const isDependent = TaskFailedError.isInstance(error) && 'rootUid' in error
@@ -169,7 +169,7 @@ export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
   }
 }
 
-/** The error's hint for users, and its code where that says more than its type. Never throws. */
+/** The error's hint for users, and its code if it differs from the type. Never throws. */
 export function describeHint(error: unknown): {
   error_hint?: string
   'tutti.error_code'?: string
@@ -186,7 +186,7 @@ export function describeHint(error: unknown): {
   }
 }
 
-/** The arguments of a program, with secrets masked and cut to a length. */
+/** The arguments of a program, with secrets masked, cut to `maxTailLength` in total. */
 export function describeArguments({
   work,
 }: Entry): { readonly 'tutti.arguments': readonly string[] } | null {
@@ -204,7 +204,7 @@ export function describeArguments({
   return { 'tutti.arguments': Object.freeze(shown) }
 }
 
-/** `null` if only the worker is known. */
+/** `null` if nothing besides the worker is known. */
 export function describeFacts(facts: AttemptFacts | undefined): Record<string, JsonValue> | null {
   if (facts === undefined) return null
   const { cpuSeconds, peakMemoryBytes, exitCode, signal, stdoutTail, stderrTail } = facts
@@ -225,19 +225,19 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
   return Object.keys(known).length === 0 ? null : known
 }
 
-/** Masked before it is cut, because a part of a secret would not be recognized. */
+/** Masks secrets before cutting the text, because part of a secret would not be recognized. */
 function toTail(text: string): string {
   const bytes = Buffer.from(maskSecrets(text))
   if (bytes.length <= maxTailLength) return bytes.toString()
   let from = bytes.length - maxTailLength
-  // Do not start inside of a UTF-8 sequence.
+  // Do not start inside a UTF-8 sequence.
   while (((bytes[from] ?? 0) & 0xc0) === 0x80) from++
   return bytes.toString('utf8', from)
 }
 
 /**
- * Omits a result that does not survive JSON unchanged, and one that contains a secret: otherwise
- * the recorded value would be mistaken for what the task returned.
+ * Omits a result that JSON would change or that contains a secret: a reader would mistake the
+ * changed or masked value for what the task returned.
  */
 export function describeResult(value: unknown): Record<string, JsonValue> {
   const text = toWholeJson(value, maxResultLength)

@@ -35,7 +35,7 @@ export interface BackendBinding extends Target {
   readonly backend: Backend
 }
 
-/** The opener of a task, which is told how the task ended before all other listeners. */
+/** The opener of a task. It is notified of the outcome before all other listeners. */
 export interface TaskOwner {
   /** The uid of the block that created the task, for TaskCreated; `null` without a block. */
   readonly blockUid: string | null
@@ -45,7 +45,7 @@ export interface TaskOwner {
   hasChanged(): boolean
 }
 
-/** Waits for a task's end. Exactly one of the two methods is called, once. */
+/** Notified when a task ends. Exactly one of the two methods is called, once. */
 export interface EndListener {
   ended(): void
   /** The task was not submitted after all. */
@@ -56,27 +56,27 @@ export interface EndListener {
 export interface Opening {
   /** Binary path, function name or model name. May be replaced when the work is known. */
   readonly executable: string
-  /** The uids of the tasks that it waits for, for TaskCreated. */
+  /** The uids of the tasks that this task waits for, recorded in TaskCreated. */
   readonly dependencies?: readonly string[]
-  /** An attribute of all its events. */
+  /** Added to all events of the task. */
   readonly workflowId?: string | null
-  /** The name for people; empty if it is `executable`. */
+  /** The display name; empty if `executable` is used. */
   readonly name?: string
-  /** Computes the hash if it is known before the work. Called only if the hash is recorded. */
+  /** Computes the hash before the work is known. Called only if the hash is needed. */
   readonly definitionHash?: () => string | null
   /** Called only in a resumed run. */
   readonly inputs?: () => TaskInputs
   /** In a resumed run: finds the task in the record. Called before TaskCreated. */
   readonly plan?: (entry: Entry) => void
-  /** The expected target: a task that ends before it is dispatched names this backend. */
+  /** The events of a task that ends before it is dispatched name the backend of this route. */
   readonly expected?: ExpectedRoute
   readonly owner?: TaskOwner | null
 }
 
-/** The tasks whose values a task gets, as rows of the resumed record: 0 if it has no row. */
+/** The tasks whose values a task receives, as rows of the resumed record; 0 for a new task. */
 export interface TaskInputs {
   readonly dependencies: readonly number[]
-  /** Those of the enclosing blocks; `null` if one of these blocks has to run again. */
+  /** The inputs of the enclosing blocks; `null` if one of these blocks has to run again. */
   readonly around: readonly number[] | null
 }
 
@@ -86,17 +86,17 @@ export interface TaskOrigin {
   readonly filesBack: number
 }
 
-/** What routing can be asked about a task before its work is known. */
+/** Enough of a task to route it before its actual work is known. */
 export interface ExpectedRoute {
   readonly work: Work
   /** Set if the target is fixed, so that routing does not choose it. */
   readonly target: Target | null
 }
 
-/** How a task ends that was never dispatched to a backend. */
+/** The outcome of a task that was never dispatched to a backend. */
 export type UndispatchedEnd =
   | Exclude<TaskReport, { readonly kind: 'start' | 'complete' }>
-  /** The result of an earlier or equal task: the only way to complete without running. */
+  /** Completes with the result of an earlier or equal task. */
   | {
       readonly kind: 'reuse'
       readonly value: unknown
@@ -126,21 +126,21 @@ export class Entry implements Indexed, TaskHolder {
   readonly task: Task
   readonly record: TaskRecord
   life: Life
-  /** `null` until it is known what runs. */
+  /** `null` until the work is known. */
   work: Work | null = null
   backend = ''
   connection: Connection | null = null
-  /** The backend has its job, so that only the backend can end it. */
+  /** Whether the job was handed to the backend, so that cancellation must go through it. */
   isWithBackend = false
-  /** The current attempt; reports about any other are late. `null` before the first. */
+  /** The current attempt; `null` before the first. Reports about other attempts are ignored. */
   job: Job | null = null
   attempt = 1
-  /** Retries are counted from here: higher than 1 if attempts of an earlier run do not count. */
+  /** Retries are counted from this attempt. Above 1 if attempts of an earlier run do not count. */
   firstAttempt = 1
-  /** The wait for the next attempt; `null` if it is not waiting. */
+  /** The wait for the next attempt; `null` if the task is not waiting for one. */
   retry: WaitingRetry | null = null
   workersLost = 0
-  /** Its attempt, if the session limits the task's name; `null` otherwise. */
+  /** The attempt in `NameLimits`; `null` if the task's name has no limit. */
   limited: LimitedAttempt<Entry> | null = null
   workerId: string | null = null
   nodeId: string | null = null
@@ -149,21 +149,21 @@ export class Entry implements Indexed, TaskHolder {
   workflowId: string | null = null
   name = ''
   expected: ExpectedRoute | null = null
-  /** What was planned for it from the resumed record: 0 for nothing. */
+  /** The plan from the resumed record, see `Resumption.plan`; 0 for none. */
   planned = 0
   origin: TaskOrigin | null = null
-  /** Its row in the resumed record; 0 if it is new, or may be a different task. */
+  /** The task's row in the resumed record; 0 if the task is new or may have changed. */
   row = 0
-  /** Its arguments have changed since they were hashed, so its value is not kept. */
+  /** Whether the arguments have changed since they were hashed, so that no value is kept. */
   hasChanged = false
   #hash: (() => string | null) | null = null
   #definitionHash: string | null | undefined
   owner: TaskOwner | null = null
-  /** The attributes that all its events share; created on first use. */
+  /** The attributes that all events of the task share; created on first use. */
   attributes: JsonObject | null = null
-  /** TaskStarted was emitted; `false` if telemetry was started while the task was running. */
+  /** Whether TaskStarted was emitted; `false` if telemetry started while the task was running. */
   isStartEmitted = false
-  /** Set once its cancellation was requested. */
+  /** Set when a cancellation is requested. */
   cancelReason: string | null = null
   endListeners: Set<EndListener> | null = null
 
@@ -185,7 +185,7 @@ export class Entry implements Indexed, TaskHolder {
     this.attributes = null
   }
 
-  /** The name for people. */
+  /** The display name. */
   get label(): string {
     return this.name || this.executable
   }
@@ -208,8 +208,8 @@ export class Entry implements Indexed, TaskHolder {
   }
 
   /**
-   * Called when an attempt begins: a value computed from other arguments than the hashed ones is
-   * not kept. Not needed for programs and prompts, whose input is fixed when the task is created.
+   * Called when an attempt begins. A value that was computed from other arguments than the hashed
+   * ones is not kept. Programs and prompts are skipped, because their input cannot change.
    */
   compareInput(): void {
     const { work, owner, definitionHash: hash } = this
@@ -218,7 +218,7 @@ export class Entry implements Indexed, TaskHolder {
     this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
   }
 
-  /** Its backend counts attempts of an earlier run of the session: continues from there. */
+  /** Continues the numbering of a backend that has attempts of an earlier run of the session. */
   continueFrom({ number, uncounted }: ContinuedAttempt): void {
     if (!(number > this.attempt)) return
     this.attempt = number
@@ -239,9 +239,9 @@ export class Entry implements Indexed, TaskHolder {
   }
 }
 
-/** What all jobs of a session have in common. */
+/** The properties that all jobs of a session share. */
 export interface AttemptSession {
-  /** Changes only before the first job. */
+  /** May change until the first job is created. */
   sessionId: string
   readonly workDir: string | null
 }

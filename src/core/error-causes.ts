@@ -9,8 +9,8 @@ const maxCauses = 10
 const maxStackLength = 2048
 
 /**
- * A flat list, outer errors first, with the path to each: `cause`, `errors[0]`, `errors[0].cause`.
- * Empty for tutti's own errors, whose messages include their causes.
+ * Lists the inner errors, outer ones first, each with its path: `cause`, `errors[0]`,
+ * `errors[0].cause`. Omitted for tutti's own errors, whose messages include their causes.
  */
 export function describeCauses(error: unknown): { 'tutti.error_causes'?: readonly JsonObject[] } {
   if (!hasInner(error) || TuttiError.isInstance(error)) return {}
@@ -24,7 +24,7 @@ export function describeCauses(error: unknown): { 'tutti.error_causes'?: readonl
   return found.length === 0 ? {} : { 'tutti.error_causes': Object.freeze(found) }
 }
 
-/** Reading a property of a thrown value may throw. */
+/** `false` if reading a property of the thrown value throws. */
 function hasInner(error: unknown): boolean {
   try {
     return error instanceof Error && ('cause' in error || 'errors' in error)

@@ -1,4 +1,4 @@
-/** The errors of tasks that fail or are canceled, whatever was thrown or reported. */
+/** Converts whatever a task threw or a backend reported into the errors of tasks. */
 
 import type { AttemptFacts, TaskReport } from '../backends/backend.ts'
 import {
@@ -21,7 +21,7 @@ export type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
 
 /**
  * The error with which awaiting the task rejects; the original error is its cause. Never throws,
- * although reading a property of a thrown value may.
+ * even if reading a property of the thrown value does.
  */
 export function toTaskError({ uid }: Task, error: unknown): TuttiError {
   // If the function awaited another task that failed, that task's error is only the cause.
@@ -37,8 +37,8 @@ export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError 
   withoutStack(() => new TaskCanceledError(uid, reason))
 
 /**
- * The facts of an attempt's end. The output of a program that succeeded is added, because its task
- * may have been canceled meanwhile.
+ * The facts of a report. Includes the output of a program that succeeded, because a task that was
+ * canceled meanwhile has no value to hold it.
  */
 export function factsOf(report: Exclude<TaskReport, { kind: 'start' }>): AttemptFacts | undefined {
   const value = report.kind === 'complete' ? report.value : null
@@ -77,8 +77,8 @@ function readOutput(
 }
 
 /**
- * An error that the task's own code threw is not a lost worker, whatever its class. The loss of a
- * node is not attributed to the task either.
+ * Whether the task may have crashed its worker. Excludes errors that the task's own code threw,
+ * whatever their class, and lost nodes.
  */
 export const isWorkerLoss = ({ error, isThrown }: FailReport): boolean =>
   isThrown !== true && isA(error, WorkerLostError) && read(() => error.code) !== 'NodeLostError'
@@ -96,7 +96,7 @@ export function toPoisonError(workersLost: number, last: unknown): PoisonTaskErr
   })
 }
 
-/** `instanceof` for a value whose prototype may throw when it is read. */
+/** `instanceof` that returns `false` if reading the value's prototype throws. */
 const isA = <T>(value: unknown, errorClass: abstract new (...args: never[]) => T): value is T =>
   read(() => value instanceof errorClass) === true
 

@@ -1,4 +1,4 @@
-/** The only writer of task state: every change goes through `advance` and makes one event. */
+/** The only writer of task state: every change goes through `advance` and causes one event. */
 
 import type { AnyTask, AttemptFacts, Connection, Job, TaskReport } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
@@ -30,12 +30,12 @@ import { UidRegister } from './uid-register.ts'
 export interface LedgerParts extends AttemptSession {
   readonly clock: Clock
   readonly log: Log
-  /** The backend of a task that ends before it is dispatched, as routing expects it, or `null`. */
+  /** The backend that routing would choose for a task that ends undispatched, or `null`. */
   readonly expectedBackend: (entry: Entry) => Target['backend'] | null
   readonly limits: NameLimitOptions | null
-  /** A task has ended: there is room for another. */
+  /** Called when a task has ended, which makes room for another. */
   readonly onEnded: () => void
-  /** The end of an attempt at a backend was processed, also that of one that is retried. */
+  /** Called for each attempt that a backend reports as ended, even if it will be retried. */
   readonly onAttemptEnded: (connection: Connection, job: Job) => void
 }
 
@@ -51,7 +51,7 @@ export class Ledger implements TaskHolder {
   /** `null` if no name has a limit. */
   readonly #limits: NameLimits<Entry> | null
   #lateReports = 0
-  /** Set once the session closes: from then on every end is a cancellation. */
+  /** Set when the session closes. From then on, every task ends CANCELED. */
   #closeReason: string | null = null
 
   constructor(parts: LedgerParts) {
@@ -73,7 +73,7 @@ export class Ledger implements TaskHolder {
     this.#parts.sessionId = sessionId
   }
 
-  /** Itself, as the holder of tasks that are claimed but not opened. */
+  /** The ledger itself is the `TaskHolder` of tasks that are claimed but not opened. */
   get ledger(): this {
     return this
   }
@@ -88,7 +88,7 @@ export class Ledger implements TaskHolder {
     return this.#lateReports
   }
 
-  /** Reserves a task and its uid, so that it can be awaited. `false` if either is taken. */
+  /** Reserves a task and its uid, so that the task can be awaited. `false` if either is taken. */
   claim(task: Task): boolean {
     if (!this.#uids.claim(task.uid)) return false
     if (task[claimFor](this) !== null) return true
@@ -96,7 +96,7 @@ export class Ledger implements TaskHolder {
     return false
   }
 
-  /** Withdraws the claim of a task that was not opened, so that it may be submitted again. */
+  /** Withdraws the claim of a task that was not opened, so that the task can be submitted again. */
   withdraw(task: Task, cause: unknown): void {
     const record = task[recordFor](this)
     if (record === null) return
@@ -118,7 +118,7 @@ export class Ledger implements TaskHolder {
     return entry
   }
 
-  /** Looks through all open tasks: for rare questions from outside. */
+  /** Searches all open tasks, so call it rarely. */
   findOpen(uid: string): Entry | null {
     return this.#open.toArray().find(({ task }) => task.uid === uid) ?? null
   }
@@ -159,14 +159,14 @@ export class Ledger implements TaskHolder {
       if (batch === undefined) batches.set(connection, [job])
       else batch.push(job)
     }
-    // After all tasks of the list were added, because they begin by priority.
+    // Only after all tasks of the list were added, because they begin in order of priority.
     for (const attempt of limited.values()) this.#limits?.advance(attempt)
     for (const [connection, jobs] of batches) this.#handOver(connection, jobs)
   }
 
   /**
-   * Ends a deferred task that was not dispatched; does nothing to any other. It is routed first,
-   * because TaskSubmitted must precede the end. `between` is called after that.
+   * Ends a deferred task that was not dispatched; ignores other tasks. Emits TaskSubmitted first,
+   * which must precede the terminal event, and calls `between` between these two events.
    */
   end(entry: Entry, end: UndispatchedEnd, between: () => void = () => {}): void {
     if (entry.job !== null || hasEnded(entry.life.state)) return
@@ -192,7 +192,7 @@ export class Ledger implements TaskHolder {
     if (!isOpen || entry.job !== job) return this.#countLate(report.kind)
     expectReport(report)
     if (report.continued !== undefined) entry.continueFrom(report.continued)
-    // First, because processing the end may begin and end the next attempt.
+    // Called before processing the report, which may already begin and end the next attempt.
     if (report.kind !== 'start' && entry.connection !== null) {
       this.#parts.onAttemptEnded(entry.connection, job)
     }
@@ -200,8 +200,8 @@ export class Ledger implements TaskHolder {
   }
 
   /**
-   * Requests a task's cancellation; `false` if it was requested before or has ended. `true`
-   * guarantees that the task ends CANCELED, whatever its backend reports.
+   * Requests a task's cancellation; `false` if it was already requested or the task has ended.
+   * `true` guarantees that the task ends CANCELED, whatever its backend reports.
    */
   requestCancel(task: Task, reason: string): boolean {
     const entry = this.find(task)
@@ -211,11 +211,11 @@ export class Ledger implements TaskHolder {
     if (entry.isWithBackend && entry.job !== null) this.#askToCancel(entry, entry.job, reason)
     else if (entry.life.state !== 'CREATED') this.#cancel(entry, this.#now(), reason)
     else if (this.#open.has(entry)) this.end(entry, { kind: 'cancel', reason })
-    // A task that is being opened, or will be, is canceled then, after TaskSubmitted.
+    // A task that is not open yet is canceled when it is opened, after TaskSubmitted.
     return true
   }
 
-  /** From now on every task ends CANCELED; those that no backend has end at once. */
+  /** From now on, every task ends CANCELED. Tasks that no backend holds end immediately. */
   beginClosing(reason: string): void {
     this.#closeReason = reason
     for (const entry of this.#open.toArray()) {
@@ -224,7 +224,7 @@ export class Ledger implements TaskHolder {
     }
   }
 
-  /** Ends the tasks that are still open, because their backend did not answer. */
+  /** Cancels the tasks that are still open because their backend did not end them. */
   cancelRest(reason: string): void {
     for (const entry of this.#open.toArray()) {
       if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
@@ -269,11 +269,11 @@ export class Ledger implements TaskHolder {
     this.#apply(entry, 'submit', now)
     const reason = entry.cancelReason ?? this.#closeReason
     if (reason !== null) this.#cancel(entry, now, reason)
-    // A task that waits for the limit of its name is not in a queue of its backend yet.
+    // A task that must wait for the limit of its name has not reached its backend's queue yet.
     else if (this.#limits?.has(entry.label) !== true) this.#apply(entry, 'queue', this.#now())
   }
 
-  /** Cancels the task at once if its signal is already aborted. */
+  /** Cancels the task immediately if its signal is already aborted. */
   #watchSignal(task: Task): void {
     const { signal } = task
     if (signal?.aborted === true) this.requestCancel(task, abortReason(signal))
@@ -334,14 +334,14 @@ export class Ledger implements TaskHolder {
     this.#end(entry, { state: 'FAILED', error, ...outputOf(ending.facts, error) })
   }
 
-  /** The task holds no slot while it waits. */
+  /** Schedules the next attempt. The task holds no slot while it waits. */
   #retry(
     entry: Entry,
     work: Work,
     moment: Moment,
     { error, delaySeconds }: { readonly error: unknown; readonly delaySeconds: number },
   ): void {
-    // Replaced before the event, so that a repeated report of the failed attempt is late.
+    // Replaced before the event, so that a second report of the failed attempt is ignored.
     entry.job = new Attempt(entry, work.spec, entry.attempt + 1, this.#parts)
     entry.isWithBackend = false
     const retry = new WaitingRetry(entry, moment.wallSeconds + delaySeconds)
@@ -355,7 +355,7 @@ export class Ledger implements TaskHolder {
     entry.limited = null
     if (delaySeconds === 0) this.#beginRetry(entry)
     else this.#retries.set(retry, moment.monotonicMs + delaySeconds * 1000)
-    // After the retry was added, which goes before new tasks of its priority.
+    // Only after the retry was added, because it precedes new tasks of the same priority.
     if (limited !== null) this.#endLimited(limited, false)
   }
 
@@ -368,7 +368,7 @@ export class Ledger implements TaskHolder {
     this.#handOverOne(entry)
   }
 
-  /** The attempt if the name of the task has a limit, which decides when it begins. */
+  /** Queues the attempt if the task's name has a limit; otherwise returns `null`. */
   #holdBack(entry: Entry, isRetry: boolean): LimitedAttempt<Entry> | null {
     if (this.#limits === null || hasEnded(entry.life.state)) return null
     const about = { item: entry, priority: entry.task.priority, isRetry }
@@ -388,7 +388,7 @@ export class Ledger implements TaskHolder {
     this.#handOver(connection, [job])
   }
 
-  /** If a backend's `submit` throws, its jobs fail without a further attempt. */
+  /** If a backend's `submit` throws, the jobs fail and are not retried. */
   #handOver(connection: Connection, jobs: readonly Job[]): void {
     try {
       connection.submit(jobs)
@@ -402,7 +402,7 @@ export class Ledger implements TaskHolder {
     }
   }
 
-  /** A backend that throws here cannot end the job, so the ledger does. */
+  /** If the backend throws, it will not end the job, so the ledger cancels the task itself. */
   #askToCancel(entry: Entry, job: Job, reason: string): void {
     try {
       entry.connection?.cancel(job, reason)
@@ -418,7 +418,7 @@ export class Ledger implements TaskHolder {
     this.#end(entry, { state: 'CANCELED', error, ...outputOf(facts, error) })
   }
 
-  /** `false` if the stimulus is late. */
+  /** `false` if the stimulus came too late to change the state. */
   #apply(entry: Entry, stimulus: Stimulus, moment: Moment, ending = noEnding): boolean {
     const life = advance(entry.life, stimulus, moment)
     if (life === null) return false
@@ -440,7 +440,7 @@ export class Ledger implements TaskHolder {
     if (entry.limited !== null) this.#endLimited(entry.limited, outcome.state === 'DONE')
   }
 
-  /** Some backends complete tasks without reporting a start. */
+  /** Counts a start for a completed attempt, because some backends do not report starts. */
   #endLimited(attempt: LimitedAttempt<Entry>, hasRun: boolean): void {
     if (hasRun) this.#limits?.start(attempt)
     this.#limits?.end(attempt)

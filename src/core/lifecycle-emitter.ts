@@ -44,25 +44,25 @@ import type { Entry } from './entry.ts'
 import { describeCauses } from './error-causes.ts'
 import { generatedNumber } from '../foundation/ids.ts'
 
-/** What is known about a change besides the new state. */
+/** Details of a state change besides the new state. */
 export interface Ending {
   readonly facts?: AttemptFacts
   /** The original error of a failure, or the cancellation. */
   readonly error?: unknown
   /** The value that a completed task returned. */
   readonly value?: unknown
-  /** The value is that of an earlier or equal task. */
+  /** Whether the value comes from an earlier or equal task. */
   readonly isReused?: boolean
-  /** The value is already stored with the record of an earlier run. */
+  /** Whether the value is already stored with the record of an earlier run. */
   readonly isRecorded?: boolean
-  /** At the start of an MPI program: its nodes and its number of ranks. */
+  /** Set at the start of an MPI program: its nodes, and the number of its ranks. */
   readonly nodes?: readonly string[]
   readonly ranks?: number
 }
 
 /**
- * Called for every change of every task, in order. If `created` or `changed` throws, it has emitted
- * an event without details; the ledger counts that and continues.
+ * Called for every change of every task, in order. `created` and `changed` may throw after
+ * emitting an event without details; `GuardedEmitter` counts these errors.
  */
 export interface LifecycleEmitter {
   created(entry: Entry, time: number): void
@@ -78,7 +78,7 @@ export interface LifecycleEmitter {
   ): void
 }
 
-/** For a session without telemetry. */
+/** Emits nothing, for a session without telemetry. */
 export const nullEmitter: LifecycleEmitter = {
   created() {},
   changed() {},
@@ -153,7 +153,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
       throw error
     }
     this.#parts.sink.emit(event)
-    // The first attempt never began, so the attempt that starts now needs its own event.
+    // A retry is the first attempt that starts: it needs AttemptStarted in addition.
     if (type === 'TaskStarted' && entry.attempt > entry.firstAttempt) {
       this.#parts.sink.emit(this.#describeStart(entry))
     }
@@ -168,7 +168,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     }
     const { kind, type, fields, taskId: task_id, nodeId: node_id, attributes } = notice
     if (kind !== 'event') throw new TypeError(`unknown kind of notice: ${String(kind)}`)
-    // Only the ledger emits lifecycle events: a backend could record a second end of a task.
+    // Lifecycle events come only from the ledger: a backend's could end a task a second time.
     if (!type.eventType.includes('.')) throw new TypeError(`${type.eventType} is not for backends`)
     const common = { session_id, backend, task_id, node_id }
     const more = attributes === undefined ? {} : { attributes: withoutSecrets(attributes) }
@@ -188,7 +188,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
   }
 
   /**
-   * Skips values that an earlier run has stored, and those of tasks that a later run could not
+   * Skips values that an earlier run has stored, and values of tasks that a later run could not
    * identify.
    */
   #keepValue(entry: Entry, { value, isRecorded = false }: Ending): void {
@@ -204,7 +204,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (isStart && this.#parts.keepResults) entry.compareInput()
     if (type === 'tutti.TaskAttempt') return this.#describeAttempt(entry, ending)
     if (type === 'tutti.AttemptStarted') return this.#describeStart(entry)
-    // Before the event, so that a recorded end always has its value stored.
+    // Stored before the event, so that every recorded TaskCompleted has its value.
     if (type === 'TaskCompleted') this.#keepValue(entry, ending)
     const { clock, sessionId: session_id } = this.#parts
     const { time, durationSeconds } = entry.life
@@ -323,7 +323,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
   }
 }
 
-/** Passes changes of tasks to telemetry, whose errors must not keep a task from its end. */
+/** Passes changes of tasks to telemetry, and catches its errors so that tasks still end. */
 export class GuardedEmitter implements LifecycleEmitter {
   readonly #log: Log
   #inner: LifecycleEmitter = nullEmitter
@@ -377,6 +377,6 @@ export class GuardedEmitter implements LifecycleEmitter {
   }
 }
 
-/** Frozen, and masked, because texts of backends may quote output of a program or a server. */
+/** Masks secrets, because a backend's text may quote the output of a program or a server. */
 const withoutSecrets = <Fields extends object>(fields: Fields): Fields =>
   maskSecretsIn(toFrozen(fields as JsonObject)) as Fields

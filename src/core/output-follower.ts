@@ -1,6 +1,6 @@
 /**
- * Writes the output of running programs into files, for the commands that ask for it: see
- * `tutti logs`.
+ * Writes the output of running programs into files when a command, such as `tutti logs`, requests
+ * it.
  */
 
 import { appendFileSync, writeFileSync } from 'node:fs'
@@ -17,7 +17,7 @@ import type { Entry } from './entry.ts'
 const lookMs = 1000
 /** A request that its command has not renewed for this long is removed. */
 const staleMs = 10_000
-/** A longer file begins again, so that a program that is followed for days fills no disk. */
+/** A longer file is restarted, so that following a program for days does not fill the disk. */
 const maxFileLength = 16 * 1024 * 1024
 
 export interface FollowerParts {
@@ -28,11 +28,14 @@ export interface FollowerParts {
   readonly find: (uid: string) => Entry | null
 }
 
-/** Without a request, costs one look at a folder per second. */
+/** Without requests, the only cost is reading one folder per second. */
 export class OutputFollower {
   readonly #parts: FollowerParts
   readonly #folder: string
-  /** When each request was last seen to change, by this clock: those of two hosts may differ. */
+  /**
+   * `seenMs` is when a changed request was noticed, by this host's clock: the clock of the host
+   * that wrote the request may differ.
+   */
   readonly #requests = new Map<string, { readonly changed: number; readonly seenMs: number }>()
   readonly #followed = new Map<string, FollowedProgram>()
   #cancelLook: () => void = () => {}
@@ -53,7 +56,7 @@ export class OutputFollower {
     this.#cancelLook = this.#parts.clock.after(lookMs, look, { background: true })
   }
 
-  /** Leaves what a command is still reading: it removes the files itself. */
+  /** Keeps files that a command is still reading; the command removes them. */
   async stop(): Promise<void> {
     this.#isStopped = true
     this.#cancelLook()
@@ -123,7 +126,7 @@ export class FollowedProgram {
     const { job, connection } = entry
     if (job?.spec.kind !== 'program' || connection?.output === undefined) return
     const output = await connection.output(job).catch(() => null)
-    // It may have ended meanwhile, with more output than this.
+    // If the program ended meanwhile, `#end` has already written more output than this.
     if (output === null || entry.job !== job || entry.record.hasEnded) return
     this.#begin(job)
     for (const file of this.#files) file.write(output, false)
@@ -139,13 +142,13 @@ export class FollowedProgram {
     return entry
   }
 
-  /** A further attempt has an output of its own, which follows that of the one before. */
+  /** The output of each further attempt is appended to that of the previous attempt. */
   #begin(job: Job): void {
     if (this.#job !== job) for (const file of this.#files) file.begin()
     this.#job = job
   }
 
-  /** Synchronous: a command that finds the end in the record finds all output in the files. */
+  /** Synchronous, so that all output is in the files before the record says the task ended. */
   #end(): void {
     const { job = null, record } = this.#entry ?? {}
     const output = record?.output ?? record?.value
@@ -154,7 +157,7 @@ export class FollowedProgram {
       this.#begin(job)
       for (const file of this.#files) file.write(output, true)
     } catch {
-      // A full disk, or a folder that was removed: the command shows what the record has.
+      // The disk is full or the folder was removed. The command then shows the recorded output.
     }
   }
 }

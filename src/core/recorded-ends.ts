@@ -1,4 +1,4 @@
-/** Tells backends which ends of attempts are recorded, so that a remote one may forget them. */
+/** Tells backends which attempts' results are recorded, so that they need not keep them. */
 
 import type { Connection, Job } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'
@@ -7,12 +7,12 @@ import type { Log } from '../foundation/log.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { countText } from '../views/readable.ts'
 
-/** More ends than this are not kept while the checkpoint cannot be written. */
+/** The maximum number of results that are pending while the checkpoint cannot be written. */
 const maxPending = 100_000
 
-/** The record to which the ends are written. */
+/** The record to which results are written. */
 export interface EndsRecord {
-  /** Resolves when all lines so far are durable, except those that are lost. */
+  /** Resolves when all lines so far, except lost ones, are durable. */
   flush(): Promise<void>
   readonly lostLines: number
 }
@@ -23,16 +23,16 @@ export interface RecordedEndsParts {
 }
 
 /**
- * Includes every attempt whose end the ledger has processed, also one that is retried. The ends of
- * one turn of the loop form one batch per connection; with a checkpoint, a flush precedes each
- * batch. Connections without `recorded` cause no work.
+ * Includes every attempt that ended, even if it is retried. Attempts that end in one turn of the
+ * event loop form one batch per connection; with a checkpoint, a flush precedes each batch.
+ * Connections without `recorded` cause no work.
  */
 export class RecordedEnds {
   /** `null` without a checkpoint. */
   record: EndsRecord | null = null
   readonly #parts: RecordedEndsParts
   #pending = new Map<Connection, Job[]>()
-  /** The entry of `#pending` that was used last: most consecutive ends are of one backend. */
+  /** The last used entry of `#pending`, because consecutive results mostly share a backend. */
   #latest: { readonly connection: Connection; readonly jobs: Job[] } | null = null
   #count = 0
   #dropped = 0
@@ -71,13 +71,13 @@ export class RecordedEnds {
     return this.#delivering !== null || this.#count > 0
   }
 
-  /** Delivers pending ends. Resolves with the error that prevented it, or with `null`. */
+  /** Reports all pending results. Resolves with the error that prevented it, or with `null`. */
   async settle(): Promise<unknown> {
     if (this.#delivering !== null) await this.#delivering
     return this.#count === 0 ? null : await this.#deliver()
   }
 
-  /** Delivers pending ends. Later ends of this connection are ignored. */
+  /** Reports pending results. Later results of this connection are ignored. */
   async seal(connection: Connection): Promise<void> {
     if (connection.recorded === undefined) return
     await this.settle()
@@ -85,7 +85,7 @@ export class RecordedEnds {
     this.#latest = null
   }
 
-  /** Warns about ends that could not be delivered. Called when all connections are sealed. */
+  /** Warns about results that could not be reported. Called when all connections are sealed. */
   async close(): Promise<void> {
     const error = await this.settle()
     const left = this.#count + this.#dropped
@@ -99,13 +99,13 @@ export class RecordedEnds {
   async #deliverLater(): Promise<void> {
     await new Promise<void>((resolve) => this.#parts.clock.nextTurn(resolve))
     const error = await this.#deliver()
-    // After a failure, the next end triggers another attempt.
+    // After a failure, the next call of `add` tries again.
     this.#delivering = error === null && this.#count > 0 ? this.#deliverLater() : null
   }
 
   /**
-   * Flushes once for all pending ends; if that fails, they stay pending. If lines were lost, it is
-   * unknown which: all ends that were pending are never reported as recorded.
+   * Flushes once for all pending results; if that fails, they stay pending. If lines were lost, it
+   * is unknown which, so none of the pending results is ever reported as recorded.
    */
   async #deliver(): Promise<unknown> {
     const batches = this.#pending
@@ -133,7 +133,7 @@ export class RecordedEnds {
     this.#latest = null
   }
 
-  /** `true` if lines were lost since the last call; all pending ends are then dropped. */
+  /** Drops all pending results and returns `true` if lines were lost since the last call. */
   #dropAfterLoss(): boolean {
     const { lostLines = 0 } = this.record ?? {}
     if (lostLines === this.#lostLines) return false
@@ -144,7 +144,7 @@ export class RecordedEnds {
     return true
   }
 
-  /** A backend that throws must neither end the process nor keep others from being told. */
+  /** A backend that throws must neither end the process nor prevent the other reports. */
   #report(connection: Connection, jobs: readonly Job[]): void {
     const warn = (error: unknown): void => {
       const text = `recorded() of a backend threw: ${messageOf(error)}`

@@ -1,4 +1,4 @@
-/** Decides whether a failed attempt is followed by another one, and after which delay. */
+/** Decides whether and after which delay a failed attempt is retried. */
 
 import { messageOf } from '../foundation/errors.ts'
 import { randomFraction } from '../foundation/ids.ts'
@@ -8,7 +8,6 @@ import { backOffDelay } from '../runtime/retry.ts'
 import type { RetryPolicy } from '../tasks/retries.ts'
 import type { Entry } from './entry.ts'
 
-/** An attempt that failed. */
 export interface FailedAttempt {
   /** 1 for the first. */
   readonly attempt: number
@@ -60,7 +59,7 @@ function expectAnswer(answer: unknown): boolean {
   throw new TypeError('it returned a promise; it must answer at once')
 }
 
-/** Grows by the factor with every attempt. Even with jitter it never exceeds `maxDelaySeconds`. */
+/** Exponential back-off. Even with jitter, the delay never exceeds `maxDelaySeconds`. */
 export function delayAfter(
   { delaySeconds, factor, maxDelaySeconds, jitter }: RetryPolicy,
   attempt: number,

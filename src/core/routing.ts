@@ -53,7 +53,7 @@ function routeAnywhere({ spec }: Work, bindings: readonly BackendBinding[]): Rou
   return { problem: { field: shared ?? '', message, code: refusals.at(-1)?.code ?? 'ValueError' } }
 }
 
-/** Adds the backend's name, which refusals of resources omit. */
+/** Adds the backend's name to refusals of resources, which often omit it. */
 function toProblem({ field, message, code = 'ValueError' }: Refusal, backend: string): Problem {
   const isNamed = !field.startsWith('resources') || message.includes(`"${backend}"`)
   return { field, message: isNamed ? message : `${message} (backend "${backend}")`, code }
@@ -123,7 +123,7 @@ const wrongHint =
   'Nothing was submitted: correct the tasks that are named and submit the list again.'
 const changedHint = `Nothing was submitted. ${keepHint}`
 
-/** Why a single task must not run. */
+/** The error for a single task with a problem. */
 export const toTaskError = ({ field, message, code, changed }: Problem): ValueError =>
   new ValueError(`${field}: ${message}`, {
     field,
@@ -131,7 +131,7 @@ export const toTaskError = ({ field, message, code, changed }: Problem): ValueEr
     ...(changed === undefined ? {} : { hint: keepHint }),
   })
 
-/** Such as `3 tasks are DONE in the record and have changed since: code of 2, input of 1`. */
+/** For example `3 tasks are DONE in the record and have changed since: code of 2, input of 1`. */
 function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): string {
   const count = wrong.filter(({ changed }) => changed !== undefined).length
   const parts = [...new Set(changes)].map((part) => {
@@ -144,7 +144,7 @@ function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): s
 
 const fieldOf = ({ at, field }: Wrong): string => `tasks[${at}]${field === '' ? '' : `.${field}`}`
 
-/** Such as `tasks[20..39], tasks[41]`. */
+/** For example `tasks[20..39], tasks[41]`. */
 function toRanges(wrong: readonly Wrong[]): string {
   const ranges: { from: number; to: number }[] = []
   for (const { at } of wrong) {

@@ -51,7 +51,7 @@ import {
 /** How long a backend may take to end its jobs before their tasks are canceled without it. */
 const closeDeadlineMs = 10_000
 
-/** A deferred task, its work, and its target; `null` if routing is to choose the target. */
+/** A deferred task with its work and target. If `target` is `null`, routing chooses one. */
 export interface Dispatch {
   readonly entry: Entry
   readonly work: Work
@@ -107,7 +107,7 @@ export class SessionCore {
     return this.#telemetry
   }
 
-  /** Resolves when everything submitted so far has been checked; `null` if it has been. */
+  /** Resolves when all tasks submitted so far have been checked; `null` if they already are. */
   get checks(): Promise<unknown> | null {
     return this.#admission.checks
   }
@@ -116,7 +116,7 @@ export class SessionCore {
     this.addBackends([expectBackend('backend', backend)])
   }
 
-  /** Checks all names first: a connection may create resources elsewhere, as in a broker. */
+  /** Checks all names before connecting, because a connection may create remote resources. */
   addBackends(backends: readonly Backend[]): void {
     this.#admission.expectOpen()
     const names = new Set(this.#bindings.map(({ backend }) => backend.name))
@@ -159,12 +159,11 @@ export class SessionCore {
     return record
   }
 
-  /** What the session knows about an earlier run. */
   get resumed(): ResumedTasks {
     return this.#resumed
   }
 
-  /** Backends know the session by its id, so they are connected again with the record's. */
+  /** Changes the session's id. Backends are reconnected, because they know the session by it. */
   async #useId(id: string): Promise<void> {
     this.#admission.expectOpen()
     if (id === this.#id) return
@@ -175,7 +174,7 @@ export class SessionCore {
     for (const { backend } of before) this.#bindings.push(this.#connect(backend))
   }
 
-  /** For a backend, or for another target of dispatched work. */
+  /** Creates the listener for a backend or another target of dispatched work. */
   createListener(backendName: string): BackendListener {
     let isWarned = false
     const warn = (what: string, error: unknown): void => {
@@ -239,7 +238,7 @@ export class SessionCore {
     return telemetry
   }
 
-  /** If the command cannot be stored, as on a full disk, telemetry is stopped again. */
+  /** Reports the record to the command. If that fails, as on a full disk, stops telemetry again. */
   async #tellRecord(request: TakenRequest | null, telemetry: SessionTelemetry): Promise<void> {
     const { checkpointFile } = telemetry
     try {
@@ -256,7 +255,7 @@ export class SessionCore {
     return Object.assign({}, ...facts, limits) as JsonObject
   }
 
-  /** Applies the request of `tutti run` or `tutti resume`; the program's own options win. */
+  /** Applies the request of `tutti run` or `tutti resume`. The program's options override it. */
   async #follow(
     { resume, session_id: id = null, keep_results: keepResults }: TakenRequest,
     given: SessionTelemetryOptions,
@@ -276,12 +275,12 @@ export class SessionCore {
     return this.#admission.submit(tasks)
   }
 
-  /** The entry of a task that was submitted here and has not ended. */
+  /** The entry of a task that was submitted to this session and has not ended. */
   find(task: Task): Entry | undefined {
     return this.#ledger.find(task)
   }
 
-  /** Requests a task's cancellation; `false` if it was requested before or the task has ended. */
+  /** Requests a task's cancellation; `false` if already requested or if the task has ended. */
   cancel(task: Task, reason: string): boolean {
     return this.#ledger.requestCancel(task, reason)
   }
@@ -293,8 +292,8 @@ export class SessionCore {
   }
 
   /**
-   * Opens a claimed task whose work is not known yet: TaskCreated. It can be awaited and canceled;
-   * its signal may already have ended it when this returns.
+   * Opens a claimed task whose work is not known yet, and emits TaskCreated. The task can be
+   * awaited and canceled. If its signal is already aborted, the task has ended on return.
    */
   defer(task: Task, opening: Opening): Entry {
     if (!this.#resumed.isActive) return this.#ledger.defer(task, opening)
@@ -303,7 +302,7 @@ export class SessionCore {
     return this.#ledger.defer(task, { ...opening, plan })
   }
 
-  /** Hands deferred tasks to their backends together; one that no backend accepts fails alone. */
+  /** Hands deferred tasks to their backends in batches. A task that no backend accepts fails. */
   dispatch(items: readonly Dispatch[]): void {
     const entries: Entry[] = []
     for (const { entry, work, target: own } of items) {
@@ -316,8 +315,8 @@ export class SessionCore {
   }
 
   /**
-   * Ends a deferred task that was not dispatched; does nothing to any other. `between` is called
-   * after its TaskSubmitted.
+   * Ends a deferred task that was not dispatched; ignores other tasks. `between` is called after
+   * TaskSubmitted and before the terminal event.
    */
   end(entry: Entry, end: UndispatchedEnd, between?: () => void): void {
     this.#ledger.end(entry, end, between)
@@ -343,15 +342,15 @@ export class SessionCore {
       isOverdue = true
       resolve()
     })
-    // Before the release: closed backends would refuse tasks that are still being checked.
+    // Wait before the release, because closed backends would refuse tasks still being checked.
     if (admitted !== null) await within(deadline, () => admitted)
-    // Before the release: a remote backend may then remove what it keeps for the session.
+    // Report recorded results before the release, so that remote backends can remove them.
     if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.settle())
     await this.#forEachBinding(async ({ connection }) => {
       await within(deadline, () => connection.release(closeReason))
       await within(deadline, () => this.#recordedEnds.seal(connection))
     })
-    // Before the backends close: the last samples of remote nodes need them.
+    // Stop the poller while the backends are open: they deliver the last samples of their nodes.
     const poller = isOverdue ? undefined : this.#telemetry?.poller
     if (poller !== undefined) await within(deadline, () => poller.stop())
     if (!keepBackends) {
@@ -398,7 +397,7 @@ const isNodeNotice = (notice: Notice): notice is NodeNotice =>
 
 const closeReason = 'session closed'
 
-/** Stops waiting at the deadline, and ignores a failure, so that closing continues. */
+/** Waits for a step until the deadline at most, and ignores its failure. */
 async function within(deadline: Promise<void>, step: () => Promise<unknown>): Promise<void> {
   try {
     await Promise.race([step(), deadline])

@@ -25,12 +25,12 @@ export interface SessionOptions {
   /** The session's name in events and files. Default: generated. */
   readonly id?: string
   /**
-   * The working directory of programs that name none, to which their relative directories refer. It
+   * The working directory of programs without `cwd`; a relative `cwd` is resolved against it. It
    * must exist; a relative path is resolved when the session is created. Default: the backend's.
    */
   readonly workDir?: string
   /**
-   * Bounds the tasks of a name on all backends. Default: no limits.
+   * Limits by task name, over all backends together. Default: no limits.
    *
    * @example
    * const limits = { fetch: { concurrent: 4, perSecond: 10 } }
@@ -68,7 +68,7 @@ export function resolveSessionOptions(options: SessionOptions): ResolvedSessionO
 
 type ManagerOptions = Omit<TelemetryOptions, 'sessionId' | 'clock' | 'log'>
 
-/** The options of telemetry, and those that the session adds. */
+/** The options of `startTelemetry()`. */
 export interface SessionTelemetryOptions extends ManagerOptions {
   /** Seconds between polls of the backends' nodes. Default 5. */
   readonly resourcePollSeconds?: number
@@ -103,7 +103,7 @@ const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
   stopDeadlineSeconds: true,
 }
 
-/** Validates the session's own options; `manager` holds those that telemetry validates. */
+/** Validates the session's own options. `manager` holds the options that telemetry validates. */
 export function resolveSessionTelemetry(given: unknown): {
   readonly pollSeconds: number
   /** `null` without `keepResults`. */
@@ -122,7 +122,7 @@ export function resolveSessionTelemetry(given: unknown): {
   }
 }
 
-/** The error about the options of `close()` or `shutdown()`, or `null`. */
+/** The error in the options of `close()` or `shutdown()`, or `null`. */
 export function findCloseProblem(method: string, given: unknown): unknown {
   try {
     const options: CloseOptions = expectObject('options', given)
@@ -134,7 +134,7 @@ export function findCloseProblem(method: string, given: unknown): unknown {
   }
 }
 
-/** Recognizes a missing `await`, the most common mistake. */
+/** Reports a missing `await`, the most common mistake, with a hint. */
 export function expectBackend(field: string, given: unknown): Backend {
   if (isThenable(given)) {
     throw new ValueError(`Expected \`${field}\` to be a backend, got a promise: await it first`, {

@@ -1,4 +1,4 @@
-/** The telemetry of a session, with the poller of its backends' nodes, which ends first. */
+/** The telemetry of a session, including the poller of its backends' nodes. */
 
 import { ResourcePoller } from '../backends/sampling/poller.ts'
 import type { Clock } from '../foundation/clock.ts'
@@ -9,7 +9,7 @@ import type { RecordParts, TelemetryOptions } from '../telemetry/options.ts'
 type SessionTelemetryParts = TelemetryOptions & Required<Pick<TelemetryOptions, 'clock' | 'log'>>
 
 export class SessionTelemetry extends TelemetryManager {
-  /** Not started by `start()`: the session starts it when its backends have been added. */
+  /** `start()` does not start it: the session does so when its backends have been added. */
   readonly poller: ResourcePoller
   readonly #clock: Clock
   #follower: OutputFollower | null = null
@@ -22,7 +22,7 @@ export class SessionTelemetry extends TelemetryManager {
     this.#clock = clock
   }
 
-  /** From now on, commands can read the output of running programs, if there is a record. */
+  /** Lets commands read the output of running programs from now on, if there is a record. */
   followOutputs(find: FollowerParts['find']): void {
     if (this.checkpointFile === null) return
     this.#follower = new OutputFollower({ clock: this.#clock, record: this.checkpointFile, find })
@@ -34,7 +34,7 @@ export class SessionTelemetry extends TelemetryManager {
     this.keepInRecord(uid, value)
   }
 
-  /** The last poll precedes SessionEnded, also if the application stops telemetry itself. */
+  /** Polls a last time before SessionEnded, even if the application itself stops telemetry. */
   protected override async onStop(): Promise<void> {
     await this.poller.stop()
     await this.#follower?.stop()

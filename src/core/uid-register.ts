@@ -2,13 +2,13 @@
 
 import { generatedNumber } from '../foundation/ids.ts'
 
-/** A million consecutive generated uids take 125 kB. */
+/** Numbers per block: a million consecutive generated uids take 125 kB as bits. */
 const blockSize = 4096
 
 export class UidRegister {
   /** Uids that were not generated. */
   readonly #others = new Set<string>()
-  /** Generated uids by blocks of numbers: the only number of a block, or one bit per number. */
+  /** Generated uids in blocks. A block is one number, or one bit per number if it has several. */
   readonly #blocks = new Map<number, number | Uint32Array>()
 
   get isEmpty(): boolean {
@@ -36,7 +36,7 @@ export class UidRegister {
     return setBit(bits, block) && setBit(bits, offset)
   }
 
-  /** For a task that was not submitted after all. */
+  /** Frees the uid of a task that was not submitted after all. */
   release(uid: string): void {
     const number = generatedNumber(uid)
     if (number === null) {

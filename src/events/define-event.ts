@@ -1,5 +1,5 @@
 /**
- * Event types of the application: named with a namespace, declared at run time, with inferred
+ * Event types that applications define at run time, with namespaced names and inferred field
  * types.
  */
 
@@ -25,7 +25,7 @@ type ValueOf<T extends FieldType> = {
   any: JsonValue
 }[T]
 
-/** A bare type, or `[type, default]`. */
+/** The type of a field, or `[type, default]`. */
 export type FieldDeclaration = {
   [T in FieldType]: T | readonly [T, ValueOf<T>]
 }[FieldType]
@@ -54,7 +54,7 @@ const fallbacks: Record<FieldType, JsonValue> = {
 const namePattern = /^[\w-]+(?:\.[\w-]+)+$/
 const maxNameLength = 200
 const fieldPattern = /^[A-Za-z_]\w*$/
-/** Keys that the checkpoint adds to a line, and `__proto__`, which cannot be a data key. */
+/** Names of common fields, keys that the checkpoint adds to a line, and `__proto__`. */
 const reserved: ReadonlySet<string> = new Set([
   ...baseFieldNames,
   'section',
@@ -67,8 +67,8 @@ const reserved: ReadonlySet<string> = new Set([
 const defined = new Map<string, { eventClass: unknown; schema: EventSchema; shape: string }>()
 
 /**
- * The class of a custom event type, such as `defineEvent('myapp.LineTimer', { ms: 'float' })`. The
- * same name with the same fields gives the same class; with other fields it is an error.
+ * Defines a custom event type, and returns its class. Repeating a definition returns the same
+ * class. Defining the same name with other fields throws a `ValueError`.
  *
  * @example
  * const LineTimer = defineEvent('myapp.LineTimer', { label: 'str', ms: ['float', 0] })
@@ -99,12 +99,12 @@ export function defineEvent<const D extends FieldDeclarations, const Name extend
   })
 }
 
-/** The order of declaration makes no difference. */
+/** Equal for schemas that differ only in the order of their fields. */
 function shapeOf(schema: EventSchema): string {
   return JSON.stringify(Object.fromEntries(Object.entries(schema).toSorted(byName)))
 }
 
-/** In the form of a declaration, such as `{ label: 'str', step: ['int', -1] }`. */
+/** Prints a schema as a declaration, such as `{ label: 'str', step: ['int', -1] }`. */
 function toDeclaration(schema: EventSchema): string {
   const fields = Object.entries(schema).map(([field, { type, fallback }]) => {
     const isUsual = JSON.stringify(fallback) === JSON.stringify(fallbacks[type])
@@ -148,7 +148,7 @@ function toSpec(field: string, declaration: unknown): FieldSpec {
   return { ...spec, fallback: checkField(`${field}'s default`, spec, fallback) as JsonValue }
 }
 
-/** An event as plain data, from which another thread or process can create it again. */
+/** An event as plain data, from which another thread or process can recreate it. */
 export interface EventRecord {
   readonly eventType: string
   readonly schema: EventSchema
@@ -172,7 +172,7 @@ export function toEventRecord(event: unknown): EventRecord {
   }
 }
 
-/** The class of that name; a class that only the sender has defined is created from its schema. */
+/** The class of a received event. Created from the schema if only the sender has defined it. */
 export function eventClassOf({
   eventType,
   schema,

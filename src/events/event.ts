@@ -1,4 +1,4 @@
-/** The base of all events: frozen, flat objects whose fields have the same names as in the file. */
+/** The base of all events: frozen, flat objects with the same field names as in the file. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { newUuid } from '../foundation/ids.ts'
@@ -8,24 +8,24 @@ import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/
 export interface BaseFields {
   /** UUID4 hex, unique per event. */
   readonly event_id: string
-  /** Wall-clock seconds at which the event happened. */
+  /** When the event happened, in wall-clock seconds. */
   readonly event_time: number
-  /** Wall-clock seconds at which the event was put on the bus. */
+  /** When the event was put on the bus, in wall-clock seconds. */
   readonly emit_time: number
   readonly session_id: string
   /** The backend's name; `""` on TaskCreated, which precedes routing. */
   readonly backend: string
   /** `null` for session-level events. */
   readonly task_id: string | null
-  /** Host name or worker address; `null` when not applicable. */
+  /** Host name or worker address; `null` if not applicable. */
   readonly node_id: string | null
   readonly attributes: JsonObject
 }
 
 /**
- * The common part of all events. Created by `makeEvent`; instances are deeply frozen. Fields are
- * only declared, because the constructor's order of assignment is the order in which they are
- * written.
+ * The common part of all events. Create instances with `makeEvent`; they are deeply frozen. The
+ * fields use `declare`, so that the order of assignment in the constructor is the order in which
+ * they are written.
  */
 export abstract class BaseEvent implements BaseFields {
   declare readonly event_id: string
@@ -52,7 +52,7 @@ export abstract class BaseEvent implements BaseFields {
   }
 }
 
-/** Returns false for a revoked proxy as well, on which `instanceof` throws. */
+/** `false` also for a revoked proxy, for which `instanceof` throws. */
 export function isEvent(value: unknown): value is BaseEvent {
   try {
     return value instanceof BaseEvent
@@ -76,7 +76,7 @@ export const baseFieldNames = [
 /** The type of a field; `any` accepts every JSON value. */
 export type FieldType = 'float' | 'int' | 'str' | 'bool' | 'any'
 
-/** One field beyond the common ones. */
+/** The declaration of a field that is not one of the common fields. */
 export interface FieldSpec {
   readonly type: FieldType
   readonly nullable: boolean
@@ -86,11 +86,11 @@ export interface FieldSpec {
   readonly max?: number
 }
 
-/** The fields of an event class by name. */
+/** The fields of an event class by name, without the common fields. */
 export type EventSchema = { readonly [field: string]: FieldSpec }
 
 /**
- * A class of events: its name is the `event_type`, its schema the fields beyond the common ones.
+ * A class of events. Its name is the `event_type`; its schema lists all fields but the common ones.
  */
 export interface EventClass<Name extends string = string, Fields extends object = object> {
   new (
@@ -102,7 +102,7 @@ export interface EventClass<Name extends string = string, Fields extends object 
   readonly schema: EventSchema
 }
 
-/** Creates the class for an event type; `schema` has the fields beyond the common ones. */
+/** Creates the class for an event type. `schema` lists the fields besides the common ones. */
 export function createEventClass<const Name extends string, Fields extends object = object>(
   name: Name,
   schema: EventSchema = {},
@@ -124,7 +124,7 @@ export function createEventClass<const Name extends string, Fields extends objec
   return DefinedEvent as unknown as EventClass<Name, Fields>
 }
 
-/** The fields of an event that the library creates; not checked, unlike in `makeEvent`. */
+/** The common fields of an event that the library creates. Unlike `makeEvent`, not checked. */
 export interface TrustedFields {
   readonly session_id: string
   readonly backend: string

@@ -1,12 +1,12 @@
 /**
- * The library's own namespaced events, in addition to the specification's closed list. A new one
+ * The library's own events, namespaced because the specification's list is closed. A new event
  * needs a definition here and a row in `docs/events.md`.
  */
 
 import { defineEvent } from './define-event.ts'
 import type { EventClass } from './event.ts'
 
-/** Narrows the type of fields declared as `any` to what the library puts there. */
+/** Narrows the types of fields that are declared as `any`. */
 const typed =
   <Precise extends object>() =>
   <Name extends string, Fields extends object>(
@@ -14,7 +14,7 @@ const typed =
   ): EventClass<Name, Omit<Fields, keyof Precise> & Precise> =>
     eventClass as unknown as EventClass<Name, Omit<Fields, keyof Precise> & Precise>
 
-/** A subscriber failed; at most one event a minute for each, with the failures since the last. */
+/** A subscriber failed. Emitted once per minute at most, with the `count` since the last event. */
 export const SubscriberError = defineEvent('tutti.SubscriberError', {
   subscriber: 'str',
   count: 'int',
@@ -22,22 +22,22 @@ export const SubscriberError = defineEvent('tutti.SubscriberError', {
 })
 export type SubscriberError = InstanceType<typeof SubscriberError>
 
-/** The checkpoint cannot be written at the moment; the run continues and lines wait in memory. */
+/** The checkpoint cannot be written at present. The run continues; lines wait in memory. */
 export const CheckpointDegraded = defineEvent('tutti.CheckpointDegraded', {
   errno: 'str',
   lines_pending: 'int',
 })
 export type CheckpointDegraded = InstanceType<typeof CheckpointDegraded>
 
-/** The checkpoint is written again; `lost` lines were dropped meanwhile. */
+/** The checkpoint can be written again. `lost` lines were dropped meanwhile. */
 export const CheckpointRecovered = defineEvent('tutti.CheckpointRecovered', { lost: 'int' })
 export type CheckpointRecovered = InstanceType<typeof CheckpointRecovered>
 
-/** An attempt failed, and a retry follows, not before `retry_at`. Worker and times are its own. */
+/** An attempt failed, and a retry follows at `retry_at` or later. */
 export const TaskAttempt = typed<{ worker_id: string | null; start_time: number | null }>()(
   defineEvent('tutti.TaskAttempt', {
     attempt: 'int',
-    /** `null` if the attempt failed before it began, like `start_time`; the duration is then 0. */
+    /** `null` like `start_time` if the attempt failed before it began; the duration is then 0. */
     worker_id: 'any',
     start_time: 'any',
     duration_seconds: 'float',
@@ -49,7 +49,7 @@ export const TaskAttempt = typed<{ worker_id: string | null; start_time: number 
 )
 export type TaskAttempt = InstanceType<typeof TaskAttempt>
 
-/** A retry has started; TaskStarted is emitted only for the first attempt. */
+/** A retry has started. TaskStarted is emitted only once per task. */
 export const AttemptStarted = defineEvent('tutti.AttemptStarted', {
   attempt: 'int',
   worker_id: 'str',
@@ -62,7 +62,7 @@ export const TaskProgress = typed<{ text: string | null }>()(
 )
 export type TaskProgress = InstanceType<typeof TaskProgress>
 
-/** A worker or node was lost; `tasks` were running there. */
+/** A worker or node was lost while it ran `tasks`. */
 export const WorkerLost = typed<{ tasks: readonly string[] }>()(
   defineEvent('tutti.WorkerLost', {
     worker_id: 'str',
@@ -79,11 +79,11 @@ export const BackendThrottled = defineEvent('tutti.BackendThrottled', {
 })
 export type BackendThrottled = InstanceType<typeof BackendThrottled>
 
-/** An inference engine was lost; it is restarted. */
+/** An inference engine was lost and is being restarted. */
 export const EngineLost = defineEvent('tutti.EngineLost', { worker_id: 'str', reason: 'str' })
 export type EngineLost = InstanceType<typeof EngineLost>
 
-/** An inference engine has ended a batch of requests. */
+/** An inference engine has finished a batch of requests. */
 export const Batch = typed<{ error_message: string | null }>()(
   defineEvent('tutti.Batch', {
     worker_id: 'str',
@@ -96,7 +96,7 @@ export const Batch = typed<{ error_message: string | null }>()(
 )
 export type Batch = InstanceType<typeof Batch>
 
-/** The last dependency of a workflow's task has ended; it had waited for `wait_seconds`. */
+/** All dependencies of a workflow's task have ended. The task waited `wait_seconds` for them. */
 export const TaskResolved = defineEvent('tutti.TaskResolved', {
   dependencies: 'int',
   wait_seconds: 'float',
@@ -107,7 +107,7 @@ export type TaskResolved = InstanceType<typeof TaskResolved>
 export const ResultReused = defineEvent('tutti.ResultReused', { key: 'str', source: 'str' })
 export type ResultReused = InstanceType<typeof ResultReused>
 
-/** A closure held the event loop longer than its `timeoutSeconds`; its own result counts. */
+/** A closure blocked the event loop for longer than its `timeoutSeconds`. Its result is kept. */
 export const LoopBlocked = defineEvent('tutti.LoopBlocked', {
   executable: 'str',
   seconds: 'float',
@@ -135,14 +135,14 @@ export const WorkflowEnded = typed<{ error_message: string | null }>()(
 )
 export type WorkflowEnded = InstanceType<typeof WorkflowEnded>
 
-/** A node of a backend is available: when telemetry starts, and when one joins later. */
+/** A node of a backend is available. Emitted when telemetry starts, and when a node joins. */
 export const NodeJoined = typed<{ labels: Readonly<Record<string, string>> }>()(
   defineEvent('tutti.NodeJoined', {
     cores: 'int',
     gpus: 'int',
     memory_mb: 'int',
     labels: 'any',
-    /** The version of the library that runs there. */
+    /** The version of the library on the node. */
     version: 'str',
   }),
 )
@@ -152,25 +152,25 @@ export type NodeJoined = InstanceType<typeof NodeJoined>
 export const NodeDrained = defineEvent('tutti.NodeDrained', {})
 export type NodeDrained = InstanceType<typeof NodeDrained>
 
-/** A node was lost; `tasks` were running there. */
+/** A node was lost while it ran `tasks`. */
 export const NodeLost = typed<{ tasks: readonly string[] }>()(
   defineEvent('tutti.NodeLost', { reason: 'str', tasks: 'any' }),
 )
 export type NodeLost = InstanceType<typeof NodeLost>
 
-/** The time limit of an allocation is near; from `graceSeconds` before it on, nothing starts. */
+/** The time limit of an allocation is near. In its last `graceSeconds`, no task starts. */
 export const AllocationEnding = defineEvent('tutti.AllocationEnding', { seconds_left: 'float' })
 export type AllocationEnding = InstanceType<typeof AllocationEnding>
 
 /**
- * Tasks that were sent to a lost node and not reported as started run on another one; `count` of
- * them may have started there in the last moments, without a report.
+ * Tasks that were sent to a lost node, but not reported as started, run on another node. `count` of
+ * them may have started on the lost node without a report.
  */
 export const TaskMoved = typed<{ tasks: readonly string[] }>()(
   defineEvent('tutti.TaskMoved', { count: 'int', tasks: 'any' }),
 )
 export type TaskMoved = InstanceType<typeof TaskMoved>
 
-/** The end of an attempt arrived after the task had moved or ended, and was dropped. */
+/** The result of an attempt was dropped, because the task had already moved or ended. */
 export const StaleResult = defineEvent('tutti.StaleResult', { attempt: 'int' })
 export type StaleResult = InstanceType<typeof StaleResult>

@@ -1,4 +1,4 @@
-/** Makes an event from a caller's fields: checked against the class, copied, stamped and frozen. */
+/** Creates an event from a caller's fields, which are checked against the class and copied. */
 
 import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
@@ -12,11 +12,11 @@ import {
   toJsonValue,
 } from '../foundation/json-value.ts'
 
-/** The fields that a caller may give; the rest is filled in. */
+/** The fields that a caller may set. The others are filled in. */
 export type EventInput<Fields extends object> = {
   readonly session_id: string
   readonly backend: string
-  /** When it happened, in wall-clock seconds. Default: now. */
+  /** When the event happened, in wall-clock seconds. Default: now. */
   readonly event_time?: number
   readonly task_id?: string | null
   readonly node_id?: string | null
@@ -26,8 +26,8 @@ export type EventInput<Fields extends object> = {
 const inputNames = ['session_id', 'backend', 'event_time', 'task_id', 'node_id', 'attributes']
 
 /**
- * An instance of `eventClass` with a fresh `event_id`, `event_time` and `emit_time`. Attributes are
- * copied, and the caller's object is not changed. Throws `ValueError` that names a wrong field.
+ * Creates an instance of `eventClass` with its own `event_id` and `emit_time`. Copies the
+ * attributes. Throws a `ValueError` that names the wrong field.
  */
 export function makeEvent<Name extends string, Fields extends object, Made extends BaseEvent>(
   eventClass: EventClass<Name, Fields> & (abstract new (...args: never[]) => Made),
@@ -41,7 +41,7 @@ export function makeEvent<Name extends string, Fields extends object, Made exten
   expectKnownKeys(eventType, given, [...inputNames, ...Object.keys(schema)])
   const extras: Record<string, unknown> = {}
   for (const [name, spec] of Object.entries(schema)) {
-    // Only own properties: a field may be called `toString`.
+    // Reads only own properties, because a field may be called `toString`.
     const value = Object.hasOwn(given, name) ? given[name] : undefined
     extras[name] = value === undefined ? spec.fallback : maskField(checkField(name, spec, value))
   }
@@ -60,13 +60,13 @@ export function makeEvent<Name extends string, Fields extends object, Made exten
   return event as Made
 }
 
-/** Texts are masked as those of attributes are. */
+/** Masks secrets in texts, as in attributes. */
 const maskField = (value: unknown): unknown =>
   typeof value === 'string' || typeof value === 'object' ? maskSecretsIn(value as JsonValue) : value
 
 const typeNames = { float: 'number', int: 'number', str: 'string', bool: 'boolean' } as const
 
-/** The value as it will be stored, or a `ValueError` naming the field. */
+/** The value as it will be stored. Throws a `ValueError` that names the field. */
 export function checkField(name: string, spec: FieldSpec, value: unknown): unknown {
   if (spec.type === 'any') return toJsonValue(value)
   if (value === null && spec.nullable) return null
@@ -82,7 +82,7 @@ export function checkField(name: string, spec: FieldSpec, value: unknown): unkno
   return spec.type === 'str' ? toJsonValue(value) : value
 }
 
-/** JSON has neither NaN nor infinite numbers. */
+/** Rejects NaN and infinity, which JSON cannot represent. */
 function isInRange(value: number, { type, min = -Infinity, max = Infinity }: FieldSpec): boolean {
   const isNumber = type === 'int' ? Number.isInteger(value) : Number.isFinite(value)
   return isNumber && value >= min && value <= max
@@ -98,7 +98,7 @@ function expectTextOrNull(name: string, value: unknown): string | null {
 }
 
 function expectTime(value: unknown): number {
-  // The range of a `Date`: readers of the record accept no other time.
+  // The range of a `Date`, outside of which readers of the record reject a time.
   if (typeof value === 'number' && Math.abs(value) <= 8.64e12) return value
   throw new ValueError('Expected `event_time` to be seconds that a date can have', {
     field: 'event_time',

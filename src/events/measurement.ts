@@ -2,12 +2,12 @@
 
 import { maskSecretsIn } from '../foundation/secrets.ts'
 
-/** What is measured; one object per name, shared by everything that measures it. */
+/** Describes a metric. Everything that measures it shares one object. */
 export interface HistogramInstrument {
   readonly name: string
   readonly unit: string
   readonly description: string
-  /** Upper bounds of the buckets, ascending; values above the last have a bucket too. */
+  /** Upper bounds of the buckets, ascending. One more bucket holds values above the last bound. */
   readonly boundaries: readonly number[]
 }
 
@@ -33,8 +33,8 @@ export interface Distribution {
 }
 
 /**
- * Adds the labels of an origin to others. Returns the same object for the same labels object, so
- * that the series of a measurement is found without building a key.
+ * Adds the session and backend to the labels of measurements. Returns the same object for the same
+ * labels object, so that the series of a measurement is found without building a key.
  */
 export class OriginLabels {
   readonly #origin: Labels
@@ -68,7 +68,7 @@ export function createDistribution(instrument: HistogramInstrument, labels: Labe
   }
 }
 
-/** Counts a finite value. */
+/** Adds a value, which must be finite. */
 export function addValue(distribution: Distribution, value: number): void {
   const { counts, instrument } = distribution
   const above = instrument.boundaries.findIndex((bound) => value <= bound)
@@ -80,13 +80,13 @@ export function addValue(distribution: Distribution, value: number): void {
   distribution.max = Math.max(distribution.max, value)
 }
 
-/** Labels may be untrusted: beyond this many series, further ones count under `overflow`. */
+/** Labels may be untrusted, so all series beyond this number are counted as `overflow`. */
 const maxSeries = 1000
 
 /** The distributions of all measurements so far, by instrument and labels. */
 export class Distributions {
   readonly #series = new Map<string, Distribution>()
-  /** Finds the series without building a key when a caller passes the same labels object again. */
+  /** Finds the series without building a key if a caller reuses the same labels object. */
   readonly #byLabels = new WeakMap<Labels, Map<HistogramInstrument, Distribution>>()
 
   record({ instrument, value, labels }: Measurement): void {

@@ -1,6 +1,4 @@
-/**
- * The utilization of a node or a GPU at one poll. `resource_scope` follows from `gpu_id`.
- */
+/** The event with the utilization of a node or a GPU at one poll. */
 
 import { BaseEvent, type EventSchema, type FieldSpec, type TrustedFields } from './event.ts'
 
@@ -19,7 +17,7 @@ export interface ResourceReadings {
 const percent: FieldSpec = { type: 'float', nullable: true, fallback: null, min: 0, max: 100 }
 const bytes: FieldSpec = { type: 'float', nullable: true, fallback: null, min: 0 }
 
-/** Emitted by backend adapters at every poll: one per node, and one per GPU. */
+/** Emitted at every poll, once per node and once per GPU. `gpu_id` determines the scope. */
 export class ResourceUpdate extends BaseEvent implements ResourceReadings {
   static readonly eventType = 'ResourceUpdate'
   static readonly schema: EventSchema = Object.freeze({

@@ -1,18 +1,19 @@
-/** The ports to telemetry: for events, and for spans and measurements of backends. */
+/** The interfaces through which telemetry receives events, spans and measurements. */
 
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { BaseEvent } from './event.ts'
 import type { Measurement } from './measurement.ts'
 
 /**
- * Receives events. `emit` neither waits nor throws for a valid event, and keeps the order of calls.
+ * Receives events. `emit` keeps the order of calls, does not wait, and never throws for a valid
+ * event.
  */
 export interface EventSink {
-  /** Takes one event. */
+  /** Receives one event. */
   emit(event: BaseEvent): void
 }
 
-/** A span of finished work, with its times in wall-clock seconds. */
+/** A span of finished work. Times are in wall-clock seconds. */
 export interface WorkSpan {
   readonly spanId: string
   readonly name: string
@@ -23,11 +24,11 @@ export interface WorkSpan {
   readonly attributes: JsonObject
   /** The error message, if the work failed. */
   readonly error: string | null
-  /** Ids of linked spans, in addition to the parent. */
+  /** Ids of linked spans besides the parent. */
   readonly links: readonly string[]
 }
 
-/** Receives records other than events. No call waits or throws. */
+/** Receives spans, measurements and counts. No method waits or throws. */
 export interface WorkSink {
   /** Adds the span of work that has ended. */
   recordSpan(span: WorkSpan): void

@@ -1,4 +1,4 @@
-/** The specification's event types, each a class and a type of the same name. */
+/** The specification's event types. Each is a class and a type of the same name. */
 
 import { type BaseEvent, createEventClass, type FieldSpec } from './event.ts'
 import type * as libraryEvents from './library-events.ts'
@@ -6,13 +6,13 @@ import type { ResourceUpdate } from './resource-update.ts'
 
 const seconds: FieldSpec = { type: 'float', nullable: false, fallback: 0, min: 0 }
 
-// Aliases, because an alias is written out where a user's declarations cannot name it.
+// Aliases rather than interfaces: TypeScript can inline aliases in a user's declaration files.
 type Ended = {
-  /** RUNNING to the end, in seconds; 0.0 if RUNNING was never recorded. */
+  /** Seconds from RUNNING to the end; 0 if RUNNING was never recorded. */
   readonly duration_seconds: number
 }
 type Failed = Ended & {
-  /** Exception class name, or "unknown". */
+  /** The class name of the error, or "unknown". */
   readonly error_type: string
 }
 
@@ -38,7 +38,7 @@ export type TaskSubmitted = InstanceType<typeof TaskSubmitted>
 export const TaskQueued = createEventClass('TaskQueued')
 export type TaskQueued = InstanceType<typeof TaskQueued>
 
-/** The task entered RUNNING: the authoritative start of execution. */
+/** The task entered RUNNING. This is the authoritative start of execution. */
 export const TaskStarted = createEventClass('TaskStarted')
 export type TaskStarted = InstanceType<typeof TaskStarted>
 
@@ -55,7 +55,7 @@ export const TaskFailed = createEventClass<'TaskFailed', Failed>('TaskFailed', {
 })
 export type TaskFailed = InstanceType<typeof TaskFailed>
 
-/** The task reached CANCELED: intended, not a failure. */
+/** The task reached CANCELED. This is intended and not a failure. */
 export const TaskCanceled = createEventClass<'TaskCanceled', Ended>('TaskCanceled', {
   duration_seconds: seconds,
 })
@@ -97,8 +97,8 @@ type Except<Prefix extends string, Next extends string> =
   | (Prefix extends '' ? never : `${Prefix}.${string}`)
 
 /**
- * Names with a dot, except `tutti.*`. Spelled by prefixes, because a type cannot be negated: a
- * plain `${string}.${string}` would match `tutti.*` too and hide the fields of those events.
+ * Names with a dot, except `tutti.*`. Built from prefixes, because TypeScript cannot negate a type:
+ * a plain `${string}.${string}` would also match `tutti.*` and hide the fields of those events.
  */
 type ApplicationEventType =
   | Except<'', 't'>
@@ -108,13 +108,12 @@ type ApplicationEventType =
   | Except<'tutt', 'i'>
   | `tutti${NameCharacter}${string}.${string}`
 
-/** An event of the application; `instanceof` its class gives access to its fields. */
+/** An event of the application. Use `instanceof` with its class to access its fields. */
 export interface ApplicationEvent extends BaseEvent {
   readonly event_type: ApplicationEventType
 }
 
 /**
- * Any event: the specification's, one of the library's own, or one of the application's.
- * `event_type` distinguishes them.
+ * Any event of the specification, the library or the application, discriminated by `event_type`.
  */
 export type TelemetryEvent = BuiltInEvent | LibraryEvent | ApplicationEvent

@@ -1,41 +1,41 @@
-/** The clock port. The only file that uses the system's clocks and timers. */
+/** The clock interface. Only this file uses the system's clocks and timers. */
 
-// Imported, because the global of the same name is a getter, which each reading would call.
+// Imported, because the global `performance` is a getter, which would run at every access.
 import { performance } from 'node:perf_hooks'
 
 /** A source of time and timers. Tests replace it with `ManualClock` from `tutti/testing`. */
 export interface Clock {
-  /** Wall-clock seconds since the epoch. Runs backwards only if the wall clock is set back. */
+  /** Wall-clock seconds since the epoch. Decreases only if the wall clock is set back. */
   now(): number
-  /** Monotonic milliseconds; only differences mean something. */
+  /** Monotonic milliseconds. Only differences are meaningful. */
   monotonicMs(): number
-  /** Calls back once after `ms`; the returned function cancels. */
+  /** Calls back once after `ms`. The returned function cancels the timer. */
   after(ms: number, callback: () => void, options?: TimerOptions): () => void
   /** Calls back in the next turn of the event loop. */
   nextTurn(callback: () => void): void
 }
 
-/** The methods of a clock, for checks of options. */
+/** The methods of a clock, to validate a clock that is passed as an option. */
 export const clockMethods = ['now', 'monotonicMs', 'after', 'nextTurn'] as const
 
 /** Options of a timer. */
 export interface TimerOptions {
-  /** Housekeeping: does not keep the process alive. Default `false`. */
+  /** Whether the timer does not keep the process alive. Default `false`. */
   readonly background?: boolean
 }
 
 /** Node fires longer timers immediately, so longer waits are split. */
 const maxTimerMs = 2 ** 31 - 1
 
-/** When the wall clock goes back by less than this, the time stands still instead. */
+/** If the wall clock goes back by less than this, `now()` repeats the last time instead. */
 const smallestStepMs = 2
 
 /**
- * The system's clock. Wall time is the monotonic clock plus an offset, so that its resolution is
- * finer than the millisecond of `Date.now()`. Each reading of the system's clocks limits what the
- * offset can be, and the offset is changed only as far as these limits require. So a process that
- * was preempted or stopped between two readings, which widens the limits, changes nothing; steps of
- * the wall clock (NTP, a resumed laptop, a user) are followed in both directions.
+ * The system's clock. Wall time is the monotonic clock plus an offset, which has a finer resolution
+ * than the milliseconds of `Date.now()`. Each reading of both clocks gives a lower and an upper
+ * limit of the offset, and the offset changes only if it is outside of them. A pause of the process
+ * between the two readings only widens the limits. Steps of the wall clock (NTP, a resumed laptop,
+ * a user) are followed in both directions.
  */
 class SystemClock implements Clock {
   #offsetMs = Date.now() - performance.now()
@@ -80,7 +80,7 @@ class SystemClock implements Clock {
 
 export const systemClock: Clock = new SystemClock()
 
-/** A clock whose callbacks never throw: `onError` gets their errors. */
+/** Wraps a clock, so that errors thrown by callbacks are passed to `onError`. */
 export function catchErrors(clock: Clock, onError: (error: unknown) => void): Clock {
   const safe = (callback: () => void) => (): void => {
     try {

@@ -1,7 +1,7 @@
 /**
  * Errors as plain data, to be sent to threads, processes, launchers and other machines. Errors of
- * this library are restored as their class, with their fields; any other as an `Error` with the
- * constructor name, name, message, stack, cause and fields of the original.
+ * this library are restored as instances of their class. Other errors are restored as an `Error`
+ * with the constructor name, name, message, stack, cause and fields of the original.
  */
 
 import { types } from 'node:util'
@@ -15,7 +15,7 @@ export type ErrorRecord =
       readonly isError: true
       /** The constructor's name. */
       readonly type: string
-      /** For an error of this library: the library's classes of it, the most specific one first. */
+      /** The classes of this library that the error belongs to, the most specific one first. */
       readonly lineage?: readonly string[]
       readonly name: string
       readonly message: string
@@ -29,11 +29,11 @@ export type ErrorRecord =
 
 const deepestCause = 8
 const maxErrors = 100
-/** Of an error and those inside of it, looked at and not only kept. */
+/** The maximum number of fields that are read, over an error and all errors inside it. */
 const maxFields = 10_000
 const carriedOtherwise = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
 
-/** Never throws. A thrown value that is not an error is kept if it can be cloned. */
+/** Never throws. A thrown value that is not an error is cloned, or copied as JSON. */
 export function toErrorRecord(thrown: unknown): ErrorRecord {
   const budget = { left: maxErrors, fieldsLeft: maxFields, copy: createJsonCopier() }
   return attempt(() => recordOf(thrown, { depth: 0, budget })) ?? unreadable
@@ -48,14 +48,14 @@ const unreadable: ErrorRecord = Object.freeze({
   fields: {},
 })
 
-/** The depth of an error within the outermost one, and how much more may be copied. */
+/** The nesting depth of an error, and the amount of data that may still be copied. */
 interface RecordLimits {
   readonly depth: number
   readonly budget: {
     /** How many errors may still be copied. */
     left: number
     fieldsLeft: number
-    /** Limits all fields together: lists of user code may claim to be endless. */
+    /** Limits all fields together, because a list from user code may claim any length. */
     readonly copy: (value: unknown) => JsonObject[string]
   }
 }
@@ -86,7 +86,7 @@ function recordOf(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord
   }
 }
 
-/** Reads the items one by one: a list of user code may be a proxy or override methods. */
+/** Reads the items one by one, because the list may be a proxy or override array methods. */
 function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[] | null {
   if (attempt(() => Array.isArray(errors)) !== true) return null
   const list = errors as { readonly length: unknown; readonly [index: number]: unknown }
@@ -104,7 +104,7 @@ function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[]
   return records
 }
 
-/** The inverse of `toErrorRecord`; never throws for its results. */
+/** The inverse of `toErrorRecord`. Never throws for a record that `toErrorRecord` returned. */
 export function fromErrorRecord(record: ErrorRecord): unknown {
   if (!record.isError) return record.value
   const own = record.lineage?.find((name) => errorClassNamed(name) !== undefined)
@@ -131,7 +131,7 @@ export function mapErrorTexts(record: ErrorRecord, map: (text: string) => string
   return mapInnerRecords(changed, (inner) => mapErrorTexts(inner, map))
 }
 
-/** A copy in which thrown values that are not errors are changed. */
+/** A copy with changed thrown values, where these are not errors. */
 export function mapThrownValues(
   record: ErrorRecord,
   map: (value: unknown) => unknown,
@@ -209,13 +209,13 @@ const builtIn = new Map<string, ErrorClass>([
   ),
 ])
 
-/** The `code` of a DOMException is derived from its name. */
+/** A DOMException is created with its name, from which its `code` is derived. */
 function createError({ type, message, name }: ErrorRecord & { readonly isError: true }): Error {
   if (type === 'DOMException') return new DOMException(message, name)
   return new (builtIn.get(type) ?? subclassNamed(type, Error))(message)
 }
 
-/** `own` is the nearest class known here. Its constructor, which may need more, is not called. */
+/** `own` is the nearest known class. Its constructor is not called: it may need other arguments. */
 function createOwnError({ type, message }: { type: string; message: string }, own: string): Error {
   const known = errorClassNamed(own) as unknown as ErrorClass
   const { prototype } = own === type ? known : subclassNamed(type, known)
@@ -228,7 +228,7 @@ function createOwnError({ type, message }: { type: string; message: string }, ow
 const maxSubclasses = 1000
 const subclasses = new Map<string, ErrorClass>()
 
-/** The sender's class may not exist here: a class with the same name replaces it. */
+/** Creates a class with the name of the sender's class, which may not exist in this process. */
 function subclassNamed(type: string, base: ErrorClass): ErrorClass {
   const key = `${base.name} ${type}`
   const known = subclasses.get(key)
@@ -238,7 +238,7 @@ function subclassNamed(type: string, base: ErrorClass): ErrorClass {
   return added
 }
 
-/** The getters of the most specific class: a restored error has their values as own properties. */
+/** The getters of the most specific class. A restored error has their values as properties. */
 function computedFields([name = '']: readonly string[]): readonly string[] {
   const members = Object.getOwnPropertyDescriptors(errorClassNamed(name)?.prototype ?? {})
   return Object.entries(members).flatMap(([key, member]) => ('value' in member ? [] : [key]))

@@ -1,8 +1,8 @@
-/** The library's errors: one base class, a stable `code`, a cause, and a hint where one helps. */
+/** The library's errors: one base class with a stable `code`, a cause, and an optional hint. */
 
 /** The details that every error of tutti may have. */
 export interface ErrorDetails {
-  /** Stable and more precise than the class; defaults to the class name. */
+  /** Stable, and more precise than the class. Default: the class name. */
   readonly code?: string
   readonly cause?: unknown
   /** What the reader can do about the error. */
@@ -10,12 +10,12 @@ export interface ErrorDetails {
 }
 
 /**
- * Creates an error that is reported and not thrown. Its stack would only show library internals,
- * and V8 keeps everything that the stack refers to alive as long as the error.
+ * Creates an error without a stack, for errors that are reported and not thrown. Their stack would
+ * only show library internals, and V8 would keep everything alive that the stack refers to.
  */
 export function withoutStack<T extends Error>(create: () => T): T {
   const { stackTraceLimit } = Error
-  // An assignment would throw if the property is frozen.
+  // Unlike an assignment, `Reflect.set` does not throw if the property is frozen.
   Reflect.set(Error, 'stackTraceLimit', 0)
   try {
     return create()
@@ -55,7 +55,7 @@ type ErrorClass = Pick<typeof TuttiError, 'isInstance' | 'prototype'>
 /** The library's error classes; each comes after its superclass. */
 const marks = new Map<object, { readonly name: string; readonly mark: symbol }>()
 
-/** Marks the prototypes of public error classes, so that every copy of the package knows them. */
+/** Marks public error classes, so that every copy of the package recognizes their instances. */
 export function markErrors(classes: Readonly<Record<string, ErrorClass>>): void {
   for (const [name, errorClass] of Object.entries(classes)) {
     const mark = Symbol.for(`tutti.error.${name}`)
@@ -64,13 +64,13 @@ export function markErrors(classes: Readonly<Record<string, ErrorClass>>): void 
   }
 }
 
-/** The library's classes of an error from any copy of it, by name, the most specific one first. */
+/** The names of the library's classes that an error belongs to, the most specific one first. */
 export function lineageOf(error: object): readonly string[] {
   const found = [...marks.values()].filter(({ mark }) => mark in error)
   return found.map(({ name }) => name).toReversed()
 }
 
-/** The library's class of this name, in this copy of the package. */
+/** The error class with this name in this copy of the package. */
 export function errorClassNamed(wanted: string): ErrorClass | undefined {
   for (const [errorClass, { name }] of marks) if (name === wanted) return errorClass as ErrorClass
   return undefined
@@ -101,7 +101,7 @@ export class ValueError extends TuttiError {
 /** The call is not allowed in the object's current state. */
 export class StateError extends TuttiError {}
 
-/** A wait exceeded its limit. The awaited operation continues, unless this is a task's cause. */
+/** A wait exceeded its limit. The operation continues, unless this error is a task's cause. */
 export class TimeoutError extends TuttiError {}
 
 /** A worker or node was lost while it ran the task. */
@@ -142,12 +142,12 @@ export interface InferenceErrorDetails extends ErrorDetails {
   readonly refusal?: RequestRefusal
 }
 
-/** What is wrong with a request, often as reported by a server behind the engine. */
+/** Why a request was refused, often as reported by a server behind the engine. */
 export interface RequestRefusal {
-  /** The HTTP status that a client gets. */
+  /** The HTTP status for the client. */
   readonly status: number
   readonly message: string
-  /** The path of the wrong field; `null` if it is not known. */
+  /** The path of the wrong field; `null` if unknown. */
   readonly param: string | null
   readonly code: string | null
   /** The number of seconds after which the same request may succeed. */
@@ -160,7 +160,7 @@ export interface RequestRefusal {
 export class InferenceError extends TuttiError {
   /** For a task with a list of prompts: one result per prompt, in order. */
   declare readonly results?: readonly GenerateResult[]
-  /** For a request that was refused because of its content: what its client is told. */
+  /** The response for the client, if the request was refused because of its content. */
   declare readonly refusal?: RequestRefusal
 
   constructor(message: string, details: InferenceErrorDetails = {}) {
@@ -212,11 +212,11 @@ export function errnoOf(error: unknown): string {
   return 'unknown'
 }
 
-/** A message for any thrown value, also `null` and errors with throwing getters. */
+/** A message for any thrown value, even `null` or an error with throwing getters. */
 export function messageOf(thrown: unknown): string {
   try {
     const text = String(thrown instanceof Error ? thrown.message : thrown)
-    // A plain object: its fields say what happened.
+    // The fields of a plain object are more useful than "[object Object]".
     return text === '[object Object]' ? (JSON.stringify(thrown) ?? text) : text
   } catch {
     return 'an unprintable value was thrown'

@@ -1,6 +1,6 @@
 /**
- * Random identifiers and numbers, the format of generated uids, and the parts of hashes. One system
- * call fills a pool of bytes for many identifiers.
+ * Random identifiers and numbers, the format of generated uids, and the parts of hashes. Random
+ * bytes are taken from a pool, so that one system call serves many identifiers.
  */
 
 import { randomFillSync, randomInt } from 'node:crypto'
@@ -37,7 +37,7 @@ function markAsUuid4(bytes: Buffer): void {
   }
 }
 
-/** An id of zeros is invalid in OpenTelemetry, so one bit is always set. */
+/** Sets one bit of each id, because OpenTelemetry does not allow an id of zeros. */
 function neverZero(width: number): (bytes: Buffer) => void {
   return (bytes) => {
     for (let at = width - 1; at < bytes.length; at += width) bytes[at] = (bytes[at] ?? 0) | 1
@@ -61,7 +61,7 @@ export const randomFraction = (): number => randomInt(steps) / steps
 
 const uidPrefix = 'task-'
 const minDigits = 6
-/** Few enough that numbers stay exact, and more than a process can generate. */
+/** A number with this many digits is exact in JavaScript, and no process generates more. */
 const maxDigits = 14
 const zero = 48
 
@@ -69,7 +69,7 @@ const zero = 48
 export const uidOfNumber = (number: number): string =>
   uidPrefix + String(number).padStart(minDigits, '0')
 
-/** The number in a uid of the generated form, even if a caller chose it; `null` for any other. */
+/** The number of a uid that looks generated, even if a caller chose it; otherwise `null`. */
 export function generatedNumber(uid: string): number | null {
   const digits = uid.length - uidPrefix.length
   if (digits < minDigits || digits > maxDigits || !uid.startsWith(uidPrefix)) return null
@@ -85,8 +85,8 @@ export function generatedNumber(uid: string): number | null {
 
 /*
  * Hashes of definitions: three digests joined by dots. The first one, of the code, is followed by a
- * mark if the function was not the first of its session with that code: such functions may have
- * captured different variables, so none of them can be identified by its hash.
+ * mark if the session has used another function with the same code before. The functions may have
+ * captured different variables, so the hash identifies none of them.
  */
 
 const mark = '~'
@@ -105,5 +105,5 @@ export const inputPartOf = (hash: string): string => hash.split('.', 2)[1] ?? ''
 /** The digest of the code, without a mark. */
 export const codePartOf = (hash: string): string => hash.slice(0, digestLength)
 
-/** The `backend` in events of workflow blocks, which use no slot of a real backend. */
+/** The `backend` in events of workflow blocks, which do not run on a real backend. */
 export const blockBackend = 'workflow'

@@ -16,7 +16,7 @@ export type JsonObject = { readonly [key: string]: JsonValue }
 
 const maxStringLength = 131_072
 const deepest = 32
-/** Limits per copy, so that a line of the checkpoint file stays small. */
+/** Limits per copy, which bound the length of a line in the checkpoint file. */
 const maxValues = 100_000
 const maxCharacters = 8_388_608
 
@@ -39,7 +39,7 @@ export function toJsonObject(value: object): JsonObject {
   return Object.freeze({ value: copy })
 }
 
-/** Plain JSON with all its parts frozen. What is not frozen is copied, so the original stays. */
+/** Returns plain JSON with all parts frozen. Copies unfrozen parts instead of freezing them. */
 export function toFrozen<Value extends JsonValue>(value: Value): Value {
   if (typeof value !== 'object' || value === null) return value
   if (Array.isArray(value)) {
@@ -58,16 +58,16 @@ export function toJsonValue(value: unknown): JsonValue {
   return new Copier().copy(value, 0)
 }
 
-/** Like `toJsonValue`, for values that are written together: they share its limits. */
+/** Like `toJsonValue`, for several values that share one set of limits. */
 export function createJsonCopier(): (value: unknown) => JsonValue {
   const copier = new Copier()
   return (value) => copier.copy(value, 0)
 }
 
 /**
- * The value as JSON of at most `maxBytes` from which `JSON.parse` restores an equal value; `null`
- * if that is impossible: for a Map, a Date, a Buffer, `undefined`, NaN, a cycle, or a value that is
- * too large. Examines no more of the value than fits. Never throws.
+ * The value as JSON, if `JSON.parse` restores an equal value from it. `null` for values that JSON
+ * would change, such as a Map, a Date, a Buffer, `undefined`, NaN or a cycle, and for more than
+ * `maxBytes`. Examines no more of the value than fits. Never throws.
  */
 export function toWholeJson(value: unknown, maxBytes: number): string | null {
   try {
@@ -80,10 +80,10 @@ export function toWholeJson(value: unknown, maxBytes: number): string | null {
   }
 }
 
-/** Stops at the first part that JSON cannot represent, and when the rest cannot fit. */
+/** Stops at the first part that JSON cannot represent, or as soon as the value is too large. */
 function isWholeJson(root: unknown, maxBytes: number): boolean {
   const waiting: unknown[] = [root]
-  // Each value needs at least one byte, so a cycle ends when they are used up.
+  // Every value uses at least one byte, so the loop ends even for a cycle.
   let bytesLeft = maxBytes - 1
   while (waiting.length > 0) {
     const value = waiting.pop()
@@ -101,7 +101,7 @@ function isWholeJson(root: unknown, maxBytes: number): boolean {
   return true
 }
 
-/** JSON has no `-0`, NaN or infinity. */
+/** JSON cannot represent `-0`, NaN or infinity. */
 const isWholePrimitive = (value: unknown): boolean =>
   value === null ||
   typeof value === 'string' ||
@@ -195,7 +195,7 @@ class Copier {
       const key = this.#copyText(name)
       const part = isFull ? tooLarge : this.#copyPart(() => entries[name], depth)
       if (part === undefined) continue
-      // An assignment would set the prototype instead of a key.
+      // Assigning to `__proto__` would set the prototype instead of creating a key.
       if (key === '__proto__') Object.defineProperty(copy, key, { value: part, enumerable: true })
       else copy[key] = part
       if (isFull) break
@@ -203,7 +203,7 @@ class Copier {
     return Object.freeze(copy)
   }
 
-  /** A throwing getter affects its own part only. JSON omits `undefined`. */
+  /** A throwing getter affects only its own part. `undefined` is omitted, as in JSON. */
   #copyPart(read: () => unknown, depth: number): JsonValue | undefined {
     let part: unknown
     try {
@@ -215,7 +215,7 @@ class Copier {
   }
 }
 
-/** The value that `JSON.stringify` serializes: the result of `toJSON`, an unboxed primitive. */
+/** The value that `JSON.stringify` would serialize: applies `toJSON`, and unboxes primitives. */
 function shownByJson(value: object): unknown {
   const shown: unknown =
     'toJSON' in value && typeof value.toJSON === 'function' ? value.toJSON() : value
@@ -227,12 +227,12 @@ function shownByJson(value: object): unknown {
 }
 
 const unserializable = (what: string): string => `[unserializable: ${what}]`
-/** Stands for what is beyond a limit. */
+/** Replaces parts that exceed a limit. */
 export const tooLarge = unserializable('too large')
 
 const ending = /^\.\.\.\[truncated \d+\]$/
 
-/** A text that was truncated before is kept, because an error may be sent several times. */
+/** Keeps a text that is already truncated, because an error may be sent several times. */
 function truncated(text: string): string {
   const isTruncated = text.length < maxStringLength + 40 && ending.test(text.slice(maxStringLength))
   if (isTruncated) return text

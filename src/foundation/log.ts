@@ -1,4 +1,4 @@
-/** Warnings about things that no caller awaits. The library prints nothing itself. */
+/** Warnings about problems that no caller awaits. The library itself prints nothing. */
 
 import { expectMethods } from './options.ts'
 
@@ -8,7 +8,7 @@ export interface Log {
   warn(code: string, message: string): void
 }
 
-/** Uses Node's process warnings: printed on stderr, observable by `process.on('warning')`. */
+/** Emits Node's process warnings: printed on stderr, observable with `process.on('warning')`. */
 export const processLog: Log = {
   warn(code, message) {
     process.emitWarning(message, { type: 'TuttiWarning', code })
@@ -16,8 +16,8 @@ export const processLog: Log = {
 }
 
 /**
- * The log of an application, or `processLog`. What the application's log throws is ignored: a
- * warning must not keep a task from its end.
+ * The log of an application, or `processLog`. Ignores errors that the application's log throws,
+ * because a warning must not prevent a task from ending.
  */
 export function resolveLog(log: Log = processLog): Log {
   expectMethods('log', log, ['warn'])
@@ -37,5 +37,5 @@ export function resolveLog(log: Log = processLog): Log {
   return added
 }
 
-/** One for each log, because some warnings are given once for each. */
+/** One guarded log per log, because some warnings are emitted once per log object. */
 const guarded = new WeakMap<Log, Log>()

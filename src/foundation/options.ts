@@ -1,4 +1,4 @@
-/** Validators of options. Their errors name the field, what was expected and what was given. */
+/** Validators of options. Their errors name the field, the expected value and the given value. */
 
 import { messageOf, TuttiError, ValueError } from './errors.ts'
 
@@ -13,7 +13,7 @@ export function invalid(field: string, expected: string, got: unknown, hint?: st
   })
 }
 
-/** The error for a single value in place of a list; `example` is what to write instead. */
+/** The error for a value that is not an array; `example` shows what to write instead. */
 export const notAnArray = (
   field: string,
   what: string,
@@ -22,7 +22,7 @@ export const notAnArray = (
 ): ValueError =>
   invalid(field, `an array of ${what}`, got, `Write \`${example}\`, also for a single one.`)
 
-/** A short text for any value with its type; for an instance of a class, only the class. */
+/** A short text with a value and its type; only the class for an instance of a class. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return `\`${String(value)}\``
   const kind = kindOf(value)
@@ -54,18 +54,18 @@ function print(value: unknown): string {
 const shorten = (text: string): string =>
   escapeText(text.length > 80 ? `${text.slice(0, 77)}...` : text)
 
-/** A field may have a part that a caller chose; what follows it says what is wrong. */
+/** Shortens a long path in the middle, because its last part names the wrong field. */
 const fieldText = (field: string): string =>
   escapeText(field.length > 160 ? `${field.slice(0, 77)}...${field.slice(-40)}` : field)
 
-/** With control characters as escapes. */
+/** Replaces control characters by escapes. */
 const escapeText = (text: string): string =>
   text.replaceAll(
     /\p{Cc}/gu,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 
-/** A plain object, or an error that names the field. */
+/** Throws unless the value is an object other than an array. */
 export function expectObject(field: string, value: unknown): Record<string, unknown> {
   const isList = isReadableArray(value)
   if (typeof value !== 'object' || value === null || isList !== false) {
@@ -74,7 +74,7 @@ export function expectObject(field: string, value: unknown): Record<string, unkn
   return value as Record<string, unknown>
 }
 
-/** `null` for a revoked proxy, which throws on every access. */
+/** `null` for a revoked proxy, for which `Array.isArray` throws. */
 function isReadableArray(value: unknown): boolean | null {
   try {
     return Array.isArray(value)
@@ -83,7 +83,7 @@ function isReadableArray(value: unknown): boolean | null {
   }
 }
 
-/** The result of `read`; if reading the value throws, an error that names the field. */
+/** Returns the result of `read`. If `read` throws, throws an error that names the field. */
 export function expectReadable<T>(field: string, value: unknown, read: () => T): T {
   try {
     return read()
@@ -123,7 +123,7 @@ export function expectNumber(field: string, value: unknown, range: NumberRange =
   if (typeof value === 'number' && value >= min && value <= max && value > above) {
     if (mayBeInfinite || Number.isFinite(value)) return value
   }
-  // Mentioned only if the text of the range does not imply it.
+  // "finite" is mentioned only if the text of the range does not imply it.
   const mustBeFinite = !mayBeInfinite && (value === min || value === max)
   throw invalid(field, `a ${mustBeFinite ? 'finite ' : ''}number${rangeText(range)}`, value)
 }
@@ -155,7 +155,7 @@ export function expectFunction(field: string, value: unknown): void {
   if (typeof value !== 'function') throw invalid(field, 'a function', value)
 }
 
-/** An object that a caller implements, such as a clock. */
+/** Checks an object that a caller implements, such as a clock. */
 export function expectMethods<T extends object>(
   field: string,
   value: T,
@@ -214,10 +214,10 @@ const synonyms: ReadonlyMap<string, string> = new Map([
   ['func', 'function'],
 ])
 
-/** Options that belong into a task's `resources`. */
+/** Options that belong in a task's `resources`. */
 const inResources = new Set(['cores', 'gpus', 'memoryMb', 'ranks', 'ranksPerNode', 'labels'])
 
-/** Unlike `nearest`, also finds synonyms, and keys that were cut short, such as `timeout`. */
+/** Unlike `nearest`, also finds synonyms and abbreviated keys, such as `timeout`. */
 function suggest(key: string, known: readonly string[]): string {
   const usual = synonyms.get(key.toLowerCase()) ?? key
   const isKnown = known.includes(usual)
@@ -231,13 +231,13 @@ function suggest(key: string, known: readonly string[]): string {
 const isBeginning = (key: string, name: string): boolean =>
   key.length >= 3 && name.toLowerCase().startsWith(key.toLowerCase())
 
-/** Such as `; did you mean "local"?`, or an empty text if no known name is near. */
+/** For example `; did you mean "local"?`; empty if no known name is near. */
 export function didYouMean(name: string, known: readonly string[]): string {
   const near = nearest(name, known)
   return near === undefined ? '' : `; did you mean "${near}"?`
 }
 
-/** The known name with the fewest edits, at most a third of its length away. */
+/** The known name with the fewest edits, if these are not more than a third of its length. */
 export function nearest(name: string, known: readonly string[]): string | undefined {
   let best: string | undefined
   let fewest = Infinity
@@ -266,10 +266,10 @@ function editDistance(a: string, b: string): number {
 }
 
 const idPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
-/** Names that Windows reserves, whatever follows the dot. */
+/** File names that Windows reserves, with any extension. */
 const reservedName = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i
 
-/** An id that is safe as part of a file name on every system (row 89 of `docs/faults.md`). */
+/** Checks that an id is safe in file names on every system (row 89 of `docs/faults.md`). */
 export function expectId(field: string, value: unknown): string {
   if (typeof value === 'string' && idPattern.test(value) && !reservedName.test(value)) return value
   const isReserved = typeof value === 'string' && reservedName.test(value)
@@ -286,20 +286,20 @@ const loopback = /^(?:localhost|127(?:\.\d{1,3}){3}|::1|\[::1\])$/i
 /** Whether a server that listens on this host can be reached only from this machine. */
 export const isLoopbackHost = (host: string): boolean => loopback.test(host)
 
-/** An origin as browsers send it: scheme, host, and the port unless it is the scheme's default. */
+/** Checks an origin as browsers send it: scheme, host, and port unless it is the default. */
 export function expectOrigin(field: string, value: unknown): string {
   if (typeof value === 'string' && value === originOf(value)) return value
   throw invalid(field, 'an origin as browsers send it, such as https://app.example', value)
 }
 
-/** URLs of non-web schemes, such as those of browser extensions, have the origin `null`. */
+/** Also accepts non-web schemes, as of browser extensions, whose `URL.origin` is "null". */
 function originOf(text: string): string | null {
   const url = URL.parse(text)
   if (url === null || url.origin !== 'null') return url?.origin ?? null
   return /^[a-z][a-z\d+.-]*:\/\/[\w.-]+(?::\d+)?$/.test(text) ? text : null
 }
 
-/** The fields that are not `undefined`, for types whose optional fields may not be `undefined`. */
+/** Omits fields that are `undefined`, which `exactOptionalPropertyTypes` does not allow. */
 export function definedFields<T extends object>(fields: T) {
   const defined: { [K in keyof T]?: T[K] } = {}
   for (const key in fields) if (fields[key] !== undefined) defined[key] = fields[key]

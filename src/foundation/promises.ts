@@ -3,7 +3,7 @@
 import type { Clock } from './clock.ts'
 import { TimeoutError } from './errors.ts'
 
-/** Whether `await value` would wait. */
+/** Whether the value is a promise or another object with a method `then`. */
 export function isThenable(value: unknown): value is PromiseLike<unknown> {
   return (
     typeof value === 'object' &&
@@ -20,15 +20,15 @@ export function isThenable(value: unknown): value is PromiseLike<unknown> {
 export function boundedWait<T>(clock: Clock, ms: number, promise: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const expire = (): void => reject(new TimeoutError(`no answer within ${ms / 1000} s`))
-    // After a long turn of the loop, timers run before the I/O that arrived meanwhile.
+    // Waits one more turn: after a long turn, timers fire before I/O that has already arrived.
     const cancel = clock.after(ms, () => clock.nextTurn(expire))
     promise.finally(cancel).then(resolve, reject)
   })
 }
 
-/** Settles like the promise, or rejects with the signal's reason as soon as it is aborted. */
+/** Settles like the promise, or rejects with the reason of the signal when it is aborted. */
 export async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
-  // If the signal wins, a later rejection would be unhandled.
+  // Otherwise a rejection after the abort would be unhandled.
   promise.catch(() => {})
   signal.throwIfAborted()
   const { promise: aborted, reject } = Promise.withResolvers<never>()

@@ -1,4 +1,4 @@
-/** Examines and opens files by a path that others may have chosen. Only regular files: no waits. */
+/** Opens files at untrusted paths. Accepts only regular files, so that opening never blocks. */
 
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs'
 import { type Stats, statSync } from 'node:fs'
@@ -6,12 +6,12 @@ import { type FileHandle, open } from 'node:fs/promises'
 import { errnoOf } from './errors.ts'
 
 /**
- * Without O_NONBLOCK, opening a FIFO waits for a writer. What was opened is checked afterwards,
- * because the path may be replaced between a check and the opening.
+ * Without O_NONBLOCK, opening a FIFO waits for a writer. The type is checked after opening, because
+ * the path could be replaced between a check and the opening.
  */
 const readFlags = constants.O_RDONLY | constants.O_NONBLOCK
 
-/** Rejects with the system's error, `EISDIR` for a folder, or `ENOTSUP` for anything else. */
+/** Rejects with `EISDIR` for a folder, `ENOTSUP` for other special files, or the system's error. */
 export async function openRegularFile(path: string): Promise<FileHandle> {
   const file = await open(path, readFlags).catch((error: unknown) => notOpened(path, error))
   try {
@@ -23,7 +23,7 @@ export async function openRegularFile(path: string): Promise<FileHandle> {
   }
 }
 
-/** Like `openRegularFile`; returns the descriptor. `flags` are added to those for reading. */
+/** Like `openRegularFile`, but returns a descriptor. `flags` are added to those for reading. */
 export function openRegularFileSync(path: string, flags = 0): number {
   const fd = openFile(path, readFlags | flags)
   try {
@@ -36,8 +36,8 @@ export function openRegularFileSync(path: string, flags = 0): number {
 }
 
 /**
- * Follows symbolic links. `null` if there is no such file or it cannot be examined, for example
- * because of a link to itself: one bad entry must not hide the others of its folder.
+ * Follows symbolic links. `null` if the file does not exist or cannot be examined, such as a link
+ * to itself, so that one bad entry does not prevent listing its folder.
  */
 export function statOf(path: string): Stats | null {
   try {
@@ -49,7 +49,7 @@ export function statOf(path: string): Stats | null {
 
 export const isRegularFile = (path: string): boolean => statOf(path)?.isFile() ?? false
 
-/** The content and the permissions. Throws like `openRegularFile`, or `EFBIG` if it is larger. */
+/** The content and permissions. Throws like `openRegularFile`, or `EFBIG` above `maxBytes`. */
 export function readRegularFileSync(
   path: string,
   maxBytes = Infinity,
@@ -76,7 +76,7 @@ function openFile(path: string, flags: number): number {
   }
 }
 
-/** A socket cannot be opened: the system reports only ENXIO, as for a device without a driver. */
+/** Replaces ENXIO, which the system reports for a socket, by an error that names the type. */
 function notOpened(path: string, error: unknown): never {
   const stats = errnoOf(error) === 'ENXIO' ? statOf(path) : null
   if (stats !== null) expectRegular(stats)
@@ -90,6 +90,6 @@ function expectRegular(stats: Stats): void {
   throw failure('ENOTSUP', 'a regular file', got)
 }
 
-/** In the form of the system's errors, because callers explain those. */
+/** An error with a `code`, like the system's errors, which callers know how to explain. */
 const failure = (code: string, expected: string, got: string): Error =>
   Object.assign(new Error(`${code}: expected ${expected}, got ${got}`), { code })

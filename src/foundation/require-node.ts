@@ -1,4 +1,4 @@
-/** Throws when it is imported by a Node that is too old. Entry points import it first. */
+/** Throws on import if Node is too old. Entry points import this file first. */
 
 import { nodeProblem } from './version.ts'
 

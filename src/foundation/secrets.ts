@@ -1,13 +1,13 @@
 /**
- * Masks secrets in text that leaves the process: registered ones, the values of environment
- * variables whose names suggest a secret, and text in the form of a well-known credential.
+ * Masks secrets in text that leaves the process: registered secrets, the values of environment
+ * variables whose names suggest a secret, and text that looks like a well-known credential.
  */
 
 import type { JsonValue } from './json-value.ts'
 import { expectSecret } from './options.ts'
 
 const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
-/** Shorter values would also mask ordinary words. */
+/** The minimum length of a secret: masking shorter values would also hide ordinary words. */
 const shortest = 8
 const mask = '[masked]'
 
@@ -15,10 +15,10 @@ const mask = '[masked]'
 const known = new Set<string>()
 /** `null` if there are no secrets; `undefined` if `known` has changed. */
 let pattern: RegExp | null | undefined
-/** The environment was scanned by the code that runs now; `false` again in the next microtask. */
+/** Whether the environment was scanned in the current microtask; see `findSecrets`. */
 let isScanned = false
 
-/** The forms of well-known credentials, combined into one pattern, because output may be long. */
+/** The forms of well-known credentials. Combined into one pattern for speed on long output. */
 const secretForms: readonly RegExp[] = [
   // A user and a password in a URL.
   /(?<=:\/\/)[^\s/@:]*:[^\s/@]+(?=@)/,
@@ -38,19 +38,19 @@ const anyForm = new RegExp(secretForms.map(({ source }) => source).join('|'), 'g
 /** Further names of options and headers whose values are secrets. */
 const secretOption =
   /^(?:pass(?:wd|word|phrase|code)?|auth(?:orization)?|pwd|pw|bearer|pat|jwt|cookies?|key)$/i
-/** Names of options that are not secret: the path of a file, or how text is tokenized. */
+/** Names of options whose values are not secret: paths of files, and settings of tokenizers. */
 const plainOption = /[-_](?:file|path)$|tokeniz/i
 
-/** Whether the value of an option, a header or a variable of this name is a secret. */
+/** Whether the name of an option, a header or a variable suggests that the value is a secret. */
 function namesSecret(name: string, value: string): boolean {
   const word = name.replace(/^-+/, '')
   if (plainOption.test(word)) return false
-  // A limit on the number of tokens of a model.
+  // A number is a limit on a model's tokens, as in `--max-tokens 100`.
   if (/tokens$/i.test(word) && /^\d{1,9}$/.test(value)) return false
   return secretOption.test(word) || secretName.test(word.replaceAll('-', '_'))
 }
 
-/** Whether each argument of a command contains a secret, judged by its form or its option. */
+/** For each argument of a command: whether its form or its option suggests a secret. */
 export function findSecretArguments(args: readonly string[]): boolean[] {
   return args.map((arg, at) => {
     const before = args[at - 1] ?? ''
@@ -64,7 +64,7 @@ export function findSecretArguments(args: readonly string[]): boolean[] {
 
 /**
  * Adds a secret that is not in the environment, such as a configured token. Throws a `ValueError`
- * that names the field, and not the value, if it is not a text: then nothing could be masked.
+ * for a value that is not a non-empty string. The error names the field, but not the value.
  */
 export function registerSecret(secret: string, field = 'secret'): void {
   addSecret(expectSecret(field, secret))
@@ -76,19 +76,19 @@ function addSecret(secret: string): void {
   pattern = undefined
 }
 
-/** Replaces every known secret, and all text in the form of one. */
+/** Masks every known secret, and all text that looks like a well-known credential. */
 export function maskSecrets(text: string): string {
   return maskKnown(text).replace(anyForm, mask)
 }
 
 const word = String.raw`(?:"[^"]*"|'[^']*'|[^\s;|&"']+)`
-/** The names and values in a command line, such as `NAME=value`, `--name=value`, `--name value`. */
+/** Named values in a command line: `NAME=value`, `--name=value` and `--name value`. */
 const namedValues = [
   new RegExp(String.raw`([\w-]{1,100})(=)${word}`, 'g'),
   new RegExp(String.raw`(?<=^|\s)(-{1,2}[\w-]{1,100})( +)(?!-)${word}`, 'g'),
 ]
 
-/** For a command line: also masks what its variables and options pass on as secrets. */
+/** Also masks the values of variables and options in a command line that name a secret. */
 export function maskCommand(command: string): string {
   let masked = maskSecrets(command)
   for (const named of namedValues) {
@@ -107,8 +107,8 @@ function maskKnown(text: string): string {
 }
 
 /**
- * A copy in which the known secrets in all texts and keys are masked; the same object if there are
- * none. Forms of credentials are not masked, because these are the application's own values.
+ * A copy in which known secrets in texts and keys are masked; the same object if it has none. Text
+ * that only looks like a credential is kept, because the values are the application's own.
  */
 export function maskSecretsIn<Value extends JsonValue>(value: Value): Value {
   return findSecrets() === null ? value : (maskValue(value) as Value)
@@ -133,8 +133,8 @@ function maskValue(value: JsonValue): JsonValue {
 const isList = (value: JsonValue): value is readonly JsonValue[] => Array.isArray(value)
 
 /**
- * All known secrets. Scans the environment, because the application may set a variable at any time,
- * but only once per microtask, because that takes some 10 µs.
+ * A pattern of all known secrets; `null` if there are none. Scans the environment once per
+ * microtask: the application may set a variable at any time, but a scan takes about 10 µs.
  */
 function findSecrets(): RegExp | null {
   if (!isScanned) {
@@ -151,7 +151,7 @@ const expireScan = (): void => {
 }
 
 function scanEnvironment(): void {
-  // Names first: reading all values takes several times as long.
+  // Reads only the names at first, because reading all values takes several times as long.
   for (const name of Object.keys(process.env)) {
     const isSecret = secretName.test(name)
     if (isSecret) addSecret(process.env[name] ?? '')

@@ -1,6 +1,6 @@
-/** Starting and stopping: each happens once, and every caller gets the same promise. */
+/** Functions and services that run once, and return the same promise to every caller. */
 
-/** A function that runs once: each further call returns the promise of the first. */
+/** A function that runs once. Each further call returns the promise of the first call. */
 export interface Once<Arguments extends unknown[], Result> {
   (...given: Arguments): Promise<Result>
   readonly isCalled: boolean
@@ -20,8 +20,8 @@ export function once<Arguments extends unknown[], Result>(
 }
 
 /**
- * Something that runs between `start()` and `stop()`. Both are idempotent. Stopping before starting
- * is allowed and final; stopping while starting waits for the start.
+ * A service that runs between `start()` and `stop()`. Both are idempotent. A service that is
+ * stopped before it starts never starts. Stopping during the start waits for it.
  */
 export abstract class Service implements AsyncDisposable {
   readonly #start = once(() => (this.isStopping ? Promise.resolve() : this.onStart()))
@@ -32,12 +32,12 @@ export abstract class Service implements AsyncDisposable {
     return this.#stop.isCalled
   }
 
-  /** Starts it once; every call returns the same promise. */
+  /** Starts the service once. Every call returns the same promise. */
   start(): Promise<void> {
     return this.#start()
   }
 
-  /** Stops it once; every call returns the same promise, which resolves when it has stopped. */
+  /** Stops the service once. Every call returns the same promise. */
   stop(): Promise<void> {
     return this.#stop()
   }
@@ -50,7 +50,7 @@ export abstract class Service implements AsyncDisposable {
   protected abstract onStart(): Promise<void>
   /** Called only after a successful start. */
   protected abstract onStop(): Promise<void>
-  /** Called instead of `onStop` if it was stopped without a successful start. */
+  /** Called instead of `onStop` if the service was stopped without a successful start. */
   protected onAbandon(): void {}
 
   async #stopOnce(): Promise<void> {

@@ -1,50 +1,50 @@
-/** The task to which the running code belongs. Backends set it, spans read it. */
+/** The task to which the running code belongs. Backends set it; spans read it. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import { type Clock, systemClock } from './clock.ts'
 import { expectFunction, expectNumber, expectString, invalid } from './options.ts'
 
-/** What code that runs in a task can read about the task, and report about it. */
+/** The interface of a running task to its own code. */
 export interface CurrentTask {
   readonly uid: string
   /** 1 for the first. */
   readonly attempt: number
   /**
    * Aborted when the task is canceled or exceeds its time limit. Code that has read this property
-   * gets a second to end by itself before its worker is ended.
+   * gets one second to return before its worker is terminated.
    */
   readonly signal: AbortSignal
   /**
    * Reports the progress of the task, from 0 to 1, as `tutti.TaskProgress`. May be called often:
-   * only the last call within a fifth of a second is reported.
+   * only the last call within each fifth of a second is reported.
    */
   progress(fraction: number, text?: string): void
   /**
-   * Emits an event of `makeEvent`, whose class is of `defineEvent`, in the task's session. Session,
-   * backend, task and node are those of the task, whatever the event says.
+   * Emits an event in the task's session. Create it with `makeEvent`, from a class of
+   * `defineEvent`. Its session, backend, task and node are replaced by those of the task.
    */
   emit(event: { readonly event_type: string }): void
 }
 
-/** What running code reports about its task. */
+/** A report of running code about its task. */
 export type TaskUpdate =
   | { readonly kind: 'progress'; readonly fraction: number; readonly text: string | null }
   | { readonly kind: 'event'; readonly event: object }
 
-/** The backend of running tasks. */
+/** Callbacks of the backend that runs tasks. */
 export interface TaskHost<T> {
   readonly clock?: Clock
-  /** The code reports progress or emits an event. */
+  /** Called when the code reports progress or emits an event. */
   update?(task: T, update: TaskUpdate): void
-  /** The code has read `signal` for the first time. */
+  /** Called when the code reads `signal` for the first time. */
   listens?(task: T): void
-  /** The task starts to wait for another one, so its slot may be released. */
+  /** Called when the code starts to wait for another task, so that its slot may be released. */
   waits?(task: T): void
 }
 
 const progressIntervalMs = 200
 
-/** One run of a task's code. Its creator closes it when the code has ended. */
+/** One run of a task's code. The creator must close it when the code has ended. */
 export class RunningTask implements CurrentTask {
   readonly uid: string
   readonly attempt: number
@@ -82,7 +82,7 @@ export class RunningTask implements CurrentTask {
     if (!this.#isClosed) this.#host.update?.(this as never, { kind: 'event', event })
   }
 
-  /** What the code sees of this: the same object for each call of `currentTask`. */
+  /** The restricted view for the task's code. `currentTask` always returns the same object. */
   get view(): CurrentTask {
     this.#view ??= this.#createView()
     return this.#view
@@ -118,7 +118,7 @@ export class RunningTask implements CurrentTask {
   }
 }
 
-/** Sends the first value at once, and then the last one of each interval. */
+/** Sends the first value immediately, and then the last value of each interval. */
 class Progress {
   readonly #clock: Clock
   readonly #send: (update: TaskUpdate) => void
@@ -151,7 +151,7 @@ class Progress {
 }
 
 /**
- * Shared by all copies of this package in a process: if an agent has its own installation,
+ * Shared by all copies of this package in a process: an agent may have its own installation, while
  * functions import that of their project. The number changes with the interface of `RunningTask`.
  */
 const key = Symbol.for('tutti.runningTask.2')
@@ -160,9 +160,9 @@ const running = (shared[key] ??= new AsyncLocalStorage<RunningTask>())
 const noHost: TaskHost<never> = Object.freeze({})
 
 /**
- * Runs `callback` as part of a task, including everything it awaits. `task` is a run of the
- * backend's, or a uid for a task without a backend. `onWait` is called when it starts to wait for
- * another task, so that the backend can release its slot.
+ * Runs `callback`, and everything that it awaits, as part of a task. `task` is a run that a backend
+ * created, or a uid. With a uid, `onWait` is called when the code starts to wait for another task,
+ * so that its slot can be released.
  */
 export function runInTask<T>(
   task: string | RunningTask,
@@ -184,12 +184,12 @@ export function runInTask<T>(
   return running.run(run, wrapped)
 }
 
-/** Runs the code of a task, for instance in the task's span. Must return what the code returns. */
+/** Calls the code of a task, for example inside a span, and returns its result. */
 export type TaskWrapper = <T>(uid: string, callback: () => T) => T
 
 const wrappers = new Set<TaskWrapper>()
 
-/** Wraps the code of all tasks that begin from now on, until the returned function is called. */
+/** Wraps the code of all tasks that start from now on. The returned function ends that. */
 export function wrapTasks(wrapper: TaskWrapper): () => void {
   wrappers.add(wrapper)
   return () => void wrappers.delete(wrapper)

@@ -1,4 +1,4 @@
-/** The errors that an awaited task rejects with. Cancellation is not a failure. */
+/** The errors with which an awaited task rejects. Cancellation is not a failure. */
 
 import { type ErrorDetails, markErrors, TuttiError, ValueError } from './errors.ts'
 
@@ -24,24 +24,24 @@ export interface ExecutableFailedDetails extends TaskErrorDetails {
   /** Default: empty. */
   readonly stdout?: string
   readonly stderr: string
-  /** `true` if a part of the output is missing; otherwise absent. */
+  /** `true` if part of the output is missing; otherwise absent. */
   readonly stdoutTruncated?: true
   readonly stderrTruncated?: true
   /** For an MPI program: the rank that failed. */
   readonly rank?: number
 }
 
-/** The program ended with a non-zero exit code or by a signal. */
+/** The program exited with a non-zero code, or was ended by a signal. */
 export class ExecutableFailedError extends TaskFailedError {
   readonly exitCode: number | null
   readonly signal: string | null
-  /** The end of its stdout, at most 16 KiB; `task.stdout` may have more. */
+  /** The last 16 KiB of stdout at most. `task.stdout` may contain more. */
   readonly stdout: string
-  /** The end of its stderr, at most 16 KiB; `task.stderr` may have more. */
+  /** The last 16 KiB of stderr at most. `task.stderr` may contain more. */
   readonly stderr: string
-  /** `true` if it wrote more to stdout than `stdout` contains. */
+  /** `true` if the program wrote more to stdout than `stdout` contains. */
   readonly stdoutTruncated?: true
-  /** `true` if it wrote more to stderr than `stderr` contains. */
+  /** `true` if the program wrote more to stderr than `stderr` contains. */
   readonly stderrTruncated?: true
   /** For an MPI program: the first rank that failed. */
   readonly rank?: number
@@ -58,7 +58,7 @@ export class ExecutableFailedError extends TaskFailedError {
   }
 }
 
-/** The program does not exist; the hint says where it was searched. */
+/** The program does not exist. The hint says where it was searched. */
 export class ExecutableNotFoundError extends TuttiError {}
 
 /** The path is a folder, a file without execute permission, or a file that is not a program. */
@@ -73,10 +73,10 @@ export class OutputFileError extends TuttiError {}
 /** The system refused to start the program for any other reason. */
 export class SpawnError extends TuttiError {}
 
-/** An argument cannot be sent to a worker; `field` is its path, such as `args[1].callback`. */
+/** An argument cannot be sent to a worker. `field` is its path, such as `args[1].callback`. */
 export class ArgumentNotSerializableError extends ValueError {}
 
-/** A function's result cannot be sent back; `field` is the path of the part. */
+/** A function's result cannot be sent back. `field` is the path of the offending part. */
 export class ResultNotSerializableError extends ValueError {}
 
 /** A worker cannot import a function's module, or the module does not define the function. */
@@ -109,8 +109,8 @@ markErrors({
 })
 
 /**
- * The `error_type` of a failure: the constructor's name, else the error's `name`, else "unknown".
- * Accepts any thrown value, also `null`, strings and objects with throwing getters.
+ * The `error_type` of a failure: the constructor's name, otherwise the error's `name`, otherwise
+ * "unknown". Accepts any thrown value, even `null`, strings and objects with throwing getters.
  */
 export function errorTypeOf(thrown: unknown): string {
   if (typeof thrown !== 'object' || thrown === null) return 'unknown'

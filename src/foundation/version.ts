@@ -1,12 +1,12 @@
-/** The package's version, and which versions of Node it supports. */
+/** The package's version, and the oldest version of Node that it supports. */
 
-/** Equal to `version` in package.json, which a test checks. */
+/** A test checks that it equals `version` in package.json. */
 export const version = '0.1.0'
 
-/** Equal to `engines` in package.json, which a test checks. */
+/** A test checks that it equals `engines` in package.json. */
 export const oldestNode = '22.19'
 
-/** A sentence about a version of Node that is too old, or `null`. */
+/** The error message if this version of Node is too old, or `null`. */
 export function nodeProblem(found: string): string | null {
   const [major = 0, minor = 0] = found.split('.').map(Number)
   const [oldestMajor = 0, oldestMinor = 0] = oldestNode.split('.').map(Number)

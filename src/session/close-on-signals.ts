@@ -12,33 +12,33 @@ import { TaskCanceledError } from '../foundation/task-errors.ts'
 export interface CloseOnSignalsOptions {
   /** Default: SIGINT, SIGTERM and SIGHUP. */
   readonly signals?: readonly NodeJS.Signals[]
-  /** After this many seconds the process exits, even if closing has not ended. Default 20. */
+  /** The process exits after this many seconds even if closing is not complete. Default 20. */
   readonly graceSeconds?: number
 }
 
 /** A session, a workflow engine, or any other object with one of these methods. */
 export type Closable =
   | {
-      /** As on a session. */
+      /** The method of a session. */
       close(): Promise<unknown>
     }
   | {
-      /** As on a workflow engine. */
+      /** The method of a workflow engine. */
       shutdown(): Promise<unknown>
     }
 
-/** What is being closed because of the first signal. The process exits when all of it is closed. */
+/** Sessions and engines being closed after a signal. The process exits when all are closed. */
 const closing = new Set<Closable>()
 
 /**
  * Closes a session or workflow engine at the first signal: open tasks are canceled, and the record
  * ends with SessionEnded. Then, or after `graceSeconds`, the process exits with 128 plus the
- * signal's number, such as 130 for SIGINT. At a second signal the process exits at once; all
- * emitted events are still in the record. Without these handlers, a signal ends the process, and
- * events of its last turn are lost.
+ * signal's number, such as 130 for SIGINT. At a second signal, the process exits immediately, but
+ * the record still contains all emitted events. Without these handlers, a signal ends the process
+ * immediately, and the latest events are lost.
  *
  * The returned function removes the handlers. Call it after your own `await session.close()` if the
- * program has more to do: the process then ends by itself, with the signal's exit code.
+ * program has more to do. The process then exits when it is done, with the signal's exit code.
  *
  * @example
  * const session = new Session([await ConcurrentBackend.create()])
@@ -62,7 +62,7 @@ export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions
     cancelTimer = systemClock.after(graceMs, () => process.exit(code))
     const end = (): void => {
       closing.delete(session)
-      // In the next turn, because other code that awaits `close()` may remove the handlers first.
+      // Waits one turn, so that other code that awaits `close()` can remove the handlers first.
       systemClock.nextTurn(() => {
         if (!isRemoved && closing.size === 0) process.exit(code)
       })
@@ -78,13 +78,13 @@ export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions
   }
 }
 
-/** The same signal counts as a second one only after this time. */
+/** A forwarded signal that arrives within this time does not count as a second signal. */
 const passedOnMs = 1000
 
 /**
- * Whether the command that runs this script forwards the signal. A signal to the whole process
- * group, such as that of `timeout`, would otherwise count twice. A terminal sends SIGINT to the
- * whole group itself.
+ * Whether the command that runs this script may forward the signal. A signal to the whole process
+ * group, such as that of `timeout`, then arrives twice. SIGINT of a terminal is not forwarded,
+ * because the terminal sends it to the whole group.
  */
 const mayBePassedOn = (signal: NodeJS.Signals): boolean =>
   isRunByCommand && (signal !== 'SIGINT' || !isatty(0))
@@ -100,8 +100,8 @@ function toClose(session: unknown): () => Promise<unknown> {
 }
 
 /**
- * `await task` at the top level rejects when closing cancels the task, which would end the process
- * before the session is closed. Any other error ends the process as usual.
+ * Ignores the errors of canceled tasks: a top-level `await task` rejects when closing cancels the
+ * task, which would end the process too early. Any other error ends the process as usual.
  */
 function ignoreCancellation(error: unknown): void {
   const isOfClosing =

@@ -1,4 +1,4 @@
-/** One function task per item of a list. */
+/** Runs one function task per item of a list. */
 
 import type { SessionCore } from '../core/session-core.ts'
 import {
@@ -13,22 +13,21 @@ import { ComputeTask } from '../tasks/compute-task.ts'
 import { taskOptionNames } from '../tasks/task-fields.ts'
 import { waitForAll } from './wait.ts'
 
-/** Options of `session.map`: those of function tasks, for every task. */
+/** Options of `session.map`. The options of function tasks apply to every task. */
 export interface MapOptions<I> extends Omit<ComputeOptions, 'uid' | 'name'> {
-  /** The uid of each task; a string suits a list of one item. Default: generated. */
+  /** The uid of each task. Use a string only for a list of one item. Default: generated. */
   readonly uid?: string | ((item: I, index: number) => string)
-  /** The name of all tasks, or of each. Default: the function's name. */
+  /** One name for all tasks, or a function of the item. Default: the function's name. */
   readonly name?: string | ((item: I, index: number) => string)
-  /** Gives the outcomes of all tasks, as `Promise.allSettled` does. Default `false`. */
+  /** Resolves with the outcomes of all tasks, as `Promise.allSettled` does. Default `false`. */
   readonly settle?: boolean
 }
 
 const known = [...taskOptionNames, 'resources', 'settle']
 
-/** What `map` needs from a session's core. */
 type MapCore = Pick<SessionCore, 'submit' | 'clock' | 'checks' | 'find'>
 
-/** Resolves with the tasks, in the order of the list, when all have ended. */
+/** Resolves with the tasks, in the order of the list, when all of them have ended. */
 export async function mapTasks<I, T>(
   core: MapCore,
   fn: (item: I) => T | PromiseLike<T>,
@@ -40,7 +39,7 @@ export async function mapTasks<I, T>(
   expectKnownKeys('map', expectObject('options', options), known)
   const { uid, name, settle, ...others } = options
   if (settle !== undefined) expectBoolean('settle', settle)
-  // A hole in the list is an item, as in `Promise.all`.
+  // `Array.from` treats a hole in the list as an item, as `Promise.all` does.
   const tasks = Array.from(list as readonly I[], (item, index) => {
     const own = { uid: optionFor(uid, item, index), name: optionFor(name, item, index) }
     return new ComputeTask<T>({ ...others, ...own, function: fn, args: [item] } as never)
@@ -63,7 +62,7 @@ export function toSettled<T>(task: ComputeTask<T>): PromiseSettledResult<T> {
     : { status: 'rejected', reason: task.error }
 }
 
-/** The values in order. Throws the error of the first task in the list that has one. */
+/** The values in order. Throws the error of the first task in the list that did not succeed. */
 export function toValues<T>(tasks: readonly ComputeTask<T>[]): T[] {
   return tasks.map((task) => {
     if (task.error !== null) throw task.error

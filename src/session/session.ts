@@ -30,7 +30,7 @@ export type { MapOptions } from './map.ts'
 export type { CompletedTasks, WaitOptions } from './wait.ts'
 
 /**
- * Holds backends, accepts tasks, and closes everything in order, also by `await using`.
+ * Runs tasks on backends, and closes everything in order, also at the end of `await using`.
  *
  * @example
  * const local = await ConcurrentBackend.create({ workers: 4 })
@@ -74,31 +74,30 @@ export class Session implements AsyncDisposable {
   }
 
   /**
-   * Continues the run of a record: tasks that are DONE there end at once with what they returned,
-   * all others run. Must be called before `startTelemetry` and the first submission, otherwise it
-   * rejects with a `StateError`. The session takes the id of the record, and its own record names
-   * the resumed one. Rejects with a `CheckpointError` for a record that is damaged, incomplete or
-   * in use.
+   * Continues a recorded run: tasks that are DONE in the record end immediately with the recorded
+   * results, all others run. Rejects with a `StateError` after `startTelemetry` or the first
+   * submission, and with a `CheckpointError` for a record that is damaged, incomplete or in use.
+   * The session takes the id of the record, and its own record names the resumed record.
    */
   async resume(file: string, options: ResumeOptions = {}): Promise<ResumedRecord> {
     return this.#core.resume(file, options)
   }
 
-  /** Starts telemetry for this session; its events begin with SessionStarted. */
+  /** Starts the telemetry of this session. Its first event is SessionStarted. */
   async startTelemetry(options: SessionTelemetryOptions = {}): Promise<TelemetryManager> {
     return this.#core.startTelemetry(options)
   }
 
   /**
-   * Submits all of the tasks or none, and resolves with them once their backends have them. An
-   * error names every task and field that is wrong. Waits if too many tasks are open.
+   * Submits all of the tasks or none, and resolves with the list once the backends have received
+   * them. The error names every invalid task and field. Waits while too many tasks are open.
    */
   async submitTasks<const T extends readonly AnyTask[]>(tasks: T): Promise<T> {
     await this.#core.submit(tasks)
     return tasks
   }
 
-  /** Resolves with the tasks when all have ended, in whatever state. A time-out ends no task. */
+  /** Resolves with the list when all tasks have ended, in any state. A time-out ends no task. */
   async waitTasks<const T extends readonly AnyTask[]>(
     tasks: T,
     options: WaitOptions = {},
@@ -108,8 +107,8 @@ export class Session implements AsyncDisposable {
   }
 
   /**
-   * The tasks themselves, failed and canceled ones too, in the order in which they end; those that
-   * have ended come first, and a task that is listed twice comes once.
+   * Iterates over the tasks in the order in which they end, including failed and canceled ones.
+   * Tasks that have already ended come first. A task that is listed twice is returned once.
    *
    * @example
    * for await (const task of session.asCompleted(tasks)) console.log(task.uid, task.state)
@@ -122,9 +121,9 @@ export class Session implements AsyncDisposable {
   }
 
   /**
-   * Runs a function task for each item, and resolves with their values in the order of the list
-   * when all tasks have ended. If some failed, it rejects with the error of the first of them in
-   * the list; with `settle: true` it resolves with all outcomes, as `Promise.allSettled` does.
+   * Runs a function task for each item, and resolves with the values in the order of the list when
+   * all tasks have ended. If tasks failed, it rejects with the error of the first of them in the
+   * list. With `settle: true` it resolves with all outcomes, as `Promise.allSettled` does.
    *
    * @example
    * const squares = await session.map((x: number) => x * x, [1, 2, 3])
@@ -153,7 +152,7 @@ export class Session implements AsyncDisposable {
     return options.settle === true ? tasks.map(toSettled) : toValues(tasks)
   }
 
-  /** Cancels a task; `false` if it has ended or its cancellation was requested before. */
+  /** Cancels a task; `false` if it has ended or its cancellation was already requested. */
   cancel(task: AnyTask, reason = 'canceled by the caller'): boolean {
     if (!(task instanceof Task)) throw invalid('task', 'a task', task)
     return this.#core.cancel(task, expectString('reason', reason))
@@ -161,8 +160,7 @@ export class Session implements AsyncDisposable {
 
   /**
    * Cancels the open tasks, closes the backends, and then stops telemetry, so that the
-   * cancellations are recorded. All is done when it resolves. Idempotent: returns the same promise
-   * each time.
+   * cancellations are recorded. Idempotent: returns the same promise each time.
    */
   close(options: CloseOptions = {}): Promise<void> {
     const problem = findCloseProblem('close', options)

@@ -1,4 +1,4 @@
-/** Waits for tasks to end. Giving up a wait changes no task. */
+/** Waits for tasks to end. Ending a wait early does not affect the tasks. */
 
 import type { AnyTask } from '../backends/backend.ts'
 import type { EndListener, Entry } from '../core/entry.ts'
@@ -12,7 +12,7 @@ import { hasEnded } from '../tasks/lifecycle.ts'
 import { endNumber } from '../tasks/task-record.ts'
 import { Task } from '../tasks/task.ts'
 
-/** Limits of a wait for the ends of tasks. */
+/** Limits for waiting until tasks have ended. */
 export interface WaitOptions {
   /** Default: no limit. */
   readonly timeoutSeconds?: number
@@ -20,10 +20,9 @@ export interface WaitOptions {
   readonly signal?: AbortSignal
 }
 
-/** What a wait needs from a session's core. */
 type WaitCore = Pick<SessionCore, 'clock' | 'checks' | 'find'>
 
-/** Resolves when all of the tasks have ended, in whatever state. */
+/** Resolves when all of the tasks have ended, in any state. */
 export async function waitForAll(
   core: WaitCore,
   tasks: readonly AnyTask[],
@@ -53,26 +52,26 @@ export async function waitForAll(
 }
 
 /**
- * An async iterator of tasks. Not declared as `AsyncIterator`, because TypeScript then takes the
- * variable of a `for await` loop for the value of an awaitable task instead of the task.
+ * An async iterator of tasks. Not declared as `AsyncIterator`, because TypeScript would then give
+ * the variable of a `for await` loop the type of the task's value instead of the task.
  */
 export interface CompletedTasks<T extends AnyTask> {
-  /** Itself. */
+  /** Returns the iterator itself. */
   [Symbol.asyncIterator](): CompletedTasks<T>
-  /** The next task that has ended. Rejects when the wait's time is over or its signal aborts. */
+  /** Resolves with the next ended task. Rejects on a time-out or when the signal is aborted. */
   next(): Promise<IteratorResult<T, undefined>>
-  /** Called when a loop is left early. No task is harmed. */
+  /** Called when a loop is left early. The tasks are not affected. */
   return(): Promise<IteratorResult<T, undefined>>
 }
 
 /**
- * Yields tasks in the order in which they end, those that have ended first. Not an async generator:
- * its `yield` would await the task, and a failed one would end the iteration.
+ * Returns tasks in the order in which they end. Not an async generator, because its `yield` would
+ * await the task, so that a failed task would end the iteration.
  */
 export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   readonly #core: WaitCore
   readonly #ended: T[] = []
-  /** How many of `#ended` were yielded. */
+  /** The number of tasks in `#ended` that `next` has returned. */
   #yielded = 0
   /** The tasks that have not ended, each with its listener. */
   readonly #open = new Map<Entry, EndListener>()
@@ -137,7 +136,7 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   }
 
   #watchChecked(tasks: readonly T[]): void {
-    // The iteration was ended meanwhile.
+    // The iteration has ended meanwhile.
     if (!this.#isChecking) return
     try {
       this.#watch(tasks)
@@ -197,7 +196,7 @@ function resolveWaitOptions(method: string, options: WaitOptions): Limits {
   return { timeoutSeconds, signal: signal ?? null }
 }
 
-/** Calls `onReached` when the time is over or the signal is aborted, unless it is released. */
+/** Calls `onReached` on a time-out or an abort. The returned function cancels both. */
 function startLimit(
   clock: Clock,
   { timeoutSeconds, signal }: Limits,
@@ -225,7 +224,7 @@ function expectTasks(tasks: unknown): void {
 interface OpenTasks {
   /** The entries of submitted tasks, including those of a long list that are not opened yet. */
   readonly entries: ReadonlySet<Entry>
-  /** The error that names a task which this session does not know. */
+  /** The error for the first task that was not submitted to this session; `null` if none. */
   readonly missing: StateError | null
 }
 

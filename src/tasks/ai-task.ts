@@ -21,7 +21,7 @@ import {
 
 export type { FinishReason, ResponseFormat, SamplingOptions } from './spec.ts'
 
-/** The options of an `AITask`; a list of prompts is answered by a list. */
+/** The options of an `AITask`. A list of prompts gets a list of answers. */
 export interface AIOptions<P extends string | readonly string[]>
   extends TaskOptions, SamplingOptions {
   readonly prompt: P
@@ -29,7 +29,7 @@ export interface AIOptions<P extends string | readonly string[]>
   readonly model?: string
 }
 
-/** The options that `SamplingOptions` has. */
+/** The names of all `SamplingOptions`. */
 export const samplingNames = [
   'systemPrompt',
   'temperature',
@@ -42,9 +42,9 @@ export const samplingNames = [
 ]
 
 /**
- * A task that sends a prompt to a language model. Awaiting it returns a string for a string prompt,
- * and an array in the order of the prompts for an array prompt. It runs on the backend that it
- * names, else on the first one that serves its `model`, else on the first one that accepts prompts.
+ * A task that sends a prompt to a language model. Awaiting it returns a string for one prompt, and
+ * an array in the same order for an array of prompts. It runs on the backend that its options
+ * name, otherwise on the first backend that accepts the prompt and its `model`.
  *
  * @example
  * const ask = new AITask({ prompt: 'Why is the sky blue?', maxTokens: 200 })
@@ -56,7 +56,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   P extends string ? string : string[]
 > {
   readonly kind = 'ai'
-  /** The task as plain data, which its backend gets. */
+  /** The task as plain data, as its backend receives it. */
   readonly spec: PromptSpec
 
   constructor(options: AIOptions<P>) {
@@ -65,7 +65,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
     this.spec = spec
   }
 
-  /** The longest time that an attempt may run, in seconds; `null` for no limit. */
+  /** The time limit of each attempt, in seconds; `null` for no limit. */
   get timeoutSeconds(): number | null {
     return this.spec.timeoutSeconds
   }
@@ -85,12 +85,12 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
     return this.spec.prompt as P
   }
 
-  /** The model that was asked for; `null` for the backend's own. */
+  /** The option `model`; `null` if the backend chooses the model. */
   get model(): string | null {
     return this.spec.model
   }
 
-  /** The sampling options that were given. */
+  /** The given sampling options, without defaults. */
   get sampling(): SamplingOptions {
     return this.spec.sampling
   }
@@ -101,8 +101,8 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   }
 
   /**
-   * Why the answer ended: `length` if it reached `maxTokens` and is cut. An array for an array
-   * prompt. `undefined` until the task is DONE, and for an answer from an earlier run.
+   * Why the answer ended: `length` if it was cut at `maxTokens`. An array for an array of prompts.
+   * `undefined` until the task is DONE, and for an answer from an earlier run.
    */
   get finishReason(): (P extends string ? FinishReason : readonly FinishReason[]) | undefined {
     const reasons = this.answerEnds
@@ -111,7 +111,7 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
   }
 }
 
-/** Does not check `backend`, which routing does. */
+/** Does not check whether `backend` exists, because routing does. */
 export function checkPromptOptions(options: AIOptions<string | readonly string[]>): {
   readonly task: TaskFields
   readonly spec: PromptSpec
@@ -160,7 +160,7 @@ function resolveSampling(options: SamplingOptions): SamplingOptions {
   return Object.freeze(resolved)
 }
 
-/** A copy, which later changes of the caller's schema do not affect. */
+/** Copies the format, so that later changes of the caller's schema have no effect. */
 function copyFormat(value: unknown): unknown {
   const format = expectObject('responseFormat', value)
   try {

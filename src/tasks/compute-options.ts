@@ -33,18 +33,18 @@ export interface ExecutableOptions extends ComputeOptions {
   /** A path, or a name that is looked up in `PATH`. */
   readonly executable: string
   readonly arguments?: readonly string[]
-  /** The working directory. Default: the session's. */
+  /** The working directory. Default: `workDir` of the session. */
   readonly cwd?: string
   /** Merged over the inherited environment; `undefined` removes a variable. */
   readonly env?: Readonly<Record<string, string | undefined>>
   readonly stdin?: string | Uint8Array
-  /** Runs `executable` as a shell command line. Default `false`: nothing is ever interpreted. */
+  /** Runs `executable` as a shell command line. Default `false`: no shell is involved. */
   readonly shell?: boolean
-  /** Files for stdout and stderr, instead of strings of limited length. */
+  /** Files to write stdout and stderr to, instead of keeping text of limited length. */
   readonly captureStdio?: { readonly stdout?: string; readonly stderr?: string }
   /**
-   * Whether the end of the program also ends other processes in its process group, such as
-   * background jobs of a shell. Default `false`: they live until the session closes.
+   * Whether other processes in the program's process group, such as background jobs of a shell,
+   * are killed when the program exits. Default `false`: they live until the session closes.
    */
   readonly killBackground?: boolean
 }
@@ -63,7 +63,7 @@ export type ArgsOption<A extends readonly unknown[]> = [] extends A
   ? { readonly args?: Readonly<NoInfer<A>> }
   : { readonly args: Readonly<NoInfer<A>> }
 
-/** Options that only programs have, each with the equivalent for functions, if any. */
+/** Options that only programs have, each with the equivalent option of functions, or `null`. */
 const programOnly = {
   arguments: 'args',
   cwd: null,
@@ -94,14 +94,14 @@ export interface CheckedComputeOptions {
   readonly args: readonly unknown[]
 }
 
-/** The spec of another call of the same function. Takes ownership of `args`. */
+/** The spec of another call of the same function. Freezes `args`. */
 export function withArgs(spec: FunctionSpec, args: readonly unknown[]): FunctionSpec {
   // Not spread, because V8 copies the properties of a frozen object one by one.
   const { executable, resources, definition } = spec
   return toFunctionSpec(spec, executable, resources, definition, Object.freeze(args))
 }
 
-/** The spec with which the function runs as a closure in this process. */
+/** Converts the spec, so that the function runs as a closure in this process. */
 export function asClosure({ executable, resources, ...limits }: ComputeSpec): ClosureSpec {
   return toClosureSpec(limits, executable, resources)
 }
@@ -162,7 +162,7 @@ function resolveFunction(
   expectFunction('function', options.function)
   const body = options.function as AnyFunction
   const args = options.args === undefined ? none : expectArgs(options.args)
-  // `{ function: () => 5 }` gives the closure the name of the option.
+  // JavaScript names the arrow function in `{ function: () => 5 }` after the property.
   const isNamed = body.name !== '' && body.name !== 'function'
   const executable = isNamed ? body.name : 'anonymous'
   const definition = definitionOf(body)

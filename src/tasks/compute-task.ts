@@ -46,7 +46,7 @@ export class ComputeTask<
   T = ExecutableResult,
   A extends readonly unknown[] = readonly unknown[],
 > extends Task<T> {
-  /** The task as plain data, which its backend gets. */
+  /** The task as plain data, as its backend receives it. */
   readonly spec: ComputeSpec
   /** `null` for a program. */
   readonly function: ((...args: never[]) => unknown) | null
@@ -65,12 +65,12 @@ export class ComputeTask<
     this.args = args
   }
 
-  /** `task_type` in events: `compute` for a program. */
+  /** The `task_type` in events: `compute` for a program. */
   get kind(): 'compute' | 'function' {
     return this.spec.kind === 'program' ? 'compute' : 'function'
   }
 
-  /** The longest time that an attempt may run, in seconds; `null` for no limit. */
+  /** The time limit of each attempt, in seconds; `null` for no limit. */
   get timeoutSeconds(): number | null {
     return this.spec.timeoutSeconds
   }
@@ -80,7 +80,7 @@ export class ComputeTask<
     return this.spec.priority
   }
 
-  /** The option `name`; otherwise the function's name, or the program's with its script. */
+  /** The option `name`; otherwise the function's name, or the program's name with its script. */
   get name(): string {
     const program = this.#program
     if (program === null) return this.givenName ?? this.spec.executable
@@ -102,7 +102,7 @@ export class ComputeTask<
     return this.spec.kind === 'function' ? this.spec.definition : null
   }
 
-  /** The working directory of the program; `null` for that of the session or the backend. */
+  /** The option `cwd`; `null` for the working directory of the session or the backend. */
   get cwd(): string | null {
     return this.#program?.cwd ?? null
   }
@@ -127,17 +127,17 @@ export class ComputeTask<
     return this.#program?.shell ?? false
   }
 
-  /** The files that take the output; `null` if it is kept in memory. */
+  /** The files that the output is written to; `null` if it is kept in memory. */
   get captureStdio(): ProgramSpec['captureStdio'] {
     return this.#program?.captureStdio ?? null
   }
 
-  /** Whether the end of the program ends other processes in its process group. */
+  /** Whether other processes in its process group are killed when the program exits. */
   get killBackground(): boolean {
     return this.#program?.killBackground ?? false
   }
 
-  /** The resources that it holds while it runs, with defaults filled in. */
+  /** The resources that the task holds while it runs, with defaults filled in. */
   get resources(): ResourceRequest {
     return this.spec.resources
   }
@@ -148,10 +148,9 @@ export class ComputeTask<
   }
 
   /**
-   * The program's output, whole or its beginning and end, however the program ended: also after a
-   * failure, a signal, a time-out or a cancellation. Of several attempts, the last one's.
-   * `undefined` for a function, before the end, for a program that never began, and if its launcher
-   * or node was lost.
+   * The output of the program's last attempt, also after a failure, a signal, a time-out or a
+   * cancellation; only its beginning and end if it is long. `undefined` for a function, before the
+   * task has ended, for a program that never started, and if its launcher or node was lost.
    */
   get stdout(): string | undefined {
     return this.#output?.stdout
@@ -162,17 +161,17 @@ export class ComputeTask<
     return this.#output?.stderr
   }
 
-  /** Whether a part of `stdout` was left out; `undefined` if `stdout` is. */
+  /** Whether part of `stdout` was left out; `undefined` if `stdout` is `undefined`. */
   get stdoutTruncated(): boolean | undefined {
     return this.#truncated('stdoutTruncated')
   }
 
-  /** Whether a part of `stderr` was left out; `undefined` if `stderr` is. */
+  /** Whether part of `stderr` was left out; `undefined` if `stderr` is `undefined`. */
   get stderrTruncated(): boolean | undefined {
     return this.#truncated('stderrTruncated')
   }
 
-  /** `undefined` for a function, before the end, and if a signal ended the program. */
+  /** `undefined` for a function, until the program has exited, and if a signal ended it. */
   get exitCode(): number | undefined {
     return this.#output?.exitCode
   }

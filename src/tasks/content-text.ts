@@ -1,6 +1,6 @@
 /**
- * Converts values to text that is equal for equal content, also in another process: for keys of
- * results and for comparing the inputs of tasks. Values cannot be restored from it.
+ * Converts values to text that is equal for equal content, even across processes. Used for keys of
+ * results and to compare the inputs of tasks. Values cannot be restored from the text.
  */
 
 import { hash } from 'node:crypto'
@@ -8,20 +8,20 @@ import { isDeepStrictEqual, types } from 'node:util'
 import { ValueError } from '../foundation/errors.ts'
 
 const deepest = 1000
-/** The most objects and arrays in one value. */
+/** The maximum number of objects and arrays in one value. */
 const maxContainers = 1_000_000
 
-/** Length-prefixed, so that different lists never result in the same text. */
+/** Prefixes each word with its length, so that different lists never give the same text. */
 export const joinWords = (words: readonly string[]): string =>
   words.map((word) => `${word.length}:${word}`).join('')
 
-/** SHA-256 in hex. UTF-8 has no lone surrogates, so a text with one is hashed as UTF-16. */
+/** SHA-256 in hex. A text with lone surrogates is hashed as UTF-16: UTF-8 cannot encode them. */
 export const digestOf = (text: string): string =>
   text.isWellFormed()
     ? hash('sha256', text, 'hex')
     : hash('sha256', Buffer.from(text, 'utf16le'), 'hex')
 
-/** The text of an object that represents another value; `undefined` for any other object. */
+/** The text of an object that stands for another value; `undefined` for an ordinary object. */
 export type TextOf = (value: object) => string | undefined
 
 export interface ContentOptions {
@@ -30,7 +30,7 @@ export interface ContentOptions {
   readonly isOrdered?: boolean
 }
 
-/** Throws a `ValueError` that names the path of a part that cannot be compared. */
+/** Throws a `ValueError` with the path of the first part that cannot be compared. */
 export function contentText(path: string, value: unknown, options: ContentOptions = {}): string {
   if (typeof value !== 'object' || value === null) return primitiveText(value, path)
   return flatText(path, value) ?? new Writer(options).write(path, value)
@@ -40,13 +40,13 @@ export function contentText(path: string, value: unknown, options: ContentOption
 const hole = '4:hole'
 const missing = Symbol('missing')
 
-/** Returns the text of `Writer` for a list of primitives, which most arguments are, or `null`. */
+/** A fast path for arrays of primitives, with the same text as `Writer`; otherwise `null`. */
 function flatText(path: string, value: object): string | null {
   if (!isPlainArray(value) || hasFields(value)) return null
   const length = String(value.length)
   let text = `5:array${length.length}:${length}`
   for (const [at, item] of value.entries()) {
-    // A hole is read as `undefined`.
+    // `undefined` may be a hole, which only `Writer` distinguishes.
     if (item === undefined || (typeof item === 'object' && item !== null)) return null
     text += primitiveText(item, `${path}.${at}`)
   }
@@ -59,14 +59,14 @@ interface Open {
   readonly depth: number
 }
 
-/** Iterates instead of recursing. */
+/** Iterative, so that deep nesting does not overflow the call stack. */
 class Writer {
   readonly #parts: string[] = []
   readonly #open: Open[] = []
   readonly #options: ContentOptions
   /**
-   * The numbers of objects already written: a shared object differs from an equal copy, because a
-   * function can tell them apart.
+   * Objects already written, numbered. A reference to the same object differs from an equal copy,
+   * because a function can tell them apart.
    */
   readonly #seen = new Map<object, number>()
 
@@ -129,7 +129,7 @@ class Writer {
     this.#add(names, (name) => fieldOf(value, name, path), path, depth)
   }
 
-  /** Arrays may have fields besides their items, as the result of a pattern's `exec` does. */
+  /** Arrays may have fields besides their items, such as `index` in the result of `exec`. */
   #writeArray(items: readonly unknown[], path: string, depth: number): void {
     if (!hasFields(items)) return this.#writeItems('array', items, path, depth)
     const names = Object.keys(items)
@@ -156,7 +156,7 @@ class Writer {
     this.#add([...items.keys()], (at) => (at in items ? items[at] : missing), path, depth)
   }
 
-  /** Pushed in reverse, so that the first is written next. */
+  /** Pushes the values in reverse, so that the first value is written next. */
   #add<K extends string | number>(
     keys: readonly K[],
     valueOf: (key: K) => unknown,
@@ -181,7 +181,7 @@ function primitiveText(value: unknown, path: string): string {
 const isPlainArray = (value: object): value is readonly unknown[] =>
   Array.isArray(value) && Object.getPrototypeOf(value) === Array.prototype
 
-/** Indices come first, then `length`, then other fields. */
+/** `ownKeys` lists the indices first, then `length`, then other fields. */
 const hasFields = (items: readonly unknown[]): boolean => Reflect.ownKeys(items).at(-1) !== 'length'
 
 const isIndex = (name: string): boolean => /^(?:0|[1-9]\d*)$/.test(name)
@@ -197,7 +197,7 @@ function fieldOf(value: object, name: string, path: string): unknown {
   throw notComparable(`${path}.${name}`, 'a getter')
 }
 
-/** The name of a built-in view class; `null` for a subclass, or if there are additional fields. */
+/** The name of the built-in view class; `null` for subclasses and views with own fields. */
 function viewKindOf(value: ArrayBufferView): string | null {
   const { buffer, byteOffset } = value
   const Plain = Buffer.isBuffer(value) ? Buffer : viewClasses.get(Object.getPrototypeOf(value))
@@ -208,7 +208,7 @@ function viewKindOf(value: ArrayBufferView): string | null {
     Plain === Buffer
       ? Buffer.from(buffer, byteOffset, length)
       : new (Plain as Uint8ArrayConstructor)(buffer, byteOffset, length)
-  // Compared with a new view of the same bytes, because a list of keys would include every byte.
+  // Finds own fields without listing the keys, which would include the index of every byte.
   return isDeepStrictEqual(value, same) ? Plain.name : null
 }
 
@@ -229,13 +229,12 @@ const viewClasses = new Map<unknown, { readonly name: string }>(
   ].map((one) => [one.prototype, one]),
 )
 
-/** Fields that `Object.keys` does not give. */
 const hidden = 'an object with fields that are not enumerable'
 
 const instanceWith = (value: object): string =>
   `an instance of ${className(value)}, or one with fields of its own,`
 
-/** A prototype may have no constructor. */
+/** The name of the value's class; its prototype may have no constructor. */
 const className = (value: object): string => {
   const { constructor } = value as { constructor?: unknown }
   return typeof constructor === 'function' ? constructor.name : 'an unknown class'

@@ -7,7 +7,7 @@ import { expectFunction, expectString, invalid } from '../foundation/options.ts'
 
 /** Where to find a defined function. */
 export interface TaskDefinition {
-  /** The URL of the module that defines it. */
+  /** The URL of the module that defines the function. */
   readonly module: string
   readonly name: string
 }
@@ -33,8 +33,8 @@ function findRegistry(): Registry {
 const keyOf = ({ module, name }: TaskDefinition): string => `${module}#${name}`
 
 /**
- * Registers a function by its module (`import.meta.url`) and its name, so that workers can import
- * it, and returns it unchanged. The module must not be the program's entry module.
+ * Registers a function by its module (`import.meta.url`) and name, so that workers can import it.
+ * Returns the function unchanged. The module must not be the program's entry module.
  *
  * @example
  * // tasks.ts, imported by the program
@@ -59,8 +59,8 @@ export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunc
 }
 
 /**
- * Converts an absolute path (`import.meta.filename`) to a URL. A relative one is rejected, because
- * it would refer to another module in each worker.
+ * Converts an absolute path (`import.meta.filename`) to a URL. Rejects relative paths, which each
+ * worker would resolve differently.
  */
 function toModuleUrl(given: unknown): string {
   const text = expectString('moduleUrl', given)
@@ -69,26 +69,26 @@ function toModuleUrl(given: unknown): string {
   throw invalid('moduleUrl', "its module's `file:` URL, which is `import.meta.url`", text)
 }
 
-/** Where to find the function; `undefined` for a plain closure. */
+/** The module and name of a defined function; `undefined` for a plain closure. */
 export function definitionOf(candidate: AnyFunction): TaskDefinition | undefined {
   return registry.definitions.get(candidate)
 }
 
 /**
- * The function that is defined under this name in this thread; `undefined` until its module is
+ * The function that this thread has registered for a definition; `undefined` until its module is
  * imported.
  */
 export function findDefined(definition: TaskDefinition): AnyFunction | undefined {
   return registry.byKey.get(keyOf(definition))
 }
 
-/** Whether the module is the program itself: a worker that imports it would run it again. */
+/** Whether the module is the program itself, which a worker would run again by importing it. */
 export function isEntryModule({ module }: TaskDefinition): boolean {
   if (module !== lastAsked.module) lastAsked = { module, isEntry: isProgram(module) }
   return lastAsked.isEntry
 }
 
-/** A cache: tasks of one submission mostly share a module, and the answer never changes. */
+/** Caches the last answer, because the tasks of a submission mostly share one module. */
 let lastAsked = { module: '', isEntry: false }
 
 /** Compares real paths, because the program may have been started through a link. */

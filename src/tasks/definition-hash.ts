@@ -1,7 +1,7 @@
 /**
  * The hash of a task's definition: three digests (code, input, dependencies) joined by dots. Tasks
- * of two runs with equal hashes do the same. Resources, retries, time-outs, priority and backend
- * are not included, so that they may be changed to finish a run.
+ * with equal hashes do the same work, even in different runs. Resources, retries, time-outs,
+ * priority and backend are not included, so that they can be changed to finish a run.
  */
 
 import { existsSync } from 'node:fs'
@@ -13,7 +13,7 @@ import type { AnyFunction } from './compute-options.ts'
 import { definitionOf, findDefined } from './define-task.ts'
 import type { TaskSpec } from './spec.ts'
 
-/** What a hash is computed from besides the spec. */
+/** The parts of a task that its hash is computed from. */
 export interface HashedWork {
   readonly spec: TaskSpec
   /** The function of a closure. */
@@ -28,7 +28,7 @@ const hashParts = ['code', 'input', 'dependencies'] as const
 const shortened = (text: string): string => digestOf(text).slice(0, 32)
 const noDependencies = shortened('')
 
-/** The hash for a given code digest and an input that is already text. */
+/** The hash from a code digest, the text of the input and the hashes of the dependencies. */
 export const hashOfParts = (
   code: string,
   input: string,
@@ -39,9 +39,9 @@ export const hashOfParts = (
 }
 
 /**
- * `null` if the input cannot be compared: such a task is identified by its uid only. A closure
- * without arguments depends on captured variables, which cannot be compared: it has a hash only if
- * its caller named the task. Functions are distinguished per `owner`, such as a session.
+ * `null` if the input cannot be compared; such a task is identified by its uid only. A closure
+ * without arguments has a hash only if the caller chose the uid, because it depends on captured
+ * variables, which cannot be compared. Equal functions are distinguished per `owner`, a session.
  */
 export function definitionHash(work: HashedWork, owner: object): string | null {
   if (work.spec.kind === 'closure' && isOnlyCaptured(work)) return null
@@ -58,7 +58,7 @@ export function hasChangedSince(work: HashedWork, hash: string, owner: object): 
   return !isFixed(args) && definitionHash(work, owner) !== hash
 }
 
-/** Whether no argument can change, as objects, arrays and bytes can. */
+/** Whether all arguments are primitives, which cannot change. */
 const isFixed = (args: readonly unknown[]): boolean =>
   args.every((part) => typeof part !== 'object' || part === null)
 
@@ -78,7 +78,7 @@ function codeOf({ spec, function: body }: HashedWork, owner: object): string {
   return codeOfFunction(found, spec.executable, owner)
 }
 
-/** The code digest of a task, with its mark; `null` if the code cannot be compared. */
+/** The code digest of a task, marked if it is ambiguous; `null` if it cannot be compared. */
 export function markedCodeOf(work: HashedWork, owner: object): string | null {
   try {
     return codeOf(work, owner)
@@ -88,9 +88,9 @@ export function markedCodeOf(work: HashedWork, owner: object): string | null {
 }
 
 /**
- * The digest of a function's name, source and module. It is marked if its owner has used another
- * function with the same digest, because the two may have captured or imported different things.
- * Throws for a bound function, which has no source.
+ * The digest of a function's name, source and module. The digest is marked as ambiguous if `owner`
+ * has used another function with the same digest, because the two may have captured or imported
+ * different things. Throws for a bound function, which has no source.
  */
 export function codeOfFunction(body: AnyFunction, name: string, owner: object): string {
   const code = plainCodeOf(body, name)
@@ -101,17 +101,17 @@ export function codeOfFunction(body: AnyFunction, name: string, owner: object): 
   return first === undefined || isSame(first.deref(), body) ? code : markedCode(code)
 }
 
-/** A defined function is identified by its module and name. */
+/** Two functions from `defineTask` are the same if their module and name are equal. */
 function isSame(first: AnyFunction | undefined, body: AnyFunction): boolean {
   if (first === body) return true
   const [one, other] = [first && definitionOf(first), definitionOf(body)]
   return one !== undefined && one.module === other?.module && one.name === other.name
 }
 
-/** The first function with each code, by owner. */
+/** For each owner and code digest: the first function with that digest. */
 const firstFunctions = new WeakMap<object, Map<string, WeakRef<AnyFunction>>>()
 
-/** A cache, because many tasks share a function. By function and name. */
+/** Caches code digests by function and name, because many tasks share a function. */
 const codes = new WeakMap<AnyFunction, Map<string, string>>()
 
 function plainCodeOf(body: AnyFunction, name: string): string {
@@ -138,14 +138,14 @@ function inputOf({ spec, args = [] }: HashedWork): string {
     return contentText('prompt', { prompt, model, sampling })
   }
   const { executable, arguments: given, cwd, stdin, shell, captureStdio } = spec
-  // An empty `env` changes nothing, just like none.
+  // An empty `env` has the same effect as none.
   const env = Object.keys(spec.env ?? {}).length === 0 ? null : spec.env
   const program = { executable, arguments: given, cwd, env, stdin, shell }
-  // Included only if set, because output in a file is not part of the value.
+  // Included only if set: `captureStdio` moves the output from the task's value to files.
   return contentText('program', captureStdio === null ? program : { ...program, captureStdio })
 }
 
-/** The path from the folder of the nearest package.json, which is the same on another machine. */
+/** The path relative to the nearest package.json, which does not depend on the machine. */
 function pathInProject(module: string): string {
   if (!module.startsWith('file:')) return module
   const file = fileURLToPath(module)

@@ -1,6 +1,6 @@
 /**
- * The life of a task as data: which stimulus changes which state, and which event reports it. No
- * clock, no I/O.
+ * The state machine of a task: which stimulus changes which state, and which event reports it.
+ * Uses neither clock nor I/O.
  */
 
 export const taskStates = [
@@ -15,7 +15,7 @@ export const taskStates = [
 /** DONE, FAILED and CANCELED are final: a task never leaves them. */
 export type TaskState = (typeof taskStates)[number]
 
-/** What can happen to a task. `retry`: an attempt failed and another one follows. */
+/** What can happen to a task. `retry` means that an attempt failed and another one follows. */
 export type Stimulus = 'submit' | 'queue' | 'start' | 'retry' | 'complete' | 'fail' | 'cancel'
 
 type Moves = { readonly [S in Stimulus]?: TaskState }
@@ -44,7 +44,7 @@ export const transitions: { readonly [S in TaskState]: Moves } = {
   CANCELED: {},
 }
 
-/** The event for the start of every attempt after the one that TaskStarted reports. */
+/** Reports the start of an attempt that TaskStarted does not report. */
 export const laterStart = 'tutti.AttemptStarted'
 
 /** The event for an accepted stimulus. */
@@ -64,20 +64,20 @@ export interface Moment {
   readonly monotonicMs: number
 }
 
-/** The state of a task, and what led to it. Replaced by a new one at every change. */
+/** The state of a task and the change that led to it. Immutable: each change creates a new one. */
 export class Life {
   readonly state: TaskState
-  /** `null` on registration. TaskStarted is emitted once: later attempts have their own event. */
+  /** `null` on registration. TaskStarted is emitted only once; later starts use `laterStart`. */
   readonly event: (typeof eventOf)[Stimulus] | typeof laterStart | null
-  /** Wall-clock seconds; times of one task never decrease. */
+  /** Wall-clock seconds. They never decrease within one task. */
   readonly time: number
   /** Monotonic milliseconds of TaskStarted; `null` before. */
   readonly startedMs: number | null
-  /** When the current attempt began; `null` before, and after it failed and another follows. */
+  /** When the current attempt began; `null` before the first and between two attempts. */
   readonly attemptStart: Moment | null
-  /** On `tutti.TaskAttempt`: when the failed attempt began; `null` if it did not begin. */
+  /** For `tutti.TaskAttempt`: when the failed attempt began; `null` if it never began. */
   readonly failedStart: Moment | null
-  /** From TaskStarted to the end, including all attempts; for a failed attempt, its own time. */
+  /** Time since TaskStarted, over all attempts. For `tutti.TaskAttempt`, since its own start. */
   readonly elapsedMs: number
 
   constructor(state: TaskState, stimulus: Stimulus | null, before: Life | null, now: Moment) {
@@ -101,7 +101,7 @@ export class Life {
     return this.elapsedMs / 1000
   }
 
-  /** A task that was RUNNING waits for its next attempt. */
+  /** Whether a RUNNING task is waiting for its next attempt. */
   get isBetweenAttempts(): boolean {
     return this.state === 'RUNNING' && this.attemptStart === null
   }

@@ -1,4 +1,4 @@
-/** Validates the options with which a program is started, and names it. Starts nothing. */
+/** Validates the options of a program, and derives its default name. Starts nothing. */
 
 import { statSync } from 'node:fs'
 import { basename, resolve } from 'node:path'
@@ -6,11 +6,11 @@ import { messageOf, ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
 import type { ProgramSpec } from './spec.ts'
 
-/** Linux rejects more with E2BIG: per argument, and for all arguments with the environment. */
+/** Byte limits per argument and in total. Beyond its own limits, Linux fails with E2BIG. */
 const maxArgumentLength = 131_071
 const maxArgumentsLength = 1_048_576
 
-/** Also checks the total size. */
+/** Checks each argument and the total size. */
 export function expectArguments(given: unknown): readonly string[] {
   if (!Array.isArray(given)) throw invalid('arguments', 'an array of strings', given)
   let total = 0
@@ -36,7 +36,7 @@ function expectNoNul(field: string, text: string): string {
   throw new ValueError(`${field}: contains NUL`, { field, expected: 'text without NUL', got: text })
 }
 
-/** A path, or other text that the system call passes on like one. */
+/** A string without NUL, which system calls require of paths. */
 export const expectPath = (field: string, value: unknown): string =>
   expectNoNul(field, expectString(field, value))
 
@@ -55,7 +55,7 @@ export function expectWorkDir(workDir: unknown): string {
   throw new ValueError(`workDir: ${folder} is not a folder`, details)
 }
 
-/** Files that Windows runs through its shell, which would interpret the arguments. */
+/** Batch files. Windows runs them through its shell, which would interpret the arguments. */
 const batchFile = /\.(?:bat|cmd)[. ]*$/i
 
 /** Rejects batch files on Windows, unless the task sets `shell`. */
@@ -69,7 +69,7 @@ export function expectNoBatchFile(executable: string, isShell: boolean, platform
   })
 }
 
-/** `undefined`, which removes a variable, becomes `null`, which JSON can represent. */
+/** Converts `undefined`, which removes a variable, to `null`, which JSON can represent. */
 export function expectEnvironment(given: unknown): Readonly<Record<string, string | null>> {
   const checked: Record<string, string | null> = {}
   for (const [name, value] of Object.entries(expectObject('env', given))) {
@@ -82,7 +82,7 @@ export function expectEnvironment(given: unknown): Readonly<Record<string, strin
   return Object.freeze(checked)
 }
 
-/** Copies bytes. */
+/** Copies bytes as base64, so that later changes of the caller's buffer have no effect. */
 export function expectStdin(given: unknown): string | { readonly base64: string } {
   if (typeof given === 'string') return given
   if (given instanceof Uint8Array) {
@@ -106,29 +106,29 @@ export function expectCaptureStdio(given: unknown): {
   return Object.freeze(checked)
 }
 
-/** Programs whose work is decided by a script or by code among their arguments. */
+/** Programs that run a script or code given in their arguments. */
 const interpreters = new Set(
   'python pypy node deno bun tsx uv ruby perl php lua luajit Rscript julia octave java'
     .concat(' sh bash dash zsh ksh fish')
     .split(' '),
 )
-/** Programs that start the program among their arguments. */
+/** Programs that start another program given in their arguments. */
 const launchers = new Set('env nice time timeout nohup mpirun mpiexec srun'.split(' '))
-/** Options that are followed by code, alone or as the last of several letters. */
+/** Options that are followed by code, such as `-c`, also after other letters, as in `-lc`. */
 const codeOption = /^(?:-\w{0,4}[ce]|--eval)$/
-/** Options that a module or an archive follows. */
+/** Options that are followed by a module or an archive. */
 const moduleOption = /^-(?:\w{0,4}m|jar)$/
 /** Options of interpreters that are followed by a value, which may look like a script. */
 const valueOptions = new Set(
   '-r --require --import --loader --env-file --conditions -C -W -X -I'.split(' '),
 )
-/** A script has an extension, unless it is the first argument. */
+/** After the first argument, only an argument with an extension counts as the script. */
 const scriptName = /\.\w{1,8}$/
 const maxNameLength = 200
 
 /**
- * The default name of a program: `python3 mesh.py` for `/usr/bin/python3 -u /data/mesh.py 10`,
- * `sh -c make all` for a shell with a command. Tasks that differ in numbers share a name.
+ * The default name of a program, such as `python3 mesh.py` for `/usr/bin/python3 -u /data/mesh.py
+ * 10`, or `sh -c make all` for a shell command. Tasks that differ only in numbers share a name.
  */
 export function programName({ executable, arguments: args, shell }: ProgramSpec): string {
   if (shell) return firstWords(executable)
@@ -161,9 +161,9 @@ function scriptOf(args: readonly string[]): string {
   return ''
 }
 
-/** Variables that a command sets for itself. Their values may be secrets. */
+/** Variable assignments before a command. They are removed, because values may be secrets. */
 const assignments = /^(?:[A-Za-z_]\w*=[^\s;'"`$]*[\s;]+)+/
-/** The first word of a command, and up to two more that have neither digits nor punctuation. */
+/** The first word of a command, and up to two more words without digits or shell syntax. */
 const wordsOfCommand =
   /^[^\s;|&<>(){}'"`$#=]{1,200}(?![^\s;|&<>(){}'"`$#])(?: (?!-)[\p{L}_./-]{1,60}(?= |$)){0,2}/u
 

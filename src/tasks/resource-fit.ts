@@ -1,8 +1,8 @@
-/** Decides whether requests fit into the resources of a node, and says what is missing. Pure. */
+/** Decides whether requests fit into the resources of a node, and names what is missing. Pure. */
 
 import type { ResourceRequest } from './resources.ts'
 
-/** What a node has or has free, or what a request asks for. */
+/** The resources that a node has, that are free on it, or that a request asks for. */
 export type Amounts = Pick<ResourceRequest, 'cores' | 'gpus' | 'memoryMb'>
 
 type Labels = Readonly<Record<string, string>>
@@ -11,7 +11,7 @@ export interface NodeResources extends Amounts {
   readonly labels?: Labels
 }
 
-/** How many times the requested amount is free; `Infinity` for a request of nothing. */
+/** How many times the requested amount fits into the free amount; `Infinity` for a request of 0. */
 export const timesIn = (free: number, asked: number): number =>
   asked === 0 ? Infinity : Math.max(0, Math.floor(free / asked))
 
@@ -37,11 +37,11 @@ export function hasLabels(
 
 const noLabels: Labels = Object.freeze({})
 
-/** Whether a node has the requested resources when it is idle. Ranks need more than one node. */
+/** Whether an idle node could run the request. Always `false` for requests of several ranks. */
 export const couldRun = (node: NodeResources, request: ResourceRequest): boolean =>
   request.ranks === 1 && fitsInto(node, request) && hasLabels(node, request)
 
-/** How many ranks of the request an idle node runs: exactly `ranksPerNode` where it is given. */
+/** How many ranks an idle node can run. If `ranksPerNode` is given: either that many or 0. */
 export function ranksIn(node: NodeResources, request: ResourceRequest): number {
   if (!hasLabels(node, request)) return 0
   const room = roomIn(node, request)
@@ -49,14 +49,14 @@ export function ranksIn(node: NodeResources, request: ResourceRequest): number {
   return room >= ranksPerNode ? ranksPerNode : 0
 }
 
-/** The first amount that the node has too little of, or `null`. */
+/** The first resource that the node has too little of, or `null`. */
 export function lackOf(node: Amounts, asked: Amounts): keyof Amounts | null {
   if (asked.cores > node.cores) return 'cores'
   if (asked.gpus > node.gpus) return 'gpus'
   return asked.memoryMb > node.memoryMb ? 'memoryMb' : null
 }
 
-/** Says what the node has too little of for the request; `null` if it is enough. */
+/** Describes why the node cannot run the request, such as `has 2 cores`; `null` if it can. */
 export function missingResource(node: NodeResources, request: ResourceRequest): string | null {
   const lack = lackOf(node, request)
   if (lack !== null) return `has ${describeAmount(lack, node[lack])}`
@@ -100,7 +100,7 @@ function describeLabels(labels: Labels = noLabels): string[] {
 const joinWords = (parts: readonly string[]): string =>
   parts.length < 2 ? parts.join('') : `${parts.slice(0, -1).join(', ')} and ${parts.at(-1)}`
 
-/** Says that no agent, present or described by `largestNode`, has the requested resources. */
+/** The message that no agent, present or described by `largestNode`, can run the request. */
 export function describeLack(
   request: ResourceRequest,
   agents: readonly { readonly name: string; readonly facts: NodeResources }[],

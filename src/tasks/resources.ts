@@ -15,22 +15,22 @@ export interface ResourceRequest {
   /** CPU cores. Default 1. */
   readonly cores: number
   /**
-   * Whole GPUs. Programs, and functions of `defineTask`, get them through `CUDA_VISIBLE_DEVICES`;
-   * native libraries that a function loads do so only with `isolation: 'process'`. A closure sees
-   * all GPUs of its process. Default 0.
+   * Whole GPUs. Programs and functions of `defineTask` are restricted to them by
+   * `CUDA_VISIBLE_DEVICES`; native libraries that a function loads respect it only with
+   * `isolation: 'process'`. A closure sees all GPUs of its process. Default 0.
    */
   readonly gpus: number
-  /** Memory in megabytes; 0 for no particular amount. */
+  /** Memory in megabytes. Default 0: no particular amount. */
   readonly memoryMb: number
-  /** MPI ranks; 1 for an ordinary task. */
+  /** MPI ranks. Default 1: an ordinary task. */
   readonly ranks: number
-  /** How many of the ranks share a node. Default: the backend decides. */
+  /** The number of ranks per node. Default: the backend decides. */
   readonly ranksPerNode?: number
-  /** Labels that its node must have, all of them. Default: none. */
+  /** Labels that the node must have, with these values. Default: none. */
   readonly labels?: Readonly<Record<string, string>>
   /**
-   * The expected run time, for backends that plan by time. It is not a limit, which
-   * `timeoutSeconds` is. Default: unknown.
+   * The expected run time, for backends that plan by time. Not a limit: use `timeoutSeconds` for
+   * that. Default: unknown.
    */
   readonly seconds?: number
 }
@@ -44,7 +44,7 @@ export const defaultResources: ResourceRequest = Object.freeze({
 
 const known = [...Object.keys(defaultResources), 'ranksPerNode', 'labels', 'seconds']
 
-/** Whether it asks for one core and nothing else, as a copy of the default does too. */
+/** Whether the request equals the default: one core and nothing else. */
 export const isDefaultRequest = (request: ResourceRequest): boolean =>
   request === defaultResources ||
   (request.cores === 1 &&
@@ -79,14 +79,14 @@ export function resolveResources(given: Partial<ResourceRequest> | undefined): R
   })
 }
 
-/** An empty object is treated like no labels. */
+/** Treats an empty object like no labels. */
 function toLabels(given: unknown): Pick<ResourceRequest, 'labels'> {
   if (given === undefined) return {}
   const labels = expectLabels('resources.labels', given)
   return Object.keys(labels).length === 0 ? {} : { labels }
 }
 
-/** Validates the labels of a node, or those that a task asks for. */
+/** Validates the labels of a node or of a request. */
 export function expectLabels(field: string, given: unknown): Readonly<Record<string, string>> {
   const entries = Object.entries(expectObject(field, given)).map(([name, value]) => {
     if (name === '') throw invalid(field, 'an object without an empty name', given)

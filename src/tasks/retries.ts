@@ -10,19 +10,19 @@ import {
   expectReadable,
 } from '../foundation/options.ts'
 
-/** Further attempts after a failed one, and the delays before them. */
+/** How many times, when, and after which errors a failed attempt is retried. */
 export interface RetryOptions {
-  /** The most further attempts. */
+  /** The maximum number of retries. */
   readonly times: number
-  /** Seconds before the first further attempt. Default 0. */
+  /** Seconds before the first retry. Default 0. */
   readonly delaySeconds?: number
   /** The ratio of each delay to the previous one. Default 2. */
   readonly factor?: number
-  /** The longest delay. Default 60. */
+  /** The maximum delay in seconds. Default 60. */
   readonly maxDelaySeconds?: number
-  /** The largest random change of each delay, as a fraction of it from 0 to 1. Default 0. */
+  /** The maximum random change of each delay, as a fraction from 0 to 1. Default 0. */
   readonly jitter?: number
-  /** Whether to retry after this error, which is passed as it was thrown. Default: always. */
+  /** Whether to retry after this error, which is the thrown value. Default: always. */
   readonly if?: (error: unknown) => boolean
 }
 
@@ -33,7 +33,7 @@ export interface RetryPolicy {
   readonly factor: number
   readonly maxDelaySeconds: number
   readonly jitter: number
-  /** `null`: retries after every error. */
+  /** `null` to retry after every error. */
   readonly if: ((error: unknown) => boolean) | null
 }
 
@@ -41,7 +41,7 @@ const defaults = { delaySeconds: 0, factor: 2, maxDelaySeconds: 60, jitter: 0 }
 const maxDelay = 2 ** 31
 const known = ['times', ...Object.keys(defaults), 'if']
 
-/** Shared, because a program may hold a million tasks: policies that are only a number. */
+/** Policies that consist only of a number are shared, because a program may hold many tasks. */
 const maxShared = 64
 const shared = Array.from({ length: maxShared }, (_, times) => timesOnly(times))
 
@@ -81,7 +81,7 @@ const expectSeconds = (field: string, value: unknown): number =>
 const withoutGaps = (given: object): object =>
   Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
 
-/** Rejects a delay above the longest one, which would be cut silently. */
+/** Rejects a delay above `maxDelaySeconds`, which would otherwise be cut silently. */
 function expectReachable({ delaySeconds, maxDelaySeconds }: RetryPolicy): void {
   if (delaySeconds <= maxDelaySeconds) return
   const field = 'retries.delaySeconds'

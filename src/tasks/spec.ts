@@ -1,7 +1,7 @@
 /**
- * What a backend needs of a task, as plain data: the same for a thread, a launcher process and
- * another machine. It survives a structured clone; that of a program or prompt also survives JSON.
- * A copy is equivalent to the original.
+ * What a backend needs to know of a task, as plain data for threads, launcher processes and other
+ * machines. Specs survive a structured clone; those of programs and prompts also survive JSON. A
+ * copy is equivalent to the original.
  */
 
 import type { TaskDefinition } from './define-task.ts'
@@ -21,7 +21,7 @@ export type ResponseFormat =
   | {
       readonly type: 'json_schema'
       readonly json_schema: {
-        /** For users, and for servers that require one; the answer does not depend on it. */
+        /** Required by some servers. The answer does not depend on it. */
         readonly name?: string
         readonly description?: string
         /** A JSON schema. */
@@ -31,12 +31,13 @@ export type ResponseFormat =
     }
 
 /**
- * Why an answer ended: by itself or at a `stop` text (`stop`), because it reached its limit of
- * tokens and is cut (`length`), with a tool call, or because a guardrail cut it (`content_filter`).
+ * Why an answer ended: `stop` if it was complete or reached a text of the option `stop`, `length`
+ * if it was cut at the limit of tokens, `tool_calls` if it ended with a tool call, `content_filter`
+ * if a guardrail cut it.
  */
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
 
-/** How an answer is sampled. The model or the configuration decides about absent options. */
+/** How an answer is sampled. The model or its configuration determines absent options. */
 export interface SamplingOptions {
   /** Instructions for the model before the prompt. */
   readonly systemPrompt?: string
@@ -46,11 +47,11 @@ export interface SamplingOptions {
   readonly maxTokens?: number
   /** Above 0, at most 1. */
   readonly topP?: number
-  /** How many of the likeliest tokens are considered; 0 for all. */
+  /** How many of the most likely tokens are considered; 0 for all. */
   readonly topK?: number
   /** Texts at which the answer ends. They are not part of the answer. */
   readonly stop?: string | readonly string[]
-  /** Initializes the random numbers: the same seed and prompt give the same answer if possible. */
+  /** Seeds the sampling. The same seed and prompt give the same answer if the model allows it. */
   readonly seed?: number
   /** Restricts the answer to JSON, or to JSON that fits a schema. Default: any text. */
   readonly responseFormat?: ResponseFormat
@@ -61,10 +62,10 @@ interface CommonSpec {
   readonly executable: string
   /** Tasks with a higher priority run earlier. */
   readonly priority: number
-  /** How long an attempt may run; `null` for no limit. */
+  /** The time limit of each attempt; `null` for no limit. */
   readonly timeoutSeconds: number | null
   readonly resources: ResourceRequest
-  /** The session's directory, to which a program's `cwd` is relative; `null` for the backend's. */
+  /** The session's directory, against which `cwd` is resolved; `null` for the backend's. */
   readonly workDir: string | null
 }
 
@@ -76,7 +77,7 @@ export interface FunctionSpec extends CommonSpec {
 }
 
 /**
- * A plain closure. It cannot be sent: its function and arguments stay with the task, and a backend
+ * A plain closure. Its function and arguments cannot be sent, so they stay with the task. A backend
  * in the same process gets them from `ConnectedSession.closureOf`.
  */
 export interface ClosureSpec extends CommonSpec {
@@ -90,16 +91,16 @@ export interface ProgramSpec extends CommonSpec {
   readonly cwd: string | null
   /** Changes to the inherited environment; `null` removes a variable. */
   readonly env: Readonly<Record<string, string | null>> | null
-  /** Text, or bytes in base64, because JSON can represent both. */
+  /** Text, or bytes as base64, because JSON cannot represent bytes. */
   readonly stdin: string | { readonly base64: string } | null
   readonly shell: boolean
   /** Files for the output, relative to the program's working directory. */
   readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
-  /** Whether its end ends the rest of its process group; otherwise the session's end does. */
+  /** Whether the program's exit kills the rest of its group; otherwise closing the session does. */
   readonly killBackground: boolean
-  /** Whether processes that have left its group (`setsid`) end with it; needs `/proc`. */
+  /** Whether processes that left the group with `setsid` are killed too; needs `/proc`. */
   readonly isFollowed?: true
-  /** `resources.cores` if the task set it, for the program's environment; else `null`. */
+  /** `resources.cores` if the caller set it, for the program's environment; otherwise `null`. */
   readonly namedCores: number | null
 }
 
@@ -107,18 +108,18 @@ export interface ProgramSpec extends CommonSpec {
 export interface PromptSpec extends CommonSpec {
   readonly kind: 'prompt'
   readonly prompt: string | readonly string[]
-  /** `null` for the backend's own. */
+  /** `null` if the backend chooses the model. */
   readonly model: string | null
   readonly sampling: SamplingOptions
 }
 
 /**
- * Everything that a worker needs to run a task. Never changed after its task is created; not
- * frozen, because freezing an object per task costs a tenth of a submission's CPU time.
+ * Everything that a worker needs to run a task. Must not be changed, although it is not frozen:
+ * freezing one object per task would cost a tenth of a submission's CPU time.
  */
 export type TaskSpec = FunctionSpec | ClosureSpec | ProgramSpec | PromptSpec
 
-/** The spec with the session's working directory, if it has one. */
+/** The spec with the session's working directory, if the session has one. */
 export function inWorkDir(spec: TaskSpec, workDir: string | null): TaskSpec {
   return workDir === null ? spec : { ...spec, workDir }
 }

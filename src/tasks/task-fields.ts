@@ -16,17 +16,17 @@ export interface TaskOptions {
   /** Unique in the session. Default: generated. */
   readonly uid?: string
   /**
-   * A label for people, by which views, commands and reports group tasks; at most 200 characters.
-   * Default: the function's name, the model's, or the program's base name with its script.
+   * The display name, by which views, commands and reports group tasks; at most 200 characters.
+   * Default: the name of the function or model, or the program's base name with its script.
    */
   readonly name?: string
-  /** The name of the backend that shall run the task. Default: the first that accepts it. */
+  /** The name of the backend to use. Default: the first backend that accepts the task. */
   readonly backend?: string
-  /** The longest time that an attempt may run, in seconds from its start. Default: no limit. */
+  /** The time limit of each attempt, in seconds from its start. Default: no limit. */
   readonly timeoutSeconds?: number
-  /** Cancels the task when it is aborted. */
+  /** Aborting this signal cancels the task. */
   readonly signal?: AbortSignal
-  /** Further attempts after a failed one: their number, or options for when to retry. Default 0. */
+  /** The maximum number of retries after a failure, or options for them. Default 0. */
   readonly retries?: number | RetryOptions
   /** Tasks with a higher priority run earlier. Default 0. */
   readonly priority?: number
@@ -47,7 +47,7 @@ export const taskOptionNames = [
 
 /** Validated options, from which any number of tasks can be created. */
 export interface TaskFields {
-  /** `null` if it is to be generated. */
+  /** `null` to generate one. */
   readonly uid: string | null
   /** `null` for the default. */
   readonly name: string | null
@@ -77,7 +77,7 @@ export function checkTaskOptions(options: TaskOptions): TaskFields {
   }
 }
 
-/** Names label rows and columns, so that they are short and on one line. */
+/** Requires a short name on one line, because names label rows and columns. */
 export function expectTaskName(name: unknown): string {
   const isName =
     typeof name === 'string' && name.length <= maxNameLength && /^[^\p{Cc}]+$/u.test(name)
@@ -127,7 +127,7 @@ const reservedAttributes = new Set([
   'gen_ai.response.finish_reasons',
 ])
 
-/** Whether the library uses the name itself, so that no attribute of a user can have it. */
+/** Whether the library uses the name itself, so that users cannot. */
 export const isLibraryAttribute = (name: string): boolean =>
   reservedAttributes.has(name) || name.startsWith('tutti.')
 
@@ -162,10 +162,10 @@ export function generateUid(): string {
   return uidOfNumber(++generated)
 }
 
-/** More than any process generates; a higher chosen number does not advance `generated`. */
+/** No process generates this many uids. A higher chosen number does not advance `generated`. */
 const maxGenerated = 10 ** 13
 
-/** A chosen uid of the generated form advances the numbers, so that it is not generated again. */
+/** If a chosen uid looks generated, advances `generated`, so that it is not generated again. */
 export function expectOwnUid(given: unknown): string {
   const uid = expectId('uid', given)
   const number = generatedNumber(uid) ?? 0

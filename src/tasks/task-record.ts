@@ -1,10 +1,10 @@
-/** The mutable part of a task: written by the ledger that claimed it, read by the task. */
+/** The mutable part of a task. The ledger that claimed the task writes it, the task reads it. */
 
 import type { TuttiError } from '../foundation/errors.ts'
 import type { TaskState } from './lifecycle.ts'
 import type { FinishReason } from './spec.ts'
 
-/** A program's exit code, and what is kept of its output; fields are absent if unknown. */
+/** A program's exit code, and the part of its output that was kept. Unknown fields are absent. */
 export interface ProgramOutput {
   readonly exitCode?: number
   readonly stdout?: string
@@ -14,7 +14,7 @@ export interface ProgramOutput {
   readonly stderrTruncated?: true
 }
 
-/** What is known about the answers of a prompt besides their text. */
+/** Details about the answers of a prompt besides their text. */
 export interface AnswerFacts {
   /** Why the answers ended, one reason per prompt. */
   readonly finishReasons?: readonly FinishReason[]
@@ -26,13 +26,13 @@ export type Outcome =
   | {
       readonly state: 'FAILED' | 'CANCELED'
       readonly error: TuttiError
-      /** Set for a program that began. */
+      /** Set if the task is a program that started. */
       readonly output?: ProgramOutput
     }
 
 /**
- * The settlement of a program that did not succeed, with its output. Recognized by a private field:
- * the value of another task could make `instanceof` throw.
+ * The settlement of a program that did not succeed, with its output. Recognized by its private
+ * field, because `instanceof` may throw for values that tasks return.
  */
 class UnsuccessfulProgram {
   readonly error: TuttiError
@@ -52,7 +52,7 @@ class UnsuccessfulProgram {
   }
 }
 
-/** The settlement of a prompt: its answers, and why they ended. Recognized in the same way. */
+/** The settlement of a prompt: its answers, and why they ended. */
 class PromptOutcome {
   readonly value: unknown
   readonly #finishReasons: readonly FinishReason[]
@@ -74,7 +74,7 @@ class PromptOutcome {
 /** Keys of the methods by which a ledger claims a task and finds its record. */
 export const claimFor: unique symbol = Symbol('tutti.claim')
 export const recordFor: unique symbol = Symbol('tutti.record')
-/** Key of the position of a task's end among all ends of the process; 0 before. */
+/** Key of the task's number in the order in which tasks of the process end; 0 before it ends. */
 export const endNumber: unique symbol = Symbol('tutti.endNumber')
 
 let ends = 0
@@ -87,16 +87,16 @@ export interface TaskHolder {
   readonly retryAt?: number | null
 }
 
-/** Has few fields, because a program may hold a million tasks. */
+/** Kept small, because a program may hold a million tasks. */
 export class TaskRecord {
   /** `null` once the task has ended or the claim was withdrawn. */
   holder: TaskHolder | null
   state: TaskState = 'CREATED'
   /** The assigned backend. */
   backend: string | null = null
-  /** 1 for the first task of the process that ended; 0 before its end. */
+  /** 1 for the first task of the process that ended; 0 until this task ends. */
   endNumber = 0
-  /** Before the end, the promise if the task is awaited; afterwards the value or the error. */
+  /** The promise of an awaited task until the task ends; then its value or error. */
   #settlement: unknown = null
 
   constructor(holder: TaskHolder) {
@@ -107,7 +107,7 @@ export class TaskRecord {
     return this.holder === null && this.state !== 'CREATED'
   }
 
-  /** The task was not submitted after all, and can be claimed again. */
+  /** Whether the task was not submitted after all, so that it can be claimed again. */
   get isWithdrawn(): boolean {
     return this.holder === null && this.state === 'CREATED'
   }
@@ -132,13 +132,13 @@ export class TaskRecord {
     return UnsuccessfulProgram.is(settlement) ? settlement.error : settlement
   }
 
-  /** The output of a program that did not succeed. A successful one has it in its value. */
+  /** The output of a program that did not succeed. A successful program returns it as value. */
   get output(): ProgramOutput | undefined {
     const settlement = this.#settlement
     return UnsuccessfulProgram.is(settlement) ? settlement.output : undefined
   }
 
-  /** The task has ended: settles its promise. */
+  /** Stores the outcome of the task, and settles its promise. */
   settle(outcome: Outcome): void {
     const waiting = this.#settlement as PromiseWithResolvers<unknown> | null
     this.holder = null
@@ -156,7 +156,7 @@ export class TaskRecord {
     }
   }
 
-  /** Withdraws the claim: awaiting rejects with `error`. */
+  /** Withdraws the claim, and rejects the promise with `error` if the task is awaited. */
   withdraw(error: unknown): void {
     const waiting = this.#settlement as PromiseWithResolvers<unknown> | null
     this.holder = null

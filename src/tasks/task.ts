@@ -16,10 +16,10 @@ import type { RetryPolicy } from './retries.ts'
 import type { FinishReason } from './spec.ts'
 import { generateUid, type TaskFields } from './task-fields.ts'
 
-/** `task_type` in events: an executable, a function, or a prompt. */
+/** The `task_type` in events: a program, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'
 
-/** Most tasks have none and share one object, because a program may hold a million tasks. */
+/** Most tasks have none of these options and share one object, to save memory. */
 interface RareOptions {
   readonly name: string | null
   readonly signal: AbortSignal | null
@@ -32,10 +32,10 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly kind: TaskKind
   abstract readonly timeoutSeconds: number | null
   abstract readonly priority: number
-  /** The label for people, by which views, commands and reports group tasks. */
+  /** The display name, by which views, commands and reports group tasks. */
   abstract readonly name: string
   readonly uid: string
-  /** When a failed attempt is followed by another one, with defaults filled in. */
+  /** The retry options, with defaults filled in. */
   readonly retryPolicy: RetryPolicy
   readonly #requestedBackend: string | null
   readonly #rareOptions: RareOptions
@@ -56,50 +56,50 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#rareOptions.name
   }
 
-  /** Cancels the task when it is aborted; `null` if there is none. */
+  /** The option `signal`: aborting it cancels the task. `null` if the option was not given. */
   get signal(): AbortSignal | null {
     return this.#rareOptions.signal
   }
 
-  /** The attributes that its events carry in addition to their own; `null` for none. */
+  /** The option `attributes`, which is added to the task's events; `null` if not given. */
   get attributes(): JsonObject | null {
     return this.#rareOptions.attributes
   }
 
-  /** The most further attempts after a failed one. */
+  /** The maximum number of retries. */
   get retries(): number {
     return this.retryPolicy.times
   }
 
   /**
-   * When the next attempt is due, in wall-clock seconds, while the task waits for it; its state
-   * stays RUNNING meanwhile. `null` otherwise.
+   * When the next attempt is due, in wall-clock seconds; `null` unless the task waits for a retry.
+   * A task that has started stays RUNNING while it waits.
    */
   get retryAt(): number | null {
     return this.#record?.holder?.retryAt ?? null
   }
 
-  /** The assigned backend; before the assignment, the one that the task names. */
+  /** The assigned backend; before the assignment, the option `backend`. */
   get backend(): string | null {
     return this.#record?.backend ?? this.#requestedBackend
   }
 
-  /** CREATED before its submission; DONE, FAILED or CANCELED at the end. */
+  /** CREATED until the task is submitted; DONE, FAILED or CANCELED when it has ended. */
   get state(): TaskState {
     return this.#record?.state ?? 'CREATED'
   }
 
-  /** Why it failed or was canceled; `null` otherwise. */
+  /** Why the task failed or was canceled; `null` otherwise. */
   get error(): TuttiError | null {
     return this.#record?.error ?? null
   }
 
-  /** The value that awaiting returns; `undefined` before the end and without success. */
+  /** The value that awaiting returns; `undefined` unless the task is DONE. */
   protected get value(): T | undefined {
     return this.#record?.value as T | undefined
   }
 
-  /** Why the answers of a prompt ended; `undefined` for any other task and before the end. */
+  /** Why the answers of a prompt ended; `undefined` for other tasks and until it is DONE. */
   protected get answerEnds(): readonly FinishReason[] | undefined {
     return this.#record?.finishReasons
   }
@@ -121,8 +121,8 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   }
 
   /**
-   * Claims the task: returns the record through which only `owner` writes its state.
-   * `null` when the task was claimed before, unless that claim was withdrawn.
+   * Claims the task for `owner`. Returns the record through which `owner` writes its state, or
+   * `null` if the task is already claimed.
    *
    * @internal
    */
@@ -155,7 +155,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
   }
 }
 
-/** The error of awaiting a task that no session has accepted. */
+/** The error for awaiting a task that no session has accepted. */
 export function notSubmitted(uid: string, what: string, cause?: unknown): StateError {
   return new StateError(`task ${uid} ${what}`, {
     hint: 'Call `await session.submitTasks([task])` first.',

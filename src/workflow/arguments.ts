@@ -1,9 +1,9 @@
-/** Finds the handles inside arguments and replaces them by values, in copies. */
+/** Finds the handles inside arguments, and replaces them by values in copies. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { EngineHandle } from './handle.ts'
 
-/** The nesting limit, so that the search always ends. */
+/** The nesting limit for arguments. */
 const deepest = 1000
 
 type Container = Readonly<Record<string, unknown>> | readonly unknown[]
@@ -15,8 +15,8 @@ interface OpenContainer {
 }
 
 /**
- * The handles anywhere in the arguments, each once: nested in arrays and plain objects, which may
- * contain cycles. Throws a `ValueError` when they are nested too deeply.
+ * Finds all handles in the arguments, each once, also in nested arrays and plain objects, which may
+ * contain cycles. Throws a `ValueError` if the nesting is too deep.
  */
 export function findHandles(args: readonly unknown[]): readonly EngineHandle[] {
   // Fast path, because most arguments are flat.
@@ -28,13 +28,13 @@ const none: readonly never[] = Object.freeze([])
 
 const isHandle = (part: unknown): part is EngineHandle => part instanceof EngineHandle
 
-/** Removes duplicates. */
+/** Filters the handles and removes duplicates. */
 function onlyHandles(parts: readonly unknown[]): readonly EngineHandle[] {
   const found = parts.filter(isHandle)
   return found.length > 1 ? [...new Set(found)] : found
 }
 
-/** Whether no argument can change after the call; a handle stands for its value. */
+/** Whether no argument can change after the call. Handles count as unchangeable. */
 export function isFixed(args: readonly unknown[]): boolean {
   for (const part of args) {
     if (typeof part === 'object' && part !== null && !isHandle(part)) return false
@@ -42,15 +42,15 @@ export function isFixed(args: readonly unknown[]): boolean {
   return true
 }
 
-/** Whether no argument can hold a handle, now or later. */
+/** Whether no argument can contain a handle, now or later. */
 function isFlat(args: readonly unknown[]): boolean {
   for (const part of args) if (isContainer(part)) return false
   return true
 }
 
 /**
- * The arguments with values in place of handles, all of which are DONE. Only containers of handles
- * are copied; shared references and cycles are kept.
+ * Replaces handles, which must all be DONE, by their values. Copies only the containers that hold
+ * handles; shared references and cycles are kept.
  */
 export function substitute(args: readonly unknown[]): readonly unknown[] {
   if (isFlat(args)) {
@@ -90,7 +90,7 @@ function fill(
   }
 }
 
-/** Every container once; the arguments themselves come first. */
+/** All arrays and objects in the arguments, each once, starting with `args` itself. */
 function containersIn(args: readonly unknown[]): readonly Container[] {
   const seen = new Set<Container>([args])
   const open: OpenContainer[] = [{ container: args, depth: 0 }]
@@ -106,7 +106,7 @@ function containersIn(args: readonly unknown[]): readonly Container[] {
   return [...seen]
 }
 
-/** The containers that hold a handle, directly or through what they contain. */
+/** The containers that hold a handle, directly or in a nested container. */
 function holdersOf(containers: readonly Container[]): ReadonlySet<Container> {
   const holders = new Map<Container, Container[]>()
   const open: Container[] = []

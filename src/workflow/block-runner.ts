@@ -1,6 +1,6 @@
 /**
- * Runs the bodies of blocks on this process's event loop, without a limit: a block waits for tasks,
- * so it must not occupy a slot that one of them needs.
+ * Runs the bodies of blocks on this process's event loop. Their number is not limited, because a
+ * block that waits for its tasks must not occupy a slot that they need.
  */
 
 import { hostname } from 'node:os'

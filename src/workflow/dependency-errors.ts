@@ -1,11 +1,11 @@
-/** The errors of tasks that cannot run: a dependency did not succeed, or an argument is invalid. */
+/** Errors of tasks that cannot run, because a dependency failed or an argument is invalid. */
 
 import type { UndispatchedEnd } from '../core/entry.ts'
 import { markErrors, messageOf, ValueError } from '../foundation/errors.ts'
 import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { EngineHandle, HandleOwner } from './handle.ts'
 
-/** The task never ran, because a task that it needs, directly or through others, failed. */
+/** The task never ran, because a task that it depends on, directly or indirectly, failed. */
 export class DependencyFailedError extends TaskFailedError {
   /** The uid of the task that failed first. */
   readonly rootUid: string
@@ -13,7 +13,7 @@ export class DependencyFailedError extends TaskFailedError {
   readonly rootCause: unknown
   readonly #via: TaskFailedError
 
-  /** `dependency` is the error of the task that this one waited for. */
+  /** `dependency` is the error of the direct dependency. */
   constructor(uid: string, dependency: TaskFailedError) {
     const root = rootOf(dependency)
     const what = `${errorTypeOf(root.cause)}: ${messageOf(root.cause)}`
@@ -27,12 +27,12 @@ export class DependencyFailedError extends TaskFailedError {
     this.#via = dependency
   }
 
-  /** The uids from the root task to this one. */
+  /** The uids of the tasks from the root task to this task. */
   get path(): readonly string[] {
     return [...stepsOf(this.#via, Infinity).toReversed(), this.uid]
   }
 
-  /** The next error towards the root; `null` at the root. Callers iterate: chains can be long. */
+  /** The next error towards the root; `null` at the root. Iterate, because chains can be long. */
   static viaOf(error: TaskFailedError): TaskFailedError | null {
     // An error that came from another thread or process has no private fields.
     return #via in error ? error.#via : null
@@ -53,7 +53,7 @@ function rootOf(error: TaskFailedError): Root {
   return { uid: error.uid, cause: error.cause ?? error }
 }
 
-/** The uids from the given error towards the root, at most `max`. */
+/** The uids from the given error towards the root, `max` at most. */
 function stepsOf(error: TaskFailedError, max: number): string[] {
   const steps: string[] = []
   for (
@@ -68,7 +68,7 @@ function stepsOf(error: TaskFailedError, max: number): string[] {
   return steps.slice(0, max)
 }
 
-/** Dependents of a failed task fail, those of a canceled task are canceled. */
+/** A dependent of a failed task fails; a dependent of a canceled task is canceled. */
 export function toDependencyFailure(
   handle: EngineHandle,
   dependency: EngineHandle,
@@ -93,7 +93,7 @@ export function foreignHandleError(handle: EngineHandle, owner: HandleOwner): Va
   })
 }
 
-/** For a long cycle, this many tasks at its start and at its end are named. */
+/** A message about a long cycle names this many tasks at its start and at its end. */
 const maxNamed = 4
 
 /** `cycle` begins and ends with the same handle. */

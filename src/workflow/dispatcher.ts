@@ -1,4 +1,4 @@
-/** From a call to its end: finds dependencies, waits for them, and dispatches ready calls. */
+/** Finds the dependencies of calls, waits for them, and dispatches calls that are ready. */
 
 import type { Entry, Target, UndispatchedEnd, Work } from '../core/entry.ts'
 import { alreadySubmitted, toTaskError } from '../core/routing.ts'
@@ -74,7 +74,7 @@ export class Dispatcher implements HandleOwner {
     })
   }
 
-  /** Opens the task of a call at once; an invalid call fails only that task. */
+  /** Opens the task of a call immediately. An invalid call does not throw: its task fails. */
   call(
     plan: Plan,
     receiver: unknown,
@@ -95,7 +95,7 @@ export class Dispatcher implements HandleOwner {
     const created = this.#createHandle(plan, site, texts, dependencies)
     problem ??= created.problem ?? null
     const run = new Run(created.handle, site)
-    // Handles can be added to an object or array after the call, and any object can change.
+    // Other arguments are read later: objects may change or get handles after the call.
     if (problem === null && dependencies.length === 0 && isFixed(args)) run.values = args
     if (run.values === null) run.createdMs = this.#parts.core.clock.monotonicMs()
     run.dependencyCount = dependencies.length
@@ -113,8 +113,8 @@ export class Dispatcher implements HandleOwner {
   }
 
   /**
-   * A call whose uid or name is invalid fails, as a task with a generated uid: so does one that is
-   * DONE in the record and has changed since, whose value a later resume may keep.
+   * A call with an invalid uid or name fails as a task with a generated uid. So does a changed call
+   * whose uid is DONE in the record: the recorded value stays available to a later resume.
    */
   #createHandle(
     plan: Plan,
@@ -147,15 +147,18 @@ export class Dispatcher implements HandleOwner {
     }
   }
 
-  /** Arguments that can change after the call, and calls that depend on such calls, must wait. */
+  /**
+   * Whether the call may end as recorded now. It has to wait if its arguments can change, or if a
+   * dependency is still undecided.
+   */
   #canDecide({ args }: Run, dependencies: readonly EngineHandle[]): boolean {
     if (!this.#parts.core.resumed.isActive) return false
     return isFixed(args) && dependencies.every(({ isFromRecord }) => isFromRecord !== null)
   }
 
   /**
-   * A call that gets a value from a task that runs again must run again too, because the value may
-   * be different. Calls in a body get the values that the body gets.
+   * A call must run again if one of its dependencies does, because the value may differ. The inputs
+   * of a body also count as inputs of the calls inside.
    */
   #endAsRecorded(run: Run, dependencies: readonly EngineHandle[]): boolean {
     const { entry, handle, context } = run
@@ -222,7 +225,8 @@ export class Dispatcher implements HandleOwner {
   }
 
   /**
-   * The hash of the call. Calls in a body differ from equal ones elsewhere, and in equal bodies.
+   * The hash of the call. It includes the place: equal calls in different bodies have different
+   * hashes.
    */
   #define(run: Run, dependencies: readonly EngineHandle[]): string | null {
     const { handle, context } = run
@@ -248,13 +252,13 @@ export class Dispatcher implements HandleOwner {
     return hashOfCall(plan, { receiver, args, dependencies, place, owner: this })
   }
 
-  /** Waits for the dependencies that have not ended; a failed or canceled one decides at once. */
+  /** Waits for open dependencies, unless one has already failed or was canceled. */
   #await(run: Run, dependencies: readonly EngineHandle[]): void {
     const failed = dependencies.find(({ state }) => state === 'FAILED' || state === 'CANCELED')
     run.failedDependency = failed ?? null
     const open = dependencies.flatMap((dependency) => dependency.run ?? [])
     if (failed !== undefined || open.length === 0) return this.#ready.add(run)
-    // Its abort signal may have ended it already.
+    // An abort signal may already have ended the task.
     if (!hasEnded(run.handle.state)) this.#graph.add(run, open)
   }
 
@@ -292,7 +296,7 @@ export class Dispatcher implements HandleOwner {
     }
   }
 
-  /** For calls that could not be decided at the time of the call. */
+  /** Ends a call as recorded that could not be decided when it was made; see `#canDecide`. */
   #endLate(run: Run): boolean {
     if (!this.#parts.core.resumed.isActive || run.handle.isFromRecord !== null) return false
     return this.#endAsRecorded(run, findHandles(run.args))
@@ -329,7 +333,7 @@ export class Dispatcher implements HandleOwner {
     }
   }
 
-  /** An equal handle in place of another one counts as a change, because its value may differ. */
+  /** Replacing a handle by an equal one counts as a change, because its value may differ. */
   #isChanged(run: Run, { dependencies }: Entry, handles: readonly EngineHandle[]): boolean {
     if (isFixed(run.args)) return false
     const areSame =
@@ -355,7 +359,7 @@ export class Dispatcher implements HandleOwner {
       return
     }
     const use = (later: Work): void => {
-      // The body had access to the arguments meanwhile and may have changed them.
+      // The asynchronous body may have changed the arguments meanwhile.
       if (run.entry !== null) run.entry.hasChanged ||= this.hasChanged(run)
       run.work = later
       this.#ready.add(run)
@@ -363,7 +367,7 @@ export class Dispatcher implements HandleOwner {
     work.then(use, (error: unknown) => this.#end(run, { kind: 'fail', error }))
   }
 
-  /** How the body of a run is called in each attempt. */
+  /** Returns a function that calls the body in the context of the next attempt. */
   #enter(run: Run): Enter {
     const { contexts } = this.#parts
     let attempts = 0
@@ -376,7 +380,7 @@ export class Dispatcher implements HandleOwner {
     return generatedNumber(uid) !== null || this.#parts.contexts.current.uid === uid
   }
 
-  /** The context for calls that the body makes in this attempt, from 1. */
+  /** The context for calls that the body makes in this attempt. Attempts count from 1. */
   #contextIn({ handle, context: around, entry }: Run, attempt: number): RunContext {
     const { uid, definitionHash: hash, place, inputs } = handle
     const uidSuffix = `${around.uidSuffix}.attempt-${attempt}`
@@ -386,7 +390,7 @@ export class Dispatcher implements HandleOwner {
     const isRecorded = hash !== null || place !== ''
     if (entry === null || !isRecorded) return resumed.isActive ? { ...context, inputs } : context
     const known = hash === null ? place : `${hash}@${resumed.firstPlaceOf(entry)}`
-    // A unique place: calls made with changed arguments must not be found by a later run.
+    // With changed arguments, a unique place keeps a later run from finding the calls inside.
     const text = entry.hasChanged ? newUuid() : known
     return { ...context, inputs, place: new BlockPath(text) }
   }

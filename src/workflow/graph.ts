@@ -1,6 +1,6 @@
-/** Which tasks wait for which others. Pure data: it holds only tasks that have not ended. */
+/** Tracks which tasks wait for which others. Contains only tasks that have not ended. */
 
-/** A node that can never become ready, and the dependency that caused it. */
+/** A node that can never become ready, and the dependency that prevents it. */
 export interface FailedDependent<N> {
   readonly node: N
   readonly via: N
@@ -12,17 +12,17 @@ interface Waiting<N> {
   readonly needs: readonly N[]
 }
 
-/** Written only by the graph. The fields are on the node to avoid a lookup table. */
+/** Only the graph writes these fields. They are on the node to avoid a lookup table. */
 export interface GraphNode<N> {
-  /** The dependencies that it waits for; `null` when it does not wait. */
+  /** The dependencies that the node waits for; `null` if it does not wait. */
   waiting: Waiting<N> | null
-  /** May also hold nodes that no longer wait; these are skipped. */
+  /** Nodes that wait for this node. Nodes that no longer wait may remain and are skipped. */
   dependents: N[] | null
 }
 
 const none: readonly never[] = Object.freeze([])
 
-/** Iterative instead of recursive, because a chain can be longer than the call stack. */
+/** The algorithms are iterative, because a chain can be longer than the call stack. */
 export class Graph<N extends GraphNode<N>> {
   #size = 0
 
@@ -32,7 +32,7 @@ export class Graph<N extends GraphNode<N>> {
   }
 
   /**
-   * Makes a node wait for others, each listed once and not yet ended. A node that became ready can
+   * Makes a node wait for others, each listed once and not ended. A node that has become ready can
    * be added again.
    */
   add(node: N, needs: readonly N[]): void {
@@ -44,7 +44,7 @@ export class Graph<N extends GraphNode<N>> {
     }
   }
 
-  /** A node has succeeded: returns the nodes that are ready now, in the order they were added. */
+  /** Called when a node has succeeded. Returns the nodes that became ready, in order of `add`. */
   end(node: N): readonly N[] {
     if (node.dependents === null) return none
     const ready: N[] = []
@@ -57,7 +57,7 @@ export class Graph<N extends GraphNode<N>> {
     return ready
   }
 
-  /** A node has not succeeded: removes and returns all its direct and indirect dependents. */
+  /** Called when a node did not succeed. Removes and returns its direct and indirect dependents. */
   failDependents(node: N): FailedDependent<N>[] {
     this.#stopWaiting(node)
     const failed: FailedDependent<N>[] = []

@@ -1,4 +1,4 @@
-/** What a call in a workflow returns: awaitable, and a dependency wherever it is passed. */
+/** The handle that a call in a workflow returns: awaitable, and usable as an argument. */
 
 import type { Entry, TaskOwner, Work } from '../core/entry.ts'
 import { StateError } from '../foundation/errors.ts'
@@ -22,35 +22,36 @@ export interface HandleOwner {
   cancel(handle: EngineHandle, reason: string): boolean
   /** Called once, when the run's task has ended. */
   ended(run: Run, outcome: Outcome): void
-  /** Whether its arguments differ from those that were recorded. */
+  /** Whether the arguments of the run differ from those that were recorded. */
   hasChanged(run: Run): boolean
-  /** Whether the running code, which belongs to a task of the handle's uid, is the handle's. */
+  /** Whether the running code, whose task has the handle's uid, is the handle's own body. */
   isInside(handle: EngineHandle): boolean
 }
 
-/** The task of one call; what it runs is known once its dependencies have ended. */
+/** The task of one call. Its work is known once its dependencies have ended. */
 export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   declare readonly [mark]: true
   readonly plan: Plan
   readonly owner: HandleOwner
-  /** The engine's data about the handle; released at its end. */
+  /** The engine's data about the handle; `null` when the task has ended. */
   run: Run | null = null
-  /** Identifies the call; `null` while it is not recorded, and without comparable arguments. */
+  /** Identifies the call; `null` until it is computed, and if the call cannot be compared. */
   definitionHash: string | null = null
   /**
-   * For a call without a hash: what is known of it, and its number among equal ones; else empty.
+   * Identifies a call without a hash by its function, its place, and its number among such calls;
+   * otherwise empty.
    */
   place = ''
-  /** Its row in the resumed record; 0 for none. */
+  /** The task's row in the resumed record; 0 for none. */
   row = 0
-  /** Whether it ended with the recorded result; `null` while that is undecided. */
+  /** Whether the task ended as recorded; `null` while that is undecided. */
   isFromRecord: boolean | null = null
-  /** Rows of the tasks that it gets values from; `null` if one of them runs again. */
+  /** Rows of the tasks whose values the call receives; `null` if one of them runs again. */
   inputs: readonly number[] | null = none
-  /** The task whose cancellation canceled it, directly or through others. */
+  /** The dependency whose cancellation canceled this task, directly or indirectly. */
   canceledWith: EngineHandle | null = null
 
-  /** `own` is what the call has instead of a generated uid and the wrapper's name. */
+  /** `own` replaces the generated uid and the wrapper's name. */
   constructor(plan: Plan, owner: HandleOwner, own: CallLabels | null = null) {
     super(own === null ? plan.options.task : { ...plan.options.task, ...own })
     this.plan = plan
@@ -73,12 +74,12 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return this.givenName ?? this.plan.options.name
   }
 
-  /** The name in its events; empty for a prompt without one, which its model names. */
+  /** The name in events; empty for a prompt without a name, for which the model's name is used. */
   get label(): string {
     return this.givenName ?? this.plan.label
   }
 
-  /** Its value, once it is DONE. */
+  /** The value of the task; `undefined` unless it is DONE. */
   get result(): T | undefined {
     return this.value
   }
@@ -87,7 +88,7 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return 'Handle'
   }
 
-  /** Rejects in its own body, which would wait for ever. */
+  /** Rejects if the task's own body awaits the handle, because that would never resolve. */
   override then<A = T, B = never>(
     onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
@@ -118,12 +119,12 @@ const selfWaitError = ({ name, uid }: EngineHandle): StateError =>
     hint: 'Return the value; only callers of the task await its handle.',
   })
 
-/** A call: its context, receiver and arguments. */
+/** The context, receiver and arguments of a call. */
 export interface CallSite {
   readonly context: RunContext
   /** The value of `this` in the body. */
   readonly receiver: unknown
-  /** As they were passed, with handles inside. */
+  /** The arguments as they were passed, with handles inside. */
   readonly args: readonly unknown[]
 }
 
@@ -133,19 +134,19 @@ export class Run implements GraphNode<Run>, TaskOwner {
   readonly context: RunContext
   readonly receiver: unknown
   readonly args: readonly unknown[]
-  /** The arguments with values in place of handles; `null` while some are missing. */
+  /** The arguments with values in place of handles; `null` until all values are known. */
   values: readonly unknown[] | null = null
   /** What to run; `null` until it is known. */
   work: Work | null = null
   entry: Entry | null = null
-  /** The time of the call; 0 if it can have no dependencies. */
+  /** The time of the call; 0 if the call cannot have dependencies. */
   createdMs = 0
   dependencyCount = 0
-  /** Whether the memo was asked and has no result. */
+  /** Whether the memo was asked: if the run continues after that, it has no stored result. */
   mustRun = false
   /** The dependency that did not succeed. */
   failedDependency: EngineHandle | null = null
-  /** The open scope that it belongs to, found by the id in its context. */
+  /** The open scope of the call, which it leaves when it has ended. */
   scope: OpenScope | null = null
   waiting: GraphNode<Run>['waiting'] = null
   dependents: Run[] | null = null

@@ -1,6 +1,6 @@
 /** Entry point `tutti/workflow`. */
 
-// Imported first: on an older Node, dependencies fail with confusing errors.
+// Imported first: on an older Node, other imports would fail with confusing errors.
 import '../foundation/require-node.ts'
 export { DependencyFailedError } from './dependency-errors.ts'
 export { WorkflowEngine } from './workflow-engine.ts'

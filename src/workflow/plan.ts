@@ -1,4 +1,4 @@
-/** What a call of a wrapped function runs: a function, program, prompt or block. */
+/** Plans what the calls of a wrapped function run: a function, program, prompt or block. */
 
 import type { Work } from '../core/entry.ts'
 import { ValueError } from '../foundation/errors.ts'
@@ -18,7 +18,7 @@ import type { TaskKind } from '../tasks/task.ts'
 import type { Enter } from './run-context.ts'
 import { type ResolvedTaskOptions, resolveTaskOptions } from './task-options.ts'
 
-/** One call whose arguments are values. */
+/** One call, with values in place of handles. */
 export interface Call {
   readonly uid: string
   readonly args: readonly unknown[]
@@ -32,15 +32,15 @@ export interface Plan {
   readonly kind: TaskKind
   readonly options: ResolvedTaskOptions
   readonly body: AnyFunction
-  /** The `executable` of its events until it is known what runs. */
+  /** The `executable` in events until the work is known. */
   readonly executable: string
-  /** The name of its calls for people; empty for a prompt without one, which its model names. */
+  /** The display name of calls; empty for a prompt without a name, which uses its model's. */
   readonly label: string
-  /** The work for routing of a call that ends before it is known what runs. */
+  /** Stands for the work when a call is routed that ends before its work is known. */
   readonly expected: Work
-  /** Whether its body runs outside of all backends, and tasks created by it end with it. */
+  /** Whether the body runs outside all backends and is the parent of the tasks that it creates. */
   readonly isBlock: boolean
-  /** Decides what runs, once per call. May throw; returns a promise if the body is asynchronous. */
+  /** Determines the work of a call. May throw; returns a promise if the body is asynchronous. */
   prepare(call: Call): Work | PromiseLike<Work>
 }
 
@@ -129,7 +129,7 @@ function toClosureWork(
   return { spec, backend, function: closure, args }
 }
 
-/** Runs a body in this process that returns what to run. */
+/** Runs the body, which returns the program or prompt to run, in this process. */
 function decide(
   body: AnyFunction,
   { uid, args, receiver, enter }: Call,

@@ -1,19 +1,19 @@
-/** Runs bodies in the scope and block in which their handles were created. */
+/** Runs each body in the scope and block in which its handle was created. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { OpenScope } from './scopes.ts'
 
-/** Where a handle was created; handles created by its body inherit it. */
+/** Where a handle was created. Handles that its body creates inherit the context. */
 export interface RunContext {
-  /** The task whose body runs, if its uid was chosen: another engine may have the same uid. */
+  /** The uid of the task whose body runs, if chosen; another engine may use the same uid. */
   readonly uid: string | null
-  /** For chosen uids that an earlier attempt of the body has taken; empty in the first attempt. */
+  /** Appended to chosen uids that an earlier attempt has taken; empty in the first attempt. */
   readonly uidSuffix: string
   readonly scope: OpenScope | null
   readonly block: BlockAttempt | null
   /**
-   * Rows of the resumed record that the enclosing bodies get values from; `null` if one of these
-   * runs again, because calls inside may then get different values.
+   * Rows of the recorded tasks whose values the enclosing bodies receive; `null` if one of them
+   * runs again, because calls inside may then receive different values.
    */
   readonly inputs: readonly number[] | null
   readonly place: BlockPath
@@ -21,7 +21,7 @@ export interface RunContext {
 
 /** Identifies one attempt of a body, for the calls that it makes. */
 export class BlockPath {
-  /** Identifies the body among equal ones; empty outside of bodies, and if it is not recorded. */
+  /** Distinguishes equal bodies; empty outside of bodies and if the body is not recorded. */
   readonly text: string
   #numbers: Map<string, number> | null = null
 
@@ -29,7 +29,7 @@ export class BlockPath {
     this.text = text
   }
 
-  /** The number of its calls with this key so far, from 1. */
+  /** Numbers the calls with this key, from 1. */
   count(key: string): number {
     this.#numbers ??= new Map()
     const number = (this.#numbers.get(key) ?? 0) + 1
@@ -45,12 +45,12 @@ interface ChildTask {
 
 /** One attempt of the body of a block. Tasks created by the body belong to this attempt only. */
 export interface BlockAttempt {
-  /** Not the block's handle: blocks that start their successors would retain all earlier ones. */
+  /** A name and uid instead of the handle, which would keep all predecessors in a chain alive. */
   readonly name: string
   readonly uid: string
-  /** Tasks created inside that have not ended. */
+  /** Tasks created in this attempt that have not ended. */
   readonly children: Set<ChildTask>
-  /** Whether it failed. Its body may still run, but new tasks of it are canceled at once. */
+  /** Whether the attempt failed. Its body may still run, but its new tasks are canceled. */
   hasFailed: boolean
 }
 
@@ -90,7 +90,7 @@ export class RunContexts {
     return this.runIn({ ...context, block }, body)
   }
 
-  /** Ends an attempt; unless it succeeded, the tasks created by its body are canceled. */
+  /** Ends an attempt. Cancels the tasks that its body created, unless it succeeded. */
   endAttempt(uid: string, hasSucceeded: boolean): void {
     const attempt = this.#attempts.get(uid)
     if (attempt === undefined) return

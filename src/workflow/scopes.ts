@@ -1,13 +1,13 @@
-/** The open scopes of an engine: each counts its uses, and ends when there are none left. */
+/** The open scopes of an engine. Each counts its uses, and ends after the last one. */
 
 import type { SessionCore } from '../core/session-core.ts'
 import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 
-/** The `backend` of events about a whole workflow, as for events about the session. */
+/** The `backend` in events about a whole workflow; events about the session use it too. */
 const backend = 'tutti'
 
-/** A scope is open until every callback that entered it and every task created inside has ended. */
+/** Open until all callbacks that entered the scope and all tasks created inside have ended. */
 export interface OpenScope {
   readonly id: string
   readonly parentId: string | null
@@ -32,8 +32,8 @@ export class Scopes {
   }
 
   /**
-   * Counts one more use of the scope, or of the scope that is now open under its id; the caller
-   * must leave the returned one. Code that outlives its scope opens it again.
+   * Adds a use to the open scope with the id of `given`, or opens `given`, possibly again after it
+   * ended. The caller must leave the returned scope.
    */
   use(given: OpenScope): OpenScope {
     const { clock } = this.#core
@@ -48,7 +48,7 @@ export class Scopes {
     return scope
   }
 
-  /** Call when a use of the scope has ended. */
+  /** Must be called when a use of the scope has ended. */
   leave(scope: OpenScope, failure: string | null = null): void {
     const { clock } = this.#core
     scope.failure ??= failure

@@ -3,7 +3,7 @@
 import type { TuttiError } from '../foundation/errors.ts'
 import type { TaskState } from '../tasks/lifecycle.ts'
 
-/** A type-level brand: no such value exists. */
+/** A type-level brand without a runtime value. */
 export declare const mark: unique symbol
 
 /** Any type that is not a handle. */
@@ -12,33 +12,34 @@ interface NoHandle {
 }
 
 /**
- * A task of a workflow. Awaiting it gives its value; passed as an argument, it is a dependency and
- * is replaced by its value. A failed handle that is never awaited raises no unhandledRejection.
+ * A task of a workflow. Awaiting it returns its value. As an argument of another call, it is a
+ * dependency and is replaced by its value. A failed handle that nobody awaits raises no
+ * unhandledRejection.
  */
 export interface Handle<T> extends Promise<T> {
-  /** Exists for the compiler only: distinguishes a handle from values with the same members. */
+  /** A brand for the compiler, which distinguishes handles from values with the same members. */
   readonly [mark]: true
   readonly uid: string
-  /** The label for people: the option `name`, or the function's name. */
+  /** The display name: the option `name`, or the function's name. */
   readonly name: string
   readonly state: TaskState
-  /** Why it failed or was canceled; `null` otherwise. */
+  /** Why the task failed or was canceled; `null` otherwise. */
   readonly error: TuttiError | null
-  /** When its next attempt is due, in wall-clock seconds, while it waits for one; else `null`. */
+  /** When the next attempt is due, in wall-clock seconds; `null` unless waiting for a retry. */
   readonly retryAt: number | null
   /**
    * Cancels the task and its dependents, and for a block also the tasks created inside. Returns
-   * `true` once, and `false` after its end.
+   * `false` if the task has ended or was already canceled.
    */
   cancel(reason?: string): boolean
 }
 
-/** A value, a handle of it, or an array or object that holds handles in place of values. */
+/** A value, a handle for it, or an array or object with handles in place of values. */
 export type Deferrable<T> = Handle<T> | DeferrableParts<T>
 
 /**
- * `NoHandle` keeps a handle from passing for an object type with the same members. Arrays are
- * matched before objects: recursive types would not terminate otherwise.
+ * `NoHandle` prevents a handle from matching an object type with the same members. Arrays are
+ * matched before objects, because recursive types would not terminate otherwise.
  */
 type DeferrableParts<T> = T extends Whole
   ? T & NoHandle
@@ -62,17 +63,17 @@ type Whole =
   | ReadonlySet<unknown>
   | PromiseLike<unknown>
 
-/** The arguments of a function, each of which may be a handle or hold some. */
+/** The arguments of a function, each of which may be or contain a handle. */
 export type DeferrableArgs<A extends readonly unknown[]> = {
   readonly [K in keyof A]: Deferrable<A[K]>
 }
 
-/** A wrapped function: its arguments may be handles, and it returns a handle at once. */
+/** A wrapped function. It accepts handles as arguments, and returns a handle immediately. */
 export interface TaskFunction<A extends readonly unknown[], T, Options extends object = object> {
   (...args: DeferrableArgs<A>): Handle<T>
   /**
-   * The same function with other options, for one call or several; options that it does not name
-   * stay. A `uid` that is a string suits one call.
+   * Returns the same function with some options replaced, for one call or several. A `uid` that is
+   * a string can be used for one call only.
    *
    * @example
    * import { NoopBackend } from 'tutti'

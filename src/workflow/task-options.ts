@@ -13,7 +13,7 @@ import {
 } from '../tasks/task-fields.ts'
 import type { DeferrableArgs } from './task-function.ts'
 
-/** A text for all calls, or a function of a call's arguments as they were passed. */
+/** A text for all calls, or a function that gets a call's arguments, with handles inside. */
 export type CallText<A extends readonly unknown[]> =
   | string
   | ((...args: DeferrableArgs<A>) => string)
@@ -24,22 +24,22 @@ export interface BlockOptions<A extends readonly unknown[] = readonly unknown[]>
   'uid' | 'name' | 'backend'
 > {
   /**
-   * Unique in the engine: a function of the arguments, or with `with` the uid of one call. A handle
-   * among the arguments has no value yet, but a `uid` and a `name`. Default: generated.
+   * Unique in the engine: a function of the arguments, or a string for one call (see `with`). A
+   * handle among the arguments has no value yet, but a `uid` and a `name`. Default: generated.
    */
   readonly uid?: CallText<A>
-  /** The label for people, for all calls or by their arguments. Default: the function's name. */
+  /** The display name, for all calls or by their arguments. Default: the function's name. */
   readonly name?: CallText<A>
 }
 
 /** How calls are compared before a task runs. */
 export interface CacheOptions<A extends readonly unknown[]> {
-  /** Replaces the arguments: calls with the same key have the same result. */
+  /** Replaces the arguments in the comparison: calls with the same key share a result. */
   readonly key: string | ((...args: A) => string)
 }
 
 interface WorkflowTaskOptions<A extends readonly unknown[]> extends BlockOptions<A> {
-  /** The name of the backend to use. Default: the first that can run it. */
+  /** The name of the backend to use. Default: the first backend that can run the task. */
   readonly backend?: string
   /** Reuses a stored result of the same function and arguments. Default `false`. */
   readonly cache?: boolean | CacheOptions<A>
@@ -52,18 +52,18 @@ export interface FunctionTaskOptions<
   readonly resources?: Partial<ResourceRequest>
 }
 
-/** Options of `executableTask`; the body returns which program to run. */
+/** Options of `executableTask`, whose body returns the program to run. */
 export interface ExecutableTaskOptions<
   A extends readonly unknown[] = readonly unknown[],
 > extends FunctionTaskOptions<A> {}
 
-/** Options of `promptTask`; those that the body returns with its prompt take precedence. */
+/** Options of `promptTask`. Options that the body returns with its prompt take precedence. */
 export interface PromptTaskOptions<A extends readonly unknown[] = readonly unknown[]>
   extends WorkflowTaskOptions<A>, SamplingOptions {
   readonly model?: string
 }
 
-/** What the body of an executable task returns; never a shell command line. */
+/** The program that the body of an executable task returns; never a shell command line. */
 export type ProgramCall =
   | readonly [executable: string, ...args: string[]]
   | Omit<ExecutableOptions, keyof TaskOptions | 'resources' | 'shell'>
@@ -77,21 +77,21 @@ const known = {
   block: common,
 }
 
-/** Any of the options above. */
+/** All options above together. */
 export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<never[]>
 
-/** A uid and a name; `null` for a generated uid, and for the wrapper's name. */
+/** The uid and name of a call. `null` means a generated uid or the wrapper's name. */
 export type CallLabels = Pick<TaskFields, 'uid' | 'name'>
 
-/** Of the options `uid` and `name`, those that calls differ in. */
+/** The options `uid` and `name`, if they may differ between calls. */
 export interface CallTexts {
   readonly uid?: CallText<never[]>
   readonly name?: CallText<never[]>
 }
 
-/** The options, grouped by their reader. */
+/** The validated options, grouped by the code that uses them. */
 export interface ResolvedTaskOptions {
-  /** The same for all calls, of which it identifies the function. */
+  /** Identifies the function in all its calls. */
   readonly name: string
   readonly functionName: string
   /** Whether the name was chosen, as an option or as the function's name. */
@@ -100,7 +100,7 @@ export interface ResolvedTaskOptions {
   readonly callTexts: CallTexts | null
   /** Options of each call's task. */
   readonly task: TaskFields
-  /** Options of the work that runs for it. */
+  /** Options of each call's work. */
   readonly work: Omit<
     AnyTaskOptions,
     'uid' | 'name' | 'cache' | 'signal' | 'attributes' | 'retries'
@@ -132,7 +132,7 @@ export function resolveTaskOptions(
   }
 }
 
-/** Checks texts at once; what functions return is checked with each call. */
+/** Checks texts now. The results of functions are checked with each call. */
 export function resolveCallTexts({ uid, name }: Record<string, unknown>): CallTexts | null {
   if (uid === undefined && name === undefined) return null
   if (typeof uid !== 'function' && uid !== undefined) expectId('uid', uid)
@@ -141,7 +141,7 @@ export function resolveCallTexts({ uid, name }: Record<string, unknown>): CallTe
   return given as CallTexts
 }
 
-/** The uid and name of a call with these arguments, in which handles have no values yet. */
+/** The uid and name of a call. Handles among its arguments have no values yet. */
 export function toCallLabels({ uid, name }: CallTexts, args: readonly unknown[]): CallLabels {
   const textOf = (text: CallText<never[]> | undefined): unknown =>
     typeof text === 'function' ? text(...(args as never[])) : text

@@ -45,9 +45,9 @@ import {
   resolveCallTexts,
 } from './task-options.ts'
 
-/** An engine's backends, its own options, and those that it shares with a session. */
+/** Options of a workflow engine. */
 export interface WorkflowEngineOptions extends SessionOptions {
-  /** One backend or several; the first that can run a task is its default. */
+  /** One backend or several. By default, a task runs on the first one that accepts it. */
   readonly backend: Backend | readonly Backend[]
   /** The folder for results of tasks with `cache`. Default: beside the checkpoint. */
   readonly cacheDir?: string
@@ -55,14 +55,14 @@ export interface WorkflowEngineOptions extends SessionOptions {
 
 /** One prompt, or several that are answered together. */
 export type Prompt = string | readonly string[]
-/** What the function of a prompt task returns. */
+/** The prompts that the body of a prompt task returns, optionally with options. */
 export type PromptCall =
   | Prompt
   | ({ readonly prompt: Prompt } & Pick<
       PromptTaskOptions,
       'model' | 'backend' | keyof SamplingOptions
     >)
-/** The result of a prompt task: a text, or a list for a list of prompts. */
+/** The result of a prompt task: one answer, or a list of answers for a list of prompts. */
 export type PromptResult<R> = R extends readonly string[] | { readonly prompt: readonly string[] }
   ? string[]
   : string
@@ -79,7 +79,8 @@ interface WrapFunction {
 }
 
 /**
- * Wrapped functions return a handle at once; handles among the arguments are dependencies.
+ * Runs workflows of wrapped functions. A wrapped function returns a handle immediately; handles
+ * among its arguments are dependencies.
  *
  * @example
  * const backend = await ConcurrentBackend.create()
@@ -103,8 +104,8 @@ export class WorkflowEngine implements AsyncDisposable {
   })
 
   /**
-   * Wraps a function: one from `defineTask` runs on workers, a closure in this process. Also works
-   * as a decorator of asynchronous methods, and does not depend on `this`.
+   * Wraps a function. A function from `defineTask` runs on workers, a closure in this process. Also
+   * works as a decorator of asynchronous methods, and without `this`.
    */
   readonly functionTask = ((body: AnyFunction, second: object = {}) => {
     const options = expectObject('options', second)
@@ -116,7 +117,7 @@ export class WorkflowEngine implements AsyncDisposable {
     return this.#wrap(toPlan, isMethodContext(options) ? {} : options)
   }) as WrapFunction
 
-  /** Ready when it resolves. The engine owns its backends, unless shut down with `keepBackends`. */
+  /** Creates an engine. `shutdown()` also closes its backends, unless `keepBackends` is set. */
   static async create(options: WorkflowEngineOptions): Promise<WorkflowEngine> {
     const known = ['backend', 'cacheDir', ...sessionOptionNames]
     expectKnownKeys('WorkflowEngine', expectObject('options', options), known)
@@ -151,7 +152,7 @@ export class WorkflowEngine implements AsyncDisposable {
     return this.#core.id
   }
 
-  /** Wraps a body that gets values and returns the program to run, which no shell interprets. */
+  /** Wraps a body that receives values and returns the program to run, without a shell. */
   executableTask<A extends readonly unknown[]>(
     body: (...args: A) => ProgramCall | PromiseLike<ProgramCall>,
     options: ExecutableTaskOptions<A> = {},
@@ -161,7 +162,8 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Wraps a body that gets values and returns prompts; a list of prompts gives a list of answers.
+   * Wraps a body that receives values and returns one prompt or a list. The result is one answer or
+   * a list of answers.
    */
   promptTask<A extends readonly unknown[], R extends PromptCall>(
     body: (...args: A) => R | PromiseLike<R>,
@@ -172,8 +174,8 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Wraps a body that creates and awaits tasks. It occupies no slot of a backend; tasks that it
-   * created are canceled unless it succeeds.
+   * Wraps a body that creates and awaits tasks. The body occupies no slot of a backend. If it does
+   * not succeed, the tasks that it created are canceled.
    */
   block<A extends readonly unknown[], R>(
     body: (...args: A) => R,
@@ -185,8 +187,8 @@ export class WorkflowEngine implements AsyncDisposable {
 
   /**
    * Runs the callback as the workflow `id` and returns its result. Tasks created inside carry the
-   * id; their spans are children of the workflow's span, which ends when the callback and all of
-   * them have ended.
+   * id, and their spans are children of the workflow's span. That span ends when the callback and
+   * all these tasks have ended.
    */
   scope<T>(id: string, callback: () => T): T {
     this.#dispatcher.expectOpen()
@@ -216,16 +218,17 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Like `Session.resume`. Calls are identified by their content and their number among equal
-   * calls: a call that is DONE in the record, with the same function, arguments and dependencies,
-   * is DONE at once.
+   * Like `Session.resume`. A call without a `uid` is identified by its function, arguments and
+   * dependencies, and by its number among equal calls. If that call is DONE in the record, it ends
+   * immediately with the recorded result.
    */
   async resume(file: string, options: ResumeOptions = {}): Promise<ResumedRecord> {
     return this.#core.resume(file, options)
   }
 
   /**
-   * Like `Session.startTelemetry`. Results of tasks with `cache` are kept beside the checkpoint.
+   * Like `Session.startTelemetry`. Without `cacheDir`, the results of tasks with `cache` are stored
+   * beside the checkpoint.
    */
   async startTelemetry(options: SessionTelemetryOptions = {}): Promise<TelemetryManager> {
     const telemetry = await this.#core.startTelemetry(options)
@@ -237,8 +240,8 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 
   /**
-   * Cancels all open tasks, closes the backends (`keepBackends` leaves them open), then stops
-   * telemetry. Idempotent, returns the same promise, complete when it resolves.
+   * Cancels all open tasks, closes the backends unless `keepBackends` is set, then stops telemetry.
+   * Idempotent: returns the same promise each time.
    */
   shutdown(options: CloseOptions = {}): Promise<void> {
     const problem = findCloseProblem('shutdown', options)
@@ -251,7 +254,7 @@ export class WorkflowEngine implements AsyncDisposable {
     return this.shutdown()
   }
 
-  /** Throws for a closure that no backend runs. Other problems are found when it is called. */
+  /** Throws for a closure that no backend can run. Other problems are reported by the calls. */
   #expectRunnable({ spec, backend }: Work): void {
     if (spec.kind !== 'closure') return
     const backends = this.#core.backends.filter(({ name }) => backend === null || name === backend)
@@ -261,7 +264,7 @@ export class WorkflowEngine implements AsyncDisposable {
     throw new ValueError(`function: ${first.message}`, { field: 'function', got: spec.executable })
   }
 
-  /** `own` replaces what the options say about the uid and name of each call. */
+  /** `own` takes precedence over the `uid` and `name` of the options. */
   #wrap(toPlan: (options: object) => Plan, options: object, own: CallTexts = {}): unknown {
     const dispatcher = this.#dispatcher
     const plan = toPlan(options)
@@ -280,7 +283,7 @@ export class WorkflowEngine implements AsyncDisposable {
   }
 }
 
-/** `null` also if the backend throws, which fails the call instead. */
+/** `null` if the backend throws: then the call fails later. */
 function refusalOf(backend: Backend, spec: Work['spec']): Refusal | null {
   try {
     return backend.refuse(spec)
@@ -291,7 +294,7 @@ function refusalOf(backend: Backend, spec: Work['spec']): Refusal | null {
 
 const isMethodContext = (given: object): boolean => 'kind' in given && given.kind === 'method'
 
-/** Called before `this` is used, which decorators do not have. */
+/** Must be called before `this` is used, because decorators are called without it. */
 function expectNoDecorator(method: string, returned: string, options: object): void {
   if (!isMethodContext(expectObject('options', options))) return
   const text = `${method}: is no decorator; it wraps a function that returns ${returned}`

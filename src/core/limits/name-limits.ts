@@ -1,4 +1,4 @@
-/** When tasks of a limited name may begin: at most so many at a time, and so many per second. */
+/** Decides when tasks of a limited name begin, by their number at a time and per second. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import {
@@ -13,18 +13,18 @@ import { maskSecrets } from '../../foundation/secrets.ts'
 import { Fifo } from '../../runtime/fifo.ts'
 import { PriorityQueue, type QueueEntry } from '../../runtime/priority-queue.ts'
 
-/** The limit of a name; at least one of the two. */
+/** The limit of a name. At least one of the two fields is required. */
 export interface NameLimit {
-  /** How many tasks of the name backends have at a time. Default: no limit. */
+  /** The maximum number of tasks of the name that backends hold at a time. Default: no limit. */
   readonly concurrent?: number
-  /** How many attempts of tasks of the name start per second. Default: no limit. */
+  /** The maximum number of attempts of the name that start per second. Default: no limit. */
   readonly perSecond?: number
 }
 
-/** Limits by the name of tasks. */
+/** Limits, keyed by the name of tasks. */
 export type NameLimitOptions = Readonly<Record<string, NameLimit>>
 
-/** Errors name the field. A name that no task has is fine. */
+/** Validates the limits. A name that no task has is accepted. */
 export function resolveNameLimits(given: unknown): NameLimitOptions {
   const limits = expectObject('limits', given)
   // Limits in a Map or an inherited object would not be found, so nothing would be limited.
@@ -47,7 +47,7 @@ export function resolveNameLimits(given: unknown): NameLimitOptions {
   return given as NameLimitOptions
 }
 
-/** As an attribute of SessionStarted. */
+/** Converts the limits to an attribute of SessionStarted. */
 export const toWireLimits = (limits: NameLimitOptions): JsonObject =>
   Object.fromEntries(
     Object.entries(limits).map(([name, { concurrent = null, perSecond = null }]) => [
@@ -56,7 +56,7 @@ export const toWireLimits = (limits: NameLimitOptions): JsonObject =>
     ]),
   )
 
-/** The times of so many starts are kept. */
+/** Bounds the memory for the times of starts within the window. */
 const maxPerSecond = 1_000_000
 
 /** An attempt of a task with a limited name. Only `NameLimits` writes it. */
@@ -64,7 +64,7 @@ export interface LimitedAttempt<T> {
   readonly item: T
   readonly priority: number
   readonly isRetry: boolean
-  /** In the order of `add`. */
+  /** Numbered in the order of `add`. */
   readonly number: number
   readonly group: NameGroup<T>
   phase: 'waiting' | 'released' | 'started' | 'ended'
@@ -78,9 +78,9 @@ interface NameGroup<T> {
   readonly starts: number
   readonly windowMs: number
   readonly waiting: PriorityQueue<LimitedAttempt<T>>
-  /** When attempts started, within the window; in order. */
+  /** The times of the starts within the window, in order. */
   readonly startedMs: Fifo<number>
-  /** Attempts that were released and have not ended, and those of them that have not started. */
+  /** `active` attempts were released and have not ended; `notStarted` of them have not started. */
   active: number
   notStarted: number
   isReleasing: boolean
@@ -106,8 +106,8 @@ export class NameLimits<T> {
   }
 
   /**
-   * `null` if the name has no limit. Otherwise the attempt waits until `advance`: by priority,
-   * retries before new tasks, then in order.
+   * Queues an attempt until `advance` releases it; `null` if the name has no limit. The order is
+   * by priority, then retries before new tasks, then first come, first served.
    */
   add(
     name: string,
@@ -121,7 +121,7 @@ export class NameLimits<T> {
     return attempt
   }
 
-  /** A released attempt has started. Later calls do nothing. */
+  /** Marks a released attempt as started. Repeated calls have no effect. */
   start(attempt: LimitedAttempt<T>): void {
     const { group } = attempt
     if (attempt.phase !== 'released') return
@@ -129,11 +129,11 @@ export class NameLimits<T> {
     group.notStarted--
     if (group.starts === Infinity) return
     group.startedMs.push(this.#clock.monotonicMs())
-    // The next one begins when the window ends, whether this one has ended or not.
+    // Sets the timer for the next attempt, which need not wait until this attempt has ended.
     this.advance(attempt)
   }
 
-  /** The attempt has ended, or does not wait any more: another one may begin. */
+  /** Call this when the attempt has ended or no longer waits, so that another one may begin. */
   end(attempt: LimitedAttempt<T>): void {
     const { group, phase, queued } = attempt
     attempt.phase = 'ended'
@@ -146,7 +146,7 @@ export class NameLimits<T> {
 
   /** Releases attempts of the same name that may begin. */
   advance({ group }: LimitedAttempt<T>): void {
-    // The end of an attempt may be reported while it is released.
+    // `#release` may synchronously end the attempt, which calls this method again.
     if (group.isReleasing) return
     group.isReleasing = true
     group.cancelTimer?.()
@@ -163,7 +163,7 @@ export class NameLimits<T> {
     if (group.waiting.size > 0) this.#setTimer(group)
   }
 
-  /** An attempt that was released may start at any time, so it counts as one of the window. */
+  /** A released attempt may start at any time, so it already counts for the current window. */
   #hasRoom(group: NameGroup<T>): boolean {
     const { active, concurrent, startedMs, starts, windowMs, notStarted } = group
     const since = this.#clock.monotonicMs() - windowMs
@@ -171,7 +171,7 @@ export class NameLimits<T> {
     return active < concurrent && startedMs.length + notStarted < starts
   }
 
-  /** Only the window ends by itself; all else ends with an attempt. */
+  /** Needed only for the window: other waits end when an attempt ends, which calls `advance`. */
   #setTimer(group: NameGroup<T>): void {
     const first = group.startedMs.peek()
     if (first === undefined || group.active >= group.concurrent) return
@@ -182,7 +182,7 @@ export class NameLimits<T> {
   }
 }
 
-/** A limit below one per second, such as 0.5, is one start within a longer window. */
+/** A fractional rate gets a longer window: 0.5 per second is one start within two seconds. */
 function newGroup<T>({ concurrent = Infinity, perSecond = Infinity }: NameLimit): NameGroup<T> {
   const starts = Math.ceil(perSecond)
   return {

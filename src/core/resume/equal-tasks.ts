@@ -1,20 +1,20 @@
 /**
  * Lists of the equal tasks of a record, in the order of their creation. Tasks are equal if they
- * have the same hash and depend on the very same tasks; dependencies that are only equal may have
- * had different values.
+ * have the same hash and depend on the very same tasks. Equal dependencies are not enough, because
+ * they may have returned different values.
  */
 
 import { createColumn, setValue, valueAt } from '../../views/columns.ts'
 
-/** Tasks are rows of the record; hashes are numbered. Both start at 1. */
+/** Tasks are given as rows of the record, hashes as numbers; both start at 1. */
 export class EqualTasks {
-  /** For each list: its first task, its last one, and the last one that was taken. */
+  /** For each list: its first task, its last task, and the last task that was taken. */
   readonly #first = createColumn('u32')
   readonly #last = createColumn('u32')
   readonly #taken = createColumn('u32')
-  /** The numbers of lists with dependencies are odd. Others have twice the number of their hash. */
+  /** Lists with dependencies get odd numbers; the number of any other list is twice its hash. */
   readonly #numbers = new Map<string, number>()
-  /** By task: the next one of its list, and the list. */
+  /** For each task: the next task of its list, and the list. */
   readonly #next = createColumn('u32')
   readonly #listOf = createColumn('u32')
 
@@ -38,7 +38,7 @@ export class EqualTasks {
     return list > 0 && valueAt(this.#listOf, row) === list
   }
 
-  /** The next of the equal tasks that `isPassedOver` does not skip; 0 after the last. */
+  /** Takes the next equal task that `isPassedOver` does not skip; 0 after the last one. */
   take(
     hash: number,
     dependencies: readonly number[],
@@ -49,7 +49,7 @@ export class EqualTasks {
     let row = valueAt(this.#taken, list)
     do row = valueAt(row === 0 ? this.#first : this.#next, row === 0 ? list : row)
     while (row > 0 && isPassedOver(row))
-    // Not advanced past the end, so that the next call does not start again with the first.
+    // Stays at the last task, because with 0 the next call would start with the first task again.
     if (row > 0) setValue(this.#taken, list, row)
     return row
   }

@@ -1,4 +1,4 @@
-/** What a resume would run, from its record alone. Only reads: no lock, no file, no backend. */
+/** Predicts what a resume would run. Only reads the record; uses no lock and no backend. */
 
 import type { AnyTask } from '../../backends/backend.ts'
 import { systemClock } from '../../foundation/clock.ts'
@@ -12,19 +12,19 @@ import { Resumption, type TaskToRun } from './resumption.ts'
 
 export interface ResumePreview {
   readonly runs: readonly TaskToRun[]
-  /** The number of tasks that were looked at. */
+  /** The number of tasks that the preview covers. */
   readonly total: number
-  /** The number of tasks that do not run, but would if their definition had changed. */
+  /** The number of tasks that do not run, but will if their definition has changed. */
   readonly unnamed: number
 }
 
-/** The counts are part of the preview, so nothing is warned about. */
+/** No warnings, because the preview itself contains the counts. */
 const silent: Log = { warn() {} }
 
 /**
- * `tasks` are the programs of a task file or an array; `null` for a script, of which only the tasks
- * of the record are known. Rejects as the resume itself would, except that nobody is asked whether
- * the record is locked or continued.
+ * `tasks` are the programs of a task file or an array. `null` means a script, for which only the
+ * tasks of the record are known. Rejects as the resume itself would, but does not check whether
+ * another process has locked or continued the record.
  */
 export async function previewResume(
   path: string,

@@ -1,4 +1,4 @@
-/** Reads the record of an earlier run: one pass over the files of its chain, and their values. */
+/** Reads the record of an earlier run and its stored values, in one pass over its files. */
 
 import { findChain, noFirstLine } from '../../checkpoint/chain.ts'
 import { checkpointFormat, type EventLine } from '../../checkpoint/format.ts'
@@ -18,9 +18,9 @@ export interface EarlierRecord {
   /** The oldest file first. */
   readonly files: readonly string[]
   readonly tasks: RecordedTasks
-  /** One per file; `null` if no values were stored. */
+  /** One reader per file; `null` if no values were stored with that file. */
   readonly results: readonly (ResultsReader | null)[]
-  /** The attributes of the last TaskFailed of each failed task, by row; empty unless requested. */
+  /** For each failed task, by row: the attributes of its last TaskFailed. Filled on request. */
   readonly failures: ReadonlyMap<number, JsonObject>
 }
 
@@ -30,9 +30,8 @@ export interface ReadRecordOptions {
 }
 
 /**
- * Rejects with a `CheckpointError` if the result would be wrong: for a damaged line, a missing
- * predecessor, files of several sessions, or another format. An incomplete last line is accepted,
- * because a killed process leaves one.
+ * Rejects with a `CheckpointError` for a damaged line, a missing predecessor, files of several
+ * sessions, or another format. Accepts an incomplete last line, which a killed process leaves.
  */
 export async function readRecord(file: string, options: ReadRecordOptions): Promise<EarlierRecord> {
   const { files, missing } = await findChain(file)
@@ -59,7 +58,7 @@ class ResumeReader {
   readonly #results: (ResultsReader | null)[] = []
   readonly #failures = new Map<number, JsonObject>()
   #sessionId: string | null = null
-  /** The file's id, which stored values must match. */
+  /** The id of the current file. Its results file must have the same id. */
   #fileId = ''
 
   constructor(options: ReadRecordOptions) {

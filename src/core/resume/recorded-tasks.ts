@@ -1,8 +1,8 @@
 /**
- * The tasks of an earlier run, over all files of its chain. A task that its caller named is
- * identified by its uid; any other by its `definition_hash` and its number among equal tasks,
- * because generated uids prove nothing. For such a task, a later file says which task of the record
- * it continues, because tasks are not created in the order of the program there.
+ * The tasks of an earlier run, over all files of its chain. If the caller chose the uid, it
+ * identifies the task. A generated uid does not: such a task is identified by `definition_hash`
+ * and its number among equal tasks. Later files name the task that it continues as its origin,
+ * because they do not create tasks in the order of the program.
  */
 
 import type { ValueLocation } from '../../checkpoint/results-reader.ts'
@@ -13,50 +13,50 @@ import { isMarked, unmarked } from '../../foundation/ids.ts'
 import { EqualTasks } from './equal-tasks.ts'
 import type { TaskInputs, TaskOrigin } from '../entry.ts'
 
-/** The name of a task, and its hash if it can be compared. */
+/** The name of a task, and its hash; `null` if the definition cannot be compared. */
 export interface Named {
   readonly name: string
   readonly hash: string | null
 }
 
-/** The location of a task's value: the file of the chain, and the place in its results file. */
+/** The location of a task's value: the file of the chain, and the range in its results file. */
 export interface RecordedValue extends ValueLocation {
-  /** From 0. */
+  /** The index of the file in the chain, from 0. */
   readonly file: number
 }
 
 /** How a task of the record ended; `open` if it has not ended. */
 export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
 
-/** Indexed by the number in the column; 0 is no task. */
+/** A state is stored as its index in this array; 0 means that the row has no task. */
 const states = [null, 'open', 'done', 'failed', 'canceled'] as const
 
-/** What TaskCreated says about a task. */
+/** The contents of a TaskCreated event. */
 export interface Creation extends Named {
   readonly origin: TaskOrigin | null
-  /** Their uids in the same file. */
+  /** The uids of the dependencies in the same file. */
   readonly dependencies: readonly string[]
 }
 
-/** What distinguishes tasks with generated uids. */
+/** The definition by which a task with a generated uid is identified. */
 interface Made {
-  /** The number of its hash; 0 without one. */
+  /** The number of the task's hash; 0 without a hash. */
   readonly hashAt: number
-  /** The rows of its dependencies. */
+  /** The rows of the task's dependencies. */
   readonly rows: readonly number[]
 }
 
 /**
- * How a task of the new run relates to its row: `same`; `outdated`: equal, but gets newer values;
- * `changed`: continues it, but may differ. Only `same` gets anything from the record.
+ * How a task of the new run relates to its row. `outdated`: the same task, but with newer input
+ * values. `changed`: continues the row, but may differ. Only `same` tasks use recorded results.
  */
 const taken = { same: 1, outdated: 2, changed: 3 } as const
 
 export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: [] })
 
-/** Rows are numbered from 1; 0 means none. About 150 bytes per task, besides uid and hash. */
+/** Rows are numbered from 1; 0 means none. A task takes about 150 bytes plus uid and hash. */
 export class RecordedTasks {
-  /** Uids are numbered; these are the row of the task that last had each one, and its file. */
+  /** Uids are numbered. The columns hold, for each uid, the row and the file of its last task. */
   readonly #uids = createTextIndex()
   readonly #rowOfUid = createColumn('u32')
   readonly #fileOfUid = createColumn('u32')
@@ -64,17 +64,17 @@ export class RecordedTasks {
   /** Not a text index, because hashes are long and the strings exist already. */
   readonly #hashes = new Map<string, number>()
   readonly #hashTexts: string[] = []
-  /** Codes that several functions of one file share. */
+  /** Code digests that several functions of one file share. */
   readonly #ambiguousCodes = new Set<string>()
   readonly #equals = new EqualTasks()
-  /** The unfinished tasks by name and input, the first one last; filled on first use. */
+  /** Unfinished tasks by name and input, in reverse order for `pop`; filled on first use. */
   #left: Map<string, number[]> | null = null
-  /** Rows by origin: by uid for the first file, by file and uid for the others. */
+  /** Rows by origin. An origin in the first file is found by its uid, others by file and uid. */
   readonly #byFirstUid = createColumn('u32')
   readonly #byOrigin = new Map<string, number>()
-  /** For tasks that continued with another definition: where they first had it. */
+  /** For tasks whose definition changed: the file and uid where the new one first appeared. */
   readonly #places = new Map<number, string>()
-  /** Per row. Tasks with generated uids: where they were created first; file 0 for others. */
+  /** Per row: where a task with a generated uid was first created; file 0 for other tasks. */
   readonly #originUid = createColumn('u32')
   readonly #originFile = createColumn('u32')
   readonly #uid = createColumn('u32')
@@ -87,10 +87,10 @@ export class RecordedTasks {
   /** The file in which the latest attempt began. */
   readonly #attemptFile = createColumn('u32')
   readonly #doneFile = createColumn('u32')
-  /** The hash when its value was computed, and when it was last DONE, perhaps with a kept value. */
+  /** The hash with which the value was computed, and the hash when the task was last DONE. */
   readonly #madeHash = createColumn('u32')
   readonly #doneHash = createColumn('u32')
-  /** The file of the value, from 1; 0 if it was not stored. */
+  /** The number of the file that has the value, from 1; 0 if the value was not stored. */
   readonly #valueFile = createColumn('u32')
   readonly #valueOffset = createColumn('f64')
   readonly #valueBytes = createColumn('u32')
@@ -110,14 +110,14 @@ export class RecordedTasks {
     return this.#file
   }
 
-  /** In the next file, the same generated uid belongs to another task. */
+  /** Starts the next file, in which a generated uid may belong to another task. */
   beginFile(): void {
     this.#file++
   }
 
   /**
-   * Adds a created task, in the order of the file. `false` if the file already has it, which no
-   * session writes: its uid, or that of the task that it continues, is damaged.
+   * Adds a created task, in the order of the file. `false` if the file creates the same task or
+   * continues the same origin twice, which happens only if the file is damaged.
    */
   create(uid: string, { name, hash: given, origin, dependencies }: Creation): boolean {
     const hash = given !== null && isMarked(given) ? this.#takeMarked(uid, given) : given
@@ -142,7 +142,7 @@ export class RecordedTasks {
     return !isRepeated
   }
 
-  /** The latest attempt that may have begun. A task that was done in an earlier file runs again. */
+  /** Notes an attempt that may have begun. A task done in an earlier file counts as unfinished. */
   attempted(uid: string, attempt: number): void {
     const row = this.#rowInFile(uid)
     if (row === 0) return
@@ -153,15 +153,15 @@ export class RecordedTasks {
   }
 
   /**
-   * As `staysEnded` of the views: a done task stays done until it runs again. A value that it
-   * computed itself replaces an earlier one.
+   * A done task stays done until it runs again, like `staysEnded` of the views. A newly computed
+   * value replaces an earlier one. Returns the row; 0 for an unknown uid.
    */
   end(uid: string, state: Exclude<RecordedState, 'open'>, isReused: boolean): number {
     const row = this.#rowInFile(uid)
     if (row === 0) return 0
     if (state === 'done') {
       const hash = valueAt(this.#hash, row)
-      // A reused value keeps its hash. One from a cache has this hash: no session computed it.
+      // A value reused from the record keeps its hash. A value from a cache gets the current hash.
       if (!isReused || this.stateOf(row) !== 'done') setValue(this.#madeHash, row, hash)
       setValue(this.#doneFile, row, this.#file)
       setValue(this.#doneHash, row, hash)
@@ -171,7 +171,7 @@ export class RecordedTasks {
     return row
   }
 
-  /** Stores where the value of a task is that is done in this file. */
+  /** Stores the location of a task's value, if the task is done in this file. */
   keep(uid: string, { offset, bytes, crc }: ValueLocation): void {
     const row = this.#rowInFile(uid)
     if (row === 0 || valueAt(this.#doneFile, row) !== this.#file) return
@@ -192,20 +192,20 @@ export class RecordedTasks {
     return number === -1 ? 0 : valueAt(this.#rowOfUid, number)
   }
 
-  /** The row for a task of the new run, each at most once; 0 if the record has none. */
+  /** Takes the row for a task of the new run, each row once at most; 0 if there is none. */
   take(uid: string, hash: string | null, inputs: TaskInputs): number {
     const named = this.findNamed(uid)
     const row = generatedNumber(uid) === null ? named : this.#takeEqual(hash, inputs)
-    // Tasks with chosen uids stay the same task, also if they get other values now.
+    // A task with a chosen uid remains the same task even if its input values are newer now.
     const isOutdated = named > 0 && (inputs.around === null || this.#isOutdated(named, inputs))
     if (row > 0) setValue(this.#taken, row, isOutdated ? taken.outdated : taken.same)
     return row
   }
 
   /**
-   * The row of an unfinished task, for a task of the new run whose code or dependencies changed, or
-   * that cannot be compared: by name, input and order. It only says which task is continued; 0 if
-   * there is none. `isLeft` is called once per row.
+   * Matches a task of the new run whose code or dependencies changed, or that cannot be compared,
+   * with an unfinished task of the record, by name, input and order. The row only tells which task
+   * is continued; 0 if there is none. `isLeft` is called once per row.
    */
   takeLeft(uid: string, call: Named & TaskInputs, isLeft: (row: number) => boolean): number {
     const { name, hash, dependencies } = call
@@ -216,7 +216,7 @@ export class RecordedTasks {
       if (this.isTaken(row)) continue
       const isSameCode = hash !== null && this.hashOf(row) === hash
       const isEqual = isSameCode && this.#equals.has(row, valueAt(this.#hash, row), dependencies)
-      // The program creates both if they differ only in which of equal tasks they depend on.
+      // Equal hash, but other recorded dependencies: these are two different tasks.
       if (isSameCode && !isEqual && !dependencies.includes(0)) continue
       const isOutdated = isEqual && !this.#isAmbiguous(hash)
       setValue(this.#taken, row, isOutdated ? taken.outdated : taken.changed)
@@ -237,14 +237,14 @@ export class RecordedTasks {
     return left
   }
 
-  /** Where a task with a generated uid was created first, relative to the new file. */
+  /** Where a task with a generated uid was first created, counted back from the new file. */
   originOf(row: number): TaskOrigin | null {
     const file = valueAt(this.#originFile, row)
     if (file === 0) return null
     return { uid: textAt(this.#uids, valueAt(this.#originUid, row)), filesBack: this.#file - file }
   }
 
-  /** Where a task with a generated uid first had its definition; `null` for any other. */
+  /** The file and uid where a task first had its definition; `null` for row 0 or a chosen uid. */
   placeOf(row: number): string | null {
     const file = valueAt(this.#originFile, row)
     if (file === 0) return null
@@ -263,12 +263,12 @@ export class RecordedTasks {
     return textAt(this.#names, valueAt(this.#name, row))
   }
 
-  /** The hash when the task's value was computed; `null` if it cannot be compared. */
+  /** The hash with which the task's value was computed; `null` if it cannot be compared. */
   madeHashOf(row: number): string | null {
     return this.#hashAt(this.#madeHash, row)
   }
 
-  /** The hash when the task was last done, with a value of its own or a kept one. */
+  /** The hash when the task was last done, whether its value was computed or kept. */
   doneHashOf(row: number): string | null {
     return this.#hashAt(this.#doneHash, row)
   }
@@ -306,7 +306,7 @@ export class RecordedTasks {
     return generatedNumber(this.uidOf(row)) === null
   }
 
-  /** Several functions have the code of this hash. */
+  /** Notes that several functions share the code digest of this hash. */
   setAmbiguous(hash: string): void {
     this.#ambiguousCodes.add(codePartOf(hash))
   }
@@ -315,12 +315,12 @@ export class RecordedTasks {
     return valueAt(this.#taken, row) > 0
   }
 
-  /** Whether the task of the new run is the same and gets the same values. */
+  /** Whether the task of the new run is the same task with the same input values. */
   isSame(row: number): boolean {
     return valueAt(this.#taken, row) === taken.same
   }
 
-  /** Whether the task of the new run may be a different one. */
+  /** Whether the definition of the task of the new run may differ from the recorded one. */
   isChanged(row: number): boolean {
     return valueAt(this.#taken, row) === taken.changed
   }
@@ -330,7 +330,7 @@ export class RecordedTasks {
     return this.#hashTexts[at - 1] ?? null
   }
 
-  /** 0 if the task was not created in this file: another task may have had the same uid. */
+  /** 0 if this file did not create the uid; in another file it may belong to another task. */
   #rowInFile(uid: string): number {
     const number = findText(this.#uids, uid)
     const isHere = number !== -1 && valueAt(this.#fileOfUid, number) === this.#file
@@ -344,7 +344,7 @@ export class RecordedTasks {
     return this.#hashTexts.push(hash) - 1
   }
 
-  /** Equal functions may have captured different variables: a hash does not identify them. */
+  /** Handles a marked hash: it does not identify a function, because others share its source. */
   #takeMarked(uid: string, hash: string): string {
     if (generatedNumber(uid) === null) return unmarked(hash)
     this.setAmbiguous(hash)
@@ -356,8 +356,8 @@ export class RecordedTasks {
   }
 
   /**
-   * The row of a task with a generated uid. A task that continues with another definition gets a
-   * new row that replaces the old one, because the equal tasks of a row never change.
+   * The row of a task with a generated uid. A task whose definition changed gets a new row that
+   * replaces the old one, because a row cannot move to another list of `EqualTasks`.
    */
   #rowOfMade(uid: number, origin: TaskOrigin | null, { hashAt, rows }: Made): number {
     const file = this.#file - (origin?.filesBack ?? 0)
@@ -379,8 +379,8 @@ export class RecordedTasks {
   }
 
   /**
-   * Numbers attempts as the session of this file did: an attempt that may still run keeps its
-   * number; anything else with the same uid gets a higher one, even before it starts.
+   * Numbers attempts as the session of this file did. An attempt that may still run keeps its
+   * number; any other attempt with the same uid gets a higher number, even before it starts.
    */
   #numberAttempts(uid: number, row: number, hashAt: number): void {
     const before = valueAt(this.#rowOfUid, uid)
@@ -401,7 +401,7 @@ export class RecordedTasks {
     return this.#byOrigin.get(`${file}/${uid}`) ?? 0
   }
 
-  /** The next equal task that has not been replaced by another definition. */
+  /** Takes the next equal task that is neither replaced by a changed definition nor outdated. */
   #takeEqual(hash: string | null, inputs: TaskInputs): number {
     if (hash === null || inputs.around === null || this.#isAmbiguous(hash)) return 0
     const hashAt = (this.#hashes.get(hash) ?? -1) + 1
@@ -411,7 +411,7 @@ export class RecordedTasks {
     return this.#equals.take(hashAt, inputs.dependencies, isPassedOver)
   }
 
-  /** Whether its value, or its running attempt, is older than a value that it gets now. */
+  /** Whether the task's value, or its running attempt, is older than one of its input values. */
   #isOutdated(row: number, { dependencies, around }: TaskInputs): boolean {
     const isDone = this.stateOf(row) === 'done'
     const made = valueAt(isDone ? this.#valueFile : this.#attemptFile, row)

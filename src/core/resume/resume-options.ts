@@ -10,16 +10,16 @@ import {
 /** How a session continues a record. */
 export interface ResumeOptions {
   /**
-   * For tasks that are DONE, but now have other code, input or dependencies: `refuse` (default)
-   * rejects their submission, `keep` keeps what they returned, `rerun` runs them again. Only for
-   * tasks with a `uid` of their own: without one, a changed task is a different task.
+   * How to treat DONE tasks whose code, input or dependencies have changed: `refuse` (default)
+   * rejects their submission, `keep` keeps their results, `rerun` runs them again. Applies only to
+   * tasks with a `uid` option: without it, a changed task is a new task.
    */
   readonly changed?: 'refuse' | 'keep' | 'rerun'
   /** Whether tasks that FAILED stay FAILED instead of running again. Default `false`. */
   readonly keepFailed?: boolean
 }
 
-/** The record that a session resumes: the number of its tasks by state, over all its files. */
+/** The record that a session resumes, and the number of its tasks by state, over all files. */
 export interface ResumedRecord {
   readonly sessionId: string
   /** The files of the run, the oldest first. */
@@ -28,9 +28,9 @@ export interface ResumedRecord {
   readonly failed: number
   readonly canceled: number
   readonly unfinished: number
-  /** The number of done tasks whose results were not kept, so that they run again. */
+  /** The number of done tasks that run again, because their results were not kept. */
   readonly notKept: number
-  /** The number of done and kept tasks that are identified by definition, having no own `uid`. */
+  /** The number of kept tasks without a `uid` option, which are identified by definition. */
   readonly unnamed: number
 }
 

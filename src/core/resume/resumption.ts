@@ -1,4 +1,4 @@
-/** Decides what the record of an earlier run means for each task of a run. */
+/** Decides for each task of a resumed run whether it runs or ends as recorded. */
 
 import type { AnyTask, AttemptFacts } from '../../backends/backend.ts'
 import { codePartOf, generatedNumber, isMarked, unmarked } from '../../foundation/ids.ts'
@@ -16,13 +16,13 @@ import type { EarlierRecord } from './read-record.ts'
 import { type Named, noInputs, type RecordedState } from './recorded-tasks.ts'
 import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
 
-/** How a task ends that does not run, and its uid in the record. */
+/** The recorded outcome of a task that does not run again, and the task's uid in the record. */
 export interface RecordedEnd {
   readonly end: UndispatchedEnd
   readonly uid: string
 }
 
-/** Why a task runs: it is not in the record, how it ended there, or why its value is not used. */
+/** Why a task runs: `new` to the record, its recorded state, or why its value is not used. */
 type RunReason = 'new' | 'failed' | 'canceled' | 'unfinished' | 'changed' | 'not kept'
 
 /** A task that a resume would run. */
@@ -43,7 +43,7 @@ export class Resumption implements Disposable {
   /** The number of stored values that could not be read. */
   #unreadable = 0
   #hasRefused = false
-  /** By code: the first task of the record whose end was used for a function of this run. */
+  /** By code digest: the uid of the first recorded task whose outcome was used in this run. */
   readonly #given = new Map<string, string>()
 
   constructor(record: EarlierRecord, options: ResolvedResumeOptions, log: Log) {
@@ -62,11 +62,11 @@ export class Resumption implements Disposable {
       const why = 'be distinguished from equal ones; give them a `uid`, else they run again'
       log.warn('TasksNotKnown', `${text}${why}`)
     }
-    // The tasks of this run are numbered like those of a further file.
+    // This run counts as the next file of the chain.
     record.tasks.beginFile()
   }
 
-  /** The problem of a task that was done with another definition; `null` if there is none. */
+  /** The problem if a task is DONE with another definition, or `null`. */
   problemOf(uid: string, executable: string, hash: () => string | null): Problem | null {
     if (this.#options.changed !== 'refuse') return null
     const row = this.#record.tasks.findNamed(uid)
@@ -83,8 +83,8 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * What the record has of a task, as a number for `end`: positive if the task ends at once. Must
-   * be called once per task, in the order in which the program creates them.
+   * Looks up a task in the record. The result is its row, negative if the task runs; 0 for a new
+   * task. Must be called once per task, in the order in which the program creates tasks.
    */
   plan(uid: string, call: Named, inputs: TaskInputs = noInputs): number {
     const { tasks } = this.#record
@@ -103,12 +103,12 @@ export class Resumption implements Disposable {
     return tasks.hasValue(-planned) && tasks.isKnown(-planned) ? 'changed' : 'not kept'
   }
 
-  /** The uid in the record of a planned task; `null` for a new one. */
+  /** The recorded uid of a planned task; `null` for a new task. */
   uidOf(planned: number): string | null {
     return planned === 0 ? null : this.#record.tasks.uidOf(Math.abs(planned))
   }
 
-  /** What runs if the program creates the tasks of the record, unchanged. */
+  /** The tasks that would run if the program created exactly the tasks of the record. */
   runsOfRecord(): TaskToRun[] {
     const { tasks } = this.#record
     const found: TaskToRun[] = []
@@ -122,8 +122,8 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * Excludes tasks that the user wants to stay FAILED, so that they do not run with another
-   * definition.
+   * Whether a recorded task is unfinished. With `keepFailed`, FAILED tasks count as finished, so
+   * that they do not run with a changed definition.
    */
   readonly #isLeft = (row: number): boolean => {
     const { tasks, failures } = this.#record
@@ -131,15 +131,15 @@ export class Resumption implements Disposable {
     return state !== null && state !== 'done' && !failures.has(row)
   }
 
-  /** Called before a task is planned: its function may be one of several with the same source. */
+  /** Called before a task is planned, to detect functions with the same source. */
   take(task: AnyTask, owner: object): void {
     const code = markedCodeOf(task, owner)
     if (isOneOfSeveral(task.uid, code)) this.#record.tasks.setAmbiguous(code)
   }
 
   /**
-   * Why a task must not run: an earlier task of this run got a value of the record, and its
-   * function has the same source. What either function captured is unknown.
+   * The error if a task must not run, because an earlier task of this run was given a recorded
+   * value and its function has the same source. The two may have captured different variables.
    */
   refusalOf(uid: string, hash: string | null, name: string): StateError | null {
     if (!isOneOfSeveral(uid, hash)) return null
@@ -155,28 +155,28 @@ export class Resumption implements Disposable {
     return this.#record.tasks.file
   }
 
-  /** The task of the record that it continues; `null` if it is new or identified by its uid. */
+  /** The recorded task that a planned task continues; `null` if new or identified by its uid. */
   originOf(planned: number): TaskOrigin | null {
     return this.#record.tasks.originOf(Math.abs(planned))
   }
 
-  /** The row of the record that was planned; 0 for a new task, or one that may differ from it. */
+  /** The recorded row of a planned task; 0 if the task is new or its definition may differ. */
   rowOf(planned: number): number {
     const row = Math.abs(planned)
     return this.#record.tasks.isChanged(row) ? 0 : row
   }
 
-  /** Where a task of the record was created first, as file and uid; `null` for none. */
+  /** Where a recorded task first had its definition; `null` for row 0 or a chosen uid. */
   placeOf(row: number): string | null {
     return this.#record.tasks.placeOf(row)
   }
 
-  /** What a task may get from the record; 0 if it only continues an unfinished task. */
+  /** The plan of a task that may use the record's result or attempt; otherwise 0. */
   givenTo(planned: number): number {
     return this.#record.tasks.isSame(Math.abs(planned)) ? planned : 0
   }
 
-  /** How the task ends at once; `null` if it runs: attempts then continue the record's numbers. */
+  /** The recorded outcome of a task; `null` if it runs, after numbering its attempt. */
   end(entry: Entry): RecordedEnd | null {
     const { planned } = entry
     const row = Math.abs(planned)
@@ -195,7 +195,7 @@ export class Resumption implements Disposable {
       const isLeft = tasks.stateOf(row) !== null && !tasks.isTaken(row)
       if (isLeft && tasks.isKnown(row) && ++count <= maxListed) uids.push(tasks.uidOf(row))
     }
-    // A refused task was created again, although it was never taken.
+    // Without a warning after a refusal, because refused tasks were created but never taken.
     if (count > 0 && !this.#hasRefused) {
       const rest = count > uids.length ? ' …' : ''
       const were = countText(count, 'task of the record was', 'tasks of the record were')
@@ -240,9 +240,9 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * The parts that differ from the definition that computed the value. If either definition cannot
-   * be compared, the uid alone decides. A definition for which an earlier resume kept the value is
-   * not refused again, but `rerun` runs it, because it did not compute the value.
+   * The parts that differ from the definition that computed the value; none if either definition
+   * cannot be compared. If an earlier resume kept the value for this definition, the task is not
+   * refused again; `rerun` still runs it, because another definition computed the value.
    */
   #changes(row: number, hash: string | null): readonly string[] {
     const { tasks } = this.#record
@@ -254,8 +254,8 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * An attempt that may still run keeps its number, so that a backend that has it can continue it.
-   * Any other attempt gets a higher number, so that it is not mistaken for an earlier one.
+   * An attempt that may still run keeps its number, so that its backend can continue it. Any other
+   * attempt gets a new number, so that it is not mistaken for an earlier attempt.
    */
   #numberAttempts(entry: Entry, row: number): void {
     const { tasks } = this.#record
@@ -269,8 +269,8 @@ export class Resumption implements Disposable {
 }
 
 /**
- * Whether several functions have this code, and no `uid` of the caller tells them apart. `code` may
- * be a whole hash.
+ * Whether several functions share this code and the caller gave no `uid` to distinguish their
+ * tasks. `code` may be a whole hash.
  */
 const isOneOfSeveral = (uid: string, code: string | null): code is string =>
   code !== null && isMarked(code) && generatedNumber(uid) !== null
@@ -317,7 +317,7 @@ function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
   return Object.freeze({ sessionId, files, ...ended, unfinished, notKept, unnamed })
 }
 
-/** The error of a failed task, as far as its event describes it. */
+/** Restores the error of a failed task from its event, which may lack details. */
 function toError(uid: string, facts: JsonObject): unknown {
   const text = (key: string): string => (typeof facts[key] === 'string' ? facts[key] : '')
   const type = text('error_type')
@@ -340,7 +340,7 @@ function toError(uid: string, facts: JsonObject): unknown {
   return fromErrorRecord(withCauses(record, facts['tutti.error_causes']))
 }
 
-/** What a TaskFailed event says about the program, for the event that repeats it. */
+/** Reads the program's details from a recorded TaskFailed event, to repeat them on resume. */
 function factsIn(recorded: JsonObject): AttemptFacts {
   const { exit_code: exitCode, signal, stdout_tail: stdoutTail, stderr_tail: stderrTail } = recorded
   return {

@@ -1,4 +1,4 @@
-/** The session's side of a resume: the record that it continues, and how recorded tasks end. */
+/** Opens the record that a session resumes, and ends the tasks that need not run again. */
 
 import { realpathSync } from 'node:fs'
 import { basename, dirname, resolve } from 'node:path'
@@ -30,11 +30,11 @@ import { Resumption } from './resumption.ts'
 
 interface OpenedRecord {
   readonly sessionId: string
-  /** The folder for the next file of the run, and the name of the previous one. */
+  /** The folder for the next file of the run, and the name of the previous file. */
   readonly folder: string
   readonly fileName: string
   readonly resumption: Resumption
-  /** Held from now on, because only one process may continue a record. */
+  /** Held until the session closes, because only one process may continue a record. */
   readonly lock: CheckpointLock
 }
 
@@ -45,7 +45,7 @@ export interface OpenRecordParts {
   readonly log: Log
 }
 
-/** What creators of deferred tasks need to know about a resume. */
+/** The part of `SessionResume` that creators of deferred tasks use. */
 export type ResumedTasks = Pick<
   SessionResume,
   'isActive' | 'problemOfCall' | 'refusalOf' | 'firstPlaceOf' | 'endAsRecorded'
@@ -55,7 +55,7 @@ export class SessionResume implements RecordedRun {
   readonly #ledger: Ledger
   #opened: OpenedRecord | null = null
   #isReading = false
-  /** Called once, before the first task starts, but not if the first submission is refused. */
+  /** Called once, before the first task starts; not called for a submission that is refused. */
   onAccepted: (() => void) | null = null
 
   constructor(ledger: Ledger) {
@@ -88,7 +88,7 @@ export class SessionResume implements RecordedRun {
     }
   }
 
-  /** Nothing may be submitted until the record has been read. */
+  /** Throws while the record is being read, because nothing may be submitted before that. */
   expectNotReading(): void {
     if (!this.#isReading) return
     throw new StateError('resume() is under way', { hint: 'Write `await session.resume(file)`.' })
@@ -121,7 +121,7 @@ export class SessionResume implements RecordedRun {
     return this.#opened.resumption.plan(task.uid, call)
   }
 
-  /** Called before TaskCreated, which names the task of the record. */
+  /** Called before TaskCreated, which names the recorded task as the origin. */
   setPlan(entry: Entry, planned: number): void {
     if (this.#opened === null) return
     const { resumption } = this.#opened
@@ -134,15 +134,15 @@ export class SessionResume implements RecordedRun {
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
     const { task, label, definitionHash: hash } = entry
-    // As in the record.
+    // The record contains masked names.
     const name = maskSecrets(label)
     this.setPlan(entry, this.#opened.resumption.plan(task.uid, { name, hash }, inputs))
   }
 
   /**
-   * Ends a deferred task as recorded; `false` if it has to run. `mayEnd` is `false` if it gets a
-   * value from a task that runs again: that value may differ, so an attempt that still runs with
-   * the earlier value is not continued either.
+   * Ends a deferred task as recorded; `false` if it has to run. `mayEnd` is `false` if a task that
+   * it depends on runs again and may return another value. Then neither the recorded value nor an
+   * attempt that still runs is used.
    */
   endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
     if (!mayEnd) entry.planned = 0
@@ -156,7 +156,7 @@ export class SessionResume implements RecordedRun {
     return this.#opened.resumption.refusalOf(task.uid, hash, label)
   }
 
-  /** Where the task was created first, over all files of the run. */
+  /** Identifies the task over all files of the run: its own uid, or where it was first created. */
   firstPlaceOf({ row, task }: Entry): string {
     const { resumption } = this.#opened ?? {}
     if (generatedNumber(task.uid) === null) return task.uid
@@ -190,16 +190,16 @@ export class SessionResume implements RecordedRun {
     })
   }
 
-  /** What the session's own record says about the one that it continues. */
+  /** The parts of the session's new record that refer to the resumed record. */
   get recordParts(): Pick<RecordParts, 'resumedFrom' | 'lock'> {
     const { fileName = null, lock = null } = this.#opened ?? {}
     return { resumedFrom: fileName, lock }
   }
 
   /**
-   * Warns about tasks that were not created again, and unlocks the record. `record` is the
-   * session's own, which is removed if all of its tasks were refused: the next resume starts from
-   * the same record as this one.
+   * Warns about tasks that were not created again, and unlocks the resumed record. `record` is the
+   * session's new record. It is removed if tasks were refused and it has no task, so that the next
+   * resume starts from the same record as this one.
    */
   async close(record: string | null): Promise<void> {
     const hasRefused = this.#opened?.resumption.hasRefused ?? false
@@ -225,9 +225,9 @@ function realFolder(path: string): string {
 }
 
 /**
- * Rejects with a `CheckpointError` whose code is `CheckpointLockedError` while another process
- * writes or continues the record, and `CheckpointContinuedError` if one has done so; with a
- * `StateError` for a session with another id.
+ * Rejects with a `CheckpointError`: `CheckpointLockedError` while another process writes or
+ * continues the record, `CheckpointContinuedError` if it was continued before. Rejects with a
+ * `StateError` if the session has another id.
  */
 async function openRecord(
   file: string,
@@ -247,7 +247,7 @@ async function openRecord(
   const folder = dirname(path)
   const lock = acquireLock(lockPathOf(folder, sessionId), 'resume')
   try {
-    // Checked after locking, so that no other process can continue it from now on.
+    // Checked while locked, so that no other process can continue the record meanwhile.
     await expectNotContinued(path)
     const nextTurn = (): Promise<void> => new Promise((done) => clock.nextTurn(done))
     const record = await readRecord(path, { keepFailures: options.keepFailed, nextTurn })

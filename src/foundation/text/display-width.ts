@@ -1,12 +1,15 @@
-/** How many columns text takes on a terminal, and parts of text by columns. Pure functions. */
+/** Measures, cuts and pads text by terminal columns. Pure functions. */
 
-/** Text for which the number of characters is the number of columns. */
+/** Text in which every character takes one column. */
 const plainText = /^[\u0020-\u007E\u00A1-\u00AC\u00AE-\u02FF…█░]*$/
 
 /** Combining marks, invisible characters, and the later parts of composed Hangul syllables. */
 const zeroWidth = /[\p{Mn}\p{Me}\p{Default_Ignorable_Code_Point}\u1160-\u11FF\uD7B0-\uD7FB]/u
 
-/** Emoji, and what is Wide or Fullwidth in East_Asian_Width. A flag is two regional indicators. */
+/**
+ * Emoji, and characters that are Wide or Fullwidth in East_Asian_Width. Excludes regional
+ * indicators, because a flag consists of two.
+ */
 const doubleWidth = new RegExp(
   String.raw`(?!\p{RI})[\p{Emoji_Presentation}\u1100-\u115F\u2329\u232A\u2630-\u2637\u268A-\u268F` +
     String.raw`\u2E80-\u303E\u3041-\u3247\u3250-\uA4CF\uA960-\uA97C\uAC00-\uD7A3\uF900-\uFAFF` +
@@ -22,8 +25,8 @@ function columnsOf(character: string): number {
 }
 
 /**
- * The columns of text without control characters. An emoji of several characters counts as all of
- * them, because many terminals show them side by side.
+ * The number of columns of text without control characters. All parts of a composed emoji count,
+ * because many terminals show them side by side.
  */
 export function displayWidth(text: string): number {
   if (plainText.test(text)) return text.length
@@ -32,7 +35,7 @@ export function displayWidth(text: string): number {
   return columns
 }
 
-/** The longest beginning of the text that has at most `max` columns. */
+/** The longest prefix of the text with at most `max` columns. */
 export function firstColumns(text: string, max: number): string {
   let [columns, end] = [0, 0]
   for (const character of text) {
@@ -43,12 +46,12 @@ export function firstColumns(text: string, max: number): string {
   return text.slice(0, end)
 }
 
-/** The longest end of the text that has at most `max` columns. */
+/** The longest suffix of the text with at most `max` columns. */
 export function lastColumns(text: string, max: number): string {
   let spare = displayWidth(text) - max
   let start = 0
   for (const character of text) {
-    // A mark without the character in front of it would be added to another one.
+    // Do not start with a combining mark, which would attach to another character.
     if (spare <= 0 && !zeroWidth.test(character)) break
     spare -= columnsOf(character)
     start += character.length
@@ -56,7 +59,7 @@ export function lastColumns(text: string, max: number): string {
   return text.slice(start)
 }
 
-/** Fills up the text with spaces, at its end or its start. */
+/** Pads the text with spaces at the given side. */
 export function padColumns(text: string, width: number, side: 'end' | 'start' = 'end'): string {
   const spaces = ' '.repeat(Math.max(0, width - displayWidth(text)))
   return side === 'end' ? text + spaces : spaces + text

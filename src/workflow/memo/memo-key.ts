@@ -8,14 +8,14 @@ import { codeOfFunction, hashOfParts } from '../../tasks/definition-hash.ts'
 import { EngineHandle } from '../handle.ts'
 import type { Plan } from '../plan.ts'
 
-/** Change it when the encoding changes. */
+/** Part of every key. Must change when the encoding changes. */
 const version = 'tutti-memo-5'
 
 /**
- * Equal for equal calls, also in another process. Includes the function's source text, the sampling
- * options of a prompt, and `this` of a function that uses it, but not the functions that it calls.
- * A key given by the caller replaces the arguments and `this`. Throws a `ValueError` that names an
- * argument without comparable content.
+ * Equal for equal calls, even across processes. The key covers the function's source text, the
+ * sampling options of a prompt, and `this` if the function uses it, but not the functions that it
+ * calls. A key given by the caller replaces the arguments and `this`. Throws a `ValueError` for an
+ * argument that cannot be compared.
  */
 export function memoKey(plan: Plan, args: readonly unknown[], receiver?: unknown): string {
   const { cache, name, work } = plan.options
@@ -31,7 +31,7 @@ export function memoKey(plan: Plan, args: readonly unknown[], receiver?: unknown
   return digestOf(joinWords(words))
 }
 
-/** Excludes options about where, when and how long a task runs: they do not change its result. */
+/** Omits options about where, when and how long a task runs: they do not change its result. */
 function optionsText(work: Plan['options']['work']): string {
   const { backend: _, timeoutSeconds: _limit, priority: _rank, resources: _share, ...rest } = work
   return contentText('options', rest)
@@ -43,28 +43,28 @@ function keyOf(key: (...args: never[]) => string, args: readonly unknown[]): str
   throw new ValueError('`cache.key` returned no string', { field: 'cache.key', got: given })
 }
 
-/** A call as it was made. */
+/** A call, with handles among its arguments. */
 export interface HashedCall {
   /** The value of `this` in the body. */
   readonly receiver: unknown
   readonly args: readonly unknown[]
   readonly dependencies: readonly EngineHandle[]
-  /** Identifies the body in which the call was made, among equal ones; empty outside of bodies. */
+  /** Identifies the body in which the call was made; empty outside of bodies. */
   readonly place: string
-  /** The owner within which equal functions are distinguished. */
+  /** The scope of `codeOfFunction`, which distinguishes functions with equal source. */
   readonly owner: object
 }
 
 /**
- * Identifies a call before any value is known: handles among its arguments count by their own
- * hashes. `null` if an argument has no comparable content, or depends on one, and if the function
- * depends on what cannot be compared: captured variables, if it has no arguments, or `this`.
+ * Identifies a call before any value is known: handles among its arguments are represented by their
+ * own hashes. `null` if the call cannot be compared: because of an argument, of a dependency that
+ * cannot be compared, of `this`, or because a function without arguments uses captured variables.
  */
 export function hashOfCall(plan: Plan, call: HashedCall): string | null {
   const { args, dependencies, place, owner } = call
   if (worksOnCaptured(plan, call)) return null
   try {
-    // Called first, so that the function is counted among those of equal source in any case.
+    // Called before any return, because it registers the function among those of equal source.
     const code = codeOfFunction(plan.body, plan.options.name, owner)
     if (usesReceiver(plan, call.receiver)) return null
     const hashes = dependencies.map((handle) => handle.definitionHash)
@@ -84,14 +84,14 @@ export function hashOfCall(plan: Plan, call: HashedCall): string | null {
   }
 }
 
-/** Whether a closure has neither arguments nor `this`: it can only use captured variables. */
+/** Whether a closure can only use captured variables, having neither arguments nor `this`. */
 export const worksOnCaptured = (
   plan: Plan,
   { args, receiver }: Pick<HashedCall, 'args' | 'receiver'>,
 ): boolean =>
   args.length === 0 && definitionOf(plan.body) === undefined && !usesReceiver(plan, receiver)
 
-/** Functions of a module, which workers run, have no `this`. */
+/** Whether the result may depend on `this`, which functions that run on workers do not have. */
 function usesReceiver({ body, expected }: Plan, receiver: unknown): boolean {
   if (receiver === undefined || receiver === null || expected.spec.kind === 'function') return false
   let isUsed = receiverUses.get(body)
@@ -101,5 +101,5 @@ function usesReceiver({ body, expected }: Plan, receiver: unknown): boolean {
 
 const receiverUses = new WeakMap<AnyFunction, boolean>()
 
-/** Source text without these words cannot refer to `this`; that of native functions is unknown. */
+/** Source text without these words does not use `this`. Native functions may use it. */
 const thisWords = /\b(?:this|super|eval)\b|\[native code\]/

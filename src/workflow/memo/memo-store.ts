@@ -1,4 +1,4 @@
-/** Results in a folder, one file each: replaced atomically, and verified by a digest when read. */
+/** Stores results in a folder, one file each, replaced atomically and verified by a digest. */
 
 import { createHash } from 'node:crypto'
 import { rename, rm, writeFile } from 'node:fs/promises'
@@ -11,7 +11,6 @@ import { openRegularFile } from '../../foundation/regular-file.ts'
 import { Semaphore } from '../../runtime/fifo.ts'
 
 const digestBytes = 32
-/** Limits open file descriptors. */
 const maxOpenFiles = 32
 
 /** A stored value, which may be `undefined`. */
@@ -28,8 +27,8 @@ export class MemoStore {
   }
 
   /**
-   * `null` when there is no result, or its file is damaged. Rejects when the file cannot be read or
-   * is not a regular file.
+   * `null` if there is no result or its file is damaged. Rejects if the file cannot be read or is
+   * not a regular file.
    */
   async read(key: string): Promise<Found | null> {
     const bytes = await this.#files.run(() => readResult(this.#pathOf(key)))
@@ -44,7 +43,7 @@ export class MemoStore {
     }
   }
 
-  /** Replaces an earlier result. Rejects when the value cannot be serialised or written. */
+  /** Replaces an earlier result. Rejects if the value cannot be serialized or written. */
   async write(key: string, value: unknown): Promise<void> {
     const content = serialize({ value })
     await this.#files.run(() => this.#replace(key, content))

@@ -1,4 +1,4 @@
-/** Memoization: equal calls share one run, and its result is stored. */
+/** Memoization: equal calls share one run, whose result is stored. */
 
 import { messageOf, StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -13,11 +13,11 @@ export interface MemoAnswer<N> {
   run(call: N): void
   /** The call ends with this value and does not run. */
   reuse(call: N, value: unknown, key: string, source: 'stored' | 'shared'): void
-  /** The equal call that it waited for has failed. */
+  /** The call fails, because the equal call that it waited for has failed. */
   fail(call: N, error: unknown): void
 }
 
-/** Equal calls: the first reads the store and runs, the others wait for it. */
+/** Equal calls. The leader reads the store and runs; the followers wait for its result. */
 interface Shared<N> {
   readonly key: string
   leader: N
@@ -45,7 +45,7 @@ export class Memo<N> {
     this.#store = new MemoStore(folder)
   }
 
-  /** Calls back once, now or later. Throws if there is no folder for results. */
+  /** Calls one method of `MemoAnswer`, now or later. Throws if there is no folder for results. */
   ask(call: N, key: string): void {
     const store = this.#store
     if (store === null) {
@@ -72,7 +72,7 @@ export class Memo<N> {
     )
   }
 
-  /** Warns only once, because further warnings would be equal. */
+  /** Warns only about the first unreadable result. */
   #warnOfRead(error: unknown): void {
     if (this.#hasWarnedOfRead) return
     this.#hasWarnedOfRead = true
@@ -83,7 +83,7 @@ export class Memo<N> {
     )
   }
 
-  /** Called when the store has answered; all calls may have ended by then. */
+  /** Called when the store has answered. All calls may have ended by then. */
   #continue(shared: Shared<N>, found: Found | null): void {
     shared.isReading = false
     if (this.#byKey.get(shared.key) !== shared) return
@@ -94,7 +94,7 @@ export class Memo<N> {
     }
   }
 
-  /** Call when a call has ended: the calls that wait for it end too, or one of them runs. */
+  /** Must be called when a call has ended. Its followers end too, or one of them runs. */
   ended(call: N, outcome: Outcome): void {
     const shared = this.#byLeader.get(call)
     if (shared === undefined) return
@@ -103,7 +103,7 @@ export class Memo<N> {
     this.#forget(shared)
     const followers = shared.followers.filter((one) => this.#answer.isOpen(one))
     if ('error' in outcome) {
-      // The error of a failed program has no cause: it is the cause itself.
+      // An error without a cause, as of a failed program, is itself the original error.
       const { cause = outcome.error } = outcome.error
       for (const one of followers) this.#answer.fail(one, cause)
       return
@@ -117,7 +117,7 @@ export class Memo<N> {
     await Promise.all([...this.#fresh.values()].map(({ written }) => written))
   }
 
-  /** The leader was canceled: the next of the equal calls takes its place. */
+  /** Called when the leader was canceled: the next open follower becomes the leader. */
   #promote(shared: Shared<N>): void {
     const [next, ...others] = shared.followers.filter((one) => this.#answer.isOpen(one))
     if (next === undefined) return this.#forget(shared)
