@@ -15,13 +15,13 @@ import type { ResourceSample, ResourceSampler } from './sampling/sampler.ts'
 export type AnyTask = ComputeTask<unknown> | AITask<string | readonly string[]>
 
 /**
- * One attempt of a task, as plain data: a copy can be submitted like the original. `report` and
- * `cancel` refer to the very object that was submitted; a copy is a different job.
+ * One attempt of a task, as plain data: a copy can be submitted like the original. A copy counts as
+ * a different job, so `report` and `cancel` need the object that was submitted.
  */
 export interface Job {
   readonly sessionId: string
   readonly uid: string
-  /** Starts at 1. A resumed session continues the count of the runs before it. */
+  /** Counted from 1. A resumed session continues the count of its earlier runs. */
   readonly attempt: number
   /**
    * `true` if an earlier attempt failed in this session. Retries run before new jobs of the same
@@ -31,17 +31,17 @@ export interface Job {
   readonly spec: TaskSpec
 }
 
-/** Further facts about an attempt that has ended; a field is absent when its value is unknown. */
+/** Details of an attempt that has ended. A field is absent if its value is unknown. */
 export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly workerId?: string
   readonly cpuSeconds?: number
   readonly peakMemoryBytes?: number
   readonly exitCode?: number
   readonly signal?: string
-  /** What was kept of an unsuccessful program's output; a successful one has it in its value. */
+  /** The kept output of a program that failed. A successful program has its output in its value. */
   readonly stdout?: string
   readonly stderr?: string
-  /** The end of the output, for the task's last event. */
+  /** The last part of the output, for the task's last event. */
   readonly stdoutTail?: string
   readonly stderrTail?: string
   /** `true` if the program wrote more than was kept. */
@@ -67,9 +67,9 @@ export interface ContinuedAttempt {
 }
 
 /**
- * What a backend reports about an attempt. `at` is the time of the change if it is in the past.
- * `fail` carries the original error: `WorkerLostError` for a lost worker, `TimeoutError` for a
- * time-out. A task that was canceled ends CANCELED, whatever is reported.
+ * A backend's report about an attempt. `at` is the time of the change, if that was before the
+ * report. `fail` carries the original error: `WorkerLostError` for a lost worker, `TimeoutError`
+ * for a time-out. A task that was canceled ends CANCELED, whatever is reported.
  */
 export type TaskReport =
   | {
@@ -159,7 +159,7 @@ export type NodeNotice =
     }
   | { readonly kind: 'sample'; readonly nodeId: string; readonly sample: ResourceSample }
 
-/** Something about the backend itself or about its work. */
+/** A message about the backend itself or about its work. */
 export type Notice =
   | EventNotice
   | NodeNotice
@@ -206,20 +206,20 @@ export interface Connection {
   /** Asks the backend to end an attempt, which may still be reported as completed or failed. */
   cancel(job: Job, reason: string): void
   /**
-   * The session has recorded the ends of these jobs, on disk if it has a checkpoint, so a remote
-   * backend may forget them. Includes attempts that failed and are retried. Called in batches, at
-   * most once per job, in the order in which the jobs ended, and never after the backend's
-   * `close()`; jobs are left out while the checkpoint cannot be written. Never throws. A backend
-   * that keeps no ended jobs omits this method, and nothing is flushed on its behalf.
+   * The outcomes of these jobs are recorded, on disk if the session has a checkpoint, so a remote
+   * backend may forget the jobs. Includes attempts that failed and are retried. Called in batches,
+   * at most once per job, in the order in which the jobs ended, and never after the backend's
+   * `close()`; not called while the checkpoint cannot be written. Never throws. A backend that
+   * keeps no ended jobs omits this method, and nothing is flushed on its behalf.
    */
   recorded?(jobs: readonly Job[]): void
   /**
-   * What is kept so far of the output of a running program, as its last report would have it.
-   * `null` if the program does not run, or its node does not answer. Only the streams that go to
-   * memory. A backend that cannot tell omits this method.
+   * Returns the output of a running program so far, shortened as in its last report. Includes only
+   * streams that are captured in memory. `null` if the program is not running, or its node does not
+   * answer. A backend without access to the output omits this method.
    */
   output?(job: Job): Promise<ProgramOutput | null>
-  /** Cancels this client's remaining jobs and waits for their ends. The backend stays open. */
+  /** Cancels this client's jobs and waits until they have ended. The backend stays open. */
   release(reason: string): Promise<void>
 }
 
@@ -231,7 +231,7 @@ export interface NodeCapacity {
   readonly labels?: Readonly<Record<string, string>>
   /** The version of tutti on the node. */
   readonly version?: string
-  /** How many functions, and how many programs, run at a time, even if more cores are free. */
+  /** The maximum number of concurrent functions, and of programs, even if more cores are free. */
   readonly workers?: number
   readonly maxProcesses?: number
 }
@@ -242,8 +242,8 @@ export interface SampledNode {
   /** Reported in `tutti.NodeJoined`, which has 0 for unknown values. */
   readonly capacity?: NodeCapacity
   /**
-   * When several backends include the same node, the one with the highest number samples it; of
-   * equal ones, the first in the session's list. Default 0.
+   * If several backends have the same node, the backend with the highest number samples it; on a
+   * tie, the first backend in the session's list does. Default 0.
    */
   readonly samplingPriority?: number
   /**
@@ -269,15 +269,15 @@ export interface Backend extends AsyncDisposable {
   /** Attributes for SessionStarted that say where tasks run, such as a batch system's job id. */
   readonly runFacts?: JsonObject
   /**
-   * Why this backend will never run the task, or `null` if it accepts it. Called before any event
-   * is emitted; a task without `backend` goes to the first backend that does not refuse it.
+   * Why this backend will never run the task, or `null` if it accepts the task. Called before any
+   * event is emitted; a task without `backend` goes to the first backend that does not refuse it.
    */
   refuse(spec: TaskSpec): Refusal | null
-  /** `session` is the one that will submit the jobs; a session may connect to several backends. */
+  /** `session` will submit the jobs. A session may connect to several backends. */
   connect(listener: BackendListener, session: ConnectedSession): Connection
   /**
-   * Cancels and reports all jobs; everything has ended when it resolves. Idempotent: returns the
-   * same promise each time.
+   * Cancels and reports all jobs. Resolves when everything has ended. Idempotent: returns the same
+   * promise each time.
    */
   close(): Promise<void>
 }

@@ -1,20 +1,20 @@
 /** The text of a program's output: all of it, or its first and last bytes with a mark between. */
 
-/** How many bytes are kept of the beginning, and how many of the end. */
+/** How many bytes of the beginning are kept, and how many of the end. */
 export const keptBytes = 65_536
 
-/** Stands for the bytes that were left out. */
+/** The text that replaces the bytes that were left out. */
 export const leftOutMark = (bytes: number): string => `\n[... ${bytes} bytes left out ...]\n`
 const markForm = /^\n\[\.\.\. (\d+) bytes left out \.\.\.\]\n/
-/** The longest incomplete line that waits for its end. */
+/** The maximum length of an incomplete last line that is held back. */
 const maxHeldLength = 16_384
 
-/** Turns the growing text of one output into the pieces by which it grew. */
+/** Splits the growing text of one output into its successive additions. */
 export class TextPieces {
-  /** How many bytes of the output the pieces have so far, with those that were left out. */
+  /** How many bytes of the output were returned so far, including those that were left out. */
   #position = 0
 
-  /** The part that has come since the last call: whole lines, and the rest too if it `isLast`. */
+  /** Returns the text added since the last call: complete lines, and the rest if `isLast`. */
   next(text: string, isTruncated: boolean, isLast: boolean): string {
     const bytes = Buffer.from(text)
     const piece = isTruncated ? this.#afterGap(bytes) : bytes.subarray(this.#position)
@@ -26,7 +26,7 @@ export class TextPieces {
     return piece.toString('utf8', 0, length)
   }
 
-  /** What follows the position. If the bytes there were left out, a mark says so. */
+  /** Returns the bytes after the position, with a mark in place of those that were left out. */
   #afterGap(bytes: Buffer): Buffer {
     const { at, omitted, rest } = findGap(bytes)
     const from = this.#position
@@ -48,7 +48,7 @@ interface Gap {
   readonly rest: Buffer
 }
 
-/** A character that the bound would cut, of up to 3 bytes, was left out as well. */
+/** The mark may be up to 3 bytes early: a character cut by the bound is left out as a whole. */
 function findGap(bytes: Buffer): Gap {
   const at = bytes.indexOf('\n[... ', keptBytes - 3)
   const [mark = '', omitted = '0'] = markForm.exec(bytes.toString('latin1', at, at + 64)) ?? []

@@ -1,6 +1,6 @@
 /**
- * Runs closures on this process's event loop: start, time limit, abort signal, progress, and the
- * first end of each. The caller decides how many run at a time.
+ * Runs closures on this process's event loop, with a time limit, an abort signal and progress.
+ * Reports only the first outcome of each. The caller decides how many run at a time.
  */
 
 import type { Clock } from '../foundation/clock.ts'
@@ -16,7 +16,7 @@ export interface ClosureRunsParts<T> {
   readonly workerId: string
   readonly clock: Clock
   readonly budget: TurnBudget
-  /** What error messages call a job, such as `task`. */
+  /** The word for a job in error messages, such as `task`. */
   readonly noun: string
   readonly closureOf: (job: Job) => (() => unknown) | null
   readonly report: (job: Job, report: TaskReport) => void
@@ -31,7 +31,7 @@ export interface ClosureRunsParts<T> {
   readonly onWait?: (run: ClosureRun<T>) => void
 }
 
-/** One attempt. `context` is a value of the caller's. */
+/** One attempt. `context` is any value that the caller attaches. */
 export class ClosureRun<T> extends RunningTask {
   readonly job: Job
   readonly context: T
@@ -92,7 +92,7 @@ export class ClosureRuns<T> {
   }
 
   /**
-   * The seconds since the run's start, without the time in which closures that began later blocked
+   * The seconds since the run's start, minus the time for which closures that began later blocked
    * the loop.
    */
   secondsOf({ startedMs, heldMs }: ClosureRun<T>): number {
@@ -117,8 +117,8 @@ export class ClosureRuns<T> {
   }
 
   /**
-   * `await` within the task: the closure may return another task, and waiting for it yields the
-   * slot.
+   * Awaits the closure inside the task's context: if the closure returns another task, waiting for
+   * it frees the slot.
    */
   #run(run: ClosureRun<T>): Promise<unknown> {
     const begin = async (): Promise<unknown> => {
@@ -144,12 +144,12 @@ export class ClosureRuns<T> {
     this.#end(job, report)
   }
 
-  /** Only the first end of a job is reported. */
+  /** Reports the outcome of a job, unless one was reported before. */
   #end(job: Job, report: TaskReport): void {
     const run = this.#live.get(job)
     if (run === undefined) return
     run.cancelTimer()
-    // Closed before the report: updates that the code sent until now still belong to the task.
+    // Closed before the report, because `close` sends progress that was held back.
     run.close()
     this.#live.delete(job)
     this.#parts.report(job, report)

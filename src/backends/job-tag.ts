@@ -10,7 +10,7 @@ import type { Job } from './backend.ts'
 export abstract class TaggedJob {
   #tag: object | null = null
 
-  /** `false` for a job without this base class, and for one that another backend has tagged. */
+  /** Returns `false` if the job lacks this base class, or if another backend has tagged it. */
   static setTag(job: Job, tag: object): boolean {
     if (!(#tag in job) || job.#tag !== null) return false
     job.#tag = tag

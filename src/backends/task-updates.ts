@@ -1,4 +1,4 @@
-/** What the code of a task sends while it runs: its progress, and events of its own. */
+/** The updates that a task's code sends while it runs: its progress, and its own events. */
 
 import { eventClassOf, type EventRecord, toEventRecord } from '../events/define-event.ts'
 import { TaskProgress } from '../events/library-events.ts'

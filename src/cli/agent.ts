@@ -44,7 +44,7 @@ const endMs = 3000
 
 type Agent = Awaited<ReturnType<typeof startAgent>>
 
-/** Handles the second signal, once there is an agent. */
+/** Handles the second stop signal, and removes the agent's folder if the process exits. */
 class AgentEnd {
   /** The second signal, if one was received. */
   signal: StopSignal | null = null
@@ -73,7 +73,7 @@ class AgentEnd {
 /** The first signal drains: running tasks are finished. A second one ends them, a third exits. */
 export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
   const { name, cores, memoryMb, label, workDir, gpus, isolation, only, allow } = options
-  // With a timestamp: an agent runs for days, and its log is read later.
+  // Adds a timestamp, because an agent runs for days and its log is read later.
   const say = (text: string): void =>
     output.problem(`${new Date(systemClock.now() * 1000).toISOString()} ${text}`)
   const log: Log = { warn: (code, message) => say(`${code}: ${message}`) }
@@ -144,7 +144,7 @@ type ListedAgent = AgentList['agents'][number]
 
 type AgentRow = ReturnType<typeof toRow>
 
-/** `silentSeconds`: since when an agent that does not answer was last heard of. */
+/** `silentSeconds`: the time since the last message of an agent that does not answer. */
 function toRow(agent: ListedAgent, state: string, silentSeconds: number | null) {
   const { name, facts, only, allow, version, sessions, host, pid, refusedMessages } = agent
   return {
@@ -235,7 +235,7 @@ async function withOptionNames<Options, Result>(
   } catch (error) {
     if (!ValueError.isInstance(error) || error.field === undefined) throw error
     const { field, message, hint, code } = error
-    // An element of a list belongs to the same option as the others.
+    // All elements of a list belong to the same option.
     const option = toOptionName(field.replace(/\[\d+\]$/, ''))
     const text = withTypedNames(message.replace(`${field}: `, `${option}: `))
     const words = hint === undefined ? undefined : (optionHints[field] ?? withTypedNames(hint))

@@ -13,7 +13,7 @@ import { runLive } from './live-run.ts'
 import type { Output } from './output.ts'
 
 export interface DemoOptions {
-  /** The number of simulations; a program sorts the results of each ten. */
+  /** The number of simulations; each program sorts the results of several simulations. */
   readonly simulations: number
   readonly folder: string
   /** A GGUF file; without it the demo has no AI tasks. */
@@ -25,7 +25,7 @@ const perSort = 10
 /** Short, because the demo is what new users run first: it should not look stuck. */
 const lineSeconds = 1.5
 
-/** Resolves with the exit code: failing tasks are expected, a signal is not. */
+/** Resolves with the exit code, which failing tasks do not change because they are expected. */
 export async function demo(options: DemoOptions, output: Output): Promise<number> {
   const local = await ConcurrentBackend.create({ name: 'local' })
   const storyteller = options.model === undefined ? null : await openStoryteller(options, output)
@@ -66,7 +66,7 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
   return signal === null ? exitCodes.ok : signalExitCodes[signal]
 }
 
-/** Functions on threads estimate pi, and the program `sort` orders them; returns the medians. */
+/** Functions on threads estimate pi, and `sort` programs order the results; returns medians. */
 async function simulateAndSort(session: Session, count: number): Promise<number[]> {
   const simulations = Array.from(
     { length: count },
@@ -100,7 +100,7 @@ async function simulateAndSort(session: Session, count: number): Promise<number[
 
 const heroes = ['a cat', 'a small robot', 'Lily', 'an old bear', 'Tom', 'a bird', 'Mia', 'a frog']
 const places = ['in the garden', 'by the sea', 'at the park', 'in a big house', 'on a hill']
-/** The number of simulations per story; with it, both take about the same time. */
+/** The number of simulations per story, chosen so that both take about the same time. */
 const simulationsPerStory = 8
 
 /** Writes the configuration beside the record, as an example for users. */

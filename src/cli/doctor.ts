@@ -35,18 +35,18 @@ const commands = [
   ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', driverCommand()],
 ] as const
 
-/** `nvidia-smi` comes with the driver, whose package on Ubuntu has a name for each version. */
+/** `nvidia-smi` comes with the driver, whose package name on Ubuntu contains the version. */
 function driverCommand(): string {
   let system = ''
   try {
     system = readFileSync('/etc/os-release', 'utf8')
   } catch {
-    // Without that file, the name of Debian's package is a sufficient hint.
+    // Without that file, Debian's package name is used as the hint.
   }
   return /^ID=ubuntu$/m.test(system) ? 'ubuntu-drivers install' : 'apt-get install nvidia-smi'
 }
 
-/** Resolves with 0 whatever it finds: it only reports. */
+/** Returns 0 whatever it finds, because it only reports. */
 export function examine(output: Output, folder = process.cwd(), roots?: KernelRoots): number {
   const checks = [
     checkNode(),
@@ -102,7 +102,7 @@ function checkFolder(folder: string): Check {
   }
 }
 
-/** `found` is a path or a version; `null` if it is missing, so that `get` installs it. */
+/** `found` is a path or a version; `null` if it is missing and `get` would install it. */
 const toCheck = (name: string, needed_for: string, found: string | null, get: string): Check =>
   found === null
     ? { name, state: 'missing', detail: '', needed_for, get }

@@ -18,10 +18,10 @@ const codeOf = (error: unknown): unknown =>
 /** Whether the disk is full, so that the error is not one of usage. */
 export const isFullDisk = (error: unknown): boolean => fullDiskErrors.has(codeOf(error))
 
-/** A full disk, or a failed device, which can also affect reading. */
+/** Whether the disk is full, or a device failed, which can also affect reading. */
 export const isDiskError = (error: unknown): boolean => isFullDisk(error) || codeOf(error) === 'EIO'
 
-/** Also for records and their copies. A record that cannot be read is a usage error instead. */
+/** Whether the disk prevented writing output, a record or a copy. Failed reads are usage errors. */
 export function isOutputFailure(error: TuttiError): boolean {
   if (error.code === 'OutputFileError') return isDiskError(error.cause)
   return CheckpointError.isInstance(error) && isFullDisk(error.cause)
@@ -67,7 +67,7 @@ export function onStopSignals(
   }
 }
 
-/** The same as a promise. */
+/** Like `onStopSignals`, with a promise instead of `onFirst`. */
 export function firstSignal(
   closed: AbortSignal,
   onSecond?: (signal: StopSignal) => void,

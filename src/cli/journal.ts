@@ -142,7 +142,7 @@ async function verifyFile(
   return { verdict, summary, lines, problems, problemCount, seekTable, notes }
 }
 
-/** Whether a task ended here whose value should be stored: the event has it unless too large. */
+/** Whether a task completed here with a value in its event, which should then be stored. */
 const isKeepable = ({ event_type: type, attributes }: EventLine): boolean =>
   type === 'TaskCompleted' && attributes['reused'] !== true && 'result' in attributes
 
@@ -179,7 +179,7 @@ function markKeptValues(
 const describeBadLine = ({ line, offset, reason }: BadLine): string =>
   `line ${line}, byte ${offset}: ${reason}`
 
-/** Claims only what was checked: ends and counters are checked only if the session has ended. */
+/** Claims only what was checked: final states and counters only if the session has ended. */
 function factsOf({ verdict, summary, files, problemCount, seekTable }: Judgement): string[] {
   const { tasks, events, unfinished, hasEnded } = verdict
   const { torn, unknown } = summary

@@ -40,7 +40,7 @@ export async function runLive(
     if (signal !== null) {
       output.problem(`${signal}: stopping cleanly; a second signal stops immediately`)
     }
-    // Closed again below, where the same promise is awaited and its error handled.
+    // The error is handled below, where `close()` returns the same promise.
     session.close().catch(() => {})
   }
   const signals = onStopSignals(output.closed, onFirst, (signal) => {

@@ -13,9 +13,9 @@ export interface Output {
   readonly closed: AbortSignal
   /** Whether results go to a terminal that understands cursor codes. */
   readonly isTerminal: boolean
-  /** The most columns of a result line; `Infinity` without a terminal. */
+  /** The maximum number of columns of a result line; `Infinity` without a terminal. */
   readonly width: number
-  /** The most lines of `screen`; `Infinity` without a terminal. */
+  /** The maximum number of lines of `screen`; `Infinity` without a terminal. */
   readonly rows: number
   /** Replaces the progress block. Text form only. */
   progress(lines: readonly string[]): void
@@ -80,7 +80,7 @@ export const wrapped = (text: string, width: number): string =>
     .flatMap((line) => (line.includes('\u001B') ? [line] : wrapLine(line, width)))
     .join('\n')
 
-/** A stream without a callback has written the chunk when `write` returns. */
+/** Resolves when the chunk is written; `write` without a callback is synchronous. */
 function written(terminal: Terminal, chunk: string | Uint8Array): Promise<void> {
   return new Promise((resolve) => {
     if (terminal.writeBytes === undefined) {

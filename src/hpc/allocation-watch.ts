@@ -24,7 +24,7 @@ export interface AllocationWatchOptions {
 }
 
 const pollMs = 1000
-/** A scheduler that does not answer must not prevent a signal from ending this process. */
+/** How long to wait for the scheduler, which must not prevent a signal from ending this process. */
 const maxAnswerMs = 5000
 
 export class AllocationWatch {
@@ -82,7 +82,7 @@ export class AllocationWatch {
       return onEnd(`AllocationLostError: ${found.lost}`, 'loss')
     this.#judging = null
     if (process.listenerCount('SIGTERM') > 1) return
-    // No other handler: repeats the signal with its default action.
+    // Without another handler, repeats the signal with its default action.
     process.off('SIGTERM', this.#onSignal)
     process.kill(process.pid, 'SIGTERM')
   }
@@ -96,11 +96,11 @@ export class AllocationWatch {
       if (!isEnding) this.#endsAt = endsAt
       if (this.#isClosed) return
       if (lost !== null) return onEnd(`AllocationLostError: ${lost}`, 'loss')
-      // While the job is ending, its cause is not known yet; it need not be the time limit.
+      // While the job is ending, the cause is not known yet; it may not be the time limit.
       const hasLimit = endsAt !== null && !isEnding
       if (hasLimit && this.#isOver(endsAt - clock.now())) return
     } catch (error) {
-      // The scheduler may be unavailable for long, and tasks do not need it.
+      // Warns once per outage, which may last long; tasks do not need the scheduler.
       if (!this.#hasFailed) log.warn('SchedulerSilent', messageOf(error))
       this.#hasFailed = true
     }

@@ -55,7 +55,7 @@ export interface Allocation {
   readonly hasThisProcess: boolean
   /** Attributes for SessionStarted. */
   readonly facts: JsonObject
-  /** Cheap to call often: answers from a cache, unless the caller has seen a change. */
+  /** Cheap to call often: answers from a cache unless `isChanged` is set. */
   state(options?: { readonly isChanged?: boolean }): Promise<AllocationState>
   /** Runs the command on each of the nodes, with the node's name as the last argument. */
   start(nodes: readonly AllocatedNode[], command: NodeCommand): readonly RemoteProcess[]

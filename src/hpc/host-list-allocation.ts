@@ -19,7 +19,7 @@ export interface HostListOptions {
   readonly clock: Clock
 }
 
-/** Never asks for passwords, and detects a host that is down. */
+/** The options disable password prompts and limit the wait for a host that is down. */
 export const sshCommand = ['ssh', '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=10'] as const
 
 /** Excludes text that a remote shell would parse as an option. */
@@ -70,7 +70,7 @@ export class HostListAllocation implements Allocation {
     const size = ['--host', hosts, '-n', String(nodes.length), '--map-by', 'slot']
     return new RemoteProcess({
       command: ['mpirun', ...shell, ...size, '--bind-to', 'none', ...command],
-      // Otherwise `mpirun` refuses to run as root, as in containers and tests.
+      // Without these variables, `mpirun` refuses to run as root, as in containers and tests.
       env: { ...process.env, OMPI_ALLOW_RUN_AS_ROOT: '1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1' },
       input: '',
       clock,

@@ -48,10 +48,10 @@ import { SlurmCommands } from './slurm/slurm-commands.ts'
 import { markEnded } from './start-method.ts'
 
 /**
- * Runs tasks on the nodes of an allocation. The script is started by `tutti launch` and first
- * chooses a start method. If the script runs on the nodes of the job, Slurm ends it by SIGTERM:
- * until the backend is closed, it handles this signal and ends the tasks as CANCELED with the
- * reason `AllocationLostError`. The script then has Slurm's `KillWait` (30 s by default) to exit. A
+ * Runs tasks on the nodes of an allocation. `tutti launch` starts the script, which first chooses a
+ * start method. If the script runs on the nodes of the job, Slurm ends it by SIGTERM: until the
+ * backend is closed, the backend handles this signal and ends the tasks as CANCELED with the reason
+ * `AllocationLostError`. The script then has Slurm's `KillWait` (30 s by default) to exit. A
  * backend that is never closed keeps the script and its allocation running.
  *
  * @example
@@ -73,9 +73,9 @@ export class HpcBackend implements Backend, NodeServers {
   readonly #rankTurns = new RankTurns()
   readonly #services: ServiceNodes
   readonly #connections = new Map<BackendListener, Pick<Connection, 'release'>>()
-  /** Why no task may begin any more; `null` while tasks may. */
+  /** Why no task may begin any more; `null` while tasks may begin. */
   #ending: string | null = null
-  /** Whether a task was canceled or refused for that reason. */
+  /** Whether a task or a service was lost for that reason. */
   #hasLostWork = false
   readonly #close = once(() => this.#closeOnce())
 
@@ -150,7 +150,7 @@ export class HpcBackend implements Backend, NodeServers {
       return this.#backend.refuse(spec, { mayGrow: false })
     }
     const mayCome = pilots?.mayRun(resources) ?? false
-    // Checks all but the resources, for which nodes that may still come count too.
+    // Checks everything but the resources, which nodes that join later may offer as well.
     const refusal = isPlain
       ? this.#backend.refuse({ ...spec, resources: defaultResources })
       : refuseRanks(spec, [], { mayCome: true })
@@ -178,7 +178,7 @@ export class HpcBackend implements Backend, NodeServers {
     })
   }
 
-  /** For `nodes` of an inference backend: reserves parts of nodes for its servers, beside tasks. */
+  /** Reserves parts of nodes for the servers of an inference backend (its option `nodes`). */
   reserveServers(request: ServerRequest): ServerReservation {
     return this.#services.reserveServers(request)
   }
@@ -223,7 +223,7 @@ export class HpcBackend implements Backend, NodeServers {
         const others = jobs.some(hasRanks) ? jobs.filter((job) => !hasRanks(job)) : jobs
         connection.recorded?.(others)
       },
-      // The outputs of ranks are joined when all have ended.
+      // The output of an MPI program is put together only when all its ranks have ended.
       output: async (job) => (hasRanks(job) ? null : ((await connection.output?.(job)) ?? null)),
       release: async (reason) => {
         await this.#watch?.judged()
@@ -295,7 +295,7 @@ export class HpcBackend implements Backend, NodeServers {
     for (const listener of this.#connections.keys()) listener.notice(notice)
   }
 
-  /** The seconds in which tasks can still run on this node or, without one, on any node. */
+  /** The seconds for which tasks can still run on this node or, if none is given, on any node. */
   #secondsLeft(node?: string): number {
     const own = this.#watch?.secondsLeft ?? 0
     if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own
@@ -324,7 +324,7 @@ export class HpcBackend implements Backend, NodeServers {
     }
   }
 
-  /** Tells the launcher once. A run that its allocation's end cost nothing ended normally. */
+  /** Tells the launcher, once, that the allocation's end has ended a task or a service. */
   #noteLostWork(): void {
     if (!this.#hasLostWork) markEnded()
     this.#hasLostWork = true
@@ -357,7 +357,7 @@ function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundl
 const describeUnseeing = (nodes: readonly string[]): string =>
   `${nodes.join(', ')} cannot read the folder of the launch`
 
-/** Nodes that join later must be able to read the folder of the launch, as the others do. */
+/** Rejects if nodes that join later cannot read the folder of the launch, as the others can. */
 async function addSeeing(
   cluster: AgentCluster,
   allocation: Allocation,

@@ -7,7 +7,7 @@ import { boundedWait } from '../foundation/promises.ts'
 import { ExecutableFailedError } from '../foundation/task-errors.ts'
 import type { Allocation } from './allocation.ts'
 
-/** A scheduler that does not answer must not delay the retries of tasks for longer. */
+/** How long to wait for the scheduler, which must not delay the retries of tasks for longer. */
 const maxMs = 5000
 const pollMs = 250
 
@@ -71,7 +71,7 @@ export class LossReports implements BackendListener {
     this.#listener.report(job, { kind: 'cancel', reason })
   }
 
-  /** Polls while the job is ending, because its final state is known only later. */
+  /** Polls while the job is ending, because the job's final state is known only later. */
   async #whyLost(): Promise<string | null> {
     await sleep(this.#clock, delayMs)
     const untilMs = this.#clock.monotonicMs() + maxMs

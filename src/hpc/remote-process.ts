@@ -25,8 +25,8 @@ const killedMs = 5000
 const askAgainMs = 250
 
 /**
- * Started by the constructor. If this process dies, the remote processes see the end of their
- * input.
+ * The constructor starts the process. If the calling process dies, the remote processes see the end
+ * of their input.
  */
 export class RemoteProcess {
   readonly #child: ChildProcessWithoutNullStreams
@@ -41,8 +41,7 @@ export class RemoteProcess {
     // In a session of its own: Ctrl-C in the terminal is for the script, which ends its tasks
     // first.
     this.#child = spawn(program, args, { env, detached: true, stdio: 'pipe' })
-    // Killed at exit, because closing may take longer than a session waits if a node is
-    // unreachable.
+    // Killed at exit: if a node is unreachable, closing may take longer than a session waits.
     const forget = atExit(() => void this.#child.kill('SIGKILL'))
     void this.#ended.promise.then(forget)
     void this.#ended.promise.then(() => this.#cancelKill())
@@ -86,8 +85,8 @@ export class RemoteProcess {
   }
 
   /**
-   * Ends its input, on which the remote processes exit; after a grace period, kills it. Idempotent:
-   * returns the same promise each time.
+   * Closes the input, so that the remote processes exit; kills the local process after a grace
+   * period. Idempotent: returns the same promise each time.
    */
   readonly close = once(async (): Promise<void> => {
     this.#child.stdin.end()

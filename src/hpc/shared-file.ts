@@ -14,7 +14,7 @@ export interface SharedFile {
   readonly content: string
 }
 
-/** Writes it beside the facts of the launch. `removeSharedFile` removes it. */
+/** Writes the file beside the facts of the launch. `removeSharedFile` removes it. */
 export function writeSharedFile(): SharedFile {
   const content = randomBytes(12).toString('hex')
   const path = join(dirname(process.env[launchVariable] ?? ''), `seen-by-nodes-${content}`)
@@ -41,7 +41,7 @@ export async function reportSharedFolder(
 
 const seenMark = 'tutti: folder seen by'
 
-/** Parses such lines: whether each node can read the file. */
+/** Parses the lines of `reportSharedFolder`: whether each node can read the file. */
 export function parseSeen(text: string): Map<string, boolean> {
   const lines = text.split('\n').filter((line) => line.startsWith(`${seenMark} `))
   return new Map(

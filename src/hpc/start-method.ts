@@ -10,7 +10,7 @@ import { hideModuleCache } from './launch/module-cache.ts'
 /** `slurm`: the nodes of a Slurm job. `hosts`: a list of hosts, reached by a remote shell. */
 export type StartMethod = 'slurm' | 'hosts'
 
-/** What `tutti launch` passes to the script that it starts, in the file named by `TUTTI_LAUNCH`. */
+/** The data that `tutti launch` passes to its script, in the file named by `TUTTI_LAUNCH`. */
 export interface LaunchFacts {
   readonly method: StartMethod
   /** The Slurm job; a batch script has it in `SLURM_JOB_ID` instead. */
@@ -105,7 +105,7 @@ export function markEnded(): void {
   writeMark(endedFile)
 }
 
-/** Tells the launcher that the script requests nodes by itself and can do without others. */
+/** Tells the launcher that the script requests nodes itself and can run without the held ones. */
 export function markPilots(): void {
   writeMark(elasticFile)
 }

@@ -13,7 +13,7 @@ import type { Batch, Executor, ExecutorListener } from './executor.ts'
 
 /** High, because asynchronous closures spend most of their time waiting. */
 const maxAtOnce = 1000
-/** Per turn of the loop: closures that make each other ready must not block everything else. */
+/** The limits per turn: closures that make each other ready must not block the event loop. */
 const maxPerTurn = 1000
 const maxTurnMs = 10
 /** The limit of `#named`; further functions that block the loop are not reported. */
@@ -55,7 +55,7 @@ export class InProcessExecutor implements Executor {
         if (run.hasWaited) this.#yielded--
         else listener.finish(run.context)
       },
-      // The awaited task may need this closure's slot: tasks that await tasks never deadlock.
+      // Frees the slot, because the awaited task may need it: otherwise, both would wait forever.
       onWait: (run) => {
         this.#yielded++
         listener.finish(run.context)
@@ -86,7 +86,7 @@ export class InProcessExecutor implements Executor {
 
   /**
    * Reports a closure that blocked the loop beyond its own time-out, so that its timer could not
-   * fire. Time in which closures that began later blocked the loop does not count.
+   * fire. The time for which closures that began later blocked the loop does not count.
    */
   #nameIfBlocking(run: ClosureRun<Batch>): void {
     const { uid, spec } = run.job

@@ -47,9 +47,9 @@ import { WorkerPool } from './functions/worker-pool.ts'
 export interface ConcurrentBackendOptions {
   /** Default `concurrent`. */
   readonly name?: string
-  /** Threads or processes for functions, at most 1024. Default: `cores`. */
+  /** The number of threads or processes for functions, at most 1024. Default: `cores`. */
   readonly workers?: number
-  /** Programs that run at a time. Default: `cores`. */
+  /** The maximum number of concurrent programs. Default: `cores`. */
   readonly maxProcesses?: number
   /**
    * `process` isolates crashes of native code, which end a whole process; `thread` is faster.
@@ -78,8 +78,8 @@ export interface ConcurrentBackendOptions {
    */
   readonly cores?: number
   /**
-   * GPUs for tasks: a count of visible ones, or a list of indexes and UUIDs (`GPU-…`, `MIG-…`) as
-   * in `CUDA_VISIBLE_DEVICES`, visible or not. Default: all that are visible.
+   * GPUs for tasks: a number of visible GPUs, or a list of indexes and UUIDs (`GPU-…`, `MIG-…`) as
+   * in `CUDA_VISIBLE_DEVICES`, visible or not. Default: all visible GPUs.
    */
   readonly gpus?: number | readonly (number | string)[]
   /** Memory for tasks in megabytes. Default: the control group's limit, else the node's memory. */
@@ -95,13 +95,13 @@ export interface ConcurrentBackendOptions {
 
 type ResolvedOptions = ReturnType<typeof resolveConcurrentBackendOptions>
 
-/** Known only to `create`, because a private constructor can still be called from JavaScript. */
+/** Needed to call the constructor, which `private` does not protect in JavaScript. */
 const createKey = Symbol('create')
 
 export type LocalConnection = ReturnType<ConcurrentBackend['connect']>
 
 /**
- * The local backend: runs functions on threads or processes, programs by launchers, and closures in
+ * Runs functions on threads or processes, programs through launcher processes, and closures in
  * this process.
  *
  * @example
@@ -249,7 +249,7 @@ function kindOf({ spec }: Job): ExecutorKind {
 const workerLimit = 1024
 const processLimit = 65_536
 
-/** Without `cores`, there are enough for every worker and program, each of which holds one core. */
+/** Defaults to the usable cores, and to at least one per worker and one per program. */
 function resolveCores({ cores, workers = 1, maxProcesses = 1 }: ConcurrentBackendOptions): number {
   if (cores !== undefined) return expectCores(cores)
   return Math.max(

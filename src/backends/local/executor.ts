@@ -18,16 +18,16 @@ export interface Batch {
 export interface Executor {
   /** How many batches could begin now. */
   readonly freeSlots: number
-  /** Some slots need a worker to be started by `prepare`. Absent if `prepare` is absent. */
+  /** Whether `prepare` can start workers for more slots. Absent if `prepare` is absent. */
   readonly canPrepare?: boolean
-  /** A worker for which jobs wait is being started. */
+  /** Whether jobs wait for a worker that is being started. */
   readonly isPreparing?: boolean
   /** Makes slots ready for this many batches of waiting jobs, for which resources are free. */
   prepare?(batches: number): void
   /** How many of the `waiting` jobs one batch should hold: 1 when idle, many under backlog. */
   batchSize(waiting: number): number
   assign(batch: Batch): void
-  /** Ends a job of this executor, started or not: reported as canceled unless it ended first. */
+  /** Cancels a job, started or not. It is reported as canceled unless it has already ended. */
   cancel(job: Job, reason: string): void
   /** Cancels all jobs and resolves when they have ended. Idempotent. */
   close(reason: string): Promise<void>
@@ -41,8 +41,8 @@ export interface ExecutorListener {
   /** The job returned a result after its last report, as an abandoned closure may. */
   resultDropped(job: Job): void
   /**
-   * The jobs never began (their worker ended, or another one is idle): they return to the head of
-   * their queue.
+   * Returns jobs that never began to the head of their queue, because their worker ended or another
+   * worker is idle.
    */
   giveBack(jobs: readonly Job[]): void
   /** The batch has ended, so its resources are free. */

@@ -21,7 +21,7 @@ interface Level<T> {
   readonly isRetry: boolean
   jobs: (T | undefined)[]
   from: number
-  /** Excludes jobs that were removed but are still in `jobs`. */
+  /** The number of waiting jobs, without those that were removed but are still in `jobs`. */
   waiting: number
 }
 
@@ -112,7 +112,7 @@ export class JobQueue<T extends WaitingJob> {
     if (this.#removed.size > 1024 && this.#removed.size > this.#length) this.#compact()
   }
 
-  /** Restores a job that was removed but is still in its list: it keeps its position there. */
+  /** Restores a removed job that is still in its list, at its old position; otherwise `false`. */
   #isListed(waiting: T): boolean {
     return this.#removed.size > 0 && this.#removed.delete(waiting)
   }
@@ -149,8 +149,8 @@ const isLevelBefore = <T>(a: Level<T>, b: Level<T>): boolean =>
   a.priority === b.priority ? a.isRetry && !b.isRetry : a.priority > b.priority
 
 /**
- * Returns `inOrder` to a level. Fast, because the level is sorted and most of its jobs arrived
- * after those that return.
+ * Inserts the sorted jobs `inOrder` into the sorted list of a level. Fast, because most jobs of the
+ * level arrived later.
  */
 function mergeInto<T extends WaitingJob>(level: Level<T>, inOrder: readonly T[]): void {
   const { jobs, from } = level

@@ -9,7 +9,7 @@ export function machineMs(): number {
   return seconds * 1000 + nanoseconds / 1e6
 }
 
-/** One reading of all clocks, to convert many moments: cheaper than a reading for each. */
+/** One reading of all clocks, with which many times can be converted. */
 export interface TimeReading extends Moment {
   readonly machineMs: number
 }

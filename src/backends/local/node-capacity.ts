@@ -1,4 +1,4 @@
-/** What this node offers to tasks: what the caller specifies, else what the system allows. */
+/** The resources of this node for tasks: as the caller specifies, else as the system allows. */
 
 import { readdirSync } from 'node:fs'
 import { availableParallelism, totalmem } from 'node:os'
@@ -11,7 +11,7 @@ import type { Capacity, GpuId } from './slots.ts'
 
 const kernel: KernelRoots = { procRoot: '/proc', cgroupRoot: '/sys/fs/cgroup' }
 
-/** The capacity in the form in which sessions get it. */
+/** Converts the capacity to the form that sessions get. */
 export const toNodeCapacity = (
   { cores, gpuIds, memoryMb }: Capacity,
   limits: Required<Pick<NodeCapacity, 'workers' | 'maxProcesses'>>,
@@ -86,7 +86,7 @@ export function expectGpus(value: unknown): readonly GpuId[] {
     return visible.slice(0, count)
   }
   if (!Array.isArray(value)) throw invalid('gpus', 'a count or a list of GPU ids', value)
-  // `map` would skip holes.
+  // Unlike `map`, `Array.from` does not skip the holes of a sparse array.
   const ids = Array.from(value, (one: unknown, at) => expectGpuId(`gpus[${at}]`, one))
   const again = ids.findIndex((id, at) => ids.indexOf(id) !== at)
   if (again === -1) return Object.freeze(ids)
@@ -94,7 +94,7 @@ export function expectGpus(value: unknown): readonly GpuId[] {
   throw new ValueError(`${field}: ${describe(ids[again])} is named twice`, { field })
 }
 
-/** An error rather than invented ids, with which programs would get no GPU or a wrong one. */
+/** Thrown instead of inventing ids, with which programs would get no GPU or a wrong one. */
 function tooManyGpus(count: number, visible: number): ValueError {
   const seen = visible === 1 ? '1 is visible' : `${visible} are visible`
   return new ValueError(`gpus: asks for ${count}, ${seen}`, {

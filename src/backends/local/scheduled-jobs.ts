@@ -20,7 +20,7 @@ export interface Client {
 const nothing: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
 
 /**
- * Passed to executors in place of the submitted job. It leads from a report to the client without a
+ * Passed to executors in place of the submitted job. It gives access to the client without a
  * lookup, whether the submitted job is a session's own object or a copy.
  */
 export class ScheduledJob implements Job, WaitingJob, Indexed {
@@ -32,7 +32,7 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
   readonly sequence: number
   readonly executor: ExecutorKind
   readonly client: Client
-  /** It asks for one core and nothing else. Such jobs may share a batch. */
+  /** Whether the job asks for one core and nothing else. Such jobs may share a batch. */
   readonly isDefault: boolean
 
   constructor(original: Job, sequence: number, executor: ExecutorKind, client: Client) {
@@ -60,7 +60,7 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
     return this.original.isRetry === true
   }
 
-  /** It holds no resources while it runs. */
+  /** Whether the job holds no resources while it runs. */
   get isFree(): boolean {
     return this.isDefault && this.executor === 'closures'
   }

@@ -200,7 +200,7 @@ export class Scheduler implements ExecutorListener {
     }
   }
 
-  /** Not re-entrant: the running loop handles the reports and ends that happen meanwhile. */
+  /** Begins all jobs that can begin. A nested call leaves them to the loop of the outer call. */
   #beginJobs(): void {
     if (this.#isBeginning || this.#closeReason !== null) return
     this.#withoutBeginning(() => {

@@ -21,7 +21,7 @@ export interface CpuLimit {
   readonly parseMicroseconds: (text: string) => number | null
 }
 
-/** The tightest limit below `processors`, read once. */
+/** The tightest limit below `processors`, as it is now; `undefined` if there is none. */
 export function findCpuLimit(roots: KernelRoots, processors: number): CpuLimit | undefined {
   const group = findGroup(roots, 'cpu')
   if (group?.version === 2) {
@@ -58,7 +58,7 @@ export interface MemoryLimit {
   readonly inactiveName: string
 }
 
-/** The tightest limit below `totalBytes`, read once. */
+/** The tightest limit below `totalBytes`, as it is now; `undefined` if there is none. */
 export function findMemoryLimit(roots: KernelRoots, totalBytes: number): MemoryLimit | undefined {
   const group = findGroup(roots, 'memory')
   if (group === undefined) return undefined
@@ -97,15 +97,15 @@ function findGroup(roots: KernelRoots, controller: string): Group | undefined {
 }
 
 interface Limit {
-  /** Below the mount; `""` is the mount itself. */
+  /** The path below the mount; `""` is the mount itself. */
   readonly path: string
   readonly limit: number
 }
 
 /**
- * The smallest limit of the group and its ancestors; of equal ones the outermost, whose usage
- * includes the others'. A container without a cgroup namespace sees its path on the host, which
- * does not exist inside: the search ends at the mount, which is the container's own group.
+ * The smallest limit of the group and its ancestors. On a tie the outermost is used, because its
+ * usage includes the others'. A container without a cgroup namespace sees its path on the host,
+ * which does not exist inside: the search ends at the mount, which is the container's own group.
  */
 function tightest(
   group: Group,
@@ -123,7 +123,7 @@ function tightest(
   }
 }
 
-/** `null` if the file cannot be read, such as that of a process that has ended. */
+/** Returns `null` if the file cannot be read, for instance because its process has ended. */
 export function readText(path: string): string | null {
   try {
     return readFileSync(path, 'latin1')

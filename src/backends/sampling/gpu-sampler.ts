@@ -11,7 +11,7 @@ import { type GpuReading, type GpuSource, type ProbeResult, withDeadline } from 
 export interface GpuSamplerOptions {
   readonly clock: Clock
   readonly log: Log
-  /** How often `sample` will be called. */
+  /** The time between calls of `sample`. */
   readonly pollSeconds: number
   /** `/proc` by default. */
   readonly procRoot?: string
@@ -65,7 +65,7 @@ export class GpuSampler {
     if (isFault) this.#warn(reasons.join('; '))
   }
 
-  /** The GPUs; if they cannot be read now, the last known ones with `null` as usage. */
+  /** Reads the GPUs. If that fails, returns the last known GPUs with `null` as usage. */
   async sample(): Promise<readonly GpuReading[]> {
     const source = this.#source
     if (source === undefined) return []
@@ -87,7 +87,7 @@ export class GpuSampler {
     if (source !== undefined) await this.#close(source)
   }
 
-  /** No further source is probed after one that hung: they share the driver that hangs. */
+  /** After a source that hangs, no further one is probed, because all use the same driver. */
   async #probe(source: GpuSource): Promise<ProbeResult | { state: 'hung'; reason: string }> {
     try {
       return await withDeadline(this.#clock, source.probe())

@@ -176,7 +176,7 @@ const memoryPercentOfSystem = (): number | null => percentOf(totalmem() - freeme
 export interface LocalSamplerOptions {
   readonly clock: Clock
   readonly log: Log
-  /** How often it will be sampled. */
+  /** The time between samples. */
   readonly pollSeconds: number
 }
 

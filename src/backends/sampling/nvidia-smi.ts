@@ -17,14 +17,14 @@ interface Known extends GpuReading {
 
 /** The minimum time between two starts: starting a process blocks the event loop. */
 const restartMs = 60_000
-/** Limits the age of a reading when it is requested. */
+/** The longest time between two lines, which limits the age of a reading. */
 const maxPeriodMs = 1000
 const minPeriodMs = 100
 
 /**
  * Uses one process for the whole run; one per poll would cost 23 ms and a fork of the orchestrator
- * each time. A reading becomes `null` if it is not renewed within its period and 2 s. If none is
- * renewed, the program hangs and is killed.
+ * each time. A reading becomes `null` if it is not renewed within its period plus 2 s. If no
+ * reading is renewed, the program hangs and is killed.
  */
 export class NvidiaSmi implements GpuSource {
   readonly name = 'nvidia-smi'
@@ -108,8 +108,8 @@ class SmiStream {
   #end = 'gives no readings'
 
   constructor(periodMs: number, take: (reading: GpuReading) => void) {
-    // In a process group of its own, so that Ctrl-C does not reach it. If this process is killed,
-    // it ends when it writes its next line into the closed pipe.
+    // In a process group of its own, so that Ctrl-C does not reach nvidia-smi. If this process is
+    // killed, nvidia-smi ends when it writes its next line into the closed pipe.
     const child: ChildProcess = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,
@@ -180,8 +180,8 @@ export const gpuQuery: readonly string[] = [
 const maxGpus = 1024
 
 /**
- * A line such as `0, 37`. `null` for a GPU without a value (`[N/A]`), `undefined` for any
- * other text.
+ * Parses a line such as `0, 37`. The usage is `null` for a GPU without a value (`[N/A]`). Returns
+ * `undefined` for any other text.
  */
 export function parseGpuLine(line: string): GpuReading | undefined {
   const fields = /^\s*(\d{1,4})\s*,\s*(?:(-?\d+(?:\.\d+)?)\s*%?|\[[^\]]*\])\s*$/.exec(line)

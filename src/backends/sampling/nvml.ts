@@ -63,7 +63,7 @@ export class Nvml implements GpuSource {
     await nvidia?.shutdown()
   }
 
-  /** `null` for a GPU that is lost, or partitioned and without a value; others are still read. */
+  /** The usage is `null` for a GPU that is lost, or that is partitioned and has no value. */
   async #read({ handle, rates }: Device, gpu_id: number): Promise<GpuReading> {
     if (handle === undefined) return { gpu_id, gpu_percent: null }
     const code = await this.#nvidia?.getUtilization(handle, rates)

@@ -9,17 +9,17 @@ export const ticksPerSecond = 100
 /** A limit on how many processes are read, which takes about 20 µs each. */
 const maxProcesses = 4096
 
-/** In ticks, including ended children; `null` if `/proc` cannot be read. */
+/** The CPU time in ticks, including ended children; `null` if `/proc` cannot be read. */
 export function ownCpuTicks(procRoot: string, pid: number): number | null {
   const own = ticksOf(procRoot, pid)
   if (own === null) return null
   const found = new Set(childrenOf(procRoot, pid, threadsOf(procRoot, pid)))
   let ticks = own
-  // A set also yields what is added to it meanwhile.
+  // Iterating over a set also visits the elements that are added meanwhile.
   for (const child of found) {
     ticks += ticksOf(procRoot, child) ?? 0
     if (found.size >= maxProcesses) continue
-    // Programs mostly start others from their first thread; they may have very many.
+    // Only the first thread is read: it starts most children, and there may be many threads.
     for (const one of childrenOf(procRoot, child, [String(child)])) found.add(one)
   }
   return ticks

@@ -10,14 +10,14 @@ import { expectInteger, expectNumber } from '../../foundation/options.ts'
 import { maxWaitMs, withDeadline } from './sampler.ts'
 import { type ResourceSample, type ResourceSampler, unknownReadings } from './sampler.ts'
 
-/** A node of a backend, both named in its events, and its sampler. */
+/** A node and its backend, which are both named in events, and the node's sampler. */
 export interface PolledNodeOptions {
   readonly backend: string
   readonly nodeId: string
   readonly sampler: ResourceSampler
 }
 
-/** What a node needs from its poller. */
+/** The parts of the poller that a node needs. */
 export interface PolledNodeContext {
   readonly clock: Clock
   readonly sink: EventSink
@@ -34,7 +34,7 @@ export class PolledNode {
   readonly #context: PolledNodeContext
   #running: { readonly done: Promise<void>; readonly sinceMs: number } | undefined
   #isPriming = false
-  /** A poll was due while the sampler was being primed. */
+  /** Whether a poll was due while the sampler was being primed. */
   #isPollDue = false
   #isClosed = false
   #isWarned = false
@@ -74,7 +74,7 @@ export class PolledNode {
     await this.settled()
   }
 
-  /** Resolves when no call is running, or after 2 s. A call is waited for only once. */
+  /** Resolves when no call is running, or after 2 s. Each call is waited for only once. */
   async settled(): Promise<void> {
     if (this.#running === undefined || this.#isHung) return
     await withDeadline(this.#context.clock, this.#running.done).catch(() => {
@@ -169,7 +169,7 @@ function expectSample({ at, node, gpus, runCpuPercent = null }: ResourceSample):
   }
 }
 
-/** The readings of the node, with its busiest GPU, followed by those of each GPU. */
+/** The readings of the node, including its busiest GPU, followed by those of each GPU. */
 function toReadings({ node, gpus }: ResourceSample): ResourceReadings[] {
   const known = gpus.map((gpu) => gpu.gpu_percent).filter((percent) => percent !== null)
   const busiest = known.length === 0 ? null : Math.max(...known)

@@ -73,7 +73,7 @@ export class ResourcePoller extends Service {
     else this.#record(backend, notice)
   }
 
-  /** Does not wait until the samplers are primed: events would be dispatched meanwhile. */
+  /** Does not wait until the samplers are primed, because events would be dispatched meanwhile. */
   protected onStart(): Promise<void> {
     this.#state = 'running'
     this.#updateOwnHost()
@@ -188,8 +188,8 @@ const limitsOf = ({ workers, maxProcesses }: Partial<NodeCapacity> = {}): JsonOb
   Object.freeze(definedFields({ workers, max_processes: maxProcesses }))
 
 /**
- * Keeps the schedule if a poll was slightly late. After a long pause (such as a suspended machine)
- * it starts a new one, so that missed polls are not made up for.
+ * Keeps the schedule if a poll was slightly late. After a long pause, such as a suspended machine,
+ * starts a new schedule, so that missed polls are not made up for.
  */
 export function nextDueMs(dueMs: number, nowMs: number, intervalMs: number): number {
   return (nowMs - dueMs < intervalMs / 2 ? dueMs : nowMs) + intervalMs
@@ -202,9 +202,8 @@ interface NodeClaim {
 }
 
 /**
- * Decides which backend's samples of a node are recorded if several backends have the node. The
- * node belongs to the backend with the highest `samplingPriority`; of equal ones, to the backend
- * that the session has had for the longest time.
+ * If several backends have a node, decides whose samples are recorded: those of the backend with
+ * the highest `samplingPriority` or, on a tie, of the backend that the session has had longest.
  */
 class NodeClaims {
   /** Names of backends in the session's order. */
@@ -221,7 +220,7 @@ class NodeClaims {
     if (!this.#backends.includes(backend)) this.#backends.push(backend)
   }
 
-  /** `false` if the backend already had the node; nothing changes then. */
+  /** Returns `false` and changes nothing if the backend already had the node. */
   add(claim: NodeClaim): boolean {
     const { nodeId } = claim.node
     const claims = this.#claims.get(nodeId) ?? []
@@ -236,7 +235,7 @@ class NodeClaims {
     return true
   }
 
-  /** `false` if the backend did not have the node. */
+  /** Returns `false` if the backend did not have the node. */
   remove(backend: string, nodeId: string): boolean {
     const claims = this.#claims.get(nodeId) ?? []
     const left = claims.filter((claim) => claim.backend !== backend)

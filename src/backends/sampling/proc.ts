@@ -72,8 +72,8 @@ export function parseDiskBytes(diskstats: string): DiskBytes | null {
 }
 
 /**
- * Decided by the other names in the file, not by the name alone: some virtual machines have an
- * `xvda1` that is a whole disk.
+ * A name denotes a partition if its disk is in the file too. The name alone is not enough: some
+ * virtual machines have an `xvda1` that is a whole disk.
  */
 function isPartition(name: string, disks: ReadonlySet<string>): boolean {
   const parts = /^(?:(.*\d)p|(.*[^\d]))\d+$/.exec(name)

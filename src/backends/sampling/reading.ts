@@ -12,8 +12,8 @@ export function clampPercent(value: number): number | null {
 
 /**
  * The increase of a counter since its last known value. `null` for the first value, and when the
- * counter went backwards: after a wrap or a reset the increase is unknown. After an unknown value,
- * the next known one includes its increase.
+ * counter went backwards, because the increase is unknown after a wrap or a reset. After unknown
+ * values, the next known value includes their increase.
  */
 export class DeltaCounter {
   #previous: number | undefined

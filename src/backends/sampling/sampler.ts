@@ -39,7 +39,7 @@ export interface ResourceSampler {
   prime(): Promise<void>
   /** Reads the usage since the previous call. */
   sample(): Promise<ResourceSample>
-  /** Releases the resources that it holds. */
+  /** Releases the resources that the sampler holds. */
   close(): Promise<void>
 }
 

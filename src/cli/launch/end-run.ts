@@ -24,8 +24,8 @@ const isDone = code === '0' && !folder.hasEnded
 if (!isDone && (isOver || !((await isPutBack()) || (await isFollowed())))) printResume()
 
 /**
- * Whether Slurm requeues the job: it counts a restart when it ends the job for it. Also true
- * without an answer: the command that follows the job then prints how to resume.
+ * Whether Slurm requeues the job: then it has counted another restart. Also `true` if Slurm does
+ * not answer, because the command that follows the job then prints how to resume.
  */
 async function isPutBack(): Promise<boolean> {
   const { SLURM_JOB_ID: id = '', SLURM_RESTART_COUNT: count = '0' } = process.env

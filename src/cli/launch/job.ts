@@ -131,7 +131,7 @@ export async function holdAndRun(
         held.allocation.nodes.map(({ name }) => name),
       )
       const code = await run((pid) => guard.scriptStarted(pid))
-      // A script with its own allocations does not depend on these nodes alone.
+      // A script that requests allocations itself may continue without these nodes.
       if (!folder.isElastic)
         await held.expectHeld().catch((error: unknown) => warnOfSilence(error, output))
       return code

@@ -30,7 +30,7 @@ export const toCountUpTo =
 
 export const toCount = toCountUpTo(1_000_000)
 
-/** Parser of an option whose empty text, such as that of an unset variable, would select all. */
+/** Rejects an empty text, such as that of an unset variable, which would select everything. */
 export function toText(text: string): string {
   if (text === '') throw new InvalidArgumentError('expected a value that is not empty')
   return text

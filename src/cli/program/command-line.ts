@@ -78,7 +78,7 @@ function createCli(
   const output = (): Output => {
     const { quiet = false } = program.opts<GlobalOptions>()
     const form: OutputForm = isJson() ? 'json' : quiet ? 'quiet' : 'text'
-    // Shared, because a notice has to leave the progress block of the command.
+    // Shared, because only the output of the command knows its progress block.
     const made = outputs.get(form) ?? createOutput(form, streams.stdout, streams.stderr)
     outputs.set(form, made)
     return made
@@ -266,7 +266,7 @@ function toPort(text: string): number {
   throw new InvalidArgumentError('expected a whole number from 0 to 65535')
 }
 
-/** Accepts only the form of a `Host` header: anything else would never match. */
+/** Accepts only the form of a `Host` header, because other texts would never match one. */
 function toHosts(text: string, before: readonly string[] = []): readonly string[] {
   if (/^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?$/i.test(text)) return [...before, text]
   throw new InvalidArgumentError('expected a name such as ai.example.org, or an address')
@@ -339,7 +339,7 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
   for (let index = at + 1; index < argv.length; index++) {
     const word = argv[index] ?? ''
     if (word === '--') return argv
-    // A task file has no arguments.
+    // A task file takes no arguments, so `--` is not needed.
     if (name === 'run' && isTaskFile(word)) return argv
     if (!word.startsWith('-')) return [...argv.slice(0, index), '--', ...argv.slice(index)]
     const option = command.options.find(({ long }) => long === word)
@@ -348,7 +348,7 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
   return argv
 }
 
-/** `help` of an unknown command is refused with the error of that command. */
+/** Removes `help` before an unknown command, so that its error is printed. */
 function withoutHelp(argv: readonly string[], at: number, program: Command): readonly string[] {
   const asked = argv[at + 1] ?? '-'
   const isKnown = asked === 'help' || program.commands.some((one) => one.name() === asked)
@@ -366,11 +366,11 @@ function isUnknown(argv: readonly string[], at: number, { commands }: Command): 
   return next !== -1 && isUnknown(argv, next, found)
 }
 
-/** Commander would print the help of the parent of an unknown command. */
+/** Removes the help options, for which commander would print the parent's help, not an error. */
 const withoutHelpOptions = (argv: readonly string[], at: number): readonly string[] =>
   argv.filter((word, index) => index < at || !['-h', '--help', '-V', '--version'].includes(word))
 
-/** Inserts `latest` if no record stands before `--`: words after it are never the record. */
+/** Inserts `latest` if there is no record before `--`: words after `--` are never the record. */
 function withRecordNamed(argv: readonly string[], at: number): readonly string[] {
   const separator = argv.indexOf('--', at)
   const words = separator === -1 ? argv.slice(at + 1) : argv.slice(at + 1, separator)

@@ -13,7 +13,7 @@ interface Choice {
 interface OptionChoice extends Choice {
   /** The short form, such as `-o`. */
   readonly short: string | null
-  /** The values it may take: empty for any, such as a file; `null` if it takes none. */
+  /** The option's values: empty if any is allowed, such as a file; `null` if it takes none. */
   readonly values: readonly string[] | null
 }
 

@@ -2,7 +2,7 @@
 
 import type { Output } from '../output.ts'
 
-/** The part of `process` that has the warnings. */
+/** The part of `process` that emits warnings. */
 export interface WarningSource {
   listeners(event: 'warning'): readonly unknown[]
   removeAllListeners(event: 'warning'): unknown
@@ -11,7 +11,7 @@ export interface WarningSource {
 
 type Listener = (warning: Error) => void
 
-/** Without a listener of Node's, nobody is to see them (`NODE_NO_WARNINGS`). */
+/** Does nothing if Node shows no warnings either, as with `NODE_NO_WARNINGS`. */
 export function showWarnings(source: WarningSource, output: () => Output): void {
   const nodes = source.listeners('warning') as readonly Listener[]
   if (nodes.length === 0) return

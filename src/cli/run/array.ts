@@ -3,7 +3,7 @@
 import { ValueError } from '../../foundation/errors.ts'
 import { ComputeTask } from '../../index.ts'
 
-/** In an argument or the program itself, stands for the number. */
+/** Replaced by the number in the program and its arguments. */
 const placeholder = '{}'
 const idVariable = 'TUTTI_ARRAY_ID'
 /** The maximum number of tasks of an array; a typing error must not fill the memory. */
@@ -12,8 +12,8 @@ const maxNumbers = 1_000_000
 const partForm = /^(\d{1,12})(?:-(\d{1,12})(?::(\d{1,12}))?)?$/
 
 /**
- * The numbers of a list such as `1-10,20` or `1-100:5` (every fifth), in ascending order and each
- * once, as Slurm has them. Throws a `ValueError` that names the part that is wrong.
+ * The numbers of a list such as `1-10,20` or `1-100:5` (every fifth). As in Slurm, they are in
+ * ascending order and without repetitions. Throws a `ValueError` that names the wrong part.
  */
 function parseArray(text: string): number[] {
   const numbers = new Set<number>()
@@ -67,7 +67,7 @@ export function arrayTasks(
   })
 }
 
-/** The longest part of an id before a number. */
+/** The maximum length of the part of an id that precedes the number. */
 const maxIdCharacters = 100
 
 /** A name as the beginning of an id: `python3 mesh.py` becomes `python3-mesh.py`. */

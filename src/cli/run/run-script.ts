@@ -41,7 +41,7 @@ export function preload(form: string): string {
 interface ScriptEnd {
   readonly request: RunRequest
   readonly exitCode: number
-  /** Whether its record had no task and was removed. */
+  /** Whether the script's record had no task and was removed. */
   readonly isUnused: boolean
 }
 

@@ -61,11 +61,11 @@ export async function runTasks(
     })
     const summary = telemetry.summary()
     const { completed, failed } = summary.tasks
-    // `null` if no task ran, as in the views of a record, for example when all were resumed.
+    // `null` if no task ran, for example because all were resumed; views of a record do the same.
     const duration = summary.duration.max === 0 ? null : summary.duration
     const isDone = signal === null && completed === tasks.length
     output.result({ ...summary, duration, record: near, journal: near }, [
-      // Otherwise the summary of the progress has the totals.
+      // Without a signal, the summary of the progress has the totals.
       ...(signal === null ? [] : [stoppedLine(signal, tasks.length, summary.tasks, notStarted)]),
       `record  ${near}`,
       ...(isDone ? [] : [resumeLine]),
@@ -90,7 +90,7 @@ function stoppedLine(
   { completed, failed, canceled }: TelemetrySummary['tasks'],
   notStarted: number,
 ): string {
-  // The rest of a long list that was being submitted has no events.
+  // Tasks of a long list that were not submitted yet have no events.
   const notSubmitted = tasks - completed - failed - canceled
   return (
     `stopped cleanly by ${signal}: ${countText(tasks, 'task')}, ` +

@@ -37,7 +37,7 @@ export interface RunOptions {
 
 const usualFolder = './telemetry'
 
-/** Resolves with the script's exit code; for tasks with 1 if one failed. */
+/** Resolves with the script's exit code or, for tasks, with 1 if one failed. */
 export async function run(
   file: string,
   args: readonly string[],

@@ -26,7 +26,7 @@ const known = (
   'executable arguments cwd env stdin shell capture_stdio kill_background uid name backend ' +
   'timeout_seconds retries priority attributes resources'
 ).split(' ')
-/** The keys inside these options are defined here too; in other options they are the user's. */
+/** Options with known inner keys. The inner keys of other options are the user's own. */
 const nested: Readonly<Record<string, readonly string[]>> = {
   retries: ['times', 'delay_seconds', 'factor', 'max_delay_seconds', 'jitter'],
   resources: ['cores', 'gpus', 'memory_mb', 'ranks', 'ranks_per_node', 'labels', 'seconds'],

@@ -43,7 +43,7 @@ export class AgentCluster {
     this.#options = options
     this.#starting = startServer(options, () => this.#isEndExpected)
     this.#connecting = this.#connect()
-    // Failures are handled by those who await `backend()`.
+    // Callers of `backend()` handle the failure.
     this.#connecting.catch(() => {})
   }
 
@@ -59,7 +59,7 @@ export class AgentCluster {
 
   /**
    * Resolves when the agents of all nodes have joined; otherwise rejects and ends those that did.
-   * They start at the same time as the server, whose address they read from their input.
+   * The agents start at the same time as the server, whose address they read from their input.
    */
   async add(
     allocation: Allocation,
@@ -124,14 +124,14 @@ export class AgentCluster {
       onJoined: (node) => {
         for (const agents of this.#agents) agents.noteJoined(node)
       },
-      // Above that of a local backend: the rows of a node belong to the allocation that has it.
+      // Above that of a local backend, so that a node's samples are recorded for its allocation.
       samplingPriority: 2,
     })
     return this.#backend
   }
 
   async #closeOnce(): Promise<void> {
-    // First, because agents that leave from now on do so on request.
+    // Done first, because agents that leave from now on do so on request.
     this.stopRestarts()
     const backend = await this.#connecting.catch(() => null)
     await backend?.close()
@@ -165,10 +165,10 @@ async function startServer(
   return { server, connection }
 }
 
-/** How long agents run without their server; they keep tasks of a driver that is gone as long. */
+/** How long agents run without their server, and how long they keep the tasks of a lost driver. */
 const serverSeconds = 60
 
-/** More agents get no cache: each writes newly compiled modules to one folder at its exit. */
+/** More agents get no compile cache, because each would write to its folder at exit. */
 const maxWriters = 64
 
 /** The line that agents read from their input. */

@@ -8,11 +8,11 @@ type Variables = Record<string, string | undefined>
 /** Tasks keep these; all others would affect an `srun` or an MPI program that a task starts. */
 const keptVariables = new Set(['SLURM_CONF', 'SLURM_JOB_ID'])
 const stepVariable = /^(?:SLURM_|PMI_|PMI2_|PMIX_)/
-/** The variables of the script's launch: a tutti script that runs as a task is not part of it. */
+/** The variables of the script's launch. A tutti script that runs as a task must not join it. */
 const launchVariables = new Set([launchVariable, runVariable])
 /**
- * AMD's equivalents of `CUDA_VISIBLE_DEVICES`. HIP also reads that one and applies it to the GPUs
- * that these leave visible, so tasks must not have both.
+ * AMD's equivalents of `CUDA_VISIBLE_DEVICES`. HIP also reads `CUDA_VISIBLE_DEVICES` and applies it
+ * to the GPUs that these variables leave visible, so tasks must not have both.
  */
 const amdVariables = ['ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'GPU_DEVICE_ORDINAL']
 /** Intel's variable, which tasks get in addition to `CUDA_VISIBLE_DEVICES` if the step has it. */

@@ -16,9 +16,9 @@ export const nameTakenCode = 75
 const endedMark = 'tutti: agent ended on'
 
 /**
- * A shell command that runs the program with the node's name, which is its own last argument, and
- * reports the program's end. The scheduler's SIGTERM is left to the program. A node that cannot see
- * the compile cache runs without it.
+ * A shell command whose last argument is the node's name. It runs the program with that name and
+ * reports the program's end. The program handles the scheduler's SIGTERM, not the shell. A node
+ * that cannot see the compile cache runs without it.
  */
 export function toAgentCommand(
   program: readonly string[],

@@ -29,7 +29,7 @@ export interface AgentStart {
   /** The memory that the job may use on each node; nodes without a limit are missing. */
   readonly memoryMb: Readonly<Record<string, number>>
   /**
-   * After so long without its server the agent exits; the server of a running script returns
+   * The agent exits after this long without its server. The server of a running script returns
    * sooner.
    */
   readonly serverSeconds: number
@@ -42,7 +42,7 @@ export interface AgentStart {
 
 const [, , name = ''] = process.argv
 const startOnce = once(start)
-// Loaded before the first line arrives, which happens when the driver's server has started.
+// Loads the client while the driver's server starts; the first line arrives only after that.
 preloadClient()
 
 const lines = createInterface({ input: process.stdin })
@@ -90,7 +90,7 @@ async function start(given: AgentStart): Promise<Agent> {
     ...(cores > 0 ? { cores } : {}),
     ...(workDir === undefined ? {} : { workDir }),
   }
-  // Not reported here: the shell around this process reports its end.
+  // The end of this process is not reported here, because the shell around it does that.
   const agent = await startAgent(options, { serverSeconds: given.serverSeconds })
   agent.left.then(() => end({ needsEnds: false })).catch(exitWith)
   return agent

@@ -29,11 +29,11 @@ export interface NodeAgentsOptions {
 /** How long the agents may take to start: thousands of nodes may read their modules at once. */
 const startMs = 300_000
 const watchMs = 500
-/** Per node; after that no further agent is started there. */
+/** The maximum per node; after that, no further agent is started there. */
 const maxRestarts = 3
 /** How long it may take until the end of an agent's process is reported. */
 const endMs = 5000
-/** The maximum that is kept of an incomplete line. */
+/** The maximum length that is kept of an incomplete line. */
 const maxLineLength = 65_536
 
 /** The restarts of one node's agent. */
@@ -44,7 +44,7 @@ class NodeRestarts {
   /** The process of the latest restart. */
   process: RemoteProcess | null = null
   state: 'none' | 'starting' | 'started' = 'none'
-  /** How the latest restart ended; `null` before. */
+  /** How the latest restart ended; `null` while it has not. */
   end: string | null = null
   /** Since when the agent has been missing. */
   missingMs: number | null = null
@@ -139,7 +139,7 @@ export class NodeAgents {
     const ended = parseEnded(line)
     if (ended !== null) {
       this.#ended.add(ended)
-      // Its successor may be running already.
+      // Not reported if the node's restarted agent may already be running.
       if (this.#restarts.get(ended)?.hasStarted !== true) this.#tellEnded(ended)
     }
     this.#onChange()
@@ -223,7 +223,7 @@ export class NodeAgents {
     this.#cancelWatch = clock.after(watchMs, () => this.#watch(), { background: true })
   }
 
-  /** The start on a node that is down hangs; other nodes do not wait for it. */
+  /** Other nodes do not wait for this start, which hangs if the node is down. */
   #startAgain(node: AllocatedNode): void {
     const { clock, whyGone } = this.#options
     const restarts = this.#restartsOf(node)
@@ -295,7 +295,7 @@ export class NodeAgents {
     this.#options.log.warn('AgentNotRestarted', `${text}: ${why}`)
   }
 
-  /** Retried until Slurm accepts the step; does not count as a restart. */
+  /** Slurm refused the step for now. Its retries do not count as restarts. */
   #tellRefused(name: string, restarts: NodeRestarts, why: string): void {
     if (restarts.warned === 'refused') return
     restarts.warned = 'refused'

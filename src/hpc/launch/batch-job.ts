@@ -6,7 +6,7 @@ import { quoteForShell } from '../quote.ts'
 import { expectTimeLimit } from '../slurm/time-limit.ts'
 import { beginLine, type LaunchFolder, runLine } from './launch-folder.ts'
 
-/** What a user requests. */
+/** The user's request for a job. */
 export interface BatchRequest {
   readonly nodes?: number
   readonly gpusPerNode?: number
@@ -35,7 +35,7 @@ const reserved = (
 const reservedLetters = 'oeaWDi'
 const plainLetters = 'HhkOQsvV'
 
-/** Arguments of `sbatch` rather than lines of a script, so that no text is interpreted. */
+/** Returns arguments of `sbatch`, not lines of a script, so that no text is interpreted. */
 export function toBatchOptions(
   request: BatchRequest,
   name: string,

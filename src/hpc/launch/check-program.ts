@@ -45,7 +45,7 @@ async function tryAll(): Promise<void> {
   if (hasServer) await tell('agent', () => startAgent(method))
 }
 
-/** A program that hangs, for instance on an unavailable file system, is reported as a problem. */
+/** Throws if the program hangs, for instance on an unavailable file system. */
 function askVersion(program: string): string {
   try {
     const limit = { timeout: versionMs, killSignal: 'SIGKILL' } as const

@@ -15,7 +15,7 @@ export interface LaunchCheck {
   readonly where: string
   /** A path, a version, or the problem. */
   readonly detail: string
-  /** How to fix it. */
+  /** How to fix the problem; `null` if there is nothing to fix or no advice. */
   readonly hint: string | null
 }
 
@@ -59,8 +59,8 @@ exit "$code"
 const placeHint = 'Install it on a file system that all nodes see.'
 
 /**
- * The results that the script wrote, and what its exit code means; `null` if it did not end in
- * time.
+ * Returns the results that the script wrote, and explains its exit code. The code is `null` if the
+ * script did not end in time.
  */
 export function readChecks(
   folder: LaunchFolder,

@@ -6,7 +6,7 @@ import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { toCacheGuard } from './module-cache.ts'
 
-/** A command, changed so that it runs on the right machine. */
+/** A command, changed if it has to run on another machine. */
 export interface PlacedCommand {
   readonly words: readonly string[]
   /** Sends SIGTERM to the command there; `null` if it is a child of this process. */

@@ -1,6 +1,6 @@
 /**
  * The jobs whose batch scripts are in the folder of a launch. Slurm reports the script of a job, so
- * they are found even if their ids are unknown: `sbatch` may be killed, or its answer be lost,
+ * the jobs are found even if their ids are unknown: `sbatch` may be killed, or its answer be lost,
  * after it has submitted a job.
  */
 
@@ -12,7 +12,7 @@ import type { LaunchFolder } from './launch-folder.ts'
 
 const listing = ['-h', '--me', '-o', '%i %o']
 
-/** Cancels these jobs and those with the given ids. Jobs that have ended are ignored. */
+/** Cancels the folder's jobs and those with the given ids. Jobs that have ended are ignored. */
 export async function cancelJobsOf(
   folder: LaunchFolder,
   commands: SlurmCommands,

@@ -46,7 +46,7 @@ export function endByFiles(folder: LaunchFolder): EndReport | null {
   return { state, reason: state === 'REQUEUED' ? 'forgotten by Slurm' : 'None' }
 }
 
-/** `report` is `null` if Slurm has forgotten the job. Its first node must see `folder`. */
+/** `report` is `null` if Slurm has forgotten the job, whose first node must see `folder`. */
 export function lostError(
   jobId: string,
   report: EndReport | null,
@@ -56,7 +56,7 @@ export function lostError(
   const state = report === null ? 'forgotten by Slurm' : report.state
   const why = report === null || report.reason === 'None' ? '' : ` (${report.reason})`
   const text = `job ${jobId} is ${state}${why}`
-  // Slurm does not report which file it could not open.
+  // A job that failed before it began probably could not open a file; Slurm does not say which.
   const hasBegun = folder === undefined || folder.hasStarted || report?.state !== 'FAILED'
   if (hasBegun) return new BackendError(text, { code })
   return new BackendError(`${text}: it has not begun; its node may not see ${folder.path}`, {

@@ -53,7 +53,7 @@ export async function submitChain(
   }
 }
 
-/** Stops waiting for a scheduler that does not answer some time after the signal. */
+/** Waits only briefly after the signal for a scheduler that does not answer. */
 const cancelSoon = (
   commands: SlurmCommands,
   links: readonly ChainLink[],

@@ -32,7 +32,7 @@ export const launchFiles = {
   stdout: 'stdout.log',
   stderr: 'stderr.log',
   exit: 'exit',
-  /** What the script's first session is asked to do, such as to resume. */
+  /** The request to the script's first session, such as to resume a record. */
   request: 'request.json',
   ended: endedFile,
   elastic: elasticFile,
@@ -206,8 +206,8 @@ export const runLine = 'run\n'
 
 /**
  * Why Slurm ended the processes of a job, from its message in their output: `*** JOB 7 ON n1
- * CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***`. `canceled` if there is no reason, or a
- * signal as the reason: a user did it. `null` if Slurm did not end them.
+ * CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***`. `canceled` if a user did it: then the
+ * message has no reason, or a signal as the reason. `null` if Slurm did not end them.
  */
 function endReason(log: string): string | null {
   const lines = log.matchAll(/\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*/gi)

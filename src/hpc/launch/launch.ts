@@ -28,8 +28,8 @@ export interface FollowOptions {
 }
 
 /**
- * Resolves with the script's exit code, or with `null` if the signal aborted it. Rejects with
- * `AllocationLostError` if the job ended the script.
+ * Resolves with the script's exit code, or with `null` if the signal was aborted first. Rejects
+ * with `AllocationLostError` if the end of the job ended the script.
  */
 export async function followLaunch(options: FollowOptions): Promise<number | null> {
   const end = await followJob(options)
@@ -38,7 +38,7 @@ export async function followLaunch(options: FollowOptions): Promise<number | nul
   return end.code
 }
 
-/** Resolves with `null` if the signal aborted it. */
+/** Resolves with `null` if the signal was aborted first. */
 export async function followJob(options: FollowOptions): Promise<LaunchEnd | null> {
   const { jobId, folder, commands, clock, view, signal } = options
   const job = new SlurmJob(jobId, commands.endedBy(signal), clock)
@@ -47,7 +47,7 @@ export async function followJob(options: FollowOptions): Promise<LaunchEnd | nul
   const stderr = new FollowedFile(folder.file('stderr'))
   let endedMs: number | null = null
   const look = async (): Promise<LaunchEnd | undefined> => {
-    // Read before the output: output that is read after the code is complete.
+    // The exit code is read first, so that the output read after it is complete.
     const code = watch.exitCode()
     const [out, error] = [stdout.read(), stderr.read()]
     if (watch.isRunning) view.status(null)

@@ -9,7 +9,7 @@ export const cacheVariable = 'NODE_COMPILE_CACHE'
 
 /** Creates the folder. `null` if the user has chosen one, or if it cannot be created. */
 export function openModuleCache(env: NodeJS.ProcessEnv): string | null {
-  // Code from a cache has less precise coverage.
+  // Coverage is less precise for code from a cache.
   if (env[cacheVariable] !== undefined || env['NODE_V8_COVERAGE'] !== undefined) return null
   try {
     const { XDG_CACHE_HOME = '' } = env
@@ -29,8 +29,8 @@ export function toCacheExport(folder: string): string {
 }
 
 /**
- * Shell code for another node, where the home directory may differ. Node would create a missing
- * folder, and hangs where that is not possible, as in /proc.
+ * Shell code for another node: unsets the cache's variable if the folder is not there. Node would
+ * create a missing folder, and hangs where that is not possible, as in /proc.
  */
 export function toCacheGuard(folder: string | undefined): string {
   if (folder === undefined) return ':'

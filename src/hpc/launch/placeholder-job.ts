@@ -1,6 +1,7 @@
 /**
  * A job that only holds nodes for a script on this machine. It ends with this process: a step on
- * its first node reads heartbeats from here, and keeps a directory (the mark) while they arrive.
+ * its first node reads heartbeats of this process, and keeps a directory (the mark) while they
+ * come.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -29,7 +30,7 @@ export interface PlaceholderJobOptions {
   readonly folder: LaunchFolder
   readonly commands: SlurmCommands
   readonly clock: Clock
-  /** How long to search for the job of a request without an answer; 0 leaves that to the caller. */
+  /** How long to search for the job if `sbatch` got no answer; 0 leaves that to the caller. */
   readonly withdrawMs?: number
   /** Slurm has accepted the job. */
   readonly onSubmitted?: (jobId: string) => void
@@ -110,7 +111,7 @@ export class PlaceholderJob {
   async close(): Promise<void> {
     this.#cancelBeat()
     await this.#keeper.close()
-    // If the scheduler does not answer: without heartbeats, the job ends by itself a little later.
+    // If the scheduler does not answer, the job ends by itself soon, because heartbeats stop.
     await this.#job.cancel().catch(unlessSilent)
   }
 
@@ -139,7 +140,7 @@ async function whyLost(job: SlurmJob, clock: Clock): Promise<BackendError | null
     const report = await job.report({ isChanged: true }).catch(() => undefined)
     if (report === undefined) return null
     if (report === null || phaseOf(report) !== 'running') return lostError(job.id, report)
-    // The final state is known only a little later.
+    // The final state of a completing job is known only a little later.
     return report.state === 'COMPLETING' ? undefined : null
   }
   return (await poll({ delayMs: pollMs, timeoutMs: maxEndMs }, ask, { clock })) ?? null

@@ -8,7 +8,7 @@ import type { SlurmJob } from '../slurm/slurm-job.ts'
 import { endByFiles, type LaunchEnd, lostEnd, exitOf } from './job-end.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
-/** What a follower of a launch displays. */
+/** Displays a launch to the user who follows it. */
 export interface LaunchView {
   /** Output of the script, as it arrives. */
   stdout(chunk: Buffer): void
@@ -81,7 +81,7 @@ export class RunWatch {
 
   /**
    * Finds out how a script ended that may have been ended from outside. `null` if the job was
-   * requeued, or if the signal aborted it. Asks Slurm until it answers, because the job may be
+   * requeued, or if the signal was aborted. Asks Slurm until it answers, because the job may be
    * about to be requeued.
    */
   async judge(code: number, clock: Clock, signal: AbortSignal): Promise<LaunchEnd | null> {

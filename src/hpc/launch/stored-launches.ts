@@ -8,7 +8,7 @@ import { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { hasJobEnded } from '../slurm/slurm-job.ts'
 import { allocationPrefix, LaunchFolder, launchFiles, launchSuffix } from './launch-folder.ts'
 
-/** The names of the records that launches in this folder wrote, with the folders. No links. */
+/** The folders of launches here, by the name of the record that each wrote. Links are ignored. */
 export function launchesIn(folder: string): Map<string, LaunchFolder[]> {
   const launches = entriesOf(folder)
     .filter((entry) => entry.isDirectory() && entry.name.endsWith(launchSuffix))
@@ -28,13 +28,13 @@ export async function isLaunchOver(launch: LaunchFolder): Promise<boolean> {
   return true
 }
 
-/** A request has further names once a session has taken it. */
+/** The files of a launch. The file of a request is renamed when a session takes it. */
 const known: ReadonlySet<string> = new Set([
   ...Object.values(launchFiles).flatMap((name) => [name, `${name}.new`]),
   ...['taken', 'record'].map((ending) => `${launchFiles.request}.${ending}`),
 ])
 
-/** What launches write, and the folders that are empty without it, inner ones first. */
+/** The files that launches write, and the folders that are empty without them, innermost first. */
 export interface LaunchContents {
   readonly files: readonly string[]
   readonly folders: readonly string[]

@@ -5,16 +5,16 @@ import { SchedulerError, type SlurmCommands, unexpectedOutput } from '../slurm/s
 import { mayHaveSubmitted, withdrawRequest } from './folder-jobs.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
-/** How long to ask a scheduler that did not answer what became of the request. */
+/** How long to search for the job of a request that the scheduler did not answer. */
 const withdrawMs = 60_000
 /** How long to wait for the answer after an abort, and again for the search for an unknown job. */
 export const answerMs = 10_000
 
 export interface SubmitOptions {
   readonly clock: Clock
-  /** How long to search for the job of a request without an answer; 0 leaves that to the caller. */
+  /** How long to search for the job if `sbatch` got no answer; 0 leaves that to the caller. */
   readonly withdrawMs?: number | undefined
-  /** After its abort, a scheduler that does not answer is waited for only briefly. */
+  /** After an abort, a scheduler that does not answer is waited for only briefly. */
   readonly signal: AbortSignal
 }
 
@@ -60,7 +60,7 @@ export async function within<T>(
   }
 }
 
-/** Adds a hint to the error. Such a job would end at once, because its folder is removed. */
+/** Adds the hint that a job may be left. It would end at once, because its folder is removed. */
 export function withLeftoverHint(error: unknown): unknown {
   if (!(error instanceof SchedulerError)) return error
   const { message, code, command, stderr } = error

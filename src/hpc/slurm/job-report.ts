@@ -14,7 +14,7 @@ export interface JobReport {
   readonly reason: string
   /** Seconds since the epoch; `null` while unknown. */
   readonly submittedAt: number | null
-  /** When it started; for a waiting job, when it is expected to. */
+  /** The time of its start; for a waiting job, of its expected start. */
   readonly startsAt: number | null
   /** When its time limit ends it. */
   readonly endsAt: number | null
@@ -79,8 +79,8 @@ export const neverStarts = (report: JobReport): boolean =>
 
 /**
  * Parses the `Name=value` pairs of `scontrol show job` and `scontrol show node`. The first line of
- * a job ends with the job's name, which may contain anything, so it is cut there. The first of
- * equal names is used.
+ * a job ends with the job's name, which may contain anything and is therefore cut off. If a field
+ * occurs more than once, its first value is used.
  */
 export function parseFields(text: string): ReadonlyMap<string, string> {
   const [first = '', ...lines] = text.trim().split('\n')

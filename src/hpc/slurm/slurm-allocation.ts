@@ -61,7 +61,7 @@ export class SlurmAllocation implements Allocation {
   ): Promise<SlurmAllocation> {
     const job = new SlurmJob(jobId, commands, clock)
     const asking = commands.ask('scontrol', 'show', 'job', '-d', jobId)
-    // Ignored here: if the job is not running, that is the error to report.
+    // This rejection is handled below, unless the job is not running, which is the error to report.
     asking.catch(() => {})
     const report = await job.report()
     if (report === null || phaseOf(report) !== 'running') {
@@ -116,7 +116,7 @@ export class SlurmAllocation implements Allocation {
     const { state, reason, endsAt } = report
     const why = reason === 'None' ? state : `${state} (${reason})`
     const isCompleting = state === 'COMPLETING'
-    // A process of the job is killed before Slurm reports how the job has ended.
+    // To a process in it, a completing job is lost: the process is killed before Slurm says why.
     const isLost = phaseOf(report) !== 'running' || (isCompleting && this.hasThisProcess)
     if (!isLost && (await this.#isPreempted(report))) {
       return { endsAt, lost: 'PREEMPTED', isEnding: false }
@@ -161,12 +161,12 @@ export class SlurmAllocation implements Allocation {
   }
 
   /**
-   * The grace time of a preemption is for the script only: Slurm ends the steps of agents and tasks
-   * when it begins.
+   * The grace time of a preemption is for the script only: when it begins, Slurm ends the steps of
+   * agents and tasks.
    */
   async #isPreempted(report: JobReport): Promise<boolean> {
     if (!isShortened(report)) return false
-    // Asked once per report; reports are rare.
+    // Asked only once per report.
     if (this.#judged?.report !== report) {
       this.#judged = { report, isPreempted: this.#job.isPreempted() }
     }

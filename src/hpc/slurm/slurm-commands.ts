@@ -48,7 +48,7 @@ const ofLaunch = new Set(
   ),
 )
 
-/** Messages of `sbatch` for more nodes, or larger ones, than there are. */
+/** Messages of `sbatch` about a request for more nodes, or larger nodes, than exist. */
 const aboutNodes = /node (?:count|configuration)/i
 
 export class SlurmCommands {
@@ -112,7 +112,7 @@ export class SlurmCommands {
     return `${has}Ask for less, or for another partition.`
   }
 
-  /** Runs a command that only prints. Times are in UTC. */
+  /** Runs a command that only reads. Times are in UTC. */
   ask(command: string, ...args: readonly string[]): Promise<string> {
     return this.#execute(command, args, { ...this.env, TZ: 'UTC', LC_ALL: 'C' })
   }

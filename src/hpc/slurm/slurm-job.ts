@@ -44,14 +44,14 @@ export class SlurmJob {
   }
 
   /**
-   * Whether it was preempted. With a `GraceTime` it continues for some time and may end by itself,
-   * so its state does not show this.
+   * Whether the job was preempted. Its state does not show this: with a `GraceTime`, the job
+   * continues for some time and may end by itself.
    */
   async isPreempted(): Promise<boolean> {
     const output = await this.#commands.ask('scontrol', 'show', 'job', this.id)
     const fields = parseFields(output)
     const [started = '', chosen = ''] = [fields.get('StartTime'), fields.get('PreemptTime')]
-    // An earlier run of the job may have been preempted.
+    // A preemption before the start concerns an earlier run of the job.
     return /^\d/.test(chosen) && chosen >= started
   }
 

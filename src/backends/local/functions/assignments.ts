@@ -1,4 +1,4 @@
-/** The batches that one worker holds. The only reader of what its mailbox says about them. */
+/** The batches that one worker holds. The only reader of their results in the worker's mailbox. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
@@ -11,8 +11,8 @@ import { bankCount, bankSize, type Mailbox } from './mailbox.ts'
 import type { WorkerMessage } from './protocol.ts'
 
 /**
- * A job that the worker has claimed. The times are the clock's: `sinceMs` is `null` until the
- * function is called. Both times are `null` for a job sent to a process that has not confirmed it.
+ * A job that the worker has claimed. `sinceMs` is `null` until the function is called. Both times
+ * are `null` for a job that was sent to a process and is not confirmed yet.
  */
 export interface RunningJob {
   readonly assignment: Assignment
@@ -122,7 +122,7 @@ export class Assignments {
     const { facts } = this
     const start = this.#mailbox.starts[slot] ?? 0
     const end = this.#mailbox.ends[slot] ?? 0
-    // No start time: the function was never called, because its module could not be imported.
+    // Without a start time, the function was never called: its module could not be imported.
     if (!Number.isNaN(start)) {
       this.#options.durations.add(end - start)
       this.#reportStart(assignment, index, time, start)
@@ -149,8 +149,8 @@ export class Assignments {
   }
 
   /**
-   * The job that the worker is at, its start reported. This includes a finished job whose result is
-   * missing for a second poll: a getter in the result may never return.
+   * Returns the job that the worker is busy with, and reports its start. This may be a finished job
+   * whose result is missing at a second poll, because a getter in the result may never return.
    */
   current(): RunningJob | null {
     const [known, unreported] = [this.#unreported, this.unreported()]
@@ -160,7 +160,7 @@ export class Assignments {
     return unreported !== null && isStuck ? this.#withStart(unreported) : this.running()
   }
 
-  /** The job that the worker has begun and not ended; its start is reported. */
+  /** Returns the job that the worker has begun and not finished, and reports its start. */
   running(): RunningJob | null {
     const assignment = this.#all.find((one) => this.#mailbox.passed(one.bank) < one.count)
     if (assignment === undefined) return null
@@ -202,9 +202,8 @@ export class Assignments {
   }
 
   /**
-   * The job in the slot, its start reported; `null` if it is over. For messages about a slot: the
-   * job has begun if its code sent one. The worker's position is not read, because it may have
-   * moved on.
+   * Returns the job that sent a message from this slot, and reports its start; `null` if it is
+   * over. The worker's position is not read, because the worker may already be past this slot.
    */
   findStarted(slot: number): RunningJob | null {
     const assignment = this.#all.find(({ bank }) => bank === Math.floor(slot / bankSize))
@@ -242,8 +241,8 @@ export class Assignments {
   }
 
   /**
-   * Whether the worker still runs this job or sends its result, and has begun none behind it. If
-   * all jobs that had not begun were revoked before the call, this holds until the job ends.
+   * Whether the worker still runs this job or sends its result, and has begun no later one. If all
+   * jobs that had not begun were revoked before the call, this holds until the job ends.
    */
   isAt(assignment: Assignment, index: number): boolean {
     const slot = assignment.slotOf(index)
@@ -279,7 +278,7 @@ const notStarted = { sinceMs: null, importingSinceMs: null } as const
 const started = 1
 const over = 2
 
-/** One batch in a pool. Reports each end exactly once, in whatever order events arrive. */
+/** One batch in a pool. Reports each job's outcome exactly once, whatever the order of events. */
 export class Assignment {
   readonly batch: Batch
   /** The bank of the worker's mailbox that the batch occupies. */
@@ -328,7 +327,7 @@ export class Assignment {
     return ((this.#flags[index] ?? over) & over) !== 0
   }
 
-  /** All jobs are over. */
+  /** Whether all jobs are over. */
   get isDone(): boolean {
     return this.#left === 0
   }

@@ -20,8 +20,8 @@ export class BatchMessages {
   readonly #known = new Map<string, Map<string, number>>()
   #count = 0
   /**
-   * The definition of the previous job. Most consecutive jobs call the same function, and a
-   * comparison is cheaper than a lookup (of objects cheaper than of strings).
+   * The definition of the previous job. Consecutive jobs mostly call the same function, and
+   * comparing objects is cheaper than looking up strings.
    */
   #last: TaskDefinition = { module: '', name: '' }
   #lastIndex = -1
@@ -43,7 +43,7 @@ export class BatchMessages {
         continue
       }
       try {
-        // Cloned per job: an object that two jobs share would be a single object in the worker too.
+        // Cloned for each job: an object shared by two jobs would be one object in the worker too.
         const args = spec.args.every(isPlainValue) ? spec.args : cloneArguments(spec.args)
         jobs.push(this.#indexOf(spec.definition, definitions), job.uid, args)
       } catch (error) {

@@ -7,7 +7,7 @@ import { bankSize } from './mailbox.ts'
  * run.
  */
 const batchMs = 3
-/** Below this mean duration, the wait for the next batch is long compared with a job. */
+/** Below this mean duration, a worker prefetches its next batch instead of waiting for it. */
 const shortJobMs = 1
 /** Caps a sample, so that one slow job among fast ones does not stop batching. */
 const maxSampleMs = 50

@@ -14,7 +14,7 @@ export function isPlainValue(value: unknown): boolean {
   return value === null || (type !== 'object' && type !== 'function' && type !== 'symbol')
 }
 
-/** The number of objects checked in a value: checking all would cost as much as cloning. */
+/** The maximum number of objects checked in a value. Checking all would cost as much as cloning. */
 const maxChecked = 1000
 
 /**
@@ -46,7 +46,7 @@ function addSome(waiting: unknown[], parts: readonly unknown[]): void {
   }
 }
 
-/** Classes whose prototypes are ordinary objects. */
+/** Classes whose prototypes have no internal state, so that only `instanceof` finds their heirs. */
 const builtIns = [Map, Set, Date, RegExp, ArrayBuffer] as const
 
 function isDisguised(value: object): boolean {
@@ -59,7 +59,7 @@ function isDisguised(value: object): boolean {
 
 const prototypeOf = (value: object): object | null => Object.getPrototypeOf(value) as object | null
 
-/** Whether an object is more than its properties, so that an heir of it is not cloned with it. */
+/** Whether an object has internal state, which a clone of an inheriting object would lack. */
 const hasInternalState = (value: object): boolean =>
   typeof value === 'function' ||
   Array.isArray(value) ||

@@ -129,7 +129,7 @@ export function lossOf(exit: WorkerExit): Loss {
   return { reason: `it exited with code ${exit.code ?? 'unknown'}` }
 }
 
-/** The process cannot exit meanwhile: even `process.exit()` waits for a thread in native code. */
+/** This process cannot exit either: even `process.exit()` waits for a thread in native code. */
 const leftBehindLoss = (count: number): Loss => ({
   reason:
     'it could not be ended, because it is in native code; ' +

@@ -24,12 +24,9 @@ export interface Outlet {
   importing(slot: number): void
   /** The function is about to be called; the mailbox holds the start time. */
   began(slot: number): void
-  /**
-   * The job has ended, and the mailbox holds everything but a value that needs a message of its
-   * own.
-   */
+  /** The job has ended. Its result is in the mailbox, unless it needs a message of its own. */
   ended(slot: number): void
-  /** The next batch, if it has arrived but was not delivered; always `null` in a process. */
+  /** Returns a batch that has arrived but was not delivered yet; always `null` in a process. */
   poll(): BatchMessage | null
   exit(): void
 }
@@ -38,7 +35,7 @@ type TaskFunction = (...args: unknown[]) => unknown
 
 /** How long results may stay in the mailbox before the pool is notified. */
 const maxSilenceMs = 1
-/** Reading the clock takes longer than checking for a batch. */
+/** How many polls are made per reading of the clock, which takes longer than a poll. */
 const pollsPerClockRead = 20
 
 export class JobRunner {
@@ -248,7 +245,7 @@ export class JobRunner {
 /** One run of a job's function. */
 class WorkerTask extends RunningTask {
   readonly slot: number
-  /** Whether its code has sent a message (an update). */
+  /** Whether the job's code has sent an update. */
   hasPosted = false
 
   constructor(uid: string, attempt: number, host: TaskHost<WorkerTask>, slot: number) {

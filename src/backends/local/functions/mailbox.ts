@@ -21,7 +21,7 @@ const maxTextLength = 1024
 
 const claim = { free: 0, begun: 1, revoked: 2 } as const
 
-/** What a job returned; `message`: its end is sent as a message of its own. */
+/** The type of a returned value; `message` if the job's result is sent as a separate message. */
 const ending = {
   undefined: 0,
   null: 1,
@@ -102,7 +102,7 @@ export class Mailbox {
     Atomics.add(this.#rings, 0, 1)
   }
 
-  /** For the worker: how many batches were sent so far. Reading it takes no lock. */
+  /** For the worker: how many batches were sent so far. Takes no lock. */
   get rings(): number {
     return Atomics.load(this.#rings, 0)
   }
@@ -122,7 +122,7 @@ export class Mailbox {
     return this.passed(bank) > 0 && !this.isLeftToMessage(bank * bankSize)
   }
 
-  /** For the worker, before a batch: discards the texts of the last one. */
+  /** For the worker, before a batch: discards the texts of the previous batch. */
   rewind(): void {
     this.#textEnd = 0
   }

@@ -25,7 +25,7 @@ export interface PooledWorkerOptions extends AssignmentsOptions {
   readonly importTimeoutSeconds: number
   /** How long a worker may leave an assigned job unstarted. */
   readonly beginDeadlineMs: number
-  /** How many workers did not begin each job. */
+  /** For each job, how many workers got it and did not begin it. */
   readonly unbegun: WeakMap<Job, number>
   /** The number of threads that could not be ended and still run. */
   readonly leftBehind: { count: number }
@@ -41,7 +41,7 @@ export interface WorkerOwner {
   ready(): void
   /** Called once, when the worker has begun its first job. */
   begin(): void
-  /** Called once when the worker exits, before the ends of its jobs are reported. */
+  /** Called once when the worker exits, before its unfinished jobs are reported. */
   end(end: WorkerEnd): void
   /** Jobs have ended, so there may be room for another batch. */
   advance(): void
@@ -49,17 +49,17 @@ export interface WorkerOwner {
 
 /** The exit of a worker, and the batches that return to its owner. */
 export interface WorkerEnd {
-  /** The worker exited unasked without having begun a job: another one can take its batches. */
+  /** The worker exited unasked before it began a job, so another worker can take its batches. */
   readonly hasFailedToStart: boolean
   readonly assignments: readonly Assignment[]
   readonly loss: Loss
 }
 
-/** Jobs behind one that runs longer than this are given back, for other workers to run. */
+/** If a job runs longer than this, the jobs behind it are given back for other workers. */
 const stuckMs = 25
 /** How long a worker may take to become ready. */
 const readyDeadlineMs = 60_000
-/** The maximum that one gap between polls counts, because this process may have been suspended. */
+/** A longer gap between polls counts as this long: this process may have been suspended. */
 const maxGapMs = 1000
 /** How long a killed worker may take to exit. A thread cannot exit within a native call. */
 const killGraceMs = 5000
@@ -90,7 +90,7 @@ export class PooledWorker {
   #isStuck = false
   #isEnding = false
   #hasExited = false
-  /** The report for the job because of which the worker is killed. */
+  /** The report for the job that caused the worker to be killed. */
   #endReport: EndReport | null = null
   /** The reason that the worker itself gave for its exit. */
   #loss: Loss | null = null
@@ -107,12 +107,12 @@ export class PooledWorker {
     this.#assignments = new Assignments(this.#link.mailbox, id, options)
   }
 
-  /** It begins no further jobs and is about to exit. */
+  /** Whether the worker begins no further jobs and is about to exit. */
   get isEnding(): boolean {
     return this.#isEnding
   }
 
-  /** Its program has started. */
+  /** Whether the worker's program has started. */
   get isReady(): boolean {
     return this.#isReady
   }
@@ -121,12 +121,12 @@ export class PooledWorker {
     return this.#assignments.isFull
   }
 
-  /** All jobs are reported, though the worker may not have passed all slots yet. */
+  /** Whether all jobs are reported, even if the worker has not passed all slots yet. */
   get isDone(): boolean {
     return this.#assignments.all.every((one) => one.isDone)
   }
 
-  /** It has passed all slots. */
+  /** Whether the worker has passed all slots. */
   get isEmpty(): boolean {
     return this.#assignments.isEmpty
   }
@@ -164,7 +164,7 @@ export class PooledWorker {
     }
   }
 
-  /** `false` if the job is not here. */
+  /** Returns `false` if this worker does not have the job. */
   cancel(job: Job, reason: string): boolean {
     for (const assignment of this.#assignments.all) {
       const index = assignment.indexOf(job)
@@ -185,8 +185,8 @@ export class PooledWorker {
   /** Detects what no message reports: starts, time-outs, and jobs that wait behind a long one. */
   poll(): void {
     this.#read()
-    // Only at a poll: a sequence of single tasks would toggle this for each of them. A worker that
-    // is starting counts as busy, because nothing else may keep this process alive.
+    // Changed only at a poll, because a sequence of single tasks would toggle it for each task. A
+    // starting worker counts as busy, because it may be all that keeps this process alive.
     const isIdle = this.#assignments.isEmpty && this.#isReady
     if (isIdle && !this.#isEnding) this.#link.setBusy(false)
     const running = this.#assignments.current()
@@ -277,7 +277,7 @@ export class PooledWorker {
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
     if (isUnwanted || exit.leftBehind !== undefined) this.#noticeLoss(loss, running)
     this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
-    // The finished job whose result is missing is lost; later ones may have complete results.
+    // A finished job whose result is missing is lost; later jobs may have complete results.
     let one = this.#assignments.unreported()
     while (one !== null) {
       this.#failLost(one, exit, loss)
@@ -289,7 +289,7 @@ export class PooledWorker {
     if (!hasFailedToStart) for (const assignment of assignments) assignment.finish()
   }
 
-  /** Fails a job that several workers in turn did not begin: they probably cannot read it. */
+  /** Fails a job that several workers did not begin, probably because they cannot read it. */
   #refuseUnreadable(): void {
     const next = this.#assignments.next()
     if (next === null) return
@@ -357,8 +357,8 @@ export class PooledWorker {
   }
 
   /**
-   * Ends the worker because of one job. Revokes the jobs that have not begun first; then keeps the
-   * worker if the job has ended meanwhile, because another one may run by now.
+   * Ends the worker because of one job. First revokes the jobs that have not begun. If the job has
+   * ended meanwhile, keeps the worker, because it may be running another job.
    */
   #endFor({ assignment, index, job }: StoppedJob, report: TaskReport): void {
     const jobs = this.#assignments.revokeAll()

@@ -17,10 +17,10 @@ export class ProcessLink implements WorkerLink {
   readonly #child: SupervisedChild<BatchMessage | AbortMessage, WorkerMessage>
   /** Batches posted before the program was ready; their jobs can still be revoked. */
   #held: BatchMessage[] | null = []
-  /** The slot of the job that was sent, until the process reports that it has begun it. */
+  /** The slot of the job that was sent, until the process reports the job's start. */
   #sent: number | null = null
   readonly #errors = new ErrorOutput()
-  /** Ended on purpose, so a job that was sent counts as begun. */
+  /** Whether the process was ended on purpose; a job that was sent then counts as begun. */
   #isKilled = false
   #isBusy = true
 
@@ -33,7 +33,7 @@ export class ProcessLink implements WorkerLink {
         ...inheritedOptions(process.execArgv),
         ...(maxHeapMb === null ? [] : [`--max-old-space-size=${maxHeapMb}`]),
       ],
-      // On a terminal, lines must not be written over a progress block.
+      // On a terminal, output is captured, so that it does not overwrite a progress block.
       stdout: process.stdout.isTTY ? 'capture' : 'inherit',
       onStdout: (text) => forward(text, process.stdout),
       stderr: 'capture',
@@ -148,7 +148,7 @@ export class ProcessLink implements WorkerLink {
     }
   }
 
-  /** A process reports a job before it begins it: without that report, the job has not begun. */
+  /** A process reports a job before beginning it, so a job without that report has not begun. */
   #forgetUnbegun(): void {
     if (this.#sent !== null && !this.#isKilled) this.mailbox.unbegin(this.#sent)
     this.#sent = null
@@ -228,5 +228,5 @@ function outOfMemoryError(output: string): Error | null {
   return error
 }
 
-/** Sent without the jobs, because later batches refer to the definitions. */
+/** Sent if the job was revoked, because later batches refer to the definitions of this batch. */
 const withoutJobs = (batch: BatchMessage): BatchMessage => ({ ...batch, jobs: [] })

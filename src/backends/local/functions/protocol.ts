@@ -89,7 +89,7 @@ export type WorkerMessage =
 
 /** How a worker ended; unknown fields are absent. */
 export interface WorkerExit {
-  /** Set if the worker still runs and its exit is no longer awaited: the number of such workers. */
+  /** If this worker still runs but is no longer awaited: the number of all such workers. */
   readonly leftBehind?: number
   readonly code?: number
   readonly signal?: string
@@ -111,7 +111,7 @@ export interface WorkerLink {
   post(batch: BatchMessage): void
   /** Does nothing if the job has ended. */
   abort(message: AbortMessage): void
-  /** Whether this worker keeps the process alive; initially it does. */
+  /** Sets whether this worker keeps the process alive. Initially it does. */
   setBusy(isBusy: boolean): void
   /**
    * Ends the worker, whatever it is doing. With `unresponsive`, a job that was sent and not begun

@@ -19,7 +19,7 @@ import { machineMs } from '../machine-time.ts'
 
 const passed = { kind: 'passed' } as const
 
-/** The start data of a thread. Its messages carry the channel id, which user code does not know. */
+/** A thread's start data. Its messages carry the channel id, which user code does not know. */
 export interface ThreadData {
   readonly memory: SharedArrayBuffer
   readonly channel: number
@@ -37,7 +37,7 @@ export class ThreadLink implements WorkerLink {
   constructor({ workerId, program, maxHeapMb, clock, listener }: WorkerLinkOptions) {
     this.#listener = listener
     const threadData: ThreadData = { memory: this.mailbox.memory, channel: this.#channel }
-    // Threads inherit `--input-type` and then refuse to run a file.
+    // Not inherited, because a thread with `--input-type` refuses to run a file.
     const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
       ...(isText ? { execArgv: [] } : {}),

@@ -11,9 +11,9 @@ import type { Restarts } from '../../../runtime/retry.ts'
 export interface WorkerHandleOptions extends PooledWorkerOptions {
   readonly starts: Restarts
   /**
-   * Whether a worker that has used GPUs must be replaced before it gets other ones, because native
-   * libraries keep the GPUs that they have opened. Only for processes: a thread cannot change what
-   * those libraries see.
+   * Whether a worker that has used GPUs must be replaced before it gets different GPUs, because
+   * native libraries keep the GPUs that they have opened. Only for processes: a thread cannot
+   * change what those libraries see.
    */
   readonly keepsGpus: boolean
   newWorkerId(): string
@@ -32,7 +32,7 @@ export class WorkerHandle {
   /** Batches that no worker has yet. */
   #waiting: Assignment[] = []
   #worker: PooledWorker | null = null
-  /** The GPUs that the worker was assigned, as a list; empty for none. */
+  /** The GPUs that the worker was assigned, joined by commas; empty for none. */
   #gpus = ''
   /** The round of the worker's start, for `Restarts`. */
   #round = 0
@@ -43,7 +43,7 @@ export class WorkerHandle {
     this.#options = options
   }
 
-  /** Whether a batch assigned now would be the only one here. */
+  /** Whether a batch assigned now would be the only batch of this handle. */
   get isIdle(): boolean {
     return this.#waiting.length === 0 && (this.#worker === null || this.#worker.isDone)
   }
@@ -53,12 +53,12 @@ export class WorkerHandle {
     return this.isIdle && this.#worker?.isEmpty !== false && !this.isReplacing
   }
 
-  /** Its worker has ended, and no other one has been started. */
+  /** Whether its worker has ended and no replacement was started. */
   get isReplaceable(): boolean {
     return this.#hasHadWorker && this.#worker === null && this.#waiting.length === 0
   }
 
-  /** The replacement of an ended worker is not ready yet. */
+  /** Whether the replacement of an ended worker is not ready yet. */
   get isReplacing(): boolean {
     return this.#hasHadWorker && this.#worker?.isReady === false
   }
@@ -68,12 +68,12 @@ export class WorkerHandle {
     return this.#worker !== null && !this.#worker.isEnding
   }
 
-  /** It has never had a worker. */
+  /** Whether it has never had a worker. */
   get isNew(): boolean {
     return !this.#hasHadWorker && this.#worker === null
   }
 
-  /** Whether a batch can be assigned. Short ones are prefetched, so that the worker never idles. */
+  /** Whether a batch can be assigned. Short jobs are prefetched, so that the worker never idles. */
   get canAccept(): boolean {
     return this.isIdle || (this.isWarm && this.#worker?.hasPrefetchPlace === true)
   }
@@ -97,7 +97,7 @@ export class WorkerHandle {
     this.#start()
   }
 
-  /** `false` if the job is not here. */
+  /** Returns `false` if this handle does not have the job. */
   cancel(job: Job, reason: string): boolean {
     for (const assignment of this.#waiting) {
       const index = assignment.indexOf(job)
@@ -155,7 +155,7 @@ export class WorkerHandle {
     }
   }
 
-  /** Batches that were canceled as a whole occupy a bank until the worker has passed them. */
+  /** A batch that was canceled as a whole occupies its bank until the worker has passed it. */
   #feed(worker: PooledWorker): void {
     while (!worker.isEnding && !worker.isFull) {
       const assignment = this.#waiting.shift()

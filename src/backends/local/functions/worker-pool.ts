@@ -101,8 +101,8 @@ export class WorkerPool implements Executor {
   }
 
   /**
-   * Replacements of ended workers are started without a job, which would hold its resources
-   * meanwhile.
+   * Replacements of ended workers are started before they get a job, because the job would hold its
+   * resources meanwhile.
    */
   get canPrepare(): boolean {
     if (!this.#hasLostWorkers || this.#closeReason !== null || !this.#mayStart) return false
@@ -214,7 +214,7 @@ export class WorkerPool implements Executor {
     this.#resume()
   }
 
-  /** Makes the scheduler assign waiting jobs, as it does when jobs are given back, even none. */
+  /** Makes the scheduler assign waiting jobs, which `giveBack` does even for an empty list. */
   #resume(): void {
     if (this.#closeReason === null) this.#options.listener.giveBack([])
   }

@@ -37,7 +37,7 @@ function serveThread({ memory, channel }: ThreadData): void {
   if (port === null) return
   const runner = serve(new Mailbox(memory), {
     post(message) {
-      // The most frequent message, so it is the smallest: the bare channel id.
+      // The most frequent message is the smallest: the bare channel id.
       port.postMessage(message.kind === 'passed' ? channel : toEnvelope(channel, [message]))
     },
     importing: () => {},
@@ -48,7 +48,7 @@ function serveThread({ memory, channel }: ThreadData): void {
         const found = receiveMessageOnPort(port)
         if (found === undefined) return null
         const message = found.message as PackedBatch | AbortMessage
-        // The next batch is awaited, so no job runs: an abort request is for one that has ended.
+        // No job runs while the next batch is awaited, so an abort request is for an ended job.
         if (!('abort' in message)) return unpackBatch(message)
       }
     },
@@ -62,13 +62,13 @@ function serveThread({ memory, channel }: ThreadData): void {
 }
 
 function serveProcess(): void {
-  // Ctrl-C reaches all processes of the terminal, but the parent decides about the tasks.
+  // Ctrl-C reaches all processes of the terminal. It is ignored here: the parent ends the tasks.
   process.on('SIGINT', () => {})
   const mailbox = new Mailbox()
   const runner = serve(mailbox, {
     post(message) {
-      // Cloned first: the channel's serializer accepts objects that it copies incompletely, and
-      // would call getters a second time.
+      // The value is cloned first, because the channel's serializer copies some objects
+      // incompletely and would call getters a second time.
       const isValue = message.kind === 'value'
       parent.send(isValue ? { ...message, value: structuredClone(message.value) } : message)
     },

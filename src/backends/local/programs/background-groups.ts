@@ -17,8 +17,8 @@ const maxPollMs = 100
 /** How long killed processes may take to disappear; one that waits for a disk may never do so. */
 const maxKilledMs = 1000
 /**
- * How often to look again: a member that is replaced during a look, and its successor, may be
- * missed.
+ * The maximum number of looks at a group in which no known member is found. A single look may miss
+ * both a member that is being replaced and its successor.
  */
 const looksAtDoubt = 4
 
@@ -43,7 +43,7 @@ export class BackgroundGroups {
     this.#mark = mark
   }
 
-  /** A program of this owner has ended, and its group has other members. */
+  /** Adds the group of an ended program that has left other members in it. */
   add(group: number, owner: string): void {
     this.#groups.set(group, { owner, members: null })
     if (this.#isLookDue) return
@@ -52,7 +52,7 @@ export class BackgroundGroups {
     clock.after(lookDelayMs, () => this.#look(), { background: true })
   }
 
-  /** The group id now belongs to a new program. */
+  /** Forgets a group whose id now belongs to a new program. */
   delete(group: number): void {
     this.#groups.delete(group)
   }
@@ -79,7 +79,7 @@ export class BackgroundGroups {
     return (await poll(policy, areGone, { clock })) === true
   }
 
-  /** Returns how many groups are left. `null` as signal only counts them. */
+  /** Signals the groups of an owner, unless `signal` is `null`. Returns their number. */
   #signal(wanted: string | null, signal: NodeJS.Signals | null): number {
     if (this.#groups.size === 0) return 0
     this.#look()
@@ -98,7 +98,7 @@ export class BackgroundGroups {
     for (const id of doubtful) this.#groups.delete(id)
   }
 
-  /** Returns the groups that have members, but none that provably belongs to this launcher. */
+  /** Returns the groups that still have members, but none known to belong to this launcher. */
   #lookAt(ids: ReadonlySet<number>): Set<number> {
     const groups = readGroups()
     const doubtful = new Set<number>()

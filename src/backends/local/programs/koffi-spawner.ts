@@ -58,7 +58,7 @@ export class KoffiSpawner implements Spawner {
 
   /** Handles all children that have ended. */
   reap(): void {
-    // A new process inherits the peak memory of its parent, so a peak up to this one is not its
+    // A new process inherits the peak memory of its parent, so a peak up to the parent's is not its
     // own.
     const inheritedPeak = process.resourceUsage().maxRSS * 1024
     for (let reaped = this.#libc.reap(); reaped !== undefined; reaped = this.#libc.reap()) {
@@ -128,7 +128,7 @@ class PipeEnds {
       return undefined
     }
     const socket = new Socket({ fd: this.#ourStdin, readable: false, writable: true })
-    // A program need not read its input.
+    // Ignored, because a program need not read its input.
     socket.on('error', () => {})
     socket.end(bytes.subarray(written))
     return socket

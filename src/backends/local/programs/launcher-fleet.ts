@@ -25,7 +25,7 @@ import {
   type ToLauncher,
 } from './protocol.ts'
 
-/** A small heap: a launcher holds little, and a program starts as a copy of its process. */
+/** Keeps a launcher small, because every program starts as a copy of its process. */
 const nodeFlags = [
   '--v8-pool-size=1',
   '--max-semi-space-size=2',
@@ -51,9 +51,9 @@ export interface FleetOptions {
   /** Updates in the order in which they happened. */
   onUpdates(updates: readonly ProgramUpdate[]): void
   onLost(launcher: Launcher, reason: string): void
-  /** A launcher ended before it could start any program; `true` if this began a new delay. */
+  /** A launcher ended before it could start any program. This may have begun a new delay. */
   onStartFailed(isNewDelay: boolean): void
-  /** A launcher has started after earlier ones failed to. */
+  /** A launcher has started, after earlier launchers failed to start. */
   onStartedAgain(): void
   /** The system lacks resources for a launcher; the next may be requested after the delay. */
   onRefused(errno: string, delayMs: number, isFirst: boolean): void
@@ -76,7 +76,7 @@ export class LauncherFleet {
     this.#silence = new SilenceWatch({
       clock,
       intervalMs,
-      // It may have sent its last message an interval before the first ping.
+      // A launcher may have sent its last message one interval before the first ping.
       hungMs: () => answerMs + intervalMs,
       expected: () => this.#launchers.filter(({ load, child }) => load > 0 && child.isReady),
       onCheck: (launchers) => {
@@ -100,7 +100,7 @@ export class LauncherFleet {
     return !this.hasStarted && this.starts.hasGivenUp(this.#options.clock.monotonicMs())
   }
 
-  /** Returns the least loaded launcher. The caller must call `release` later. */
+  /** Returns an idle, new or least loaded launcher. The caller must call `release` later. */
   take(): Launcher {
     const idle = this.#launchers.find(({ load }) => load === 0)
     const launcher =
@@ -126,7 +126,7 @@ export class LauncherFleet {
     launcher.child.unref()
   }
 
-  /** Ends the background processes that ended programs of this owner left. */
+  /** Ends the background processes that this owner's programs left behind. */
   async endBackground(owner: string): Promise<void> {
     const { clock, setup } = this.#options
     const asked = this.#launchers.filter(({ owners }) => owners.has(owner))
@@ -180,7 +180,7 @@ export class LauncherFleet {
     launcher.hasReported = true
     if (this.starts.succeed()) this.#options.onStartedAgain()
     this.#silence.sign(launcher)
-    // Its programs have already been reported as lost.
+    // The programs of a lost launcher have already been reported as lost.
     if (launcher.isLost) return
     const updates: ProgramUpdate[] = []
     for (const message of messages) {
@@ -195,7 +195,7 @@ export class LauncherFleet {
     const reason = `it did not answer for ${this.#options.answerMs / 1000} s`
     for (const launcher of silent) {
       launcher.isSilent = true
-      // All are removed first, so that no program of one goes to another one of them.
+      // All silent launchers are removed first, so that none gets the programs of another.
       this.#remove(launcher)
       // SIGKILL ends even a stopped process; one that waits for a disk may exit much later.
       launcher.child.kill()
@@ -247,18 +247,18 @@ export class LauncherFleet {
 export class Launcher {
   readonly id: string
   readonly child: SupervisedChild<ToLauncher, FromLauncher>
-  /** `NAME=value`, which is in the environment of its programs. */
+  /** `NAME=value`, which is in the environment of the launcher's programs. */
   readonly mark: string
-  /** The round of its start, for `Restarts`. */
+  /** The round of the launcher's start, for `Restarts`. */
   readonly round: number
-  /** How many of the programs that it was asked to start have not ended. */
+  /** How many programs it was asked to start that have not ended. */
   load = 0
-  /** Whether it can start programs, which it reports before the first one. */
+  /** Whether the launcher has reported that it can start programs. */
   hasReported = false
   silentMs = 0
-  /** Whether it was given up because it did not answer. */
+  /** Whether the launcher was given up because it did not answer. */
   isSilent = false
-  /** Whether the system refused to start it. */
+  /** Whether the system refused to start the launcher. */
   isRefused = false
   isLost = false
   /** The sessions whose ended programs left background processes. */
@@ -303,7 +303,7 @@ export class Launcher {
     this.child.post({ kind: 'start', request })
   }
 
-  /** `true` if the request had not been sent; it never will be. */
+  /** Withdraws a request that has not been sent; `false` if it has. */
   withdraw(id: number): boolean {
     return this.child.withdraw((message) => message.kind === 'start' && message.request.id === id)
   }
@@ -312,7 +312,7 @@ export class Launcher {
     this.child.post({ kind: 'stop', id })
   }
 
-  /** What a program has written so far; `null` if it does not run, or the launcher is lost. */
+  /** The output of a program so far; `null` if it is not running, or the launcher is lost. */
   output(id: number): Promise<CapturedOutput | null> {
     if (this.isLost) return Promise.resolve(null)
     const asked = this.#outputs.get(id) ?? Promise.withResolvers<CapturedOutput | null>()
@@ -332,8 +332,8 @@ export class Launcher {
 }
 
 /**
- * Kills what a lost launcher started but did not report, and background processes. Programs started
- * with koffi are in the launcher's session; others have sessions of their own, and its mark.
+ * Kills background processes, and programs that a lost launcher started but did not report. With
+ * koffi, these are in the launcher's session; otherwise, they are found by the launcher's mark.
  */
 function killLeft({ child: { pid }, mark }: Launcher): void {
   if (pid === undefined) return

@@ -20,7 +20,7 @@ import type { ProgramOutput } from '../../../tasks/task-record.ts'
 import type { CaptureBounds, LauncherSetup, ProgramUpdate } from './protocol.ts'
 
 export interface LauncherPoolOptions {
-  /** How many programs run at once. */
+  /** The maximum number of concurrent programs. */
   readonly maxProcesses: number
   readonly nodeId: string
   /** Launcher ids are `<idPrefix>/p1` and so on. */
@@ -40,7 +40,7 @@ export interface LauncherPoolOptions {
   readonly spawner?: LauncherSetup['spawner']
   /**
    * A launcher with programs that does not answer for this long is replaced, and its programs are
-   * ended. Default 30, so that one that waits for a slow disk is not lost at once.
+   * ended. Default 30, so that a launcher may wait for a slow disk.
    */
   readonly answerSeconds?: number
 }
@@ -71,12 +71,12 @@ export class LauncherPool implements Executor {
   readonly #attempts = new Map<number, Attempt>()
   readonly #byJob = new Map<Job, Attempt>()
   #lastId = 0
-  /** Programs that the system refused to start: retried when one ends, or after a pause. */
+  /** Programs that the system refused to start, retried when another one ends or after a pause. */
   readonly #held = new Set<Attempt>()
   /** How many launchers were lost before they reported the start of a job's program. */
   readonly #losses = new WeakMap<Job, number>()
   #isPausing = false
-  /** No launcher may be started now: nothing is assigned, so that waiting jobs hold no cores. */
+  /** While no launcher may be started, no job is assigned, so that waiting jobs hold no cores. */
   #isWithoutLauncher = false
   #cancelWait: () => void = () => {}
   #closeReason = ''
@@ -148,13 +148,13 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /** What a program has written so far; `null` if it does not run. */
+  /** The output of a program so far; `null` if the program is not running. */
   async output(job: Job): Promise<ProgramOutput | null> {
     const { launcher = null, id = 0 } = this.#byJob.get(job) ?? {}
     return launcher?.output(id) ?? null
   }
 
-  /** Ends the background processes that a session's ended programs left in their groups. */
+  /** Ends the background processes that a session's programs left behind in their groups. */
   endBackground(sessionId: string): Promise<void> {
     return this.#fleet.endBackground(sessionId)
   }
@@ -297,7 +297,7 @@ export class LauncherPool implements Executor {
     const { id: workerId, hasReported, isSilent } = launcher
     const losses = (this.#losses.get(job) ?? 0) + (hasReported || isSilent ? 1 : 0)
     this.#losses.set(job, losses)
-    // For instance a program on a disk that does not answer, or one that kills its parent at once.
+    // The program may be on a disk that does not answer, or kill its parent at once.
     const mayBeCause = losses >= (isSilent ? maxSilent : maxLost)
     const facts = { workerId }
     if (cancelReason !== null) {
@@ -343,7 +343,7 @@ const refusalOf = (what: string, errno: string): string =>
 export class ConcurrencyLimit {
   readonly #max: number
   #limit: number
-  /** The lowest limit since the last maximum. Only a lower one is reported. */
+  /** The lowest limit since the limit was last at its maximum. Only a new lowest is reported. */
   #lowest: number
   #successes = 0
   #refusals = 0
@@ -363,7 +363,7 @@ export class ConcurrencyLimit {
     return backOffDelay(++this.#refusals, { first: 20, max: 1000 })
   }
 
-  /** The system refused one more than `running` programs. `true` for a new lowest limit. */
+  /** The system refused one more than `running` programs. Returns `true` for a new lowest limit. */
   refuse(running: number): boolean {
     this.#limit = Math.max(1, Math.min(running, this.#limit))
     this.#successes = 0
@@ -372,7 +372,7 @@ export class ConcurrencyLimit {
     return isLowest
   }
 
-  /** A program ended. A number of successes equal to the limit raises the limit by one. */
+  /** A program ended. After as many successes as the limit, the limit rises by one. */
   succeed(): void {
     this.#refusals = 0
     if (this.#limit === this.#max || ++this.#successes < this.#limit) return

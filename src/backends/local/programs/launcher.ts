@@ -11,7 +11,7 @@ import type { Spawner } from './spawner.ts'
 let runner: ProgramRunner | undefined
 let ready = Promise.resolve()
 
-// Whatever ends this process, even its own error: its programs must not outlive it.
+// Programs must not outlive this process, whatever ends it, even an error of its own.
 process.on('exit', () => runner?.killAll())
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
   process.on(signal, () => process.exit(128 + constants.signals[signal]))
@@ -24,7 +24,7 @@ const outbox = connectToParent<ToLauncher, FromLauncher>({
     else handle(message)
   },
   onEnd() {
-    // Without a parent, nothing waits for a grace period.
+    // Without a parent, nothing waits, so the programs get no grace period.
     if (process.connected) void end()
     else process.exit(0)
   },
@@ -39,7 +39,7 @@ async function setUp(setup: LauncherSetup): Promise<void> {
   const environment = mergeEnvironment(process.env, setup.environment)
   const spawner = await chooseSpawner(setup, environment)
   runner = new ProgramRunner({ spawner, setup, environment, outbox })
-  // Sent before the first program, which may end this process: the launcher itself has started.
+  // Sent before the first program, which may end this process: the launcher's start has succeeded.
   outbox.send({ kind: 'pong' })
 }
 

@@ -64,7 +64,7 @@ export class Libc {
     this.#calls.posix_spawnattr_setflags(this.#attributes, spawnFlags)
     this.#calls.posix_spawnattr_setpgroup(this.#attributes, 0)
     this.#calls.posix_spawnattr_setsigmask(this.#attributes, signals)
-    // All bits, unlike sigfillset, which omits two signals that would then stay ignored.
+    // Sets all bits, because sigfillset omits two signals, which would then stay ignored.
     signals.fill(0xff)
     this.#calls.posix_spawnattr_setsigdefault(this.#attributes, signals)
   }

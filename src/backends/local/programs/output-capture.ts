@@ -30,7 +30,6 @@ export class OutputCapture {
     return this.#total
   }
 
-  /** Whether some bytes were left out. */
   get isTruncated(): boolean {
     return this.#total > this.#bounds.headBytes + this.#bounds.tailBytes
   }
@@ -146,7 +145,7 @@ const toWrite = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY
 /** The major number of /dev/null, /dev/zero and /dev/full, whose writes never block. */
 const memoryDevices = 1
 
-/** Opened without blocking and examined afterwards: the path may change in between. */
+/** Opens without blocking and then examines the descriptor: the path may change in between. */
 function openOutput(path: string): number {
   let file: number
   try {

@@ -47,7 +47,7 @@ export class PlainSpawner implements Spawner {
       if (child.pid === undefined) watcher.failed(errnoOf(error))
     })
     if (child.pid === undefined) return 0
-    // A program need not read its input.
+    // Ignored, because a program need not read its input.
     child.stdin?.on('error', () => {})
     if (plan.stdin !== null) child.stdin?.end(plan.stdin)
     const captures = [

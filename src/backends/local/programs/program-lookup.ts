@@ -170,7 +170,7 @@ const create = (
   hint?: string,
 ): TuttiError => withoutStack(() => new errorClass(message, hint === undefined ? {} : { hint }))
 
-/** `file`, `folder`, or the errno if it cannot be examined. */
+/** Returns `file`, `folder`, or the errno if the path cannot be examined. */
 function examine(path: string): string {
   try {
     return statSync(path).isDirectory() ? 'folder' : 'file'

@@ -38,7 +38,7 @@ export class ProgramRunner {
     this.#background = new BackgroundGroups(mark)
   }
 
-  /** A failure is reported for its own request only. */
+  /** A failure is reported for this request only. */
   start(request: ProgramRequest): void {
     try {
       this.#start(request)
@@ -130,7 +130,7 @@ export class ProgramRunner {
     return this.#lookup.find(executable, (env ?? this.#parts.environment)['PATH']) !== file
   }
 
-  /** Opens the files for output; `undefined` if one cannot be opened, which is reported. */
+  /** Opens the files for output. If one cannot be opened, reports that and returns `undefined`. */
   #openOutputs(request: ProgramRequest): Outputs | undefined {
     const { outbox, setup } = this.#parts
     try {

@@ -18,9 +18,9 @@ export interface ProgramRequest {
   readonly stdoutFile: string | null
   readonly stderrFile: string | null
   readonly timeoutMs: number | null
-  /** Whether its end ends its whole process group; else the rest lives until `endBackground`. */
+  /** Whether the program's exit ends its process group; else `endBackground` ends the rest. */
   readonly killBackground: boolean
-  /** Whether `killBackground` and a stop also end processes that have left its group. */
+  /** Whether `killBackground` and a stop also end processes that have left the group. */
   readonly isFollowed: boolean
   /** The session's id, for `endBackground`. */
   readonly owner: string
@@ -35,7 +35,7 @@ export interface LauncherSetup {
   readonly capture: CaptureBounds
   /** `plain` does not use koffi; `auto` uses it where it works. */
   readonly spawner: 'auto' | 'plain'
-  /** Variables for the programs that the launcher itself must not have, and `launcherVariable`. */
+  /** Variables that only the programs get, not the launcher; includes `launcherVariable`. */
   readonly environment: Readonly<Record<string, string | undefined>>
 }
 
@@ -49,7 +49,7 @@ export type ToLauncher =
   | { readonly kind: 'setup'; readonly setup: LauncherSetup }
   | { readonly kind: 'start'; readonly request: ProgramRequest }
   | { readonly kind: 'stop'; readonly id: number }
-  /** Asks what a program has written so far; answered with `output`. */
+  /** Asks for a program's output so far; answered with `output`. */
   | { readonly kind: 'output'; readonly id: number }
   /** Ends background processes of this owner's programs; answered with `backgroundEnded`. */
   | { readonly kind: 'endBackground'; readonly owner: string }
@@ -76,7 +76,7 @@ export interface ProgramEnd extends ProgramUsage, CapturedOutput {
   readonly exitCode: number | null
   readonly signal: string | null
   readonly stoppedBy: StopCause | null
-  /** Whether its process group has other members, which `endBackground` ends. */
+  /** Whether the program's group has other members, which `endBackground` ends. */
   readonly hasBackground: boolean
 }
 
@@ -92,7 +92,7 @@ export type ProgramUpdate =
 
 export type FromLauncher =
   | ProgramUpdate
-  /** `null` if the program does not run. */
+  /** `output` is `null` if the program is not running. */
   | { readonly kind: 'output'; readonly id: number; readonly output: CapturedOutput | null }
   | { readonly kind: 'backgroundEnded'; readonly owner: string }
   /** Also the launcher's first message, sent when it can start programs. */

@@ -23,16 +23,16 @@ const maxKilledMs = 1000
 export interface ProgramLimits {
   readonly timeoutMs: number | null
   readonly graceMs: number
-  /** Whether its end ends the rest of its process group. */
+  /** Whether the program's exit ends the rest of its process group. */
   readonly killBackground: boolean
-  /** Identifies its processes outside of the group; `null` if they are not followed. */
+  /** Identifies the program's processes outside of its group; `null` if they are not followed. */
   readonly mark: string | null
 }
 
 export interface ProgramEvents {
-  /** It has run for `settleMs`. */
+  /** The program has run for `settleMs`. */
   settled(): void
-  /** It has ended; so has its whole group if it was stopped or `killBackground` is set. */
+  /** The program has ended, with its whole group if it was stopped or `killBackground` is set. */
   over(status: ExitStatus, stoppedBy: StopCause | null): void
 }
 
@@ -88,8 +88,8 @@ export class RunningProgram {
   }
 
   /**
-   * A program that has already ended was in time: its end may be noticed late if this process was
-   * suspended.
+   * Spares a program that has already ended: if this process was suspended, it notices a timely
+   * exit late.
    */
   #timeOut(): void {
     if (isProcessAlive(this.pid)) this.stop('timeout')
@@ -103,7 +103,7 @@ export class RunningProgram {
 
   #awaitGroup(status: ExitStatus, pollMs: number, patienceMs: number): void {
     if (patienceMs <= 0 || !isProgramAlive(this.#program)) return this.#finish(status)
-    // Repeated, because a process that was forked during the first SIGKILL did not get it.
+    // SIGKILL is repeated, because a process that was forked during the first one did not get it.
     if (this.#isKilled) signalProgram(this.#program, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
     const next = this.#isKilled ? minPollMs : Math.min(pollMs * 2, maxPollMs)

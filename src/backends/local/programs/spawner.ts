@@ -21,7 +21,7 @@ export interface ExitStatus extends ProgramUsage {
   readonly exitCode: number | null
   readonly signal: string | null
   readonly at: number
-  /** Whether its process group has other members. */
+  /** Whether the program's process group has other members. */
   readonly hasBackground: boolean
 }
 
@@ -36,7 +36,7 @@ export interface ProgramWatcher {
 
 /** Starts programs, each as the leader of its own process group with default signal handling. */
 export interface Spawner {
-  /** The process id, or 0 if `failed` was or will be called. */
+  /** Returns the process id, or 0 if `failed` was or will be called. */
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number
   /** The program has run for some milliseconds: its output is read as it arrives from now on. */
   settle(pid: number): void
