@@ -22,7 +22,7 @@ export interface AiJobsParts {
   readonly generator: () => TextGenerator | null
   readonly clock: Clock
   readonly log: Log
-  /** Why jobs are canceled at once; `null` while the backend is open. */
+  /** Why the backend accepts no jobs; `null` while it does. */
   readonly closedReason: () => string | null
 }
 
@@ -31,7 +31,7 @@ export class AiJobs implements Connection {
   readonly #parts: AiJobsParts
   readonly #listener: BackendListener
   readonly #runs = new Map<Job, AiRun>()
-  /** The latest attempt of each task that has not ended. */
+  /** The latest attempt of each running task. */
   readonly #latest = new Map<string, Job>()
   readonly #onReleased: () => void
   #hasWarnedOfCut = false
@@ -42,12 +42,12 @@ export class AiJobs implements Connection {
     this.#onReleased = onReleased
   }
 
-  /** Whether the task is one of this session's and has not ended. */
+  /** Whether the task belongs to this session and has not ended. */
   has(uid: string): boolean {
     return this.#latest.has(uid)
   }
 
-  /** The session of a task for which `has` is true. */
+  /** The id of the task's session; `undefined` if `has` is false. */
   sessionOf(uid: string): string | undefined {
     return this.#latest.get(uid)?.sessionId
   }
@@ -65,7 +65,7 @@ export class AiJobs implements Connection {
     this.#onReleased()
   }
 
-  /** Resolves when all tasks have ended. */
+  /** Cancels all tasks; resolves when they have ended. */
   async cancelAll(reason: string): Promise<void> {
     const runs = [...this.#runs.values()]
     for (const run of runs) run.cancel(reason)
@@ -93,7 +93,7 @@ export class AiJobs implements Connection {
     run.begin(generator)
   }
 
-  /** Warns once per session, because many prompts with the same limit are cut in the same way. */
+  /** Warns once per session, because the same limit usually cuts many answers. */
   #warnOfCut(uid: string): void {
     if (this.#hasWarnedOfCut) return
     this.#hasWarnedOfCut = true
@@ -103,7 +103,7 @@ export class AiJobs implements Connection {
     this.#parts.log.warn('AnswerCut', text)
   }
 
-  /** A new attempt of the task may have been submitted by now, which must not be forgotten. */
+  /** Keeps the entry in `#latest` if a new attempt of the task has been submitted meanwhile. */
   #forget(job: Job): void {
     this.#runs.delete(job)
     if (this.#latest.get(job.uid) === job) this.#latest.delete(job.uid)
@@ -113,7 +113,7 @@ export class AiJobs implements Connection {
 interface AiRunParts {
   readonly clock: Clock
   readonly listener: BackendListener
-  /** Called when an answer that must be JSON was cut at its limit of tokens. */
+  /** Called when an answer that must be JSON was cut at its token limit. */
   readonly onCut: () => void
 }
 
@@ -164,7 +164,7 @@ class AiRun {
     })
   }
 
-  /** The task ends when all of its prompts have ended, even if one of them fails. */
+  /** The task ends when all of its prompts have ended, even if some of them fail. */
   async #run(generator: TextGenerator): Promise<void> {
     const { prompt } = this.#spec
     const prompts = typeof prompt === 'string' ? [prompt] : prompt
@@ -207,7 +207,7 @@ class AiRun {
 
 const anyText: ResponseFormat = { type: 'text' }
 
-/** Another attempt is pointless, because the same prompt would be refused again. */
+/** Whether a retry is pointless, because the same prompt would be refused again. */
 const isRefused = (error: unknown): boolean => refusals.has(inferenceCodeOf(error))
 const refusals = new Set<InferenceErrorCode | undefined>([
   'content_filter',
@@ -222,7 +222,7 @@ function toTaskCause(outcome: PromptOutcome | undefined): unknown {
   return new WorkerLostError(messageOf(error), { cause: error })
 }
 
-/** Keeps the answers of the prompts that succeeded beside the errors of those that failed. */
+/** `results` has the answers of successful prompts and the errors of failed ones. */
 function toListError(outcomes: readonly PromptOutcome[]): InferenceError {
   const results = outcomes.map(toResult)
   const failed = results.filter(({ error }) => error !== undefined)
@@ -249,7 +249,7 @@ function toPromptRequest(
     sampling: toSampling(sampling),
     priority,
     isRetry,
-    // The time-out of a task begins with its execution, not in the queue.
+    // `AiRun` limits the time of a task, from the start of its execution.
     timeoutSeconds: null,
     signal,
     isBounded: false,
@@ -278,7 +278,7 @@ export function refuseFormat({ sampling }: PromptSpec): Refusal | null {
   return format !== null && 'message' in format ? format : null
 }
 
-/** Converts the form of the chat-completions API: `{ type, json_schema: { schema } }`. */
+/** Converts a format of the chat-completions API: `{ type, json_schema: { schema } }`. */
 function toFormat(given: object): OutputFormat | Refusal {
   const { type, json_schema: wrapper } = given as { type?: unknown; json_schema?: unknown }
   if (type === 'text') return { kind: 'text' }

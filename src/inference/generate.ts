@@ -1,4 +1,4 @@
-/** Generates text for many prompts at once: `InferenceBackend.generate`, and the loop behind it. */
+/** Generates text for many prompts concurrently, for `InferenceBackend.generate` and AI tasks. */
 
 import { type Clock, systemClock } from '../foundation/clock.ts'
 import { type GenerateResult, messageOf } from '../foundation/errors.ts'
@@ -12,8 +12,8 @@ import { expectTimeout } from './inference-options.ts'
 export type PromptOutcome = PromiseSettledResult<GenerationResult>
 
 /**
- * Returns a result for each prompt, in their order, all within `timeout` seconds. The result of a
- * prompt that fails, is blocked or takes too long is an error.
+ * Returns one result per prompt, in the order of the prompts, within `timeout` seconds. The result
+ * of a prompt that fails, is blocked or takes too long is an error.
  */
 export async function generateTexts(
   generator: TextGenerator,
@@ -30,8 +30,8 @@ export async function generateTexts(
     const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
     return generator.generate({ input, timeoutSeconds, signal, ...rest })
   }
-  // One timer for all prompts: the time-out of a prompt begins only when the prompt is started, and
-  // not all prompts are started at once.
+  // One timer for all prompts: the time-out of a single prompt begins when the prompt is started,
+  // which may be in a later turn of the event loop.
   let isOverdue = false
   const stopTimer = clock.after(timeoutSeconds * 1000, () => {
     isOverdue = true
@@ -48,16 +48,16 @@ export async function generateTexts(
 }
 
 /**
- * Calls `generate` for every prompt, a limited number per turn of the event loop, the first at
- * once. Outcomes are in the order of the prompts. No prompt is started after the signal was
- * aborted; prompts that were not started count as canceled.
+ * Calls `generate` for every prompt, for a limited number per turn of the event loop, beginning
+ * immediately. Outcomes are in the order of the prompts. After the signal is aborted, no prompt is
+ * started; prompts that were not started count as canceled.
  */
 export async function generateEach<Result>(
   prompts: readonly string[],
   generate: (prompt: string) => Promise<Result>,
   { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal },
 ): Promise<PromiseSettledResult<Result>[]> {
-  // A copy: the caller may change its array between the turns.
+  // Copied, because the caller may change the array between turns.
   const all = [...prompts]
   const started: Promise<Result>[] = []
   const budget = new TurnBudget(clock)

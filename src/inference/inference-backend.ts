@@ -54,7 +54,7 @@ export class InferenceBackend implements Backend {
   /** Why prompts can never be served again; `null` while they can. */
   #over: string | null = null
 
-  /** Creates and initializes a backend: its engines run, and its server listens if it has one. */
+  /** Creates and initializes a backend. Its engines run, and its server, if any, listens. */
   static async create(options: InferenceBackendOptions): Promise<InferenceBackend> {
     const backend = new InferenceBackend(options)
     await backend.initialize()
@@ -87,17 +87,17 @@ export class InferenceBackend implements Backend {
     if (this.#options.apiKey !== null) registerSecret(this.#options.apiKey)
   }
 
-  /** Where the server listens; `null` without one. */
+  /** The URL of the HTTP server; `null` if there is no server. */
   get endpoint(): string | null {
     return this.#service?.endpoint ?? null
   }
 
-  /** How many engines serve now. */
+  /** The number of engines that serve now. */
   get workers(): number {
     return this.#service?.pool.workers ?? 0
   }
 
-  /** Starts the service. Idempotent, same promise; after a failure it may be tried again. */
+  /** Starts the service. Idempotent, returns the same promise; after a failure, tries again. */
   initialize(): Promise<void> {
     if (this.#close.isCalled) return Promise.reject(this.#closedError())
     this.#initializing ??= this.#initializeOnce().catch((error: unknown) => {
@@ -108,9 +108,9 @@ export class InferenceBackend implements Backend {
   }
 
   /**
-   * Returns a result for each prompt, in order, within `timeout` seconds; the result of a prompt
-   * that fails or is blocked is `{ error: { code, message } }`. Only without a server: clients of a
-   * server use its endpoint.
+   * Returns one result per prompt, in order, within `timeout` seconds. The result of a prompt that
+   * fails or is blocked is `{ error: { code, message } }`. Throws if the backend has a server: use
+   * its endpoint instead.
    */
   async generate(prompts: readonly string[], timeout: number): Promise<GenerateResult[]> {
     if (this.#close.isCalled) throw this.#closedError()
@@ -156,8 +156,8 @@ export class InferenceBackend implements Backend {
   }
 
   /**
-   * Rejects new work, cancels tasks, lets running HTTP requests finish within `drainSeconds`,
-   * cancels the rest, and stops the engines. Idempotent, returns the same promise.
+   * Rejects new work, cancels tasks, waits up to `drainSeconds` for running HTTP requests, cancels
+   * the rest, and stops the engines. Idempotent, returns the same promise.
    */
   close(): Promise<void> {
     return this.#close()
@@ -207,28 +207,28 @@ export class InferenceBackend implements Backend {
   async #closeOnce(): Promise<void> {
     const jobs = [...this.#connections.values()]
     await Promise.all(jobs.map((one) => one.cancelAll('backend closed')))
-    // Stops a model that is still loading; awaiting the initialization could take minutes
-    // otherwise.
+    // Stops a model that is still loading. Otherwise, awaiting the initialization could take
+    // minutes.
     if (this.#service === null) await this.#opening?.pool.stop()
     await this.#initializing?.catch(() => {})
     await this.#service?.close(this.#options.drainMs)
     this.#connections.clear()
   }
 
-  /** Tasks of sessions end CANCELED with the reason, as other tasks on the same nodes do. */
+  /** The tasks of all sessions end CANCELED with the reason, like other tasks on the lost nodes. */
   #giveUp(reason: string): void {
     this.#over = reason
     for (const jobs of this.#connections.values()) void jobs.cancelAll(reason)
   }
 
-  /** Notices about a task go to the session that submitted it, all others to every session. */
+  /** Sends a notice about a task to the task's session, any other notice to all sessions. */
   #notify(taskId: string | null, notice: Notice): void {
     for (const [listener, jobs] of this.#connections) {
       if (taskId === null || jobs.has(taskId)) listener.notice(notice)
     }
   }
 
-  /** `""` for a request that belongs to no session. */
+  /** The id of the task's session; `""` if there is none. */
   #sessionOf(taskId: string | null): string {
     if (taskId === null) return ''
     for (const jobs of this.#connections.values()) {

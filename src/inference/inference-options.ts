@@ -36,32 +36,32 @@ export interface InferenceBackendOptions {
   readonly modelName: string
   /** The name of the backend. Default `inference`. */
   readonly name?: string
-  /** Nodes used for inference. More than 1 needs `nodes` or an engine factory. Default 1. */
+  /** The number of nodes. More than 1 requires `nodes` or an engine factory. Default 1. */
   readonly numNodes?: number
-  /** GPUs per node. Default 1. */
+  /** The number of GPUs per node. Default 1. */
   readonly numGpus?: number
   /** The number of GPUs that share one model (tensor parallelism). Default 1. */
   readonly tpSize?: number
   /** The port of the HTTP server; 0 chooses a free one. Default 8000. */
   readonly port?: number
-  /** Node offset, for several services side by side. Default 0. */
+  /** The first node to use, so that several services can share an allocation. Default 0. */
   readonly offset?: number
-  /** Serves over HTTP. Default `true`; `false` enables `generate` instead. */
+  /** Whether to serve over HTTP. Default `true`. With `false`, call `generate` instead. */
   readonly useService?: boolean
   /** The maximum number of requests in a batch. Default 1024. */
   readonly maxBatchSize?: number
   /**
    * How long a batch waits for more requests. Default 500. If given, the type of batching is
-   * `fixed`, unless the file names another `type`.
+   * `fixed`, unless the file specifies a `type`.
    */
   readonly maxBatchWaitMs?: number
   /**
-   * The host to listen on; any but loopback requires an `apiKey`. Default: 127.0.0.1, and the
-   * loopback address that this machine's name resolves to.
+   * The host to listen on; a host other than loopback requires an `apiKey`. Default: 127.0.0.1, and
+   * the loopback address that this machine's name resolves to.
    */
   readonly host?: string
   readonly apiKey?: string
-  /** Overrides the file's `engine`: a kind, a section with its keys, or a factory of engines. */
+  /** Overrides the file's `engine`: a kind, a section with its keys, or an engine factory. */
   readonly engine?: EngineOption | CreateEngine
   /**
    * The HPC backend on whose nodes the servers of the `process` engine run. `offset`, `numNodes`
@@ -70,24 +70,24 @@ export interface InferenceBackendOptions {
   readonly nodes?: NodeServers
   /** Limits of the HTTP server. */
   readonly limits?: Partial<ServerLimits>
-  /** Records prompts and generated text in spans. Default `false`. */
+  /** Whether spans contain prompts and generated text. Default `false`. */
   readonly captureContent?: boolean
-  /** How many seconds an engine may be silent about a request before it is aborted. Default 600. */
+  /** How many seconds an engine may be silent before its request is aborted. Default 600. */
   readonly engineTimeoutSeconds?: number
-  /** How many seconds running HTTP requests may take to finish on close. Default 5. */
+  /** How many seconds `close` waits for running HTTP requests. Default 5. */
   readonly drainSeconds?: number
   readonly clock?: Clock
   readonly log?: Log
-  /** Called with the progress of starting engines, such as loading a model. */
+  /** Called with progress messages while engines start, such as the loading of a model. */
   readonly onProgress?: (text: string) => void
-  /** Ends `initialize()` when it is aborted; a backend that has started is ended by `close()`. */
+  /** Aborts `initialize()`. Has no effect on an initialized backend; use `close()`. */
   readonly signal?: AbortSignal
 }
 
 /** The path of a YAML file, an object with its sections, or the result of `loadInferenceConfig`. */
 export type ConfigOption = string | ConfigSections | InferenceConfig
 
-/** All options are optional, because the configuration has the required values. */
+/** The options of `fromConfig`. None is required, because the configuration has all values. */
 export type FromConfigOptions = Partial<Omit<InferenceBackendOptions, 'configFile'>>
 
 export interface ResolvedInferenceOptions {
@@ -173,7 +173,7 @@ export function resolveInferenceOptions(
   }
 }
 
-/** Loads the configuration of a backend that `fromConfig` creates; options take precedence. */
+/** Loads the configuration for `fromConfig`. Options take precedence over the configuration. */
 export async function loadConfigOption(
   source: ConfigOption,
   options: FromConfigOptions,
@@ -187,7 +187,7 @@ export async function loadConfigOption(
     throw invalid('config', 'the path of a file, or an object with its sections', source)
   }
   if (!('modelName' in source)) return readInferenceConfig(source, overrides, options.log)
-  // An engine factory may be given with a loaded configuration, because it changes nothing in it.
+  // An engine factory is allowed, because it does not change the loaded configuration.
   const { engine, ...others } = overrides
   const changes = typeof engine === 'function' ? others : overrides
   const [field] = Object.keys(changes)
@@ -215,14 +215,14 @@ function overridesOf(options: FromConfigOptions): InferenceOverrides {
   }
 }
 
-/** Only validates the limits; the server fills in the defaults. */
+/** Validates the limits and returns them unchanged. The server fills in the defaults. */
 function expectLimits(limits: Partial<ServerLimits>): Partial<ServerLimits> {
   expectObject('limits', limits)
   resolveServerLimits(limits)
   return limits
 }
 
-/** The time-out of `generate`: above 0, at most a day. */
+/** Validates the time-out of `generate` in seconds: above 0 and at most a day. */
 export function expectTimeout(value: unknown): number {
   if (typeof value === 'number' && value > 0 && value <= 86_400) return value
   const expected = '0 < s <= 86400'

@@ -25,13 +25,13 @@ import { InferenceServer } from './server/server.ts'
 export interface ServiceParts {
   readonly options: ResolvedInferenceOptions
   readonly config: InferenceConfig
-  /** Sends a notice to the session of a task, or to all sessions. */
+  /** Sends a notice to the session of a task, or to all sessions if `taskId` is `null`. */
   readonly notify: (taskId: string | null, notice: Notice) => void
-  /** The session of a task; `""` for a request that belongs to no session. */
+  /** The id of the task's session; `""` for a request that belongs to no session. */
   readonly sessionOf: (taskId: string | null) => string
-  /** Whether any session is connected; spans are created only then. */
+  /** Whether any session is connected. Without a session, no spans are created. */
   readonly hasSessions: () => boolean
-  /** No engine can start any more. Called at most once, before requests end for that reason. */
+  /** Called at most once: when no engine can start any more, before requests end. */
   readonly onOver: (reason: string) => void
 }
 
@@ -45,9 +45,9 @@ export class InferenceService {
   readonly #guard: Guard
   readonly #checks: StepScheduler
   #server: InferenceServer | null = null
-  /** What the servers of the engines hold on other nodes. */
+  /** The reserved nodes on which the engines' servers run; `null` without a reservation. */
   #reservation: ServerReservation | null = null
-  /** Why no engine can start any more; `null` while one can. */
+  /** Why no engine can start any more; `null` while engines can start. */
   #over: string | null = null
 
   constructor(parts: ServiceParts) {
@@ -92,14 +92,14 @@ export class InferenceService {
     })
   }
 
-  /** Where the server listens; `null` without one. */
+  /** The URL of the HTTP server; `null` if there is no server. */
   get endpoint(): string | null {
     return this.#server?.endpoint ?? null
   }
 
   /**
    * Listens before it starts the engines, so that a port in use is reported before a model is
-   * loaded, which may take minutes. Until then clients are told that the model is loading.
+   * loaded, which may take minutes. Until the model is loaded, clients get 503.
    */
   async open(): Promise<void> {
     const { options, config } = this.#parts
@@ -117,7 +117,7 @@ export class InferenceService {
     if (config.dynamicWorkers.isOn) this.#scaler.start()
   }
 
-  /** Rejects new requests; running ones have `graceMs` to finish. */
+  /** Rejects new requests, and cancels running ones that have not finished after `graceMs`. */
   async close(graceMs: number): Promise<void> {
     const { clock } = this.#parts.options
     this.#scaler.stop()
@@ -137,7 +137,7 @@ export class InferenceService {
     return descriptorOf(config.engine).create(config.engine, context)
   }
 
-  /** Called before anything starts, so that missing nodes or GPUs are reported at once. */
+  /** Called before anything starts, so that missing nodes or GPUs are reported early. */
   #reserve(): void {
     const { options, config } = this.#parts
     const descriptor = descriptorOf(config.engine)
@@ -147,7 +147,7 @@ export class InferenceService {
     void this.#reservation.over.then((reason) => this.#giveUp(reason))
   }
 
-  /** The nodes of the servers are gone, so prompts must not wait for them. */
+  /** Called when the reserved nodes are gone: ends all prompts instead of letting them wait. */
   #giveUp(reason: string): void {
     this.#over = reason
     this.#scaler.stop()
@@ -211,7 +211,7 @@ export class InferenceService {
   }
 }
 
-/** Only an engine factory of the user may know how to reach other nodes. */
+/** Validates `nodes` and `numNodes`. A user's own engine factory may use any number of nodes. */
 function expectNodes(
   { engine, hardware: { numNodes } }: InferenceConfig,
   { nodes, createEngine: own }: ResolvedInferenceOptions,
@@ -239,7 +239,7 @@ function expectNodes(
   )
 }
 
-/** Time per turn of the event loop for checks of new inputs, and as much again for checks begun. */
+/** The time per turn of the event loop for new checks, and again for checks that were begun. */
 const checkMs = 8
 
 const firstWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>

@@ -21,7 +21,7 @@ import {
   toggle,
 } from '../schema/config-fields.ts'
 
-/** The schema of a file; `env` has the variables for `${env:NAME}` in its texts. */
+/** The schema of a file. `env` has the variables that replace `${env:NAME}` in texts. */
 export function createConfigSchema(env: Environment) {
   return section({
     required: requiredSection(env).prefault({}),
@@ -35,7 +35,7 @@ export function createConfigSchema(env: Environment) {
   })
 }
 
-/** A file as the schema parses it, with defaults. */
+/** A parsed file, with defaults. */
 export type FileConfig = z.output<ReturnType<typeof createConfigSchema>>
 
 const servedNames = 'a name without blanks, or a list of them'
@@ -210,7 +210,7 @@ function ruleSchema(env: Environment) {
 
 const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null
 
-/** Checks only which keys exist, so that it can run even if their values are invalid. */
+/** Checks only which keys exist, so that a rule is checked even if its values are invalid. */
 function checkRule(rule: object, context: z.core.$RefinementCtx): void {
   const id = 'id' in rule ? rule.id : undefined
   const stage = 'stage' in rule ? rule.stage : 'input'
@@ -239,7 +239,7 @@ export function configJsonSchema(): JsonSchema {
   return { ...(withNulls(schema) as JsonSchema), title }
 }
 
-/** The same schema, but every optional key may also be null, as in `key:`. */
+/** A copy of the schema in which every optional key may also be null, as in `key:`. */
 function withNulls(schema: unknown): unknown {
   if (Array.isArray(schema)) return schema.map(withNulls)
   if (typeof schema !== 'object' || schema === null) return schema

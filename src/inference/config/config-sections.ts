@@ -3,13 +3,13 @@
 import type { GuardrailConfig } from '../guardrails/rules.ts'
 import type { Secret } from '../schema/secret.ts'
 
-/** All settings but those of the engine. */
+/** All settings except those of the engine. */
 export interface CommonConfig {
   /** A hub name or a local path. */
   readonly modelName: string
-  /** What an engine loads: the absolute path of a local model, otherwise its name. */
+  /** The absolute path of a local model; otherwise the model's name. */
   readonly modelPath: string
-  /** The names of the model for clients. Default: the model's name, without folder and `.gguf`. */
+  /** The names of the model for clients. Default: the model's name without folder and `.gguf`. */
   readonly servedNames: readonly string[]
   /** Passed only to the program that downloads the model. */
   readonly hubToken: Secret | null
@@ -23,26 +23,26 @@ export interface CommonConfig {
   readonly server: ServerConfig
 }
 
-/** The section `server`. */
+/** How the HTTP server treats requests (section `server`). */
 export interface ServerConfig {
-  /** Refuses request fields that have no effect. Default `false`. */
+  /** Whether request fields without an effect are refused. Default `false`. */
   readonly isStrict: boolean
 }
 
-/** The section `hardware`. */
+/** Nodes, GPUs, workers and the length of the queue (section `hardware`). */
 export interface HardwareConfig {
   readonly numNodes: number
-  /** GPUs per node; 0 for CPU only. */
+  /** The number of GPUs per node; 0 for CPU only. */
   readonly numGpus: number
-  /** The first node that this backend uses. */
+  /** The index of the first node that this backend uses. */
   readonly nodeOffset: number
   /** The number of workers. Default: numNodes × floor(numGpus ÷ tpSize), at least 1. */
   readonly numInfWorkers: number
-  /** How many requests may be queued; further ones are refused. Default 10,000. */
+  /** The maximum number of queued requests. Further requests are refused. Default 10,000. */
   readonly queueLimit: number
 }
 
-/** The section `llm`. */
+/** The model's limits and default sampling (section `llm`). */
 export interface LlmConfig {
   readonly dtype: string
   /** The maximum length of an answer in tokens. Default 100, or `maxModelLen` if that is less. */
@@ -60,7 +60,7 @@ export interface LlmConfig {
   readonly gpuMemoryUtilization: number
 }
 
-/** The section `input_batching`. */
+/** How requests are collected into batches (section `input_batching`). */
 export interface BatchingConfig {
   readonly isOn: boolean
   readonly maxBatchSize: number
@@ -69,15 +69,15 @@ export interface BatchingConfig {
   readonly type: 'adaptive' | 'fixed'
 }
 
-/** The section `dynamic_workers`. */
+/** How the number of workers follows the load (section `dynamic_workers`). */
 export interface DynamicWorkersConfig {
   readonly isOn: boolean
   readonly minWorkers: number
   /** The maximum number of workers. Default: `numInfWorkers`, at least `minWorkers`. */
   readonly maxWorkers: number
   /**
-   * The number of requests, running and queued, per wanted worker. Default: what one worker handles
-   * at a time, which is the engine's sequences or concurrency, at most a batch.
+   * The number of running and queued requests per worker that scaling aims for. Default: the number
+   * of requests that one worker handles at a time, at most `maxBatchSize`.
    */
   readonly targetOngoingRequests: number
   readonly spinUpSeconds: number

@@ -1,4 +1,4 @@
-/** A configuration file as a tree of values with positions, and the problems found in it. */
+/** A configuration file as a tree of values with positions, and the problems in the file. */
 
 import { ValueError } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
@@ -15,7 +15,7 @@ export interface SourcePosition {
 export interface ScalarNode {
   readonly kind: 'scalar'
   readonly value: string | number | boolean | null
-  /** The text in the file, which tells `0x10` from `16`. */
+  /** The text in the file, which distinguishes `0x10` from `16`. */
   readonly source: string
   readonly position: SourcePosition
 }
@@ -26,7 +26,7 @@ export interface ListNode {
   readonly position: SourcePosition
 }
 
-/** A map in which every key occurs once. */
+/** A map whose keys are unique. */
 export interface MapNode {
   readonly kind: 'map'
   readonly entries: readonly ConfigEntry[]
@@ -59,7 +59,7 @@ export function positionsIn(text: string): (offset: number) => SourcePosition {
   }
 }
 
-/** `key:` and `key: null` mean that the default applies. */
+/** Whether no value is given, as in `key:` and `key: null`, so that the default applies. */
 export function isEmptyNode(node: ConfigNode): boolean {
   return node.kind === 'scalar' && node.value === null
 }
@@ -72,12 +72,12 @@ export function valueOf(node: ConfigNode): unknown {
   return Object.fromEntries(given.map(({ key, value }) => [key, valueOf(value)]))
 }
 
-/** Of files and objects: what converts and checks them is recursive. */
+/** The maximum depth of files and objects. The code that converts and checks them is recursive. */
 export const maxDepth = 100
 
 /**
- * Converts a plain value to a tree as if it were written in a file; `undefined` is left out. Throws
- * a `ValueError` for an object that contains itself, and for one that is nested too deep.
+ * Converts a plain value to a tree as if it were written in a file; leaves out `undefined`. Throws
+ * a `ValueError` for an object that contains itself or is nested too deep.
  */
 export function treeOf(
   value: unknown,
@@ -111,13 +111,13 @@ function notATree(path: Path, got: string): ValueError {
   })
 }
 
-/** A node and the position of its key, or its own position if it has no key. */
+/** A node, and the position of its key. Without a key, `keyPosition` is the node's position. */
 export interface Located {
   readonly node: ConfigNode
   readonly keyPosition: SourcePosition
 }
 
-/** The node at a path; `undefined` if nothing is written there. */
+/** The node at a path; `undefined` if there is none. */
 function locate(root: ConfigNode, path: Path): Located | undefined {
   let found: Located | undefined = { node: root, keyPosition: root.position }
   for (const step of path) {
@@ -146,12 +146,12 @@ export function* scalarsIn(node: ConfigNode, path: Path = []): Generator<[Path, 
   }
 }
 
-/** The maximum number of problems in one report; with more, the first would scroll out of view. */
+/** The maximum number of reported problems. With more, the first would scroll out of view. */
 const maxShown = 50
 
 /**
- * The source of the values: a file with its name; an option of a constructor, whose problems have
- * no position and whose keys are in camelCase; or an object with the sections of a file.
+ * Where the values come from: a file; an option of a constructor, with keys in camelCase and no
+ * positions; or an object with the sections of a file.
  */
 export type ConfigSource =
   | { readonly kind: 'file'; readonly name: string }
@@ -160,7 +160,7 @@ export type ConfigSource =
 
 const fieldOfSource = { file: 'configFile', option: 'engine', object: 'config' } as const
 
-/** The problems of one source. */
+/** Collects the problems of one source. */
 export class ConfigProblems {
   readonly #source: ConfigSource
   readonly #found: { readonly position: SourcePosition; readonly text: string }[] = []
@@ -173,7 +173,7 @@ export class ConfigProblems {
     this.#found.push({ position, text })
   }
 
-  /** Adds a problem that the schema found; `explain` may give a better text for an unknown key. */
+  /** Adds a problem of the schema. `explain` may return a better text for an unknown key. */
   addProblem(
     root: ConfigNode,
     problem: Problem,
@@ -201,13 +201,13 @@ export class ConfigProblems {
     }
   }
 
-  /** Throws one `ValueError` with a line for each problem, in the file's order. */
+  /** Throws one `ValueError` with one line per problem, in the order of the file. */
   throwIfAny(): void {
     if (this.#found.length === 0) return
     const inOrder = this.#found.toSorted(
       (a, b) => a.position.line - b.position.line || a.position.column - b.position.column,
     )
-    // A set, because a value that an alias repeats is checked more than once.
+    // A set removes duplicates: a value that an alias repeats is checked more than once.
     const lines = new Set(inOrder.map((problem) => this.#toLine(problem)))
     const shown = [...lines].slice(0, maxShown)
     const left = lines.size - shown.length
@@ -218,7 +218,7 @@ export class ConfigProblems {
     })
   }
 
-  /** In a file, line and column locate an unknown key; elsewhere its whole path is needed. */
+  /** The key alone in a file, where line and column locate it; otherwise its whole path. */
   #nameOf(parent: Path, key: string): string {
     return this.#source.kind === 'file' ? showKey(key) : pathText([...parent, showKey(key)])
   }
@@ -237,7 +237,7 @@ export class ConfigProblems {
   }
 }
 
-/** The values that a file contains, for checks that involve several of them. */
+/** Access to the values that a file contains, for checks that involve several values. */
 export class WrittenFile {
   readonly #tree: ConfigNode
   readonly #problems: ConfigProblems
@@ -258,7 +258,7 @@ export class WrittenFile {
     return this.has(...path) ? valueOf(locate(this.#tree, path)?.node ?? this.#tree) : undefined
   }
 
-  /** Adds a problem at the value, or at its section if the file does not contain the value. */
+  /** Adds a problem at the value, or at its section if the value is not in the file. */
   refuse(path: Path, problem: string, at: 'value' | 'key' = 'value'): void {
     const found = this.has(...path) ? locate(this.#tree, path) : undefined
     const section = locate(this.#tree, path.slice(0, 1))?.keyPosition ?? startOfFile
@@ -273,12 +273,12 @@ export function pathText(path: Path): string {
   return text.startsWith('.') ? text.slice(1) : text
 }
 
-/** Hides a long key: it is hardly a typing error, but may be a token in the wrong place. */
+/** Hides a long key, which may be a misplaced token rather than a typing error. */
 export function showKey(key: string): string {
   return key.length > 32 ? `a key of ${key.length} characters` : key
 }
 
-/** A list item has no name, so the message names its index and what is missing in it. */
+/** A list item has no name, so its message names the index and the missing key. */
 function missingText(parent: Path, key: string): string {
   if (typeof parent.at(-1) !== 'number') return `${pathText([...parent, key])}: missing`
   return `${pathText(parent)}: expected ${/^[aeiou]/.test(key) ? 'an' : 'a'} ${key}`

@@ -1,4 +1,4 @@
-/** Loads a configuration: reads the file, checks it by its schema and completes it. */
+/** Loads a configuration: reads the file, validates it and fills in defaults. */
 
 import { basename, dirname } from 'node:path'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
@@ -29,10 +29,7 @@ import type { Environment } from '../schema/config-fields.ts'
 import { Secret } from '../schema/secret.ts'
 import { parseYamlTree } from './yaml-tree.ts'
 
-/**
- * Reads, validates and completes a file. Overrides take precedence over the file, and the file over
- * defaults.
- */
+/** Reads and validates a file, and fills in defaults. Overrides take precedence over the file. */
 export async function loadInferenceConfig(
   path: string,
   overrides: InferenceOverrides = {},
@@ -54,7 +51,7 @@ export async function loadInferenceConfig(
   return config
 }
 
-/** Validates and completes an object. Relative paths start from the working directory. */
+/** Validates an object and fills in defaults. Relative paths start at the working directory. */
 export function readInferenceConfig(
   sections: ConfigSections,
   overrides: InferenceOverrides = {},
@@ -71,14 +68,14 @@ export function readInferenceConfig(
 export interface ParseOptions {
   /** The file's name, for messages. */
   readonly file: string
-  /** The variables for `${env:NAME}`. */
+  /** The environment variables that replace `${env:NAME}`. */
   readonly env: Environment
   readonly overrides?: InferenceOverrides
-  /** Default: treats all files as missing. */
+  /** Access to the files that the configuration names. Default: all files are missing. */
   readonly files?: ConfigFiles
 }
 
-/** Validates and completes a text. One `ValueError` lists all problems, with line and column. */
+/** Validates a text and fills in defaults. One `ValueError` lists all problems with positions. */
 export function parseInferenceConfig(text: string, options: ParseOptions): InferenceConfig {
   const { file, env, files = noFiles, overrides = {} } = options
   const problems = new ConfigProblems({ kind: 'file', name: file })
@@ -101,7 +98,7 @@ export interface ResolveContext {
   readonly files: ConfigFiles
 }
 
-/** The settings, deeply frozen; or one error with all problems. */
+/** Returns the settings, deeply frozen. Throws one error with all problems. */
 function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConfig {
   const { problems, env, overrides } = context
   if (root.kind !== 'map' && !isEmptyNode(root)) {
@@ -133,7 +130,7 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
   return freezeDeeply(config)
 }
 
-/** A token is needed only for a hub model that the built-in llama engine downloads. */
+/** Requires a token only for a hub model that the built-in llama engine downloads. */
 function resolveRequired(
   section: FileConfig['required'],
   written: WrittenFile,
@@ -159,7 +156,7 @@ function resolveRequired(
   const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(localPath)
   const { model } = descriptorOf(engine)
   const modelPath = model !== 'name' && !isHub && !isRemote(modelName) ? localPath : modelName
-  // For a misspelt kind it is unknown whether the engine would download the model.
+  // If the kind is misspelt, it is unknown whether the engine would download the model.
   const kind = overrides.engine === undefined ? written.valueAt('engine', 'kind') : undefined
   const isKindKnown = kind === undefined || kind === engine.kind
   const isOurs = model === 'download' && typeof overrides.engine !== 'function'
@@ -181,16 +178,16 @@ function readToken(files: ConfigFiles, path: string): { token?: string; reason?:
   }
 }
 
-/** The default name for clients, which must never be a path. */
+/** The default name for clients. It must never be a path. */
 const servedNameOf = (name: string): string =>
   looksLocal(name) && !isRemote(name) ? basename(name).replace(/\.gguf$/i, '') || name : name
 
 const looksLocal = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
 
-/** Whether the engine downloads the model, even if its name ends like that of a local file. */
+/** Whether the engine downloads the model, even if the name ends in `.gguf`. */
 const isRemote = (name: string): boolean => name === '' || /^(?:hf|https?):/.test(name)
 
-/** The engine of the file. Its relative paths start from the folder of the file. */
+/** The engine settings of the file. Relative paths start at the folder of the file. */
 function fileEngine(file: FileConfig, files: ConfigFiles): EngineConfig {
   const engine = toEngineConfig(file.engine)
   const descriptor = descriptorOf(engine)
@@ -215,7 +212,7 @@ function resolveHardware(
   }
 }
 
-/** If a waiting time is given, the type is `fixed`, unless the file names the type. */
+/** If `maxBatchWaitMs` is given, the type is `fixed`, unless the file specifies the type. */
 function resolveBatching(
   section: FileConfig['input_batching'],
   written: WrittenFile,
@@ -236,7 +233,7 @@ function resolveLlm(
   written: WrittenFile,
   engine: EngineConfig,
 ): LlmConfig {
-  // Not every server knows these fields, so they are sent only if the file contains them.
+  // Not every server knows these two fields, so they are sent only if the file sets them.
   const { hasServer } = descriptorOf(engine)
   const isLeftOut = (key: string): boolean => hasServer && !written.has('llm', key)
   const maxModelLen = section.max_model_len
@@ -295,8 +292,8 @@ type Section = FileConfig['guardrails']
 type FileRule = NonNullable<Section['rules']>[number]
 
 /**
- * Without `rules`, only `injection` applies. `max_prompt_chars` alone adds the rule `limits`, as
- * the first.
+ * Without `rules`, only `injection` applies. `max_prompt_chars` adds the rule `limits` as the first
+ * rule if `rules` does not contain it.
  */
 function resolveGuardrails(section: Section, written: WrittenFile): GuardrailConfig {
   const { action, max_prompt_chars: maxPromptChars = null } = section

@@ -10,17 +10,17 @@ import { readRegularFileSync } from '../../foundation/regular-file.ts'
 /** The file operations that loading a configuration needs. */
 export interface ConfigFiles {
   exists(path: string): boolean
-  /** Makes a path of the configuration absolute; relative paths start from its folder. */
+  /** Makes a path absolute. Relative paths start at the folder of the configuration. */
   resolve(path: string): string
-  /** The content of a token file, trimmed; throws when it cannot be read. */
+  /** The trimmed content of a token file; throws if the file cannot be read. */
   readToken(path: string): string
 }
 
 export const maxConfigBytes = 2 ** 20
-/** A token is one line, so a larger file is a mistake. */
+/** A larger file cannot be a token, which is one line. */
 const maxTokenBytes = 65_536
 
-/** The text and the permissions of a configuration file; throws `ValueError` with the reason. */
+/** Reads the text and the permissions of a configuration file. Throws `ValueError`. */
 export function readConfigFile(path: string): { readonly text: string; readonly mode: number } {
   const refuse = (reason: string, details: ErrorDetails = {}): ValueError =>
     new ValueError(`Expected \`configFile\` to be a readable file: ${path} ${reason}`, {
@@ -42,7 +42,7 @@ export function readConfigFile(path: string): { readonly text: string; readonly 
   }
 }
 
-/** Access to files that a configuration in this folder names. */
+/** Access to the files that a configuration in this folder names. */
 export function filesBeside(folder: string, log: Log): ConfigFiles {
   const resolvePath = (path: string): string =>
     path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path)
@@ -58,7 +58,7 @@ export function filesBeside(folder: string, log: Log): ConfigFiles {
   }
 }
 
-/** Warns if any bit of `readers`, the read permissions of other users, is set. */
+/** Warns if other users may read the file. `readers` has their permission bits. */
 export function warnOfReaders(log: Log, file: string, readers: number): void {
   if (readers === 0) return
   log.warn('TokenFileReadable', `Others can read the token in ${file}; run: chmod 600 ${file}`)

@@ -13,8 +13,8 @@ export interface InferenceOverrides {
   readonly maxBatchSize?: number
   readonly maxBatchWaitMs?: number
   /**
-   * A kind alone keeps the file's keys if the file has the same kind. A function creates the
-   * engines in place of the `engine` section.
+   * If only a kind is given and the file has the same kind, the file's keys apply. A function
+   * creates the engines instead; the `engine` section then has no effect.
    */
   readonly engine?: EngineOption | ((...args: never[]) => unknown)
 }
@@ -31,7 +31,7 @@ export interface ConfigSections {
   readonly server?: Readonly<Record<string, unknown>>
 }
 
-/** The settings of an inference backend, frozen deeply. */
+/** The settings of an inference backend, deeply frozen. */
 export interface InferenceConfig extends CommonConfig {
   readonly engine: EngineConfig
 }

@@ -1,4 +1,4 @@
-/** Backend options that take precedence over the file; they pass the same checks as the file. */
+/** Validates backend options that take precedence over the file, by the same rules as the file. */
 
 import {
   expectInteger,
@@ -24,8 +24,8 @@ type Counted = keyof typeof sharedRanges
 const counted = Object.keys(sharedRanges) as Counted[]
 
 /**
- * Returns the options without `undefined`; throws a `ValueError` that names a wrong one. Keys of
- * the engine are not checked here: see `expectEngineOption`.
+ * Returns the options without `undefined` values; throws a `ValueError` that names an invalid
+ * option. Keys of the engine are checked in `expectEngineOption`.
  */
 export function resolveOverrides(overrides: InferenceOverrides): InferenceOverrides {
   const given = expectObject('overrides', overrides)
@@ -43,7 +43,7 @@ export function resolveOverrides(overrides: InferenceOverrides): InferenceOverri
 }
 
 /**
- * The engine of the option; the file's engine if there is no option, or only the kind of the file.
+ * The engine of the option; the file's if no option is given, or only a kind that the file has too.
  */
 export function readEngineOption(
   option: InferenceOverrides['engine'],
@@ -56,8 +56,8 @@ export function readEngineOption(
 }
 
 /**
- * Checks the option before the file is read. A kind alone is not complete: the file may have its
- * keys.
+ * Checks the option before the file is read. If only a kind is given, its keys are not checked,
+ * because the file may have them.
  */
 export function expectEngineOption(option: EngineOption, env: Environment): void {
   if (typeof option === 'string') expectOneOf('engine', option, engineKinds())

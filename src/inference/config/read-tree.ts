@@ -1,4 +1,4 @@
-/** Reads a tree by a schema. Problems are collected, so that one report has all of them. */
+/** Reads a tree by a schema. Problems are collected, so that one report contains them all. */
 
 import { nearest } from '../../foundation/options.ts'
 import { type Problem, problemsOf } from '../schema/problems.ts'
@@ -25,8 +25,8 @@ import {
 import { engines } from '../engines/engines.ts'
 
 /**
- * The values of a tree with defaults. A key with an invalid value counts as left out, so that the
- * caller can check relations between the other values before it throws.
+ * The values of a tree, with defaults. A key with an invalid value counts as left out, so that the
+ * caller can also check relations between the other values before it throws.
  */
 export function readTree<S extends z.ZodType>(
   schema: S,
@@ -44,7 +44,7 @@ export function readTree<S extends z.ZodType>(
   ]
   const kept = wrong.reduce(withoutKey, value)
   const sections = wrong.map((path) => path.slice(0, 2)).reduce(withoutKey, value) as object
-  // The engine is replaced if required keys are missing; the caller throws the problems afterwards.
+  // If required keys of the engine are missing, another engine stands in until the caller throws.
   for (const candidate of [kept, sections, { ...sections, engine: { kind: 'echo' } }]) {
     const result = schema.safeParse(candidate)
     if (result.success) return result.data
@@ -57,8 +57,8 @@ const plainDigits = /^[-+]?\d+$/
 const decimal = /^[-+]?[\d.]+(?:e[-+]?\d+)?$/i
 
 /**
- * Adds problems that only the text reveals: numbers that are written as `0x10`, or as `1e3` for an
- * integer, and names without a value in a map that has no defaults. Returns their paths.
+ * Adds problems that are visible only in the text: numbers written as `0x10`, integers written as
+ * `1e3`, and keys without a value in a map that has no defaults. Returns their paths.
  */
 function miswrittenValues(
   schema: Schema,
@@ -95,7 +95,7 @@ function expectedWriting(
   return plainDigits.test(source) ? undefined : `${expectationOf(field)} in plain decimal digits`
 }
 
-/** A copy without the key at a path; for an item of a list, without the key of the list. */
+/** A copy without the key at a path. If the path leads into a list, the whole list is removed. */
 function withoutKey(value: unknown, path: Path): unknown {
   const inList = path.findIndex((step) => typeof step === 'number')
   const keys = inList < 0 ? path : path.slice(0, inList)
@@ -107,7 +107,7 @@ function withoutKey(value: unknown, path: Path): unknown {
     : { ...others, [key]: withoutKey(inner, rest) }
 }
 
-/** The text for a key that belongs to another engine; `undefined` for other keys. */
+/** The message for a key that belongs to another engine; `undefined` for other keys. */
 function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefined {
   if (section !== 'engine') return undefined
   const owner = engines.find((engine) => Object.hasOwn(engine.section({}).shape, String(key)))
@@ -116,7 +116,7 @@ function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefi
   return `belongs to the ${owner.kind} engine, but the kind is ${String(kind)}`
 }
 
-/** The text for a top-level key that resembles a key of a section; `undefined` for other keys. */
+/** The message for a top-level key that resembles a section's key; `undefined` for other keys. */
 function keyOfSection(path: Path, schema: Schema): string | undefined {
   const [key] = path
   if (path.length !== 1 || typeof key !== 'string') return undefined

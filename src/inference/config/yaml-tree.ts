@@ -1,4 +1,4 @@
-/** Parses YAML into a tree with positions; the only file that names the YAML parser. */
+/** Parses YAML into a tree with positions. The only file that imports the YAML parser. */
 
 import {
   type Document,
@@ -23,11 +23,11 @@ import {
 } from './config-tree.ts'
 import { maxConfigBytes } from './files.ts'
 
-/** The parser's time grows with the number of tokens, and its stack with the depth. */
+/** Bounds the time of the parser, which grows with the number of tokens. */
 const configLimits = { bytes: maxConfigBytes, tokens: 20_000 }
 const maxAliases = 32
 
-/** Parses YAML 1.2 without tags, directives, merge keys and repeated keys. */
+/** Parses YAML 1.2 without merge keys. Rejects tags, directives and duplicate keys. */
 export function parseYamlTree(
   text: string,
   problems: ConfigProblems,
@@ -40,7 +40,7 @@ export function parseYamlTree(
     version: '1.2',
     schema: 'core',
     merge: false,
-    // The parser's check compares every key with every other one; `toTree` uses a map instead.
+    // `toTree` finds duplicate keys instead: the parser's check takes quadratic time.
     uniqueKeys: false,
     logLevel: 'error',
   })
@@ -51,7 +51,7 @@ export function parseYamlTree(
   return root
 }
 
-/** Checks the tokens before the parser builds anything from them. */
+/** Rejects text with too many tokens or too deep nesting before the parser builds a document. */
 function refuseCostlyText(
   text: string,
   problems: ConfigProblems,
@@ -188,7 +188,7 @@ const syntaxProblems: Readonly<Record<string, string>> = {
   UNQUOTED_VARIABLE: '${env:NAME} must stand in quotes inside of { } and [ ]',
 }
 
-/** Adds one problem for each line: further ones of the same line follow from the first. */
+/** Adds one problem per line, because further problems of a line follow from the first. */
 function addSyntaxProblems(
   document: Document.Parsed,
   text: string,
@@ -199,7 +199,7 @@ function addSyntaxProblems(
   for (const { code, pos } of [...document.errors, ...document.warnings]) {
     const position = positionAt(pos[0])
     const before = byLine.get(position.line)?.position
-    // Of two at the same place, this one also fits a line that is indented too far.
+    // Of two problems at one position, this code is better: it also fits too much indentation.
     const isBetter = code === 'MULTILINE_IMPLICIT_KEY' && before?.column === position.column
     if (before !== undefined && !isBetter) continue
     const isVariable = text.startsWith('${env:', pos[0] - 1)
@@ -208,7 +208,7 @@ function addSyntaxProblems(
   for (const { position, code } of byLine.values()) problems.add(position, syntaxProblem(code))
 }
 
-/** Gives own texts for the parser's codes, because its messages may quote a secret of the file. */
+/** Does not use the parser's messages, because they may quote a secret of the file. */
 function syntaxProblem(code: string): string {
   return `not valid YAML: ${syntaxProblems[code] ?? 'cannot be read'}`
 }

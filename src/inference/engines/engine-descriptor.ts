@@ -1,4 +1,4 @@
-/** The port of engine kinds: the keys of one kind in a configuration, and how it is created. */
+/** The port of engine kinds: the configuration keys of a kind, and how its engines are created. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -13,33 +13,33 @@ export interface EngineSettings {
   readonly kind: string
 }
 
-/** One kind of engine. `engines.ts` lists them; everything else about a kind derives from here. */
+/** One kind of engine. `engines.ts` lists all kinds. */
 export interface EngineDescriptor<Config extends EngineSettings = EngineSettings> {
   readonly kind: Config['kind']
   /**
-   * What the model's name means to the engine: a `name` only; a local `file` or a hub name; or one
-   * that the engine itself can `download`.
+   * The meaning of the model's name: only a `name`; a local `file` or a hub name; or a model that
+   * the engine itself can `download`.
    */
   readonly model: 'name' | 'file' | 'download'
-  /** Where workers run: on `this` node, on nodes that `reserve` asks for, or simulated on `any`. */
+  /** Where workers run: on `this` node, on nodes that `reserve` requests, or simulated on `any`. */
   readonly nodes: 'this' | 'reserved' | 'any'
-  /** Whether a server behind the engine generates the text; it may not know every field. */
+  /** Whether a server behind the engine generates the text. Servers may not know every field. */
   readonly hasServer: boolean
-  /** The schema of the `engine` section. `env` has the variables for `${env:NAME}`. */
+  /** The schema of the `engine` section. `env` has the variables that replace `${env:NAME}`. */
   section(env: Environment): z.ZodObject
   /** How many requests one worker handles at a time. */
   slots(settings: Config, maxBatchSize: number): number
-  /** Makes relative paths of a file absolute. Default: there are none. */
+  /** Makes relative paths in the settings absolute. Absent if the settings contain no paths. */
   resolvePaths?(settings: Config, resolve: (path: string) => string): Config
-  /** A problem of a key that is known only once all secrets are. */
+  /** Finds a problem that can be checked only when all secrets are known. */
   findProblem?(settings: Config): { readonly key: string; readonly text: string } | undefined
-  /** What all workers together need on other nodes; only with `nodes: 'reserved'`. */
+  /** The resources on other nodes that all workers together need. Only with `nodes: 'reserved'`. */
   reserve?(settings: Config, config: CommonConfig, service: string): ServerRequest
-  /** Creates the engine of one worker; nothing runs before its `start`. */
+  /** Creates the engine of one worker. The engine runs nothing before its `start`. */
   create(settings: Config, context: EngineContext): InferenceEngine
 }
 
-/** What an engine of the configuration is created with. */
+/** The arguments for creating an engine from a configuration. */
 export interface EngineContext {
   readonly config: CommonConfig
   readonly worker: EngineWorker

@@ -1,4 +1,4 @@
-/** Validates the options of engines, which callers without types or with old ones may get wrong. */
+/** Validates the options of engines, for callers without type checks. */
 
 import { type Clock, clockMethods } from '../../foundation/clock.ts'
 import { ValueError } from '../../foundation/errors.ts'
@@ -16,12 +16,12 @@ import {
 
 type Check = (field: string, value: unknown) => unknown
 
-/** One check for each option. */
+/** A check for each option. */
 export type OptionChecks<Options> = { readonly [Name in keyof Options]-?: Check }
 
 /**
- * Throws `ValueError` for the first option that is missing, wrong or unknown. `kind` may be among
- * them, because the keys of a configuration's section are options.
+ * Throws `ValueError` for the first option that is missing, invalid or unknown. Allows `kind`,
+ * because the keys of a configuration section may be passed as options.
  */
 export function expectOptions<Options extends object>(
   engine: string,
@@ -58,13 +58,13 @@ export const oneOf =
     throw invalid(field, `one of ${allowed.map((one) => JSON.stringify(one)).join(', ')}`, value)
   }
 
-/** A key or token. */
+/** Checks a key or token, without quoting it in the error. */
 export const secretText: Check = (field, value) => {
   if (typeof value === 'string' && value !== '') return
   throw invalidSecret(field, 'a non-empty string, or null', value)
 }
 
-/** The error for a wrong value that may be a secret, which it does not repeat. */
+/** The error for an invalid value. Does not quote the value, which may be a secret. */
 function invalidSecret(field: string, expected: string, value: unknown): ValueError {
   const kind = value === '' ? 'an empty string' : `a value of type ${typeof value}`
   return new ValueError(`Expected \`${field}\` to be ${expected}, got ${kind}`, {
@@ -73,7 +73,7 @@ function invalidSecret(field: string, expected: string, value: unknown): ValueEr
   })
 }
 
-/** Variables of an environment, whose values may be secrets. */
+/** Checks environment variables, without quoting their values, which may be secrets. */
 export const variables: Check = (field, value) => {
   for (const [name, text] of Object.entries(expectObject(field, value))) {
     if (text === undefined || typeof text === 'string') continue

@@ -1,4 +1,4 @@
-/** The list of engine kinds, and what derives from it. */
+/** The list of engine kinds, and the types and schemas derived from the list. */
 
 import { invalid } from '../../foundation/options.ts'
 import { annotate, z } from '../schema/schema.ts'
@@ -17,7 +17,7 @@ export const engines: EngineDescriptor[] = [...builtIn]
 
 type ConfigOf<Descriptor> = Descriptor extends EngineDescriptor<infer Config> ? Config : never
 
-/** The section `engine`, by its kind. */
+/** The settings of an engine (section `engine`), by kind. */
 export type EngineConfig = ConfigOf<(typeof builtIn)[number]>
 
 type OptionOf<Config> = Config extends EngineConfig
@@ -28,12 +28,12 @@ type OptionOf<Config> = Config extends EngineConfig
     }
   : never
 
-/** An engine as an option: its kind, or the keys of its section in camelCase. */
+/** An engine as an option: its kind alone, or the keys of its section in camelCase. */
 export type EngineOption = EngineConfig['kind'] | OptionOf<EngineConfig>
 
 export const engineKinds = (): string[] => engines.map(({ kind }) => kind)
 
-/** Throws `ValueError` for an unknown kind: a loaded configuration may have been changed. */
+/** Throws `ValueError` for an unknown kind, because callers may pass any configuration. */
 export function descriptorOf(engine: { readonly kind: string }): EngineDescriptor {
   const found = engines.find(({ kind }) => kind === engine.kind)
   if (found !== undefined) return found

@@ -14,7 +14,7 @@ export interface AutoscalerParts {
 
 const tickMs = 1000
 const maxArrivals = 64
-/** Arrivals no longer than this before a tick count as recent. */
+/** How long an arrival counts as recent. */
 const recentMs = 3000
 
 export class Autoscaler {
@@ -35,7 +35,7 @@ export class Autoscaler {
     this.#stopTimer()
   }
 
-  /** Called for every prompt. Keeps no more arrivals than can matter. */
+  /** Records the arrival of a prompt. Keeps only the latest `maxArrivals`. */
   arrived(): void {
     if (this.#arrivals.length === maxArrivals) this.#arrivals.shift()
     this.#arrivals.push(this.#parts.clock.monotonicMs())
@@ -71,9 +71,9 @@ export interface ScaleInput {
   readonly running: number
   /** Requests in the queue. */
   readonly queued: number
-  /** Workers that serve, start or wait for a restart; draining workers do not count. */
+  /** The number of workers that serve, start or wait for a restart, without draining workers. */
   readonly workers: number
-  /** Those of `workers` that do not serve yet. */
+  /** The number of these workers that do not serve yet. */
   readonly starting: number
   /** How long the oldest queued request has waited; 0 if the queue is empty. */
   readonly oldestWaitMs: number
@@ -90,7 +90,7 @@ export interface ScaleState {
   readonly aboveSinceMs: number | null
   /** Since when fewer workers have been wanted than there are, without interruption. */
   readonly belowSinceMs: number | null
-  /** When workers were last added, or the number was last moved into its bounds. */
+  /** When workers were last added, or their number was last moved into its bounds. */
   readonly raisedMs: number
 }
 
@@ -102,15 +102,15 @@ export const initialScale: ScaleState = {
   raisedMs: -Infinity,
 }
 
-/** The time constant of the smoothing: load from this long ago has the weight 1/e. */
+/** The time constant of the smoothing: after this time, an old load has the weight 1/e. */
 const smoothingMs = 2000
 const burstArrivals = 5
 
 /**
- * Decides how many workers there should be; pure. The wanted number follows the smoothed load.
- * Workers are added when more have been wanted for `spinUpSeconds`, or at once in a burst or when
- * the oldest request has waited too long; each time their number at most doubles. One worker is
- * removed when fewer have been wanted for `spinDownSeconds`. The target is always within the
+ * Decides how many workers there should be. Pure. The wanted number follows the smoothed load.
+ * Workers are added when more have been wanted for `spinUpSeconds`, and immediately in a burst or
+ * when the oldest request has waited too long; each time their number at most doubles. One worker
+ * is removed when fewer have been wanted for `spinDownSeconds`. The target is always within the
  * configured bounds.
  */
 export function decideScale(
@@ -128,15 +128,15 @@ export function decideScale(
   if (target !== workers) return { state: { ...base, raisedMs: nowMs }, target }
 
   const spinUpMs = config.spinUpSeconds * 1000
-  // A long wait means that a worker serves less than assumed. A worker that was added recently must
-  // get time to shorten the queue before another is added.
+  // A long wait means that a worker handles fewer requests than assumed. A new worker must have
+  // time to shorten the queue before another one is added.
   const hasHelped = input.starting === 0 && nowMs - state.raisedMs >= Math.max(spinUpMs, 1000)
   const isOld = input.oldestWaitMs > spinUpMs && hasHelped
   const needed = clamp(config, isOld ? Math.max(wanted, workers + 1) : wanted)
   if (needed > workers) {
     const aboveSinceMs = state.aboveSinceMs ?? nowMs
     const isLasting = isBurst || nowMs - aboveSinceMs >= spinUpMs
-    // The smoothed load stays high after a peak, but once the peak is over no worker is needed.
+    // The smoothed load stays high after a peak, so the current load must be high as well.
     const isLoaded = loadNow > workers * config.targetOngoingRequests
     if (!isOld && !(isLasting && isLoaded)) {
       return { state: { ...base, aboveSinceMs, raisedMs: state.raisedMs }, target }

@@ -4,41 +4,39 @@ import type { EngineCapacity, GenerationListener, GenerationRequest } from './in
 
 export interface BatchPolicy {
   /**
-   * `adaptive` sends immediately while a worker is free. `fixed` waits until the batch is full, or
-   * its oldest request has waited `maxBatchWaitMs`.
+   * `adaptive` sends immediately while a worker is free. `fixed` waits until the batch is full or
+   * its oldest request has waited for `maxBatchWaitMs`.
    */
   readonly type: 'adaptive' | 'fixed'
   readonly maxBatchSize: number
   readonly maxBatchWaitMs: number
-  /** `false`: every request is sent alone, as soon as a worker is free. */
+  /** If `false`, every request is sent alone as soon as a worker is free. */
   readonly isOn: boolean
 }
 
 /** What `decideBatch` needs to know about the queue. */
 export interface QueueFacts {
   readonly queued: number
-  /** When the oldest request arrived, on the clock of `nowMs`. */
+  /** The arrival time of the oldest request, on the same clock as `nowMs`. */
   readonly oldestMs: number
   readonly nowMs: number
-  /**
-   * No reason to wait for a fuller batch: no more requests will come, or the next one is a retry.
-   */
+  /** Whether not to wait for a fuller batch: no more requests will come, or the next is a retry. */
   readonly isUrgent: boolean
 }
 
 /** What `decideBatch` needs to know about a worker. */
 export interface WorkerLoad {
   readonly capacity: EngineCapacity
-  /** Requests that the worker has now. */
+  /** The number of requests that the worker has now. */
   readonly running: number
-  /** Whether the worker gets no more requests. */
+  /** If `true`, the worker gets no more requests. */
   readonly isDraining: boolean
 }
 
 /** An engine as the batcher sees it. */
 export interface BatchWorker {
   readonly workerId: string
-  /** The node of its model; absent for a model on this machine. */
+  /** The node that runs the model. Absent if the model runs on this machine. */
   readonly nodeId?: string | undefined
   readonly capacity: EngineCapacity
   /** Has the contract of `InferenceEngine.generate`. */
@@ -64,14 +62,14 @@ export class AttachedWorker implements WorkerLoad {
 
 export type BatchDecision<W extends WorkerLoad> =
   | { readonly kind: 'send'; readonly to: W; readonly size: number }
-  /** Decide again at this time at the latest. */
+  /** Decide again at `untilMs` or earlier. */
   | { readonly kind: 'wait'; readonly untilMs: number }
   /** Decide again when a request arrives or a worker has room. */
   | { readonly kind: 'rest' }
 
 const rest = { kind: 'rest' } as const
 
-/** Decides the next step. After a `send`, call it again. */
+/** Decides the next step. The caller must call this again after it has carried out a `send`. */
 export function decideBatch<W extends WorkerLoad>(
   policy: BatchPolicy,
   queue: QueueFacts,
@@ -84,8 +82,8 @@ export function decideBatch<W extends WorkerLoad>(
   const max = Math.min(policy.maxBatchSize, freeSlots(freest), queue.queued)
   if (policy.type === 'adaptive') {
     const share = Math.ceil((queue.queued + load) / available) - freest.running
-    // Workers that admit at each step are filled evenly. A worker that admits whole batches takes
-    // nothing more until its batch is done, so it gets as many requests as fit.
+    // Workers that admit requests at each step are filled evenly. A worker that admits whole
+    // batches accepts no requests until its batch is done, so it gets as many as fit.
     const size = freest.capacity.admits === 'step' ? Math.min(max, Math.max(1, share)) : max
     return { kind: 'send', to: freest, size }
   }
@@ -101,7 +99,7 @@ function freeSlots({ capacity, running, isDraining }: WorkerLoad): number {
   return Math.max(0, capacity.slots - running)
 }
 
-/** Finds the worker with most free slots, the number of workers with free slots, and their load. */
+/** The worker with the most free slots; the number and load of all workers with free slots. */
 function survey<W extends WorkerLoad>(
   workers: Iterable<W>,
 ): { freest: W | undefined; available: number; load: number } {

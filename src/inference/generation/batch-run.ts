@@ -23,8 +23,8 @@ export interface BatchReport {
   /** Wall-clock seconds. */
   readonly startedAt: number
   /**
-   * Why the batch failed as a whole or left requests unanswered. A request's own failure is not
-   * here.
+   * Why the batch failed as a whole or left requests unanswered; `null` otherwise. The failure of a
+   * single request is not included.
    */
   readonly error: string | null
 }
@@ -32,13 +32,13 @@ export interface BatchReport {
 /** Why a batch failed as a whole; `null` if `generate` resolved without ending every request. */
 export type BatchFailure = { readonly cause: unknown } | null
 
-/** Gets every request back exactly once, and then the report. */
+/** Gets every request back exactly once, by `ended` or `unanswered`, and then the report. */
 export interface BatchOwner {
   /** The engine has ended the request. */
   ended(request: QueuedRequest, run: BatchRun, end: GenerationEnd): void
   /** The engine has finished the batch without ending the request. */
   unanswered(request: QueuedRequest, run: BatchRun, failure: BatchFailure): void
-  /** The engine made a call or reported an end that its contract forbids. */
+  /** The engine violated its contract by a call for an unknown request or an invalid outcome. */
   breached(): void
   finished(report: BatchReport): void
 }
@@ -112,9 +112,7 @@ export class BatchRun implements GenerationListener {
     if (this.#open.size === 0) this.#report(null)
   }
 
-  /**
-   * Ensures that the end has one of the known error codes: third-party engines may pass anything.
-   */
+  /** Validates the outcome, because third-party engines may pass anything. */
   #checked(end: GenerationEnd | null | undefined): GenerationEnd {
     if (end?.kind === 'done') return end
     if (end?.kind === 'failed') return engineFailed(end.error)

@@ -1,6 +1,4 @@
-/**
- * Collects requests into batches for workers. The only place that ends requests. Knows no engine.
- */
+/** Collects requests into batches for workers. The only place that ends requests. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
@@ -21,9 +19,9 @@ import { type EnqueueOptions, QueuedRequest, RequestQueue } from './request-queu
 export interface BatcherParts {
   readonly clock: Clock
   readonly policy: BatchPolicy
-  /** The maximum number of bounded requests in the queue. */
+  /** The maximum number of queued requests, not counting unbounded ones. */
   readonly queueLimit: number
-  /** Called once for every batch that was sent to an engine, when its last request has ended. */
+  /** Called once per batch, when the last request of the batch has ended. */
   readonly onBatch: (report: BatchReport) => void
   /** How long an engine may be silent about a request, above 0; `null` for no limit. */
   readonly engineTimeoutMs: number | null
@@ -47,9 +45,9 @@ export class Batcher {
   readonly #open = new Map<string, QueuedRequest>()
   readonly #batchOwner: BatchOwner
   #drained: PromiseWithResolvers<void> | null = null
-  /** How every request ends once no worker can start any more; `null` while a worker may start. */
+  /** The outcome of all requests once no worker can start any more; `null` before. */
   #over: GenerationEnd | null = null
-  /** How bounded requests end while no worker is able to start; `null` otherwise. */
+  /** The outcome of bounded requests while no worker is able to start; `null` otherwise. */
   #outage: GenerationEnd | null = null
   #running = 0
   #arrivals = 0
@@ -76,17 +74,17 @@ export class Batcher {
     }
   }
 
-  /** Requests in the queue, including held ones. */
+  /** The number of queued requests, including held ones. */
   get queued(): number {
     return this.#queue.size + this.#queue.held
   }
 
-  /** Requests in an engine, including aborted ones that the engine has not ended yet. */
+  /** The number of requests in engines, including aborted ones that have not ended there yet. */
   get running(): number {
     return this.#running
   }
 
-  /** How many reports of engines broke their contract. */
+  /** How often engines have violated their contract. */
   get breaches(): number {
     return this.#breaches
   }
@@ -96,15 +94,15 @@ export class Batcher {
     return oldest === undefined ? 0 : this.#clock.monotonicMs() - oldest.sinceMs
   }
 
-  /** A full queue or a closed batcher ends the request at once with `queue_full` or `closing`. */
+  /** Ends the request immediately with `queue_full` or `closing` if it cannot be accepted. */
   enqueue(options: EnqueueOptions): void {
     const queued = this.#accept(options)
     if (queued !== null) this.#enqueue(queued)
   }
 
   /**
-   * Accepts a request that no engine may get before `release`. It counts as queued, and its
-   * time-out runs. Returns `null` if the request was ended at once, as by `enqueue`.
+   * Accepts a request that no engine may get before `release`. The request counts as queued, and
+   * its time-out runs. Returns `null` if the request was not accepted and has ended.
    */
   hold(options: EnqueueOptions): QueuedRequest | null {
     const queued = this.#accept(options)
@@ -114,7 +112,7 @@ export class Batcher {
     return queued
   }
 
-  /** Lets engines get a held request; no effect if the request has ended. */
+  /** Queues a held request for the engines. Has no effect if the request has ended. */
   release(queued: QueuedRequest, request: GenerationRequest): void {
     if (queued.hasEnded) return
     this.#queue.remove(queued)
@@ -122,7 +120,7 @@ export class Batcher {
     this.#enqueue(queued)
   }
 
-  /** Removes a held request: its listener gets `canceled` unless the request has ended. */
+  /** Cancels a held request. Has no effect if the request has ended. */
   withdraw(queued: QueuedRequest): void {
     this.#cancel(queued)
   }
@@ -162,7 +160,7 @@ export class Batcher {
     this.#dispatchSoon()
   }
 
-  /** Sends the worker no more requests; resolves when the worker has ended those that it has. */
+  /** Sends the worker no more requests; resolves when its running requests have ended. */
   removeWorker(workerId: string): Promise<void> {
     const worker = this.#workers.get(workerId)
     if (worker === undefined) return Promise.resolve()
@@ -172,8 +170,8 @@ export class Batcher {
   }
 
   /**
-   * Rejects new requests, and resolves when all accepted ones have ended. Aborting `signal` cancels
-   * the requests that are left.
+   * Rejects new requests, and resolves when all accepted requests have ended. Aborting `signal`
+   * cancels the remaining requests.
    */
   drain(signal: AbortSignal): Promise<void> {
     this.#drained ??= Promise.withResolvers()
@@ -188,8 +186,8 @@ export class Batcher {
   }
 
   /**
-   * No worker is able to start now, but one may later. Until then bounded requests, queued and new
-   * ones, end with `not_ready`. Unbounded requests, such as those of tasks, wait.
+   * Call when no worker is able to start for now. Until a worker is added, queued and new bounded
+   * requests end with `not_ready`. Unbounded requests, such as those of tasks, wait.
    */
   suspend(reason: string): void {
     this.#outage = failed('not_ready', reason)
@@ -199,7 +197,7 @@ export class Batcher {
     }
   }
 
-  /** No worker can start any more: all requests, and all later ones, end with `engine_lost`. */
+  /** No worker can start any more: all current and later requests end with `engine_lost`. */
   giveUp(reason: string): void {
     this.#over = failed('engine_lost', reason)
     for (const request of this.#open.values()) this.#stop(request, this.#over)
@@ -211,7 +209,7 @@ export class Batcher {
     this.#dispatchSoon()
   }
 
-  /** At most once per turn of the event loop, so that all requests read in it share a batch. */
+  /** Dispatches once per turn of the event loop: all requests of a turn may share a batch. */
   #dispatchSoon(): void {
     if (this.#isDispatchDue) return
     this.#isDispatchDue = true
@@ -240,7 +238,7 @@ export class Batcher {
 
   #send(worker: AttachedWorker, taken: readonly QueuedRequest[]): void {
     for (const request of taken) request.start(worker.worker)
-    // A listener may have canceled its request in `started`.
+    // The listener may have canceled the request when `started` was called.
     const requests = taken.filter(({ hasEnded }) => !hasEnded)
     if (requests.length === 0) return
     worker.running += requests.length

@@ -23,15 +23,15 @@ export interface EnginePoolParts {
   readonly batcher: Batcher
   readonly clock: Clock
   readonly log: Log
-  /** Called when an engine that had served is lost, before it is restarted. */
+  /** Called when a serving engine is lost, before it is restarted. */
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
 /**
- * `start` resolves when the first engine serves, and rejects with the first error if none does. An
- * engine that is lost or does not start later is restarted with exponential back-off. While no
- * engine is able to start, bounded requests fail instead of waiting. `stop` closes all engines,
- * including those that are starting.
+ * `start` resolves when the first engine serves, and rejects with the first error if none does.
+ * Afterwards, an engine that is lost or fails to start is restarted with exponential back-off.
+ * While no engine is able to start, bounded requests fail instead of waiting. `stop` closes all
+ * engines, including those that are starting.
  */
 export class EnginePool extends Service {
   readonly #parts: EnginePoolParts
@@ -39,11 +39,11 @@ export class EnginePool extends Service {
   #wanted: number
   #forwarded = 0
   #isRunning = false
-  /** Start failures, kept until it is known whether any engine starts; `null` afterwards. */
+  /** Start failures, collected until it is known whether any engine starts; `null` afterwards. */
   #earlyFailures: Map<string, unknown> | null = null
   #model: ModelFacts | null = null
   readonly #stop = once(() => this.#closeAll().then(() => super.stop()))
-  /** Why the pool was given up; `null` if it was not. */
+  /** Why `giveUp` was called; `null` if it was not. */
   #reason: string | null = null
 
   constructor(parts: EnginePoolParts) {
@@ -68,7 +68,7 @@ export class EnginePool extends Service {
     return this.#staying().length
   }
 
-  /** Why no engine serves now; `null` if one does. */
+  /** Why no engine serves now; `null` if at least one does. */
   get unready(): string | null {
     const problems = this.#serving().map((worker) => worker.engineProblem)
     if (problems.length > 0) return problems.includes(null) ? null : (problems[0] ?? null)
@@ -84,7 +84,7 @@ export class EnginePool extends Service {
     return engine.tokenize(text)
   }
 
-  /** The proxy of the engines, which get calls in turn; `null` if they have none. */
+  /** Passes calls to the engines' proxies in turn; `null` if the engines have no proxy. */
   get proxy(): EngineProxy | null {
     const [first] = this.#engines()
     const proxy = first === undefined ? null : proxyOf(first)
@@ -99,7 +99,7 @@ export class EnginePool extends Service {
     return proxy.forward(call)
   }
 
-  /** Adds workers at once; removes them one by one, each after its requests have ended. */
+  /** Adds workers immediately; removes them one by one, each after its requests have ended. */
   resize(workers: number): void {
     this.#wanted = workers
     this.#adjust()
@@ -138,11 +138,11 @@ export class EnginePool extends Service {
   #onStartFailed(text: string, error: unknown): void {
     if (this.#earlyFailures === null) this.#parts.log.warn('EngineStartFailed', text)
     else this.#earlyFailures.set(text, error)
-    // A worker whose latest start did not fail may serve soon, so requests keep waiting for it.
+    // Suspends only if every worker fails: one whose latest start did not fail may serve soon.
     if (this.#staying().every(({ isFailing }) => isFailing)) this.#parts.batcher.suspend(text)
   }
 
-  /** Skips the failures whose message the caller of `start` gets anyway. */
+  /** Logs the early failures, except those that the caller of `start` gets as an error. */
   #logEarlyFailures(reported: string | null): void {
     const early = this.#earlyFailures ?? new Map<string, unknown>()
     this.#earlyFailures = null
@@ -156,7 +156,7 @@ export class EnginePool extends Service {
   #adjust(): void {
     if (!this.#isRunning) return
     const staying = this.#staying()
-    // A draining worker keeps its index and its share of the hardware, so it counts until closed.
+    // Draining workers count, because they keep their index and share of the hardware until closed.
     for (let at = this.#workers.size; at < this.#wanted; at++) this.#add()
     const isShrinking = staying.length < this.#workers.size
     if (staying.length > this.#wanted && !isShrinking) this.#retire(staying)

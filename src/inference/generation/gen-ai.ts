@@ -65,7 +65,7 @@ export interface Generation {
   readonly outcome: { readonly result: GenerationResult } | { readonly error: unknown }
   /** Ids of the guardrail rules that matched; the matched text is never included. */
   readonly rules: readonly string[]
-  /** Whether the span contains prompt and generated text. */
+  /** Whether the span contains the prompt and the generated text. */
   readonly isContentCaptured: boolean
 }
 
@@ -97,9 +97,7 @@ interface OperationLabels {
   readonly output: Labels
 }
 
-/**
- * Measures the requests of one model. Label objects are shared, so that they are looked up fast.
- */
+/** Measures the requests of one model. Shared label objects make look-ups by label fast. */
 export class GenerationMeter {
   readonly #labels: { readonly chat: OperationLabels; readonly text_completion: OperationLabels }
 
@@ -201,7 +199,7 @@ function requestAttributes(generation: Generation): Attributes {
   return attributes
 }
 
-/** The conversation as its client wrote it, if it was passed on. */
+/** The messages, as the client wrote them if the request was passed on. */
 const messagesOf = (input: PassedInput): unknown =>
   input.kind === 'chat'
     ? (input.body?.['messages'] ?? input.messages)
@@ -254,9 +252,9 @@ export class ServerMetrics {
   readonly #model: string
   readonly #backend: string
   readonly #measured = new Distributions()
-  /** The origin of the latest request; most requests come from the same session, or from none. */
+  /** The latest session and its labels, cached because consecutive requests often share them. */
   #origin: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
-  /** Numbers of ended requests, by finish reason or error code. */
+  /** The number of ended requests, by finish reason or error code. */
   readonly #ended = new Map<string, number>()
 
   constructor(model: string, backend: string) {

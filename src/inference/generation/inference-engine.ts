@@ -2,16 +2,16 @@
 
 import type { FinishReason } from '../../tasks/spec.ts'
 
-/** A message of a conversation. Text parts are joined into `content`. */
+/** A message of a conversation. `content` is the text of all its text parts, joined. */
 export interface ChatMessage {
   readonly role: 'system' | 'user' | 'assistant' | 'tool'
   readonly content: string
-  /** The calls that an assistant requested. */
+  /** The tool calls that an assistant message requested. */
   readonly toolCalls?: readonly ToolCall[]
-  /** The id of the call whose outcome a `tool` message contains. */
+  /** In a `tool` message: the id of the call whose result the message contains. */
   readonly toolCallId?: string
   readonly name?: string
-  /** The reasoning of an assistant before its answer. */
+  /** In an assistant message: the reasoning that preceded the answer. */
   readonly reasoning?: string
 }
 
@@ -23,7 +23,7 @@ export interface ToolDefinition {
   readonly parameters?: object
 }
 
-/** A request of the model to call a tool; the client sends the outcome as a `tool` message. */
+/** The model's request to call a tool. The client sends the result back as a `tool` message. */
 export interface ToolCall {
   readonly id: string
   readonly name: string
@@ -32,8 +32,8 @@ export interface ToolCall {
 }
 
 /**
- * A piece of a tool call. The first piece of an index has the id and the name; the `arguments` of
- * all pieces of an index, joined, are those of the call.
+ * A streamed piece of a tool call. Pieces with the same `index` belong to one call: the first has
+ * the id and the name, and their joined `arguments` are the call's arguments.
  */
 export interface ToolCallPiece {
   readonly index: number
@@ -43,39 +43,40 @@ export interface ToolCallPiece {
 }
 
 /**
- * Whether the model may call tools, must not, must call at least one, or must call the named one.
+ * Whether the model may call tools, must call none, must call at least one, or must call the named
+ * one.
  */
 export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string }
 
-/** What to continue: a conversation, formatted by the model's chat template, or raw text. */
+/** The text to continue: a conversation, formatted by the model's chat template, or raw text. */
 export type GenerationInput = ChatInput | TextInput
 
-/** A conversation. */
+/** A conversation, with the tools that the model may call. */
 export interface ChatInput {
   readonly kind: 'chat'
   readonly messages: readonly ChatMessage[]
   readonly tools?: readonly ToolDefinition[]
   readonly toolChoice?: ToolChoice
-  /** `false` allows one call at most. Default `true`. */
+  /** `false` allows at most one tool call per answer. Default `true`. */
   readonly parallelToolCalls?: boolean
   /** Variables of the model's chat template, such as `enable_thinking`. */
   readonly templateArguments?: Readonly<Record<string, unknown>>
-  /** How much the model reasons before it answers, for templates that read it. */
+  /** How much the model reasons before it answers. Only some chat templates read this. */
   readonly reasoningEffort?: string
 }
 
-/** Raw text. */
+/** Raw text, which the model continues without a chat template. */
 export interface TextInput {
   readonly kind: 'text'
   readonly text: string
-  /** The prompt as token ids, in place of the text. */
+  /** The prompt as token ids. If given, it replaces `text`. */
   readonly tokens?: readonly number[]
 }
 
 /**
- * The required format of the output: any text, a JSON object, JSON that matches a schema, or a text
- * by a regular expression, a list of choices or a grammar of llama.cpp (GBNF). `field` names the
- * field of the request that requires it. Engines need not support the last three formats.
+ * The required format of the output: any text, a JSON object, JSON that matches a schema, or text
+ * that matches a regular expression, a list of choices or a llama.cpp grammar (GBNF). `field` names
+ * the request field that requires the format. Engines need not support the last three formats.
  */
 export type OutputFormat =
   | { readonly kind: 'text' }
@@ -85,7 +86,7 @@ export type OutputFormat =
   | { readonly kind: 'choice'; readonly choices: readonly string[]; readonly field?: string }
   | { readonly kind: 'grammar'; readonly grammar: string; readonly field?: string }
 
-/** How tokens are sampled; defaults have been filled in. */
+/** How tokens are sampled. Defaults have already been filled in. */
 export interface Sampling {
   readonly maxTokens: number
   /** 0 always selects the most likely token. */
@@ -100,14 +101,14 @@ export interface Sampling {
   readonly presencePenalty: number
   /** Subtracted from a token's logit once for each occurrence in the answer. 0 changes nothing. */
   readonly frequencyPenalty: number
-  /** Numbers that are added to the logits of tokens, by token id. */
+  /** A number per token id, added to the token's logit. */
   readonly logitBias: Readonly<Record<string, number>>
   readonly seed: number | null
   readonly stop: readonly string[]
   readonly ignoreEos: boolean
   /** How many of the likeliest alternatives to report for each token; `null` for no logprobs. */
   readonly logprobs: number | null
-  /** Whether a delta before the text reports the prompt, with its logprobs if `logprobs` is set. */
+  /** Whether a delta before the text reports the prompt, with logprobs if `logprobs` is set. */
   readonly echo: boolean
   readonly format: OutputFormat
 }
@@ -115,8 +116,8 @@ export interface Sampling {
 /** One text to generate. */
 export interface GenerationRequest {
   /**
-   * Unique among the requests of an engine; the calls of the listener name it. Order has no
-   * meaning.
+   * Unique among the requests of an engine. Every call of the listener passes this id. Ids have no
+   * order.
    */
   readonly id: string
   readonly input: GenerationInput
@@ -132,7 +133,7 @@ export interface GenerationRequest {
 export interface TokenChance {
   readonly token: string
   readonly logprob: number
-  /** The bytes of a token that is only a part of a character, which `token` shows as U+FFFD. */
+  /** The bytes of a token that is only part of a character. `token` then contains U+FFFD. */
   readonly bytes?: readonly number[]
 }
 
@@ -145,14 +146,14 @@ export interface TokenLogprob extends TokenChance {
 export interface PromptReport {
   readonly text: string
   /**
-   * One for each token, except a token that the engine put before the prompt; empty if not asked
-   * for.
+   * One element per token, without tokens that the engine put before the prompt. Empty if the
+   * request did not ask for logprobs.
    */
   readonly logprobs: readonly PromptLogprob[]
 }
 
 /**
- * A token of the prompt. The first token has the log probability `null`, because none precedes it.
+ * A token of the prompt. The `logprob` of the first token is `null`, because no token precedes it.
  */
 export interface PromptLogprob extends Omit<TokenLogprob, 'logprob'> {
   readonly logprob: number | null
@@ -162,15 +163,15 @@ export interface PromptLogprob extends Omit<TokenLogprob, 'logprob'> {
 export interface GenerationDelta {
   readonly text: string
   readonly logprobs?: readonly TokenLogprob[]
-  /** Complete calls. An engine reports calls either complete or in pieces. */
+  /** Complete tool calls. An engine reports calls either here or in `toolCallPieces`. */
   readonly toolCalls?: readonly ToolCall[]
   readonly toolCallPieces?: readonly ToolCallPiece[]
   /** More of the reasoning before the answer. */
   readonly reasoning?: string
-  /** Only if `echo` is set and the engine supports `echo.logprobs`. */
+  /** The prompt. Present only if `echo` is set and the engine supports `echo.logprobs`. */
   readonly prompt?: PromptReport
   /**
-   * With the first delta, if known by then, so that a canceled or blocked request has a usage too.
+   * Sent with the first delta if known by then, so that canceled and blocked requests have a count.
    */
   readonly promptTokens?: number
 }
@@ -181,46 +182,46 @@ export type { FinishReason }
 export interface Usage {
   readonly promptTokens: number
   readonly completionTokens: number
-  /** Additional fields of the usage, such as `prompt_tokens_details`. */
+  /** Additional usage fields of the API, such as `prompt_tokens_details`. */
   readonly details?: Readonly<Record<string, unknown>>
 }
 
-/** How a request ended. Only with `done` are its deltas complete. */
+/** How a request ended. Its deltas form the complete output only with `done`. */
 export type GenerationEnd =
   | { readonly kind: 'done'; readonly finishReason: FinishReason; readonly usage: Usage }
   | { readonly kind: 'failed'; readonly error: unknown }
   | { readonly kind: 'canceled' }
 
-/** Receives everything that an engine reports. No call throws. */
+/** Receives everything that an engine reports. Its methods never throw. */
 export interface GenerationListener {
   /**
-   * Receives more output; all deltas together are the output. While a returned promise is pending,
-   * because the reader is slow, the engine must pause this request.
+   * Receives more output; all deltas together are the output. Returns a promise if the reader is
+   * slow: the engine must pause this request until the promise settles.
    */
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined
   /** Called once for every request, after its last delta. */
   end(id: string, end: GenerationEnd): void
 }
 
-/** The facts of a model, known once an engine has started. */
+/** What an engine knows about its model once it has started. */
 export interface ModelFacts {
   readonly name: string
   /** The maximum number of tokens of prompt and output together. */
   readonly contextLength: number
   readonly hasChatTemplate: boolean
   /**
-   * The fields of a request's body that the engine supports besides those of `Sampling` and
-   * `GenerationInput`: their names, such as `grammar`; `messages.NAME` for fields of messages;
-   * `messages.name` for the names of participants other than tools; `prompt.tokens` for prompts of
-   * token ids; `echo.logprobs` for log probabilities of prompts. A request with another field that
-   * would change the answer does not reach the engine. Default: none.
+   * The request fields that the engine supports besides those of `Sampling` and `GenerationInput`:
+   * a name such as `grammar`; `messages.NAME` for a field of messages; `messages.name` for the
+   * names of participants other than tools; `prompt.tokens` for prompts of token ids;
+   * `echo.logprobs` for log probabilities of prompts. A request with any other field that would
+   * change the answer is refused before it reaches the engine. Default: none.
    */
   readonly fields?: readonly string[]
 }
 
 /**
- * How many requests an engine takes at a time. `batch`: one batch; the next one only after all of
- * its requests have ended. `step`: up to `slots` requests, which may join and leave at any step.
+ * How many requests an engine accepts at a time, at most `slots`. `batch`: one batch, and the next
+ * only after all requests of the first have ended. `step`: requests may join and leave at any step.
  */
 export interface EngineCapacity {
   readonly admits: 'batch' | 'step'
@@ -228,41 +229,41 @@ export interface EngineCapacity {
 }
 
 /**
- * One worker that generates text. `start` resolves when it is ready. `generate` takes a batch and
- * resolves when all of its requests have ended, in any order. A request that fails must not affect
- * the others. A rejection of `generate` means that the batch failed as a whole; an `InferenceError`
- * with the code `engine_lost` means that the engine is gone and has to be restarted.
- * `close` ends everything that the engine started, is idempotent, and complete when it resolves.
+ * One worker that generates text. `start` resolves when the engine is ready. `generate` takes a
+ * batch and resolves when all of its requests have ended, in any order. A request that fails must
+ * not affect the others. A rejection of `generate` means that the batch failed as a whole; if the
+ * error is an `InferenceError` with the code `engine_lost`, the engine is gone and must be
+ * replaced.
  */
 export interface InferenceEngine {
   /** Loads the model, or connects to it. Called once, before anything else. */
   start(): Promise<ModelFacts>
   readonly capacity: EngineCapacity
-  /** The node of its model, read after `start`; absent for a model on this machine. */
+  /** The node that runs the model, read after `start`. Absent if the model runs on this machine. */
   readonly nodeId?: string | undefined
-  /** Answers requests by calls of the listener; resolves when all of them have ended. */
+  /** Reports the output of each request to the listener; resolves when all requests have ended. */
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
-  /** The ids of the tokens of a text, as the model counts them. */
+  /** Splits a text into the model's tokens and returns their ids. */
   tokenize(text: string): Promise<readonly number[]>
   /**
-   * Resolves with the reason if the engine is lost without having been closed; otherwise never.
+   * Resolves with the reason if the engine is lost before it is closed; otherwise stays pending.
    * Called once, after `start`.
    */
   lost(): Promise<string>
   /**
-   * Why the engine seems not to work although it is not lost, for `/health`; `null` if it works.
+   * For `/health`: why the engine seems not to work although it is not lost; `null` if it works.
    */
   problem?(): string | null
-  /** Ends everything that the engine started. Idempotent, and complete when it resolves. */
+  /** Ends everything that the engine started; resolves when that is done. Idempotent. */
   close(): Promise<void>
 }
 
-/** Creates the engine of one worker; nothing runs before its `start`. */
+/** Creates the engine of one worker. The engine runs nothing before its `start`. */
 export type CreateEngine = (worker: EngineWorker) => InferenceEngine
 
 /** The worker that an engine is created for. */
 export interface EngineWorker {
-  /** The index of the worker, from 0; a restarted worker keeps it. */
+  /** The index of the worker, from 0. A restarted worker keeps its index. */
   readonly index: number
   readonly workerId: string
 }

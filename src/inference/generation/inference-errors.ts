@@ -1,4 +1,4 @@
-/** The errors of inference: their codes, their HTTP status, and failed ends that carry them. */
+/** The errors of inference: their codes, HTTP statuses, and functions that create them. */
 
 import { InferenceError, type InferenceErrorDetails, messageOf } from '../../foundation/errors.ts'
 import type { GenerationEnd } from './inference-engine.ts'
@@ -7,11 +7,11 @@ import type { GenerationEnd } from './inference-engine.ts'
 export const inferenceStatus = {
   /** The queue is full; try again later. */
   queue_full: 429,
-  /** The request's own time-out expired, in the queue or in the engine. */
+  /** The request's own time-out expired while it was queued or in the engine. */
   request_timeout: 504,
   /** The engine was silent for too long. */
   engine_timeout: 504,
-  /** The engine was lost, and the request could not be retried on another. */
+  /** The engine was lost, and the request could not be retried on another engine. */
   engine_lost: 503,
   /** No engine is ready. */
   not_ready: 503,
@@ -43,13 +43,12 @@ export function inferenceError(
   return new InferenceError(message, { ...details, code })
 }
 
-/** The code of an error; `undefined` if it is not one of the codes above. */
+/** The code of an error; `undefined` if the error has none of the codes above. */
 export function inferenceCodeOf(error: unknown): InferenceErrorCode | undefined {
   if (!InferenceError.isInstance(error) || !(error.code in inferenceStatus)) return undefined
   return error.code as InferenceErrorCode
 }
 
-/** A failed end with a known code. */
 export function failed(code: InferenceErrorCode, message: string): GenerationEnd {
   return { kind: 'failed', error: inferenceError(code, message) }
 }
@@ -62,7 +61,7 @@ export function contractBroken(what: string): GenerationEnd {
   return failed('EngineContractError', `the engine broke its contract: it ${what}`)
 }
 
-/** Keeps an error that has a known code; any other becomes the cause of an `engine_error`. */
+/** Keeps an error that has a known code. Any other error becomes the cause of an `engine_error`. */
 export function engineFailed(error: unknown): GenerationEnd {
   if (inferenceCodeOf(error) !== undefined) return { kind: 'failed', error }
   const message = `the engine failed: ${messageOf(error)}`

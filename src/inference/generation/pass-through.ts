@@ -1,7 +1,7 @@
 /**
- * The proxy in front of typed generation: requests and answers that the server behind an engine
- * gets and sends as they were written. Only an engine with an `EngineProxy` gets and reports them;
- * the public port of engines has typed generation alone.
+ * Types for requests and answers that are passed unchanged between a client and the server behind
+ * an engine. Only engines with an `EngineProxy` use them; the public port of engines has only typed
+ * generation.
  */
 
 import type {
@@ -20,14 +20,14 @@ export type WireFields = Readonly<Record<string, unknown>>
 export const isFields = (value: unknown): value is WireFields =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** A call or a piece of a call, and how the server wrote it. */
+/** A tool call or a piece of one; `wire` has the fields that the server sent for it. */
 type Passed<Part> = Part & { readonly wire?: WireFields }
 export type PassedCall = Passed<ToolCall>
 export type PassedCallPiece = Passed<ToolCallPiece>
 
 /**
- * An input that may be passed on. The server gets `body`, whose fields take precedence over
- * `Sampling`; the rest of the input has only the texts of the body.
+ * An input that may be passed on: the server gets `body`, whose fields take precedence over
+ * `Sampling`. The other fields of the input then only repeat the texts of the body.
  */
 export type PassedInput = GenerationInput & { readonly body?: WireFields }
 
@@ -40,7 +40,7 @@ export interface PassedRequest extends GenerationRequest {
  * `reasoning_content`, arrive in pieces.
  */
 export interface AnswerFields {
-  /** Fields of the message, or of its delta. */
+  /** Fields of the message, or of a streamed delta of the message. */
   readonly message?: WireFields
   readonly choice?: WireFields
   /** Fields of the whole response. */
@@ -51,31 +51,31 @@ export interface PassedDelta extends GenerationDelta {
   readonly toolCalls?: readonly PassedCall[]
   readonly toolCallPieces?: readonly PassedCallPiece[]
   readonly fields?: AnswerFields
-  /** With the first delta: fields of the request that the server says it ignored. */
+  /** Request fields that the server reports as ignored. Present only in the first delta. */
   readonly ignored?: readonly string[]
 }
 
-/** `fields` arrived after the last delta. */
+/** How a request ended. `fields` has the fields that arrived after the last delta. */
 export type PassedEnd = GenerationEnd & { readonly fields?: AnswerFields }
 
-/** What an engine offers besides typed generation if a server is behind it. */
+/** Passes requests on to the server behind an engine, for paths without typed generation. */
 export interface EngineProxy {
-  /** Other paths of the server, such as `/v1/embeddings`, that may be passed on. */
+  /** The paths whose requests may be passed on, such as `/v1/embeddings`. */
   readonly paths: readonly string[]
   forward(call: ForwardedCall): Promise<ForwardedAnswer>
 }
 
-/** The proxy of an engine; `null` for an engine of typed generation alone. */
+/** The proxy of an engine; `null` if the engine has only typed generation. */
 export const proxyOf = (
   engine: InferenceEngine & { proxy?: EngineProxy | null },
 ): EngineProxy | null => engine.proxy ?? null
 
-/** A request for a path that does not generate text the usual way, such as `/v1/embeddings`. */
+/** A request for one of the proxy's paths, such as `/v1/embeddings`. */
 export interface ForwardedCall {
   readonly path: string
   /** The body as the client wrote it; the engine inserts the name of its model. */
   readonly fields: WireFields
-  /** Aborts the call, also while its answer is being read. */
+  /** Aborts the call, even while its answer is being read. */
   readonly signal: AbortSignal
 }
 
@@ -84,6 +84,6 @@ export interface ForwardedAnswer {
   readonly status: number
   readonly contentType: string
   readonly bytes: AsyncIterable<Uint8Array>
-  /** Fields of the request that the server says it ignored. */
+  /** Request fields that the server reports as ignored. */
   readonly ignored?: readonly string[]
 }

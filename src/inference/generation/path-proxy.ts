@@ -1,5 +1,5 @@
 /**
- * Passes requests for other paths on to an engine, with guardrails and a limit on engine silence.
+ * Passes requests for other paths on to an engine. Applies guardrails and limits engine silence.
  */
 
 import type { Clock } from '../../foundation/clock.ts'
@@ -12,7 +12,7 @@ import { inferenceError } from './inference-errors.ts'
 import type { EngineProxy, ForwardedAnswer, ForwardedCall } from './pass-through.ts'
 
 export interface PathProxyParts {
-  /** The paths that are passed on. */
+  /** The paths whose requests are passed on. */
   readonly paths: readonly string[]
   readonly forward: EngineProxy['forward']
   readonly guard: Guard
@@ -23,8 +23,8 @@ export interface PathProxyParts {
 }
 
 /**
- * Prompt rules judge every text of the body. Answer rules judge every text of a whole JSON answer.
- * They cannot judge streams, whose format is unknown for these paths, so streams are refused.
+ * Input rules judge every text of the body; output rules judge every text of a JSON answer. If
+ * there are output rules, streams are refused, because their format is unknown for these paths.
  */
 export class PathProxy {
   readonly #parts: PathProxyParts
@@ -95,9 +95,7 @@ export class PathProxy {
   }
 }
 
-/**
- * The size limit of answers that rules judge, because such an answer is held in memory as a whole.
- */
+/** The maximum size of an answer that rules judge. Such an answer is held in memory as a whole. */
 const maxAnswerBytes = 16 << 20
 
 async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {

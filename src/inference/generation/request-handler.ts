@@ -54,7 +54,7 @@ export interface RequestHandlerParts {
 
 /** The telemetry of a request that has ended. */
 export interface RequestReport {
-  /** Builds the span; a function, because without a session no span is needed. */
+  /** Builds the span when called: a span is needed only if a session is connected. */
   readonly span: () => WorkSpan
   readonly measurements: readonly Measurement[]
   /** The finish reason, or the code of the error. */
@@ -64,7 +64,7 @@ export interface RequestReport {
 export class RequestHandler implements TextGenerator {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
-  /** The latest check: the choices of one HTTP request share an input and arrive in a row. */
+  /** The latest check, shared by the choices of one HTTP request, which arrive in a row. */
   #check: SharedCheck | null = null
 
   constructor(parts: RequestHandlerParts) {
@@ -106,7 +106,7 @@ export class RequestHandler implements TextGenerator {
   }
 }
 
-/** The guardrail check of one input; given up when all requests that wait for it have ended. */
+/** The guardrail check of one input; abandoned when all requests that wait for it have ended. */
 class SharedCheck {
   readonly #input: PassedInput
   readonly #signal: AbortSignal
@@ -123,7 +123,7 @@ class SharedCheck {
     this.#input = input
     this.#signal = signal
     this.guarded = run(this)
-    // If the queue is full, no request awaits this promise.
+    // Prevents an unhandled rejection: if the queue is full, no request awaits this promise.
     if (this.guarded instanceof Promise) this.guarded.catch(() => {})
   }
 
@@ -163,15 +163,15 @@ class RequestRun implements QueueListener {
   readonly #arrivedAt: number
   readonly #arrivedTime: number
   #builder: ResultBuilder
-  /** Stops the engine when an output rule blocks; created only if there are such rules. */
+  /** Stops the engine when an output rule blocks the answer; `null` without output rules. */
   readonly #blocked: AbortController | null
   #request: PassedRequest
-  /** Set while the input is checked over several turns of the event loop. */
+  /** The check that this request waits for; `null` if it waits for none. */
   #check: SharedCheck | null = null
   #firstTokenAt: number | null = null
   /** Ids of the guardrail rules that the input matched. */
   #rules: readonly string[] = []
-  /** The listener has received text, so the request cannot be restarted. */
+  /** Whether the listener has received text. If so, the request cannot be restarted. */
   #hasSentText = false
   #hasEnded = false
 
@@ -200,7 +200,7 @@ class RequestRun implements QueueListener {
     }
   }
 
-  /** Holds the request's position in the queue until its input is checked. */
+  /** Queues the request as held until its input has been checked. */
   beginAfter(check: SharedCheck, guarded: Promise<GuardedInput>): void {
     this.#check = check
     check.join()
@@ -224,7 +224,7 @@ class RequestRun implements QueueListener {
     if (this.#accepts(guarded)) this.#parts.batcher.enqueue(this.#toEnqueueOptions())
   }
 
-  /** Whether the request may go on; replaces its input by what the guardrails return. */
+  /** Whether the guardrails accept the request. Settles it if not; otherwise replaces its input. */
   #accepts(guarded: GuardedInput): boolean {
     if (this.#hasEnded) return false
     this.#rules = guarded.hits.map(({ rule }) => rule)
@@ -253,9 +253,7 @@ class RequestRun implements QueueListener {
     return this.#listener.delta(released)
   }
 
-  /**
-   * A task is not restarted here: its session treats a lost engine as a lost worker and retries.
-   */
+  /** Requests of tasks are not restarted here, because their session retries the task. */
   restart(): boolean {
     if (this.#hasSentText || this.#prompt.taskId !== null) return false
     this.#builder = new ResultBuilder(this.#parts.guard)
@@ -276,7 +274,7 @@ class RequestRun implements QueueListener {
     else this.#finishBlocked()
   }
 
-  /** A blocked engine reports no usage, so each delta counts as one completion token. */
+  /** Engines report no usage for a blocked request, so each delta counts as one token. */
   #finishBlocked(): void {
     const { promptTokens, deltas } = this.#builder
     const finish = (count: number): void =>

@@ -11,16 +11,16 @@ import type { GenerationDelta, GenerationEnd, GenerationRequest } from './infere
 
 /** A request for the batcher. */
 export interface EnqueueOptions {
-  /** Aborting its signal removes the request from the queue at once, or aborts it in the engine. */
+  /** Aborting its `signal` removes the request from the queue, or aborts it in the engine. */
   readonly request: GenerationRequest
-  /** Higher is served first. Among equals, retries go first, then the order of arrival counts. */
+  /** Higher is served first. Within a priority, retries come first, then earlier arrivals. */
   readonly priority: number
   readonly isRetry?: boolean
-  /** Runs from now on and includes the time in the queue; `null` for no limit. */
+  /** The time limit from now on, including the time in the queue; `null` for no limit. */
   readonly timeoutMs: number | null
   /**
    * Whether the request is rejected when the queue is full or no engine is able to start. Requests
-   * of tasks wait instead: their session limits them.
+   * of tasks wait instead, because their session limits their number.
    */
   readonly isBounded: boolean
   readonly listener: QueueListener
@@ -28,23 +28,23 @@ export interface EnqueueOptions {
 
 /** Receives what happens to one request. No call may throw. */
 export interface QueueListener {
-  /** An engine has begun with the request. Called once at most, before everything else. */
+  /** An engine has begun with the request. Called at most once, before all other calls. */
   started(workerId: string, nodeId: string | undefined): void
   /** More text. The engine pauses this request until a returned promise settles. */
   delta(delta: GenerationDelta): Promise<void> | undefined
   /**
-   * Called before a request that has produced text is retried: `true` discards that text. Without
-   * this method, or if it returns `false` because a client has read the text, the request fails.
+   * Called before a request that has produced text is retried. `true` discards the text; `false`,
+   * because a client has read it, makes the request fail. Without this method, the request fails.
    */
   restart?(): boolean
-  /** Called exactly once, after everything else. */
+  /** Called exactly once, after all other calls. */
   end(end: GenerationEnd): void
 }
 
 /** The state of one accepted request. Calls `started` at most once and `end` exactly once. */
 export class QueuedRequest implements HasDeadline {
   readonly options: EnqueueOptions
-  /** The request as engines get it; a held request gets its checked input when it is released. */
+  /** The request for engines. `Batcher.release` sets it again, with the checked input. */
   request: GenerationRequest
   /** The order of arrival. */
   readonly number: number
@@ -53,31 +53,31 @@ export class QueuedRequest implements HasDeadline {
   readonly dueMs: number
   readonly #aborts: AbortRegistry<QueuedRequest>
   hasStarted = false
-  /** The listener has received text, so a retry needs its consent. */
+  /** Whether the listener has received text, so that a retry needs the listener's consent. */
   hasDelta = false
-  /** The listener has been told of the end; an engine may still work on the request. */
+  /** Whether `listener.end` has been called. An engine may still work on the request. */
   hasEnded = false
-  /** The request's batch failed as a whole, so the request is retried in a batch of its own. */
+  /** Whether the request's batch failed as a whole, so that it is retried in its own batch. */
   isAlone = false
-  /** The engine that had the request was lost once. */
+  /** Whether the request was once in an engine that was lost. */
   wasLost = false
-  /** Aborts the request in the engine that has it; `null` while no engine has it. */
+  /** Aborts the request in its engine; `null` while the request is in no engine. */
   inEngine: AbortController | null = null
-  /** The worker that has the request, or had it last. */
+  /** The current or latest worker of the request. */
   worker: AttachedWorker | null = null
   /** When the engine last reported something about the request. */
   activeMs = 0
   /** The number of deltas that the reader has not accepted yet. */
   heldBack = 0
-  /** The request counts as queued, but no engine may get it yet. */
+  /** Whether no engine may get the request yet, although it counts as queued. */
   isHeld = false
-  /** The entries of the request in the queue. */
+  /** The request's entries in the two orders of `RequestQueue`. */
   turn: QueueEntry | null = null
   age: QueueEntry | null = null
   deadlineMs = Infinity
   deadlineEntry: QueueEntry | null = null
 
-  /** Listens to the request's signal through `aborts` until the end. */
+  /** Listens to the request's signal through `aborts` until the request ends. */
   constructor(
     options: EnqueueOptions,
     number: number,
@@ -109,7 +109,7 @@ export class QueuedRequest implements HasDeadline {
     this.activeMs = nowMs
   }
 
-  /** Time in which the reader does not accept output is not engine silence. */
+  /** While the reader does not accept output, the engine does not count as silent. */
   waitForReader(accepted: Promise<void>, clock: Clock): void {
     this.heldBack++
     const resume = (): void => {
@@ -119,7 +119,7 @@ export class QueuedRequest implements HasDeadline {
     accepted.then(resume, resume)
   }
 
-  /** Reports the end to the listener; only the first call has an effect. */
+  /** Reports the outcome to the listener. Only the first call has an effect. */
   end(end: GenerationEnd): void {
     if (this.hasEnded) return
     this.hasEnded = true
@@ -127,16 +127,16 @@ export class QueuedRequest implements HasDeadline {
     this.options.listener.end(end)
   }
 
-  /** A retry is sent without waiting for a fuller batch. */
+  /** Whether this is a retry, which is sent without waiting for a fuller batch. */
   get isRetry(): boolean {
     return this.isAlone || this.wasLost
   }
 
   /**
-   * Whether the request may be retried after this failure; each kind of failure allows one retry.
+   * Whether the request may be retried; if so, counts the retry. Each kind of failure allows one.
    */
   claimRetry(isLoss: boolean, batchSize: number): boolean {
-    // A batch of one was already a run of the request alone.
+    // In a batch of one, the request has already run alone.
     if (isLoss ? this.wasLost : this.isAlone || batchSize === 1) return false
     if (this.hasDelta && this.options.listener.restart?.() !== true) return false
     this.hasDelta = false
@@ -147,8 +147,8 @@ export class QueuedRequest implements HasDeadline {
 }
 
 /**
- * Requests by priority, retries first, then by arrival. Every operation costs log(size), removal
- * included.
+ * Orders requests by priority, then retries first, then by arrival. Every operation takes O(log
+ * size) time, even removal.
  */
 export class RequestQueue {
   readonly #byTurn = new PriorityQueue<QueuedRequest>((a, b) => {
@@ -162,17 +162,17 @@ export class RequestQueue {
   #bounded = 0
   #held = 0
 
-  /** How many requests an engine may get. */
+  /** The number of queued requests, without held ones. */
   get size(): number {
     return this.#byTurn.size
   }
 
-  /** How many requests are held, so that no engine may get them yet. */
+  /** The number of requests that no engine may get yet. */
   get held(): number {
     return this.#held
   }
 
-  /** How many requests, held ones included, count against the limit of the queue. */
+  /** The number of requests, including held ones, that count against the limit of the queue. */
   get bounded(): number {
     return this.#bounded
   }
@@ -191,7 +191,7 @@ export class RequestQueue {
     if (request.options.isBounded) this.#bounded++
   }
 
-  /** A retried or released request gets the position of its arrival. */
+  /** A retried or released request is sorted by its original arrival. */
   add(request: QueuedRequest): void {
     if (request.options.isBounded) this.#bounded++
     request.turn = this.#byTurn.add(request)
@@ -213,7 +213,7 @@ export class RequestQueue {
     request.age = null
   }
 
-  /** Removes and returns at most `size` requests; one that must run alone is returned alone. */
+  /** Removes and returns at most `size` requests. Never joins a request that must run alone. */
   take(size: number): QueuedRequest[] {
     const taken: QueuedRequest[] = []
     for (let next = this.next(); next !== undefined && taken.length < size; next = this.next()) {

@@ -51,7 +51,7 @@ export class ResultBuilder {
     return this.#deltas
   }
 
-  /** The count that a delta reported; `null` if none has. */
+  /** The number of prompt tokens that a delta reported; `null` if no delta has reported it. */
   get promptTokens(): number | null {
     return this.#promptTokens
   }
@@ -61,7 +61,7 @@ export class ResultBuilder {
     return this.#rules
   }
 
-  /** The part of the delta that may be passed on now; `null` for none. */
+  /** Adds a delta and returns the output that may be passed on now; `null` if there is none. */
   push(given: PassedDelta): PassedDelta | null {
     if (this.#isBlocked) return null
     const delta = given.reasoning === undefined ? given : withReasoning(given, given.reasoning)
@@ -89,7 +89,7 @@ export class ResultBuilder {
     return { text: '', ...judged, prompt: this.#prompt }
   }
 
-  /** The last delta: the text that was held back, or the refusal that replaces blocked text. */
+  /** The last delta: held-back text, or the refusal for blocked text; `null` if neither. */
   flush(): PassedDelta | null {
     if (this.#output === null) return null
     const text = this.#isBlocked ? '' : this.#release(this.#output.finish())
@@ -104,7 +104,7 @@ export class ResultBuilder {
     return this.#tell(toDelta(`${text}${refusal}`, texts, toolCalls))
   }
 
-  /** The whole result; call `flush` first. `last` has the fields that came with the end. */
+  /** The whole result; call `flush` first. `last` has fields that arrived after the last delta. */
   finish(reason: FinishReason, usage: Usage, last?: AnswerFields): GenerationResult {
     const finishReason = this.#isBlocked ? 'content_filter' : reason
     const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
@@ -124,7 +124,8 @@ export class ResultBuilder {
   }
 
   /**
-   * The first released delta names the ignored fields. Needs no check: the client wrote the names.
+   * Names the ignored fields in the first released delta. No rule judges the names: the client
+   * wrote them.
    */
   #tell(delta: PassedDelta | null): PassedDelta | null {
     if (delta === null || this.#ignored === null || this.#hasNamedIgnored) return delta
@@ -132,7 +133,7 @@ export class ResultBuilder {
     return { ...delta, ignored: this.#ignored }
   }
 
-  /** The client wrote the prompt's text, but its log probabilities come from the model. */
+  /** With output rules, drops the log probabilities, because rules cannot judge them. */
   #reportOf(prompt: PromptReport): PromptReport {
     return this.#output === null ? prompt : { text: prompt.text, logprobs: [] }
   }
@@ -142,7 +143,7 @@ export class ResultBuilder {
     this.#fields.add(fields)
   }
 
-  /** Each additional text of the message is judged by its own guard, as the answer's text is. */
+  /** A separate guard judges each additional text of the message, like the answer's text. */
   #pushTexts(fields: AnswerFields | undefined): Record<string, string> {
     const texts: Record<string, string> = {}
     for (const [name, value] of Object.entries(fields?.message ?? {})) {
@@ -166,7 +167,7 @@ export class ResultBuilder {
     this.#addFields({ message: { [name]: release.release } })
   }
 
-  /** Output rules judge the arguments of a tool call, which are never passed on in part. */
+  /** Output rules judge the whole arguments of a call, so calls are not passed on in pieces. */
   #checkCalls(calls: readonly PassedCall[]): readonly PassedCall[] {
     const checked: PassedCall[] = []
     for (const call of calls) {
@@ -176,7 +177,7 @@ export class ResultBuilder {
       for (const part of parts) this.#take(part)
       const text = parts.map(({ release }) => release).join('')
       const { wire, ...typed } = call
-      // The server's own fields cannot be judged; only a custom call needs them for its arguments.
+      // Drops the server's own fields, which rules cannot judge; only custom calls need them.
       const kept = isFields(wire?.['custom']) ? { wire } : {}
       checked.push({ ...typed, arguments: text, ...kept })
     }

@@ -22,7 +22,7 @@ export interface WorkerParts {
   readonly clock: Clock
   readonly log: Log
   readonly onServing: (facts: ModelFacts) => void
-  /** Called when the engine did not start; the start is retried after a delay. */
+  /** Called when the engine failed to start. The worker retries after a delay. */
   readonly onStartFailed: (text: string, error: unknown) => void
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
@@ -30,7 +30,7 @@ export interface WorkerParts {
 const restartPolicy = { firstDelayMs: 500, maxDelayMs: 30_000, steadyMs: 30_000 }
 
 /**
- * The worker is attached to the batcher while its engine serves. It keeps its id when restarted.
+ * The worker is attached to the batcher while its engine serves. A restart does not change its id.
  */
 export class SupervisedWorker {
   readonly #worker: EngineWorker
@@ -43,7 +43,7 @@ export class SupervisedWorker {
   #problem = 'is starting'
   #isFailing = false
 
-  /** Starts the worker's engine at once. */
+  /** Starts the worker's engine immediately. */
   constructor(worker: EngineWorker, parts: WorkerParts) {
     this.#worker = worker
     this.#parts = parts
@@ -51,12 +51,12 @@ export class SupervisedWorker {
     this.#lifetime = this.#runUntilClosed()
   }
 
-  /** Rejects when the first start fails; the worker retries all the same. */
+  /** The outcome of the first start. If it fails, this rejects, and the worker retries. */
   get firstStart(): Promise<void> {
     return this.#firstStart.promise
   }
 
-  /** The engine that accepts requests now; `null` if none does. */
+  /** The worker's engine if it accepts requests now; otherwise `null`. */
   get engine(): InferenceEngine | null {
     return this.#isRetiring ? null : (this.#serving?.engine ?? null)
   }
@@ -65,13 +65,13 @@ export class SupervisedWorker {
     return this.#isRetiring
   }
 
-  /** A text for people about why the serving engine seems not to work; `null` if it works. */
+  /** A human-readable reason why the serving engine seems not to work; `null` if it works. */
   get engineProblem(): string | null {
     const problem = this.#serving?.engine.problem?.() ?? null
     return problem === null ? null : `${this.#worker.workerId} ${problem}`
   }
 
-  /** A text for people about why the worker does not serve. */
+  /** A human-readable reason why the worker does not serve. */
   get problem(): string {
     return `${this.#worker.workerId} ${this.#problem}`
   }
@@ -81,14 +81,14 @@ export class SupervisedWorker {
     return this.#isFailing
   }
 
-  /** Closes the worker after its requests have ended; it gets no more requests. */
+  /** Sends the worker no more requests, and closes it when its requests have ended. */
   async retire(): Promise<void> {
     this.#isRetiring = true
     await this.#parts.batcher.removeWorker(this.#worker.workerId)
     await this.close()
   }
 
-  /** Closes the worker's engine at once. Complete when it resolves. */
+  /** Closes the worker's engine immediately; resolves when it is closed. */
   close(): Promise<void> {
     this.#closing.abort(inferenceError('closing', 'the engine is being closed'))
     return this.#lifetime
@@ -106,7 +106,7 @@ export class SupervisedWorker {
     return this.#isRetiring || this.#closing.signal.aborted
   }
 
-  /** Creates, starts, serves and closes one engine; resolves with why it no longer serves. */
+  /** Creates, starts, serves and closes one engine; resolves with the reason why serving ended. */
   async #serveOnce(run: SupervisedRun): Promise<string> {
     const { createEngine, batcher, onStartFailed } = this.#parts
     const { workerId } = this.#worker
@@ -145,7 +145,7 @@ export class SupervisedWorker {
     if (loss === null) return 'was closed'
     serving.abandon(inferenceError('engine_lost', `${workerId} was lost: ${loss}`))
     onLost({ workerId, reason: loss })
-    // Closing the engine earlier would end requests that can be retried on another one.
+    // Closing the engine earlier would end requests that can be retried on another engine.
     await left
     return `was lost: ${loss}`
   }
@@ -180,7 +180,7 @@ class ServingEngine {
     if (closing.aborted) this.#over.resolve(null)
     const close = (): void => this.#over.resolve(null)
     closing.addEventListener('abort', close, { once: true })
-    // The signal lives as long as the worker, and its listeners must not retain lost engines.
+    // The signal outlives the engine, so its listener would retain a lost engine.
     void this.over.then(() => closing.removeEventListener('abort', close))
     engine.lost().then(
       (reason) => this.giveUp(reason),
@@ -208,7 +208,7 @@ class ServingEngine {
     this.#over.resolve(reason)
   }
 
-  /** Rejects the batches of the engine without waiting for the engine. */
+  /** Rejects the running `generate` calls without waiting for the engine. */
   abandon(error: Error): void {
     for (const reject of this.#batches) reject(error)
   }

@@ -13,9 +13,9 @@ import type { AnswerFields, PassedCall, PassedDelta, PassedInput } from './pass-
 export interface PromptRequest {
   readonly input: PassedInput
   readonly sampling: Partial<Sampling>
-  /** Higher is served earlier. */
+  /** Higher priorities are served earlier. */
   readonly priority: number
-  /** The prompt failed before and goes before new ones of its priority. Default `false`. */
+  /** Whether to serve the prompt, which failed before, ahead of new ones. Default `false`. */
   readonly isRetry?: boolean
   /** The limit from arrival to result, time in the queue included; `null` for no limit. */
   readonly timeoutSeconds: number | null
@@ -36,19 +36,19 @@ export interface GenerationResult {
   readonly usage: Usage
   readonly toolCalls: readonly PassedCall[]
   readonly logprobs: readonly TokenLogprob[]
-  /** Only if `echo` was set and the engine reports the prompt. */
+  /** The prompt. Present only if `echo` was set and the engine reports the prompt. */
   readonly prompt?: PromptReport
   /** Additional fields of the whole answer. */
   readonly fields?: AnswerFields
-  /** Those of `fields` that no delta contained. */
+  /** The part of `fields` that no delta contained. */
   readonly lastFields?: AnswerFields
-  /** Fields of the request that the server behind an engine says it ignored. */
+  /** Request fields that the server behind the engine reports as ignored. */
   readonly ignored?: readonly string[]
 }
 
 /** Receives what happens to a request before its result. */
 export interface ProgressListener {
-  /** An engine has begun with the request. Without `nodeId` it is on this machine. Called once. */
+  /** Called once, when an engine begins; `nodeId` is `undefined` for an engine on this machine. */
   started?(workerId: string, nodeId: string | undefined): void
   /** More text. The engine pauses this request until a returned promise settles. */
   delta?(delta: PassedDelta): Promise<void> | undefined
@@ -62,7 +62,7 @@ export interface GeneratorStatus {
   readonly running: number
   /** Engines that accept requests. */
   readonly workers: number
-  /** Why no request can be served now; `null` if one can. */
+  /** Why requests cannot be served now; `null` if they can. */
   readonly unready: string | null
 }
 

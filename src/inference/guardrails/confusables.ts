@@ -1,26 +1,26 @@
-/** Reduces a text to its letters, so that unusual spellings cannot hide a phrase. */
+/** Reduces a text to plain letters, so that unusual spellings cannot hide a phrase. */
 
 import { lookAlikeRows } from './look-alikes.ts'
 
 export interface NormalizedText {
   /**
-   * Letters only; each character that resembles a Latin letter is that letter in lower case, as
-   * `foldLatin` returns it.
+   * Only letters. Each character that resembles a Latin letter is replaced by that letter in lower
+   * case, folded by `foldLatin`.
    */
   readonly text: string
-  /** For each letter, the index in the original text of the character that it was derived from. */
+  /** For each letter of `text`, the index of its character in the original text. */
   readonly origins: Readonly<Uint32Array>
 }
 
-/** `l` becomes `i`, because nobody can tell I, l, 1 and | apart. */
+/** Replaces `l` by `i`, because I, l, 1 and | look alike. */
 export const foldLatin = (letters: string): string => letters.replaceAll('l', 'i')
 
-/** Punctuation and digits that are used as letters inside words; each is followed by its letter. */
+/** Digits and punctuation that are used as letters, each followed by the letter it resembles. */
 const lookAlikes = '0o1i3e4a5s7t@a$s!i|i'
 
 /**
- * Tables by ASCII code: the lower-case letter, and the letter that a character resembles; 0 if
- * none.
+ * Tables by ASCII code. `letters` has the lower-case letter, `looks` the letter that a digit or
+ * punctuation mark resembles; 0 if there is none.
  */
 const letters = new Uint8Array(128)
 const looks = new Uint8Array(128)
@@ -42,10 +42,10 @@ const latinTwins = new Map(
 )
 
 /**
- * Removes compatibility forms, case, accents, invisible characters, white space, punctuation and
- * digits that are used as letters. Processes the characters from `from` to before `to`; characters
- * around them are considered for digits at the borders. Clients send megabytes, and the event loop
- * is blocked meanwhile, so a character costs one look-up in a table, and the result is written to
+ * Removes compatibility forms, case, accents, invisible characters, white space and punctuation,
+ * and replaces digits that are used as letters. Processes the characters from `from` to before
+ * `to`; neighbours outside only decide whether a digit counts as a letter. Texts may have megabytes
+ * and block the event loop, so each character takes one table look-up, and the result is written to
  * flat arrays.
  */
 export function normalizeConfusables(text: string, from = 0, to = text.length): NormalizedText {
@@ -73,7 +73,7 @@ export function normalizeConfusables(text: string, from = 0, to = text.length): 
     } else if (letter === several) {
       const found = expansions.get(whole) ?? nothing
       isLatin = false
-      // Each of the remaining characters needs room for at least one letter.
+      // The arrays must have room for one letter per remaining character.
       if (length + found.length + to - at > room) {
         room += room + longest
         codes = grown(codes, new Uint16Array(room))
@@ -94,15 +94,13 @@ function grown<T extends Uint16Array | Uint32Array>(from: T, into: T): T {
   return into
 }
 
-/** A text of Latin letters alone takes half the memory and is searched faster. */
+/** Uses Latin-1 if possible: such a string takes half the memory and is searched faster. */
 function toText(codes: Uint16Array, isLatin: boolean): string {
   if (isLatin) return Buffer.from(new Uint8Array(codes).buffer).toString('latin1')
   return Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('utf16le')
 }
 
-/**
- * A digit counts as a letter next to a letter; punctuation that ends sentences, only between two.
- */
+/** The letter that a character stands for, or 0. `!` and `|` must be between two letters. */
 function lookOf(text: string, at: number, code: number): number {
   const look = looks[code] ?? 0
   if (look === 0) return 0
@@ -117,8 +115,7 @@ const bar = 124
 const maxInARow = 3
 
 /**
- * Whether a letter is next to the position, or follows after a few characters that resemble
- * letters.
+ * Whether a letter is next to the position, possibly after a few characters that resemble letters.
  */
 function hasLetter(text: string, at: number, direction: 1 | -1): boolean {
   for (let distance = 1; distance <= maxInARow; distance++) {
@@ -129,22 +126,20 @@ function hasLetter(text: string, at: number, direction: 1 | -1): boolean {
   return false
 }
 
-/**
- * A cache: the letter that a code point is reduced to, or `none` or `several`; 0 if not known yet.
- */
+/** A cache of the letter for each code point, or `none` or `several`; 0 if not computed yet. */
 const known = new Uint16Array(0x11_00_00)
 const none = 1
 const several = 2
-/** The letters of code points with `several`: Hangul, ligatures, and letters beyond 16 bits. */
+/** The letters of code points marked `several`: Hangul, ligatures, and letters beyond 16 bits. */
 const expansions = new Map<number, Uint16Array>()
 const nothing = new Uint16Array()
 /**
- * The maximum number of letters that are kept of one character: U+FDFA expands to a sentence of 15
- * letters. No phrase contains any of these letters, or allows a gap of this length.
+ * The maximum number of letters kept per character. U+FDFA expands to 15 letters; none of them
+ * occurs in a phrase, and no phrase allows a gap of this length.
  */
 const longest = 8
 
-/** From this code point on there are only tags and private characters, no letters. */
+/** From this code point on, there are no letters, only tags and private-use characters. */
 const firstEmptyPlane = 0x4_00_00
 /** Whether a code point is a tag: an invisible copy of an ASCII character. */
 const isTag = (code: number): boolean => code >= 0xe_00_20 && code <= 0xe_00_7e
@@ -168,7 +163,7 @@ function foreignLetters(code: number): string {
   return foldLatin(Array.from(plain, latinOf).join(''))
 }
 
-/** A capital first: Ν looks like N, and its small letter like v. */
+/** Tries the capital letter first: Ν looks like N, but its lower case ν looks like v. */
 function latinOf(letter: string): string {
   const lower = letter.toLowerCase()
   return latinTwins.get(letter) ?? latinTwins.get(lower) ?? lower

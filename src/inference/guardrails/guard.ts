@@ -1,4 +1,4 @@
-/** Judges prompts before they are queued, and answers while they are generated. Pure. */
+/** Checks prompts before they are queued, and answers while they are generated. Pure. */
 
 import type { Steps } from '../../runtime/turn-budget.ts'
 import { findInjections } from './injection.ts'
@@ -20,34 +20,27 @@ import { createMarkFinder, type OutputGuard, redactionMark, SlidingScan } from '
 
 export type { OutputGuard } from './sliding-scan.ts'
 
-/** A hit names a rule and never the matched text. */
+/** The outcome of a check. A hit names its rule, never the matched text. */
 export type Verdict =
   | { readonly action: 'pass'; readonly text: string; readonly hits: readonly GuardHit[] }
   | { readonly action: 'block'; readonly hits: readonly GuardHit[] }
 
 export interface Guard {
-  /** Whether any rule judges prompts; if not, the other methods for prompts need not be called. */
+  /** Whether any rule judges prompts. If not, the other input methods need not be called. */
   readonly judgesInput: boolean
-  /**
-   * Judges the number of characters of a whole request; a hit with `reject` rejects the request.
-   */
+  /** Judges the number of characters of a whole request. A `reject` hit rejects the request. */
   checkLength(chars: number): readonly GuardHit[]
-  /**
-   * Judges a text before it is queued. Returns the text to continue with, or that it is blocked.
-   */
+  /** Judges a text. The verdict contains the text to continue with, unless the text is blocked. */
   checkInput(text: string): Steps<Verdict>
-  /** Returns the texts that `checkInput` has to judge; all others pass without a hit. */
+  /** Returns the texts that `checkInput` must judge. The other texts match no rule. */
   findSuspects(texts: readonly string[]): Steps<ReadonlySet<string>>
-  /**
-   * Creates the guard of one answer; `null` if no rule judges answers, so that all text is
-   * released.
-   */
+  /** Creates the guard of one answer; `null` if no rule judges answers. */
   openOutput(): OutputGuard | null
   /** The sentence that replaces blocked text; `null` if blocked text is reported as an error. */
   readonly refusal: string | null
 }
 
-/** The step sizes in characters. Answers need short steps, or their text would be released late. */
+/** The step sizes in characters. Answers need short steps, so that text is released early. */
 const inputStep = 16_384
 const outputStep = 64
 
@@ -57,7 +50,7 @@ export function createGuard(config: GuardrailConfig): Guard {
   const rules = config.isOn ? config.rules : []
   const input = createMatchers(rules.filter(({ stage }) => stage !== 'output'))
   const output = createMatchers(rules.filter(({ stage }) => stage !== 'input'))
-  // An answer may repeat the redaction marks of a prompt, which must not be redacted again.
+  // An answer may repeat redaction marks of the prompt, and these must not be redacted again.
   const redacting = rules.filter(({ action }) => action === 'redact').map(({ id }) => id)
   const marks = createMarkFinder(redacting)
   return {
@@ -85,7 +78,7 @@ function checkLength(
   return [{ rule: 'limits', action: action === 'flag' ? 'flag' : 'reject', reason }]
 }
 
-/** Applies the rule that judges the whole text first, then the rules that judge its parts. */
+/** Applies the injection rule first: it judges the whole text, the other rules its parts. */
 function* checkInput(
   text: string,
   { sensitivity }: GuardrailConfig,
@@ -108,14 +101,14 @@ function* checkInput(
   return isBlocked ? { action: 'block', hits } : { action: 'pass', text: release, hits }
 }
 
-/** Longer than any gap between words, with a letter that does not continue any phrase. */
+/** Prevents matches across texts: longer than any gap, with a letter that continues no phrase. */
 const separator = `${'\n'.repeat(8)}x${'\n'.repeat(8)}`
-/** The maximum number of characters of texts that are searched together. */
+/** The maximum total length of texts that are searched together. */
 const groupChars = 8192
 
 /**
- * Judging a text has a fixed cost, so short texts are searched together. A text longer than a group
- * is always suspect, and so is every text if a rule depends on the borders of a text.
+ * Searches short texts together, because each search has a fixed cost. A text longer than a group
+ * is always suspect. If a rule depends on where a text begins or ends, all texts are suspect.
  */
 function* findSuspects(
   texts: readonly string[],
@@ -201,7 +194,7 @@ function builtInMatcher(id: BuiltInRule, base: MatchBase): Matcher[] {
   return [toMatcher(base, (stretch) => shapes.flatMap((shape) => findShape(shape, stretch, base)))]
 }
 
-/** A matcher of built-in expressions or phrases, which searches a stretch in one step. */
+/** A matcher that searches a stretch in one step, for built-in expressions and phrases. */
 const toMatcher = ({ rule }: MatchBase, find: (stretch: Stretch) => readonly Match[]): Matcher => ({
   isLocal: true,
   // oxlint-disable-next-line require-yield
@@ -219,7 +212,7 @@ function findShape(shape: Shape, { text, begin, end }: Stretch, base: MatchBase)
     if (start >= end) break
     const length = measure?.(candidate) ?? candidate.length
     if (length > 0) found.push({ ...base, start, end: start + length, until })
-    // A rejected candidate may begin with digits that precede the real match.
+    // After a rejected candidate, continues at its second character: a match may begin inside.
     pattern.lastIndex = start + Math.max(1, length)
   }
   return found
@@ -238,7 +231,7 @@ function keywordMatcher(
   })
 }
 
-/** Leaves out matches that a phrase of `unless` overlaps. */
+/** Removes matches that overlap a phrase of `unless`. */
 function withoutExceptions(unless: readonly string[]): OwnPattern['select'] {
   if (unless.length === 0) return null
   const find = createPhraseFinder(unless)

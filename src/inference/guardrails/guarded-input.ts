@@ -1,4 +1,4 @@
-/** Judges all text of a request that its client wrote, and of JSON that is passed on. Pure. */
+/** Judges all client-written text of a request, and of JSON that is passed on. Pure. */
 
 import type { InferenceError } from '../../foundation/errors.ts'
 import { isJsonText } from '../../foundation/json-value.ts'
@@ -17,7 +17,7 @@ import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'
 
-/** The outcome, with each rule that hit once, including rules that only flag. */
+/** The outcome. `hits` contains each matching rule once, including rules that only flag. */
 export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
   | { readonly input: PassedInput }
   | { readonly refusal: GenerationResult }
@@ -25,9 +25,9 @@ export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
 )
 
 /**
- * Judges messages of every role, because a client also writes those of the assistant, and the
- * required format, whose schema the model may read. The configured system prompt is inserted
- * first, unless the request has its own.
+ * Judges the messages of every role, because a client also writes assistant messages, and the
+ * required format, because the model may read its schema. First inserts the configured system
+ * prompt, unless the request has its own.
  */
 export function* guardInput(
   input: PassedInput,
@@ -55,7 +55,7 @@ function withSystemPrompt(input: PassedInput, prompt: readonly string[]): Passed
   return toPassedInput('chat', { ...body, messages })
 }
 
-/** Judges one text after the other until one is blocked. */
+/** Judges one text after another until a text is blocked. */
 class InputCheck {
   readonly #guard: Guard
   readonly #hits = new Map<string, GuardHit>()
@@ -73,7 +73,7 @@ class InputCheck {
   *run(input: PassedInput, required: readonly string[]): Steps<PassedInput> {
     const texts = new InputTexts(input, required)
     this.checkLength(texts.counted)
-    // Joined, because judging a text has a fixed cost, and a client may send very many texts.
+    // Judges the joined texts, because each check has a fixed cost and there may be many texts.
     yield* this.check(texts.fixed.map(unescaped).join(separator))
     if (this.isBlocked) return input
     const { free } = texts
@@ -88,7 +88,7 @@ class InputCheck {
     this.isBlocked ||= hits.some(({ action }) => action === 'reject')
   }
 
-  /** Returns the text with the redactions of the rules. */
+  /** Returns the text, redacted if rules require it. */
   *check(text: string): Steps<string> {
     if (this.isBlocked || text === '' || this.#suspects?.has(text) === false) return text
     const verdict = yield* this.#guard.checkInput(text)
@@ -111,25 +111,25 @@ class InputCheck {
   }
 }
 
-/** Longer than any gap between the words of a phrase. */
+/** Separates joined texts. Longer than any gap between the words of a phrase. */
 const separator = '\n'.repeat(8)
 
 /** A text that rules may redact: a field of a copied object. */
 interface FreeText {
   readonly owner: Record<string, unknown>
   readonly name: string
-  /** Arguments must stay JSON. They are among the fixed texts too, where they are counted. */
+  /** Arguments must stay valid JSON. They are also in `fixed`, so their length is counted there. */
   readonly isArguments: boolean
 }
 
 const textIn = ({ owner, name }: FreeText): string => textOf(owner[name])
 
-/** Finds the texts of an input, typed or as its client wrote it, in a copy that may be changed. */
+/** Finds the texts of an input, typed or passed on, in a copy that may be changed. */
 class InputTexts {
   /**
-   * Texts that are rejected or flagged, but never redacted: names and ids refer to each other, and
-   * a redacted schema would be a different schema. Arguments are included because escapes may hide
-   * words in them.
+   * Texts that may be rejected or flagged, but not redacted: names and ids refer to each other, and
+   * a redacted schema would be a different schema. Arguments are included, because their escape
+   * sequences may hide words.
    */
   readonly fixed: string[]
   readonly free: FreeText[] = []
@@ -153,12 +153,12 @@ class InputTexts {
     }
   }
 
-  /** Each text once. */
+  /** The texts whose length counts, each text once. */
   get counted(): readonly string[] {
     return [...this.fixed, ...this.free.filter(({ isArguments }) => !isArguments).map(textIn)]
   }
 
-  /** The input with the changes to `free`. */
+  /** The input with the redactions in `free`. */
   get input(): PassedInput {
     const { kind, body } = this.#input
     if (body !== undefined) return toPassedInput(kind, this.#copy)
@@ -208,7 +208,7 @@ class InputTexts {
   }
 }
 
-/** Copies a call or a tool. `owner` has its fields: the copy itself, or the `function` in it. */
+/** Copies a call or a tool. `owner` is the object with its fields: `copy` or `copy.function`. */
 function copyWithFunction(whole: WireFields): Record<'copy' | 'owner', Record<string, unknown>> {
   const { function: inner } = whole
   if (!isFields(inner)) {
@@ -219,25 +219,25 @@ function copyWithFunction(whole: WireFields): Record<'copy' | 'owner', Record<st
   return { copy: { ...whole, function: owner }, owner }
 }
 
-/** Texts of a message that are not redacted. */
+/** Fields of a message that are not redacted. */
 const fixedNames: ReadonlySet<string> = new Set(['name', 'tool_call_id', 'toolCallId', 'id'])
 const callNames: ReadonlySet<string> = new Set(['tool_calls', 'toolCalls'])
 
-/** The texts of a content part besides its text, which is judged with the content. */
+/** The texts in a content part, except its main text, which is judged with the content. */
 function otherTexts(part: unknown): string[] {
   if (!isFields(part)) return []
   const { type: _, text, ...rest } = part
   return textsIn(typeof text === 'string' ? rest : { ...rest, text })
 }
 
-/** The texts of fields such as a schema or documents, with the names in them. */
+/** The texts of fields such as a schema or documents, including the names in them. */
 const fieldTexts = (values: readonly unknown[]): string[] =>
   values.flatMap((value) => {
     if (typeof value === 'string') return [value]
     return typeof value === 'object' && value !== null ? [JSON.stringify(value)] : []
   })
 
-/** The texts of a required format, with the names and descriptions of a schema. */
+/** The texts of a required format, including the names and descriptions in a schema. */
 function formatTexts(format: OutputFormat): readonly string[] {
   switch (format.kind) {
     case 'json_schema':
@@ -253,7 +253,7 @@ function formatTexts(format: OutputFormat): readonly string[] {
   }
 }
 
-/** The name of a field that holds the prompt in a form that no rule can read. */
+/** The name of a field that contains the prompt in a form that rules cannot read. */
 function unreadableField(input: PassedInput): string | undefined {
   const { body = {} } = input
   const isRaw = input.kind === 'text'
@@ -261,7 +261,7 @@ function unreadableField(input: PassedInput): string | undefined {
   return Object.hasOwn(body, 'prompt_embeds') ? 'prompt_embeds' : undefined
 }
 
-/** The error for a prompt that no rule can read. */
+/** The error for a prompt that rules cannot read. */
 const unreadableError = (param: string): InferenceError =>
   inferenceError('unsupported', 'the guardrails read prompts as text only', {
     refusal: {
@@ -272,7 +272,7 @@ const unreadableError = (param: string): InferenceError =>
     },
   })
 
-/** Resolves the escapes of JSON text, so that they hide no word and add no letter. */
+/** Replaces the escape sequences of JSON text, which could hide words or add letters. */
 function unescaped(json: string): string {
   if (!json.includes('\\')) return json
   const codes = new Uint16Array(json.length)
@@ -318,15 +318,15 @@ function rejectedError(what: string, hits: readonly GuardHit[]): InferenceError 
   return inferenceError('content_filter', `${what} was rejected by the rule ${rules}`)
 }
 
-/** Returns the fields as the prompt rules pass them; throws if a rule rejects them. */
+/** Returns the fields, redacted by the input rules; throws if a rule rejects them. */
 export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields> {
   const unreadable = ['input', 'prompt'].find((name) => hasNumbers(fields[name]))
   if (unreadable !== undefined) throw unreadableError(unreadable)
   const texts = textsIn(fields)
   const check = new InputCheck(guard)
   check.checkLength(texts)
-  // Judges the joined texts first, because a phrase may be divided between texts. Names of fields,
-  // such as those of a schema, are judged too, but never redacted.
+  // Judges the joined texts first, because a phrase may be split across texts. Field names, such as
+  // those of a schema, are judged too, but never redacted.
   yield* check.check([...texts, ...new Set(namesIn(fields))].join(separator))
   const judged = new Map<string, string>()
   const suspects = check.hits.length === 0 ? [] : new Set(texts)
@@ -336,7 +336,7 @@ export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields
   return replaceTexts(fields, (text) => judged.get(text) ?? text) as WireFields
 }
 
-/** Returns a whole JSON answer as the answer rules pass it; throws if a rule rejects it. */
+/** Returns a whole JSON answer, redacted by the output rules; throws if a rule rejects it. */
 export function redactAnswer(json: string, guard: Guard): string {
   const judge = (text: string): string => {
     const output = guard.openOutput()

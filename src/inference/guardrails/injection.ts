@@ -3,7 +3,7 @@
 import type { Steps } from '../../runtime/turn-budget.ts'
 import { foldLatin, type NormalizedText, normalizeConfusables } from './confusables.ts'
 
-/** A phrase and the probability that it means an injection if it occurs alone: above 0, below 1. */
+/** A phrase and the probability, between 0 and 1, that the phrase alone indicates an injection. */
 interface Sign {
   readonly pattern: RegExp
   readonly weight: number
@@ -14,18 +14,18 @@ export interface InjectionSpan {
   readonly end: number
 }
 
-/** The number of characters that are normalised in one step. */
+/** The number of characters that are normalized in one step. */
 const sliceChars = 32_768
 /**
- * The maximum number of letters of a phrase, and of the letters before it that a phrase examines.
+ * The maximum number of letters of a phrase, and of letters before it that its pattern examines.
  */
 const maxPhraseLength = 128
 const lookBehind = 16
 
 /**
- * The phrases in a text whose signs together reach `1 - sensitivity`; none if they do not. Weights
+ * The phrases in a text if their combined weight reaches `1 - sensitivity`; otherwise none. Weights
  * are combined like independent probabilities: two of 0.4 make 0.64. At the default sensitivity of
- * 0.5 one strong sign (0.5 or more) is enough; at 0 nothing is found, at 1 every sign.
+ * 0.5, one strong sign (0.5 or more) is enough. At 0 nothing is found, at 1 every sign.
  */
 export function* findInjections(text: string, sensitivity: number): Steps<InjectionSpan[]> {
   const spans: InjectionSpan[] = []
@@ -46,8 +46,8 @@ export function* findInjections(text: string, sensitivity: number): Steps<Inject
 }
 
 /**
- * Searches slice by slice; letters at the end of a slice that a phrase may need are kept for the
- * next.
+ * Searches slice by slice. Letters at the end of a slice are kept, because a phrase may continue in
+ * the next slice.
  */
 function* findPhrases(
   text: string,
@@ -84,8 +84,8 @@ function joined(first: NormalizedText, second: NormalizedText): NormalizedText {
 }
 
 /**
- * Calls `onMatch` for each match that begins from `begin` to before `end`; no match is empty. Does
- * not use `matchAll`, which would copy the expression for each of very many short texts.
+ * Calls `onMatch` for each match that begins from `begin` to before `end`. Patterns must not match
+ * the empty string. Avoids `matchAll`, which would copy the expression for every text.
  */
 function forEachMatch(
   pattern: RegExp,
@@ -131,7 +131,7 @@ const sign = (weight: number, ...parts: readonly string[]): Sign => ({
   weight,
 })
 
-/** Searched in normalised text: lower-case letters with nothing between them. */
+/** Phrases for normalized text, which consists of lower-case letters only. */
 const phrases: readonly Sign[] = [
   sign(0.9, notTo, drop, all, whose, formers, orders),
   sign(0.4, notTo, drop, all, whose, formers, talk),
@@ -157,7 +157,7 @@ const phrases: readonly Sign[] = [
   sign(0.3, 'without', maybe('any'), any('restrictions', 'filters', 'censorship', 'guardrails')),
   sign(0.3, 'youarenowa'),
   sign(0.3, 'jailbreak'),
-  // Equivalent phrases in other languages that are common in prompts, without accents.
+  // Equivalent phrases in common other languages, without accents.
   sign(0.9, 'ignorier', any('ensie', 'en', 'e'), maybe('alle', 'die'), 'vorherigenanweisung'),
   sign(0.9, 'ignor', any('a', 'e'), maybe('todas'), maybe('las'), 'instruccionesanteriores'),
   sign(0.9, 'ignor', any('a', 'e'), maybe('todas'), maybe('as'), 'instrucoesanteriores'),
@@ -165,7 +165,7 @@ const phrases: readonly Sign[] = [
   sign(0.9, any('忽略', '无视'), '.{0,6}', any('指令', '指示', '提示')),
 ]
 
-/** Searched in the original text: separators that chat templates put between messages. */
+/** Markers for the original text: separators that chat templates put between messages. */
 const markers: readonly Sign[] = [
   { pattern: /<\|(?:im_start|im_end|system|endoftext|eot_id|start_header_id)\|>/gi, weight: 0.7 },
   { pattern: /\[\/?INST\]|<<\/?SYS>>/g, weight: 0.6 },

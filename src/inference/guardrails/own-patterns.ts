@@ -1,6 +1,6 @@
 /**
- * Finds the matches of users' regular expressions in time linear in the text, for any expression:
- * RE2's automata never backtrack. The only file that names re2js.
+ * Finds matches of users' regular expressions in linear time, whatever the expression, because RE2
+ * never backtracks. The only file that imports re2js.
  */
 
 import { RE2JS, RE2JSException, RE2Set } from 're2js'
@@ -9,28 +9,27 @@ import { type Match, type Matcher, reach, type Stretch } from './rules.ts'
 
 const maxLength = 512
 /**
- * The maximum number of instructions of a compiled pattern. In the worst case each of them is
- * executed at every character, so their number and the length of a view bound the cost of one RE2
- * call.
+ * The maximum number of instructions of a compiled pattern. In the worst case, RE2 executes all of
+ * them at every character, so their number and the length of a view bound the cost of a call.
  */
 const maxInstructions = 300
-/** The maximum number of instructions of patterns that are tested together. */
+/** The maximum total number of instructions of patterns that are tested together. */
 const maxSetInstructions = 250
 /** The maximum product of characters and instructions, which bounds the cost of one RE2 call. */
 const maxWork = 160_000
-/** The number of characters that are tested, and searched for matches, at a time. */
+/** The minimum and maximum number of characters that are searched at a time. */
 const [minWindow, maxWindow] = [32, 1024]
 /** After this many matches in a window, the rest of it is searched in narrow windows. */
 const manyMatches = 32
 const narrowWindow = 128
 /**
- * Memory for the states of an automaton: a few hundred, which is more than ordinary patterns need.
- * With more memory, patterns with very many states would spend their time on building them.
+ * Memory for a few hundred states of an automaton, more than ordinary patterns need. With more
+ * memory, patterns with very many states would spend their time on building states.
  */
 const [minStateBytes, stateBytesPerInstruction] = [1 << 18, 2560]
 const flags = RE2JS.CASE_INSENSITIVE
 
-/** Why a pattern is refused; `undefined` if it is accepted. */
+/** Why a pattern is refused; `undefined` if it is valid. */
 export function findPatternProblem(pattern: string): string | undefined {
   if (pattern.length > maxLength) return `expected at most ${maxLength} characters`
   const translation = translatePattern(pattern)
@@ -49,8 +48,8 @@ export function findPatternProblem(pattern: string): string | undefined {
 }
 
 /**
- * Whether the expression matches the empty text between two characters, as `a*` and `\b` do. Such a
- * match has nothing to report, and the search would stop at every position of a text.
+ * Whether the expression matches the empty string, as `a*` and `\b` do. Such a match has no text to
+ * report, and the search would stop at every position of a text.
  */
 const matchesNothing = (regex: RE2JS): boolean =>
   ['', 'a', ' '].some((text) => {
@@ -58,7 +57,7 @@ const matchesNothing = (regex: RE2JS): boolean =>
     return matcher.find() && matcher.start() === matcher.end()
   })
 
-/** RE2's reason, such as "invalid repeat count: {1,2000}", reworded where it would mislead. */
+/** RE2's message, such as "invalid repeat count: {1,2000}", reworded if it would mislead. */
 function reasonOf({ message }: RE2JSException): string {
   const property = /\\[pP]\{[^}]*\}/.exec(message)?.[0]
   if (property !== undefined) return `unknown property ${property}, expected one like \\p{L}`
@@ -67,10 +66,10 @@ function reasonOf({ message }: RE2JSException): string {
   return reason.replace('invalid repeat count', inWords)
 }
 
-/** The pattern of a rule, ready to be searched for; `findPatternProblem` must have accepted it. */
+/** The pattern of a rule. `findPatternProblem` must have accepted the pattern. */
 export interface OwnPattern extends Pick<Match, 'rule' | 'action' | 'order'> {
   readonly pattern: string
-  /** Removes matches that an exception overlaps; `null` if the rule has no exceptions. */
+  /** Removes matches that overlap an exception; `null` if the rule has no exceptions. */
   readonly select: ((matches: readonly Match[], stretch: Stretch) => readonly Match[]) | null
 }
 
@@ -101,8 +100,8 @@ interface Search {
 }
 
 /**
- * Patterns that are tested together in one pass over the text. The matches of a pattern are
- * searched only where the test finds it, because finding their borders costs ten times as much.
+ * Patterns that are tested together in one pass over the text. Only where the test succeeds are the
+ * borders of matches searched, which takes ten times as long.
  */
 export class PatternSet implements Matcher {
   readonly #patterns: readonly CompiledPattern[]
@@ -165,7 +164,7 @@ function toSet(regexes: readonly RE2JS[]): RE2Set {
   return set
 }
 
-/** A part of a stretch, and the text around it that RE2 gets. */
+/** A part of a stretch, and `view`, the text in and around it that RE2 searches. */
 interface Window {
   /** Matches that begin at or after this index belong to the next window. */
   readonly end: number
@@ -179,16 +178,16 @@ interface Window {
 function windowAt(stretch: Stretch, begin: number, wantedEnd: number): Window {
   const { text } = stretch
   const end = betweenCharacters(text, Math.min(stretch.end, wantedEnd))
-  // Includes the character before, which decides whether `\b` and `^` match.
+  // Includes the preceding character, which decides whether `\b` and `^` match.
   const from = Math.max(0, begin - 1)
   const view = text.slice(from, end + reach)
   return { end, view, from, isLast: stretch.isLast && from + view.length === text.length }
 }
 
 /**
- * For a match of one character RE2 may read the whole view, and again for the next match. So every
- * match is a step, and where matches are many, views are short: with long views, the time for a
- * text full of such matches would grow with the square of the view's length.
+ * For each match, however short, RE2 may read the whole view. So every match is a step, and where
+ * there are many matches, views are short: with long views, the time for a text full of short
+ * matches would grow with the square of the view's length.
  */
 function* findInWindow(search: Search, whole: Window, stretch: Stretch): Steps<Match[]> {
   const { pattern } = search
@@ -230,22 +229,21 @@ const isLow = (code: number): boolean => code >= 0xdc_00 && code <= 0xdf_ff
 const widthAt = (text: string, at: number): number =>
   (text.codePointAt(at) ?? 0) > 0xff_ff ? 2 : 1
 
-/** Moves a position that is between the two halves of a surrogate pair before the pair. */
+/** Moves a position inside a surrogate pair to the beginning of the pair. */
 const betweenCharacters = (text: string, at: number): number =>
   isHigh(text.charCodeAt(at - 1)) && isLow(text.charCodeAt(at)) ? at - 1 : at
 
 export interface Translation {
   readonly source: string
-  /** Like `source`, but without matches that must end with the text. */
+  /** Like `source`, but `$` never matches: for views that end before the text does. */
   readonly sourceInside: string
-  /** Whether a match may depend on where the text begins or ends. */
+  /** Whether the expression contains `^` or `$`, which depend on the borders of the text. */
   readonly isAnchored: boolean
 }
 
 /**
  * The expression in RE2's syntax, or why it is refused. Expressions that JavaScript rejects with
- * the flags `i` and `u` are refused too, so that users need only one syntax, without RE2's
- * extensions.
+ * the flags `i` and `u` are refused too, so that users need to know only JavaScript's syntax.
  */
 function translatePattern(pattern: string): Translation | { readonly problem: string } {
   try {
@@ -269,7 +267,7 @@ function translatePattern(pattern: string): Translation | { readonly problem: st
     isInClass = isInClass ? text !== ']' : text === '[' || text === '[^'
     at += text.length
   }
-  // With the modifier `m`, `$` also matches before a line break, so it is kept.
+  // With the modifier `m`, `$` also matches before a line break, so `$` is kept.
   const isMultiline = atoms.some((one) => /^\(\?[a-z]*m/.test(one))
   const inside = isMultiline ? atoms : atoms.map((one) => (one === endAnchor ? never : one))
   return {
@@ -279,12 +277,12 @@ function translatePattern(pattern: string): Translation | { readonly problem: st
   }
 }
 
-/** Groups, so that a `^` or `$` in a character class is not mistaken for an anchor. */
+/** Written as groups to distinguish anchors from `^` and `$` in a character class. */
 const startAnchor = '(?:^)'
 const endAnchor = '(?:$)'
 const never = String.raw`[^\x00-\x{10FFFF}]`
 
-/** With the flag `u`, JavaScript has no other escapes. */
+/** All escapes that JavaScript allows with the flag `u`. */
 const escapes = [
   String.raw`\\u[dD][89abAB][\da-fA-F]{2}\\u[dD][c-fC-F][\da-fA-F]{2}`,
   String.raw`\\u(?:\{[\da-fA-F]+\}|[\da-fA-F]{4})`,
@@ -300,7 +298,7 @@ function unsupported(text: string): string | undefined {
   return /^\(\?<?[=!]/.test(text) ? 'look-around' : undefined
 }
 
-/** Groups become non-capturing, because rules need only the whole match. */
+/** Makes groups non-capturing, because rules need only the whole match. */
 function translateAtom(text: string): string {
   if (text === '(' || text.startsWith('(?<')) return '(?:'
   if (text === '^') return startAnchor
@@ -335,7 +333,7 @@ function translateEscape(text: string): string {
 
 const toEscape = (code: number): string => String.raw`\x{${code.toString(16)}}`
 
-/** The characters of `\s` in JavaScript; in RE2, `\s` means five ASCII characters. */
+/** The characters of JavaScript's `\s`. In RE2, `\s` means only five ASCII characters. */
 const whiteSpace =
   String.raw`\t-\r \x{a0}\x{1680}\x{2000}-\x{200a}\x{2028}\x{2029}\x{202f}\x{205f}\x{3000}` +
   String.raw`\x{feff}`

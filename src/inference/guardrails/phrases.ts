@@ -1,15 +1,15 @@
 /** Finds many words and phrases at once: whole words, in any case, the longest phrase first. */
 
-/** A node of the tree of phrases: the letters that may follow those that lead to it. */
+/** A node of the tree of phrases; `next` has the letters that may follow. */
 interface Branch {
-  /** Whether the letter of the node belongs to a script that separates words by spaces. */
+  /** Whether the node's letter belongs to a script that separates words by spaces. */
   readonly isSpaced: boolean
   /** The next nodes by code point, for both cases of a letter. */
   readonly next: Map<number, Branch>
   /** The node after a gap between two words. */
   blank: Branch | null
   /**
-   * The rank of the phrase that ends at this node, `Infinity` if none does; the lowest rank wins.
+   * The rank of the phrase that ends at this node; `Infinity` if none does. The lowest rank wins.
    */
   rank: number
 }
@@ -24,9 +24,9 @@ export type FindPhrases = (view: string, begin: number, end: number) => PhraseSp
 
 /**
  * A phrase is also found with up to two invisible characters between letters and up to four
- * white-space characters between words; invisible characters of the phrase itself do not count.
- * Searches with a tree of letters: a regular expression of all phrases would get slower with each
- * of them, and with a thousand phrases it takes seconds to compile or is too large.
+ * white-space characters between words; invisible characters of the phrase itself are ignored. Uses
+ * a tree of letters: a regular expression of all phrases would get slower with each phrase, and a
+ * thousand phrases would take seconds to compile or be too large.
  */
 export function createPhraseFinder(list: readonly string[]): FindPhrases {
   const phrases = list
@@ -72,7 +72,7 @@ function follow(
   softRun.lastIndex = at
   const run = softRun.exec(view)?.[0] ?? ''
   if (run === '') return
-  // Tries both kinds of gap, because U+FEFF is both white space and invisible.
+  // Tries both kinds of gaps, because U+FEFF is both white space and invisible.
   if (hiddenGap.test(run)) takeLetter(next, view, at + run.length, best)
   if (blank !== null && wordGap.test(run)) takeLetter(blank.next, view, at + run.length, best)
 }
@@ -98,13 +98,13 @@ function holdsAt(condition: RegExp, view: string, at: number): boolean {
   return condition.test(view)
 }
 
-/** One character longer than the longest allowed gap, so that a longer gap is detected. */
+/** Matches one character more than the longest allowed gap, so that a longer gap is detected. */
 const softRun = /[\s\u00AD\u200B-\u200D\u2060]{0,9}/uy
 const hiddenGap = /^[\u00AD\u200B-\u200D\u2060\uFEFF]{1,2}$/u
 const hidden = /[\u00AD\u200B-\u200D\u2060\uFEFF]/g
 const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
 const wordGap = new RegExp(String.raw`^${invisible}\s{1,4}${invisible}$`, 'u')
-/** The character, escaped for a regular expression. */
+/** Escapes a character for a regular expression. */
 const literal = (character: string): string =>
   character.replace(/[\\^$.*+?()[\]{}|/]/, String.raw`\$&`)
 

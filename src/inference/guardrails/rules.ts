@@ -1,11 +1,11 @@
-/** The guardrail rules as data, and the port of the matchers that search for them. */
+/** The guardrail rules as data, and the interface of the matchers that apply them. */
 
 import type { Steps } from '../../runtime/turn-budget.ts'
 
 /** Whether a rule judges prompts, answers or both. */
 export type GuardStage = 'input' | 'output' | 'both'
 
-/** The effect of a match: the text is rejected, the match is replaced, or it is only reported. */
+/** The effect of a match: the text is rejected, the match is replaced, or the match is reported. */
 export type GuardAction = 'reject' | 'redact' | 'flag'
 
 export const builtInRules = ['injection', 'secrets', 'personal_data', 'limits'] as const
@@ -24,29 +24,27 @@ export interface NamedRule extends RuleBase {
   readonly id: BuiltInRule
 }
 
-/** Whole words of the user, in any case. Matches that an `unless` phrase overlaps are ignored. */
+/** Whole words, in any case. Matches that overlap an `unless` phrase are ignored. */
 export interface KeywordRule extends RuleBase {
   readonly kind: 'keywords'
   readonly keywords: readonly string[]
   readonly unless: readonly string[]
 }
 
-/** A regular expression of the user, which ignores case; `findPatternProblem` accepted it. */
+/** A case-insensitive regular expression. Matches that overlap an `unless` phrase are ignored. */
 export interface PatternRule extends RuleBase {
   readonly kind: 'pattern'
   readonly pattern: string
   readonly unless: readonly string[]
 }
 
-/** A rule of the section `guardrails`. */
+/** A built-in rule, a list of keywords or a regular expression. */
 export type GuardRule = NamedRule | KeywordRule | PatternRule
 
-/** The section `guardrails`. */
+/** The rules for prompts and answers (section `guardrails`). */
 export interface GuardrailConfig {
   readonly isOn: boolean
-  /**
-   * The sensitivity of the injection rule, 0 to 1: at 0 everything passes, at 1 any sign is enough.
-   */
+  /** The sensitivity of the injection rule, from 0 (everything passes) to 1 (any sign is a hit). */
   readonly sensitivity: number
   /** The rules, in the order in which hits are reported. */
   readonly rules: readonly GuardRule[]
@@ -57,7 +55,7 @@ export interface GuardrailConfig {
   readonly onBlock: 'error' | 'refusal'
 }
 
-/** A rule that a text matched. The matched words are not reported. */
+/** A rule that matched a text. The matched text is not included. */
 export interface GuardHit {
   readonly rule: string
   readonly action: GuardAction
@@ -66,21 +64,16 @@ export interface GuardHit {
 }
 
 /**
- * The number of characters after a match's first one that a search is sure to see: longer matches
- * may be found in part. An answer is held back by this much.
+ * How many characters after the beginning of a match a search always sees. Longer matches may be
+ * found in part. An answer is held back by this many characters.
  */
 export const reach = 256
-/**
- * The number of characters before a match that a search sees, for words and exceptions at borders.
- */
+/** How many characters before a match a search sees, for word boundaries and exceptions. */
 export const lookBack = 160
 
 /** A part of a text, with the text around it. */
 export interface Stretch {
-  /**
-   * The text from up to `lookBack` before `begin` to `reach` after `end`, or to the end of the
-   * text.
-   */
+  /** The part and its surroundings: up to `lookBack` characters before it and `reach` after it. */
   readonly text: string
   /** Matches that begin from `begin` to before `end` belong to the stretch. */
   readonly begin: number
@@ -92,21 +85,21 @@ export interface Stretch {
 export interface Match {
   readonly rule: string
   readonly action: GuardAction
-  /** The position of the rule in the configuration; decides between matches that begin together. */
+  /** The index of the rule in the configuration, which orders matches that begin together. */
   readonly order: number
   readonly start: number
   readonly end: number
-  /** A global expression that finds the end of a match whose length is unknown. */
+  /** Finds the end of a match of unknown length; `null` if `end` is the end of the match. */
   readonly until: RegExp | null
 }
 
 export interface Matcher {
-  /** Whether surrounding a text with line breaks never removes a match. */
+  /** Whether all matches in a text stay when line breaks are put around the text. */
   readonly isLocal: boolean
   /**
-   * Returns the matches that belong to a stretch; none is empty. For a rule that does not redact,
-   * the first match is enough; rules in `reported` are skipped. Each step takes a few milliseconds
-   * at most.
+   * Returns the non-empty matches that belong to a stretch. For a rule that does not redact, the
+   * first match is enough. Rules in `reported` are skipped. Each step takes at most a few
+   * milliseconds.
    */
   find(stretch: Stretch, reported: ReadonlySet<string>): Steps<readonly Match[]>
 }

@@ -1,19 +1,18 @@
 /**
- * The patterns of secrets and personal data; numbers with a checksum must be valid. Every
- * repetition is bounded, so that an attempt at one position of a text takes a bounded number of
- * steps.
+ * The patterns of secrets and personal data. Numbers with a checksum must be valid. Every
+ * repetition is bounded, so that matching at one position takes a bounded number of steps.
  */
 
 export interface Shape {
-  /** A global expression. */
+  /** A regular expression with the flag `g`. */
   readonly pattern: RegExp
-  /** Returns how many characters of a candidate match; 0 if none do. Default: all. */
+  /** Returns how many characters of a candidate match; 0 for no match. Default: all. */
   readonly measure?: (text: string) => number
   /** See `Match.until`. */
   readonly until?: RegExp
 }
 
-/** Finds the end of a key of any length; the character after the key is not included. */
+/** Finds the end of a key of any length, before the character that follows the key. */
 const endOfKey = /(?=[^\w-])/g
 
 const keyStarts = [
@@ -68,8 +67,8 @@ const lengths = {
 }
 
 /**
- * The positions and values of a candidate's digits. Shared by all calls to avoid allocations,
- * because every digit of a text may begin a candidate.
+ * The positions and values of a candidate's digits. All calls share these arrays to avoid
+ * allocations, because every digit of a text may begin a candidate.
  */
 const places = new Uint16Array(19)
 const digits = new Uint8Array(19)
@@ -124,7 +123,7 @@ function ibanLength(text: string): number {
     if (end === text.length) return 0
     const code = text.charCodeAt(end)
     if (code === space) continue
-    // In the checksum, the country and the check digits come last.
+    // In the checksum, the country code and the check digits come last.
     if (count++ >= 4) rest = appended(rest, code)
   }
   if (end < text.length && text.charCodeAt(end) !== space) return 0
@@ -135,6 +134,6 @@ function ibanLength(text: string): number {
 const space = 32
 const letterA = 65
 
-/** The remainder modulo 97 after a digit is appended to the number, or two digits for a letter. */
+/** The remainder modulo 97 after a character is appended: one digit, or two digits for a letter. */
 const appended = (rest: number, code: number): number =>
   code < letterA ? (rest * 10 + code - zero) % 97 : (rest * 100 + code - letterA + 10) % 97

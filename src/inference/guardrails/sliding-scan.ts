@@ -1,11 +1,11 @@
-/** Applies matchers to a text that arrives in pieces; the result depends on the text alone. */
+/** Applies matchers to a text that arrives in pieces. The result does not depend on the pieces. */
 
 import { runSteps, type Steps } from '../../runtime/turn-budget.ts'
 import { type GuardHit, lookBack, type Match, type Matcher, reach, type Stretch } from './rules.ts'
 
 /**
- * Holds the end of an answer back while it may be the beginning of a match. All releases together
- * are the same however the text was cut into pieces.
+ * Holds back the end of an answer while it may be the beginning of a match. The joined releases do
+ * not depend on how the text was divided into pieces.
  */
 export interface OutputGuard {
   push(text: string): Release
@@ -18,30 +18,30 @@ export interface Release {
   readonly release: string
   /** Once true, nothing more is released. */
   readonly isBlocked: boolean
-  /** Rules that hit for the first time in this text. */
+  /** The rules that matched for the first time. */
   readonly hits: readonly GuardHit[]
 }
 
 /**
  * A step judges the matches that begin in the next `stepChars` characters, once `reach` more have
- * arrived or the text has ended. Steps begin at the same positions however the text was cut, and
- * each sees the same characters, so the result is the same too. Overlapping matches are redacted as
- * one.
+ * arrived or the text has ended. The positions of steps and the characters that they see do not
+ * depend on how the text was divided, so neither does the result. Overlapping matches are redacted
+ * as one.
  */
 export class SlidingScan implements OutputGuard {
   readonly #matchers: readonly Matcher[]
   readonly #stepChars: number
   readonly #marks: RegExp | null
   readonly #hits = new Set<string>()
-  /** Rules that hit and only flag, so that they need not be searched again. */
+  /** Rules that only flag and have already matched, so that they need not be searched again. */
   readonly #flagged = new Set<string>()
-  /** The text from `lookBack` characters before the next step on. */
+  /** The text that is still needed, from `lookBack` characters before the next step. */
   #text = ''
   /** The index in `#text` at which the next step begins. */
   #at = 0
-  /** The text before this index, which may be beyond `#at`, is redacted. */
+  /** The text before this index of `#text` is redacted. The index may be after `#at`. */
   #covered = 0
-  /** Finds the end of a redaction that has begun. */
+  /** Finds the end of a redaction that has begun; `null` if there is none. */
   #closing: RegExp | null = null
   #isBlocked = false
 
@@ -64,13 +64,13 @@ export class SlidingScan implements OutputGuard {
     return runSteps(this.#run(1))
   }
 
-  /** Judges a whole text at once, with pauses in which the event loop may continue. */
+  /** Judges a whole text, in steps between which the caller may yield to the event loop. */
   *scan(text: string): Steps<Release> {
     this.#text += text
     return yield* this.#run(1)
   }
 
-  /** Takes steps while at least `needed` characters are left; 1 means that the text has ended. */
+  /** Takes steps while at least `needed` characters are left. 1 means that the text is complete. */
   *#run(needed: number): Steps<Release> {
     const hits: GuardHit[] = []
     let [release, from] = ['', 0]
@@ -93,7 +93,7 @@ export class SlidingScan implements OutputGuard {
     return { text, begin: this.#at - from, end: stepEnd(this.#text, stop) - from, isLast }
   }
 
-  /** Judges one step; returns the part of it that may be shown. */
+  /** Judges one step; returns the text that may be released, with redactions. */
   #step(stretch: Stretch, from: number, matches: readonly Match[], hits: GuardHit[]): string {
     const [begin, end] = [from + stretch.begin, from + stretch.end]
     let release = ''
@@ -122,7 +122,7 @@ export class SlidingScan implements OutputGuard {
     return release + this.#text.slice(Math.max(begin, this.#covered), end)
   }
 
-  /** Searches for the end of an open redaction; if it is not in view, the whole step is covered. */
+  /** Searches for the end of an open redaction. Without an end in view, redacts the whole step. */
   #close(view: string, from: number, end: number): void {
     if (this.#closing === null) return
     this.#closing.lastIndex = Math.max(this.#at, this.#covered) - from
@@ -132,7 +132,7 @@ export class SlidingScan implements OutputGuard {
     this.#covered = Math.max(this.#covered, covered)
   }
 
-  /** All matches in the order of the text; those that begin together, in the order of the rules. */
+  /** All matches by position; matches that begin together are in the order of the rules. */
   *#findAll(stretch: Stretch): Steps<readonly Match[]> {
     const found: Match[] = []
     for (const matcher of this.#matchers) {
@@ -157,7 +157,7 @@ export class SlidingScan implements OutputGuard {
 /** The text that replaces redacted text. */
 export const redactionMark = (rule: string): string => `[redacted:${rule}]`
 
-/** Finds only the marks of these rules: with any id, a mark could hide arbitrary text. */
+/** Finds only marks with the ids of these rules: with any id, a mark could hide arbitrary text. */
 export function createMarkFinder(rules: readonly string[]): RegExp | null {
   if (rules.length === 0) return null
   const ids = rules.map((rule) => rule.replaceAll(/[.-]/g, String.raw`\$&`))
@@ -167,7 +167,7 @@ export function createMarkFinder(rules: readonly string[]): RegExp | null {
 const nothing: Release = { release: '', isBlocked: false, hits: [] }
 const blocked: Release = { release: '', isBlocked: true, hits: [] }
 
-/** Moves an end that is between the two halves of a surrogate pair before the pair. */
+/** Moves an end inside a surrogate pair to the beginning of the pair. */
 function stepEnd(text: string, end: number): number {
   const last = text.charCodeAt(end - 1)
   return last >= 0xd8_00 && last <= 0xdb_ff ? end - 1 : Math.min(end, text.length)

@@ -1,11 +1,11 @@
-/** Schemas for single values of a configuration, with the words of their messages. */
+/** Schemas for single values of a configuration, with texts for their error messages. */
 
 import { annotate, z } from './schema.ts'
 
-/** The variables for `${env:NAME}`. */
+/** The environment variables that replace `${env:NAME}`. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** Ranges of values that both the file and the options can set. */
+/** The ranges of settings that can be both in the file and among the options. */
 export const sharedRanges = {
   numNodes: { min: 1, max: 65_536 },
   numGpus: { min: 0, max: 1024 },
@@ -31,12 +31,12 @@ export const toggle = () => annotate(z.boolean(), { expected: 'true or false' })
 export const oneOf = <const T extends string>(...allowed: readonly T[]) =>
   annotate(z.enum(allowed), { expected: `one of ${allowed.join(', ')}` })
 
-/** A map of known keys; the problem of an unknown key names the nearest known one. */
+/** A map of known keys. The message about an unknown key suggests the nearest known key. */
 export const section = <S extends z.core.$ZodLooseShape>(shape: S) =>
   annotate(z.strictObject(shape), { expected: 'keys and values', isPrivate: true })
 
 export interface TextOptions {
-  /** Whether messages must not quote the value. */
+  /** Whether the value must not appear in messages. */
   readonly isPrivate?: boolean
   /** The maximum number of characters. Default 65,536. */
   readonly maxLength?: number
@@ -63,7 +63,7 @@ export function createTextSchema(env: Environment) {
   }
 }
 
-/** One value or a list of them; the result is a list. */
+/** Accepts one value or a list of values; the result is always a list. */
 export const listOf = <S extends z.ZodType>(
   item: S,
   { max = 1000, ...about }: { max?: number; expected: string; isPrivate?: boolean },
@@ -85,7 +85,7 @@ export function addRule(context: Context, message: string): void {
   context.issues.push({ code: 'custom', message, input: context.value })
 }
 
-/** Adds the problem that a text does not have the format that its schema describes. */
+/** Adds the problem that a text does not have the format of its schema. */
 export function addFormatIssue(context: Context, input: string): void {
   context.issues.push({ code: 'invalid_format', format: 'text', input })
 }
@@ -104,6 +104,6 @@ function expandVariables(text: string, env: Environment, context: Context): stri
   })
 }
 
-/** `max_tokens` as `maxTokens`. */
+/** Converts `max_tokens` to `maxTokens`. */
 export const toCamelCase = (text: string): string =>
   text.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())

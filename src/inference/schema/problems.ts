@@ -32,14 +32,14 @@ export type Problem = { readonly path: Path } & (
 
 /** How a value differs from its schema. */
 type Mismatch =
-  /** `allowed` if the value selects one of several schemas. */
+  /** `allowed` has the allowed values if the value selects an alternative of a union. */
   | { readonly kind: 'type'; readonly allowed?: readonly unknown[] }
   | { readonly kind: 'format'; readonly expected: string }
   | { readonly kind: 'choice'; readonly allowed: readonly unknown[]; readonly reason?: string }
   | { readonly kind: 'length'; readonly of: 'string' | 'array'; readonly bound: Bound }
   | { readonly kind: 'range'; readonly of: 'integer' | 'decimal'; readonly bound: Bound }
 
-/** The bound that a number or length exceeds. */
+/** The bound that a number or length violates. */
 export interface Bound {
   readonly side: 'min' | 'max'
   readonly value: number
@@ -48,8 +48,8 @@ export interface Bound {
 }
 
 /**
- * Checks values against one schema. The validator is compiled once, and a valid value is neither
- * copied nor changed: defaults and transformations of the schema do not apply.
+ * Checks values against one schema. The validator is compiled once. A valid value is neither copied
+ * nor changed: defaults and transformations of the schema do not apply.
  */
 export class Checker<S extends z.ZodType> {
   readonly #schema: S
@@ -63,17 +63,17 @@ export class Checker<S extends z.ZodType> {
   }
 
   /**
-   * All problems in the order of the schema; empty for a valid value. For a long list, only its
-   * first invalid item is described, because millions of them would take seconds and gigabytes.
+   * All problems in the order of the schema; empty for a valid value. Of a long list, only the
+   * first invalid item is described: describing millions of items would take seconds and gigabytes.
    */
   problemsIn(value: unknown): Problem[] {
     return problemsOf(this.#schema, cutAfterFirstWrongItem(this.#schema, value))
   }
 }
 
-/** Shorter lists are described completely. */
+/** For lists up to this length, all invalid items are described. */
 const longList = 32
-/** Compiled at first use, because compiling takes milliseconds. */
+/** Compiled schemas. Each is compiled at its first use, because that takes milliseconds. */
 const validators = new WeakMap<Schema, Schema>()
 
 function isValid(schema: Schema, value: unknown): boolean {
@@ -85,7 +85,7 @@ function isValid(schema: Schema, value: unknown): boolean {
   return z.validate(compiled, value)
 }
 
-/** The value, with every long list inside it cut after its first invalid item. */
+/** A copy of the value in which every long list ends with its first invalid item. */
 function cutAfterFirstWrongItem(schema: Schema, value: unknown): unknown {
   const inner = unwrapped(schema)
   if (inner instanceof z.ZodUnion) {
@@ -119,7 +119,7 @@ export function problemsOf(schema: Schema, value: unknown): Problem[] {
     .flatMap((issue) => toProblems(issue, [], schema, value))
 }
 
-/** An integer beyond the safe range often exceeds its own bound too; that issue follows. */
+/** Whether the next issue repeats this one: an unsafe integer often also exceeds its bound. */
 const isRepeated = (issue: Issue, next: Issue | undefined): boolean =>
   'note' in issue && next?.code === issue.code && next.path.join() === issue.path.join()
 
@@ -145,7 +145,7 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
     const key = record instanceof z.ZodRecord ? record.keyType : undefined
     return [{ kind: 'invalid_key', path, expected: expectationOf(key) }]
   }
-  // A text may become a list before it is checked: then no value is at the path of an item.
+  // If a string became a list before it was checked, the path of an item leads to no value.
   const isTyped = issue.code.startsWith('invalid_') && issue.code !== 'invalid_format'
   if (found === undefined && isTyped) return [{ kind: 'missing', path }]
   if (issue.code === 'invalid_union') {
@@ -156,7 +156,7 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
 
 type UnionIssue = Extract<Issue, { code: 'invalid_union' }>
 
-/** The problems of the alternative that the value was meant to be, if that is clear. */
+/** The problems of the alternative that the value resembles; `undefined` if it resembles none. */
 function inUnion(
   issue: UnionIssue,
   path: Path,

@@ -1,4 +1,4 @@
-/** The schema library, imported only in this file. External data is described with `z`. */
+/** The only file that imports the schema library. Schemas of external data are written with `z`. */
 
 import { z } from 'zod'
 
@@ -10,9 +10,9 @@ export type Schema = z.core.$ZodType
 /** A JSON Schema, or a part of one. */
 export type JsonSchema = z.core.JSONSchema.JSONSchema
 
-/** Describes a value before defaults and transformations are applied. */
+/** The JSON Schema of the input, before defaults and transformations are applied. */
 export function toJsonSchema(schema: Schema, target: 'draft-7' | 'draft-2020-12'): JsonSchema {
-  // The generator attaches a validator, which is not part of the document.
+  // Serializing removes the validator that the generator attaches to the document.
   const document = JSON.stringify(z.toJSONSchema(schema, { io: 'input', target }))
   return JSON.parse(document) as JsonSchema
 }
@@ -20,13 +20,13 @@ export function toJsonSchema(schema: Schema, target: 'draft-7' | 'draft-2020-12'
 /** The position of a value inside a document: keys and list indexes. */
 export type Path = readonly (string | number)[]
 
-/** Notes about a schema for messages, which the library does not have. */
+/** Notes for error messages, which the library cannot attach to a schema itself. */
 interface Notes {
   /** Completes "expected …". Default: the type, such as `an integer`. */
   readonly expected?: string
-  /** Like `expected`, for a value of the right type whose text has the wrong form. */
+  /** Replaces `expected` for a string with the wrong format. */
   readonly format?: string
-  /** Why only few values are allowed, such as `This model reads text only`. */
+  /** Why only these values are allowed, such as `This model reads text only`. */
   readonly reason?: string
   /** The value may be a secret, so no message may quote it. */
   readonly isPrivate?: boolean
@@ -40,7 +40,7 @@ export function annotate<S extends Schema>(schema: S, about: Notes): S {
   return schema
 }
 
-/** The schema of the value at a path; unions are resolved by the actual value. */
+/** The schema of the value at a path. The actual value selects the alternative of a union. */
 export function schemaAt(root: Schema, path: Path, value: unknown): Schema | undefined {
   let [schema, found]: [Schema | undefined, unknown] = [root, value]
   for (const step of path) {
@@ -68,7 +68,7 @@ function childOf(
   return option === undefined ? undefined : childOf(option, step, value)
 }
 
-/** The keys of the object that the value was meant to be. */
+/** The keys of an object schema, or of the alternative of a union that the value resembles. */
 export function keysOf(parent: Schema, value: unknown): string[] {
   const schema = unwrapped(parent)
   if (schema instanceof z.ZodObject) return Object.keys(schema.shape)
@@ -76,7 +76,7 @@ export function keysOf(parent: Schema, value: unknown): string[] {
   return option === undefined ? [] : keysOf(option, value)
 }
 
-/** The alternative of a union that the value was meant to be. */
+/** The alternative of a union that the value resembles; `undefined` if there is none. */
 function optionFor(union: Schema | undefined, value: unknown): Schema | undefined {
   const schema = unwrapped(union)
   if (schema instanceof z.ZodDiscriminatedUnion) {
@@ -91,7 +91,7 @@ function optionFor(union: Schema | undefined, value: unknown): Schema | undefine
   return schema.options.find((option) => hasShapeOf(option, value))
 }
 
-/** Whether a value has the JSON type that a schema describes, whatever its content. */
+/** Whether a value has the JSON type that a schema describes. Its content is not checked. */
 export function hasShapeOf(option: Schema, value: unknown): boolean {
   const schema = unwrapped(option)
   if (schema instanceof z.ZodArray) return Array.isArray(value)
@@ -123,7 +123,7 @@ function layerBelow(schema: Schema | undefined): Schema | undefined {
   return schema instanceof z.ZodPipe ? schema.def.in : undefined
 }
 
-/** The outermost note of a schema, which may be attached below a default. */
+/** The note of a schema or of a schema that it wraps; the outermost note wins. */
 export function noteOf<K extends keyof Notes>(
   schema: Schema | undefined,
   key: K,
@@ -138,11 +138,11 @@ export function noteOf<K extends keyof Notes>(
 export const isPrivate = (schema: Schema | undefined): boolean =>
   noteOf(schema, 'isPrivate') === true
 
-/** Whether a schema describes a number, with a default or without. */
+/** Whether a schema describes a number, possibly inside wrappers such as a default. */
 export const isNumber = (schema: Schema | undefined): boolean =>
   unwrapped(schema) instanceof z.ZodNumber
 
-/** Whether a schema describes a map with arbitrary names. */
+/** Whether a schema describes a map with arbitrary keys. */
 export const isRecord = (schema: Schema | undefined): boolean =>
   unwrapped(schema) instanceof z.ZodRecord
 
@@ -170,7 +170,7 @@ export const oneOf = (allowed: readonly unknown[]): string =>
 const isObject = (value: unknown): value is Readonly<Record<string | number, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** The value at a path, or `undefined`. */
+/** The value at a path; `undefined` if there is none. */
 export function valueAt(value: unknown, path: Path): unknown {
   let found = value
   for (const step of path) {

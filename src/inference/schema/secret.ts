@@ -1,11 +1,11 @@
-/** Values that print and serialise as a mask; `reveal()` returns them. */
+/** Secrets, which are printed and serialized as a mask. Only `reveal()` returns the value. */
 
 import { inspect } from 'node:util'
 import { registerSecret } from '../../foundation/secrets.ts'
 
 const mask = '[masked]'
 
-/** A secret; `maskSecrets` masks it as soon as it is constructed. */
+/** A secret value. The constructor registers the value, so that `maskSecrets` masks it. */
 export class Secret {
   readonly #value: string
 
@@ -14,7 +14,7 @@ export class Secret {
     registerSecret(value)
   }
 
-  /** The value itself. */
+  /** Returns the value. */
   reveal(): string {
     return this.#value
   }
@@ -35,7 +35,7 @@ export class Secret {
   }
 }
 
-/** The same record, frozen; printing or serialising it shows the names but masks the values. */
+/** A frozen copy of a record that is printed and serialized with its names but masked values. */
 export function withMaskedValues(
   record: Readonly<Record<string, string>>,
 ): Readonly<Record<string, string>> {

@@ -1,4 +1,4 @@
-/** Words the errors of an inference server in the form of the chat-completions API. */
+/** Converts errors of an inference server to error responses of the chat-completions API. */
 
 import {
   InferenceError,
@@ -17,10 +17,10 @@ import {
   inferenceStatus,
 } from '../generation/inference-errors.ts'
 
-/** `POST /generate` has its own form of errors, which includes that of the other routes. */
+/** The path whose error responses have additional fields. */
 export const generatePath = '/generate'
 
-/** How an inference server words its errors; those that clients must not see go to `log`. */
+/** The error responses of an inference server. Errors that clients must not see go to `log`. */
 export function createErrorReplies(log: Log): ErrorReplies {
   return {
     toHttpError(thrown, requestId, path) {
@@ -57,7 +57,7 @@ function typeOfStatus(status: number): string {
   return status >= 500 ? 'server_error' : 'invalid_request_error'
 }
 
-/** Codes whose messages are written by this package and are safe to show. */
+/** Codes whose messages are safe to show, because this package writes them. */
 const shown: ReadonlySet<InferenceErrorCode> = new Set([
   'queue_full',
   'request_timeout',
@@ -67,10 +67,10 @@ const shown: ReadonlySet<InferenceErrorCode> = new Set([
   'closing',
 ])
 
-/** Codes whose message is shown without its cause, which is logged. */
+/** Codes whose message is shown. Its cause is only logged. */
 const shownInPart: ReadonlySet<InferenceErrorCode> = new Set(['upstream_error'])
 
-/** Sent instead of engine messages, which may contain paths, tokens or addresses. */
+/** Messages that replace those of engines, which may contain paths, tokens or addresses. */
 const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
   engine_timeout: 'The engine did not answer in time.',
   engine_lost: 'The engine was lost while it worked on this request. Try again.',
@@ -78,15 +78,15 @@ const fixedMessages: Partial<Record<InferenceErrorCode, string>> = {
   canceled: 'The server is closing.',
 }
 
-/** The body field that holds the prompt, by the path of the request. */
+/** The body field that contains the prompt, by request path. */
 const inputFields: Readonly<Record<string, string>> = {
   '/v1/chat/completions': 'messages',
   '/v1/completions': 'prompt',
 }
 
 /**
- * The error that the client gets for anything that was thrown. A message of an engine is replaced
- * by a fixed sentence and the request id, by which the log can be searched.
+ * Converts anything that was thrown to the error for the client. An engine's message is replaced by
+ * a fixed sentence and the request id, with which the log can be searched.
  */
 function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
@@ -97,7 +97,7 @@ function toHttpError(thrown: unknown, requestId: string, path: string): HttpErro
     return new HttpError(refusal.status, refusal.message, { ...refusal, headers })
   }
   const code = inferenceCodeOf(thrown) ?? 'engine_error'
-  // The client is still connected, so it was the server that canceled the request.
+  // The client is still connected, so the server itself has canceled the request.
   const status = code === 'canceled' ? 503 : inferenceStatus[code]
   const headers = status === 429 ? ['retry-after', '1'] : status === 503 ? ['retry-after', '5'] : []
   if (code === 'unsupported') {
@@ -112,7 +112,7 @@ function toHttpError(thrown: unknown, requestId: string, path: string): HttpErro
   return new HttpError(status, `${message} Request id: ${requestId}.`, { code, headers })
 }
 
-/** Whether the client does not get the whole original message, so that it has to be logged. */
+/** Whether the client does not get the whole message, so that the message must be logged. */
 function isHidden(thrown: unknown): boolean {
   if (thrown instanceof HttpError || refusalOf(thrown) !== undefined) return false
   const code = inferenceCodeOf(thrown)
@@ -127,7 +127,7 @@ function messageWithHint(thrown: unknown): string {
   return hint === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${hint})`
 }
 
-/** The message together with that of the cause, which holds the details of engines. */
+/** The message, and the message of the cause, which has details from the engine. */
 function fullMessage(thrown: unknown): string {
   const cause = thrown instanceof Error ? thrown.cause : undefined
   return cause === undefined ? messageOf(thrown) : `${messageOf(thrown)} (${messageOf(cause)})`

@@ -15,13 +15,13 @@ export interface RouteDocument {
   readonly summary: string
   /** The schema of the request's body. */
   readonly body?: keyof RequestSchemas
-  /** The schema of a successful response; without it, the response is not described. */
+  /** The schema of a successful response. If absent, the document has no schema for it. */
   readonly ok?: ResponseName
   /** The schema of an error. Default `Error`. */
   readonly failure?: ResponseName
-  /** The response is plain text instead of JSON. */
+  /** Whether the response is plain text instead of JSON. */
   readonly isText?: boolean
-  /** The response may also be a stream of events. */
+  /** Whether the response may also be a stream of events. */
   readonly isStream?: boolean
 }
 
@@ -89,7 +89,7 @@ function operationOf({ method, path, isOpen = false, document }: DocumentedRoute
   }
 }
 
-/** `/v1/chat/completions` gives `V1ChatCompletions`. */
+/** Converts a path to a name: `/v1/chat/completions` becomes `V1ChatCompletions`. */
 const operationName = (path: string): string =>
   path
     .replace(/\*$/, 'name')
@@ -119,7 +119,7 @@ const usage = z.object({
     .optional(),
 })
 
-/** The fields that both kinds of completions have; `choice` has those of a choice. */
+/** The fields of chat and text completions; `choice` has the fields of a choice. */
 const completionOf = (object: string, choice: z.ZodRawShape) => ({
   id: text,
   object: z.literal(object),

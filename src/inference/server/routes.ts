@@ -30,24 +30,24 @@ export interface ServerParts {
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
   /** The body of `/metrics`. */
   readonly metrics: () => Promise<string> | string
-  /** Required on every route except `/health`, and for listening on a host other than loopback. */
+  /** Required on every route except `/health`. Must be set unless the host is loopback. */
   readonly apiKey: string | null
   readonly clock: Clock
 }
 
-/** For the health routes, which also answer while the model loads. */
+/** The context of the health routes, which also answer while the model loads. */
 export interface HealthContext extends ServerParts {
   /** The server's own address. */
   readonly endpoint: string
-  /** Why requests are refused; `null` when they are accepted. */
+  /** Why the server refuses requests; `null` if it accepts them. */
   readonly unready: () => string | null
 }
 
-/** For all routes. */
+/** The context of all routes. */
 export interface RouteContext extends HealthContext {
   readonly limits: ServerLimits
   readonly requests: RequestReader
-  /** Passes requests for other paths on to the server behind the engine. */
+  /** Passes requests on to the server behind the engine; `null` if there is no such server. */
   readonly proxy: PathProxy | null
 }
 
@@ -66,7 +66,7 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
   return routes
 }
 
-/** The document is created at the first request for it, because most servers never get one. */
+/** Creates the document at the first request, because most servers never get such a request. */
 function createOpenApiRoute(
   context: RouteContext,
   routes: readonly DocumentedRoute[],
@@ -132,9 +132,7 @@ export function createHealthRoutes(context: HealthContext): readonly DocumentedR
   ]
 }
 
-/**
- * The reason without the engine's message: the route needs no key, and the message may hold paths.
- */
+/** Omits the engine's message, which may contain paths, because the route requires no key. */
 function reasonOf({ generator, unready }: HealthContext): string | null {
   const reason = unready() ?? generator.status().unready
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
@@ -187,7 +185,7 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Doc
   }
 }
 
-/** Only the model of a body is checked: the server behind the engine checks the rest. */
+/** Checks only the model in the body. The server behind the engine checks the rest. */
 function createForwardingRoutes(context: RouteContext): readonly DocumentedRoute[] {
   const { proxy, limits, requests } = context
   if (proxy === null) return []
@@ -330,7 +328,7 @@ function resultOf(
 }
 
 /**
- * The error of the whole request if all prompts failed alike, for a reason other than their text.
+ * The error for the whole request if all prompts failed with one code, not because of their text.
  */
 function commonFailure(results: readonly (string | HttpError)[]): HttpError | undefined {
   const [first] = results

@@ -16,11 +16,11 @@ export interface ServerLimits extends HttpLimits {
   readonly bodyBytes: number
   /** The maximum size of a chat request's body in bytes. Default 4 MiB. */
   readonly chatBodyBytes: number
-  /** The number of unread bytes of a stream at which its generation is paused. Default 256 KiB. */
+  /** Generation pauses when a stream has this many unread bytes. Default 256 KiB. */
   readonly streamBufferBytes: number
   /** The maximum number of prompts in one request. Default 1024. */
   readonly maxPrompts: number
-  /** Refuses request fields that have no effect instead of ignoring them. Default `false`. */
+  /** Whether request fields without an effect are refused instead of ignored. Default `false`. */
   readonly isStrict: boolean
 }
 
@@ -33,7 +33,7 @@ const defaults: ServerLimits = {
   isStrict: false,
 }
 
-/** The limits with defaults filled in, or `ValueError`. */
+/** Validates the limits and fills in the defaults. Throws `ValueError`. */
 export function resolveServerLimits(given: Partial<ServerLimits> = {}): ServerLimits {
   expectKnownKeys('ServerLimits', given, Object.keys(defaults), 'limits.')
   const limits = { ...defaults, ...given }

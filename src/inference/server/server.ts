@@ -1,4 +1,4 @@
-/** The HTTP server of an inference backend: its routes, for the model that it serves. */
+/** The HTTP server of an inference backend, with the routes for its model. */
 
 import type { Log } from '../../foundation/log.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
@@ -17,19 +17,19 @@ import {
 import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 
 export interface InferenceServerOptions extends ServerParts {
-  /** The names of the served model; requests that name no model get the first. */
+  /** The names of the served model. The first is the default. */
   readonly models: readonly string[]
-  /** Names that are accepted but not listed, such as a path. */
+  /** Other names that requests may use, such as a path. `/v1/models` does not list them. */
   readonly hiddenModels?: readonly string[]
-  /** The maximum of prompt and answer tokens together; `null` until `modelLoaded` sets it. */
+  /** The maximum number of tokens of prompt and answer together; `null` until `modelLoaded`. */
   readonly contextLength: number | null
-  /** The fields that the engine supports besides the basic ones; `modelLoaded` replaces them. */
+  /** The request fields that the engine supports besides the basic ones, until `modelLoaded`. */
   readonly fields?: readonly string[]
-  /** `null`: loopback, and the loopback address that this machine's name resolves to. */
+  /** `null` for 127.0.0.1 and the loopback address that this machine's name resolves to. */
   readonly host: string | null
   /** 0 chooses a free port. */
   readonly port: number
-  /** The limit of the queue: a request with more prompts could never be accepted. */
+  /** The limit of the queue. Requests with more prompts are refused: they could never be queued. */
   readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
   /** Used for values that a request leaves out. */
@@ -56,7 +56,7 @@ export class InferenceServer extends HttpServer {
   }
 
   /**
-   * Requests are served from now on. Before, `/health` is answered, and all other requests get 503.
+   * Begins to serve requests. Before this call, `/health` answers, and all other requests get 503.
    */
   modelLoaded(model: LoadedModel): void {
     const passing = model.proxy ? addPath : passingEngines

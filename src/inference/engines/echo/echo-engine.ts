@@ -1,4 +1,4 @@
-/** An engine that returns the prompt: for tests and benchmarks. */
+/** An engine that returns the prompt, for tests and benchmarks. */
 
 import { type Clock, systemClock } from '../../../foundation/clock.ts'
 import type {
@@ -32,9 +32,9 @@ import {
 
 /** The latency, name and context length of the simulated model. */
 export interface EchoEngineOptions {
-  /** The simulated time of a batch. Default 0. */
+  /** The simulated duration of a batch. Default 0. */
   readonly latencyMs?: number
-  /** Additional simulated time for each request of a batch. Default 0. */
+  /** The additional simulated duration per request of a batch. Default 0. */
   readonly latencyPerPromptMs?: number
   readonly clock?: Clock
   /** Default `echo`. */
@@ -44,8 +44,8 @@ export interface EchoEngineOptions {
 }
 
 /**
- * Deterministic: the result is the prompt, or the last user message. Without latency, results are
- * complete before `generate` returns. Seeds and temperatures have no effect.
+ * Creates a deterministic engine: the result is the prompt, or the last user message. Without
+ * latency, results are complete before `generate` returns. Seeds and temperatures have no effect.
  */
 export function createEchoEngine(options: EchoEngineOptions = {}): InferenceEngine {
   expectOptions('createEchoEngine', options, checks)
@@ -63,10 +63,10 @@ const checks: OptionChecks<EchoEngineOptions> = {
   contextLength: optional(integerFrom(1)),
 }
 
-/** The engine for tests. */
+/** The settings of the engine for tests. */
 export interface EchoEngineConfig extends EngineSettings {
   readonly kind: 'echo'
-  /** The simulated time of a batch. */
+  /** The simulated duration of a batch. */
   readonly latencyMs: number
   readonly latencyPerPromptMs: number
 }
@@ -158,7 +158,7 @@ class EchoEngine implements InferenceEngine {
 
 const closed = (): Error => inferenceError('closing', 'the echo engine was closed')
 
-/** One running request; a pause of its reader delays no other request. */
+/** One running request. A slow reader delays only its own request. */
 class EchoRun {
   readonly #request: GenerationRequest
   readonly #listener: GenerationListener
@@ -174,7 +174,7 @@ class EchoRun {
     this.#contextLength = contextLength
   }
 
-  /** Cancels the request when its signal aborts; resolves when it has ended. */
+  /** Cancels the request when its signal is aborted; resolves when the request has ended. */
   watch(): Promise<void> {
     this.#ended = Promise.withResolvers()
     const { signal } = this.#request
@@ -187,7 +187,7 @@ class EchoRun {
     this.end({ kind: 'canceled' })
   }
 
-  /** Sends the rest of the result until the reader asks for a pause. */
+  /** Sends the rest of the result, but pauses when the reader is slow. */
   send(): void {
     const { id, signal } = this.#request
     while (!this.hasEnded) {
@@ -226,8 +226,8 @@ interface EchoResult {
 const maxDeltas = 8
 
 /**
- * The prompt, or the last user message, cut at `maxTokens` and stop texts; as JSON if the format
- * asks for it; a tool call if a tool is required. Throws an `InferenceError` for other requests.
+ * The prompt, or the last user message, cut at `maxTokens` and stop texts; JSON if the format
+ * requires it; a tool call if a tool is required. Throws an `InferenceError` for other requests.
  */
 function createEchoResult(request: GenerationRequest, contextLength: number): EchoResult {
   const { input, sampling } = request
@@ -255,7 +255,7 @@ function createEchoResult(request: GenerationRequest, contextLength: number): Ec
   }
 }
 
-/** Every message or text counts one start token, as with real models. */
+/** Counts one start token per message or text, as real models do. */
 function countPrompt(input: GenerationInput): number {
   if (input.kind === 'text') return 1 + toPieces(input.text).length
   let count = 0
@@ -310,7 +310,7 @@ function toDeltas(
   return deltas
 }
 
-/** Made-up log probabilities, always the same for the same token. */
+/** Invented log probabilities that depend only on the token. */
 function toLogprob(token: string, count: number): TokenLogprob {
   const logprob = -(toTokenId(token) % 1000) / 1000
   const top = Array.from({ length: count }, (_, at) => ({
@@ -349,7 +349,7 @@ function callOf(
 /** A token is up to eight characters of a word, with the white space before them. */
 const piece = /\s{0,8}\S{1,8}|\s{1,8}/gu
 
-/** The tokens of a text; joined, they are the text again. */
+/** Splits a text into tokens. Joined, the tokens are the text again. */
 function toPieces(text: string): string[] {
   return text.match(piece) ?? []
 }

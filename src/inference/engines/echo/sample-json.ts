@@ -4,22 +4,22 @@ import { inferenceError } from '../../generation/inference-errors.ts'
 
 type Schema = Readonly<Record<string, unknown>>
 
-/** Deeper schemas are refused, because a recursive one would never end. */
+/** Deeper schemas are refused, because sampling a recursive schema would never end. */
 const maxDepth = 32
 
-/** Limits the size of a value: each part costs one unit, and every 64 characters one more. */
+/** The maximum size of a value. Each part costs one unit, and every 64 characters one more. */
 const maxSize = 65_536
 
 /**
- * A value that matches a schema of `type`, `properties`, `required`, `items`, `enum`, `const`,
- * `anyOf`, `oneOf` and simple limits; unrestricted strings get `text`. Throws `unsupported` for
+ * A value that matches a schema with `type`, `properties`, `required`, `items`, `enum`, `const`,
+ * `anyOf`, `oneOf` and simple limits. Unrestricted strings become `text`. Throws `unsupported` for
  * other schemas.
  */
 export function sampleJson(schema: unknown, text: string): unknown {
   return new Sampler(text).sample(schema, 0)
 }
 
-/** Creates one value; the size of each part is counted before it is created. */
+/** Creates one value. The size of each part is counted before the part is created. */
 class Sampler {
   readonly #text: string
   #left = maxSize
@@ -106,7 +106,7 @@ function firstOf(key: string, choices: readonly unknown[]): unknown {
   return choices[0]
 }
 
-/** The integer within the limits that is nearest to zero; for `number`, else what is between. */
+/** The integer within the limits that is nearest to zero. Without one, a `number` is their mean. */
 function sampleNumber(schema: Schema, isInteger: boolean): number {
   const [min, over] = [
     limit(schema, 'minimum', -Infinity),

@@ -1,4 +1,4 @@
-/** The engine that attaches to a running OpenAI-compatible server; it starts no process itself. */
+/** The engine that uses a running OpenAI-compatible server. It starts no process itself. */
 
 import { type Clock, sleep } from '../../../foundation/clock.ts'
 import type { InferenceError } from '../../../foundation/errors.ts'
@@ -58,29 +58,29 @@ export interface OpenAiEngineOptions {
   /** The address of the API, such as `http://127.0.0.1:8000/v1`. Without a path, `/v1` is added. */
   readonly baseUrl: string
   readonly apiKey: string | null
-  /** The name of the model as the server lists it. */
+  /** The model's name in the server's list of models. */
   readonly modelName: string
   readonly maxConcurrency: number
-  /** Paths that may be passed on, such as `/v1/embeddings`. Default none. */
+  /** Paths whose requests may be passed on, such as `/v1/embeddings`. Default: none. */
   readonly paths?: readonly string[]
-  /** Used if the server does not report its context length. */
+  /** The context length to assume if the server does not report it. */
   readonly contextLength: number
   readonly clock: Clock
   readonly log: Log
 }
 
 /**
- * An engine whose owner watches the server, and may notice the server's end before the engine does.
+ * An engine whose owner also watches the server, and may notice first that the server has ended.
  */
 export interface AttachedEngine extends InferenceEngine {
   /**
-   * Tells the engine that the server is gone: running requests reject with `engine_lost`, and
+   * Informs the engine that the server is gone: running requests reject with `engine_lost`, and
    * `lost` resolves.
    */
   abandon(reason: string): void
 }
 
-/** Attaches to a server. The key is sent in the authorization header and appears nowhere else. */
+/** Creates an engine for a running server. The key is sent only in the authorization header. */
 export function createOpenAiEngine(options: OpenAiEngineOptions): AttachedEngine {
   expectOptions('createOpenAiEngine', options, checks)
   const { apiKey } = options
@@ -102,15 +102,15 @@ const checks: OptionChecks<OpenAiEngineOptions> = {
   log: sharedChecks.log,
 }
 
-/** The engine for a server that is already running. */
+/** The settings of the engine for a server that is already running. */
 export interface OpenAiEngineConfig extends EngineSettings {
   readonly kind: 'openai'
   /** The address of the server, without a trailing `/`. */
   readonly baseUrl: string
   readonly apiKey: Secret | null
-  /** The number of requests at a time. Default 64. */
+  /** The maximum number of concurrent requests. Default 64. */
   readonly maxConcurrency: number
-  /** Paths that are passed on. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  /** Paths to pass on to the server. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
   readonly paths: readonly string[]
 }
 
@@ -145,11 +145,11 @@ export const openAiEngine: EngineDescriptor<OpenAiEngineConfig> = {
 
 /** The time limit of requests that do not generate text. */
 const metadataMs = 30_000
-/** How often a request is retried if the server is too busy. */
+/** The maximum number of retries of a request if the server is too busy. */
 const maxRetries = 2
-/** How often a request is retried if its connection broke before any text was delivered. */
+/** The maximum number of retries if the connection broke before any text was delivered. */
 const maxBreaks = 1
-/** Connections for requests that do not generate text. */
+/** The number of additional connections for requests that do not generate text. */
 const spareConnections = 4
 
 class OpenAiEngine implements AttachedEngine {
@@ -159,7 +159,7 @@ class OpenAiEngine implements AttachedEngine {
   readonly #address: ServerAddress
   readonly #link: UpstreamLink
   readonly #lost = Promise.withResolvers<string>()
-  /** Aborted when the engine is lost or closed, with the error for all running requests. */
+  /** Aborted when the engine is lost or closed. The reason is the error of all running requests. */
   readonly #gone = new AbortController()
   readonly #running = new Set<Promise<unknown>>()
   /** The number of forwarded requests in flight. */
@@ -204,7 +204,7 @@ class OpenAiEngine implements AttachedEngine {
 
   async tokenize(text: string): Promise<readonly number[]> {
     this.#gone.signal.throwIfAborted()
-    // vLLM and others read `prompt`, the server of llama.cpp reads `content`.
+    // Sends the text twice: vLLM and others read `prompt`, llama-server reads `content`.
     const json = JSON.stringify({ model: this.#options.modelName, prompt: text, content: text })
     const { status, body } = await this.#request((signal) =>
       this.#link.post(`${this.#address.root}/tokenize`, json, signal),
@@ -227,7 +227,7 @@ class OpenAiEngine implements AttachedEngine {
     }
     const isOver = AbortSignal.any([signal, this.#gone.signal])
     const free = this.#countForwarded()
-    // A caller that stops reading the answer aborts the signal, which frees the slot.
+    // If the caller stops reading the answer, it aborts the signal, which frees the slot.
     isOver.addEventListener('abort', free, { once: true })
     try {
       const json = JSON.stringify({ ...fields, model: modelName })
@@ -254,7 +254,7 @@ class OpenAiEngine implements AttachedEngine {
     }
   }
 
-  /** Paths under `/v1/` belong to the API's path, others to the root. */
+  /** Paths under `/v1/` are relative to the API's path, other paths to the root. */
   #pathOf(path: string): string {
     const { api, root } = this.#address
     return path.startsWith('/v1/') ? `${api}${path.slice(3)}` : `${root}${path}`
@@ -352,7 +352,7 @@ class OpenAiEngine implements AttachedEngine {
     }
   }
 
-  /** For servers that report no usage. Tokens of the model's chat template are not counted. */
+  /** Estimates the usage if the server reports none, without the tokens of the chat template. */
   async #countUsage(input: GenerationInput, output: string): Promise<Usage> {
     if (!this.#hasWarnedOfUsage) {
       this.#hasWarnedOfUsage = true
@@ -373,7 +373,7 @@ class OpenAiEngine implements AttachedEngine {
     return estimateTokens(text)
   }
 
-  /** Called after a broken connection; requests that broke at the same time share one probe. */
+  /** Called when a connection broke. Requests that broke at the same time share one probe. */
   async #checkServer(): Promise<void> {
     const { clock } = this.#options
     const { signal } = this.#gone
@@ -395,7 +395,7 @@ async function* finallyDo<T>(items: AsyncIterable<T>, act: () => void): AsyncGen
   }
 }
 
-/** The server may lack a path that the configuration allows to be passed on. */
+/** The error for a forwarded request, with a hint if the server does not have the path. */
 async function forwardedError(response: UpstreamResponse, clock: Clock): Promise<InferenceError> {
   const { status } = response
   const { error } = await readRefusal(response, { clock, isLast: true })
@@ -416,8 +416,8 @@ function broken(cause: unknown): InferenceError {
 const maxNames = 10
 
 /**
- * The context length that the server lists for the model, or `null`; throws if it lists no such
- * model.
+ * The context length in the server's list of models, or `null`; throws if the list does not contain
+ * the model.
  */
 function servedContextLength(list: unknown, model: string): number | null {
   const entries = listOf(pick(list, 'data'))

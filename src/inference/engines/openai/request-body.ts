@@ -9,17 +9,17 @@ import type {
 } from '../../generation/inference-engine.ts'
 import type { PassedRequest, WireFields } from '../../generation/pass-through.ts'
 
-/** The body to post, and the endpoint of the API to post it to. */
+/** The body to post, and the API endpoint that receives the body. */
 interface CallRequest {
   readonly path: '/chat/completions' | '/completions'
-  /** Creates the JSON at each call, because it may be long and is needed only briefly. */
+  /** Creates the JSON at each call instead of storing it, because it may be long. */
   readonly body: () => string
 }
 
 /**
- * Streams and asks for the usage, except if a streamed answer would be incomplete. A client's own
+ * Requests a stream with usage, except if a streamed answer would be incomplete. A client's own
  * fields are sent unchanged. Other fields that only some servers know (such as `top_k`) are omitted
- * if they would change nothing.
+ * if they would have no effect.
  */
 export function toCall(model: string, { input, sampling }: PassedRequest): CallRequest {
   const path = input.kind === 'text' ? '/completions' : '/chat/completions'
@@ -42,7 +42,7 @@ const streamFields = { stream: true, stream_options: { include_usage: true } }
 /** Fields that servers honour only if the answer is not streamed. */
 const unstreamed = ['prompt_logprobs', 'use_beam_search', 'best_of', 'kv_transfer_params', 'audio']
 
-/** Only a client that asked for a stream has `stream` in its fields. */
+/** If the client's fields contain `stream: true`, the client asked for a stream. */
 const isUnstreamed = (fields: WireFields): boolean =>
   fields['stream'] !== true && unstreamed.some((name) => Object.hasOwn(fields, name))
 
@@ -53,13 +53,12 @@ const ownFields = (input: GenerationInput, sampling: Sampling): WireFields => ({
   ...toolChoiceField(input),
 })
 
-/** Names of the limit of an answer's length; if one is given, the configured limit is not sent. */
+/**
+ * Fields that limit an answer's length. If the client sets one, the configured limit is not sent.
+ */
 const lengthFields = ['max_tokens', 'max_completion_tokens', 'n_predict']
 
-/**
- * The client's fields take precedence, except the seed, which differs between the choices of an
- * answer.
- */
+/** The client's fields take precedence, except the seed, which must differ between choices. */
 function clientFields(fields: WireFields, sampling: Sampling): WireFields {
   const { max_tokens: maxTokens, ...rest } = samplingFields(sampling)
   const isLimited = lengthFields.some((name) => Object.hasOwn(fields, name))
@@ -72,7 +71,7 @@ function clientFields(fields: WireFields, sampling: Sampling): WireFields {
   }
 }
 
-/** The JSON of the long fields of a body, which the choices of a request share. */
+/** The JSON of the long fields of a body. The choices of a request share this JSON. */
 const encoded = new WeakMap<WireFields, string>()
 
 function encodeOnce(body: WireFields): string {
@@ -128,7 +127,7 @@ function logprobFields(input: GenerationInput, { logprobs }: Sampling): Record<s
   return input.kind === 'text' ? { logprobs } : { logprobs: true, top_logprobs: logprobs }
 }
 
-/** Omitted without tools, because servers reject it then. */
+/** Omits `tool_choice` if there are no tools, because servers would reject the request. */
 function toolChoiceField(input: GenerationInput): Record<string, unknown> {
   if (input.kind === 'text') return {}
   const { tools = [], toolChoice } = input

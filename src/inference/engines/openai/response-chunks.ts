@@ -20,7 +20,7 @@ import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, pick, textOr } from './upstream-link.ts'
 import { refusalIn } from './upstream-refusal.ts'
 
-/** The standard finish reasons, and those that some servers report instead. */
+/** The standard finish reasons, and equivalent ones that some servers report. */
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   stop: 'stop',
   eos: 'stop',
@@ -32,14 +32,14 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
   content_filter: 'content_filter',
 }
 
-/** Finish reasons of a failed request, whose output is not an answer. */
+/** Finish reasons of failed requests, whose output is not an answer. */
 const failures: ReadonlySet<string> = new Set(['abort', 'error'])
 
 const maxReasonChars = 80
 const maxArgumentChars = 1 << 20
 const maxCalls = 128
 
-/** Fields that are read here or that the HTTP server writes itself; all others are passed on. */
+/** Fields that are read here or that the HTTP server writes itself. Other fields are passed on. */
 const ownFields = {
   body: new Set(['id', 'object', 'created', 'model', 'choices', 'usage', 'error']),
   choice: new Set(['index', 'delta', 'message', 'text', 'finish_reason']),
@@ -49,32 +49,32 @@ const ownFields = {
 type Level = keyof typeof ownFields
 
 /**
- * Reads the data of the events in order, or a whole response. Throws the `InferenceError` that an
+ * Reads the data of events in order, or one whole response. Throws the `InferenceError` that an
  * error chunk reports, or `EngineContractError` for data that is not a chunk.
  */
 export class ResponseChunks {
-  /** The length of the arguments of each call so far, by index. */
+  /** The current length of each tool call's arguments, by index. */
   readonly #calls = new Map<number, number>()
   /** Fields that no delta has contained yet. */
   #kept: { [L in Level]?: Record<string, unknown> } = {}
-  /** Scalars of the body that were passed on; most servers repeat them in each chunk. */
+  /** Scalars of the body that were already passed on. Most servers repeat them in each chunk. */
   readonly #passedOn = new Map<string, unknown>()
   #finishReason: FinishReason | null = null
-  /** The finish reason as the server named it, if it is not a known one. */
+  /** The server's finish reason if it is unknown here; otherwise `null`. */
   #passedReason: string | null = null
   #usage: Usage | null = null
 
-  /** `null` until a chunk reports it: a response without a finish reason is incomplete. */
+  /** `null` until a chunk reports the finish reason. A response without one is incomplete. */
   get finishReason(): FinishReason | null {
     return this.#finishReason
   }
 
-  /** `null` if the server reports none. */
+  /** `null` if the server has reported no usage. */
   get usage(): Usage | null {
     return this.#usage
   }
 
-  /** The delta of one event's data; `null` if it contains no output. */
+  /** Converts the data of one event to a delta; `null` if the data contains no output. */
   take(data: string): PassedDelta | null {
     const chunk = parseJson(data)
     if (!isFields(chunk)) {
@@ -92,7 +92,7 @@ export class ResponseChunks {
     return this.#toDelta(choice, isFields(message) ? message : {})
   }
 
-  /** Called at the end: returns the fields that no delta contained. */
+  /** Returns the fields that no delta contained. Call this after the last `take`. */
   rest(): AnswerFields | undefined {
     if (this.#passedReason !== null) {
       this.#kept.choice = { ...this.#kept.choice, finish_reason: this.#passedReason }
@@ -110,7 +110,7 @@ export class ResponseChunks {
     const hasMore = this.#keep('message', message)
     const toolCallPieces = listOf(message['tool_calls']).map((part) => this.#takeCall(part))
     const { content } = message
-    // Some servers answer with a list of parts, not all of which are text.
+    // Some servers send a list of parts. Keeps the list, because not all parts are text.
     if (Array.isArray(content)) (this.#kept.message ??= {})['content'] = content
     const text = textIn(content ?? choice['text'])
     const logprobs = toLogprobs(choice['logprobs'])
@@ -125,7 +125,7 @@ export class ResponseChunks {
     }
   }
 
-  /** Keeps fields for the next delta or the end; returns whether there were any. */
+  /** Keeps fields for the next delta or `rest`; returns whether there were any to keep. */
   #keep(level: Level, fields: WireFields): boolean {
     let hasAny = false
     for (const [name, value] of Object.entries(fields)) {
@@ -165,7 +165,7 @@ export class ResponseChunks {
     this.#finishReason = known ?? (reason === 'function_call' ? 'tool_calls' : 'stop')
   }
 
-  /** A part names its call by an index, which servers that send complete calls may omit. */
+  /** Converts a part of a call. Servers that send complete calls may omit the index. */
   #takeCall(part: unknown): PassedCallPiece {
     const index = countOr(pick(part, 'index'), this.#calls.size)
     const isFirst = !this.#calls.has(index)
@@ -192,7 +192,7 @@ export class ResponseChunks {
 const plainCall = new Set(['index', 'id', 'type', 'function'])
 const plainFunction = new Set(['name', 'arguments'])
 
-/** Whether a part has only the fields of the standard. */
+/** Whether a part of a call has only the fields of the public API. */
 function isPlainCall(part: WireFields): boolean {
   const { function: called, type } = part
   if (isFields(called) && Object.keys(called).some((name) => !plainFunction.has(name))) return false
@@ -200,13 +200,13 @@ function isPlainCall(part: WireFields): boolean {
   return Object.keys(part).every((name) => plainCall.has(name))
 }
 
-/** The text of a content that is a text or a list of parts. */
+/** The text of a content, which is a string or a list of parts. */
 function textIn(content: unknown): string {
   if (!Array.isArray(content)) return textOr(content, '')
   return content.map((part) => textOr(pick(part, 'text'), '')).join('')
 }
 
-/** Reads the chat format (a list of objects) or the text format (parallel lists). */
+/** Reads the format of chats (a list of objects) or of text completions (parallel lists). */
 function toLogprobs(logprobs: unknown): readonly TokenLogprob[] {
   if (typeof logprobs !== 'object' || logprobs === null) return []
   const content = pick(logprobs, 'content')

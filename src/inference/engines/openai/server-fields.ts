@@ -1,4 +1,4 @@
-/** Keys of engines with a server behind them, as schemas. */
+/** Schemas of configuration keys for engines with a server behind them. */
 
 import {
   addFormatIssue,
@@ -11,7 +11,7 @@ import {
 
 export const concurrency = () => integer(1, 65_536).default(64).describe('Requests at a time.')
 
-/** Paths that are passed on to the server behind the engine; paths of this server are refused. */
+/** Paths that are passed on to the server behind the engine. Refuses paths that tutti serves. */
 export function pathsSchema(env: Environment) {
   const about = { pattern: /^(?:\/[\w-][\w.-]*)+$/, expected: 'a path such as /v1/embeddings' }
   const path = createTextSchema(env)({ ...about, maxLength: 256 }).transform((text, context) => {
@@ -27,11 +27,11 @@ export function pathsSchema(env: Environment) {
 /** Paths that are passed on by default. */
 const defaultPaths: readonly string[] = ['/v1/embeddings', '/v1/responses', '/v1/rerank']
 
-/** Paths of this server, except `/tokenize`, which may be passed on instead. */
+/** Paths that tutti itself serves, except `/tokenize`, which may be passed on instead. */
 const servedPaths =
   /^\/(?:v1\/(?:chat\/)?completions|(?:v1\/models|health)(?:\/.*)?|generate|metrics|openapi\.json)$/
 
-/** A web address without credentials; a trailing `/` is removed. */
+/** A URL without credentials. A trailing `/` is removed. */
 export function addressSchema(env: Environment) {
   const expected = 'an address that begins with http:// or https://'
   const address = createTextSchema(env)({ isPrivate: true, expected })

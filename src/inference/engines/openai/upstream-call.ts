@@ -1,4 +1,4 @@
-/** One POST of a request and the response to it, usually a stream. Does not retry. */
+/** Posts a request once and reads the response, usually a stream. Does not retry. */
 
 import { createParser } from 'eventsource-parser'
 import type { Clock } from '../../../foundation/clock.ts'
@@ -17,14 +17,14 @@ export type CallOutcome =
   | {
       readonly kind: 'done'
       readonly finishReason: FinishReason
-      /** `null` if the server reported none. */
+      /** `null` if the server reported no usage. */
       readonly usage: Usage | null
       readonly text: string
       /** Fields that arrived after the last delta. */
       readonly fields: AnswerFields | undefined
     }
   | ({ readonly kind: 'refused' } & ReadRefusal)
-  /** The connection failed, or ended before the response did. */
+  /** The connection failed or was closed before the end of the response. */
   | { readonly kind: 'broken'; readonly cause: unknown; readonly hasDelta: boolean }
 
 export interface UpstreamCallOptions {
@@ -32,15 +32,15 @@ export interface UpstreamCallOptions {
   readonly path: string
   /** Creates the JSON of the request. */
   readonly body: () => string
-  /** Ends the call at once, even while it waits for a slow reader. */
+  /** Aborts the call, even while it waits for a slow reader. */
   readonly signal: AbortSignal
   readonly deliver: (delta: PassedDelta) => Promise<void> | undefined
   readonly clock: Clock
-  /** Nobody asks again if the server is busy: its words are awaited. */
+  /** Whether the caller will not retry, so that the text of a refusal is needed. */
   readonly isLast: boolean
 }
 
-/** How long a server may take to end the body after the last event. */
+/** How long the server may take to end the response body after the last event. */
 const bodyEndMs = 1000
 const eventsPerTurn = 100
 
@@ -84,7 +84,7 @@ class ResponseReader {
     this.#ignored = response.ignored
     if (response.isJson) await this.#take(await response.text())
     else await this.#readEvents(response)
-    // No delta has carried the ignored fields, because the answer has no text.
+    // The answer has no text, so no delta has reported the ignored fields yet.
     if (this.#ignored.length > 0) await this.#deliver({ text: '' })
     const { finishReason, usage } = this.#chunks
     if (finishReason === null) {
@@ -98,13 +98,13 @@ class ResponseReader {
 
   async #readEvents(response: UpstreamResponse): Promise<void> {
     const events = eventData(response.bytes)
-    // A body that was read to its end frees its connection for another request.
+    // Reads the body to its end, so that another request can reuse the connection.
     const free = (): Promise<void> =>
       boundedWait(this.#options.clock, bodyEndMs, exhaust(events)).catch(() => response.discard())
     try {
       await this.#readTo('[DONE]', events)
     } catch (error) {
-      // After an error that the server reports, nothing more follows.
+      // After an error that the server reports, the body ends soon.
       if (!this.#options.signal.aborted && isReported(error)) void free()
       else response.discard()
       throw error
@@ -113,7 +113,7 @@ class ResponseReader {
   }
 
   async #readTo(last: string, events: AsyncGenerator<string>): Promise<void> {
-    // A server may send a whole answer at once, and other requests wait meanwhile.
+    // A server may send a whole answer at once. The budget lets other requests proceed meanwhile.
     const budget = new TurnBudget(this.#options.clock, eventsPerTurn)
     for (;;) {
       if (budget.left === 0) await budget.nextTurn()
@@ -148,14 +148,14 @@ async function exhaust(events: AsyncGenerator<string>): Promise<void> {
   while ((await events.next()).done !== true);
 }
 
-/** The maximum number of characters of an event; usual events hold a few tokens. */
+/** The maximum number of characters of an event. Normal events contain a few tokens. */
 const maxEventChars = 8 << 20
-/** The maximum of characters of all events; the longest answers with logprobs stay below it. */
+/** The maximum number of characters of all events; above the longest answers with logprobs. */
 const maxAnswerChars = 256 << 20
 
 /**
- * The data of server-sent events, in order. Reads more bytes only after the last event was taken.
- * Throws `EngineContractError` if an event or the whole stream is too long.
+ * The data of server-sent events, in order. Reads more bytes only when the caller has taken all
+ * events. Throws `EngineContractError` if an event or the whole stream is too long.
  */
 export async function* eventData(bytes: AsyncIterable<Uint8Array>): AsyncGenerator<string> {
   const decoder = new TextDecoder()
@@ -182,7 +182,7 @@ export async function* eventData(bytes: AsyncIterable<Uint8Array>): AsyncGenerat
     if (chars > maxAnswerChars) {
       throw inferenceError('EngineContractError', 'the server sent an answer without an end')
     }
-    // Data without events, such as a page of HTML, is limited too.
+    // The limit also applies to data without events, such as an HTML page.
     if (isEndless || idle > maxEventChars) {
       throw inferenceError('EngineContractError', 'the server sent an event without an end')
     }

@@ -1,6 +1,4 @@
-/**
- * A server that is reached over HTTP: its address, the connections to it, and whether it responds.
- */
+/** The HTTP connections to a server, its address, and probes of whether it responds. */
 
 import type { Dispatcher, Pool } from 'undici'
 import { type Clock, sleep } from '../../../foundation/clock.ts'
@@ -10,17 +8,17 @@ import { boundedWait } from '../../../foundation/promises.ts'
 
 export interface ServerAddress {
   readonly origin: string
-  /** The path before each endpoint, such as `/v1`. */
+  /** The prefix of the API's endpoints, such as `/v1`. */
   readonly api: string
-  /** The path before endpoints outside the API, such as `/tokenize`. Often empty. */
+  /** The prefix of endpoints outside the API, such as `/tokenize`. Often empty. */
   readonly root: string
 }
 
-/** Accepts an address with or without a path: `http://host:8000` means `http://host:8000/v1`. */
+/** Adds `/v1` to an address without a path: `http://host:8000` means `http://host:8000/v1`. */
 export function toServerAddress(baseUrl: string): ServerAddress {
   const expected = 'an http or https URL without a user, a query or a fragment'
   const url = URL.parse(baseUrl)
-  // The value is not repeated: an invalid URL may contain a password.
+  // The error does not quote the value, because an invalid URL may contain a password.
   if (url === null) throw invalid('baseUrl', expected, undefined)
   const isHttp = url.protocol === 'http:' || url.protocol === 'https:'
   const hasMore = url.username + url.password + url.search + url.hash !== ''
@@ -33,20 +31,17 @@ export function toServerAddress(baseUrl: string): ServerAddress {
   }
 }
 
-/** The head of a response. Its body must be read to the end, or discarded. */
+/** The head of a response. The body must be read to the end or discarded. */
 export interface UpstreamResponse {
   readonly status: number
   readonly retryAfter: string | null
   readonly contentType: string
-  /**
-   * Fields of the request that the server reports as ignored, in the header that tutti servers
-   * send.
-   */
+  /** Request fields that the server reports as ignored, in a header of tutti servers. */
   readonly ignored: readonly string[]
-  /** Whether the body is one JSON text instead of a stream of events. */
+  /** Whether the body is one JSON document instead of a stream of events. */
   readonly isJson: boolean
   readonly bytes: AsyncIterable<Uint8Array>
-  /** The first part of the body, about `maxChars` characters; the rest is discarded. */
+  /** Reads about the first `maxChars` characters of the body and discards the rest. */
   text(maxChars?: number): Promise<string>
   discard(): void
 }
@@ -60,20 +55,18 @@ export interface UpstreamLinkOptions {
 
 const maxIgnored = 32
 
-/** The maximum number of characters of a body: enough for a list of models or of tokens. */
+/** The maximum number of characters of a body, enough for a list of models or tokens. */
 const maxTextChars = 16 << 20
 
-/** Keeps connections alive and follows no redirects; closing aborts all requests. */
+/** Keeps connections alive and follows no redirects. */
 export class UpstreamLink {
-  /**
-   * Loaded with the first link, because the HTTP client takes long to load and few engines need it.
-   */
+  /** The HTTP client is loaded here, because loading takes long and few engines need it. */
   readonly #pool: Promise<Pool>
   readonly #headers: Readonly<Record<string, string>>
 
   constructor({ origin, apiKey, connections }: UpstreamLinkOptions) {
-    // No limits here: callers have their own deadline and signal, and a long prompt may take
-    // minutes.
+    // No time limits here, because a long prompt may take minutes. Callers have their own deadline
+    // and signal.
     const limits = { headersTimeout: 0, bodyTimeout: 0, allowH2: false }
     this.#pool = import('undici').then((undici) => {
       return new undici.Pool(origin, { connections, ...limits })
@@ -127,7 +120,7 @@ function namesIn(header: string): string[] {
   }
 }
 
-/** Leaving the loop early destroys the body, which discards the rest. */
+/** Reads up to about `maxChars`. Leaving the loop early discards the rest of the body. */
 async function readText(bytes: AsyncIterable<Uint8Array>, maxChars: number): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
@@ -149,7 +142,7 @@ export interface Probe {
   readonly signal: AbortSignal
 }
 
-/** The status of one GET, or `null` without a response in time. */
+/** Sends one GET and returns the status; `null` if there is no response in time. */
 export async function probeOnce({ link, path, clock, signal }: Probe): Promise<number | null> {
   const over = new AbortController()
   try {
@@ -165,7 +158,7 @@ export async function probeOnce({ link, path, clock, signal }: Probe): Promise<n
 }
 
 /**
- * Whether one of a few requests gets a response with a status below 500. Rejects with the signal's
+ * Whether any of a few requests gets a response with a status below 500. Rejects with the signal's
  * reason.
  */
 export async function isResponding(probe: Probe): Promise<boolean> {
@@ -178,9 +171,7 @@ export async function isResponding(probe: Probe): Promise<boolean> {
   }
 }
 
-/**
- * The value at a path of JSON that another program wrote, or `undefined` if the path ends early.
- */
+/** The value at a path of untrusted JSON; `undefined` if there is none. */
 export function pick(value: unknown, ...path: readonly (string | number)[]): unknown {
   let found = value
   for (const key of path) {
@@ -198,7 +189,7 @@ export const countOr = <T>(value: unknown, otherwise: T): number | T =>
 
 export const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])
 
-/** The parsed text, or `undefined` if it is not JSON. */
+/** The parsed text; `undefined` if the text is not JSON. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)

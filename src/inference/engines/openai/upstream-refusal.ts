@@ -1,7 +1,7 @@
 /**
- * Maps a server's error responses to the codes of `InferenceError`. The server's message is only in
- * the `cause`, in the refusal that a client gets for its own mistake, and in the error for a 500,
- * which servers also send for mistakes of clients.
+ * Maps a server's error responses to `InferenceError`. The server's message goes only into the
+ * `cause`, into the refusal that a client gets for its own mistake, and into the error for status
+ * 500, which servers also send for mistakes of clients.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
@@ -11,33 +11,33 @@ import { maskSecrets } from '../../../foundation/secrets.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
 import { parseJson, pick, textOr, type UpstreamResponse } from './upstream-link.ts'
 
-/** `waitMs` is the time after which a retry may succeed; `null` if no retry will. */
+/** `waitMs` is the time after which a retry may succeed; `null` if a retry is pointless. */
 export interface Refusal {
   readonly error: InferenceError
   readonly waitMs: number | null
 }
 
-/** A refusal whose words may still be on their way. */
+/** A refusal whose body may not have arrived yet. */
 export interface ReadRefusal extends Refusal {
-  /** Gives up the rest of the words; its connection is lost if there are any. */
+  /** Discards the unread body. If there is any, its connection is closed. */
   leave(): void
 }
 
 const maxMessageChars = 2000
 const defaultWaitMs = 1000
-/** The maximum delay of a retry, because a caller waits for it. */
+/** The maximum delay of a retry, limited because a caller waits for the retry. */
 const maxWaitMs = 10_000
-/** The maximum `Retry-After` for clients: a day. */
+/** The maximum `Retry-After` that is sent to clients: a day. */
 const maxAskedMs = 86_400_000
 
-/** How long a server may take to send the body of an error; the status is known without it. */
+/** How long a server may take to send the body of an error. The status alone is enough. */
 const bodyMs = 5000
-/** The maximum length of an error's body: more is no explanation, and reading it takes time. */
+/** The maximum length of an error's body. Longer bodies hardly explain more. */
 const bodyChars = 65_536
 
 /**
- * Reads a response with a status other than 200, whose body may never end. The text of a busy
- * server that is asked again is not awaited: nobody is told it.
+ * Reads a response with a status other than 200. The wait for the body is limited. If the server is
+ * busy and the caller will retry, the body is not awaited, because nobody reads it.
  */
 export async function readRefusal(
   response: UpstreamResponse,
@@ -59,7 +59,7 @@ export async function readRefusal(
 }
 
 /**
- * Converts a response with a status other than 200. `nowSeconds` is needed for a date in
+ * Converts a response with a status other than 200. `nowSeconds` is the current time, for dates in
  * `Retry-After`.
  */
 export function toRefusal(
@@ -74,7 +74,7 @@ export function toRefusal(
   return { error, waitMs: isBusy ? Math.min(askedMs, maxWaitMs) : null }
 }
 
-/** The error that a chunk of a stream reports. */
+/** Converts the error that a chunk of a stream reports. */
 export function refusalIn(chunk: unknown): InferenceError {
   const ownCode = pick(chunk, 'error', 'code')
   const isClients = pick(chunk, 'error', 'type') === 'invalid_request_error'
@@ -85,7 +85,7 @@ export function refusalIn(chunk: unknown): InferenceError {
   return createError(codeFor(status, body), status, body, { failure })
 }
 
-/** Parses `Retry-After`, which holds seconds or a date. */
+/** Parses `Retry-After`, which contains seconds or a date. */
 export function askedWaitMs(header: string | null, nowSeconds: number): number {
   if (header === null || header.trim() === '') return defaultWaitMs
   const seconds = Number(header)
@@ -93,7 +93,7 @@ export function askedWaitMs(header: string | null, nowSeconds: number): number {
   return Number.isNaN(ms) ? defaultWaitMs : Math.min(Math.max(ms, 0), maxAskedMs)
 }
 
-/** The wording of servers that do not use the code `context_length_exceeded`. */
+/** Messages of servers that do not use the code `context_length_exceeded`. */
 const contextWords =
   /maximum context length|exceeds? the (?:available |model's )?context|exceed_context_size/i
 
@@ -152,7 +152,7 @@ const reported = (failure: string, words: string): string =>
 
 const maxNumbers = 16
 
-/** Further numbers of an error, such as the lengths of a prompt and of the context. */
+/** The numbers among an error's fields, such as the lengths of the prompt and the context. */
 function numbersIn(error: unknown): Pick<RequestRefusal, 'details'> {
   const numbers = Object.entries(error ?? {}).filter(
     (entry): entry is [string, number] => typeof entry[1] === 'number' && entry[0] !== 'code',
@@ -166,13 +166,10 @@ const maxNameChars = 200
 const nameOr = <T>(value: unknown, otherwise: T): string | T =>
   typeof value === 'string' ? value.slice(0, maxNameChars) : otherwise
 
-/** A message for clients that names the status but repeats nothing of the server's message. */
+/** A message for clients with the status but without the server's message. */
 const answeredText = (status: number): string => `the server behind this one answered ${status}`
 
-/**
- * Statuses about the client's request, its number of requests, or missing support: the client gets
- * the server's message.
- */
+/** Statuses that the client's request caused. For these, the client gets the server's message. */
 const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422, 429, 501])
 
 function hintFor(status: number): string | undefined {

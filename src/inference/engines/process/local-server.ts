@@ -22,7 +22,7 @@ export interface LocalServerOptions {
 /** The time between SIGTERM and SIGKILL. */
 const graceMs = 10_000
 
-/** The server is started by the constructor. */
+/** The constructor starts the server. */
 export class LocalServer implements ServerProcess {
   readonly launched: Promise<ServerAddress>
   readonly ended: Promise<string>

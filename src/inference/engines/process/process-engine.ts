@@ -67,25 +67,25 @@ export interface ProcessEngineOptions {
    * {node} {dtype} {max_model_len} {gpu_memory_utilization}`.
    */
   readonly command: readonly string[]
-  /** Added to the few variables that a server inherits. */
+  /** Added to the few environment variables that a server inherits. */
   readonly env: Environment
   readonly modelName: string
-  /** The number of GPUs of one worker. */
+  /** The number of GPUs per worker. */
   readonly tpSize: number
-  /** The number of GPUs of one node. */
+  /** The number of GPUs per node. */
   readonly numGpus: number
   readonly nodeOffset: number
-  /** Where servers are started. Default: on this machine. */
+  /** The nodes on which servers are started. Default: this machine. */
   readonly servers?: ServerReservation
-  /** The number of cores of one worker in a reservation. Default 1. */
+  /** The number of cores per worker in a reservation. Default 1. */
   readonly cores?: number
   /** The host on which a server on this machine listens. */
   readonly host: string
-  /** The path that answers 200 when the server is ready. */
+  /** The path that returns status 200 when the server is ready. */
   readonly healthPath: string
   readonly startTimeoutSeconds: number
   readonly maxConcurrency: number
-  /** Paths that may be passed on, such as `/v1/embeddings`. Default none. */
+  /** Paths whose requests may be passed on, such as `/v1/embeddings`. Default: none. */
   readonly paths?: readonly string[]
   readonly contextLength: number
   readonly dtype: string
@@ -95,13 +95,13 @@ export interface ProcessEngineOptions {
   readonly clock: Clock
   readonly log: Log
   /**
-   * Called with each line of output until the server is ready; for a server on another node, with
-   * what the server waits for.
+   * Called with each line of output until the server is ready. For a server on another node, called
+   * with what the server waits for.
    */
   readonly onProgress?: (text: string) => void
 }
 
-/** Creates the engine of one worker. Validates the command template and the GPUs at once. */
+/** Creates the engine of one worker. Throws for an invalid command template or GPU number. */
 export function createProcessEngine(
   options: ProcessEngineOptions,
   worker: EngineWorker,
@@ -140,7 +140,7 @@ const checks: OptionChecks<ProcessEngineOptions> = {
   onProgress: sharedChecks.onProgress,
 }
 
-/** The engine that starts servers. */
+/** The settings of the engine that starts a server program per worker. */
 export interface ProcessEngineConfig extends EngineSettings {
   readonly kind: 'process'
   /**
@@ -148,15 +148,15 @@ export interface ProcessEngineConfig extends EngineSettings {
    * {worker} are replaced by the values of each worker.
    */
   readonly command: readonly string[]
-  /** Variables that are added to the server's environment. Printing the record masks the values. */
+  /** Variables for the server's environment. Printing the record masks the values. */
   readonly env: Readonly<Record<string, string>>
   readonly startTimeoutSeconds: number
   readonly healthPath: string
-  /** The number of requests at a time. Default 64. */
+  /** The maximum number of concurrent requests. Default 64. */
   readonly maxConcurrency: number
-  /** The number of cores of each server on a node of an allocation. Default 1. */
+  /** The number of cores per server on a node of an allocation. Default 1. */
   readonly cores: number
-  /** Paths that are passed on. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  /** Paths to pass on to the server. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
   readonly paths: readonly string[]
 }
 
@@ -172,7 +172,7 @@ export const processEngine: EngineDescriptor<ProcessEngineConfig> = {
     const isPath = /^(?:\.{1,2}|~)\//.test(program)
     return isPath ? { ...settings, command: [resolve(program), ...rest] } : settings
   },
-  /** Every user of a machine can read the arguments of a process. */
+  /** Refuses secrets in arguments, because every user of a machine can read them. */
   findProblem: ({ command }) =>
     command.every((word) => maskSecrets(word) === word)
       ? undefined
@@ -223,9 +223,9 @@ class ProcessEngine implements InferenceEngine {
    * The key that clients of the server must send; `null` if only this machine can reach the server.
    */
   #apiKey: string | null = null
-  /** The status of the last health check before the server was ready; `null` without an answer. */
+  /** The status of the last health check during the start; `null` if there was no answer. */
   #lastStatus: number | null = null
-  /** Why the server was stopped; reported once the server has ended and its output is known. */
+  /** Why the server was stopped. Reported when the server has ended and its output is known. */
   #loss: Loss | undefined
   /** Set once the server has started. */
   #attached: Attached | undefined
@@ -368,7 +368,7 @@ class ProcessEngine implements InferenceEngine {
     return { server, engine, link }
   }
 
-  /** The outcome of the last health check before the server was ready. */
+  /** Describes the last health check during the start. */
   #lastProbe({ host, port }: ServerAddress): string {
     const url = `${toOrigin(host, port)}${this.#options.healthPath}`
     const status = this.#lastStatus
@@ -404,8 +404,8 @@ class ProcessEngine implements InferenceEngine {
   }
 
   /**
-   * The output of a server on another node arrives only with its end, so the server is stopped
-   * first.
+   * Stops a server on another node before reporting the loss, because its output arrives only when
+   * the server has ended.
    */
   #lose(loss: Loss): void {
     if (this.#options.servers === undefined) return this.#giveUp(loss)
@@ -413,7 +413,7 @@ class ProcessEngine implements InferenceEngine {
     void this.#server?.stop()
   }
 
-  /** The server's output is written to the log and the cause, never to the message. */
+  /** Adds the server's output to the log and the error's cause, never to the message. */
   #giveUp({ code, what }: Loss): void {
     if (this.#over.signal.aborted) return
     const output = this.#server?.output ?? ''

@@ -1,4 +1,4 @@
-/** How the server of one worker is started: its command line, environment and GPUs. */
+/** Determines the command line, the environment and the GPUs of a worker's server. */
 
 import { ValueError } from '../../../foundation/errors.ts'
 import { didYouMean, invalid } from '../../../foundation/options.ts'
@@ -33,7 +33,7 @@ const placeholderNames = [
 
 type PlaceholderName = (typeof placeholderNames)[number]
 
-/** Finds placeholders in an argument; the first group is the name, known or not. */
+/** Matches placeholders in an argument. The first group is the name, known or not. */
 const placeholderForm = /\{([A-Za-z_]\w*)\}/g
 
 /** The placeholders as they are written in a command. */
@@ -42,7 +42,7 @@ const placeholders: readonly string[] = placeholderNames.map((one) => `{${one}}`
 const isPlaceholderName = (name: string): name is PlaceholderName =>
   (placeholderNames as readonly string[]).includes(name)
 
-/** `undefined` if all placeholders of an argument are known. */
+/** The first unknown placeholder of an argument; `undefined` if all are known. */
 function findUnknownPlaceholder(
   argument: string,
 ): { readonly message: string; readonly got: string } | undefined {
@@ -86,7 +86,7 @@ export function processSection(env: Variables) {
   }).describe('Servers that are started and supervised.')
 }
 
-/** A string is split at blanks before variables are expanded, so that a value stays one word. */
+/** A string is split at spaces before variables are expanded, so that each value stays one word. */
 function commandSchema(env: Variables) {
   const argument = createTextSchema(env)({ isPrivate: true, expected: 'a program or argument' })
   const list = z.array(argument).max(1000)
@@ -118,7 +118,7 @@ const publicName =
 
 /**
  * A variable of the server's environment. A value from this process's environment is probably a
- * secret, and the server may print it; so it is masked, alone and as a part of the whole value.
+ * secret that the server may print, so it is masked, and so is the whole value that contains it.
  */
 function variableSchema(env: Variables) {
   const written = z.string().transform((text) => {
@@ -160,7 +160,7 @@ export function checkTemplate(command: readonly string[]): void {
   }
 }
 
-/** Fills a checked template. Placeholders in values are not replaced, and no shell is involved. */
+/** Replaces the placeholders of a checked template. Placeholders in values are not replaced. */
 export function fillTemplate(command: readonly string[], values: TemplateValues): string[] {
   return command.map((argument) =>
     argument.replace(placeholderForm, (place, name: string) =>
@@ -170,7 +170,7 @@ export function fillTemplate(command: readonly string[], values: TemplateValues)
 }
 
 interface ChildEnvironmentOptions {
-  /** Variables of the configuration, which override inherited ones. */
+  /** Variables of the configuration. They override inherited variables. */
   readonly env: Environment
   readonly hubToken: string | null
   readonly node: number
@@ -190,7 +190,7 @@ export function childEnvironment(
   }
 }
 
-/** Variables that a server gets in addition to inherited ones, on every machine. */
+/** The variables that a server on any machine gets in addition to inherited ones. */
 function addedEnvironment({
   env,
   hubToken,
@@ -206,18 +206,18 @@ function addedEnvironment({
   }
 }
 
-/** The variables in which vLLM, llama.cpp and `tutti serve` expect the key of their clients. */
+/** The variables from which vLLM, llama.cpp and `tutti serve` read the API key. */
 const keyVariables = ['VLLM_API_KEY', 'LLAMA_API_KEY', 'TUTTI_API_KEY']
 
 /**
  * The variables that a server on another node gets in addition to those it inherits there. Other
- * machines reach its address, so it gets a key: the configured one, or else `newKey`.
+ * machines can reach the server, so it gets an API key: the configured key, or else `newKey`.
  */
 export function remoteEnvironment(
   options: Omit<ChildEnvironmentOptions, 'gpus'>,
   newKey: string,
 ): { readonly env: Record<string, string>; readonly apiKey: string } {
-  // Left out, because the agent of the node knows which GPUs are reserved.
+  // Left out, because the agent on the node sets it to the reserved GPUs.
   const { CUDA_VISIBLE_DEVICES: _, ...configured } = options.env
   const own = keyVariables.map((name) => configured[name]).find((key) => key !== undefined)
   const apiKey = own ?? newKey
@@ -228,12 +228,12 @@ export function remoteEnvironment(
 interface SliceOptions {
   /** The index of the worker, from 0. */
   readonly index: number
-  /** The number of GPUs of one worker. */
+  /** The number of GPUs per worker. */
   readonly tpSize: number
-  /** The number of GPUs of one node; 0 for none. */
+  /** The number of GPUs per node; 0 for none. */
   readonly numGpus: number
   readonly nodeOffset: number
-  /** The `CUDA_VISIBLE_DEVICES` of this process or the configuration: the GPUs to divide. */
+  /** The GPUs to divide: `CUDA_VISIBLE_DEVICES` of this process or the configuration. */
   readonly visible: string | undefined
 }
 
@@ -243,7 +243,7 @@ export interface WorkerSlice {
   readonly gpus: string | null
 }
 
-/** How many workers one node gets. */
+/** The number of workers per node. */
 function workersPerNode({ tpSize, numGpus }: Pick<SliceOptions, 'tpSize' | 'numGpus'>): number {
   if (numGpus > 0 && tpSize > numGpus) {
     throw new ValueError(`a worker of ${tpSize} GPUs does not fit into a node of ${numGpus}`, {
@@ -255,7 +255,7 @@ function workersPerNode({ tpSize, numGpus }: Pick<SliceOptions, 'tpSize' | 'numG
   return Math.max(1, Math.floor(numGpus / tpSize))
 }
 
-/** Workers fill one node before the next; without GPUs each node has one worker. */
+/** Workers fill one node before the next. Without GPUs, each node has one worker. */
 export function sliceOf(options: SliceOptions): WorkerSlice {
   const { index, tpSize, numGpus, nodeOffset } = options
   const perNode = workersPerNode(options)
@@ -283,7 +283,7 @@ export function toOrigin(host: string, port: number): string {
   return `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${port}`
 }
 
-/** The request for all workers at once, including workers that start only under load. */
+/** The reservation for all workers, including workers that start only under load. */
 export function toServerRequest(
   service: string,
   { tpSize, hardware, dynamicWorkers }: CommonConfig,

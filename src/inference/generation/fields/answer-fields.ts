@@ -1,5 +1,5 @@
 /**
- * Joins the additional fields of an answer that arrive in pieces, and the details of usages. Pure.
+ * Joins additional fields of an answer that arrive in pieces, and adds up the details of usages.
  */
 
 import {
@@ -11,8 +11,8 @@ import {
 } from '../pass-through.ts'
 
 /**
- * Collects the fields of a whole answer: texts and lists of the message are joined, fields of the
- * body are replaced.
+ * Collects the fields of a whole answer. Texts and lists of the message are joined; a later field
+ * of the body replaces an earlier one.
  */
 export class AnswerFieldsBuilder {
   #message: WireFields | undefined
@@ -37,9 +37,7 @@ export class AnswerFieldsBuilder {
   }
 }
 
-/**
- * Lists of a choice, such as log probabilities, are continued; its texts are sent whole each time.
- */
+/** Joins the lists of a choice, such as log probabilities; replaces texts, which arrive whole. */
 function replaceTexts(known: WireFields, more: WireFields): WireFields {
   const texts = Object.entries(more).filter(([, value]) => typeof value === 'string')
   return { ...joinFields(known, more), ...Object.fromEntries(texts) }
@@ -54,7 +52,7 @@ function joinFields(known: WireFields, more: WireFields): WireFields {
   return joined
 }
 
-/** Fields that identify a value; each piece repeats them, so they are not joined. */
+/** Fields that identify a value. They are not joined, because each piece repeats them. */
 const identities: ReadonlySet<string> = new Set(['id', 'index', 'type', 'role', 'format'])
 const isIdentity = (name: string): boolean => identities.has(name)
 
@@ -66,7 +64,7 @@ function joinValues(old: unknown, value: unknown): unknown {
   return value
 }
 
-/** An item with an `index` continues the known item of that index; other items are appended. */
+/** An item with an `index` is joined to the known item of that index; other items are appended. */
 function joinLists(old: readonly unknown[], more: readonly unknown[]): readonly unknown[] {
   const joined = [...old]
   for (const item of more) {
@@ -94,7 +92,7 @@ export function addDetails(known: WireFields, more: WireFields): WireFields {
   return sum
 }
 
-/** Assembles tool calls from their pieces, in the order in which they began. */
+/** Assembles tool calls from their pieces, in the order of the first piece of each call. */
 export class ToolCallAssembler {
   readonly #calls = new Map<number, PassedCall>()
 

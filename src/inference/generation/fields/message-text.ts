@@ -3,7 +3,7 @@
 import type { ChatMessage, GenerationInput } from '../inference-engine.ts'
 import { isFields, type PassedInput, type WireFields } from '../pass-through.ts'
 
-/** The input for a body whose `messages`, or `prompt`, have been checked. */
+/** Converts a body whose `messages` or `prompt` have been checked to an input. */
 export function toPassedInput(kind: PassedInput['kind'], body: WireFields): PassedInput {
   const { prompt, messages } = body
   if (kind === 'text') return { kind, text: typeof prompt === 'string' ? prompt : '', body }
@@ -11,7 +11,7 @@ export function toPassedInput(kind: PassedInput['kind'], body: WireFields): Pass
 }
 
 function toMessage({ role, content }: WireFields): ChatMessage {
-  // A role that is unknown here matters only to the server behind the engine.
+  // An unknown role is kept, because only the server behind the engine interprets it.
   const known = role === 'developer' ? 'system' : (role as ChatMessage['role'])
   return { role: known, content: textOf(content) }
 }
@@ -24,8 +24,8 @@ export function textOf(content: unknown): string {
 }
 
 /**
- * The same content with its text replaced: the first text part gets all of it, further text parts
- * are removed.
+ * Replaces the text of a content: the first text part gets all of `text`, other text parts are
+ * removed.
  */
 export function withText(content: unknown, text: string): unknown {
   if (typeof content === 'string') return text
@@ -39,14 +39,14 @@ export function withText(content: unknown, text: string): unknown {
   })
 }
 
-/** `undefined` for a part without text. Servers also accept a bare string as a part. */
+/** The text of a part; `undefined` if it has none. Servers also accept a string as a part. */
 function partText(part: unknown): string | undefined {
   if (typeof part === 'string') return part
   const text = isFields(part) ? part['text'] : undefined
   return typeof text === 'string' ? text : undefined
 }
 
-/** Names of fields that hold pictures, sound, files or vectors as encoded data, not text. */
+/** Fields that contain images, audio, files or vectors as encoded data instead of text. */
 const dataNames: ReadonlySet<string> = new Set([
   'data',
   'file_data',
@@ -61,8 +61,8 @@ export const isText = (value: string, name: string): boolean =>
   !dataNames.has(name) && !dataUrl.test(value)
 
 /**
- * Every text in a value at any depth, without the names of fields. Encoded pictures and sound are
- * left out, because rules cannot judge them as text.
+ * Every text in a value at any depth, without the names of fields. Encoded data, such as images, is
+ * left out, because rules cannot judge it as text.
  */
 export function textsIn(value: unknown, name = ''): string[] {
   if (typeof value === 'string') return isText(value, name) ? [value] : []

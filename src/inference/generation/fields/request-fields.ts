@@ -1,7 +1,6 @@
 /**
- * The request fields that the public API, vLLM, llama-server, SGLang, TGI and Ollama know, as data:
- * which part reads a field, and which of its values change nothing. Engines
- * state which fields they support.
+ * The request fields of the public API, vLLM, llama-server, SGLang, TGI and Ollama, as data: who
+ * reads a field, and which of its values have no effect. Engines state which fields they support.
  */
 
 import { isDeepStrictEqual } from 'node:util'
@@ -9,16 +8,16 @@ import { isDeepStrictEqual } from 'node:util'
 /** One known field of a request's body. */
 export interface RequestField {
   /**
-   * `server`: read by the HTTP server, so that engines need not know it. `engine`: supported only
-   * if the engine says so. `nobody`: does not change the answer, so it may be ignored.
+   * `server`: the HTTP server reads the field; engines need not know it. `engine`: supported only
+   * if the engine says so. `nobody`: may be ignored, because it does not change the answer.
    */
   readonly reader: 'server' | 'engine' | 'nobody'
   /**
-   * Values that change nothing, so that any engine accepts them; an empty list or object counts
+   * Values without an effect, which are accepted for any engine. An empty list or object is neutral
    * too.
    */
   readonly neutral?: readonly unknown[]
-  /** An empty list or object changes the answer as well. */
+  /** If set, an empty list or object has an effect and is not neutral. */
   readonly isSetByEmpty?: true
 }
 
@@ -26,7 +25,7 @@ type Fields = Readonly<Record<string, RequestField>>
 
 const wordsOf = (text: string): string[] => text.trim().split(/\s+/)
 
-/** The same entry for all names, which are divided by blanks. */
+/** The same entry for every name in a list separated by spaces. */
 const fieldsOf = (names: string, field: RequestField): Fields =>
   Object.fromEntries(wordsOf(names).map((name) => [name, field]))
 
@@ -44,8 +43,8 @@ export const requestFields: Fields = {
   ...nobody('user metadata store service_tier safety_identifier prompt_cache_key'),
   ...nobody('prompt_cache_retention request_id cache_salt stream_interval cache_prompt id_slot'),
   ...nobody('n_cache_reuse keep_alive'),
-  // The JavaScript client of the public API sends `extra_body` as a field; the Python client sends
-  // its content instead.
+  // `extra_body` is listed because the public API's JavaScript client sends it as a field, while
+  // the Python client sends the fields in it.
   ...engine(
     [],
     `
@@ -123,8 +122,8 @@ export const requestFields: Fields = {
 }
 
 /**
- * Names that other servers use for a field that has another name here; the first one that is read
- * counts.
+ * For field names of other servers: the names to use here. An error message suggests the first name
+ * that is supported.
  */
 export const otherNames: Readonly<Record<string, readonly string[]>> = {
   n_predict: ['max_tokens'],
@@ -148,7 +147,7 @@ export const otherNames: Readonly<Record<string, readonly string[]>> = {
 
 const atTheTop = 'Its fields belong at the top of the body.'
 
-/** Hints for fields that have no other name here. */
+/** Hints for fields of other servers that have no equivalent name here. */
 export const fieldHints: Readonly<Record<string, string>> = {
   extra_body: atTheTop,
   options: atTheTop,
@@ -157,7 +156,7 @@ export const fieldHints: Readonly<Record<string, string>> = {
   num_ctx: "The server's configuration has it: llm.max_model_len.",
 }
 
-/** Fields of a message besides those that every engine reads, by name. */
+/** Fields of a message besides those that every engine reads. */
 export const messageFields: Fields = {
   ...engine([''], 'refusal thinking'),
   ...engine([], 'audio function_call images'),
@@ -165,7 +164,7 @@ export const messageFields: Fields = {
   ...nobody('annotations name reasoning_content reasoning'),
 }
 
-/** Fields of `POST /tokenize`. Embedded engines return the tokens of the text alone. */
+/** Fields of `POST /tokenize`. Embedded engines only return the tokens of the text. */
 export const tokenizeFields: Fields = {
   ...server('model prompt content'),
   ...engine([false], 'add_special parse_special with_pieces add_special_tokens'),
@@ -181,14 +180,14 @@ export const streamOptionFields: Fields = {
   ...engine([false], 'continuous_usage_stats'),
 }
 
-/** Fields of `structured_outputs`, vLLM's later name of `guided_*`. */
+/** Fields of `structured_outputs`, which replaces the `guided_*` fields in newer vLLM versions. */
 export const structuredOutputFields: Fields = {
   ...server('json regex choice grammar json_object'),
   ...engine([''], 'structural_tag whitespace_pattern'),
   ...engine([false], 'disable_fallback disable_any_whitespace disable_additional_properties'),
 }
 
-/** The fields that `Sampling` and `GenerationInput` hold; every engine reads them. */
+/** The fields that `Sampling` and `GenerationInput` represent. Every engine supports them. */
 export const basicFields: ReadonlySet<string> = new Set(
   wordsOf(`
     max_tokens max_completion_tokens temperature top_p top_k min_p seed stop repetition_penalty
@@ -196,7 +195,7 @@ export const basicFields: ReadonlySet<string> = new Set(
     response_format tools tool_choice echo`),
 )
 
-/** Whether a value of a field changes nothing. A field that is `null` counts as left out. */
+/** Whether a value has no effect. `null` counts as left out. */
 export function isNeutral(field: RequestField, value: unknown): boolean {
   if (value === null) return true
   if (field.neutral?.some((one) => isDeepStrictEqual(one, value)) === true) return true
@@ -204,9 +203,7 @@ export function isNeutral(field: RequestField, value: unknown): boolean {
   return Object.keys(value).length === 0
 }
 
-/**
- * The same fields without neutral values: the defaults of the server behind the engine may differ.
- */
+/** Without neutral values, because the defaults of the server behind the engine may differ. */
 export const withoutNeutral = (fields: Fields): Fields =>
   Object.fromEntries(
     Object.entries(fields).map(([name, { reader }]) => [name, { reader }] as const),

@@ -1,4 +1,4 @@
-/** The stream of a response: its choices as chunks, and the writer of its events. */
+/** Streams a response: converts its choices to chunks and writes them as events. */
 
 import type { ServerResponse } from 'node:http'
 import type { Clock } from '../../../foundation/clock.ts'
@@ -15,12 +15,12 @@ export interface ReplyFormat {
   stream(index: number, writer: SseWriter): ChoiceStream
 }
 
-/** The fields that every event of a response repeats. */
+/** The fields that all events of a response have in common. */
 export interface ReplyHead {
   readonly id: string
   readonly created: number
   readonly model: string
-  /** Whether the stream ends with its usage; every chunk before then has `usage: null`. */
+  /** Whether the stream ends with the usage. All earlier chunks then have `usage: null`. */
   readonly includesUsage: boolean
 }
 
@@ -34,7 +34,7 @@ export function usageFields(usage: Usage): object {
   return details === undefined ? counts : { ...counts, ...details }
 }
 
-/** Writes one choice as chunks; their common head is serialized once. */
+/** Writes one choice as chunks. The head of the chunks is serialized only once. */
 export abstract class ChoiceStream implements ProgressListener {
   protected readonly index: number
   readonly #writer: SseWriter
@@ -44,7 +44,7 @@ export abstract class ChoiceStream implements ProgressListener {
   #isOpen = false
   #hasText = false
   #toolCalls = 0
-  /** Whether calls arrive in pieces; then no complete calls have to be sent at the end. */
+  /** Whether tool calls arrive in pieces, so that `finish` need not send complete ones. */
   #hasPieces = false
 
   constructor(index: number, writer: SseWriter, object: string, head: ReplyHead) {
@@ -65,7 +65,7 @@ export abstract class ChoiceStream implements ProgressListener {
     return this.#writer.send(chunk, delta.ignored)
   }
 
-  /** Sends output that no delta contained, such as a refusal instead of the result, and the end. */
+  /** Sends output that no delta contained, such as a refusal, and the last event of the choice. */
   finish(result: GenerationResult): void {
     const text = this.#hasText ? '' : result.text
     const toolCalls = this.#hasPieces ? [] : result.toolCalls.slice(this.#toolCalls)
@@ -80,7 +80,7 @@ export abstract class ChoiceStream implements ProgressListener {
     void this.#writer.send(`${this.#prefix}],"usage":${JSON.stringify(usageFields(usage))}}`)
   }
 
-  /** The first event of the choice, before that of its first delta; `undefined` for none. */
+  /** The event before the first delta of the choice; `undefined` if there is none. */
   protected abstract opening(first?: PassedDelta): object | undefined
   protected abstract choiceOf(delta: PassedDelta): object
   /** The last event; `fields` has the fields that no delta contained. */
@@ -98,10 +98,10 @@ export abstract class ChoiceStream implements ProgressListener {
     if (opening !== undefined) void this.#writer.send(this.#toChunk(opening), first?.ignored)
   }
 
-  /** Passes the fingerprint of the server behind the engine on in all following chunks. */
+  /** Adds the fingerprint of the server behind the engine to all following chunks. */
   #learn(body: WireFields | undefined): void {
     const fingerprint = body?.['system_fingerprint']
-    // Most servers send the same one with every chunk.
+    // Most servers send the same fingerprint with every chunk.
     const known = this.#head['system_fingerprint']
     if (typeof fingerprint !== 'string' || fingerprint === known) return
     this.#head = { ...this.#head, system_fingerprint: fingerprint }
@@ -122,7 +122,7 @@ const prefixOf = (head: WireFields): string => `${JSON.stringify(head).slice(0, 
 
 export interface SseWriterOptions {
   readonly clock: Clock
-  /** How many bytes may be buffered before `send` returns a promise that delays its caller. */
+  /** If more than this is buffered, `send` returns a promise that delays its caller. */
   readonly bufferBytes: number
   /**
    * Additional headers of the response, given the fields that the server behind the engine ignored.
@@ -139,7 +139,7 @@ const eventStreamHeaders: readonly string[] = [
 ]
 
 /**
- * Writes at most once per turn of the event loop; the first event also sends the response's head.
+ * Writes at most once per turn of the event loop. The first event also sends the response headers.
  */
 export class SseWriter {
   readonly #exchange: HttpExchange
@@ -162,7 +162,7 @@ export class SseWriter {
 
   /**
    * Adds an event. A returned promise settles when the client has caught up or disconnected. Has no
-   * effect after `end`: a choice may continue for a moment after another one has failed.
+   * effect after `end`, because a choice may continue for a moment after another has failed.
    */
   send(data: string, ignored: readonly string[] = []): Promise<void> | undefined {
     if (this.#exchange.isGone || this.#response.writableEnded) return undefined

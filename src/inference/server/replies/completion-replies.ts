@@ -59,7 +59,7 @@ class ChatStream extends ChoiceStream {
   protected choiceOf(delta: PassedDelta): object {
     const { text, logprobs, fields } = delta
     const calls = this.#callsOf(delta)
-    // A fast path: most deltas are text alone, and there are very many.
+    // Fast path: most deltas contain only text, and there are very many of them.
     if (calls === undefined && fields === undefined)
       return this.#choice({ content: text }, logprobs)
     const isAlone = calls === undefined && fields?.message === undefined
@@ -109,13 +109,13 @@ function messageOf(result: GenerationResult): object {
   }
 }
 
-/** Additional fields of the upstream responses that the choices come from. */
+/** Additional fields of the upstream responses from which the choices come. */
 function bodyFields(results: readonly GenerationResult[]): object {
   const all = results.flatMap(({ fields }) => fields?.body ?? [])
   return all.length === 0 ? {} : Object.assign({}, ...all)
 }
 
-/** A complete call; calls in a stream have an index. */
+/** The wire format of a complete tool call. Only calls in a stream have an index. */
 function callOf({ id, name, arguments: given, wire = {} }: PassedCall, index?: number): object {
   const head = index === undefined ? { ...wire, id } : { index, ...wire, id }
   const custom = wire['custom']
@@ -124,7 +124,7 @@ function callOf({ id, name, arguments: given, wire = {} }: PassedCall, index?: n
   return { ...head, type: 'function', function: { ...described, name, arguments: given } }
 }
 
-/** Only the first piece of a call has an id and a name. */
+/** The wire format of a piece of a tool call. Only the first piece has an id and a name. */
 function pieceOf({ index, id, name, arguments: given, wire }: PassedCallPiece): object {
   if (wire !== undefined) return { index, ...wire, ...(id === undefined ? {} : { id }) }
   const head = id === undefined ? { index } : { index, id, type: 'function' }
@@ -145,18 +145,18 @@ const tokenFields = ({ token, logprob, bytes }: TokenChance): object => ({
   bytes: bytes ?? bytesOf(token),
 })
 
-/** `null` for a part of a character, which arrives as U+FFFD or as half of a surrogate pair. */
+/** The bytes of a token; `null` if it is part of a character (U+FFFD, or half a surrogate pair). */
 const bytesOf = (token: string): number[] | null =>
   token.includes('\uFFFD') || !token.isWellFormed() ? null : [...Buffer.from(token)]
 
-/** A token that is not valid text is named by its bytes, as in the public API. */
+/** The token, or its bytes if it is not valid text, as in the public API. */
 const nameOf = ({ token, bytes }: Omit<TokenChance, 'logprob'>): string =>
   bytes === undefined ? token : `bytes:${bytes.map(toEscape).join('')}`
 
 const toEscape = (byte: number): string => `\\x${byte.toString(16).padStart(2, '0')}`
 
 /**
- * Logprobs by the name of the token. Of tokens with the same text, all but the first are named by
+ * The logprob of each token, by name. If tokens have the same text, all but the first are named by
  * their bytes.
  */
 function topFields(top: readonly TokenChance[]): Record<string, number> {
@@ -172,7 +172,7 @@ function topFields(top: readonly TokenChance[]): Record<string, number> {
 
 interface CompletionReplyOptions {
   readonly hasLogprobs: boolean
-  /** The prompt of a choice if the answer must begin with it; otherwise empty. */
+  /** The prompt of a choice if the answer must begin with the prompt; otherwise `''`. */
   readonly echoOf: (index: number) => string
 }
 
@@ -214,7 +214,7 @@ class CompletionStream extends ChoiceStream {
   }
 
   protected opening(first?: PassedDelta): object | undefined {
-    // The first delta contains the prompt as the engine reports it.
+    // The first delta already contains the prompt, as the engine reports it.
     if (first?.prompt !== undefined) return undefined
     const text = this.#options.echoOf(this.index)
     return text === '' ? undefined : this.choiceOf({ text })

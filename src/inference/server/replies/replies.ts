@@ -18,7 +18,7 @@ import {
   type SseWriterOptions,
 } from './choice-stream.ts'
 
-/** One prompt request for each choice of the response; each further choice has the next seed. */
+/** One prompt request per choice of the response. Each further choice has the next seed. */
 export function toPromptRequests(
   request: TextRequest,
   signal: AbortSignal,
@@ -52,8 +52,8 @@ export async function sendWholeReply(
 }
 
 /**
- * Replies with a stream. The head is sent with the first text: a failure before that rejects, so
- * that it gets its own status; a later failure becomes an event of the stream.
+ * Replies with a stream. The headers are sent with the first text. An earlier failure rejects, so
+ * that the response has an error status; a later failure becomes an event of the stream.
  */
 export async function sendStreamedReply(
   generator: TextGenerator,
@@ -82,7 +82,7 @@ export async function sendStreamedReply(
   writer.end()
 }
 
-/** All results, or the first failure, which cancels the other choices. */
+/** Returns all results, or throws the first failure, which cancels the other choices. */
 async function generateAll(
   exchange: HttpExchange,
   request: TextRequest,
@@ -97,7 +97,7 @@ async function generateAll(
   }
 }
 
-/** Several choices for one prompt count the prompt's tokens once. */
+/** If a prompt has several choices, its tokens are counted once. */
 function totalUsage(results: readonly GenerationResult[], n: number): Usage {
   const [first] = results
   if (results.length === 1 && first !== undefined) return first.usage
@@ -116,8 +116,8 @@ function totalUsage(results: readonly GenerationResult[], n: number): Usage {
 }
 
 /**
- * The header `x-tutti-ignored-fields`, encoded so that no field name can break it. `more` has the
- * fields that the server behind the engine ignored.
+ * The header `x-tutti-ignored-fields`, with encoded names so that none can break the header. `more`
+ * has the fields that the server behind the engine ignored.
  */
 export function ignoredHeaders(
   { ignored }: Pick<TextRequest, 'ignored'>,
@@ -134,7 +134,7 @@ export function ignoredHeaders(
 
 /**
  * Sends the answer of the server behind the engine chunk by chunk, as fast as the client reads. If
- * the answer breaks off after the head was sent, the connection is cut.
+ * the answer breaks off after the headers were sent, the connection is closed.
  */
 export async function sendForwarded(
   exchange: HttpExchange,
@@ -160,7 +160,7 @@ export async function sendForwarded(
 }
 
 /**
- * Resolves when the client has caught up or disconnected; a client that reads nothing is cut off.
+ * Resolves when the client has caught up or disconnected. Disconnects a client that reads nothing.
  */
 async function untilRead(exchange: HttpExchange): Promise<void> {
   const { response } = exchange

@@ -1,8 +1,8 @@
-/** Computes where the tokens of a text begin in it. Pure. */
+/** Computes the offsets of tokens in a text. Pure. */
 
 import { isUtf8 } from 'node:buffer'
 
-/** A token of a text; `bytes` is given if its name is not its text. */
+/** A token of a text. `bytes` is given if `token` is not the token's text. */
 interface NamedToken {
   readonly token: string
   readonly bytes?: readonly number[]
@@ -12,10 +12,9 @@ const space = 0x20
 const replacement = Buffer.from('\uFFFD')
 
 /**
- * The offset of each token in characters (code points), as the public API counts them; `start` is
- * the offset of the text. All tokens of one character have the character's offset. Tokens that are
- * not in the text, such as an end mark or a part of a character that was cut off, have the offset
- * of the text after them.
+ * The offset of each token in code points, as the public API counts; `start` is the offset of the
+ * text. All tokens of one character have the character's offset. Tokens that are not in the text,
+ * such as an end mark or a part of a cut-off character, have the offset of the text after them.
  */
 export function offsetsIn(text: string, tokens: readonly NamedToken[], start: number): number[] {
   const bytes = Buffer.from(text)
@@ -32,10 +31,10 @@ export function offsetsIn(text: string, tokens: readonly NamedToken[], start: nu
 export const countCharacters = (text: string): number =>
   Buffer.from(text).reduce((count, byte) => count + Number(!isContinued(byte)), 0)
 
-/** The number of bytes of a token at a position of a text; 0 if the token is not there. */
+/** How many bytes the token takes at a position of the text; 0 if the token is not there. */
 function lengthIn(text: Buffer, at: number, token: Buffer): number {
   if (startsWith(text, at, token)) return token.length
-  // The text omits the leading blank of its first token.
+  // The text may omit the leading space of its first token.
   const isFirst = at === 0 && token[0] === space
   if (isFirst && startsWith(text, at, token.subarray(1))) return token.length - 1
   // Bytes that form no character appear in the text as U+FFFD.

@@ -24,26 +24,26 @@ import {
 export interface FieldCheckOptions {
   /** The fields that the schema of the body describes. */
   readonly described: Iterable<string>
-  /** The known fields at the top level of the body. Default: those of requests for text. */
+  /** The known fields at the top level of the body. Default: `requestFields`. */
   readonly known?: Fields
   /** The fields that the engine supports besides the basic ones. */
   readonly supported: readonly string[]
-  /** Whether all fields are passed on. */
+  /** Whether all fields are passed on to the server behind the engine. */
   readonly isPassedOn: boolean
-  /** Refuses unread fields instead of ignoring them. */
+  /** Whether unread fields are refused instead of ignored. */
   readonly isStrict: boolean
-  /** Advice for a field that is not supported. Default: names the engines that pass it on. */
+  /** Advice for the client about an unsupported field. Default: use an engine that passes it on. */
   readonly advice?: string
-  /** The paths whose bodies may have a field. Default: none. */
+  /** The paths whose bodies may contain a field. Default: none. */
   readonly pathsWith?: (name: string) => readonly string[]
 }
 
 type Fields = Readonly<Record<string, RequestField>>
 
 /**
- * Ensures that no field is ignored silently. Throws `HttpError` for a field that would change the
- * answer and is not supported; returns the names of unread fields. If all fields are passed on,
- * only those of `stream_options` are checked, because this server writes the stream.
+ * Ensures that no field is ignored silently. Throws `HttpError` for an unsupported field that would
+ * change the answer; returns the names of unread fields. If all fields are passed on, only those of
+ * `stream_options` are checked, because this server writes the stream.
  */
 export class FieldCheck {
   readonly #known: Fields
@@ -86,9 +86,7 @@ export class FieldCheck {
     return ignored
   }
 
-  /**
-   * Throws for a top-level field that is not supported, even if the body does not match its schema.
-   */
+  /** Throws for an unsupported top-level field. The body need not match its schema. */
   expectSupported(body: unknown): void {
     if (this.#passesAll || !isFields(body)) return
     for (const [name, value] of Object.entries(body)) {
@@ -97,7 +95,7 @@ export class FieldCheck {
     }
   }
 
-  /** Whether a body may have the field, whether or not it is read. */
+  /** Whether a body may contain the field, even if nothing reads the field. */
   takes(name: string): boolean {
     return this.#read.has(name) || (!this.#isStrict && this.#known[name]?.reader === 'nobody')
   }
@@ -138,7 +136,7 @@ export class FieldCheck {
     }
   }
 
-  /** Any participant may have a name; only an assistant has other fields of the engine. */
+  /** Whether the engine supports the field: `name` in any message, others only of an assistant. */
   #isOfMessage(name: string, isSaid: boolean): boolean {
     return (isSaid || name === 'name') && this.#supported.has(`messages.${name}`)
   }
@@ -161,7 +159,7 @@ export class FieldCheck {
     this.#checkNames((call as ToolBody).function, inner, `${prefix}function.`, ignored)
   }
 
-  /** Refuses a schema that the given type does not read, because it would have no effect. */
+  /** Refuses a schema that has no effect with the given `type`. */
   #checkFormat(format: FormatBody, ignored: string[]): void {
     const { type, json_schema: wrapper } = format
     const read = formatNames[type] ?? new Set()
@@ -215,7 +213,7 @@ export class FieldCheck {
     else ignored.push(path)
   }
 
-  /** The advice names another path or another field name if the engine supports the field there. */
+  /** The error suggests another path or another field name if the engine supports that. */
   #unsupported(path: string, limit: Limit = this.#limit): HttpError {
     const paths = this.#isOfEngine(path) ? this.#pathsWith(path) : []
     if (paths.length > 0) {
@@ -234,12 +232,12 @@ export class FieldCheck {
   }
 }
 
-/** A group of fields: the known names, their common prefix, and which of them are read. */
+/** A group of fields: the known fields, the prefix of their paths, and which of them are read. */
 interface FieldGroup {
   readonly known: Fields
   readonly prefix: string
   readonly read: ReadonlySet<string>
-  /** Default: the limit of the engine. */
+  /** The cause and advice in errors about unsupported fields. Default: those of the engine. */
   readonly limit?: Limit
 }
 
@@ -292,13 +290,13 @@ const formatNames: Readonly<Record<string, ReadonlySet<string>>> = {
   json_object: new Set(['type', 'schema']),
   json_schema: new Set(['type', 'json_schema']),
 }
-/** Includes `strict`, which needs no handling: answers always match their schema. */
+/** `strict` needs no handling, because answers always match their schema. */
 const schemaNames: ReadonlySet<string> = new Set(['name', 'schema', 'strict'])
 
 const otherEngines =
   "The engines 'process' and 'openai' pass it on to a server that may support it."
 
-/** The limit of `stream_options`: this server writes the stream, whatever the engine. */
+/** For `stream_options`, which no engine reads, because this server writes the stream. */
 const ownStream: Limit = {
   by: 'this server',
   advice: "With 'include_usage', a stream has its usage in the last chunk.",

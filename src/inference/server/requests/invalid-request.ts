@@ -56,7 +56,7 @@ export function wrongValue(path: string, message: string): HttpError {
   return new HttpError(400, message, { code: 'invalid_value', param: path })
 }
 
-/** The error for a number beyond a bound. */
+/** The error for a number outside its bounds. */
 export function outOfRange(
   path: string,
   kind: 'integer' | 'decimal',
@@ -107,7 +107,7 @@ export function wrongLength(
     : new HttpError(400, message, { code: 'array_above_max_length', param: path })
 }
 
-/** `messages[0].role`, or `body` for the body itself. */
+/** Formats a path, such as `messages[0].role`. The body itself is `body`. */
 function pathText(path: Path): string {
   const text = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('')
   return text === '' ? 'body' : text.slice(1)
@@ -122,7 +122,7 @@ function kindOf(value: unknown): string {
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
-/** The part that does not support a field, and advice for the client. */
+/** What does not support a field, such as the engine, and advice for the client. */
 export interface Limit {
   readonly by: string
   readonly advice: string
@@ -135,13 +135,13 @@ export function unsupportedField(path: string, { by, advice }: Limit): HttpError
   return new HttpError(400, message, { code: 'unsupported_parameter', param: name })
 }
 
-/** The error of a strict server for an unread field; `read` has the fields that are read there. */
+/** The error of a strict server for an unread field. `read` has the names to suggest. */
 export function unreadField(path: string, read: Iterable<string> = []): HttpError {
   const reason = 'It has no effect, and the server refuses such fields (server.strict).'
   return unknownField(path, read, reason)
 }
 
-/** The error for an unknown field that must not be ignored. */
+/** The error for an unknown field that must not be ignored. `read` has the names to suggest. */
 export function unknownField(path: string, read: Iterable<string>, reason: string): HttpError {
   const near = nearest(path.slice(path.lastIndexOf('.') + 1), [...read])
   const hint = near === undefined ? '' : ` Did you mean '${near}'?`

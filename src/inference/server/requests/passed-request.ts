@@ -1,6 +1,6 @@
 /**
- * Bodies for an engine that passes requests on: only the fields that this server itself reads are
- * checked. The rest goes unchanged to the server behind the engine, which checks it.
+ * Bodies for an engine that passes requests on. Only the fields that this server reads are checked;
+ * the server behind the engine gets the other fields unchanged and checks them.
  */
 
 import { annotate, z } from '../../schema/schema.ts'
@@ -15,9 +15,7 @@ import {
   streamFields,
 } from './request-schema.ts'
 
-/**
- * The schemas of bodies for an engine that passes requests on; fields that are not named are free.
- */
+/** The schemas of bodies for an engine that passes requests on. Other fields may have any value. */
 export function createPassedSchemas({ maxPrompts }: RequestBounds) {
   const n = z.int().min(1).max(Math.min(128, maxPrompts)).nullish().describe('Number of answers.')
   const piece = z.union([z.string(), z.int()])
@@ -65,7 +63,7 @@ export const toPassedChat = (body: PassedChatBody): PassedInput =>
 /** Converts each prompt to one input. */
 export function toPassedPrompts({ prompt, ...body }: PassedCompletionBody): PassedInput[] {
   const fields = passedFields(body)
-  // As llama-server reads it, a list with a number is one prompt of token ids and texts.
+  // As in llama-server, a list that contains a number is one prompt of token ids and texts.
   const isOne = typeof prompt === 'string' || prompt.some((item) => typeof item === 'number')
   const prompts = isOne ? [prompt] : prompt
   return prompts.map((one: unknown) => toPassedInput('text', { ...fields, prompt: one }))
@@ -79,7 +77,7 @@ export function toPassedQuestions({ prompts, ...body }: PassedGenerateBody): Pas
   )
 }
 
-/** The prompts as a list; each one is a text or a list of token ids. */
+/** The prompts as a list. Each prompt is a text or a list of token ids. */
 export function promptsOf(prompt: CompletionBody['prompt']): readonly (string | number[])[] {
   if (typeof prompt === 'string') return [prompt]
   const isTokens = typeof prompt[0] === 'number'
@@ -88,7 +86,7 @@ export function promptsOf(prompt: CompletionBody['prompt']): readonly (string | 
 
 const readNames: ReadonlySet<string> = new Set([...Object.keys(ownFields), 'n'])
 
-/** Keeps `stream: true`: without it, the engine may ask its server for a whole answer. */
+/** Keeps `stream: true`, because the engine may otherwise ask its server for a whole answer. */
 function passedFields(body: WireFields): WireFields {
   const given = Object.entries(body).filter(
     ([name, value]) => value !== null && (!readNames.has(name) || (name === 'stream' && value)),
@@ -96,7 +94,7 @@ function passedFields(body: WireFields): WireFields {
   return Object.fromEntries(given)
 }
 
-/** The sampling that telemetry and the format of the answer need, read from the passed fields. */
+/** Reads the sampling options that telemetry and the format of the answer need. */
 export function passedSampling(body: WireFields, isChat: boolean): Partial<Sampling> {
   const maxTokens = body['max_completion_tokens'] ?? body['max_tokens']
   const { temperature, top_p: topP, top_k: topK, seed, logprobs, top_logprobs: top } = body

@@ -1,4 +1,4 @@
-/** Turns the JSON bodies that one server receives into checked requests for text. */
+/** Converts the JSON bodies that a server receives to checked requests for text. */
 
 import { Checker } from '../../schema/problems.ts'
 import { z } from '../../schema/schema.ts'
@@ -55,11 +55,11 @@ export interface RequestReader {
   readonly readCompletion: (body: unknown) => CompletionRequest
   readonly readGenerate: (body: unknown) => TextRequest
   readonly readTokenize: (body: unknown) => TokenizeRequest
-  /** The fields of a body for a forwarded path, without the model. */
+  /** Returns the fields of a body for a forwarded path, without the model. */
   readonly readForwarded: (body: unknown) => WireFields
 }
 
-/** Compiles the schemas once: a request only runs the checks. */
+/** Compiles the schemas once, so that a request only runs the checks. */
 export function createRequestReader(rules: RequestRules): RequestReader {
   const typed = createRequestSchemas(rules)
   if (rules.isPassedOn) return createPassedReader(rules, typed.TokenizeRequest)
@@ -111,7 +111,7 @@ function createPassedReader(
       const inputs = toPassedPrompts(body)
       expectPrompts(inputs.length, rules)
       expectAnswers(body.n ?? 1, inputs.length, rules)
-      // The server behind the engine repeats the prompt itself, with its log probabilities.
+      // No echo here: the server behind the engine repeats the prompt, with its log probabilities.
       return {
         ...toPassedRequest(body, inputs, rules, ignored),
         prompts: inputs.map(() => ''),
@@ -173,7 +173,7 @@ function readerOf<S extends z.ZodObject, Request>(
 
 const passedPath = "It is passed on where '/tokenize' is among the paths that are passed on."
 
-/** Engines tokenize the text alone, even engines that pass requests on. */
+/** Engines tokenize only the text, even engines that pass other requests on. */
 function tokenizeReaderOf(
   schema: RequestSchemas['TokenizeRequest'],
   rules: RequestRules,
@@ -226,18 +226,18 @@ export interface TextRequest {
 interface RequestRules extends RequestBounds {
   /** The served names; the first is the default. */
   readonly models: readonly string[]
-  /** Names that are accepted but not listed. */
+  /** Other accepted names, which are not listed. */
   readonly hiddenModels: readonly string[]
   readonly defaultMaxTokens: number
   /** The fields that the engine supports besides the basic ones. */
   readonly fields: readonly string[]
   /** Whether a proxy passes all fields on to the server behind the engine. */
   readonly isPassedOn: boolean
-  /** Refuses unread fields instead of ignoring them. */
+  /** Whether unread fields are refused instead of ignored. */
   readonly isStrict: boolean
 }
 
-/** The served model that the client asks for, or an error with status 404. */
+/** The name of the model that the client asks for; throws an error with status 404 if unknown. */
 function servedModel(asked: string | null | undefined, rules: RequestRules): string {
   if (asked === undefined || asked === null) return rules.models[0] ?? ''
   if (rules.models.includes(asked) || rules.hiddenModels.includes(asked)) return asked
@@ -248,7 +248,7 @@ type CommonBody = Partial<
   Pick<ChatBody, 'model' | 'n' | 'priority' | 'timeout' | 'stream' | 'stream_options'>
 >
 
-/** The fields that all requests have, whichever engine answers them. */
+/** The fields that all requests have in common, for any engine. */
 function commonOf(
   body: CommonBody,
   rules: RequestRules,
@@ -271,7 +271,7 @@ function commonOf(
   }
 }
 
-/** Converts a chat body; throws `HttpError` that names a field if fields contradict each other. */
+/** Converts a chat body. Throws `HttpError` if fields contradict each other. */
 function toChatRequest(
   body: ChatBody,
   rules: RequestRules,
@@ -289,13 +289,13 @@ function toChatRequest(
   return { ...common, inputs: [input], sampling, ignored: unread }
 }
 
-/** A completion request; with `isEcho` each answer begins with its prompt. */
+/** A completion request. With `isEcho`, each answer begins with its prompt. */
 interface CompletionRequest extends TextRequest {
   readonly prompts: readonly string[]
   readonly isEcho: boolean
 }
 
-/** Converts a completion body; throws `HttpError` for more than `maxPrompts` answers in total. */
+/** Converts a completion body. Throws `HttpError` for more than `maxPrompts` answers in total. */
 function toCompletionRequest(
   body: CompletionBody,
   rules: RequestRules,
@@ -332,14 +332,14 @@ function expectAnswers(n: number, prompts: number, rules: RequestRules): void {
   throw withLimitName(outOfRange('n', 'integer', n, bound), rules)
 }
 
-/** A list of prompts may be one prompt of token ids and texts, so no schema limits its length. */
+/** Not in the schema, because a list may also be one prompt of token ids and texts. */
 function expectPrompts(count: number, rules: RequestRules): void {
   if (count <= rules.maxPrompts) return
   const bound = { side: 'max', value: rules.maxPrompts, isInclusive: true } as const
   throw withLimitName(wrongLength('prompt', 'array', bound, count), rules)
 }
 
-/** Names the setting to a client that asks for more answers than one request may. */
+/** Adds the name of the setting to an error about too many prompts or answers. */
 function withLimitName(error: HttpError, { promptLimitName, maxPrompts }: RequestRules): HttpError {
   const { param, code, status, message } = error
   const isOfPrompts = code === 'array_above_max_length' && /^prompts?$/.test(param ?? '')
@@ -350,7 +350,7 @@ function withLimitName(error: HttpError, { promptLimitName, maxPrompts }: Reques
   return new HttpError(status, `${message} ${reason}`, { code, param })
 }
 
-/** The most answers to one prompt in the public API. */
+/** The maximum number of answers per prompt in the public API. */
 const publicMax = 128
 
 /** Converts each prompt to a chat with one user message and one answer; never a stream. */

@@ -6,7 +6,7 @@ import { annotate, z } from '../../schema/schema.ts'
 export interface RequestBounds {
   /** The maximum number of tokens of prompt and answer together. */
   readonly contextLength: number
-  /** The maximum number of prompts in a request, and of answers to it. */
+  /** The maximum number of prompts in a request, and of answers to a request. */
   readonly maxPrompts: number
   /** The name of the setting that limits the number of prompts. */
   readonly promptLimitName: string
@@ -128,7 +128,7 @@ const toolCall = z.object({
   id: shortText,
 })
 
-/** An assistant message with tool calls may have no content. */
+/** The content is optional, because a message with tool calls may have none. */
 const assistantMessage = z
   .object({
     role: z.literal('assistant'),
@@ -186,7 +186,7 @@ const toolChoice = annotate(
   { expected: "one of 'none', 'auto', 'required' or an object" },
 ).describe('Whether the model calls a tool, or which one. Needs `tools`, except for `none`.')
 
-/** Fields that the chat template and the tool-call format of the model read. */
+/** Fields for the model's chat template and its format of tool calls. */
 const templateFields = {
   parallel_tool_calls: z
     .boolean()
@@ -220,7 +220,7 @@ const expression = z.string().max(1024).nullish()
 const choices = z.array(z.string().max(1024)).min(1).max(256).nullish()
 const grammarText = z.string().max(65_536).nullish()
 
-/** Fields that require a format of the answer, including the names of vLLM and llama-server. */
+/** Fields that require a format of the answer, including those of vLLM and llama-server. */
 const guideFields = {
   response_format: responseFormat.nullish(),
   guided_json: jsonSchemaOrText.nullish().describe('JSON that fits a schema.'),
@@ -249,8 +249,8 @@ const tokenId = annotate(z.string().regex(/^\d{1,9}$/), {
 })
 
 /**
- * Fields for sampling, priority and time-out. Only text completions may ask for 0 tokens, to get
- * the prompt by `echo`.
+ * Fields for sampling, priority and time-out. Only text completions may request 0 tokens, to get
+ * just the prompt with `echo`.
  */
 function samplingFields({ contextLength }: RequestBounds, minTokens = 1) {
   const tokens = z.int().min(minTokens).max(contextLength).nullish()

@@ -45,7 +45,7 @@ export function samplingOf(
   return sampling
 }
 
-/** Read by its name in vLLM, or by its name in llama-server and Ollama. */
+/** vLLM names the field `repetition_penalty`; llama-server and Ollama, `repeat_penalty`. */
 function repetitionPenaltyOf(
   body: ChatBody | CompletionBody | GenerateBody,
 ): number | null | undefined {
@@ -85,9 +85,9 @@ export const isForced = ({ toolChoice }: ChatInput): boolean =>
   toolChoice === 'required' || typeof toolChoice === 'object'
 
 /**
- * Whether `response_format` asks for the format, which a forced call leaves unused, as in the
- * public API. The other fields that ask for a format apply to the whole answer, so that a forced
- * call contradicts them.
+ * For a forced tool call: returns `true` if `response_format` requires the format, which is then
+ * ignored, as in the public API. Throws if another field requires the format, because such a field
+ * applies to the whole answer and contradicts the call.
  */
 export function isOfResponse(body: ChatBody, format: OutputFormat): boolean {
   const named = 'field' in format ? format.field : undefined
@@ -167,7 +167,7 @@ interface Guide {
   readonly toFormat: (value: unknown, field: string) => OutputFormat
 }
 
-/** The given fields that require a format, besides `response_format`. Only one may be given. */
+/** The given fields that require a format, without `response_format`. Only one is allowed. */
 function guidesOf(body: ChatBody | CompletionBody): Guide[] {
   const structured = body.structured_outputs
   const flag = structured?.json_object === true ? true : undefined
@@ -192,7 +192,7 @@ function guidesOf(body: ChatBody | CompletionBody): Guide[] {
   return guides.filter(({ value }) => isAsked(value))
 }
 
-/** `undefined` for any text. Throws `HttpError` if more than one field requires a format. */
+/** The required format; `undefined` for any text. Throws `HttpError` if two fields require one. */
 export function outputFormatOf(body: ChatBody | CompletionBody): OutputFormat | undefined {
   const format = toFormat(body.response_format)
   const [first, second] = guidesOf(body)
