@@ -28,7 +28,7 @@ export async function poll<T>(
   look: (attempt: number) => T | false | undefined | Promise<T | false | undefined>,
   { clock, signal }: RetryOptions,
 ): Promise<T | undefined> {
-  const { delayMs: first, maxDelayMs: max = first, maxAttempts = Infinity } = policy
+  const { maxAttempts = Infinity } = policy
   const untilMs = clock.monotonicMs() + (policy.timeoutMs ?? Infinity)
   for (let attempt = 1; ; attempt++) {
     if (signal?.aborted === true) return undefined
@@ -37,9 +37,12 @@ export async function poll<T>(
     const found = isThenable(looked) ? await looked : looked
     if (found !== undefined && found !== false) return found
     if (attempt >= maxAttempts || clock.monotonicMs() >= untilMs) return undefined
-    await sleep(clock, backOffDelay(attempt, { first, max }), { signal }).catch(() => {})
+    await sleep(clock, pauseAfter(attempt, policy), { signal }).catch(() => {})
   }
 }
+
+const pauseAfter = (attempt: number, { delayMs, maxDelayMs = delayMs }: RetryPolicy): number =>
+  backOffDelay(attempt, { first: delayMs, max: maxDelayMs })
 
 /**
  * Calls `operation` until it succeeds. Rejects with its last error, or with the signal's reason.
@@ -59,7 +62,7 @@ export async function retry<T>(
       const isOver = attempt === policy.maxAttempts || clock.monotonicMs() >= untilMs
       if (!mayRetry(error) || isOver) throw error
     }
-    await sleep(clock, policy.delayMs, { signal })
+    await sleep(clock, pauseAfter(attempt, policy), { signal })
   }
 }
 

@@ -43,6 +43,19 @@ describe('retry', () => {
     return 'done'
   }
 
+  it('retry: pauses double up to their maximum', async () => {
+    const clock = new ManualClock()
+    const times: number[] = []
+    const attempt = (count: number): void => {
+      times.push(clock.monotonicMs())
+      if (count < 5) throw new Error('not yet')
+    }
+    const done = retry({ delayMs: 10, maxDelayMs: 30 }, attempt, { clock })
+    await clock.advance(1000)
+    await done
+    expect(times.map((time) => time - (times[0] ?? 0))).toEqual([0, 10, 30, 60, 90])
+  })
+
   it('retry: resolves with the first success, and rejects with the last error', async () => {
     const clock = new ManualClock()
     const outcomes = Promise.allSettled([
