@@ -10,7 +10,7 @@ import type { Backend } from '../src/backends/backend.ts'
 import { ClusterBackend } from '../src/cluster/cluster-backend.ts'
 import { Placement } from '../src/cluster/driver/placement/placement.ts'
 import type { PlacedJob } from '../src/cluster/driver/placement/shapes.ts'
-import { noRules } from '../src/cluster/wire/messages.ts'
+import { noRules } from '../src/cluster/wire/agent-rules.ts'
 import { HpcBackend, setStartMethod } from '../src/hpc/index.ts'
 import { Session } from '../src/session/session.ts'
 import { ComputeTask } from '../src/tasks/compute-task.ts'
@@ -132,7 +132,7 @@ async function placementUs(nodes: number): Promise<object> {
   const offer = { ...facts, ahead: 4 }
   for (let at = 0; at < nodes; at++) placement.addNode(`n${at}`, facts, offer, noRules)
   const spec = { kind: 'function', priority: 0, resources: defaultResources } as const
-  const rest = { spec, avoid: null, excluded: null, isRetry: false }
+  const rest = { spec, avoidedNode: null, exclusion: null, isRetry: false }
   let placed = 0
   const seconds = await timed(async () => {
     for (let sequence = 0; sequence < placedTasks; sequence++) placement.push({ ...rest, sequence })

@@ -30,7 +30,8 @@ function resultOf(program: string, args: readonly string[]): ReturnType<typeof J
 }
 
 const modelOf = (name: string): string =>
-  installModel(name, { folder: models, say: (text) => process.stderr.write(`${text}\n`) }).path
+  installModel(name, { folder: models, onProgress: (text) => process.stderr.write(`${text}\n`) })
+    .path
 
 const storyModel = (): string => modelOf('stories15M')
 

@@ -136,7 +136,7 @@ function runInPool(
       },
       notice() {},
       resultDropped() {},
-      giveBack() {},
+      requeue() {},
       finish: (batch) => onFinish(batch),
     },
     ...options,

@@ -26,7 +26,7 @@ const root = fileURLToPath(new URL('../', import.meta.url))
 const contextLength = 256
 const answerTokens = 80
 
-const say = (text: string): void => void process.stderr.write(`${text}\n`)
+const onProgress = (text: string): void => void process.stderr.write(`${text}\n`)
 
 interface Running {
   readonly pid: number
@@ -141,7 +141,7 @@ async function measureRepeated({ pool }: Running): Promise<number> {
 }
 
 buildLlamaServer()
-const model = installModel('stories15M', { folder: join(root, '.models'), say }).path
+const model = installModel('stories15M', { folder: join(root, '.models'), onProgress }).path
 const rows: (string | number)[][] = []
 for (const threads of threadCounts) {
   for (const clients of clientCounts) {
@@ -170,7 +170,7 @@ for (const threads of threadCounts) {
       })
       const min = clients === 1 ? '≥ 0.9' : '≥ 1'
       rows.push([threads, clients, attention, ...numbers, threads === cores ? 'reported' : min])
-      say(rows.at(-1)?.join(' | ') ?? '')
+      onProgress(rows.at(-1)?.join(' | ') ?? '')
     }
   }
 }

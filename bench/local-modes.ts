@@ -42,7 +42,8 @@ export const modes = {
   functionsResults: () => sessionFunctions(true, true),
   telemetry: telemetryAlone,
   bareLatency,
-  latency: sessionLatency,
+  latency: () => sessionLatency(false),
+  latencyTelemetry: () => sessionLatency(true),
   spawn: () => plainSpawn(programCount),
   spawn16: () => plainSpawn(programCount, 16),
   spawn64: () => plainSpawn(programCount, 64),
@@ -53,7 +54,8 @@ export const modes = {
   // A tenth, because plain spawn starts only a few per second with so much memory.
   spawnLarge: () => withTouchedMemory(() => plainSpawn(programCount / 10)),
   programsLarge: () => withTouchedMemory(() => sessionPrograms(programCount / 10)),
-  million,
+  million: () => million(false),
+  millionTelemetry: () => million(true),
 } satisfies Record<string, () => Promise<Measured>>
 
 async function peer(pool: {
@@ -120,14 +122,29 @@ async function bareLatency(): Promise<Measured> {
   return { p50Micros }
 }
 
-async function sessionLatency(): Promise<Measured> {
-  await using session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+async function sessionLatency(isObserved: boolean): Promise<Measured> {
+  const session = new Session([await ConcurrentBackend.create({ workers: 1 })])
+  const stop = await observe(session, isObserved)
   const p50Micros = await latencyOf(async (value) => {
     const task = new ComputeTask({ function: noop, args: [value] })
     await session.submitTasks([task])
     return await task
   })
+  await stop()
   return { p50Micros }
+}
+
+/** Starts full telemetry, if wanted. The returned function closes the session. */
+async function observe(session: Session, isObserved: boolean): Promise<() => Promise<void>> {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))
+  if (isObserved) {
+    const telemetry = await session.startTelemetry({ checkpointPath: folder })
+    telemetry.subscribe(() => {})
+  }
+  return async () => {
+    await session.close()
+    rmSync(folder, { recursive: true })
+  }
 }
 
 async function latencyOf(ask: (value: number) => Promise<unknown>): Promise<number> {
@@ -193,10 +210,12 @@ async function withTouchedMemory(run: () => Promise<Measured>): Promise<Measured
   return measured
 }
 
-async function million(): Promise<Measured> {
+async function million(isObserved: boolean): Promise<Measured> {
   const total = 1_000_000
-  await using session = new Session([new NoopBackend()])
+  const session = new Session([new NoopBackend()])
+  const stop = await observe(session, isObserved)
   const seconds = await timed(() => session.submitTasks(createTasks(total)))
+  await stop()
   return { perSecond: total / seconds, peakMb: process.resourceUsage().maxRSS / 1024 }
 }
 

@@ -54,13 +54,18 @@ function functions(): void {
 }
 
 function latency(): void {
-  const found = measure(['bareLatency', 'latency'])
+  const found = measure(['bareLatency', 'latency', 'latencyTelemetry'])
   const micros = (name: string): number => found(name, 'p50Micros')
   table(
     ['one task at a time', 'p50 (µs)', 'ratio'],
     [
       ['bare postMessage round trip', micros('bareLatency').toFixed(1), ''],
       ['session', micros('latency').toFixed(1), times(micros('latency'), micros('bareLatency'))],
+      [
+        'session, full telemetry and checkpoint',
+        micros('latencyTelemetry').toFixed(1),
+        `${times(micros('latencyTelemetry'), micros('latency'))} without telemetry`,
+      ],
     ],
   )
 }
@@ -101,7 +106,7 @@ function programs(): void {
 }
 
 function memory(): void {
-  const found = measure(['million'])
+  const found = measure(['million', 'millionTelemetry'])
   table(
     ['1,000,000 tasks through NoopBackend', 'peak RSS (MB)', 'tasks/s'],
     [
@@ -109,6 +114,11 @@ function memory(): void {
         'telemetry off, references dropped',
         Math.round(found('million', 'peakMb')),
         Math.round(found('million', 'perSecond')),
+      ],
+      [
+        'full telemetry and checkpoint, references dropped',
+        Math.round(found('millionTelemetry', 'peakMb')),
+        Math.round(found('millionTelemetry', 'perSecond')),
       ],
     ],
   )

@@ -3,10 +3,8 @@
 import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
-import type { GpuSource } from '../src/backends/sampling/sampler.ts'
 import { NodeSampler } from '../src/backends/sampling/node-sampler.ts'
 import { gpuQuery, NvidiaSmi, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
-import { Nvml } from '../src/backends/sampling/nvml.ts'
 import {
   parseCpuUsage,
   parseDiskBytes,
@@ -32,10 +30,9 @@ async function benchNode(): Promise<void> {
   const sampler = new NodeSampler({ clock })
   sampler.prime()
   await compare('node', [
-    { name: 'open descriptors', polls: 2000, poll: () => sampler.sample() },
-    { name: 'readFileSync each time', polls: 2000, poll: readPlainly },
+    { name: 'NodeSampler', polls: 2000, poll: () => sampler.sample() },
+    { name: 'the same files alone', polls: 2000, poll: readPlainly },
   ])
-  sampler.close()
 }
 
 function readPlainly(): unknown {
@@ -48,21 +45,17 @@ function readPlainly(): unknown {
 }
 
 async function benchGpus(): Promise<void> {
-  const sources: GpuSource[] = [new Nvml(), new NvidiaSmi({ clock, pollSeconds: 1 })]
-  const contenders: Contender[] = []
-  for (const source of sources) {
-    const result = await source.probe()
-    if (result.state === 'ready') {
-      contenders.push({ name: source.name, polls: 1000, poll: () => source.sample() })
-    } else {
-      console.log(`GPU: ${source.name} skipped, ${result.reason}`)
-    }
+  const source = new NvidiaSmi({ clock, pollSeconds: 1 })
+  const result = await source.probe()
+  if (result.state !== 'ready') {
+    console.log(`GPU: skipped, ${result.reason}`)
+  } else {
+    await compare('GPU', [
+      { name: 'one nvidia-smi', polls: 1000, poll: () => source.sample() },
+      { name: 'nvidia-smi each time', polls: 10, poll: querySmi },
+    ])
   }
-  if (contenders.some(({ name }) => name === 'nvidia-smi')) {
-    contenders.push({ name: 'nvidia-smi each time', polls: 10, poll: querySmi })
-  }
-  if (contenders.length > 0) await compare('GPU', contenders)
-  for (const source of sources) await source.close()
+  await source.close()
 }
 
 async function querySmi(): Promise<unknown> {

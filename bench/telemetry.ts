@@ -21,7 +21,7 @@ import { fileURLToPath } from 'node:url'
 import { systemClock } from '../src/foundation/clock.ts'
 import { newUuid } from '../src/foundation/ids.ts'
 import { TelemetryManager } from '../src/telemetry/manager.ts'
-import { emitTask, lifecycle } from './emit-task.ts'
+import { emitTask, lifecycle, recordTask } from './emit-task.ts'
 import { median, table } from './harness.ts'
 
 const tasks = Number(process.env['TASKS'] ?? 100_000)
@@ -30,46 +30,81 @@ const warmUpTasks = 5000
 /** Tasks per turn of the event loop, like a session that submits in slices. */
 const slice = 100
 
+/** How a mode emits, and whether somebody receives the events. */
+interface Mode {
+  readonly emit: (telemetry: TelemetryManager, number: number) => void
+  readonly isWatched: boolean
+  /** Tasks per second; without it, as many as possible. */
+  readonly rate?: number
+}
+
+const emitPublic = (telemetry: TelemetryManager, number: number): void =>
+  emitTask(telemetry, `task-${number}`)
+const modes: Readonly<Record<string, Mode>> = {
+  emitter: { emit: recordTask, isWatched: true },
+  unwatched: { emit: recordTask, isWatched: false },
+  public: { emit: emitPublic, isWatched: true },
+  // About half of what the thread can format on the reference machine.
+  paced: { emit: recordTask, isWatched: true, rate: Number(process.env['RATE'] ?? 30_000) },
+}
+const titles: Readonly<Record<string, string>> = {
+  A: 'A: stringify and write, no telemetry',
+  emitter: 'session events, one subscriber',
+  unwatched: 'session events, no subscriber',
+  public: '`makeEvent` and `emit`, one subscriber',
+  paced: 'session events at a fixed rate, one subscriber',
+}
+
 interface Result {
   readonly tasksPerSecond: number
+  /** CPU time of the main thread, and of all threads. */
+  readonly mainMicros: number
+  readonly allMicros: number
   readonly delayP99Ms: number
-  readonly heapBytesPerTask: number
+  /** Heap and external memory. */
+  readonly bytesPerTask: number
   readonly lines: number
 }
 
 function compare(): void {
-  const results = { A: [] as Result[], ours: [] as Result[] }
+  const names = Object.keys(titles)
+  const results = new Map<string, Result[]>(names.map((name) => [name, []]))
   for (let run = 0; run < runs; run++) {
-    for (const one of ['A', 'ours'] as const) {
+    for (const name of names) {
       const output = execFileSync(
         process.execPath,
-        ['--expose-gc', fileURLToPath(import.meta.url), one],
+        ['--expose-gc', fileURLToPath(import.meta.url), name],
         { encoding: 'utf8' },
       )
-      results[one].push(JSON.parse(output) as Result)
+      results.get(name)?.push(JSON.parse(output) as Result)
     }
   }
-  const of = (one: 'A' | 'ours', key: keyof Result) => median(results[one].map((r) => r[key]))
-  const row = (one: 'A' | 'ours') => [
-    one,
-    Math.round(of(one, 'tasksPerSecond')),
-    of(one, 'delayP99Ms').toFixed(2),
-    Math.round(of(one, 'heapBytesPerTask')),
-    of(one, 'lines'),
-  ]
+  const of = (name: string, key: keyof Result) =>
+    median((results.get(name) ?? []).map((result) => result[key]))
+  const ratio = (name: string, key: keyof Result) => (of(name, key) / of('A', key)).toFixed(2)
   table(
-    ['', 'tasks/s', 'loop delay p99 (ms)', 'heap B/task', 'lines on disk'],
     [
-      row('A'),
-      row('ours'),
-      [
-        'ours / A',
-        (of('ours', 'tasksPerSecond') / of('A', 'tasksPerSecond')).toFixed(2),
-        (of('ours', 'delayP99Ms') / of('A', 'delayP99Ms')).toFixed(2),
-        '',
-        '',
-      ],
+      '',
+      'tasks/s',
+      'of A',
+      'main thread (µs CPU/task)',
+      'all threads',
+      'loop delay p99 (ms)',
+      'of A',
+      'memory (B/task)',
+      'lines on disk',
     ],
+    names.map((name) => [
+      titles[name] ?? name,
+      Math.round(of(name, 'tasksPerSecond')),
+      ratio(name, 'tasksPerSecond'),
+      of(name, 'mainMicros').toFixed(1),
+      of(name, 'allMicros').toFixed(1),
+      of(name, 'delayP99Ms').toFixed(2),
+      ratio(name, 'delayP99Ms'),
+      Math.round(of(name, 'bytesPerTask')),
+      of(name, 'lines'),
+    ]),
   )
 }
 
@@ -83,7 +118,10 @@ async function measure(which: string): Promise<Result> {
 async function measureOne(which: string, count: number): Promise<Result> {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))
   try {
-    return which === 'A' ? await measureBaseline(folder, count) : await measureOurs(folder, count)
+    const mode = modes[which]
+    return mode === undefined
+      ? await measureBaseline(folder, count)
+      : await measureOurs(folder, count, mode)
   } finally {
     rmSync(folder, { recursive: true })
   }
@@ -128,28 +166,37 @@ function plainEvent(eventType: string, uid: string): object {
   )
 }
 
-async function measureOurs(folder: string, count: number): Promise<Result> {
+async function measureOurs(folder: string, count: number, mode: Mode): Promise<Result> {
   const telemetry = new TelemetryManager({ sessionId: 's-bench', checkpointPath: folder })
   let received = 0
-  telemetry.subscribe(() => {
+  const unsubscribe = telemetry.subscribe(() => {
     received++
   })
   await telemetry.start()
+  if (!mode.isWatched) unsubscribe()
   const heaps = new HeapSlope(count)
   const result = await timed(folder, count, heaps, async () => {
+    const from = performance.now()
     for (let task = 0; task < count; task++) {
-      emitTask(telemetry, `task-${task}`)
-      if (task % slice === slice - 1) await new Promise((resolve) => setImmediate(resolve))
+      mode.emit(telemetry, task)
+      if (task % slice === slice - 1) {
+        const due = mode.rate === undefined ? 0 : from + (task / mode.rate) * 1000
+        do await new Promise((resolve) => setImmediate(resolve))
+        while (performance.now() < due)
+      }
       heaps.sample(task)
     }
     await telemetry.stop()
   })
-  if (received !== count * 5 + 2) throw new Error(`the subscriber got ${received} events`)
+  if (mode.isWatched && received !== count * 5 + 2) {
+    throw new Error(`the subscriber got ${received} events`)
+  }
   if (result.lines !== count * 6 + 4) throw new Error(`${result.lines} lines are on disk`)
+  if (process.env['COST'] !== undefined) console.error(telemetry.summary().telemetry)
   return result
 }
 
-/** The live heap after 20 % and after all of the tasks. */
+/** The live heap and external memory after 20 % and after all of the tasks. */
 class HeapSlope {
   readonly #count: number
   #early = 0
@@ -174,7 +221,8 @@ function liveHeap(): number {
   const from = performance.now()
   globalThis.gc?.()
   gcMs += performance.now() - from
-  return process.memoryUsage().heapUsed
+  const { heapUsed, external } = process.memoryUsage()
+  return heapUsed + external
 }
 
 async function timed(
@@ -186,7 +234,12 @@ async function timed(
   const delay = monitorEventLoopDelay({ resolution: 1 })
   delay.enable()
   const from = performance.now()
+  const [thread, all] = [process.threadCpuUsage(), process.cpuUsage()]
   await run()
+  const microsOf = ({ user, system }: NodeJS.CpuUsage): number =>
+    (user + system - gcMs * 1000) / count
+  const mainMicros = microsOf(process.threadCpuUsage(thread))
+  const allMicros = microsOf(process.cpuUsage(all))
   const seconds = (performance.now() - from - gcMs) / 1000
   delay.disable()
   let lines = 0
@@ -197,7 +250,9 @@ async function timed(
   return {
     tasksPerSecond: count / seconds,
     delayP99Ms: delay.percentile(99) / 1e6,
-    heapBytesPerTask: heaps.bytesPerTask,
+    mainMicros,
+    allMicros,
+    bytesPerTask: heaps.bytesPerTask,
     lines,
   }
 }

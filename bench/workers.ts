@@ -49,7 +49,7 @@ class Feeder {
         },
         notice: () => {},
         resultDropped() {},
-        giveBack: (jobs) => {
+        requeue: (jobs) => {
           this.#queue = [...this.#queue, ...jobs]
         },
         finish: () => this.#pump(),

@@ -6,9 +6,9 @@
  *     node scripts/bundle.mjs FOLDER_OF_THE_COMPILER OUTPUT
  */
 
-import { readFileSync, writeFileSync } from 'node:fs'
+import { copyFileSync, mkdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { dirname, join, relative, resolve } from 'node:path'
-import { fileURLToPath } from 'node:url'
+import { fileURLToPath, pathToFileURL } from 'node:url'
 import { rolldown } from 'rolldown'
 
 const root = fileURLToPath(new URL('..', import.meta.url))
@@ -22,11 +22,13 @@ const programs = [
   'cluster/agent/agent-program.js',
   'cluster/agent/presence/watcher-program.js',
   'cluster/bundles/bundle-program.js',
+  'dashboard/fold/fold-program.js',
   'hpc/agents/node-agent.js',
   'hpc/launch/check-program.js',
   'inference/engines/llama/llama-program.js',
   'runtime/parent-watch.js',
   'runtime/server/guard.js',
+  'telemetry/record-program.js',
 ]
 
 /** Modules that others import by path: programs that run functions, and functions. */
@@ -136,6 +138,7 @@ await bundle([command], {
   },
 })
 for (const program of programs) await bundle([program], { codeSplitting: false })
+await bundlePage()
 
 async function bundle(files, options) {
   const input = Object.fromEntries(
@@ -156,4 +159,25 @@ async function bundle(files, options) {
   })
   const names = { entryFileNames: '[name].js', minifyInternalExports: false, comments: false }
   await made.write({ dir: output, format: 'esm', ...names, ...options })
+}
+
+/** The page of the dashboard: one script and one style sheet, with the libraries that it uses. */
+async function bundlePage() {
+  const [from, to] = [join(root, 'src/dashboard/web'), join(output, 'dashboard/page')]
+  const made = await rolldown({
+    input: { page: join(from, 'main.tsx') },
+    platform: 'browser',
+    transform: { target: 'es2023' },
+    onLog(level, log) {
+      if (level === 'warn') throw new Error(log.message)
+    },
+  })
+  const names = { entryFileNames: '[name].js', codeSplitting: false }
+  await made.write({ dir: to, format: 'esm', minify: true, comments: false, ...names })
+  mkdirSync(to, { recursive: true })
+  for (const file of ['page.html', 'page.svg']) copyFileSync(join(from, file), join(to, file))
+  const palette = await import(pathToFileURL(join(source, 'views/texts/palette.js')).href)
+  const styles = ['node_modules/uplot/dist/uPlot.min.css', 'src/dashboard/web/page.css']
+  const texts = styles.map((path) => readFileSync(join(root, path), 'utf8'))
+  writeFileSync(join(to, 'page.css'), [palette.paletteStyle, ...texts].join('\n'))
 }

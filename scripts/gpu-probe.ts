@@ -8,10 +8,8 @@ import { spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { arch, hostname, release } from 'node:os'
 import { join } from 'node:path'
-import { GpuSampler } from '../src/backends/sampling/gpu-sampler.ts'
 import { createLocalSampler } from '../src/backends/sampling/node-sampler.ts'
 import { gpuQuery, NvidiaSmi, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
-import { Nvml } from '../src/backends/sampling/nvml.ts'
 import { ResourcePoller } from '../src/backends/sampling/poller.ts'
 import type { GpuSource, ResourceSampler } from '../src/backends/sampling/sampler.ts'
 import { sleep, systemClock as clock } from '../src/foundation/clock.ts'
@@ -29,9 +27,7 @@ try {
   showRaw('nvidia-smi-query.csv', [...gpuQuery])
   showRaw('nvidia-smi-versions.csv', ['--query-gpu=name,driver_version', '--format=csv'])
   await showStream()
-  await timeSource(new Nvml())
   await timeSource(new NvidiaSmi({ clock, pollSeconds: 1 }))
-  await timeChoice()
   await showEvents()
 } catch (error) {
   say(
@@ -102,21 +98,10 @@ async function timeSource(source: GpuSource): Promise<void> {
   await source.close()
 }
 
-function sayingLog(): Log {
-  return { warn: (code, message) => say(`warning ${code}: ${message}`) }
-}
-
-async function timeChoice(): Promise<void> {
-  const sampler = new GpuSampler({ clock, log: sayingLog(), pollSeconds: 1 })
-  await sampler.prime()
-  say(`\n# chosen: ${sampler.sourceName}`)
-  await sampler.close()
-}
-
 async function showEvents(): Promise<void> {
   say(`\n# ResourceUpdate events of ${polls} polls, 1 s apart`)
   const sink = new RecordingSink()
-  const log = sayingLog()
+  const log: Log = { warn: (code, message) => say(`warning ${code}: ${message}`) }
   const poller = new ResourcePoller({
     clock,
     sink,
@@ -126,7 +111,7 @@ async function showEvents(): Promise<void> {
   })
   const createSampler = (pollSeconds: number): ResourceSampler =>
     createLocalSampler({ clock, log, pollSeconds })
-  poller.follow('local', [{ nodeId: hostname(), createSampler }])
+  poller.addBackend('local', [{ nodeId: hostname(), createSampler }])
   await poller.start()
   await sleep(clock, polls * 1000 + 500)
   await poller.stop()

@@ -61,6 +61,7 @@ const entryPoints = {
   './workflow': ['WorkflowEngine', 'DependencyFailedError'],
   './cluster': ['ClusterBackend'],
   './hpc': ['HpcBackend', 'setStartMethod', 'SchedulerError'],
+  './dashboard': ['startDashboard'],
   './testing': [
     'ManualClock',
     'RecordingSink',
@@ -139,7 +140,9 @@ function check(name, action) {
 function checkContents(paths) {
   const published = [
     /^dist\/.+\.(?:js|d\.ts)$/,
+    /^dist\/dashboard\/page\/page\.(?:css|html|svg)$/,
     /^docs\/.+\.(?:md|json)$/,
+    /^docs\/guide\/pictures\/.+\.png$/,
     /^examples\/.+\.(?:ts|yaml)$/,
     /^(?:README\.md|CONTRIBUTING\.md|CHANGELOG\.md|LICENSE|package\.json)$/,
   ]

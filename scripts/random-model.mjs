@@ -5,11 +5,11 @@
 
 import { writeGguf } from '../src/inference/models/gguf-writer.ts'
 import {
-  byteToken,
-  llamaMetadata,
-  llamaTensors,
+  toByteToken,
+  createLlamaMetadata,
+  listLlamaTensors,
   tokenType,
-  vocabularyMetadata,
+  createVocabularyMetadata,
 } from '../src/inference/models/llama-layout.ts'
 
 const chunkLength = 1 << 16
@@ -28,10 +28,10 @@ export function writeRandomModel(path, options) {
   const random = createRandom(1)
   writeGguf(path, {
     metadata: {
-      ...llamaMetadata(sizes, 'random', precision),
-      ...vocabularyMetadata({ tokens, bos: 1, eos: 2, template }),
+      ...createLlamaMetadata(sizes, 'random', precision),
+      ...createVocabularyMetadata({ tokens, bos: 1, eos: 2, template }),
     },
-    tensors: llamaTensors(sizes).map(({ name, shape, isNorm }) => ({
+    tensors: listLlamaTensors(sizes).map(({ name, shape, isNorm }) => ({
       name,
       shape,
       type: isNorm ? 'F32' : precision,
@@ -48,7 +48,7 @@ function createTokens(vocab, specialTokens) {
     type: id === 0 ? tokenType.unknown : tokenType.control,
   }))
   for (let byte = 0; byte < 256; byte++) {
-    tokens.push({ text: byteToken(byte), score: 0, type: tokenType.byte })
+    tokens.push({ text: toByteToken(byte), score: 0, type: tokenType.byte })
   }
   const pieces = textPieces()
   while (tokens.length < vocab) {

@@ -102,7 +102,7 @@ interface HttpExchange {
   readonly answer: string
 }
 
-const model = installModel('stories15M', { folder: pathOf('.models'), say: () => {} }).path
+const model = installModel('stories15M', { folder: pathOf('.models'), onProgress: () => {} }).path
 const { child: server, origin } = await startLlamaServer(
   { model, alias: 'stories', threads: 1, parallel: 2, 'ctx-size': 512, 'chat-template': 'chatml' },
   ['--jinja'],

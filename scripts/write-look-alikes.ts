@@ -56,31 +56,33 @@ function isUsed(character: string, letters: string): boolean {
 }
 
 export function lookAlikeRows(): string[] {
-  const found = new Map<string, string[]>()
+  const found = new Map<string, number[]>()
   const characters = new Set([...Object.keys(prototypes), ...Object.keys(unlisted)])
   for (const code of names.keys()) characters.add(String.fromCodePoint(code))
   for (const character of characters) {
     const letters = lettersOf(character)
     if (letters === undefined || !isUsed(character, letters)) continue
     const codes = found.get(letters) ?? []
-    codes.push(character.codePointAt(0)?.toString(16) ?? '')
+    codes.push(character.codePointAt(0) ?? 0)
     found.set(letters, codes)
   }
   const inOrder = [...found.keys()].toSorted()
-  return inOrder.flatMap((letters) => toRows(letters, found.get(letters) ?? []))
+  const parts = inOrder.map((letters) => toPart(letters, found.get(letters) ?? []))
+  return parts.join(' ').match(/\S.{0,98}(?= |$)/g) ?? []
 }
 
-/** Rows have at most 100 columns. */
-function toRows(letters: string, codes: readonly string[]): string[] {
-  const ordered = codes.toSorted((a, b) => parseInt(a, 16) - parseInt(b, 16))
-  const rows = ordered.join(' ').match(/\S.{0,94}(?= |$)/g) ?? []
-  return rows.map((row) => `${letters} ${row}`)
+/** Each code point is written as the difference to the one before. */
+function toPart(letters: string, codes: readonly number[]): string {
+  const ordered = codes.toSorted((a, b) => a - b)
+  const steps = ordered.map((code, at) => (code - (ordered[at - 1] ?? 0)).toString(36))
+  return `=${letters} ${steps.join(' ')}`
 }
 
 if (import.meta.main) {
   const text = `/**
- * Letters, each followed by the code points of characters that look like it. Written by
- * \`npm run look-alikes\`; docs/decisions/0029-look-alikes.md names the sources.
+ * Letters, each after a \`=\`, with the code points of the characters that look like it, as
+ * differences in base 36. Written by \`npm run look-alikes\`; the sources are in
+ * docs/decisions/0029-look-alikes.md.
  */
 export const lookAlikeRows = \`\\
 ${lookAlikeRows().join('\n')}\`

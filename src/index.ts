@@ -1,6 +1,6 @@
 /** The main entry point: sessions, tasks, backends, telemetry, events and errors. */
 
-// First: dependencies fail on an older Node with errors of their own.
+// Imported first, because dependencies fail on an older Node with confusing errors.
 import './foundation/require-node.ts'
 export { toEventNotice } from './backends/backend.ts'
 export type {
@@ -62,7 +62,14 @@ export {
 export { makeEvent } from './events/make-event.ts'
 export type { EventInput } from './events/make-event.ts'
 export type { HistogramInstrument, Labels, Measurement } from './events/measurement.ts'
-export type { EventSink, WorkSink, WorkSpan } from './events/sink.ts'
+export type {
+  EventSink,
+  TaskChange,
+  TaskEventType,
+  TaskSink,
+  WorkSink,
+  WorkSpan,
+} from './events/sink.ts'
 export { ResourceUpdate } from './events/resource-update.ts'
 export type { ResourceReadings } from './events/resource-update.ts'
 export {
@@ -134,7 +141,7 @@ export type {
 } from './session/session.ts'
 export { AITask } from './tasks/ai-task.ts'
 export type { AIOptions, FinishReason, ResponseFormat, SamplingOptions } from './tasks/ai-task.ts'
-export type { ComputeSpec } from './tasks/compute-options.ts'
+export type { ComputeOptions, ComputeSpec } from './tasks/compute-options.ts'
 export type { AnswerFacts, ProgramOutput } from './tasks/task-record.ts'
 export { ComputeTask } from './tasks/compute-task.ts'
 export type { ExecutableOptions, ExecutableResult, FunctionOptions } from './tasks/compute-task.ts'
@@ -161,4 +168,4 @@ export type {
 export type { TelemetryOptions } from './telemetry/options.ts'
 export type { NodeSummary, UtilizationSummary } from './views/panels/resources.ts'
 export type { DurationStats } from './views/stats.ts'
-export type { TelemetrySummary } from './views/summary.ts'
+export type { TelemetryCost, TelemetrySummary } from './views/summary.ts'

@@ -6,6 +6,7 @@ import { join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { expect, it, onTestFinished } from 'vitest'
 import * as cluster from '../src/cluster/index.ts'
+import * as dashboard from '../src/dashboard/index.ts'
 import * as hpc from '../src/hpc/index.ts'
 import * as library from '../src/index.ts'
 import * as inference from '../src/inference/index.ts'
@@ -22,6 +23,7 @@ const entries = {
   'dist/inference/index.js': inference,
   'dist/cluster/index.js': cluster,
   'dist/hpc/index.js': hpc,
+  'dist/dashboard/index.js': dashboard,
   'dist/testing/index.js': testing,
 }
 

@@ -67,9 +67,12 @@ function declarationsIn(path: string): Declaration[] {
   })
 }
 
+const constructed = new Set(['ComputeTask', 'AITask', 'Session'])
+
 /**
  * A program that exports, without a type annotation, an object with the arguments and result of
- * every public function and method and with every public field.
+ * every public function and method, with every public field, and with the options of the classes
+ * that users construct.
  */
 function createConsumer(): string {
   const lines = entryPoints.flatMap(([specifier, source], at) => {
@@ -85,6 +88,7 @@ function createConsumer(): string {
           return [
             ...(isClass || isOnlyType ? [`null! as ${all}.${name}${list}`] : []),
             ...(isType || isOnlyType ? [] : values),
+            ...(constructed.has(name) ? [`{ it: argumentsOf(${all}.${name}) }`] : []),
           ]
         }),
     )
@@ -104,6 +108,9 @@ function createConsumer(): string {
         ? { args: A; result: R }
         : T[K]
     }
+    declare function argumentsOf<A extends readonly unknown[]>(
+      type: new (...args: A) => unknown,
+    ): (...args: A) => void
     ${lines.join('\n')}
   `
 }

@@ -1,7 +1,7 @@
 /** Programs on a pseudo-terminal, and the screen that a person would see there. */
 
 import { type ChildProcessWithoutNullStreams, execFileSync, spawn } from 'node:child_process'
-import { quoteWord } from '../src/views/readable.ts'
+import { quoteArgument } from '../src/views/readable.ts'
 import { eventually } from './eventually.ts'
 
 export interface TerminalSize {
@@ -149,4 +149,4 @@ export class PseudoTerminal {
 
 /** A command of this version of Node. */
 export const nodeCommand = (...args: readonly string[]): string =>
-  [process.execPath, ...args].map(quoteWord).join(' ')
+  [process.execPath, ...args].map(quoteArgument).join(' ')

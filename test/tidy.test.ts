@@ -6,8 +6,8 @@ import { ResourceUpdate } from '../src/events/resource-update.ts'
 import * as libraryEvents from '../src/events/library-events.ts'
 import * as vocabulary from '../src/events/vocabulary.ts'
 import { version } from '../src/foundation/version.ts'
-import { eventOf, hasEnded, taskStates, transitions } from '../src/tasks/lifecycle.ts'
-import { inferenceStatus } from '../src/inference/generation/inference-errors.ts'
+import { stimulusEvents, hasEnded, taskStates, transitions } from '../src/tasks/lifecycle.ts'
+import { statusByCode } from '../src/inference/generation/inference-errors.ts'
 import {
   differences,
   documented,
@@ -40,7 +40,7 @@ describe.each(Object.entries(rules))('%s', (_, { judge, bad, good = [] }) => {
 
 it('the repository holds files of known kinds', () => {
   expect(unknownKinds(listPaths(root))).toEqual([])
-  const strange = ['isolate-0x1-2-v8.log', 'src/a/core.dump', 'notes', 'docs/picture.png']
+  const strange = ['isolate-0x1-2-v8.log', 'src/a/core.dump', 'notes', 'docs/picture.bmp']
   expect(unknownKinds(strange)).toHaveLength(strange.length)
   expect(unknownKinds(['.ci/run', 'test/a/fixtures/a.telemetry.jsonl', 'LICENSE'])).toEqual([])
 })
@@ -175,7 +175,7 @@ describe('docs/states.md', () => {
   })
 
   it('docs/states.md lists the transitions', () => {
-    const events = new Map(Object.entries(eventOf))
+    const events = new Map(Object.entries(stimulusEvents))
     const inCode = Object.entries(transitions).flatMap(([state, moves]) =>
       Object.entries(moves).map(([stimulus, next]) =>
         [state, stimulus, next, events.get(stimulus)].join(' | '),
@@ -212,7 +212,7 @@ describe('docs/errors.md', () => {
   })
 
   it('docs/errors.md lists every code of inference with its HTTP status', () => {
-    const codes = Object.entries(inferenceStatus).map(([code, status]) => `${code} | ${status}`)
+    const codes = Object.entries(statusByCode).map(([code, status]) => `${code} | ${status}`)
     expect(compare('Codes of inference', ['code', 'status'], codes)).toEqual([])
   })
 
@@ -224,7 +224,7 @@ describe('docs/errors.md', () => {
       .flatMap((one) => [...one.text.matchAll(/errors\.md#(\w+)/g)])
     const wanted = [
       ...codes.map((row) => row.split(' ')[0]),
-      ...Object.keys(inferenceStatus),
+      ...Object.keys(statusByCode),
       ...linked.map(([, id]) => id),
     ]
     expect(wanted.filter((code) => !anchors.has(code))).toEqual([])

@@ -42,6 +42,7 @@ const sentences = {
   workflow: 'Workflows of steps that depend on each other.',
   cluster: 'The backend for several nodes.',
   hpc: 'Nodes from batch systems such as Slurm.',
+  dashboard: 'A page about a run, while it runs and afterwards.',
   testing: 'Fakes and contract suites for tests.',
 }
 

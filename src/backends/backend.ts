@@ -14,34 +14,28 @@ import type { ResourceSample, ResourceSampler } from './sampling/sampler.ts'
 /** A task of any kind, whatever it returns. */
 export type AnyTask = ComputeTask<unknown> | AITask<string | readonly string[]>
 
-/**
- * One attempt of a task, as plain data: a copy can be submitted like the original. A copy counts as
- * a different job, so `report` and `cancel` need the object that was submitted.
- */
+/** One attempt of a task, as plain data. A copy of the submitted object is a different job. */
 export interface Job {
   readonly sessionId: string
   readonly uid: string
   /** Counted from 1. A resumed session continues the count of its earlier runs. */
   readonly attempt: number
-  /**
-   * `true` if an earlier attempt failed in this session. Retries run before new jobs of the same
-   * priority.
-   */
+  /** Whether an attempt failed in this session. Retries precede new jobs of their priority. */
   readonly isRetry?: boolean
   readonly spec: TaskSpec
 }
 
-/** Details of an attempt that has ended. A field is absent if its value is unknown. */
+/** Details of an ended attempt. A field is absent if its value is unknown. */
 export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly workerId?: string
   readonly cpuSeconds?: number
   readonly peakMemoryBytes?: number
   readonly exitCode?: number
   readonly signal?: string
-  /** The kept output of a program that failed. A successful program has its output in its value. */
+  /** Output of a failed program. That of a successful program is in its value. */
   readonly stdout?: string
   readonly stderr?: string
-  /** The last part of the output, for the task's last event. */
+  /** The end of the output, for the task's last event. */
   readonly stdoutTail?: string
   readonly stderrTail?: string
   /** `true` if the program wrote more than was kept. */
@@ -52,24 +46,20 @@ export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly stderrPath?: string
 }
 
-/** The files that take the output of a program. */
+/** The files that receive the output of a program. */
 export type OutputFiles = Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
 
-/**
- * The number of an attempt, sent by a backend that outlives the session's process and still counts
- * the attempts of an earlier run of the same session. The session continues from this number.
- */
+/** The attempt number of a backend that outlives its session and counts earlier runs too. */
 export interface ContinuedAttempt {
   /** Ignored unless it is higher than the job's `attempt`. */
   readonly number: number
-  /** How many attempts, from the job's `attempt` up to this one, do not count against `retries`. */
+  /** The number of attempts since the job's `attempt` that do not count against `retries`. */
   readonly uncounted: number
 }
 
 /**
- * A backend's report about an attempt. `at` is the time of the change, if that was before the
- * report. `fail` carries the original error: `WorkerLostError` for a lost worker, `TimeoutError`
- * for a time-out. A task that was canceled ends CANCELED, whatever is reported.
+ * A report about an attempt. `at` is the time of the change, if earlier. `fail` carries the
+ * original error. A canceled task ends CANCELED, whatever is reported.
  */
 export type TaskReport =
   | {
@@ -77,12 +67,11 @@ export type TaskReport =
       readonly at?: Moment
       readonly continued?: ContinuedAttempt
       readonly workerId: string
-      /** The node of the first rank, if the program has several. */
+      /** The node that runs the program; for several ranks, the node of the first rank. */
       readonly nodeId: string
-      /** For an MPI program only: all its nodes, and its number of ranks. */
+      /** All nodes of an MPI program and its number of ranks. Absent for other tasks. */
       readonly nodes?: readonly string[]
       readonly ranks?: number
-      /** The files that take the program's output. */
       readonly facts?: Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
     }
   | {
@@ -97,9 +86,9 @@ export type TaskReport =
       readonly at?: Moment
       readonly continued?: ContinuedAttempt
       readonly error: unknown
-      /** The task's own code threw the error, so the error does not indicate a lost worker. */
+      /** `true` if the task's code threw the error, so no worker was lost. */
       readonly isThrown?: true
-      /** Another attempt would fail too: the task ends even if `retries` are left. */
+      /** `true` if another attempt would fail too. The task then ends. */
       readonly isFinal?: true
       readonly facts?: AttemptFacts
     }
@@ -111,10 +100,7 @@ export type TaskReport =
       readonly facts?: AttemptFacts
     }
 
-/**
- * An event about the backend or its work. Created by `toEventNotice`, whose types tie the fields to
- * the event class.
- */
+/** An event about the backend or its work, created by `toEventNotice`. */
 export interface EventNotice {
   readonly kind: 'event'
   readonly type: EventClass
@@ -126,9 +112,8 @@ export interface EventNotice {
 }
 
 /**
- * A notice that the session emits as an event: the session adds its own id and the backend's name,
- * and masks secrets in the texts. `eventClass` must be namespaced: a `tutti.*` class or one that
- * `defineEvent` made.
+ * Creates a notice that the session emits as an event, with secrets masked. `eventClass` must be a
+ * `tutti.*` class or made by `defineEvent`.
  */
 export function toEventNotice<Fields extends object>(
   eventClass: EventClass<string, Fields>,
@@ -148,7 +133,7 @@ export function toEventNotice<Fields extends object>(
   }
 }
 
-/** A node joined or left the backend, or sent a resource sample of its own accord. */
+/** A node joined or left the backend, or it sent a resource sample without being asked. */
 export type NodeNotice =
   | { readonly kind: 'node-joined'; readonly node: SampledNode }
   | {
@@ -163,60 +148,51 @@ export type NodeNotice =
 export type Notice =
   | EventNotice
   | NodeNotice
-  /** A task's result arrived after the task's last report and was dropped. */
+  /** The result of a task arrived after the task's last report and was dropped. */
   | { readonly kind: 'late-result' }
   | { readonly kind: 'span'; readonly span: WorkSpan }
   | { readonly kind: 'measurement'; readonly measurement: Measurement }
 
 /**
- * How a backend reports to its session. Neither method throws: a report about an attempt that has
- * ended is ignored and counted; a malformed report or notice is ignored with a warning.
+ * How a backend reports to its session. Never throws. Reports about ended attempts are ignored and
+ * counted, malformed ones are ignored with a warning.
  */
 export interface BackendListener {
   /** Reports that an attempt has started or ended. */
   report(job: Job, report: TaskReport): void
-  /** Reports anything else: an event, a span, a measurement, a node that joined or left. */
+  /** Reports anything else: an event, a span, a measurement, or a node that joined or left. */
   notice(notice: Notice): void
 }
 
-/** The session behind a connection; it holds the closures, which cannot leave its process. */
+/** The session behind a connection. It holds the closures, which cannot leave its process. */
 export interface ConnectedSession {
   readonly id: string
-  /**
-   * Returns a function that calls the job's closure with its arguments; `null` for any other kind
-   * of job, and for a copy of a job of this session.
-   */
+  /** Returns a function that calls the closure; `null` without a closure and for a copy. */
   closureOf(job: Job): (() => unknown) | null
 }
 
-/** Why a backend cannot run a task; `field` is a path relative to the task. */
+/** The reason why a backend cannot run a task. `field` is a path relative to the task. */
 export interface Refusal {
   readonly field: string
   readonly message: string
   readonly code?: string
 }
 
-/**
- * One client's connection to a backend. Every submitted job gets exactly one last report (complete,
- * fail or cancel), with at most one `start` before it.
- */
+/** One client's connection. Each job gets at most one `start` and exactly one last report. */
 export interface Connection {
   /** Accepts any number of jobs at once. Never throws. */
   submit(jobs: readonly Job[]): void
   /** Asks the backend to end an attempt, which may still be reported as completed or failed. */
   cancel(job: Job, reason: string): void
   /**
-   * The outcomes of these jobs are recorded, on disk if the session has a checkpoint, so a remote
-   * backend may forget the jobs. Includes attempts that failed and are retried. Called in batches,
-   * at most once per job, in the order in which the jobs ended, and never after the backend's
-   * `close()`; not called while the checkpoint cannot be written. Never throws. A backend that
-   * keeps no ended jobs omits this method, and nothing is flushed on its behalf.
+   * Called in batches when the outcomes of these jobs are recorded, with a checkpoint on disk. Each
+   * job is passed at most once, in the order of ends, and never after `close()`. Must not throw.
+   * Optional, for a backend that keeps ended jobs.
    */
   recorded?(jobs: readonly Job[]): void
   /**
-   * Returns the output of a running program so far, shortened as in its last report. Includes only
-   * streams that are captured in memory. `null` if the program is not running, or its node does not
-   * answer. A backend without access to the output omits this method.
+   * Returns the output of a running program so far, shortened as in its last report; `null` if it
+   * is not running or its node does not answer. Optional.
    */
   output?(job: Job): Promise<ProgramOutput | null>
   /** Cancels this client's jobs and waits until they have ended. The backend stays open. */
@@ -231,7 +207,7 @@ export interface NodeCapacity {
   readonly labels?: Readonly<Record<string, string>>
   /** The version of tutti on the node. */
   readonly version?: string
-  /** The maximum number of concurrent functions, and of programs, even if more cores are free. */
+  /** The most concurrent functions and programs, even if more cores are free. */
   readonly workers?: number
   readonly maxProcesses?: number
 }
@@ -239,45 +215,33 @@ export interface NodeCapacity {
 /** A node of a backend whose resource usage can be sampled. */
 export interface SampledNode {
   readonly nodeId: string
-  /** Reported in `tutti.NodeJoined`, which has 0 for unknown values. */
+  /** For the event `tutti.NodeJoined`, which has 0 for unknown values. */
   readonly capacity?: NodeCapacity
   /**
-   * If several backends have the same node, the backend with the highest number samples it; on a
-   * tie, the first backend in the session's list does. Default 0.
+   * If several backends have the node, the one with the highest number samples it, on a tie the
+   * first in the session's list. Default 0.
    */
   readonly samplingPriority?: number
-  /**
-   * Creates a sampler that the caller polls and closes. If absent, the node is not polled: the
-   * backend sends its samples as notices.
-   */
+  /** Creates a sampler for the caller. Without this method, the backend sends its samples. */
   createSampler?(pollSeconds: number): ResourceSampler
 }
 
-/**
- * The port of everything that runs tasks. Test an implementation of your own with `backendContract`
- * of `tutti/testing`.
- */
+/** Runs tasks. Test your own implementation with `backendContract` of `tutti/testing`. */
 export interface Backend extends AsyncDisposable {
   readonly name: string
   /** The model for AI tasks that name no `model`. */
   readonly model?: string
-  /**
-   * The current nodes, which are polled while a session with telemetry is connected. Nodes that
-   * join or leave later are reported by notices.
-   */
+  /** The current nodes, which telemetry polls. Notices report nodes that join or leave later. */
   readonly nodes?: readonly SampledNode[]
-  /** Attributes for SessionStarted that say where tasks run, such as a batch system's job id. */
+  /** Attributes of SessionStarted that say where tasks run, such as a job id. */
   readonly runFacts?: JsonObject
   /**
-   * Why this backend will never run the task, or `null` if it accepts the task. Called before any
-   * event is emitted; a task without `backend` goes to the first backend that does not refuse it.
+   * Returns why this backend will never run the task, or `null`. Called before any event is
+   * emitted. A task without `backend` goes to the first backend that does not refuse it.
    */
   refuse(spec: TaskSpec): Refusal | null
-  /** `session` will submit the jobs. A session may connect to several backends. */
+  /** Connects the session that will submit jobs. A session may connect to several backends. */
   connect(listener: BackendListener, session: ConnectedSession): Connection
-  /**
-   * Cancels and reports all jobs. Resolves when everything has ended. Idempotent: returns the same
-   * promise each time.
-   */
+  /** Cancels and reports all jobs. Resolves when all have ended. Repeated calls are allowed. */
   close(): Promise<void>
 }

@@ -1,12 +1,8 @@
-/** Lets a backend attach an object to a job, which is faster than looking each job up in a map. */
+/** Lets a backend attach an object to a job. This is faster than a map of jobs. */
 
 import type { Job } from './backend.ts'
 
-/**
- * The base class of the jobs of sessions and agents. The tag is private: it is not part of the
- * job's data, is not copied with it, and can be set on a frozen job. A job without this base class
- * has no tag; its backend looks it up in a map.
- */
+/** The tag is private, so it is not copied with the job, and can be set on a frozen job. */
 export abstract class TaggedJob {
   #tag: object | null = null
 

@@ -1,4 +1,4 @@
-/** A backend that ends every task at once without running it, for measurements and dry runs. */
+/** A backend that completes every task without running it, for measurements and dry runs. */
 
 import { expectKnownKeys, expectObject, expectString } from '../foundation/options.ts'
 import { once } from '../foundation/service.ts'
@@ -7,7 +7,7 @@ import type { Backend, BackendListener, Connection, Job, Refusal } from './backe
 
 /** Options of a `NoopBackend`. */
 export interface NoopBackendOptions {
-  /** Default `noop`. */
+  /** The name of the backend. Default `noop`. */
   readonly name?: string
 }
 

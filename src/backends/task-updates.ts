@@ -1,11 +1,11 @@
-/** The updates that a task's code sends while it runs: its progress, and its own events. */
+/** Updates that a task's code sends while it runs: progress and custom events. */
 
-import { eventClassOf, type EventRecord, toEventRecord } from '../events/define-event.ts'
+import { resolveEventClass, type EventRecord, toEventRecord } from '../events/define-event.ts'
 import { TaskProgress } from '../events/library-events.ts'
 import type { TaskUpdate } from '../foundation/task-context.ts'
 import { type EventNotice, toEventNotice } from './backend.ts'
 
-/** An update in the form in which a worker sends it to the session's process. */
+/** An update as a worker sends it to the session's process. */
 export type UpdateRecord =
   | Extract<TaskUpdate, { kind: 'progress' }>
   | { readonly kind: 'event'; readonly event: EventRecord }
@@ -14,11 +14,10 @@ export type UpdateRecord =
 export const toUpdateRecord = (update: TaskUpdate): UpdateRecord =>
   update.kind === 'progress' ? update : { kind: 'event', event: toEventRecord(update.event) }
 
-/** Converts an update to the notice that the session emits as an event. */
 export function toUpdateNotice(update: UpdateRecord, taskId: string, nodeId: string): EventNotice {
   const about = { taskId, nodeId }
   if (update.kind === 'event') {
-    return toEventNotice(eventClassOf(update.event), update.event.fields, about)
+    return toEventNotice(resolveEventClass(update.event), update.event.fields, about)
   }
   const { fraction, text } = update
   return toEventNotice(TaskProgress, { fraction, text }, about)

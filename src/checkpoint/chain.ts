@@ -1,4 +1,4 @@
-/** A run may be a chain of files in one folder: each file names the file that it continues. */
+/** Finds the files of a run. Each resumed session writes a file that names the previous file. */
 
 import { closeSync, readSync, realpathSync } from 'node:fs'
 import { basename, dirname, join } from 'node:path'
@@ -13,36 +13,35 @@ import {
   parseRecordPath,
   type RecordFile,
   recordNameOf,
-  recordsIn,
+  listRecords,
   recordSuffix,
   removeRecord,
   sortNewestFirst,
 } from './record-names.ts'
 
-/** The attribute of SessionStarted with the file name of the record that was resumed. */
-export const resumedFrom = 'resumed_from'
+/** The attribute of SessionStarted that contains the file name of the resumed record. */
+export const resumedFromKey = 'resumed_from'
 
 export interface RecordChain {
-  /** Absolute paths, oldest first; the last file is the requested one. */
+  /** The absolute paths of the files, oldest first. The last file is the requested one. */
   readonly files: readonly string[]
-  /** The name of an earlier file that does not exist; the chain begins after that file. */
+  /** The name of an earlier file that does not exist; `null` if no file is missing. */
   readonly missing: string | null
 }
 
 /**
- * Finds all files of the run whose last file is `path`. Reads only the beginning of each file.
- * Rejects with `CheckpointError` when the last file cannot be read, or when the files name each
- * other in a cycle.
+ * Finds all files of the run that ends with the file `path`. Reads only the beginning of each file.
+ * Rejects with `CheckpointError` if `path` cannot be read, or if the files form a cycle.
  */
 export async function findChain(path: string): Promise<RecordChain> {
-  // A pipe can be read only once.
+  // A pipe can be read only once, so its earlier files are not looked up.
   if (isPipe(path)) return { files: [path], missing: null }
-  let file = absolutePath(path)
+  let file = resolveRealPath(path)
   const files = [file]
   for (;;) {
-    const name = (await readSessionStart(file))?.attributes[resumedFrom]
+    const name = (await readSessionStart(file))?.attributes[resumedFromKey]
     if (typeof name !== 'string') return { files, missing: null }
-    const before = previousFileIn(dirname(file), name)
+    const before = findPreviousFile(dirname(file), name)
     if (before === null) return { files, missing: name }
     if (files.includes(before)) {
       throw new CheckpointError(`${before} says that it continues itself`, { path: before })
@@ -63,39 +62,45 @@ export async function readSessionStart(path: string): Promise<EventLine | null> 
   return null
 }
 
-/** The number of bytes that are read to find which record a file continues. */
 const headBytes = 65_536
 
 interface RecordHead {
-  /** Whether the file has no complete line: its process was killed before, or has just started. */
+  /**
+   * Whether the file has no complete line, because its process was killed or has only just started.
+   */
   readonly isEmpty: boolean
-  /** The name of the record that this file continues. */
-  readonly before: string | null
-  /** `null` if the first lines of the file do not contain the id. */
+  /** The name of the record that this file continues; `null` if it continues none. */
+  readonly previous: string | null
+  /** The session id of the file; `null` if its first lines do not contain it. */
   readonly sessionId: string | null
 }
 
-const noHead: RecordHead = { isEmpty: false, before: null, sessionId: null }
+const unknownHead: RecordHead = { isEmpty: false, previous: null, sessionId: null }
 
-/** Reads as little as possible, because a folder may have thousands of records. Never rejects. */
-export async function readHead(path: string): Promise<RecordHead> {
+/**
+ * Reads the beginning of a record. Reads as little as possible, because a folder may have thousands
+ * of records. Never rejects.
+ */
+export async function readRecordHead(path: string): Promise<RecordHead> {
   try {
     const line = isCompressed(path) ? '' : readFirstLine(path)
-    if (line === null) return { ...noHead, isEmpty: true }
+    if (line === null) return { ...unknownHead, isEmpty: true }
     const parsed = parseLine(line)
     const first = parsed.kind === 'line' && parsed.line.section === 'event' ? parsed.line : null
     const isStart = first?.event_type === 'SessionStarted'
     const start = isStart ? first : await readSessionStart(path)
-    const name = start?.attributes[resumedFrom]
-    const before = typeof name === 'string' ? recordNameOf(name) : null
-    return { isEmpty: false, before, sessionId: start?.session_id ?? null }
+    const name = start?.attributes[resumedFromKey]
+    const previous = typeof name === 'string' ? recordNameOf(name) : null
+    return { isEmpty: false, previous, sessionId: start?.session_id ?? null }
   } catch {
-    // The reader of the record reports the error.
-    return noHead
+    // The error is ignored here, because the reader of the record reports it.
+    return unknownHead
   }
 }
 
-/** `null` if no line is complete; empty if the first line is longer than the head. */
+/**
+ * Returns the first line; `null` if no line is complete, and `''` if it has over `headBytes` bytes.
+ */
 function readFirstLine(path: string): string | null {
   const fd = openRegularFileSync(path)
   try {
@@ -109,17 +114,16 @@ function readFirstLine(path: string): string | null {
   }
 }
 
-/** Whether the file has no complete line and no live process that would write one. */
+/** Whether the file has no complete line, and no live process writes to it. */
 export async function isAbandoned(path: string): Promise<boolean> {
   const record = parseRecordPath(path)
   if (record !== null && isBeingWritten(dirname(path), record.sessionId)) return false
-  return (await readHead(path)).isEmpty
+  return (await readRecordHead(path)).isEmpty
 }
 
 /**
- * Finds the last file of the newest run among records of one session in one folder; `null` when no
- * file has a complete line. Follows the links between the files, because the times in their names
- * are wrong if the clock was set back.
+ * Finds the last file of a session's newest run; `null` if no file has a complete line. Follows the
+ * links between files, because the times in names are wrong if the clock was set back.
  */
 export async function findLastFile(records: readonly RecordFile[]): Promise<RecordFile | null> {
   const [newest] = records
@@ -128,21 +132,20 @@ export async function findLastFile(records: readonly RecordFile[]): Promise<Reco
   const usable: RecordFile[] = []
   const continued = new Set<string>()
   for (const record of sortNewestFirst(records)) {
-    const { isEmpty, before } = await readHead(record.path)
-    // An empty file is the newest one if a live process has just created it.
+    const { isEmpty, previous } = await readRecordHead(record.path)
+    // Empty files are skipped, except the newest file if a live process may have just created it.
     if (isEmpty && !(isWritten && usable.length === 0)) continue
-    // Copies of a record that is still being written are incomplete.
+    // Copies are not used while the record is being written, because they are incomplete.
     if (!isWritten || record.copy === null) usable.push(record)
-    if (before !== null && before !== recordNameOf(record.path)) continued.add(before)
+    if (previous !== null && previous !== recordNameOf(record.path)) continued.add(previous)
   }
   return usable.find(({ path }) => !continued.has(recordNameOf(path))) ?? usable[0] ?? null
 }
 
-/** The error for a record whose process was killed before it wrote anything. */
-export async function noFirstLine(path: string): Promise<CheckpointError> {
-  const { sessionId } = parseRecordPath(path) ?? {}
-  const ofSession = recordsIn(dirname(path)).filter((one) => one.sessionId === sessionId)
-  const last = await findLastFile(ofSession)
+/** Creates the error for a record whose process was killed before it wrote a line. */
+export async function emptyRecordError(path: string): Promise<CheckpointError> {
+  const { sessionId = '' } = parseRecordPath(path) ?? {}
+  const last = await findLastFile(listSessionRecords(dirname(path), sessionId))
   const isOther = last !== null && basename(last.path) !== basename(path)
   return new CheckpointError(`${path} does not have its first line: there is nothing to resume`, {
     code: 'CheckpointEmptyError',
@@ -152,9 +155,9 @@ export async function noFirstLine(path: string): Promise<CheckpointError> {
 }
 
 /**
- * Rejects with `CheckpointError` when another file already continues the record or an earlier file
- * of its run: a second continuation would split the run in two, and each would repeat work of the
- * other. Files without tasks, such as those of a refused submission, do not count.
+ * Rejects with `CheckpointError` if another file already continues the record or an earlier file of
+ * its run, because a second continuation would repeat the work of the first one. Ignores files
+ * without tasks, such as the file of a refused submission.
  */
 export async function expectNotContinued(path: string): Promise<void> {
   const { files } = await findChain(path)
@@ -163,36 +166,37 @@ export async function expectNotContinued(path: string): Promise<void> {
   if (sessionId === undefined) return
   const successors = await readSuccessors(dirname(file), sessionId)
   for (const [at, one] of files.toReversed().entries()) {
-    const last = await findLastAfter(one, successors, new Set(files.map(recordNameOf)))
+    const last = await findLastSuccessor(one, successors, new Set(files.map(recordNameOf)))
     if (last !== null) throw continuedError(file, last, at === 0 ? null : one)
   }
 }
 
-/** `before` is the file that both `file` and `last` continue. */
+/**
+ * Creates the error for a record that cannot be continued. `before` is the file that both `file`
+ * and `last` continue; `null` if `last` continues `file`.
+ */
 function continuedError(file: string, last: string, before: string | null): CheckpointError {
-  const what = `${file} was continued by ${basename(last)}`
-  const text = `${basename(last)} continues ${basename(before ?? '')} as well as ${basename(file)}`
-  const resume = `Resume the last file of the run: ${last}`
-  return new CheckpointError(before === null ? what : text, {
-    code: 'CheckpointContinuedError',
-    path: last,
-    hint:
-      before === null
-        ? resume
-        : `${resume}, or move it to another folder: both files cannot belong to one run.`,
-  })
+  const [message, rest] =
+    before === null
+      ? [`${file} was continued by ${basename(last)}`, '']
+      : [
+          `${basename(last)} continues ${basename(before)} as well as ${basename(file)}`,
+          ', or move it to another folder: both files cannot belong to one run.',
+        ]
+  const hint = `Resume the last file of the run: ${last}${rest}`
+  return new CheckpointError(message, { code: 'CheckpointContinuedError', path: last, hint })
 }
 
 /**
  * Removes a record that continues another one but has no task, for example after a refused
- * submission, and its companion files, so that no run is resumed from it. Keeps a record that is in
- * use or cannot be removed. Returns whether the record was removed.
+ * submission. Keeps a record that is in use. Returns whether the record was removed.
  */
-export async function removeUnused(path: string): Promise<boolean> {
+export async function removeUnusedRecord(path: string): Promise<boolean> {
   if (!path.endsWith(recordSuffix)) return false
   try {
     const start = await readSessionStart(path)
-    if (typeof start?.attributes[resumedFrom] !== 'string' || (await hasTasks(path))) return false
+    if (typeof start?.attributes[resumedFromKey] !== 'string' || (await hasTasks(path)))
+      return false
     const lock = acquireLock(lockPathOf(dirname(path), start.session_id))
     try {
       removeRecord(path)
@@ -207,38 +211,35 @@ export async function removeUnused(path: string): Promise<boolean> {
 
 interface Successor {
   readonly path: string
-  /** The name of the record that this file continues. */
-  readonly before: string
+  readonly previous: string
 }
 
-/** Lists the files of a session that continue another file. */
+const listSessionRecords = (folder: string, sessionId: string): RecordFile[] =>
+  listRecords(folder).filter((one) => one.sessionId === sessionId)
+
 async function readSuccessors(folder: string, sessionId: string): Promise<readonly Successor[]> {
   const found: Successor[] = []
-  const records = recordsIn(folder).filter((one) => one.sessionId === sessionId)
+  const records = listSessionRecords(folder, sessionId)
   for (const { path } of records.toSorted((a, b) => (a.path < b.path ? -1 : 1))) {
-    const { before } = await readHead(path)
-    if (before !== null) found.push({ path, before })
+    const { previous } = await readRecordHead(path)
+    if (previous !== null) found.push({ path, previous })
   }
   return found
 }
 
-/**
- * Finds the last file with tasks that continues `file`, directly or indirectly; `null` if there is
- * none. Follows the links between the files, not their times, because a clock may be set back.
- * Files of `own` are skipped.
- */
-async function findLastAfter(
+/** Finds the last file with tasks that continues `file`, directly or indirectly. */
+async function findLastSuccessor(
   file: string,
   successors: readonly Successor[],
-  own: ReadonlySet<string>,
+  skippedNames: ReadonlySet<string>,
 ): Promise<string | null> {
-  const seen = new Set(own)
+  const seen = new Set(skippedNames)
   let last: string | null = null
   let names = new Set([recordNameOf(file)])
   while (names.size > 0) {
     const next = new Set<string>()
-    for (const { path, before } of successors) {
-      if (!names.has(before) || seen.has(recordNameOf(path))) continue
+    for (const { path, previous } of successors) {
+      if (!names.has(previous) || seen.has(recordNameOf(path))) continue
       seen.add(recordNameOf(path))
       next.add(recordNameOf(path))
       if (await hasTasks(path)) last = path
@@ -248,7 +249,6 @@ async function findLastAfter(
   return last
 }
 
-/** Stops reading at the first task, which is usually close to the beginning. */
 async function hasTasks(path: string): Promise<boolean> {
   for await (const batch of readBatches(path, { skipSpans: true })) {
     if (batch.some((line) => line.section === 'event' && line.task_id !== null)) return true
@@ -256,15 +256,14 @@ async function hasTasks(path: string): Promise<boolean> {
   return false
 }
 
-/** Returns the path of the file `name`, which may have been compressed in the meantime. */
-function previousFileIn(folder: string, name: string): string | null {
+function findPreviousFile(folder: string, name: string): string | null {
   if (basename(name) !== name) return null
   const path = join(folder, name)
   return [path, `${path}${compressedSuffix}`].find(isRegularFile) ?? null
 }
 
 /** Resolves symbolic links, because earlier files are in the folder of the real file. */
-function absolutePath(path: string): string {
+function resolveRealPath(path: string): string {
   try {
     return realpathSync(path)
   } catch (error) {
@@ -272,5 +271,5 @@ function absolutePath(path: string): string {
   }
 }
 
-/** Whether the path is the standard input, and that is not a regular file. */
+/** Whether the path is the standard input and the standard input is not a regular file. */
 export const isPipe = (path: string): boolean => path === standardInput && !isRegularFile(path)

@@ -1,6 +1,6 @@
 /** Writes a compressed copy of a record, in frames of whole lines followed by a seek table. */
 
-import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises'
+import type { FileHandle } from 'node:fs/promises'
 import { constants, crc32, zstdCompressSync } from 'node:zlib'
 import { CheckpointError } from '../foundation/errors.ts'
 import { openRegularFile } from '../foundation/regular-file.ts'
@@ -13,13 +13,12 @@ import {
   seekHeadBytes,
   seekTableMagic,
 } from './compressed.ts'
-import { checkpointFailure } from './files.ts'
+import { writeCopy } from './files.ts'
 
 export interface CompressOptions {
   /** The approximate number of uncompressed bytes per frame. Default 1 MiB. */
   readonly frameBytes?: number
   readonly signal?: AbortSignal
-  /** Called after each frame with the number of bytes read so far, and the path of the record. */
   readonly onRead?: (bytes: number, path: string) => void
 }
 
@@ -30,52 +29,30 @@ export interface CompressedRecord {
   readonly frames: number
 }
 
-/** A frame ends inside a line only if the line is longer than this. */
+/**
+ * The maximum length of a frame. A frame ends inside a line only if the line is longer than this.
+ */
 const maxFrameLength = 32 * 2 ** 20
 const newline = 0x0a
 
 /**
- * Compresses a record into a file next to it; the record is not changed. The copy gets its final
- * name only after it was read back and compared. Never overwrites a file. Rejects with
- * `CheckpointError`.
+ * Compresses a record into a new file next to it. The copy gets its final name only after it was
+ * read back and compared. Never overwrites a file. Rejects with `CheckpointError`.
  */
 export async function compressRecord(
   path: string,
   options: CompressOptions = {},
 ): Promise<CompressedRecord> {
   const target = `${path}${compressedSuffix}`
-  const draft = `${target}.${process.pid}.tmp`
-  try {
+  return writeCopy({ action: 'compress the record', path, target }, async (packed) => {
     const source = await openRegularFile(path)
     try {
-      await expectFree(target)
-      const packed = await open(draft, 'wx+')
-      try {
-        const written = await writeFrames(source, packed, { ...options, path })
-        await compare(packed, written, path)
-        await packed.sync()
-        await rename(draft, target)
-        const { bytes, originalBytes, frames } = written
-        return { path: target, bytes, originalBytes, frames }
-      } finally {
-        await packed.close()
-      }
+      const { crc, ...written } = await writeFrames(source, packed, { ...options, path })
+      await verifyCopy(packed, { crc, ...written }, path)
+      return { path: target, ...written }
     } finally {
       await source.close()
     }
-  } catch (error) {
-    await rm(draft, { force: true }).catch(() => undefined)
-    throw checkpointFailure('compress the record', path, error)
-  }
-}
-
-async function expectFree(path: string): Promise<void> {
-  const isFree = (await lstat(path).catch(() => null)) === null
-  if (isFree) return
-  throw new CheckpointError(`${path} exists already`, {
-    path,
-    errno: 'EEXIST',
-    hint: 'Every command reads it; remove it first, if it is to be made again.',
   })
 }
 
@@ -93,7 +70,7 @@ async function writeFrames(
 ): Promise<WrittenFrames> {
   const entries: number[] = []
   const written = { bytes: 0, originalBytes: 0, frames: 0, crc: 0 }
-  for await (const part of partsOf(source, frameBytes)) {
+  for await (const part of splitIntoFrames(source, frameBytes)) {
     signal?.throwIfAborted()
     const frame = zstdCompressSync(part, { params: { [constants.ZSTD_c_checksumFlag]: 1 } })
     await packed.appendFile(frame)
@@ -110,8 +87,8 @@ async function writeFrames(
   return written
 }
 
-/** Yields pieces of the file that end after a newline. */
-async function* partsOf(source: FileHandle, frameBytes: number): AsyncGenerator<Buffer> {
+/** Yields parts that end after a newline, except the last part and parts of a very long line. */
+async function* splitIntoFrames(source: FileHandle, frameBytes: number): AsyncGenerator<Buffer> {
   let rest = Buffer.alloc(0)
   const buffer = Buffer.allocUnsafeSlow(frameBytes)
   for (;;) {
@@ -139,8 +116,7 @@ function toSeekTable(entries: readonly number[]): Buffer {
   return table
 }
 
-/** Verifies that the copy decompresses to the original content. */
-async function compare(packed: FileHandle, written: WrittenFrames, path: string): Promise<void> {
+async function verifyCopy(packed: FileHandle, written: WrittenFrames, path: string): Promise<void> {
   let [bytes, crc] = [0, 0]
   for await (const part of decompressFrames(packed, 0)) {
     if (part.kind !== 'bytes') continue

@@ -1,15 +1,14 @@
 /**
- * Compressed records: `….jsonl.zst`, zstd frames that can be read independently, followed by a seek
- * table (the format "zstd seekable"). Node's own zstd silently stops after the first frame.
+ * Reads compressed records (`….jsonl.zst`) in the "zstd seekable" format: independent frames,
+ * followed by a seek table. Frames are decompressed one by one, because Node's zstd silently stops
+ * after the first frame.
  */
 
 import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
-import { Readable } from 'node:stream'
-import { pipeline } from 'node:stream'
-// A namespace import, because in a Node without zstd a named import would fail before the version
-// check.
+import { pipeline, Readable } from 'node:stream'
+// Not a named import, because it would fail before the version check in a Node without zstd.
 import * as zlib from 'node:zlib'
 import { messageOf } from '../foundation/errors.ts'
 import { openRegularFile } from '../foundation/regular-file.ts'
@@ -21,17 +20,17 @@ export const isCompressed = (path: string): boolean => path.endsWith(compressedS
 /** Bytes of the record, or the reason why some of them are missing. */
 export type RecordPart =
   | { readonly kind: 'bytes'; readonly bytes: Buffer }
-  /** A frame that cannot be read; the frames after it can. */
+  /** A frame that cannot be read. The frames after it can be read. */
   | { readonly kind: 'damage'; readonly reason: string; readonly missingBytes: number }
   /** The file ends inside a frame. */
   | { readonly kind: 'torn'; readonly reason: string; readonly missingBytes: number }
 
 const frameMagic = 0xfd2fb528
-/** The first of the 16 magic numbers of frames that decoders skip. */
+/** The first of the 16 magic numbers that mark frames to be skipped by decoders. */
 const skippableMagic = 0x184d2a50
 const magicBytes = 4
 const isSkippable = (magic: number): boolean => (magic & 0xfffffff0) >>> 0 === skippableMagic
-const isMagic = (magic: number): boolean => magic === frameMagic || isSkippable(magic)
+const isFrameMagic = (magic: number): boolean => magic === frameMagic || isSkippable(magic)
 export const seekTableMagic = 0x184d2a5e
 export const seekFooterMagic = 0x8f92eab1
 export const seekFooterBytes = 9
@@ -39,14 +38,14 @@ export const seekHeadBytes = 8
 export const seekEntryBytes = 8
 
 /** The maximum size of a frame header: magic, descriptor, window, dictionary, content size. */
-const maxHeadLength = 18
+const maxHeaderBytes = 18
 const blockHeadBytes = 3
 const checksumBytes = 4
-/** Larger frames are decompressed as a stream. */
-const maxAtOnce = 32 * 2 ** 20
-const readBytes = 262_144
+/** The maximum size of a frame that is decompressed in memory. Larger frames are streamed. */
+const maxBufferedBytes = 32 * 2 ** 20
+const chunkBytes = 262_144
 
-/** Yields the decompressed bytes, starting at offset `from`. Does not throw for any content. */
+/** Yields the decompressed bytes from the offset `from`. Never throws because of the content. */
 export async function* decompressFrames(
   file: FileHandle,
   from: number,
@@ -54,7 +53,7 @@ export async function* decompressFrames(
   const { size } = await file.stat()
   const entries = await readSeekTable(file, size)
   let offset = 0
-  const parts = entries === null ? walkFrames(file, size) : listedFrames(file, entries, from)
+  const parts = entries === null ? readFrames(file, size) : readListedFrames(file, entries, from)
   for await (const part of parts) {
     if (part.kind === 'skipped') offset += part.bytes
     else if (part.kind !== 'bytes') {
@@ -72,7 +71,7 @@ export async function* decompressFrames(
  * Yields the bytes from a pipe, decompressed if necessary. Compressed input is first stored in an
  * unnamed temporary file, because frames must be read at their positions.
  */
-export async function* readPiped(chunks: AsyncIterable<Buffer>): AsyncGenerator<RecordPart, void> {
+export async function* readPipe(chunks: AsyncIterable<Buffer>): AsyncGenerator<RecordPart, void> {
   const rest = chunks[Symbol.asyncIterator]()
   let head = Buffer.alloc(0)
   for (let isLast = false; !isLast && head.length < magicBytes;) {
@@ -84,8 +83,8 @@ export async function* readPiped(chunks: AsyncIterable<Buffer>): AsyncGenerator<
     yield head
     yield* { [Symbol.asyncIterator]: () => rest }
   })()
-  if (head.length >= magicBytes && isMagic(head.readUInt32LE(0))) {
-    const file = await openUnnamed()
+  if (head.length >= magicBytes && isFrameMagic(head.readUInt32LE(0))) {
+    const file = await openUnnamedFile()
     try {
       for await (const chunk of all) await file.appendFile(chunk)
       yield* decompressFrames(file, 0)
@@ -95,8 +94,8 @@ export async function* readPiped(chunks: AsyncIterable<Buffer>): AsyncGenerator<
   } else for await (const bytes of all) yield { kind: 'bytes', bytes }
 }
 
-/** Opens a file without a name; the system frees it when it is closed or the process exits. */
-async function openUnnamed(): Promise<FileHandle> {
+/** Opens a file without a name, which the system frees when it is closed or the process exits. */
+async function openUnnamedFile(): Promise<FileHandle> {
   const folder = await mkdtemp(join(tmpdir(), 'tutti-piped-'))
   try {
     return await open(join(folder, 'record'), 'wx+', 0o600)
@@ -105,7 +104,7 @@ async function openUnnamed(): Promise<FileHandle> {
   }
 }
 
-/** Whether the file ends with a seek table; a truncated file does not. */
+/** Whether the file ends with a seek table. A truncated file does not. */
 export async function hasSeekTable(path: string): Promise<boolean> {
   const file = await openRegularFile(path)
   try {
@@ -116,13 +115,15 @@ export async function hasSeekTable(path: string): Promise<boolean> {
   }
 }
 
-/** A frame in the seek table; sizes are in bytes. */
+/** The compressed and uncompressed size of a frame, in bytes. */
 interface SeekEntry {
   readonly packed: number
   readonly plain: number
 }
 
-/** `null` if the file has no seek table, or if the table does not match the file's size. */
+/**
+ * Reads the seek table. Returns `null` if there is none or if it does not match the file's size.
+ */
 async function readSeekTable(file: FileHandle, size: number): Promise<SeekEntry[] | null> {
   if (size < seekFooterBytes + seekHeadBytes) return null
   const footer = await readAt(file, size - seekFooterBytes, seekFooterBytes)
@@ -143,14 +144,13 @@ async function readSeekTable(file: FileHandle, size: number): Promise<SeekEntry[
   return end === tableAt - seekHeadBytes ? entries : null
 }
 
-/** Frames that are not decompressed, because they are before `from`. */
 interface SkippedPart {
   readonly kind: 'skipped'
   readonly bytes: number
 }
 
-/** Follows the seek table, so that the frames after a damaged frame can be found. */
-async function* listedFrames(
+/** Reads the frames listed in the seek table, so that frames after a damaged frame are found. */
+async function* readListedFrames(
   file: FileHandle,
   entries: readonly SeekEntry[],
   from: number,
@@ -158,18 +158,18 @@ async function* listedFrames(
   let [at, offset] = [0, 0]
   for (const { packed, plain } of entries) {
     if (offset + plain <= from) yield { kind: 'skipped', bytes: plain }
-    else yield* contentOf(file, at, { end: at + packed, contentBytes: plain })
+    else yield* readFrame(file, at, { end: at + packed, contentBytes: plain })
     at += packed
     offset += plain
   }
 }
 
-/** Follows the frames one after the other, without a seek table. */
-async function* walkFrames(file: FileHandle, size: number): AsyncGenerator<RecordPart, void> {
+/** Reads the frames without a seek table: each begins where the previous one ends. */
+async function* readFrames(file: FileHandle, size: number): AsyncGenerator<RecordPart, void> {
   let at = 0
   while (at < size) {
     const frame = await measureFrame(file, at, size)
-    if (frame.kind === 'frame') yield* contentOf(file, at, frame)
+    if (frame.kind === 'frame') yield* readFrame(file, at, frame)
     else if (frame.kind !== 'skip') yield { ...frame, missingBytes: 0 }
     if (frame.kind === 'torn') return
     at = frame.end
@@ -179,36 +179,36 @@ async function* walkFrames(file: FileHandle, size: number): AsyncGenerator<Recor
 interface Frame {
   readonly kind: 'frame'
   readonly end: number
-  /** `null` if the frame header does not contain the size. */
+  /** The size of the content; `null` if the frame header does not contain it. */
   readonly contentBytes: number | null
 }
 
-type Measured =
+type MeasuredFrame =
   | Frame
   | { readonly kind: 'skip'; readonly end: number }
   | { readonly kind: 'damage'; readonly reason: string; readonly end: number }
   | { readonly kind: 'torn'; readonly reason: string }
 
-const torn: Measured = { kind: 'torn', reason: 'the compressed file ends within a frame' }
+const tornFrame: MeasuredFrame = { kind: 'torn', reason: 'the compressed file ends within a frame' }
 
-/** Follows the block headers of the frame without decompressing. */
-async function measureFrame(file: FileHandle, at: number, size: number): Promise<Measured> {
-  const head = await readAt(file, at, maxHeadLength)
-  if (head.length < seekHeadBytes) return torn
+/** Finds the end of a frame from its block headers, without decompressing the blocks. */
+async function measureFrame(file: FileHandle, at: number, size: number): Promise<MeasuredFrame> {
+  const head = await readAt(file, at, maxHeaderBytes)
+  if (head.length < seekHeadBytes) return tornFrame
   const magic = head.readUInt32LE(0)
   if (isSkippable(magic)) {
     const end = at + seekHeadBytes + head.readUInt32LE(4)
-    return end > size ? torn : { kind: 'skip', end }
+    return end > size ? tornFrame : { kind: 'skip', end }
   }
   if (magic !== frameMagic) {
     const reason = 'no compressed frame where one should begin'
     return { kind: 'damage', reason, end: size }
   }
-  const { headBytes, contentBytes, hasChecksum } = parseHead(head)
+  const { headBytes, contentBytes, hasChecksum } = parseFrameHeader(head)
   let next = at + headBytes
   for (let isLast = false; !isLast;) {
     const block = await readAt(file, next, blockHeadBytes)
-    if (block.length < blockHeadBytes) return torn
+    if (block.length < blockHeadBytes) return tornFrame
     const value = block.readUIntLE(0, blockHeadBytes)
     isLast = (value & 1) === 1
     // A run-length block stores its repeated byte only once.
@@ -216,11 +216,11 @@ async function measureFrame(file: FileHandle, at: number, size: number): Promise
     next += blockHeadBytes + (isRepeated ? 1 : value >> 3)
   }
   const end = next + (hasChecksum ? checksumBytes : 0)
-  return end > size ? torn : { kind: 'frame', end, contentBytes }
+  return end > size ? tornFrame : { kind: 'frame', end, contentBytes }
 }
 
-/** RFC 8878, section 3.1.1.1. */
-function parseHead(head: Buffer): {
+/** Parses a frame header (RFC 8878, section 3.1.1.1). */
+function parseFrameHeader(head: Buffer): {
   readonly headBytes: number
   readonly contentBytes: number | null
   readonly hasChecksum: boolean
@@ -234,18 +234,21 @@ function parseHead(head: Buffer): {
   const known = sizeBytes > 0 && sizeAt + sizeBytes <= head.length
   return {
     headBytes: sizeAt + sizeBytes,
-    contentBytes: known ? contentSizeAt(head, sizeAt, sizeBytes) : null,
+    contentBytes: known ? readContentSize(head, sizeAt, sizeBytes) : null,
     hasChecksum: (descriptor & 4) !== 0,
   }
 }
 
-function contentSizeAt(head: Buffer, at: number, bytes: number): number {
+function readContentSize(head: Buffer, at: number, bytes: number): number {
   if (bytes === 8) return Number(head.readBigUInt64LE(at))
   return head.readUIntLE(at, bytes) + (bytes === 2 ? 256 : 0)
 }
 
-/** If the frame cannot be read, yields how many bytes of the record are missing, if known. */
-async function* contentOf(
+/**
+ * Yields the content of a frame. If the frame is damaged, yields the reason and, if known, the
+ * number of missing bytes.
+ */
+async function* readFrame(
   file: FileHandle,
   at: number,
   { end, contentBytes }: Pick<Frame, 'end' | 'contentBytes'>,
@@ -273,25 +276,25 @@ async function* decompress(
   at: number,
   { end, contentBytes }: Pick<Frame, 'end' | 'contentBytes'>,
 ): AsyncGenerator<Buffer, void> {
-  const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= maxAtOnce
+  const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= maxBufferedBytes
   if (isSmall) {
     const packed = await readAt(file, at, end - at)
-    yield zlib.zstdDecompressSync(packed, { maxOutputLength: maxAtOnce })
+    yield zlib.zstdDecompressSync(packed, { maxOutputLength: maxBufferedBytes })
     return
   }
   const plain = zlib.createZstdDecompress()
-  // Errors are thrown by the iteration below.
-  pipeline(Readable.from(partsOf(file, at, end)), plain, () => {})
+  // Errors are ignored here, because the iteration below throws them.
+  pipeline(Readable.from(readChunks(file, at, end)), plain, () => {})
   for await (const bytes of plain) yield bytes as Buffer
 }
 
-async function* partsOf(file: FileHandle, from: number, to: number): AsyncGenerator<Buffer> {
-  for (let at = from; at < to; at += readBytes) {
-    yield await readAt(file, at, Math.min(readBytes, to - at))
+async function* readChunks(file: FileHandle, from: number, to: number): AsyncGenerator<Buffer> {
+  for (let at = from; at < to; at += chunkBytes) {
+    yield await readAt(file, at, Math.min(chunkBytes, to - at))
   }
 }
 
-/** Returns fewer than `length` bytes at the end of the file. */
+/** Reads `length` bytes, or fewer at the end of the file. */
 async function readAt(file: FileHandle, at: number, length: number): Promise<Buffer> {
   const buffer = Buffer.allocUnsafe(length)
   let filled = 0

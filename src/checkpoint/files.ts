@@ -2,25 +2,25 @@
 
 import { closeSync, constants, fdatasync, fsyncSync, ftruncateSync, mkdirSync } from 'node:fs'
 import { openSync, writeSync } from 'node:fs'
+import { type FileHandle, lstat, open, rename, rm } from 'node:fs/promises'
 import { dirname, join, resolve } from 'node:path'
 import { promisify } from 'node:util'
 import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
 import { statOf } from '../foundation/regular-file.ts'
 
-/**
- * The port for the calls that write a checkpoint; tests replace it to simulate disk failures. Each
- * call is one system call and throws, or rejects with, the system's error.
- */
+/** The system calls that write a checkpoint. Tests replace them to simulate disk failures. */
 export interface FileOperations {
   open(path: string, flags: number, mode: number): number
-  /** Returns how many of the `length` bytes from `offset` were written; may be fewer. */
+  /**
+   * Writes up to `length` bytes from `offset`. Returns how many were written, which may be fewer.
+   */
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number
   fdatasync(fd: number): Promise<void>
   truncate(fd: number, length: number): void
   close(fd: number): void
 }
 
-export const nodeFiles: FileOperations = {
+export const systemFiles: FileOperations = {
   open: openSync,
   write: writeSync,
   fdatasync: promisify(fdatasync),
@@ -28,16 +28,15 @@ export const nodeFiles: FileOperations = {
   close: closeSync,
 }
 
-/** The maximum number of times that an interrupted write is repeated. */
-const maxRepeats = 100
+const maxWriteAttempts = 100
 
-/** Writes at least one of the bytes, or throws the system's error. */
+/** Writes at least one byte, or throws the system's error. */
 export function writeSome(
-  files: FileOperations,
+  files: Pick<FileOperations, 'write'>,
   fd: number,
   slice: { readonly bytes: Uint8Array; readonly offset: number; readonly length: number },
 ): number {
-  for (let repeats = 0; repeats < maxRepeats; repeats++) {
+  for (let repeats = 0; repeats < maxWriteAttempts; repeats++) {
     try {
       const written = files.write(fd, slice.bytes, slice.offset, slice.length)
       if (written > 0) return written
@@ -46,13 +45,10 @@ export function writeSome(
       if (errno !== 'EINTR' && errno !== 'EAGAIN') throw error
     }
   }
-  throw Object.assign(new Error('no byte was taken'), { code: 'EAGAIN' })
+  throw Object.assign(new Error('no byte was written'), { code: 'EAGAIN' })
 }
 
-/**
- * Runs one fdatasync at a time for all writes: immediately after a write, or as soon as the running
- * sync has finished.
- */
+/** Syncs a file after each write. Writes that happen during a sync share the next sync. */
 export class GroupCommit {
   readonly #sync: () => Promise<void>
   readonly #onFailure: (error: unknown) => void
@@ -66,17 +62,16 @@ export class GroupCommit {
     this.#onFailure = onFailure
   }
 
-  /** Call after bytes were written. */
-  wrote(): void {
+  requestSync(): void {
     this.#writes++
     void this.#start()
   }
 
   /**
-   * Resolves when a sync that began after the last write has finished. Rejects once any sync has
-   * failed: the system may have dropped those bytes, and a later success does not cover them.
+   * Resolves after a sync that began after the last write. Rejects if any sync has failed, because
+   * the system may have dropped the bytes of that sync, and a later sync does not write them.
    */
-  async settled(): Promise<void> {
+  async whenSynced(): Promise<void> {
     const target = this.#writes
     while (this.#covered < target) await this.#start()
     if (this.#failure !== undefined) throw this.#failure.error
@@ -101,9 +96,9 @@ export class GroupCommit {
   }
 }
 
-/** The maximum number of file names that are tried within one second. */
-const maxNames = 1000
-/** Flags for creating a file that must not exist, without following a symbolic link. */
+/** The maximum number of records that one session can create in one second. */
+const maxFileNames = 1000
+/** The flags for creating a file that must not exist, without following a symbolic link. */
 export const newFileFlags =
   constants.O_CREAT |
   constants.O_EXCL |
@@ -111,7 +106,7 @@ export const newFileFlags =
   constants.O_WRONLY |
   constants.O_NOFOLLOW
 
-/** Creates the folder with its parents; returns its absolute path. */
+/** Creates the folder with its parents, and returns its absolute path. */
 export function createFolder(folder: string): string {
   try {
     const path = resolve(folder)
@@ -123,7 +118,7 @@ export function createFolder(folder: string): string {
 }
 
 /**
- * Creates `<session_id>.<unix seconds>.telemetry.jsonl`; further files of the same second have
+ * Creates `<session_id>.<unix seconds>.telemetry.jsonl`. Further files of the same second have
  * `-2`, `-3` and so on before the suffix. Never opens an existing file.
  */
 export function createCheckpointFile(
@@ -133,7 +128,7 @@ export function createCheckpointFile(
   seconds: number,
 ): { readonly fd: number; readonly path: string } {
   const stem = join(folder, `${sessionId}.${Math.floor(seconds)}`)
-  for (let count = 1; count <= maxNames; count++) {
+  for (let count = 1; count <= maxFileNames; count++) {
     const path = `${stem}${count === 1 ? '' : `-${count}`}.telemetry.jsonl`
     try {
       return { fd: files.open(path, newFileFlags, 0o644), path }
@@ -141,44 +136,43 @@ export function createCheckpointFile(
       if (errnoOf(error) !== 'EEXIST') throw checkpointFailure('open the record', path, error)
     }
   }
-  throw new CheckpointError(`Cannot open a record in ${folder}: ${maxNames} names are taken`, {
+  throw new CheckpointError(`Cannot open a record in ${folder}: ${maxFileNames} names are taken`, {
     path: folder,
     errno: 'EEXIST',
     hint: 'Use another session id or folder.',
   })
 }
 
-/** Syncs the folder, if possible, so that new file names survive a power loss. */
+/** Syncs the folder, so that new file names survive a power loss. */
 export function syncFolder(folder: string): void {
   let fd: number | undefined
   try {
     fd = openSync(folder, 'r')
     fsyncSync(fd)
   } catch {
-    // Some file systems cannot sync a folder; only the syncs of the file are guaranteed.
+    // Some file systems cannot sync a folder.
   } finally {
     if (fd !== undefined) closeSync(fd)
   }
 }
 
 /**
- * Creates a folder and its parents; accepts a folder that exists or that another process creates
- * meanwhile. Does not use `mkdir` with `recursive`, which never returns if an existing folder
- * cannot contain others, as in /proc.
+ * Creates a folder and its parents, which may already exist. Does not use the option `recursive` of
+ * `mkdir`, because the call never returns if an existing folder cannot contain others, as in /proc.
  */
 export function makeFolders(path: string): void {
   if (isFolder(path)) return
   try {
-    makeLast(path)
+    makeFolder(path)
   } catch (error) {
     const parent = dirname(path)
     if (errnoOf(error) !== 'ENOENT' || parent === path) throw error
     makeFolders(parent)
-    makeLast(path)
+    makeFolder(path)
   }
 }
 
-function makeLast(path: string): void {
+function makeFolder(path: string): void {
   try {
     mkdirSync(path)
   } catch (error) {
@@ -188,9 +182,45 @@ function makeLast(path: string): void {
 
 const isFolder = (path: string): boolean => statOf(path)?.isDirectory() === true
 
+interface CopyPaths {
+  /** Completes "Cannot …" in the message of the error. */
+  readonly action: string
+  readonly path: string
+  readonly target: string
+}
+
+/**
+ * Creates the file `target`, which gets its name only after `write` has finished. Never overwrites
+ * a file. Rejects with `CheckpointError`.
+ */
+export async function writeCopy<Result>(
+  { action, path, target }: CopyPaths,
+  write: (file: FileHandle) => Promise<Result>,
+): Promise<Result> {
+  const draft = `${target}.${process.pid}.tmp`
+  try {
+    if ((await lstat(target).catch(() => null)) !== null) {
+      const hint = 'Remove it first to write it again.'
+      throw new CheckpointError(`${target} exists already`, { path: target, errno: 'EEXIST', hint })
+    }
+    const file = await open(draft, 'wx+')
+    try {
+      const result = await write(file)
+      await file.sync()
+      await rename(draft, target)
+      return result
+    } finally {
+      await file.close()
+    }
+  } catch (error) {
+    await rm(draft, { force: true }).catch(() => undefined)
+    throw checkpointFailure(action, path, error)
+  }
+}
+
 export const readAccessHint = 'Give this user read access to it, or ask its owner.'
 
-const hints: Readonly<Record<string, string>> = {
+const writeHints: Readonly<Record<string, string>> = {
   EACCES: 'Give this user write access to the folder, or choose another one.',
   EPERM: 'Give this user write access to the folder, or choose another one.',
   EROFS: 'The file system is read-only: choose another folder.',
@@ -204,9 +234,8 @@ const hints: Readonly<Record<string, string>> = {
   ENAMETOOLONG: 'Choose a shorter folder or session id.',
 }
 
-/** Hints for errors of reading, where they differ from those of writing. */
 const readHints: Readonly<Record<string, string>> = {
-  ...hints,
+  ...writeHints,
   EACCES: readAccessHint,
   EPERM: readAccessHint,
   ELOOP: 'Check the path: a symbolic link in it leads back to itself.',
@@ -215,17 +244,17 @@ const readHints: Readonly<Record<string, string>> = {
 }
 
 /**
- * A system error as a `CheckpointError` with path, errno and hint. `action` completes "Cannot …"; a
- * `CheckpointError` is returned unchanged.
+ * Converts a system error to a `CheckpointError` with path, errno and hint. `action` completes
+ * "Cannot …". Returns a `CheckpointError` unchanged.
  */
 export const checkpointFailure = (action: string, path: string, cause: unknown): CheckpointError =>
-  failure(`Cannot ${action}`, path, cause, hints)
+  toCheckpointError(`Cannot ${action}`, path, cause, writeHints)
 
-/** Like `checkpointFailure` for a file that is only read; `what` completes "Cannot read …". */
+/** Like `checkpointFailure`, for reading a file. `what` completes "Cannot read …". */
 export const readFailure = (what: string, path: string, cause: unknown): CheckpointError =>
-  failure(`Cannot read ${what}`, path, cause, readHints)
+  toCheckpointError(`Cannot read ${what}`, path, cause, readHints)
 
-function failure(
+function toCheckpointError(
   start: string,
   path: string,
   cause: unknown,

@@ -1,9 +1,11 @@
-/** The format of a checkpoint: how lines are written and parsed. No other file knows the keys. */
+/** Formats and parses the lines of a checkpoint. No other file knows their keys. */
 
 import type { BaseEvent, BaseFields } from '../events/event.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 
-/** An attribute of SessionStarted; a reader of another major version should refuse the file. */
+/**
+ * The format of a record, stored in SessionStarted. Readers should refuse another major version.
+ */
 export const checkpointFormat = 'tutti-telemetry/1'
 
 /** An event with the ids of the span it belongs to. */
@@ -17,21 +19,21 @@ export interface EventLine extends BaseFields {
   readonly [field: string]: unknown
 }
 
-/** The current value of each metric by name, without nesting. */
+/** The current value of each metric by name. */
 export interface MetricLine {
   readonly section: 'metric'
   readonly checkpoint_time: number
   readonly [instrument: string]: unknown
 }
 
-/** Something that happened while a span was open; `time` is wall-clock seconds. */
+/** An event within a span; `time` is in wall-clock seconds. */
 export interface SpanAnnotation {
   readonly name: string
   readonly time: number
   readonly attributes: JsonObject
 }
 
-/** A span that has ended; times are wall-clock seconds. */
+/** A span that has ended. Times are in wall-clock seconds. */
 export interface FinishedSpan {
   readonly name: string
   readonly span_id: string
@@ -44,7 +46,7 @@ export interface FinishedSpan {
   readonly status_description: string | null
   readonly attributes: JsonObject
   readonly events: readonly SpanAnnotation[]
-  /** Linked spans; a span of the same trace is given by its id alone. */
+  /** Linked spans. A string is the id of a span of the same trace. */
   readonly links?: readonly (string | SpanLink)[]
 }
 
@@ -60,10 +62,7 @@ export interface SpanLine extends FinishedSpan {
 
 export type CheckpointLine = EventLine | MetricLine | SpanLine
 
-/**
- * Cannot throw, because events are plain JSON by construction. The ids come first, so that the JSON
- * text is sliced only once, which halves the garbage per line.
- */
+/** Formats an event. The ids come first: slicing the JSON text only once halves the garbage. */
 export function eventLine(event: BaseEvent, traceId: string, spanId: string): string {
   const ids = `"trace_id":"${traceId}","span_id":"${spanId}","name":"${event.event_type}"`
   return `{"section":"event",${ids},${JSON.stringify(event).slice(1)}\n`
@@ -71,9 +70,14 @@ export function eventLine(event: BaseEvent, traceId: string, spanId: string): st
 
 const spanHead = '{"section":"span",'
 
-/** Whether the text is one complete span; checks only its first and last characters. */
-export const isWholeSpan = (text: string): boolean =>
+/** Whether the line is a complete span. Does not parse it. */
+export const isCompleteSpan = (text: string): boolean =>
   text.startsWith(spanHead) && text.endsWith('}') && !text.includes('\0')
+
+/** Whether the line of a span is about a request to a model, by the beginning of its name. */
+export const isRequestSpan = (text: string): boolean =>
+  text.startsWith('"name":"chat ', spanHead.length) ||
+  text.startsWith('"name":"text_completion ', spanHead.length)
 
 export function spanLine(span: FinishedSpan): string {
   return `${spanHead}${JSON.stringify(span).slice(1)}\n`
@@ -84,8 +88,8 @@ export function metricLine(time: number, values: Readonly<Record<string, number>
 }
 
 /**
- * `broken`: not a JSON object, such as a torn last line. `invalid`: an object without a field that
- * its section requires. `unknown`: a section that a later version may have added.
+ * The result of parsing a line. `broken`: the line is not a JSON object, for example because it is
+ * torn. `invalid`: a required field is missing. `unknown`: the section belongs to a later version.
  */
 export type ParsedLine =
   | { readonly kind: 'line'; readonly line: CheckpointLine }
@@ -94,51 +98,51 @@ export type ParsedLine =
   | { readonly kind: 'invalid' | 'broken'; readonly reason: string }
 
 type Fields = Record<string, unknown>
-type Check = (value: unknown) => boolean
-type Required = readonly (readonly [field: string, check: Check])[]
+type FieldCheck = (value: unknown) => boolean
+type RequiredFields = readonly (readonly [field: string, check: FieldCheck])[]
 
-/** Parses one line; never throws. Keeps additional fields and unknown event types unchanged. */
+/** Parses a line. Never throws. Keeps additional fields and unknown event types unchanged. */
 export function parseLine(text: string): ParsedLine {
   let value: unknown
   try {
     value = JSON.parse(text)
   } catch {
-    return toBroken(text)
+    return describeBroken(text)
   }
   if (!isObject(value)) return { kind: 'broken', reason: 'not a JSON object' }
   const { section } = value
   if (typeof section !== 'string') return { kind: 'invalid', reason: 'no `section`' }
   const required = sections.get(section)
   if (required === undefined) return { kind: 'unknown', section }
-  const isValid = section === 'event' ? isEvent(value) : hasFields(value, required)
-  if (!isValid) return { kind: 'invalid', reason: toReason(value, required) }
+  const isValid = section === 'event' ? isValidEvent(value) : hasFields(value, required)
+  if (!isValid) return { kind: 'invalid', reason: describeInvalid(value, required) }
   if (section === 'event') fillIds(value)
   return { kind: 'line', line: value as Fields & CheckpointLine }
 }
 
 const isObject = (value: unknown): value is Fields =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
-const isText: Check = (value) => typeof value === 'string'
-const isTextOrNull: Check = (value) => value === null || typeof value === 'string'
-const isNumber: Check = (value) => typeof value === 'number' && Number.isFinite(value)
-/** Whether a `Date` can represent these seconds; any other value is damage. */
-const isTime: Check = (value) => isNumber(value) && Math.abs(value as number) <= 8.64e12
-const isStatus: Check = (value) => value === 'UNSET' || value === 'OK' || value === 'ERROR'
-const isAnnotation: Check = (value) =>
+const isText: FieldCheck = (value) => typeof value === 'string'
+const isTextOrNull: FieldCheck = (value) => value === null || typeof value === 'string'
+const isNumber: FieldCheck = (value) => typeof value === 'number' && Number.isFinite(value)
+/** Whether the value is a time in seconds that a `Date` can represent. */
+const isValidTime: FieldCheck = (value) => isNumber(value) && Math.abs(value as number) <= 8.64e12
+const isStatus: FieldCheck = (value) => value === 'UNSET' || value === 'OK' || value === 'ERROR'
+const isAnnotation: FieldCheck = (value) =>
   isObject(value) &&
   isText(value['name']) &&
   isNumber(value['time']) &&
   isObject(value['attributes'])
-const isAnnotations: Check = (value) => Array.isArray(value) && value.every(isAnnotation)
+const isAnnotations: FieldCheck = (value) => Array.isArray(value) && value.every(isAnnotation)
 
-const sections = new Map<string, Required>([
+const sections = new Map<string, RequiredFields>([
   [
     'event',
     [
       ['event_id', isText],
       ['event_type', isText],
-      ['event_time', isTime],
-      ['emit_time', isTime],
+      ['event_time', isValidTime],
+      ['emit_time', isValidTime],
       ['session_id', isText],
       ['backend', isText],
       ['task_id', isTextOrNull],
@@ -165,36 +169,40 @@ const sections = new Map<string, Required>([
   ],
 ])
 
-/** The checks of the table, written out for speed because five of six lines are events. */
-const isEvent = (value: Fields): boolean =>
+/**
+ * Repeats the checks of the table as plain code for speed, because five of six lines are events.
+ */
+const isValidEvent = (value: Fields): boolean =>
   typeof value['event_id'] === 'string' &&
   typeof value['event_type'] === 'string' &&
-  isTime(value['event_time']) &&
-  isTime(value['emit_time']) &&
+  isValidTime(value['event_time']) &&
+  isValidTime(value['emit_time']) &&
   typeof value['session_id'] === 'string' &&
   typeof value['backend'] === 'string' &&
   isTextOrNull(value['task_id']) &&
   isTextOrNull(value['node_id']) &&
   isObject(value['attributes'])
 
-/** The specification allows events outside of tasks and sessions to have no ids. */
+/**
+ * Fills in missing ids. The specification allows events outside of tasks and sessions to have none.
+ */
 function fillIds(event: Fields): void {
   if (typeof event['trace_id'] !== 'string') event['trace_id'] = ''
   if (typeof event['span_id'] !== 'string') event['span_id'] = ''
   if (typeof event['name'] !== 'string') event['name'] = event['event_type']
 }
 
-function hasFields(value: Fields, required: Required): boolean {
+function hasFields(value: Fields, required: RequiredFields): boolean {
   return required.every(([field, check]) => check(value[field]))
 }
 
-function toReason(value: Fields, required: Required): string {
+function describeInvalid(value: Fields, required: RequiredFields): string {
   const [field] = required.find(([name, check]) => !check(value[name])) ?? ['section']
   const what = field in value ? 'with a wrong' : 'without'
   return `${String(value['section'])} line ${what} \`${field}\``
 }
 
-function toBroken(text: string): ParsedLine {
+function describeBroken(text: string): ParsedLine {
   if (text.trim() === '') return { kind: 'empty' }
   return { kind: 'broken', reason: text.includes('\0') ? 'NUL bytes' : 'invalid JSON' }
 }

@@ -10,32 +10,29 @@ import { expectObject } from '../foundation/options.ts'
 import { openRegularFileSync } from '../foundation/regular-file.ts'
 import { checkpointFailure } from './files.ts'
 
-/** The process that holds a lock. Its start time is compared because pids are reused. */
+/** The process that holds a lock. Pids are reused, so the start time is compared as well. */
 interface Holder {
   readonly pid: number
   /** Clock ticks since boot; `null` if the system does not provide the start time. */
   readonly start_time: string | null
   readonly host: string
-  /** Unique per lock. */
   readonly token: string
-  /** The scheduler's job that the process runs in; `null` if there is none. */
   readonly job: HolderJob | null
 }
 
-/** A Slurm job. When it ends, Slurm kills its processes on all hosts. */
+/** A Slurm job. When a job ends, Slurm kills its processes on all hosts. */
 export interface HolderJob {
   readonly id: string
-  /** `null` if Slurm did not provide the name. */
   readonly cluster: string | null
 }
 
 export interface CheckpointLock {
   readonly path: string
-  /** Idempotent; never throws; does not remove a lock that another process has taken over. */
+  /** Releases the lock, unless another process has taken it over. Idempotent. Never throws. */
   release(): void
 }
 
-/** One lock for all checkpoints of a session in a folder. */
+/** The path of the lock that all records of a session in a folder share. */
 export const lockPathOf = (folder: string, sessionId: string): string =>
   join(folder, `${sessionId}.telemetry.lock`)
 
@@ -43,7 +40,7 @@ export const lockPathOf = (folder: string, sessionId: string): string =>
 export const isBeingWritten = (folder: string, sessionId: string): boolean =>
   isHeld(lockPathOf(folder, sessionId))
 
-/** Whether the file names a live process as its holder. Never throws. */
+/** Whether the lock file names a live process as its holder. Never throws. */
 export function isHeld(path: string): boolean {
   try {
     const found = readLock(path)
@@ -53,82 +50,93 @@ export function isHeld(path: string): boolean {
   }
 }
 
-/** The content of a lock file that this process writes on behalf of process `pid`. */
-export const holderOf = (pid: number): Holder => ({
+/** The content of a lock file that this process writes for the process `pid`. */
+export const createHolder = (pid: number): Holder => ({
   pid,
-  start_time: processOf(pid)?.startTime ?? null,
+  start_time: readProcessInfo(pid)?.startTime ?? null,
   host: hostname(),
   token: newUuid().slice(0, 12),
-  job: ownJob(),
+  job: currentSlurmJob(),
 })
 
-/** Requires SLURMD_NODENAME: a shell of `salloc` has the other variables but outlives the job. */
-function ownJob(): HolderJob | null {
+/**
+ * Returns the Slurm job of this process; `null` in a shell of `salloc`, which has no
+ * SLURMD_NODENAME and may outlive its job.
+ */
+function currentSlurmJob(): HolderJob | null {
   const { SLURM_JOB_ID: id = '', SLURMD_NODENAME: node = '', SLURM_CLUSTER_NAME } = process.env
   return id === '' || node === '' ? null : { id, cluster: SLURM_CLUSTER_NAME ?? null }
 }
 
-/** Selects the hint: a new record can use another session id, a resumed one cannot. */
-type LockUse = 'write' | 'resume'
+interface LockOptions {
+  /** Determines the hint of the error. Default `write`. */
+  readonly purpose?: LockPurpose
+  /** A job that has ended. A lock that it has left on another host is taken over. */
+  readonly endedJob?: HolderJob | null
+  readonly shownPath?: string
+}
 
-const hints: Readonly<Record<LockUse, string>> = {
-  write: 'Use another session id, or end that process first.',
+type LockPurpose = 'write' | 'resume'
+
+const lockHints: Readonly<Record<LockPurpose, string>> = {
+  write: 'Use another session id, or stop that process first.',
   resume:
-    'It goes on with this run already: wait for its end, or end it, then resume the last file.',
+    'That process already continues this run. ' +
+    'Wait until it has ended, or stop it, and then resume the last file.',
 }
 
 /**
  * Throws `CheckpointLockedError` while a live process holds the lock. A process on another host
- * counts as alive, unless it belongs to the job `ended`.
+ * counts as alive, unless it belongs to `endedJob`.
  */
-export function expectUnlocked(path: string, ended: HolderJob | null = null): void {
-  acquireLock(path, 'resume', path, ended).release()
+export function expectUnlocked(path: string, endedJob: HolderJob | null = null): void {
+  acquireLock(path, { purpose: 'resume', endedJob }).release()
 }
 
-/** Like `expectUnlocked`, but writes nothing. The lock may be taken immediately afterwards. */
-export function expectNotHeld(path: string, ended: HolderJob | null): void {
+/**
+ * Like `expectUnlocked`, but writes nothing. Another process may take the lock right afterwards.
+ */
+export function expectNotHeld(path: string, endedJob: HolderJob | null): void {
   const found = readLock(path)
-  if (found === 'missing' || !isAlive(found) || isOf(found, ended)) return
+  if (found === 'missing' || !isAlive(found) || isHeldByJob(found, endedJob)) return
   throw lockedError(path, found, 'resume')
 }
 
-/** The job of a holder on another host; only the scheduler knows whether it has ended. */
-export function remoteJobOf(path: string): HolderJob | null {
+/**
+ * Returns the job of a holder on another host. Only the scheduler knows whether the job has ended.
+ */
+export function readRemoteJob(path: string): HolderJob | null {
   const found = readLock(path)
   if (found === 'missing' || found === 'unreadable' || found.host === hostname()) return null
   return found.job
 }
 
-/** The maximum number of times that a lock may disappear before its holder is read. */
+/** The maximum number of attempts, because the lock may disappear before its holder is read. */
 const maxAttempts = 100
 const maxLockBytes = 4096
 
 /**
- * Takes the lock or throws immediately: `CheckpointLockedError` with the `pid` of a live holder, or
- * the system's error. If several processes compete for a dead process's lock, exactly one gets it.
+ * Takes the lock without waiting. Throws `CheckpointLockedError` with the `pid` of a live holder,
+ * or the system's error. If several processes compete for the lock of a dead process, exactly one
+ * of them gets it.
  */
-export function acquireLock(
-  path: string,
-  use: LockUse = 'write',
-  /** The lock path that the error message shows. */
-  named = path,
-  ended: HolderJob | null = null,
-): CheckpointLock {
-  const me = holderOf(process.pid)
+export function acquireLock(path: string, options: LockOptions = {}): CheckpointLock {
+  const me = createHolder(process.pid)
   const draft = `${path}.${me.token}.tmp`
   try {
-    // Linking a complete file is atomic, so no process ever reads a lock without a holder.
+    // Linking a complete file is atomic, so no process can read a lock that does not name its
+    // holder.
     writeFileSync(draft, `${JSON.stringify(me)}\n`, { flag: 'wx', mode: 0o644 })
     for (let attempt = 0; attempt < maxAttempts; attempt++) {
-      if (createLock(draft, path) || takeOver(draft, path, { use, named, ended })) {
-        return { path, release: () => release(path, me.token) }
+      if (createLock(draft, path) || takeOver(draft, path, options)) {
+        return { path, release: () => releaseLock(path, me.token) }
       }
     }
-    throw lockedError(named, undefined, use)
+    throw lockedError(options.shownPath ?? path, undefined, options.purpose)
   } catch (error) {
     throw checkpointFailure('lock', path, error)
   } finally {
-    removeQuietly(draft)
+    removeIfPresent(draft)
   }
 }
 
@@ -142,23 +150,18 @@ function createLock(draft: string, path: string): boolean {
   }
 }
 
-interface TakeOverOptions {
-  readonly use: LockUse
-  readonly named: string
-  readonly ended: HolderJob | null
-}
-
-/** Returns false if the lock has disappeared meanwhile. */
-function takeOver(draft: string, path: string, { use, named, ended }: TakeOverOptions): boolean {
+/** Takes over the lock of a dead process. Returns `false` if the lock has disappeared. */
+function takeOver(draft: string, path: string, options: LockOptions): boolean {
+  const { purpose = 'write', endedJob = null, shownPath = path } = options
   const found = readLock(path)
   if (found === 'missing') return false
-  if (isAlive(found) && !isOf(found, ended)) throw lockedError(named, found, use)
-  // Only the process that holds the claim on this lock may replace it, so the lock cannot change
-  // between the second read and the rename.
-  const claim = acquireLock(`${path}.${tokenOf(found)}`, use, named)
+  if (isAlive(found) && !isHeldByJob(found, endedJob)) throw lockedError(shownPath, found, purpose)
+  // Only the holder of this second lock may replace the first one, so the first one cannot change
+  // between `readLock` and `renameSync`.
+  const claim = acquireLock(`${path}.${tokenIn(found)}`, { purpose, shownPath })
   try {
     const again = readLock(path)
-    if (again === 'missing' || tokenOf(again) !== tokenOf(found)) return false
+    if (again === 'missing' || tokenIn(again) !== tokenIn(found)) return false
     renameSync(draft, path)
     return true
   } finally {
@@ -166,28 +169,28 @@ function takeOver(draft: string, path: string, { use, named, ended }: TakeOverOp
   }
 }
 
-function release(path: string, token: string): void {
+function releaseLock(path: string, token: string): void {
   try {
     const found = readLock(path)
-    if (found !== 'missing' && tokenOf(found) === token) removeQuietly(path)
+    if (found !== 'missing' && tokenIn(found) === token) removeIfPresent(path)
   } catch {
-    // A lock that cannot be read was not written by this process.
+    // A lock that cannot be read is kept, because this process did not write it.
   }
 }
 
-function removeQuietly(path: string): void {
+function removeIfPresent(path: string): void {
   try {
     unlinkSync(path)
   } catch {
-    // Already removed, or left for the next process, which finds that it is stale.
+    // If the file remains, the next process detects that it is stale.
   }
 }
 
-type Found = Holder | 'unreadable'
+type LockContent = Holder | 'unreadable'
 
-const tokenOf = (found: Found): string => (found === 'unreadable' ? found : found.token)
+const tokenIn = (found: LockContent): string => (found === 'unreadable' ? found : found.token)
 
-function readLock(path: string): Found | 'missing' {
+function readLock(path: string): LockContent | 'missing' {
   let fd: number
   try {
     fd = openRegularFileSync(path, constants.O_NOFOLLOW)
@@ -206,8 +209,7 @@ function readLock(path: string): Found | 'missing' {
   }
 }
 
-/** Parses a lock file; incomplete content is `unreadable`. */
-function parseHolder(text: string): Found {
+function parseHolder(text: string): LockContent {
   try {
     const { pid, start_time, host, token, job } = expectObject('lock', JSON.parse(text))
     if (typeof pid !== 'number' || !Number.isInteger(pid) || pid < 1) return 'unreadable'
@@ -220,7 +222,7 @@ function parseHolder(text: string): Found {
   }
 }
 
-/** Locks of earlier versions have no job. */
+/** Returns the job of a lock; `null` for a lock of an earlier version, which has none. */
 function parseJob(given: unknown): HolderJob | null {
   if (typeof given !== 'object' || given === null) return null
   const { id, cluster } = given as Partial<Record<string, unknown>>
@@ -228,28 +230,30 @@ function parseJob(given: unknown): HolderJob | null {
   return { id, cluster: typeof cluster === 'string' ? cluster : null }
 }
 
-const isOf = ({ host, job }: Holder, ended: HolderJob | null): boolean =>
-  host !== hostname() && job !== null && job.id === ended?.id && job.cluster === ended.cluster
+const isHeldByJob = ({ host, job }: Holder, wanted: HolderJob | null): boolean =>
+  host !== hostname() && job !== null && job.id === wanted?.id && job.cluster === wanted.cluster
 
-/** A process on another host (shared file system) cannot be checked and counts as alive. */
-function isAlive(found: Found): found is Holder {
+/**
+ * Whether the holder is alive. A process on another host cannot be checked, so it counts as alive.
+ */
+function isAlive(found: LockContent): found is Holder {
   if (found === 'unreadable') return false
   if (found.host !== hostname()) return true
-  const running = processOf(found.pid)
-  if (running === undefined) return signalReaches(found.pid)
+  const running = readProcessInfo(found.pid)
+  if (running === undefined) return processExists(found.pid)
   if (running.isZombie) return false
   return found.start_time === null || running.startTime === found.start_time
 }
 
-interface ProcessFacts {
+interface ProcessInfo {
   readonly isZombie: boolean
   readonly startTime: string
 }
 
-function processOf(pid: number): ProcessFacts | undefined {
+function readProcessInfo(pid: number): ProcessInfo | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'latin1')
-    // The second field is the program's name in parentheses, which may itself contain ")".
+    // The second field is the program's name in parentheses, which may contain ")".
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
     const [state = ''] = fields
     return { isZombie: state === 'Z' || state === 'X', startTime: fields[19] ?? '' }
@@ -258,8 +262,8 @@ function processOf(pid: number): ProcessFacts | undefined {
   }
 }
 
-/** Whether this host has a process with this pid, including processes of other users. */
-export function signalReaches(pid: number): boolean {
+/** Whether this host has a process with this pid, possibly of another user. */
+export function processExists(pid: number): boolean {
   try {
     return process.kill(pid, 0)
   } catch (error) {
@@ -267,19 +271,23 @@ export function signalReaches(pid: number): boolean {
   }
 }
 
-function lockedError(path: string, holder: Holder | undefined, use: LockUse): CheckpointError {
+function lockedError(
+  path: string,
+  holder: Holder | undefined,
+  purpose: LockPurpose = 'write',
+): CheckpointError {
   const elsewhere = holder !== undefined && holder.host !== hostname()
   const who = holder === undefined ? 'another process' : `process ${holder.pid}`
   const where = elsewhere ? ` on ${holder.host}` : ''
   return new CheckpointError(`The record is locked by ${who}${where}: ${path}`, {
     code: 'CheckpointLockedError',
     path,
-    hint: `${hints[use]}${elsewhere ? elsewhereHint(holder) : ''}`,
+    hint: `${lockHints[purpose]}${elsewhere ? remoteHint(holder) : ''}`,
     ...(holder === undefined ? {} : { pid: holder.pid }),
   })
 }
 
-function elsewhereHint({ job }: Holder): string {
+function remoteHint({ job }: Holder): string {
   if (job === null) return ' If that process is gone, remove the lock file.'
-  return ` It belongs to Slurm job ${job.id}: once that has ended, tutti resume goes on.`
+  return ` It belongs to Slurm job ${job.id}. After that job has ended, tutti resume works.`
 }

@@ -1,65 +1,61 @@
-/** Reads a checkpoint of a live or crashed run as a stream. Does not throw for any file content. */
+/** Reads a checkpoint of a live or crashed run as a stream. Never throws because of the content. */
 
 import { constants } from 'node:buffer'
 import type { FileHandle } from 'node:fs/promises'
 import { expectInteger } from '../foundation/options.ts'
 import { openRegularFile } from '../foundation/regular-file.ts'
-import { decompressFrames, readPiped, isCompressed, type RecordPart } from './compressed.ts'
+import { decompressFrames, readPipe, isCompressed, type RecordPart } from './compressed.ts'
 import { readFailure } from './files.ts'
-import { type CheckpointLine, isWholeSpan, parseLine } from './format.ts'
+import { type CheckpointLine, isCompleteSpan, isRequestSpan, parseLine } from './format.ts'
 
-/** A skipped line: its number, its byte offset, and the reason. */
+/** A line that was skipped because it is bad. */
 export interface BadLine extends LinePosition {
   readonly reason: string
 }
 
 export interface ReadOptions {
-  /** A longer line is skipped as bad and never kept in memory. Default 64 MiB. */
+  /** The maximum length of a line. A longer line counts as bad. Default 64 MiB. */
   readonly maxLineBytes?: number
-  /** Aborts the reading; the generator then throws the signal's reason. */
+  /** Aborting this signal stops reading. The generator then throws the signal's reason. */
   readonly signal?: AbortSignal
-  /** Called after each block with the byte offset reached, and the path of the file. */
+  /** Called after each block with the byte offset that was reached, and the path of the file. */
   readonly onRead?: (bytes: number, path: string) => void
-  /** Called for each bad line, in order, but not for a torn last line. */
+  /** Called for each bad line except a torn last line. */
   readonly onBadLine?: (bad: BadLine) => void
   /**
-   * Called for each non-empty line, before its batch is yielded, with its text and its problem, or
-   * `null`. The text is `null` for a line that is too long, and for lines lost in a damaged
-   * compressed file.
+   * Called for each non-empty line before its batch is yielded; `problem` is `null` for a good
+   * line. The text is `null` if the line is too long, or lost in a damaged compressed file.
    */
   readonly onText?: (text: string | null, position: LinePosition, problem: string | null) => void
-  /** Called for each good line, except skipped spans, before its batch is yielded. */
+  /** Called for each good line except skipped spans, before its batch is yielded. */
   readonly onLine?: (line: CheckpointLine, position: LinePosition) => void
   /** The position where an earlier reading ended (`ReadSummary.end`). Default: the beginning. */
   readonly from?: LinePosition
-  /**
-   * Neither parses nor yields the lines of spans; checks only that they are complete. Default
-   * `false`.
-   */
+  /** Whether to skip spans, which are then only checked for completeness. Default `false`. */
   readonly skipSpans?: boolean
-  /**
-   * Ignores a last line without a newline, even if it is complete: for growing files, where the
-   * next reading starts with that line. Default `false`.
-   */
+  /** Whether `skipSpans` keeps the spans of requests to models. Default `false`. */
+  readonly keepRequestSpans?: boolean
+  /** Skips lines without this text, which are not checked and count as good. Default: none. */
+  readonly contains?: string
+  /** Whether to leave a last line without a newline for the next reading. Default `false`. */
   readonly onlyWholeLines?: boolean
 }
 
 export interface ReadSummary {
-  /** The number of good lines, all of which were yielded, except skipped spans. */
+  /** The number of good lines, including skipped spans. */
   readonly lines: number
   readonly bad: number
   /** The number of lines with an unknown section. */
   readonly unknown: number
-  /** The last line, when a crash or a live writer left it incomplete. */
   readonly torn: BadLine | null
-  /** The byte offset up to which the file was read. */
+  /** The byte offset at which reading stopped. */
   readonly bytes: number
   /** The position after the last newline. */
   readonly end: LinePosition
 }
 
-const readBytes = 262_144
-/** Read as a stream, because standard input may be a socket, which cannot be opened by its path. */
+const chunkBytes = 262_144
+/** The path of the standard input. Read as a stream, because a socket has no path to open. */
 export const standardInput = '/dev/stdin'
 
 /** Yields the good lines in order. Breaking out of the loop closes the file. */
@@ -67,23 +63,22 @@ export async function* readCheckpoint(
   path: string,
   options: ReadOptions = {},
 ): AsyncGenerator<CheckpointLine, ReadSummary> {
-  const reading = new Reading(options)
+  const reading = new FileReading(options)
   for await (const batch of reading.read(path)) yield* batch
   return reading.summary()
 }
 
-/** Like `readCheckpoint`, but yields one array per block, which saves an await per line. */
+/** Like `readCheckpoint`, but yields one array per block, which saves an `await` per line. */
 export async function* readBatches(
   path: string,
   options: ReadOptions = {},
 ): AsyncGenerator<readonly CheckpointLine[], ReadSummary> {
-  const reading = new Reading(options)
-  for await (const batch of reading.read(path)) yield batch
+  const reading = new FileReading(options)
+  yield* reading.read(path)
   return reading.summary()
 }
 
-/** One pass over one file, with line counts. */
-class Reading {
+class FileReading {
   readonly #options: ReadOptions
   readonly #splitter: LineSplitter
   #batch: CheckpointLine[] = []
@@ -101,7 +96,7 @@ class Reading {
     this.#splitter = new LineSplitter(
       expectInteger('maxLineBytes', maxLineBytes, range),
       from,
-      (text, line, offset) => this.#take(text, { line, offset }, false),
+      (text, line, offset) => this.#handleLine(text, { line, offset }, false),
     )
   }
 
@@ -109,18 +104,18 @@ class Reading {
     const file = path === standardInput ? null : await openFile(path)
     try {
       this.#options.signal?.throwIfAborted()
-      for await (const part of partsOf(file, path, this.#bytes)) {
+      for await (const part of readParts(file, path, this.#bytes)) {
         this.#options.signal?.throwIfAborted()
         if (part.kind === 'bytes') {
           this.#bytes += part.bytes.length
           this.#splitter.push(part.bytes)
-        } else this.#miss(part)
+        } else this.#reportMissing(part)
         this.#options.onRead?.(this.#bytes, path)
-        if (this.#batch.length > 0) yield this.#takeBatch()
+        if (this.#batch.length > 0) yield this.#flushBatch()
       }
       const tail = this.#splitter.end()
-      if (tail !== undefined) this.#take(tail.text, tail.position, true)
-      if (this.#batch.length > 0) yield this.#takeBatch()
+      if (tail !== undefined) this.#handleLine(tail.text, tail.position, true)
+      if (this.#batch.length > 0) yield this.#flushBatch()
     } finally {
       await file?.close()
     }
@@ -137,11 +132,10 @@ class Reading {
     }
   }
 
-  /** Reports an unreadable part of a compressed record, and drops the line cut off by it. */
-  #miss(part: Exclude<RecordPart, { readonly kind: 'bytes' }>): void {
+  #reportMissing(part: Exclude<RecordPart, { readonly kind: 'bytes' }>): void {
     const { kind, reason, missingBytes } = part
     const bad = { ...this.#splitter.position, reason }
-    this.#splitter.forget(missingBytes)
+    this.#splitter.skipMissing(missingBytes)
     this.#bytes += missingBytes
     this.#options.onText?.(null, bad, reason)
     if (kind === 'torn') {
@@ -152,16 +146,19 @@ class Reading {
     this.#options.onBadLine?.(bad)
   }
 
-  #take(text: string | null, position: LinePosition, isTail: boolean): void {
+  #handleLine(text: string | null, position: LinePosition, isTail: boolean): void {
     if (isTail && this.#options.onlyWholeLines === true) {
       this.#torn = { ...position, reason: 'no newline ends it' }
       return
     }
-    if (text !== null && this.#options.skipSpans === true && isWholeSpan(text)) {
+    const { contains = '', skipSpans = false, keepRequestSpans = false } = this.#options
+    const isOther = contains !== '' && !isTail && text?.includes(contains) === false
+    const isSpan = skipSpans && text !== null && isCompleteSpan(text)
+    if (isOther || (isSpan && !(keepRequestSpans && isRequestSpan(text)))) {
       this.#lines++
       return
     }
-    const parsed = text === null ? tooLong : parseLine(text)
+    const parsed = text === null ? lineTooLong : parseLine(text)
     if (parsed.kind !== 'empty') {
       this.#options.onText?.(text, position, 'reason' in parsed ? parsed.reason : null)
     }
@@ -179,14 +176,14 @@ class Reading {
     }
   }
 
-  #takeBatch(): readonly CheckpointLine[] {
+  #flushBatch(): readonly CheckpointLine[] {
     const batch = this.#batch
     this.#batch = []
     return batch
   }
 }
 
-const tooLong = { kind: 'broken', reason: 'longer than `maxLineBytes`' } as const
+const lineTooLong = { kind: 'broken', reason: 'longer than `maxLineBytes`' } as const
 
 async function openFile(path: string): Promise<FileHandle> {
   try {
@@ -196,54 +193,49 @@ async function openFile(path: string): Promise<FileHandle> {
   }
 }
 
-/** Yields the bytes of the record, starting at `offset`; the chunks reuse one buffer. */
-async function* partsOf(
+/** Yields the content of a file in chunks, which reuse one buffer. */
+async function* readParts(
   file: FileHandle | null,
   path: string,
   offset: number,
 ): AsyncGenerator<RecordPart, void> {
   try {
-    if (file === null) yield* readPiped(process.stdin as AsyncIterable<Buffer>)
+    if (file === null) yield* readPipe(process.stdin as AsyncIterable<Buffer>)
     else if (isCompressed(path)) yield* decompressFrames(file, offset)
-    else yield* plainParts(file, offset)
+    else yield* readPlain(file, offset)
   } catch (error) {
     throw readFailure('the record', path, error)
   }
 }
 
-async function* plainBytes(file: FileHandle, offset: number): AsyncGenerator<Buffer, void> {
-  const buffer = Buffer.allocUnsafeSlow(readBytes)
-  // A pipe cannot be read at a position.
+async function* readPlain(file: FileHandle, offset: number): AsyncGenerator<RecordPart, void> {
+  const buffer = Buffer.allocUnsafeSlow(chunkBytes)
+  // `null` means the current position, because a pipe cannot be read at a given position.
   let position = offset === 0 ? null : offset
   for (;;) {
     const { bytesRead } = await file.read(buffer, 0, buffer.length, position)
     if (bytesRead === 0) return
     if (position !== null) position += bytesRead
-    yield buffer.subarray(0, bytesRead)
+    yield { kind: 'bytes', bytes: buffer.subarray(0, bytesRead) }
   }
-}
-
-async function* plainParts(file: FileHandle, offset: number): AsyncGenerator<RecordPart, void> {
-  for await (const bytes of plainBytes(file, offset)) yield { kind: 'bytes', bytes }
 }
 
 /** The position of the beginning of a line. */
 export interface LinePosition {
-  /** The line number, from 1. */
+  /** The number of the line, from 1. */
   readonly line: number
-  /** The byte offset. */
   readonly offset: number
 }
 
-/** Called with a line without its newline; the text is `null` if the line was too long. */
+/** Called for each line. The text has no newline; it is `null` if the line is too long. */
 type LineVisitor = (text: string | null, line: number, offset: number) => void
 
 const newline = 0x0a
 const byteOrderMark = '\uFEFF'
 
 /**
- * Splits bytes into lines at 0x0A only. Buffers at most the incomplete line at the end of the last
- * chunk. Replaces invalid UTF-8 instead of rejecting it.
+ * Splits bytes into lines. Keeps only the incomplete line at the end of the last chunk in memory.
+ * Replaces invalid UTF-8.
  */
 class LineSplitter {
   readonly #maxLineBytes: number
@@ -265,57 +257,55 @@ class LineSplitter {
     return { line: this.#line, offset: this.#offset }
   }
 
-  /** Visits every line that ends in this chunk; the chunk may be reused afterwards. */
+  /** Visits every line that ends in this chunk. The caller may reuse the chunk afterwards. */
   push(chunk: Buffer): void {
     let start = 0
     for (;;) {
-      const end = chunk.indexOf(newline, start)
-      if (end < 0) break
-      this.#finish(chunk, start, end)
-      start = end + 1
+      const lastLine = chunk.indexOf(newline, start)
+      if (lastLine < 0) break
+      this.#finishLine(chunk, start, lastLine)
+      start = lastLine + 1
     }
-    this.#keep(chunk.subarray(start))
+    this.#bufferRest(chunk.subarray(start))
   }
 
-  /** The last line if it has no newline; `undefined` otherwise. */
   end(): { readonly text: string | null; readonly position: LinePosition } | undefined {
     if (this.#openBytes === 0) return undefined
-    const text = this.#isTooLong(this.#openBytes) ? null : this.#joined()
+    const text = this.#isTooLong(this.#openBytes) ? null : this.#joinParts()
     return { text, position: this.position }
   }
 
-  /** Drops the line that has no newline yet, and skips the missing bytes after it. */
-  forget(missingBytes: number): void {
+  skipMissing(missingBytes: number): void {
     this.#offset += this.#openBytes + missingBytes
     this.#openBytes = 0
     this.#parts = []
   }
 
-  #finish(chunk: Buffer, start: number, end: number): void {
+  #finishLine(chunk: Buffer, start: number, end: number): void {
     const size = this.#openBytes + end - start
-    this.#visit(this.#textOf(chunk, start, end, size), this.#line, this.#offset)
+    this.#visit(this.#decodeLine(chunk, start, end, size), this.#line, this.#offset)
     this.#line++
     this.#offset += size + 1
     this.#openBytes = 0
     this.#parts = []
   }
 
-  #textOf(chunk: Buffer, start: number, end: number, size: number): string | null {
+  #decodeLine(chunk: Buffer, start: number, end: number, size: number): string | null {
     if (this.#isTooLong(size)) return null
     if (this.#parts.length === 0)
       return this.#withoutByteOrderMark(chunk.toString('utf8', start, end))
     this.#parts.push(chunk.subarray(start, end))
-    return this.#joined()
+    return this.#joinParts()
   }
 
-  #keep(rest: Buffer): void {
+  #bufferRest(rest: Buffer): void {
     if (rest.length === 0) return
     this.#openBytes += rest.length
     if (this.#isTooLong(this.#openBytes)) this.#parts = []
     else this.#parts.push(Buffer.from(rest))
   }
 
-  #joined(): string {
+  #joinParts(): string {
     return this.#withoutByteOrderMark(Buffer.concat(this.#parts).toString('utf8'))
   }
 

@@ -1,7 +1,6 @@
 /**
- * The file next to a record that stores the results of its tasks for a later run. Append-only: each
- * frame has a length, a digest and entries, so that torn or damaged data at the end is detected and
- * removed.
+ * Stores the results of tasks in a file next to the record, for a later run. Each frame has a
+ * length and a digest, so that a reader detects torn or damaged data.
  */
 
 import { hash } from 'node:crypto'
@@ -14,41 +13,37 @@ import {
   newFileFlags,
   writeSome,
 } from './files.ts'
-import { toBytes } from './kept-value.ts'
+import { serializeValue } from './kept-value.ts'
+import { companionPath } from './record-names.ts'
 
-/** The first line of the file; its record id prevents using the results of another record. */
+/** The first line of the file. The id prevents using the results of another record. */
 export const resultsHead = (id: string): Buffer => Buffer.from(`tutti-results/2 ${id}\n`)
 
-/** The id of a record, from its SessionStarted event; unique per file. */
+/** The unique id of a record, from its SessionStarted event. */
 export const recordIdOf = (start: {
   readonly trace_id: string
   readonly span_id: string
 }): string => `${start.trace_id}-${start.span_id}`
 
 const digestBytes = 16
-/** A frame begins with the length of its entries and their digest. */
+/** The size of a frame's head: the length of the entries, and their digest. */
 export const frameHeadBytes = 4 + digestBytes
-/** An entry begins with the lengths of its uid and its value. */
+/** The size of an entry's head: the lengths of the uid and the value. */
 export const entryHeadBytes = 8
-/** The approximate size of the entries in a frame, which has at least one. */
+/** The maximum size of all entries in a frame, unless it has a single larger entry. */
 const frameBytes = 262_144
 
-const suffix = /\.telemetry\.jsonl(?:\.zst)?$/
+export const resultsPathOf = (record: string): string => companionPath(record, '.results')
 
-/** A repaired record uses the results of the original. */
-export const resultsPathOf = (record: string): string =>
-  `${record.replace(suffix, '').replace(/\.repaired$/, '')}.results`
-
-export const digestOf = (entries: Uint8Array): Buffer =>
+export const computeDigest = (entries: Uint8Array): Buffer =>
   hash('sha256', entries, 'buffer').subarray(0, digestBytes)
 
 export interface ResultsFileOptions {
   readonly record: string
-  /** The id from `recordIdOf`. */
   readonly id: string
   readonly files: FileOperations
   readonly log: Log
-  /** Larger values are not stored. */
+  /** The maximum size of a value. Larger values are not stored. */
   readonly maxBytes: number
   readonly durability: 'os' | 'fsync'
 }
@@ -65,7 +60,7 @@ export class ResultsFile {
   #hasWarned = false
   #isBroken = false
 
-  /** The file is readable only by its owner, because values may be confidential. */
+  /** Creates the file. Only its owner can read it, because values may be confidential. */
   constructor(options: ResultsFileOptions) {
     this.#options = options
     this.#path = resultsPathOf(options.record)
@@ -84,13 +79,13 @@ export class ResultsFile {
     this.#writeHead()
   }
 
-  /** Buffers a value, unless it is too large or cannot be restored exactly. Never throws. */
+  /** Adds a value, unless it is too large or cannot be restored exactly. Never throws. */
   append(uid: string, value: unknown): void {
-    const bytes = toBytes(value)
+    const bytes = serializeValue(value)
     if (bytes === null || bytes.length > this.#options.maxBytes) return
     const uidBytes = Buffer.byteLength(uid)
     const size = entryHeadBytes + uidBytes + bytes.length
-    if (this.#used + size > this.#frame.length) this.#makeRoom(size)
+    if (this.#used + size > this.#frame.length) this.#resizeFrame(size)
     const frame = this.#frame
     let at = frame.writeUInt32LE(uidBytes, this.#used)
     at = frame.writeUInt32LE(bytes.length, at)
@@ -99,22 +94,22 @@ export class ResultsFile {
     this.#used = at + bytes.length
   }
 
-  /** Writes the buffered values. Values that cannot be written are dropped. Never throws. */
+  /** Writes the buffered values, and drops them if that fails. Never throws. */
   write(): void {
     if (this.#used === frameHeadBytes) return
-    // The head could not be written earlier, for example because the disk was full.
+    // The head is missing if an earlier attempt failed, for example because the disk was full.
     if (this.#written === 0) this.#writeHead()
     const frame = this.#frame
     const entries = frame.subarray(frameHeadBytes, this.#used)
     frame.writeUInt32LE(entries.length, 0)
-    digestOf(entries).copy(frame, 4)
+    computeDigest(entries).copy(frame, 4)
     if (this.#written > 0) this.#writeBytes(frame, this.#used)
     this.#used = frameHeadBytes
   }
 
-  /** Resolves when everything written is synced to the disk, if `durability` is `fsync`. */
+  /** With `fsync`, resolves when everything written is on the disk. */
   async flush(): Promise<void> {
-    await this.#commit?.settled()
+    await this.#commit?.whenSynced()
   }
 
   /** Writes the buffered values and closes the file. Never rejects. */
@@ -128,8 +123,7 @@ export class ResultsFile {
     }
   }
 
-  /** Enlarges the buffer for a large value, and shrinks it again with the next frame. */
-  #makeRoom(size: number): void {
+  #resizeFrame(size: number): void {
     this.write()
     const needed = frameHeadBytes + Math.max(size, frameBytes)
     if (this.#frame.length !== needed) this.#frame = Buffer.allocUnsafeSlow(needed)
@@ -140,7 +134,7 @@ export class ResultsFile {
     this.#writeBytes(head, head.length)
   }
 
-  /** After an error, removes the torn frame: a reader would not find the frames after it. */
+  /** Writes a frame. After an error, removes the torn frame, because readers stop at it. */
   #writeBytes(bytes: Buffer, length: number): void {
     if (this.#isBroken) return
     const { files } = this.#options
@@ -150,14 +144,14 @@ export class ResultsFile {
         offset += writeSome(files, this.#fd, { bytes, offset, length: length - offset })
       }
       this.#written += length
-      this.#commit?.wrote()
+      this.#commit?.requestSync()
     } catch (error) {
       this.#warn(error)
-      if (offset > 0) this.#cutTail()
+      if (offset > 0) this.#truncateTornFrame()
     }
   }
 
-  #cutTail(): void {
+  #truncateTornFrame(): void {
     try {
       this.#options.files.truncate(this.#fd, this.#written)
     } catch {
@@ -165,7 +159,6 @@ export class ResultsFile {
     }
   }
 
-  /** Warns only once, because further warnings would be the same. */
   #warn(error: unknown): void {
     if (this.#hasWarned) return
     this.#hasWarned = true

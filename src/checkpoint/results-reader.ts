@@ -1,28 +1,26 @@
-/** Reads the stored values of a run: one pass locates all values; each is then read when needed. */
+/** Reads the stored results of a run. One pass locates them; each is read when it is needed. */
 
 import { closeSync, fstatSync, readSync } from 'node:fs'
 import { crc32 } from 'node:zlib'
 import { errnoOf } from '../foundation/errors.ts'
 import { openRegularFileSync } from '../foundation/regular-file.ts'
 import { readFailure } from './files.ts'
-import { fromBytes, type KeptValue } from './kept-value.ts'
+import { deserializeValue, type KeptValue } from './kept-value.ts'
 import {
-  digestOf,
+  computeDigest,
   entryHeadBytes,
   frameHeadBytes,
   resultsHead,
   resultsPathOf,
 } from './results-file.ts'
 
-/** The position of a value in the file. */
 export interface ValueLocation {
   readonly offset: number
   readonly bytes: number
-  /** The CRC of the bytes when they were located. */
   readonly crc: number
 }
 
-/** The number of bytes per read; values that are needed together are usually close together. */
+/** The number of bytes read at once. Values that are needed together are usually close together. */
 const blockBytes = 262_144
 
 export class ResultsReader implements Disposable {
@@ -30,15 +28,15 @@ export class ResultsReader implements Disposable {
   readonly #id: string
   readonly #fd: number
   readonly #size: number
-  /** The reason why `find` stopped before the end of the file; `null` if it did not. */
+  /** The reason why `locateValues` did not reach the end of the file; `null` if it did. */
   problem: string | null = null
   #block: Buffer | null = null
   #blockStart = 0
   #blockLength = 0
 
   /**
-   * Returns `null` when no results were stored, or only those of a record with another `id`. Throws
-   * `CheckpointError` when the file cannot be opened.
+   * Opens the results of a record. Returns `null` if there is no file. Throws `CheckpointError` if
+   * it cannot be opened.
    */
   static open(record: string, id: string): ResultsReader | null {
     const path = resultsPathOf(record)
@@ -58,12 +56,12 @@ export class ResultsReader implements Disposable {
   }
 
   /**
-   * Visits every value in the order of the file, up to the first torn or damaged frame. Yields
-   * between blocks, so that the caller can let other work run.
+   * Visits the values in the order of the file, up to the first torn or damaged frame. Yields after
+   * each block, so that the caller can let other work run.
    */
-  *find(visit: (uid: string, at: ValueLocation) => void): Generator<undefined, void> {
+  *locateValues(visit: (uid: string, at: ValueLocation) => void): Generator<undefined, void> {
     const head = resultsHead(this.#id)
-    const found = this.#bytesAt(0, head.length)
+    const found = this.#readAt(0, head.length)
     if (found === null || !head.equals(found)) {
       this.problem = 'is of another record'
       return
@@ -82,28 +80,31 @@ export class ResultsReader implements Disposable {
     }
   }
 
-  /** The value at a location from `find`; `null` if its bytes have changed since. */
+  /** Reads a value. Returns `null` if its bytes have changed since `locateValues`. */
   read({ offset, bytes, crc }: ValueLocation): KeptValue | null {
-    const found = this.#bytesAt(offset, bytes)
+    const found = this.#readAt(offset, bytes)
     if (found === null || crc32(found) !== crc) return null
-    return fromBytes(found)
+    return deserializeValue(found)
   }
 
   [Symbol.dispose](): void {
     closeSync(this.#fd)
   }
 
-  /** Returns the offset of the next frame; `null` if this frame is incomplete or damaged. */
+  /**
+   * Visits the values of a frame. Returns the offset of the next frame; `null` if this frame is
+   * torn or damaged.
+   */
   #visitFrame(at: number, visit: (uid: string, at: ValueLocation) => void): number | null {
-    const head = this.#bytesAt(at, frameHeadBytes)
+    const head = this.#readAt(at, frameHeadBytes)
     if (head === null) return null
     const length = head.readUInt32LE(0)
     const digest = Buffer.from(head.subarray(4))
     const start = at + frameHeadBytes
-    const entries = this.#bytesAt(start, length)
-    if (entries === null || !digest.equals(digestOf(entries))) return null
+    const entries = this.#readAt(start, length)
+    if (entries === null || !digest.equals(computeDigest(entries))) return null
     for (let from = 0; from < length;) {
-      // Check the lengths, because the digest does not protect against a crafted file.
+      // The lengths are checked, because the digest does not protect against a crafted file.
       if (from + entryHeadBytes > length) return null
       const uidBytes = entries.readUInt32LE(from)
       const bytes = entries.readUInt32LE(from + 4)
@@ -117,8 +118,10 @@ export class ResultsReader implements Disposable {
     return start + length
   }
 
-  /** The returned bytes are valid until the next call. */
-  #bytesAt(offset: number, length: number): Buffer | null {
+  /**
+   * Reads bytes, which are valid until the next call. Returns `null` beyond the end of the file.
+   */
+  #readAt(offset: number, length: number): Buffer | null {
     if (offset + length > this.#size) return null
     const isInBlock =
       offset >= this.#blockStart && offset + length <= this.#blockStart + this.#blockLength

@@ -1,6 +1,6 @@
 /**
- * The files through which a command and the program that it runs communicate: the command's request
- * to the program's first session, and, next to a record, the command that started it.
+ * The files through which a command and the program that it runs communicate: a request to the
+ * program's first session, and the command, which is stored next to the record.
  */
 
 import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync } from 'node:fs'
@@ -12,25 +12,25 @@ import { expectObject } from '../foundation/options.ts'
 import { readTextFileSync } from '../foundation/regular-file.ts'
 import { findSecretArguments } from '../foundation/secrets.ts'
 import { checkpointFailure, readFailure } from './files.ts'
-import { holderOf, isHeld } from './lock.ts'
+import { createHolder, isHeld } from './lock.ts'
+import { companionPath } from './record-names.ts'
 
-/** The environment variable with the path of the request. */
+/** The environment variable that contains the path of the request. */
 export const runVariable = 'TUTTI_RUN'
 
 /** The diagnostics channel on which a session publishes the content of the resumed record. */
 export const resumeChannel = 'tutti.resume'
 
-/** How a record was started, so that it can be resumed in the same way. */
+/** The command that started a record. The record can be resumed with it. */
 export interface RunCommand {
   readonly kind: 'script' | 'tasks' | 'array'
-  /** An absolute path; for an array, the program as it was typed. */
+  /** An absolute path, or the program of an array as it was typed. */
   readonly file: string
-  /** `null` for an argument that contained a secret. */
+  /** The arguments; `null` replaces an argument that contained a secret. */
   readonly arguments: readonly (string | null)[]
   readonly folder: string
-  /** For an array, its indices as they were typed, such as `1-10,20`. */
+  /** The numbers of an array as they were typed, such as `1-10,20`. */
   readonly array?: string
-  /** For a script started by `tutti launch`, the resources requested from the scheduler. */
   readonly launch?: {
     readonly options: Readonly<Record<string, unknown>>
     /** Additional options in the scheduler's own syntax. */
@@ -38,13 +38,12 @@ export interface RunCommand {
   }
 }
 
-/** A command's request to the first session that starts telemetry. */
+/** A request of a command to the first session that starts telemetry. */
 export interface RunRequest {
   readonly command: RunCommand
   readonly keep_results: boolean
-  /** The id for a new session that has not chosen its own. Default: a generated id. */
+  /** The id for a new session whose program does not choose one. Default: a generated id. */
   readonly session_id?: string | null
-  /** The record to resume, and the options for that. */
   readonly resume: {
     readonly record: string
     readonly session_id: string
@@ -55,13 +54,12 @@ export interface RunRequest {
 
 const folderPrefix = 'tutti-run-'
 /** The pattern of folder names that `mkdtemp` creates. */
-const folderName = /^tutti-run-[A-Za-z0-9]{6}$/
-/** Files that identify the processes using the folder of a request. */
+const folderPattern = /^tutti-run-[A-Za-z0-9]{6}$/
 const holderFiles = { command: 'command.holder', script: 'script.holder' }
 
 /**
- * A request that no session has taken yet, in a folder that only its owner can read. Also removes
- * folders left by killed commands.
+ * A request in a folder that only its owner can read. Creating a request also removes the folders
+ * of killed commands.
  */
 export class SentRequest implements Disposable {
   readonly path: string
@@ -71,23 +69,21 @@ export class SentRequest implements Disposable {
     removeLeftovers(tmpdir())
     this.#folder = mkdtempSync(join(tmpdir(), folderPrefix))
     this.path = join(this.#folder, 'request.json')
-    writePrivate(join(this.#folder, holderFiles.command), holderOf(process.pid))
+    writePrivate(join(this.#folder, holderFiles.command), createHolder(process.pid))
     writeRequest(this.path, request)
   }
 
   /** Marks the folder as used by the script, which may outlive this process. */
-  sentTo(scriptPid: number): void {
-    writePrivate(join(this.#folder, holderFiles.script), holderOf(scriptPid))
+  markScript(scriptPid: number): void {
+    writePrivate(join(this.#folder, holderFiles.script), createHolder(scriptPid))
   }
 
-  /** Whether a session of the program took the request. */
-  get isTaken(): boolean {
+  get isClaimed(): boolean {
     return existsSync(`${this.path}.taken`)
   }
 
-  /** The record of the session that took the request; `null` if it wrote none. */
   get record(): string | null {
-    return readRecordOf(this.path)
+    return readRequestRecord(this.path)
   }
 
   [Symbol.dispose](): void {
@@ -95,11 +91,14 @@ export class SentRequest implements Disposable {
   }
 }
 
-/** Keeps folders without a holder: they are just being created, or belong to an older version. */
+/**
+ * Removes the folders of killed commands. Keeps folders without a holder, because another command
+ * may have just created them.
+ */
 function removeLeftovers(parent: string): void {
   for (const name of readdirSync(parent)) {
     const folder = join(parent, name)
-    if (folderName.test(name) && isLeftover(folder)) removeQuietly(folder)
+    if (folderPattern.test(name) && isLeftover(folder)) removeQuietly(folder)
   }
 }
 
@@ -114,36 +113,36 @@ function removeQuietly(folder: string): void {
   try {
     rmSync(folder, { recursive: true, force: true })
   } catch {
-    // Another command is removing the folder, or the next command will.
+    // The next command will remove the folder.
   }
 }
 
-/** For a program that is started elsewhere. Only the owner can read the file. */
+/** Writes a request to a file that only its owner can read. */
 export const writeRequest = (path: string, request: RunRequest): void => writePrivate(path, request)
 
-/** Reads a request of `writeRequest`, whether or not it was taken; `null` if there is none. */
+/** Reads a request, even if a session has already taken it. Returns `null` if there is none. */
 export function readRequest(path: string): RunRequest | null {
   const found = readJson(path) ?? readJson(`${path}.taken`)
   return isCommand(found?.['command']) ? (found as unknown as RunRequest) : null
 }
 
 /** Returns the record of the session that took this request; `null` if none did. */
-export function readRecordOf(path: string): string | null {
+export function readRequestRecord(path: string): string | null {
   const found = readJson(`${path}.record`)
   return typeof found?.['record'] === 'string' ? found['record'] : null
 }
 
-/** Replaces arguments that are secrets, or values of options named like a secret, by `null`. */
-export function toKeptArguments(args: readonly string[]): (string | null)[] {
+/** Replaces secrets, and the values of options that are named like a secret, by `null`. */
+export function omitSecretArguments(args: readonly string[]): (string | null)[] {
   const isSecret = findSecretArguments(args)
   return args.map((arg, at) => (isSecret[at] === true ? null : arg))
 }
 
-/** The variable is read early, so that child processes of the program do not inherit it. */
+/** The variable is read on import, so that child processes of the program do not inherit it. */
 let requestPath = readVariable()
 
 /** Whether `tutti run`, `resume` or `launch` has started this program. */
-export const isRunByCommand = requestPath !== ''
+export const isStartedByCommand = requestPath !== ''
 
 function readVariable(): string {
   const { [runVariable]: path = '' } = process.env
@@ -151,19 +150,19 @@ function readVariable(): string {
   return path
 }
 
-/** A request that no other session can take. */
-export interface TakenRequest extends RunRequest {
+/** A request that this session has taken. */
+export interface ClaimedRequest extends RunRequest {
   /** Reports the path of the record to the command, and stores the command next to it. */
-  tellRecord(record: string): void
+  reportRecord(record: string): void
 }
 
-/** Takes the request of the command that runs this program; `null` if there is none left. */
-export function takeRequest(): TakenRequest | null {
+/** Returns the request of the command that runs this program; `null` after the first call. */
+export function claimRequest(): ClaimedRequest | null {
   const path = requestPath
   if (path === '') return null
   requestPath = ''
   try {
-    // Atomic: only one of several processes succeeds.
+    // Renaming is atomic, so only one process succeeds in taking the request.
     renameSync(path, `${path}.taken`)
   } catch (error) {
     if (errnoOf(error) === 'ENOENT') return null
@@ -175,30 +174,27 @@ export function takeRequest(): TakenRequest | null {
   }
   return {
     ...request,
-    tellRecord(record) {
-      writePrivate(commandPathOf(record), request.command)
+    reportRecord(record) {
+      storeCommand(record, request.command)
       writePrivate(`${path}.record`, { record })
     },
   }
 }
 
-/** Stores the command that started a record next to it. Only the owner can read the file. */
-export function keepCommand(record: string, command: RunCommand): void {
+/** Stores the command next to the record. Only the owner can read the file. */
+export function storeCommand(record: string, command: RunCommand): void {
   writePrivate(commandPathOf(record), command)
 }
 
-/** Reads the command that started a record; `null` if none was stored. */
-function readCommand(record: string): RunCommand | null {
-  const found = readJson(commandPathOf(record))
-  return isCommand(found) ? found : null
-}
+/**
+ * Returns the last command stored with a run. Searches all its files, because the last process may
+ * have died before it stored a command.
+ */
+export const readRunCommand = (files: readonly string[]): RunCommand | null =>
+  files.map((file) => readJson(commandPathOf(file)) as unknown).findLast(isCommand) ?? null
 
-/** Searches all files of a run: the last process may have died before storing the command. */
-export const readCommandOf = (files: readonly string[]): RunCommand | null =>
-  files.map(readCommand).findLast((one) => one !== null) ?? null
-
-/** The reason why the last stored command of a run cannot be used; `null` if none was stored. */
-export function commandProblemOf(files: readonly string[]): CheckpointError | null {
+/** Explains why the last stored command of a run cannot be used; `null` if none was stored. */
+export function explainUnusableCommand(files: readonly string[]): CheckpointError | null {
   const path = files.map(commandPathOf).findLast((one) => existsSync(one))
   if (path === undefined) return null
   try {
@@ -213,8 +209,7 @@ export function commandProblemOf(files: readonly string[]): CheckpointError | nu
   })
 }
 
-const commandPathOf = (record: string): string =>
-  `${record.replace(/\.telemetry\.jsonl(?:\.zst)?$/, '').replace(/\.repaired$/, '')}.run`
+const commandPathOf = (record: string): string => companionPath(record, '.run')
 
 function isCommand(given: unknown): given is RunCommand {
   if (typeof given !== 'object' || given === null) return false
@@ -223,10 +218,10 @@ function isCommand(given: unknown): given is RunCommand {
   const isKind = kind === 'script' || kind === 'tasks' || isArray
   if (!isKind || typeof file !== 'string' || typeof folder !== 'string') return false
   const isArgument = (one: unknown): boolean => one === null || typeof one === 'string'
-  return Array.isArray(args) && args.every(isArgument) && isLaunch(launch)
+  return Array.isArray(args) && args.every(isArgument) && isLaunchOptions(launch)
 }
 
-function isLaunch(given: unknown): boolean {
+function isLaunchOptions(given: unknown): boolean {
   if (given === undefined) return true
   if (typeof given !== 'object' || given === null) return false
   const { options, more } = given as { readonly options?: unknown; readonly more?: unknown }
@@ -236,11 +231,11 @@ function isLaunch(given: unknown): boolean {
   )
 }
 
-/** Replaces the file atomically, so that a reader never sees a part of it. */
+/** Writes a file that only its owner can read. Replaces an existing file atomically. */
 function writePrivate(path: string, value: object): void {
   const draft = join(dirname(path), `.${process.pid}.run.tmp`)
   try {
-    // A draft may be left by a killed process that had the same id.
+    // A killed process with the same pid may have left a draft.
     rmSync(draft, { force: true })
     writeFileSync(draft, `${JSON.stringify(value)}\n`, { flag: 'wx', mode: 0o600 })
     chmodSync(draft, 0o600)

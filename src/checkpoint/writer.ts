@@ -1,62 +1,54 @@
-/**
- * Appends whole lines to one checkpoint file, in order, and survives disk failures. The content of
- * the lines is not interpreted.
- */
+/** Appends whole lines to one checkpoint file, in order, and survives disk failures. */
 
 import { CheckpointError, errnoOf, messageOf } from '../foundation/errors.ts'
-import type { Clock } from '../foundation/clock.ts'
-import type { Log } from '../foundation/log.ts'
-import { expectId, expectInteger, expectString, invalid } from '../foundation/options.ts'
 import {
   checkpointFailure,
   createCheckpointFile,
   createFolder,
-  type FileOperations,
   GroupCommit,
-  nodeFiles,
   syncFolder,
   writeSome,
 } from './files.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from './lock.ts'
-import { PendingLines } from './pending-lines.ts'
 import { removeRecord } from './record-names.ts'
+import { ChunkWriter } from './writing/chunk-writer.ts'
+import { FrameRing } from './writing/frame-ring.ts'
+import { chunkBytes } from './writing/line-formatter.ts'
+import { MainLock, type WriterThread } from './writing/main-lock.ts'
+import { lockStates, SharedRecord, sleepStates } from './writing/shared-record.ts'
+import type { Segment } from './writing/template.ts'
+import {
+  type CheckpointWriterOptions,
+  type ResolvedWriterOptions,
+  resolveWriterOptions,
+} from './writing/writer-options.ts'
 
-export interface CheckpointWriterOptions {
-  /** Created with its parent folders if missing. */
-  readonly folder: string
-  readonly sessionId: string
-  readonly clock: Clock
-  readonly log: Log
-  /** Flushed lines survive a killed process (`os`, default) or also a power loss (`fsync`). */
-  readonly durability?: 'os' | 'fsync'
-  /** The session's lock, if it is already held. `close` releases it. */
-  readonly lock?: CheckpointLock | null
-  /** Called before lines are written, so that data they refer to can be written first. */
-  readonly beforeWrite?: () => void
-  /** Called when writing fails for the first time since it last worked. May call `append`. */
-  readonly onDegraded?: (facts: { errno: string; lines_pending: number }) => void
-  /** Called when all kept lines are in the file; `lost` lines were dropped. May call `append`. */
-  readonly onRecovered?: (facts: { lost: number }) => void
-  readonly files?: FileOperations
-  /** The maximum number of lines kept while writing fails. Default 50,000. */
-  readonly maxPendingLines?: number
-  /** The maximum number of bytes kept while writing fails. Default 16 MiB. */
-  readonly maxPendingBytes?: number
-}
-
-/** A period in which writing fails, from the first failed write to the next complete one. */
-interface Episode {
+interface WriteOutage {
   readonly errno: string
   readonly lostBefore: number
   readonly retryAtMs: number
   readonly cancelRetry: () => void
 }
 
-const retryMs = 500
+/** The lines of a drain: one chunk, all full chunks, or everything. */
+type Extent = 'chunk' | 'full chunks' | 'all'
+
+const retryIntervalMs = 500
+/**
+ * The time between two checks. A line that waits from one check to the next but one, so at most 25
+ * ms, is written in place, because the event loop or the thread is blocked.
+ */
+const checkSeconds = 0.0125
+/** With `beforeWrite`, frames are passed to the thread at least this often. */
+const maxUnpublishedBytes = 16_384
+/** The approximate length of a line made from a template. */
+const estimatedLineBytes = 480
 
 /**
- * Appends to one new file until `close()`. Only `open` throws; later failures are reported by
- * `onDegraded`, the log, the counters and `flush`. Holds the session's lock from `open` to `close`.
+ * Appends lines to a new file, and holds the session's lock until `close()`. Only `open` throws.
+ * Later failures are reported by `onDegraded`, the log, the counters and `flush`. Lines are frames
+ * of a ring. Without a thread, and while the disk fails, this class writes them; otherwise the
+ * thread does, with the same code.
  */
 export class CheckpointWriter implements AsyncDisposable {
   readonly path: string
@@ -64,17 +56,30 @@ export class CheckpointWriter implements AsyncDisposable {
   readonly #fd: number
   readonly #lock: CheckpointLock
   readonly #commit: GroupCommit | undefined
-  readonly #pending = new PendingLines()
-  #written = 0
+  readonly #record: SharedRecord
+  readonly #ring: FrameRing
+  readonly #chunks: ChunkWriter
+  readonly #mainLock: MainLock
+  #thread: WriterThread | null = null
+  #canStartThread: boolean
+  /** The rest of a line that is partly in the file, or of a line that is too large for the ring. */
+  #rest: Buffer | null = null
+  #appended = 0
+  /** The approximate number of bytes that wait, if there is no thread. */
+  #pendingBytes = 0
   #lost = 0
   /** The number of lost lines that a rejected `flush` has already reported. */
   #lostReported = 0
+  #inPlaceWrites = 0
   #isWriting = false
-  #episode: Episode | undefined
+  #outage: WriteOutage | undefined
+  #isExiting = false
   #isClosed = false
   #closing: Promise<void> | undefined
+  /** A position in the ring, and when it was the head. */
+  #mark = { position: 0, seconds: 0 }
 
-  /** Throws `CheckpointError` with path, errno and hint when the file cannot be created. */
+  /** Creates the file. Throws `CheckpointError` with path, errno and hint if that fails. */
   static open(options: CheckpointWriterOptions): CheckpointWriter {
     return new CheckpointWriter(options)
   }
@@ -93,81 +98,151 @@ export class CheckpointWriter implements AsyncDisposable {
       if (resolved.lock === null) this.#lock.release()
       throw error
     }
+    this.#record = SharedRecord.create(resolved.ringBytes)
+    this.#ring = new FrameRing(this.#record)
+    this.#chunks = new ChunkWriter(this.#record, resolved.ids, files, this.#fd)
+    this.#mainLock = new MainLock(this.#record, this.#chunks, this.#fd)
+    // With `fsync`, a sync must follow each write, so the thread that syncs also writes.
+    this.#canStartThread = resolved.startThread !== null && resolved.durability === 'os'
     if (resolved.durability === 'fsync') {
       syncFolder(folder)
       this.#commit = this.#createCommit()
     }
   }
 
-  /** The number of lines that are completely in the file. */
   get linesWritten(): number {
-    return this.#written
+    return this.#record.linesWritten
   }
 
-  /** The number of dropped lines. */
   get linesLost(): number {
     return this.#lost
   }
 
-  /** The number of lines that are not in the file yet. */
   get linesPending(): number {
-    return this.#pending.lines
+    return this.#appended - this.#lost - this.linesWritten
   }
 
-  /** Accepts one whole line with its newline; writes as soon as a chunk is full. Never throws. */
+  get bytesWritten(): number {
+    return this.#record.bytesWritten
+  }
+
+  /** How often the caller had to write, or to wait for the thread. */
+  get inPlaceWrites(): number {
+    return this.#inPlaceWrites
+  }
+
+  get threadCpuSeconds(): number {
+    return this.#record.threadCpuSeconds
+  }
+
+  /** Whether lines that were appended in a turn must be written by `write` when it ends. */
+  get needsWrite(): boolean {
+    return this.#options.beforeWrite !== null || !this.#isThreadWriting
+  }
+
+  /** Appends a line, which includes its newline. Writes when a chunk is full. Never throws. */
   append(line: string): void {
-    if (this.#isClosed) {
-      this.#lost++
-      return
-    }
-    this.#pending.append(line)
-    if (!this.#pending.hasChunk && this.#episode === undefined) return
-    this.#drain('chunks')
-    if (this.#episode !== undefined || this.#isWriting) this.#trim()
+    if (this.#isClosed) return this.#countLate()
+    const length = Buffer.byteLength(line)
+    this.#appended++
+    if (!this.#ring.canHold(length)) return this.#writeLarge(Buffer.from(line))
+    while (!this.#ring.putLine(line, length)) this.#makeRoom()
+    this.#added(length)
   }
 
   /**
-   * Writes the buffered lines. While a failed write waits for its retry, only `now` tries again.
-   * Never throws.
+   * Appends the line that a template gives for these values and this uid. Returns `false` if it
+   * cannot, because the uid has characters that JSON escapes; then the caller appends a line.
    */
-  write(when: 'if due' | 'now' = 'if due'): void {
+  appendValues(template: number, values: Float64Array, count: number, uid: string): boolean {
+    if (this.#isClosed) return false
+    for (;;) {
+      const isPut = this.#ring.putValues(template, values, count, uid)
+      if (isPut === null) return false
+      if (isPut) break
+      this.#makeRoom()
+    }
+    this.#appended++
+    this.#added(estimatedLineBytes)
+    return true
+  }
+
+  /** Stores a template for `appendValues`. Returns `null` if there is no room for it. */
+  addTemplate(segments: readonly Segment[]): number | null {
+    return this.#ring.addTemplate(segments)
+  }
+
+  /**
+   * Called with the time of each line. If lines have waited for too long, because the event loop or
+   * the thread is blocked, writes a chunk.
+   */
+  checkAge(seconds: number): void {
+    const { seconds: from, position } = this.#mark
+    if (seconds - from <= checkSeconds && seconds >= from) return
+    if (!this.#ring.hasPassed(position) && this.#outage === undefined && seconds >= from) {
+      this.#inPlaceWrites++
+      this.#drain('chunk')
+      if (!this.#ring.hasPassed(position)) return
+    }
+    this.#mark = { position: this.#ring.head, seconds }
+  }
+
+  /**
+   * At the end of a turn: passes the buffered lines to the thread, or writes them if there is none.
+   * After a failed write, waits until the retry is due. Never throws.
+   */
+  write(): void {
+    if (this.#isThreadWriting && !this.#isExiting) this.#publish()
+    else this.#drain('all')
+  }
+
+  /** Writes all lines. With `now`, even if a retry is not due. Never throws. */
+  writeInPlace(when: 'if due' | 'now' = 'if due'): void {
     this.#drain('all', when)
   }
 
+  /** The process exits: writes all lines, and from now on each line when it is appended. */
+  writeAtExit(): void {
+    this.#isExiting = true
+    this.#mainLock.isKept = true
+    this.#drain('all', 'now')
+    this.removeIfUnwritten()
+  }
+
   /** Removes the file if no line could be written, for example on a full disk. Never throws. */
-  removeIfRefused(): void {
-    if (this.#written === 0 && this.#lost + this.linesPending > 0) removeRecord(this.path)
+  removeIfUnwritten(): void {
+    if (this.linesWritten === 0 && this.#lost + this.linesPending > 0) removeRecord(this.path)
   }
 
   /**
-   * Resolves when all appended lines are in the file, and with `fsync` synced to the disk. Rejects
-   * with `CheckpointError` while lines cannot be written, and then once for the lines that were
-   * dropped meanwhile; later calls report only later losses. `linesLost` is the total.
+   * Resolves when all appended lines are in the file, and with `fsync` also on the disk. Rejects
+   * with `CheckpointError` while lines cannot be written, and once after lines were dropped.
    */
   async flush(): Promise<void> {
-    this.write()
+    await this.#writeInTurns()
     const { path } = this
-    const [pending, lost] = [this.linesPending, this.#lost - this.#lostReported]
+    const isWritten = this.#outage === undefined
+    const [pending, lost] = [isWritten ? 0 : this.linesPending, this.#lost - this.#lostReported]
     if (pending === 0) this.#lostReported = this.#lost
     if (pending > 0 || lost > 0) {
       const text = `${pending} lines are not on file yet and ${lost} are lost: ${path}`
-      const errno = this.#episode?.errno
+      const errno = this.#outage?.errno
       throw new CheckpointError(text, { path, ...(errno === undefined ? {} : { errno }) })
     }
     try {
-      await this.#commit?.settled()
+      await this.#commit?.whenSynced()
     } catch (error) {
       throw checkpointFailure('sync the record', path, error)
     }
   }
 
   /**
-   * Tries to write once more, counts and logs lost lines, syncs, closes the file and releases the
-   * lock. Removes a file without lines. Idempotent: returns the same promise. Never rejects.
+   * Tries to write once more, counts and logs lost lines, syncs, and releases the lock. Removes the
+   * file if it has no lines. Idempotent: returns the same promise each time. Never rejects.
    */
   close(): Promise<void> {
     if (this.#closing !== undefined) return this.#closing
-    // Set first, because a callback of the last write may also call `close`.
+    // Set before closing begins, because a callback of the last write may also call `close`.
     const { promise, resolve } = Promise.withResolvers<void>()
     this.#closing = promise
     void this.#closeOnce().then(resolve)
@@ -178,89 +253,226 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.close()
   }
 
+  /** The thread could not start, or has ended. Its unwritten lines are still in the ring. */
+  readonly #onThreadEnd = (reason: string): void => {
+    this.#mainLock.threadEnded()
+    if (this.#record.isStopped) return
+    const text = `the thread that writes the record ended (${reason}): ${this.path}`
+    this.#warn('CheckpointThreadEnded', text)
+    this.#drain('all')
+  }
+
   async #closeOnce(): Promise<void> {
+    await this.#writeInTurns()
+    this.#mainLock.isKept = true
     this.#drain('all', 'now')
-    this.#episode?.cancelRetry()
+    this.#outage?.cancelRetry()
     this.#isClosed = true
-    const unwritten = this.#pending.lines
+    const unwritten = this.linesPending
     this.#lost += unwritten
-    this.#pending.clear()
     if (unwritten > 0) {
       const text = `${unwritten} lines of the record could not be written to ${this.path}`
       this.#warn('CheckpointLinesLost', text)
     }
-    await this.#commit?.settled().catch(() => {})
+    this.#record.stop()
+    // A thread that does not run yet writes nothing any more.
+    if (this.#record.threadId !== 0) await this.#thread?.ended()
+    await this.#commit?.whenSynced().catch(() => {})
     try {
       this.#options.files.close(this.#fd)
     } catch (error) {
       this.#warn('CheckpointCloseFailed', `Cannot close ${this.path}: ${messageOf(error)}`)
     }
-    this.removeIfRefused()
+    this.removeIfUnwritten()
     this.#lock.release()
   }
 
-  #drain(which: 'chunks' | 'all', when: 'if due' | 'now' = 'if due'): void {
+  get #isThreadWriting(): boolean {
+    return this.#outage === undefined && this.#mainLock.isThreadReady
+  }
+
+  #countLate(): void {
+    this.#appended++
+    this.#lost++
+  }
+
+  /** Writes what is in the ring now, one chunk per turn if the thread writes as well. */
+  async #writeInTurns(): Promise<void> {
+    if (!this.#mainLock.isThreadReady) return this.#drain('all')
+    const target = this.#ring.head
+    while (!this.#ring.hasPassed(target)) {
+      this.#drain('chunk')
+      if (this.#ring.hasPassed(target) || this.#outage !== undefined) return
+      await new Promise<void>((resolve) => this.#options.clock.nextTurn(resolve))
+    }
+  }
+
+  /** Called after each frame. */
+  #added(bytes: number): void {
+    if (this.#isExiting) return this.#drain('all', 'now')
+    if (this.#isThreadWriting) {
+      const isHeldBack = this.#options.beforeWrite !== null
+      if (!isHeldBack || this.#ring.unpublishedBytes > maxUnpublishedBytes) this.#publish()
+      return
+    }
+    this.#pendingBytes += bytes
+    if (this.#pendingBytes <= chunkBytes && this.#outage === undefined) return
+    this.#drain('full chunks')
+    if (this.#outage !== undefined) this.#trim()
+  }
+
+  #publish(): void {
+    if (this.#options.beforeWrite !== null) this.#runSafely(this.#options.beforeWrite)
+    this.#ring.publish()
+    if (this.#record.lockState === lockStates.failed) return this.#drain('all')
+    const { sleepState } = this.#record
+    if (sleepState === sleepStates.awake) return
+    if (sleepState === sleepStates.asleep || this.#ring.isHalfFull) this.#record.wake()
+  }
+
+  /** The ring is full: waits for the thread, or writes a chunk, or drops the oldest line. */
+  #makeRoom(): void {
+    if (this.#outage !== undefined) return this.#dropOldest()
+    this.#inPlaceWrites++
+    if (this.#mainLock.isThreadReady && !this.#isWriting) {
+      const { tail } = this.#record
+      this.#publish()
+      this.#mainLock.awaitThread()
+      if (this.#record.tail !== tail) return
+    }
+    if (!this.#isWriting) return this.#drain('chunk')
+    // A callback of the drain under way appends lines.
+    this.#ring.publish()
+    this.#writePending('chunk')
+  }
+
+  #dropOldest(): void {
+    this.#ring.publish()
+    if (this.#chunks.dropFirst()) this.#lost++
+  }
+
+  #drain(which: Extent, when: 'if due' | 'now' = 'if due'): void {
     if (this.#isWriting || this.#isClosed || !this.#isDue(when)) return
     this.#isWriting = true
-    this.#attempt(this.#options.beforeWrite)
-    const before = this.#written
-    // `onRecovered` is called once per episode; lines that it appends are written as well.
-    while (this.#writePending(which) && this.#endEpisode()) which = 'all'
+    const before = this.bytesWritten
+    const failure = this.#mainLock.acquire()
+    if (failure !== null) this.#onWriteError(failure)
+    // With the lock held, because its warnings may become events, for which the ring needs room.
+    const { beforeWrite } = this.#options
+    if (beforeWrite !== null) this.#runSafely(beforeWrite)
+    let extent = which
+    // Lines that `onRecovered` appends are written as well.
+    while (this.#isDue(when) && this.#writePending(extent) && this.#endOutage()) extent = 'all'
+    if (this.#outage === undefined) this.#mainLock.release()
     this.#isWriting = false
-    if (this.#written > before) this.#commit?.wrote()
+    if (this.bytesWritten > before) this.#commit?.requestSync()
+    this.#startThreadIfBusy()
   }
 
   #isDue(when: 'if due' | 'now'): boolean {
-    if (this.#episode === undefined || when === 'now') return true
-    return this.#options.clock.monotonicMs() >= this.#episode.retryAtMs
+    if (this.#outage === undefined || when === 'now') return true
+    return this.#options.clock.monotonicMs() >= this.#outage.retryAtMs
   }
 
-  /** Returns whether everything was written. */
-  #writePending(which: 'chunks' | 'all'): boolean {
-    const wanted = this.#episode === undefined ? which : 'all'
-    for (;;) {
-      const slice = this.#pending.next(wanted)
-      if (slice === undefined) return true
-      try {
-        this.#written += this.#pending.advance(writeSome(this.#options.files, this.#fd, slice))
-      } catch (error) {
-        this.#fail(errnoOf(error))
-        return false
+  /** Returns whether all that `which` names was written. The main thread holds the lock. */
+  #writePending(which: Extent): boolean {
+    const wanted = this.#outage === undefined ? which : 'all'
+    this.#ring.publish()
+    try {
+      this.#writeRest()
+      for (;;) {
+        const before = this.bytesWritten
+        const isWritten = this.#chunks.writeHeld()
+        this.#pendingBytes = Math.max(0, this.#pendingBytes - (this.bytesWritten - before))
+        if (this.#ring.isEmpty) this.#pendingBytes = 0
+        if (!isWritten || wanted === 'chunk') return true
+        if (wanted === 'full chunks' && this.#pendingBytes <= chunkBytes) return true
       }
+    } catch (error) {
+      this.#onWriteError(errnoOf(error))
+      return false
     }
   }
 
-  #fail(errno: string): void {
+  #writeRest(): void {
+    while (this.#rest !== null) {
+      const bytes = this.#rest
+      const length = Math.min(bytes.length, chunkBytes)
+      const written = writeSome(this.#options.files, this.#fd, { bytes, offset: 0, length })
+      this.#rest = written === bytes.length ? null : bytes.subarray(written)
+      this.#chunks.countDirect(written, this.#rest === null ? 1 : 0)
+    }
+  }
+
+  /** Writes a line that the ring cannot hold, after all lines before it. Lost while writes fail. */
+  #writeLarge(line: Buffer): void {
+    this.#drain('all')
+    if (this.#outage !== undefined || this.#isWriting) {
+      this.#lost++
+      return
+    }
+    this.#rest = line
+    this.#drain('all')
+  }
+
+  #onWriteError(errno: string): void {
     const { clock, onDegraded } = this.#options
-    const last = this.#episode
+    const last = this.#outage
     last?.cancelRetry()
-    this.#episode = {
+    this.#rest ??= this.#chunks.takeHalfWritten()
+    this.#outage = {
       errno,
       lostBefore: last?.lostBefore ?? this.#lost,
-      retryAtMs: clock.monotonicMs() + retryMs,
-      // Use 'now', because a timer may fire slightly early and there is no second one.
-      cancelRetry: clock.after(retryMs, () => this.#drain('all', 'now'), { background: true }),
+      retryAtMs: clock.monotonicMs() + retryIntervalMs,
+      // A timer may fire slightly early, so the retry does not check the time.
+      cancelRetry: clock.after(retryIntervalMs, () => this.#drain('all', 'now'), {
+        background: true,
+      }),
     }
     this.#trim()
     if (last !== undefined) return
-    const facts = { errno, lines_pending: this.#pending.lines }
+    const facts = { errno, lines_pending: this.linesPending }
     const text = `Cannot write the record (${errno}), keeping lines in memory: ${this.path}`
     this.#warn('CheckpointDegraded', text)
-    this.#attempt(() => onDegraded(facts))
+    this.#runSafely(() => onDegraded(facts))
   }
 
-  /** Returns false if no episode was open. */
-  #endEpisode(): boolean {
-    if (this.#episode === undefined) return false
-    const lost = this.#lost - this.#episode.lostBefore
-    this.#episode.cancelRetry()
-    this.#episode = undefined
-    this.#attempt(() => this.#options.onRecovered({ lost }))
+  #endOutage(): boolean {
+    if (this.#outage === undefined) return false
+    const lost = this.#lost - this.#outage.lostBefore
+    this.#outage.cancelRetry()
+    this.#outage = undefined
+    this.#runSafely(() => this.#options.onRecovered({ lost }))
     return true
   }
 
   #trim(): void {
-    this.#lost += this.#pending.trim(this.#options.pendingLimit)
+    this.#ring.publish()
+    while (this.linesPending > this.#options.maxPendingLines && this.#chunks.dropFirst()) {
+      this.#lost++
+    }
+  }
+
+  /** Few lines do not justify a thread, whose start takes longer than writing them. */
+  #startThreadIfBusy(): void {
+    const { startThread, linesBeforeThread, ids } = this.#options
+    if (!this.#canStartThread || this.linesWritten < linesBeforeThread) return
+    if (startThread === null || this.#isExiting || this.#outage !== undefined) return
+    if (this.#closing !== undefined) return
+    this.#canStartThread = false
+    try {
+      const { memory } = this.#record
+      this.#thread = startThread(
+        { memory, fd: this.#fd, key: ids.key },
+        {
+          failed: () => this.#drain('all'),
+          ended: this.#onThreadEnd,
+        },
+      )
+      this.#mainLock.threadStarted()
+    } catch (error) {
+      this.#onThreadEnd(messageOf(error))
+    }
   }
 
   #createCommit(): GroupCommit {
@@ -272,56 +484,14 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   #warn(code: string, text: string): void {
-    this.#attempt(() => this.#options.log.warn(code, text))
+    this.#runSafely(() => this.#options.log.warn(code, text))
   }
 
-  /** An error of the log or of a callback must not break the writer. */
-  #attempt(step: () => void): void {
+  #runSafely(step: () => void): void {
     try {
       step()
     } catch {
-      // Callbacks handle their own errors.
+      // An error of the log or of a callback must not break the writer.
     }
-  }
-}
-
-interface ResolvedWriterOptions {
-  readonly folder: string
-  readonly sessionId: string
-  readonly clock: Clock
-  readonly log: Log
-  readonly durability: 'os' | 'fsync'
-  readonly lock: CheckpointLock | null
-  readonly beforeWrite: () => void
-  readonly onDegraded: NonNullable<CheckpointWriterOptions['onDegraded']>
-  readonly onRecovered: NonNullable<CheckpointWriterOptions['onRecovered']>
-  readonly files: FileOperations
-  readonly pendingLimit: { readonly lines: number; readonly bytes: number }
-}
-
-/** Fills in the defaults; throws `ValueError` for a value out of range. */
-function resolveWriterOptions(options: CheckpointWriterOptions): ResolvedWriterOptions {
-  const { clock, log, durability = 'os', onDegraded = () => {}, onRecovered = () => {} } = options
-  const { lock = null, beforeWrite = () => {} } = options
-  const { files = nodeFiles, maxPendingLines = 50_000, maxPendingBytes = 16 * 2 ** 20 } = options
-  if (durability !== 'os' && durability !== 'fsync') {
-    throw invalid('durability', '"os" or "fsync"', durability)
-  }
-  return {
-    folder: expectString('folder', options.folder),
-    // Always checked here, because the id becomes part of a file name.
-    sessionId: expectId('sessionId', options.sessionId),
-    clock,
-    log,
-    durability,
-    lock,
-    beforeWrite,
-    onDegraded,
-    onRecovered,
-    files,
-    pendingLimit: {
-      lines: expectInteger('maxPendingLines', maxPendingLines, { min: 1 }),
-      bytes: expectInteger('maxPendingBytes', maxPendingBytes, { min: 1 }),
-    },
   }
 }

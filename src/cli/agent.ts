@@ -8,11 +8,11 @@ import { systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { definedFields } from '../foundation/options.ts'
-import { exitCodes, firstSignal, signalExitCodes, type StopSignal } from './exit.ts'
+import { exitCodes, signalExitCodes, stopOnSignal, type StopSignal } from './exit.ts'
 import type { Output } from './output.ts'
 import { type Column, tableLines } from './reading/text.ts'
 
-interface ConnectionOptions {
+export interface ConnectionOptions {
   readonly connect: string
   readonly tokenFile: string
   readonly credentials?: string
@@ -24,8 +24,6 @@ interface ConnectionOptions {
   readonly tls?: boolean
   readonly plaintext?: boolean
 }
-
-export type AgentsCommandOptions = ConnectionOptions
 
 export interface AgentCommandOptions extends ConnectionOptions {
   readonly name?: string
@@ -39,30 +37,30 @@ export interface AgentCommandOptions extends ConnectionOptions {
   readonly allow?: readonly string[]
 }
 
-/** How long a stopping agent waits for the broker to receive the results of its tasks. */
-const endMs = 3000
+/** The maximum time to deliver the results of tasks after the second stop signal. */
+const leaveTimeoutMs = 3000
 
 type Agent = Awaited<ReturnType<typeof startAgent>>
 
 /** Handles the second stop signal, and removes the agent's folder if the process exits. */
-class AgentEnd {
-  /** The second signal, if one was received. */
+class AgentShutdown {
   signal: StopSignal | null = null
   agent: Agent | null = null
   #removeFolder = (): void => {}
 
-  /** Removes the agent's folder at exit if it is empty, as before the first session. */
   readonly onFolder = (remove: () => void): void => {
     this.#removeFolder = remove
     process.on('exit', remove)
   }
 
-  readonly onSecond = (signal: StopSignal): void => {
+  readonly onSecondSignal = (signal: StopSignal): void => {
     const { agent } = this
     if (agent === null) process.exit(signalExitCodes[signal])
     this.signal = signal
     agent.leave()
-    systemClock.after(endMs, () => agent.leave({ needsEnds: false }), { background: true })
+    systemClock.after(leaveTimeoutMs, () => agent.leave({ waitForResults: false }), {
+      background: true,
+    })
   }
 
   release(): void {
@@ -70,22 +68,25 @@ class AgentEnd {
   }
 }
 
-/** The first signal drains: running tasks are finished. A second one ends them, a third exits. */
+/**
+ * Runs an agent until a stop signal. After the first signal, running tasks finish. A second signal
+ * ends them, and a third one exits the process.
+ */
 export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
   const { name, cores, memoryMb, label, workDir, gpus, isolation, only, allow } = options
-  // Adds a timestamp, because an agent runs for days and its log is read later.
+  // An agent runs for days, so its messages have a timestamp.
   const say = (text: string): void =>
     output.problem(`${new Date(systemClock.now() * 1000).toISOString()} ${text}`)
   const log: Log = { warn: (code, message) => say(`${code}: ${message}`) }
   if (cores !== undefined && cores > usableCores()) {
     say(`--cores ${cores}: more than this process may use, which is ${usableCores()}`)
   }
-  const end = new AgentEnd()
-  const { onFolder, onSecond } = end
-  const signal = firstSignal(output.closed, onSecond)
+  const end = new AgentShutdown()
+  const { onFolder, onSecondSignal } = end
+  const stop = stopOnSignal(output.closed, onSecondSignal)
   try {
-    const ties = { hasWatcher: true, onFolder }
-    const agent = await withOptionNames((all) => startAgent(all, ties), {
+    const hooks = { hasWatcher: true, onFolder }
+    const agent = await callWithOptionNames((all) => startAgent(all, hooks), {
       ...toBrokerOptions(options),
       ...definedFields({
         name,
@@ -94,15 +95,15 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
         labels: label,
         workDir,
         allow,
-        gpus: gpus === undefined ? undefined : toGpus(gpus),
-        isolation: toOneOf('--isolation', isolation, ['thread', 'process']),
-        only: toOneOf('--only', only, ['functions', 'programs']),
+        gpus: gpus === undefined ? undefined : parseGpus(gpus),
+        isolation: parseChoice('--isolation', isolation, ['thread', 'process']),
+        only: parseChoice('--only', only, ['functions', 'programs']),
       }),
       log,
     })
     end.agent = agent
     say(`agent ${agent.name} is connected to ${options.connect}`)
-    const received = await Promise.race([signal.received, agent.left.then(() => null)])
+    const received = await Promise.race([stop.received, agent.left.then(() => null)])
     if (received === null) await agent.close()
     else {
       say(`${received}: finishing the tasks that run, then leaving; a second signal ends them`)
@@ -120,32 +121,32 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
     return exitCodes.backendFailed
   } finally {
     end.release()
-    signal.release()
+    stop.release()
   }
 }
 
-export async function listAgents(options: AgentsCommandOptions, output: Output): Promise<number> {
-  const found = await withOptionNames(findAgents, toBrokerOptions(options))
+export async function listAgents(options: ConnectionOptions, output: Output): Promise<number> {
+  const found = await callWithOptionNames(findAgents, toBrokerOptions(options))
   const { agents, silent, unusable, isComplete } = found
   const rows = [
-    ...agents.map((agent) => toRow(agent, agent.state, null)),
-    ...silent.map(({ agent, silentSeconds }) => toRow(agent, 'silent', silentSeconds)),
+    ...agents.map((agent) => toAgentRow(agent, agent.state, null)),
+    ...silent.map(({ agent, silentSeconds }) => toAgentRow(agent, 'silent', silentSeconds)),
   ].toSorted((a, b) => (a.name < b.name ? -1 : 1))
-  const none = rows.length === 0 && unusable.length === 0 ? ['no agents'] : []
-  const reasons = unusable.map(({ reason }) => reason)
-  const table = rows.length === 0 ? [] : tableLines(columns, rows)
-  const late = isComplete ? [] : ['the list may be incomplete: agents still answered at the end']
-  const result = { agents: rows, unusable, complete: isComplete }
-  output.result(result, [...table, ...reasons, ...none, ...late])
+  output.result({ agents: rows, unusable, complete: isComplete }, [
+    ...(rows.length === 0 ? [] : tableLines(agentColumns, rows)),
+    ...unusable.map(({ reason }) => reason),
+    ...(rows.length === 0 && unusable.length === 0 ? ['no agents'] : []),
+    ...(isComplete ? [] : ['the list may be incomplete: agents still answered at the end']),
+  ])
   return exitCodes.ok
 }
 
 type ListedAgent = AgentList['agents'][number]
 
-type AgentRow = ReturnType<typeof toRow>
+type AgentRow = ReturnType<typeof toAgentRow>
 
-/** `silentSeconds`: the time since the last message of an agent that does not answer. */
-function toRow(agent: ListedAgent, state: string, silentSeconds: number | null) {
+/** `silentSeconds`: since the last message of an agent that does not answer. */
+function toAgentRow(agent: ListedAgent, state: string, silentSeconds: number | null) {
   const { name, facts, only, allow, version, sessions, host, pid, refusedMessages } = agent
   return {
     name,
@@ -165,30 +166,33 @@ function toRow(agent: ListedAgent, state: string, silentSeconds: number | null) 
   }
 }
 
-const columns: readonly Column<AgentRow>[] = [
+const agentColumns: readonly Column<AgentRow>[] = [
   { head: 'name', cell: ({ name }) => name },
-  { head: 'state', cell: stateOf },
+  { head: 'state', cell: stateText },
   { head: 'cores', cell: ({ cores }) => String(cores), isNumber: true },
   { head: 'gpus', cell: ({ gpus }) => String(gpus), isNumber: true },
   { head: 'memory MB', cell: (row) => String(row.memory_mb), isNumber: true },
   { head: 'sessions', cell: ({ sessions }) => String(sessions), isNumber: true },
   { head: 'tutti', cell: ({ version }) => version },
-  { head: 'labels', cell: ({ labels }) => labelsText(labels) },
+  { head: 'labels', cell: labelsText },
   { head: 'rules', cell: rulesText },
 ]
 
-function stateOf({ state, silent_seconds: silent }: AgentRow): string {
+function stateText({ state, silent_seconds: silent }: AgentRow): string {
   return silent === null ? state : `${state} for ${Math.round(silent)} s`
 }
 
-function labelsText(labels: Readonly<Record<string, string>>): string {
-  const texts = Object.entries(labels).map(([key, value]) => `${key}=${value}`)
-  return texts.join(',')
+function labelsText({ labels }: AgentRow): string {
+  return Object.entries(labels)
+    .map((pair) => pair.join('='))
+    .join(',')
 }
 
 function rulesText({ only, allow }: AgentRow): string {
-  const kinds = only === null ? [] : [`only ${only}`]
-  return [...kinds, ...(allow === null ? [] : [`allows ${allow.join(' ')}`])].join(', ')
+  return [
+    ...(only === null ? [] : [`only ${only}`]),
+    ...(allow === null ? [] : [`allows ${allow.join(' ')}`]),
+  ].join(', ')
 }
 
 function toBrokerOptions(options: ConnectionOptions): BrokerOptions {
@@ -202,7 +206,6 @@ function toBrokerOptions(options: ConnectionOptions): BrokerOptions {
   }
 }
 
-/** Option fields whose command-line names differ. */
 const optionNames: Readonly<Record<string, string>> = {
   servers: 'connect',
   labels: 'label',
@@ -211,7 +214,6 @@ const optionNames: Readonly<Record<string, string>> = {
   'tls.key': 'tls-key',
 }
 
-/** Hints for fields whose values are written differently on the command line. */
 const optionHints: Readonly<Record<string, string>> = {
   gpus: 'Write `--gpus 0` for none, or name GPUs that cannot be seen from here: `--gpus 0,1`.',
 }
@@ -219,14 +221,13 @@ const optionHints: Readonly<Record<string, string>> = {
 const toOptionName = (field: string): string =>
   `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Replaces quoted field names by option names. A quoted value is followed by its type. */
-const withTypedNames = (text: string): string =>
-  text.replaceAll(quotedField, (_, name: string) => toOptionName(name))
+/** Does not replace quoted values, which are followed by a type. */
+const replaceFieldNames = (text: string): string =>
+  text.replaceAll(quotedFieldPattern, (_, name: string) => toOptionName(name))
 
-const quotedField = /`([\w.]+)(?:\[\d+\])?(?:: true)?`(?! \(\w+\))/g
+const quotedFieldPattern = /`([\w.]+)(?:\[\d+\])?(?:: true)?`(?! \(\w+\))/g
 
-/** Rewrites errors about options so that they use the names typed on the command line. */
-async function withOptionNames<Options, Result>(
+async function callWithOptionNames<Options, Result>(
   call: (options: Options) => Promise<Result>,
   options: Options,
 ): Promise<Result> {
@@ -237,24 +238,20 @@ async function withOptionNames<Options, Result>(
     const { field, message, hint, code } = error
     // All elements of a list belong to the same option.
     const option = toOptionName(field.replace(/\[\d+\]$/, ''))
-    const text = withTypedNames(message.replace(`${field}: `, `${option}: `))
-    const words = hint === undefined ? undefined : (optionHints[field] ?? withTypedNames(hint))
-    throw new ValueError(text, {
-      field: option,
-      code,
-      cause: error,
-      ...(words === undefined ? {} : { hint: words }),
-    })
+    const text = replaceFieldNames(message.replace(`${field}: `, `${option}: `))
+    const newHint =
+      hint === undefined ? {} : { hint: optionHints[field] ?? replaceFieldNames(hint) }
+    throw new ValueError(text, { field: option, code, cause: error, ...newHint })
   }
 }
 
-/** `2` is a count; `0,1` and `GPU-…` are device ids. */
-function toGpus(text: string): number | (number | string)[] {
+/** Parses `--gpus`: `2` is a count, and `0,1` or `GPU-…` are device ids. */
+function parseGpus(text: string): number | (number | string)[] {
   if (/^-?\d+$/.test(text)) return Number(text)
   return text.split(',').map((id) => (/^\d+$/.test(id) ? Number(id) : id))
 }
 
-function toOneOf<One extends string>(
+function parseChoice<One extends string>(
   field: string,
   text: string | undefined,
   known: readonly One[],

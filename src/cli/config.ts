@@ -1,31 +1,31 @@
-/** `tutti config check`: whether an inference configuration is valid, without loading a model. */
+/** `tutti config check`: checks an inference configuration, without loading a model. */
 
 import { basename, isAbsolute } from 'node:path'
 import { errnoOf, messageOf } from '../foundation/errors.ts'
 import { readTextFileSync } from '../foundation/regular-file.ts'
-import { ConfigProblems, WrittenFile } from '../inference/config/config-tree.ts'
+import { ConfigProblems, ConfigDocument } from '../inference/config/config-tree.ts'
 import { parseYamlTree } from '../inference/config/yaml-tree.ts'
-import { descriptorOf } from '../inference/engines/engines.ts'
+import { findDescriptor } from '../inference/engines/engines.ts'
 import { loadInferenceConfig } from '../inference/index.ts'
 import { isGguf } from '../inference/models/gguf-file.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 
-/** Rejects with the problems of the file, each with its line, column and the nearest known key. */
+/** Rejects with all problems of the file, each with its line and column. */
 export async function checkConfig(file: string, output: Output): Promise<number> {
   const config = await loadInferenceConfig(file)
   const { modelName, modelPath, engine, hardware, batching } = config
   const problems: FoundProblem[] = []
-  // Relative paths were resolved: a name that is not absolute refers to the model hub.
+  // A name that is not an absolute path refers to the model hub.
   if (engine.kind === 'llama' && isAbsolute(modelPath)) {
-    const problem = await modelProblem(modelPath)
+    const problem = await findModelProblem(modelPath)
     if (problem !== null) problems.push({ keys: ['required', 'model_name'], problem })
   }
-  if (descriptorOf(engine).nodes === 'this' && hardware.numNodes > 1) {
+  if (findDescriptor(engine).nodes === 'this' && hardware.numNodes > 1) {
     const problem = `expected 1: the ${engine.kind} engine runs workers on this node only`
     problems.push({ keys: ['hardware', 'num_nodes'], problem })
   }
-  if (problems.length > 0) refuse(file, problems)
+  if (problems.length > 0) throwProblems(file, problems)
   const value = {
     path: file,
     model_name: modelName,
@@ -46,8 +46,7 @@ interface FoundProblem {
   readonly problem: string
 }
 
-/** Why a file cannot be a model; `null` if it may be one. */
-async function modelProblem(path: string): Promise<string | null> {
+async function findModelProblem(path: string): Promise<string | null> {
   try {
     return (await isGguf(path)) ? null : `${path} is not a GGUF file`
   } catch (error) {
@@ -56,10 +55,9 @@ async function modelProblem(path: string): Promise<string | null> {
   }
 }
 
-/** Reports the problems in the same form as other problems of the file. */
-function refuse(file: string, found: readonly FoundProblem[]): void {
+function throwProblems(file: string, found: readonly FoundProblem[]): void {
   const problems = new ConfigProblems({ kind: 'file', name: basename(file) })
-  const written = new WrittenFile(parseYamlTree(readTextFileSync(file), problems), problems)
-  for (const { keys, problem } of found) written.refuse(keys, problem)
+  const written = new ConfigDocument(parseYamlTree(readTextFileSync(file), problems), problems)
+  for (const { keys, problem } of found) written.addProblem(keys, problem)
   problems.throwIfAny()
 }

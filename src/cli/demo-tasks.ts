@@ -1,9 +1,9 @@
-/** The functions of the demo, in their own module because workers import it. */
+/** The functions of the demo, in a separate module because workers import it. */
 
 import { defineTask } from '../tasks/define-task.ts'
 
-/** The guide for next steps. Defined here because other modules of the command are bundled. */
-export const guide = new URL('../../docs/guide/getting-started.md', import.meta.url)
+/** The URL of the guide. It is defined here, because other modules of the command are bundled. */
+export const guideUrl = new URL('../../docs/guide/getting-started.md', import.meta.url)
 
 /** Monte Carlo estimate of pi; the same seed always gives the same result. */
 export const simulate = defineTask(

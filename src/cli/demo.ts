@@ -1,32 +1,51 @@
 /** `tutti demo`: a real mixed workload, with some tasks that fail on purpose. */
 
+import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
+import { createInterface } from 'node:readline'
 import { fileURLToPath } from 'node:url'
 import { makeFolders } from '../checkpoint/files.ts'
 import { AITask, ComputeTask, ConcurrentBackend, Session } from '../index.ts'
 import { InferenceBackend } from '../inference/index.ts'
-import { nearestPath } from '../record/find-record.ts'
-import { guide, simulate } from './demo-tasks.ts'
-import { exitCodes, signalExitCodes } from './exit.ts'
+import { toShortPath } from '../record/find-record.ts'
+import { guideUrl, simulate } from './demo-tasks.ts'
+import { exitCodes, signalExitCodes, stopOnSignal } from './exit.ts'
 import { runLive } from './live-run.ts'
 import type { Output } from './output.ts'
+import { openRunDashboard } from './dashboard/run-dashboard.ts'
 
 export interface DemoOptions {
-  /** The number of simulations; each program sorts the results of several simulations. */
   readonly simulations: number
   readonly folder: string
-  /** A GGUF file; without it the demo has no AI tasks. */
+  /** A GGUF file. Without a model, the demo has no AI tasks. */
   readonly model?: string
+  readonly dashboard?: boolean
+  /** Like `dashboard`. In a terminal, the page stays until the user presses Enter. */
+  readonly keepOpen?: boolean
 }
 
-const darts = 400_000
-const perSort = 10
-/** Short, because the demo is what new users run first: it should not look stuck. */
-const lineSeconds = 1.5
+const dartsPerSimulation = 400_000
+const simulationsPerSort = 10
+/** Short, so that the demo does not look stuck to new users. */
+const progressIntervalSeconds = 1.5
 
-/** Resolves with the exit code, which failing tasks do not change because they are expected. */
+/** Runs the demo. Failed tasks do not change the exit code, because they are expected. */
 export async function demo(options: DemoOptions, output: Output): Promise<number> {
+  const { dashboard = false, keepOpen = false } = options
+  // Opened first, because its link is what a new user needs before anything else.
+  let recordFile: string | null = null
+  await using page = await openRunDashboard(dashboard || keepOpen, () => recordFile, output)
+  const code = await runDemo(options, output, (path) => (recordFile = path))
+  if (page !== null && keepOpen) await waitForEnter(output)
+  return code
+}
+
+async function runDemo(
+  options: DemoOptions,
+  output: Output,
+  onRecord: (path: string | null) => void,
+): Promise<number> {
   const local = await ConcurrentBackend.create({ name: 'local' })
   const storyteller = options.model === undefined ? null : await openStoryteller(options, output)
   const session = new Session(storyteller === null ? [local] : [local, storyteller])
@@ -35,17 +54,18 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
     checkpointSeconds: 1,
     resourcePollSeconds: 1,
   })
+  onRecord(telemetry.checkpointFile)
   const estimates: number[] = []
   let story: AITask | null = null
-  const parts = { session, telemetry, output, lineSeconds }
+  const parts = { session, telemetry, output, progressIntervalSeconds }
   const signal = await runLive(parts, async () => {
-    const stories = storyteller === null ? [] : askForStories(options.simulations)
+    const stories = storyteller === null ? [] : createStoryTasks(options.simulations)
     await session.submitTasks(stories)
     estimates.push(...(await simulateAndSort(session, options.simulations)))
     await session.waitTasks(stories)
     story = stories.find(({ response }) => response !== undefined) ?? null
   })
-  const record = nearestPath(telemetry.checkpointFile ?? '')
+  const record = toShortPath(telemetry.checkpointFile ?? '')
   const summary = telemetry.summary()
   const pi = estimates.reduce((sum, one) => sum + one, 0) / estimates.length
   output.result(
@@ -60,22 +80,33 @@ export async function demo(options: DemoOptions, output: Output): Promise<number
       `check   npx tutti journal verify ${record}`,
       ...(summary.tasks.failed > 0 ? [`show    npx tutti failures ${record}`] : []),
       `report  npx tutti report ${record}`,
-      `read    ${nearestPath(fileURLToPath(guide))}`,
+      `read    ${toShortPath(fileURLToPath(guideUrl))}`,
     ],
   )
   return signal === null ? exitCodes.ok : signalExitCodes[signal]
 }
 
-/** Functions on threads estimate pi, and `sort` programs order the results; returns medians. */
+/** Also ends at a signal. Without a terminal, nobody could press a key. */
+async function waitForEnter(output: Output): Promise<void> {
+  if (!process.stdin.isTTY || !output.isTerminal || output.closed.aborted) return
+  output.problem('the page stays open until you press Enter')
+  const stop = stopOnSignal(output.closed)
+  const lines = createInterface({ input: process.stdin })
+  lines.once('line', () => lines.close())
+  await once(lines, 'close', { signal: stop.signal }).catch(() => undefined)
+  lines.close()
+  stop.release()
+}
+
 async function simulateAndSort(session: Session, count: number): Promise<number[]> {
   const simulations = Array.from(
     { length: count },
-    (_, seed) => new ComputeTask({ function: simulate, args: [seed, darts] }),
+    (_, seed) => new ComputeTask({ function: simulate, args: [seed, dartsPerSimulation] }),
   )
   await session.submitTasks(simulations)
   const sorts: ComputeTask[] = []
-  for (let from = 0; from < count; from += perSort) {
-    const group = simulations.slice(from, from + perSort)
+  for (let from = 0; from < count; from += simulationsPerSort) {
+    const group = simulations.slice(from, from + simulationsPerSort)
     await session.waitTasks(group)
     const values = group.flatMap(({ returnValue }) =>
       returnValue === undefined ? [] : [returnValue],
@@ -83,7 +114,7 @@ async function simulateAndSort(session: Session, count: number): Promise<number[
     const sort = new ComputeTask({
       executable: 'sort',
       arguments: ['-g'],
-      // Before waiting simulations, because the input of this program is complete.
+      // Runs before waiting simulations, because its input is complete.
       priority: 1,
       stdin: `${values.join('\n')}\n`,
     })
@@ -100,10 +131,10 @@ async function simulateAndSort(session: Session, count: number): Promise<number[
 
 const heroes = ['a cat', 'a small robot', 'Lily', 'an old bear', 'Tom', 'a bird', 'Mia', 'a frog']
 const places = ['in the garden', 'by the sea', 'at the park', 'in a big house', 'on a hill']
-/** The number of simulations per story, chosen so that both take about the same time. */
+/** Chosen so that the stories take about as long as the simulations. */
 const simulationsPerStory = 8
 
-/** Writes the configuration beside the record, as an example for users. */
+/** Writes the configuration next to the record, as an example for users. */
 async function openStoryteller(
   { folder, model = '' }: { readonly folder: string; readonly model?: string },
   output: Output,
@@ -112,7 +143,7 @@ async function openStoryteller(
   makeFolders(resolve(folder))
   const configFile = join(folder, 'demo-model.yaml')
   const modelName = resolve(model)
-  await writeFile(configFile, configuration(modelName))
+  await writeFile(configFile, modelConfig(modelName))
   return InferenceBackend.create({
     name: 'storyteller',
     configFile,
@@ -123,7 +154,7 @@ async function openStoryteller(
 }
 
 /** One thread, because an engine with more threads than free cores is very slow. */
-const configuration = (model: string): string => `required:
+const modelConfig = (model: string): string => `required:
   model_name: ${JSON.stringify(model)}
 llm:
   max_model_len: 256
@@ -135,7 +166,7 @@ engine:
   gpu: false
 `
 
-function askForStories(simulations: number): AITask[] {
+function createStoryTasks(simulations: number): AITask[] {
   return Array.from({ length: Math.ceil(simulations / simulationsPerStory) }, (_, at) => {
     const hero = heroes[at % heroes.length]
     const place = places[at % places.length]
@@ -144,7 +175,6 @@ function askForStories(simulations: number): AITask[] {
   })
 }
 
-/** The prompt, completed by the response up to the end of its first sentence. */
 function storyText({ prompt, response = '' }: AITask): string {
   const [first = response] = /^.*?[.!?](?=\s|$)/s.exec(response) ?? []
   return `${prompt} ${first}`.replaceAll(/\s+/g, ' ').trim()

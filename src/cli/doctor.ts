@@ -6,7 +6,6 @@ import { delimiter, join } from 'node:path'
 import { usableCores, usableMemoryMb } from '../backends/local/node-capacity.ts'
 import type { KernelRoots } from '../backends/sampling/cgroup.ts'
 import { findNatsServer } from '../cluster/broker/nats-program.ts'
-import { messageOf } from '../foundation/errors.ts'
 import { nodeProblem } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
@@ -14,10 +13,9 @@ import type { Output } from './output.ts'
 interface Check {
   readonly name: string
   readonly state: 'ok' | 'missing' | 'problem'
-  /** A path, a version, or what is wrong. */
   readonly detail: string
   readonly needed_for: string
-  /** The command that installs it; `null` if there is nothing to install. */
+  /** The command that installs the component; `null` if there is nothing to install. */
   readonly get: string | null
 }
 
@@ -32,11 +30,11 @@ const commands = [
   ['sbatch', 'tutti launch with Slurm', 'apt-get install slurm-client'],
   ['mpirun', 'MPI programs without Slurm', 'apt-get install openmpi-bin'],
   ['ssh', 'tutti launch --hosts', 'apt-get install openssh-client'],
-  ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', driverCommand()],
+  ['nvidia-smi', 'readings of NVIDIA GPUs without koffi', driverInstallCommand()],
 ] as const
 
 /** `nvidia-smi` comes with the driver, whose package name on Ubuntu contains the version. */
-function driverCommand(): string {
+function driverInstallCommand(): string {
   let system = ''
   try {
     system = readFileSync('/etc/os-release', 'utf8')
@@ -46,22 +44,25 @@ function driverCommand(): string {
   return /^ID=ubuntu$/m.test(system) ? 'ubuntu-drivers install' : 'apt-get install nvidia-smi'
 }
 
-/** Returns 0 whatever it finds, because it only reports. */
-export function examine(output: Output, folder = process.cwd(), roots?: KernelRoots): number {
+/** Prints all checks. Always returns 0, because the command only reports. */
+export function runDoctor(output: Output, folder = process.cwd(), roots?: KernelRoots): number {
   const checks = [
     checkNode(),
     checkFolder(folder),
-    ...packages.map(([name, use]) => checkPackage(name, use)),
+    ...packages.map(([name, use]) => {
+      const find = (): string => import.meta.resolve(name) && 'installed'
+      return checkPart(name, use, `npm install ${name}`, find)
+    }),
     checkServer(),
-    ...commands.map(([name, use, get]) => checkCommand(name, use, get)),
+    ...commands.map(([name, use, get]) => checkPart(name, use, get, () => findCommand(name))),
   ]
   const missing = checks.filter(({ state }) => state === 'missing')
   const problems = checks.filter(({ state }) => state === 'problem')
-  // Tasks can use this much by default; in a container it is less than the machine has.
+  // The default limits of tasks. In a container, they are lower than what the machine has.
   const machine = { cores: usableCores(roots), memory_mb: usableMemoryMb(roots) }
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [
-    ...checks.map((check) => lineOf(check, widest)),
+    ...checks.map((check) => formatCheck(check, widest)),
     `${countText(machine.cores, 'core')}, ${machine.memory_mb} MB of memory`,
     ...(problems.length === 0 ? [] : [`${countText(problems.length, 'problem')} to solve`]),
     missing.length === 0 ? 'nothing is missing' : 'everything missing is optional',
@@ -69,7 +70,7 @@ export function examine(output: Output, folder = process.cwd(), roots?: KernelRo
   return exitCodes.ok
 }
 
-function lineOf({ name, state, detail, needed_for, get }: Check, widest: number): string {
+function formatCheck({ name, state, detail, needed_for, get }: Check, widest: number): string {
   const need = `needed for ${needed_for}${get === null ? '' : `: ${get}`}`
   const what = state === 'ok' ? detail : state === 'missing' ? need : `${detail}; ${need}`
   return `${state.padEnd(7)}  ${name.padEnd(widest)}  ${what}`
@@ -102,37 +103,28 @@ function checkFolder(folder: string): Check {
   }
 }
 
-/** `found` is a path or a version; `null` if it is missing and `get` would install it. */
-const toCheck = (name: string, needed_for: string, found: string | null, get: string): Check =>
-  found === null
-    ? { name, state: 'missing', detail: '', needed_for, get }
-    : { name, state: 'ok', detail: found, needed_for, get: null }
-
-function checkPackage(name: string, use: string): Check {
-  const get = `npm install ${name}`
+/** `find` returns where the part is, or throws if it is missing. */
+function checkPart(name: string, needed_for: string, get: string, find: () => string): Check {
   try {
-    import.meta.resolve(name)
-    return toCheck(name, use, 'installed', get)
+    return { name, state: 'ok', detail: find(), needed_for, get: null }
   } catch {
-    return toCheck(name, use, null, get)
+    return { name, state: 'missing', detail: '', needed_for, get }
   }
 }
 
-/** Uses the search of the backends, which is not limited to PATH. */
+/** Searches for the server like the backends, not only in PATH. */
 function checkServer(): Check {
-  const [name, use] = ['nats-server', 'a cluster of your own, and tutti launch']
-  const get = 'apt-get install nats-server'
-  try {
-    return toCheck(name, use, findNatsServer(), get)
-  } catch (error) {
-    if (!process.env['TUTTI_NATS_SERVER']) return toCheck(name, use, null, get)
-    const own = { state: 'problem', get: 'change TUTTI_NATS_SERVER' } as const
-    return { name, detail: messageOf(error), needed_for: use, ...own }
-  }
+  const use = 'a cluster of your own, and tutti launch'
+  const check = checkPart('nats-server', use, 'apt-get install nats-server', findNatsServer)
+  const chosen = process.env['TUTTI_NATS_SERVER']
+  if (check.state === 'ok' || !chosen) return check
+  const detail = `the program at ${chosen} cannot be used`
+  return { ...check, state: 'problem', detail, get: 'change TUTTI_NATS_SERVER' }
 }
 
-function checkCommand(name: string, use: string, get: string): Check {
+function findCommand(name: string): string {
   const folders = (process.env['PATH'] ?? '').split(delimiter).filter((one) => one !== '')
   const path = folders.map((folder) => join(folder, name)).find(existsSync)
-  return toCheck(name, use, path ?? null, get)
+  if (path === undefined) throw new ReferenceError(`${name} is not in PATH`)
+  return path
 }

@@ -1,7 +1,7 @@
-/** `tutti journal verify`: checks whether a checkpoint file is a valid record of a run. */
+/** `tutti journal verify`: checks whether a file is a valid record of a run. */
 
 import { basename } from 'node:path'
-import { countText, quoteWord } from '../views/readable.ts'
+import { countText, quoteArgument } from '../views/readable.ts'
 import { findChain, isPipe, type RecordChain } from '../checkpoint/chain.ts'
 import { hasSeekTable, isCompressed } from '../checkpoint/compressed.ts'
 import type { CheckpointLine, EventLine, MetricLine } from '../checkpoint/format.ts'
@@ -12,25 +12,23 @@ import { CheckpointError } from '../foundation/errors.ts'
 import { EventIds } from '../views/event-ids.ts'
 import { counts } from '../views/panels/counts.ts'
 import { Pass } from '../views/pass.ts'
-import { findHere } from '../views/task-index.ts'
-import { markKept, reuse } from '../views/panels/reuse.ts'
+import { findInFile } from '../views/task-index.ts'
+import { markStored, reuse } from '../views/panels/reuse.ts'
 import { verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
-import { nearestPath } from '../record/find-record.ts'
-import { foreignFile, isForeign } from './reading/open-record.ts'
-import { type Followed, withReadingProgress } from './reading/reading-progress.ts'
+import { toShortPath } from '../record/find-record.ts'
+import { notARecordError, isNotARecord } from './reading/open-record.ts'
+import { type ReadingHooks, withReadingProgress } from './reading/reading-progress.ts'
 
-const maxShown = 10
-/** Limits memory for a damaged file; the same limit as in `verify`. */
+const maxShownProblems = 10
+/** The maximum number of problems that are kept, to limit the memory for a damaged file. */
 const maxLineProblems = 100
 
 /**
- * Exit code 0 when the record is valid, 1 when it is not; a file of another kind is an error. A
- * torn last line alone is valid, because a crash leaves one. A truncated compressed file is not: it
- * was complete when it was written. The files of a resumed run are checked one by one, and then as
- * one run. A missing earlier file is a problem, because its content can be neither checked nor
- * resumed; the rest is still checked.
+ * Resolves with 0 if the record is valid, and with 1 if not. A torn last line is valid, because a
+ * crash leaves one; a truncated compressed file is not. The files of a resumed run are checked one
+ * by one, and then as one run. A missing earlier file is a problem.
  */
 export async function verifyJournal(path: string, output: Output): Promise<number> {
   const { files, missing } = await findChain(path)
@@ -40,44 +38,48 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
     for (const file of files) found.push(await verifyFile(file, run, files.length > 1, onRead))
   })
   const last = found.at(-1)
-  if (last === undefined) return exitCodes.unsound
+  if (last === undefined) return exitCodes.invalidRecord
   const { verdict, summary } = last
-  if (isForeign(path, { lines: last.lines, bad: summary.bad })) throw foreignFile(path)
+  if (isNotARecord(path, { lines: last.lines, bad: summary.bad })) throw notARecordError(path)
   const reused = reuse.show(run.states.reuse)
   const { tasks, events, open: unfinished } = counts.show(run.counts)
-  const absent = missing === null ? [] : [`the earlier file ${missing} of the run is missing`]
-  const foreign = foreignFiles(files, found)
-  const problems = [
-    ...absent,
-    ...foreign,
-    ...found.flatMap((one) => one.problems),
-    ...reused.problems,
+  const ofChain = [
+    ...(missing === null ? [] : [`the earlier file ${missing} of the run is missing`]),
+    ...findForeignFiles(files, found),
   ]
-  const ofRun = absent.length + foreign.length + reused.problemCount
-  const problemCount = found.reduce((sum, one) => sum + one.problemCount, ofRun)
+  const problems = [...ofChain, ...found.flatMap((one) => one.problems), ...reused.problems]
+  const problemCount = found.reduce(
+    (sum, one) => sum + one.problemCount,
+    ofChain.length + reused.problemCount,
+  )
   const whole = { ...verdict, tasks, events, unfinished }
   const seekTable = found.some((one) => one.seekTable === false) ? false : last.seekTable
   const notes = found.flatMap((one) => one.notes)
   const parts = { files, missing, problems, problemCount, seekTable, notes }
   const judgement = { verdict: whole, summary, ...parts }
   output.result(toJson(judgement), [
-    factsOf(judgement).join(', '),
-    ...problems.slice(0, maxShown).map((problem) => `  ${problem}`),
-    ...(problemCount > maxShown ? [`  and ${problemCount - maxShown} more`] : []),
+    summaryTexts(judgement).join(', '),
+    ...problemLines(problems, problemCount),
     ...notes.map((note) => `  note: ${note}`),
     ...found.flatMap(({ summary: { bad } }, at) => (bad > 0 ? repairHint(files[at] ?? '') : [])),
   ])
-  return problemCount === 0 ? exitCodes.ok : exitCodes.unsound
+  return problemCount === 0 ? exitCodes.ok : exitCodes.invalidRecord
 }
 
-/** Not for a pipe, because the copy is written beside the file. */
+/** Lists the first problems, and how many more there are. */
+export const problemLines = (problems: readonly string[], count: number): string[] => [
+  ...problems.slice(0, maxShownProblems).map((problem) => `  ${problem}`),
+  ...(count > maxShownProblems ? [`  and ${count - maxShownProblems} more`] : []),
+]
+
+/** A pipe cannot be repaired, because the copy is written next to the file. */
 const repairHint = (file: string): string[] =>
   isPipe(file)
     ? []
-    : [`copy the readable lines with: npx tutti journal repair ${quoteWord(nearestPath(file))}`]
+    : [`copy the readable lines with: npx tutti journal repair ${quoteArgument(toShortPath(file))}`]
 
-/** A run is one session: all its files have the same session id. */
-function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): string[] {
+/** All files of a run must have the same session id. */
+function findForeignFiles(files: readonly string[], found: readonly FileVerdict[]): string[] {
   const first = found[0]?.verdict.sessionId ?? null
   return found.flatMap(({ verdict: { sessionId } }, at) => {
     if (first === null || sessionId === null || sessionId === first) return []
@@ -88,14 +90,15 @@ function foreignFiles(files: readonly string[], found: readonly FileVerdict[]): 
 type FileVerdict = Awaited<ReturnType<typeof verifyFile>>
 
 /**
- * Also feeds `run`, the pass over all files. `seekTable` is `null` for a file that is not
- * compressed; `notes` do not make the record invalid.
+ * Verifies one file, and adds its events to `run`, the pass over all files. In the result,
+ * `seekTable` is `null` for a file that is not compressed, and `notes` do not make the record
+ * invalid.
  */
 async function verifyFile(
   path: string,
   run: Pass<{ reuse: typeof reuse }>,
   isOneOfMany: boolean,
-  onRead: Followed['onRead'],
+  onRead: ReadingHooks['onRead'],
 ) {
   const pass = new Pass({ verify })
   let metrics: MetricLine | null = null
@@ -124,7 +127,7 @@ async function verifyFile(
       if (line.section === 'metric') metrics = line
       if (line.section !== 'event') continue
       if (line.event_type === 'SessionStarted') id = recordIdOf(line)
-      if (isKeepable(line)) keepable++
+      if (hasResult(line)) keepable++
       pass.take(line)
       run.take(line)
     }
@@ -142,14 +145,10 @@ async function verifyFile(
   return { verdict, summary, lines, problems, problemCount, seekTable, notes }
 }
 
-/** Whether a task completed here with a value in its event, which should then be stored. */
-const isKeepable = ({ event_type: type, attributes }: EventLine): boolean =>
+const hasResult = ({ event_type: type, attributes }: EventLine): boolean =>
   type === 'TaskCompleted' && attributes['reused'] !== true && 'result' in attributes
 
-/**
- * Only a stored value can be reused. A value that only its owner may read is not checked. Returns
- * remarks: missing values do not make a record invalid, but their tasks run again.
- */
+/** Returns notes, because missing results do not make a record invalid. */
 function markKeptValues(
   path: string,
   { id, expected }: { readonly id: string; readonly expected: number },
@@ -161,12 +160,12 @@ function markKeptValues(
     using results = ResultsReader.open(path, id)
     let found = 0
     const visit = (uid: string): void => {
-      const task = findHere(run.counts.index, uid)
+      const task = findInFile(run.counts.index, uid)
       if (task === -1) return
       found++
-      markKept(run.states.reuse, task)
+      markStored(run.states.reuse, task)
     }
-    for (const _ of results?.find(visit) ?? []) continue
+    for (const _ of results?.locateValues(visit) ?? []) continue
     if (found >= expected) return []
     const problem = results === null ? 'is missing' : results.problem
     return problem === null ? [] : [`${name} ${problem}: ${lost}`]
@@ -176,11 +175,10 @@ function markKeptValues(
   }
 }
 
-const describeBadLine = ({ line, offset, reason }: BadLine): string =>
+export const describeBadLine = ({ line, offset, reason }: BadLine): string =>
   `line ${line}, byte ${offset}: ${reason}`
 
-/** Claims only what was checked: final states and counters only if the session has ended. */
-function factsOf({ verdict, summary, files, problemCount, seekTable }: Judgement): string[] {
+function summaryTexts({ verdict, summary, files, problemCount, seekTable }: RunVerdict): string[] {
   const { tasks, events, unfinished, hasEnded } = verdict
   const { torn, unknown } = summary
   const facts = [`${countText(tasks, 'task')}, ${countText(events, 'event')}`]
@@ -198,10 +196,10 @@ function factsOf({ verdict, summary, files, problemCount, seekTable }: Judgement
   return facts
 }
 
-/** `summary` is that of the last file. */
-type Judgement = RecordChain & Omit<FileVerdict, 'lines'>
+/** `summary` describes the last file. */
+type RunVerdict = RecordChain & Omit<FileVerdict, 'lines'>
 
-function toJson(judgement: Judgement): object {
+function toJson(judgement: RunVerdict): object {
   const { verdict, summary, files, missing, problems, problemCount, seekTable, notes } = judgement
   return {
     sound: problemCount === 0,
@@ -216,7 +214,7 @@ function toJson(judgement: Judgement): object {
     unknown: summary.unknown,
     files,
     missing_previous_file: missing,
-    // The old name of the key, for one version.
+    // The previous name of the key, kept for one version.
     missing_forerunner: missing,
     seek_table: seekTable,
     notes,

@@ -14,23 +14,24 @@ export interface LiveRunParts {
   readonly telemetry: TelemetryManager
   readonly output: Output
   /** Seconds between progress lines if the output is not a terminal. Default 10. */
-  readonly lineSeconds?: number
-  /** Printed when the process ends before the session is closed. */
+  readonly progressIntervalSeconds?: number
+  /** Printed if the process exits before the session is closed. */
   readonly resumeLine?: string
 }
 
 /**
- * Runs `work` and always closes the session; resolves with the signal that ended it early, if any.
- * The first signal, or a closed output, closes it early. A second signal, or an uncaught error,
- * ends the process; everything emitted is then in the record.
+ * Runs `work` and closes the session. The first stop signal, or a closed output, closes it early.
+ * Resolves with the signal, or with `null` if there was none. A second signal or an uncaught error
+ * exits the process.
  */
 export async function runLive(
   parts: LiveRunParts,
   work: () => Promise<void>,
 ): Promise<StopSignal | null> {
-  const { session, telemetry, output, lineSeconds, resumeLine } = parts
+  const { session, telemetry, output, progressIntervalSeconds, resumeLine } = parts
   const { terminal } = output
-  const stopProgress = terminal === null ? () => {} : showProgress(telemetry, terminal, lineSeconds)
+  const stopProgress =
+    terminal === null ? () => {} : showProgress(telemetry, terminal, progressIntervalSeconds)
   const printResume = (): void => {
     if (resumeLine !== undefined) output.problem(resumeLine)
   }
@@ -40,7 +41,7 @@ export async function runLive(
     if (signal !== null) {
       output.problem(`${signal}: stopping cleanly; a second signal stops immediately`)
     }
-    // The error is handled below, where `close()` returns the same promise.
+    // `close()` below returns the same promise, so its error is handled there.
     session.close().catch(() => {})
   }
   const signals = onStopSignals(output.closed, onFirst, (signal) => {

@@ -1,7 +1,7 @@
 #!/usr/bin/env node
 /** The command `tutti`: a process for one command line. */
 
-// Imported first: on an older Node, dependencies fail with confusing errors.
+// Imported first, because dependencies fail on an older Node with confusing errors.
 import './require-node.ts'
 import { runCommandLine } from './program/command-line.ts'
 

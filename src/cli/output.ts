@@ -1,4 +1,4 @@
-/** The output port of all commands: text for people, JSON for programs, or quiet. */
+/** The output port of all commands: human-readable text, JSON, or quiet. */
 
 import { ProgressBlock, type Terminal } from '../telemetry/progress/terminal.ts'
 import { escapeControls, escapeLines } from '../views/readable.ts'
@@ -7,9 +7,9 @@ import { wrapLine } from './reading/text.ts'
 /** Receives everything that a command prints. */
 export interface Output {
   readonly form: OutputForm
-  /** The terminal for progress of a run; `null` if nobody sees it. */
+  /** The terminal for progress; `null` if the form is not `text`. */
   readonly terminal: Terminal | null
-  /** Aborted when results can no longer be written; the command should then stop silently. */
+  /** Aborted when results can no longer be written. The command should then stop silently. */
   readonly closed: AbortSignal
   /** Whether results go to a terminal that understands cursor codes. */
   readonly isTerminal: boolean
@@ -17,18 +17,14 @@ export interface Output {
   readonly width: number
   /** The maximum number of lines of `screen`; `Infinity` without a terminal. */
   readonly rows: number
-  /** Replaces the progress block. Text form only. */
+  /** In text form, replaces the progress block by these lines. */
   progress(lines: readonly string[]): void
-  /** The result of the command: `lines` for people, `value` for programs. */
+  /** Prints the result: `lines` in text form, `value` as JSON. */
   result(value: object, lines: readonly string[]): void
-  /** Replaces the result that was shown before. Terminals only. */
   screen(lines: readonly string[]): void
-  /**
-   * A part of a result that is not for people, such as an export, by default on stdout.
-   * Resolves when written.
-   */
+  /** Writes a part of a result unchanged, by default to stdout. Resolves when it is written. */
   write(chunk: string | Uint8Array, stream?: 'stdout' | 'stderr'): Promise<void>
-  /** A notice for people, such as that a signal was received; never part of the result. */
+  /** Prints a notice to stderr. */
   problem(line: string): void
   /** Prints why the command failed, as its last output. */
   failure(error: CommandFailure): void
@@ -47,13 +43,13 @@ export function createOutput(form: OutputForm, stdout: Terminal, stderr: Termina
   return {
     form,
     terminal: null,
-    closed: closedOf(stdout),
+    closed: closedSignalOf(stdout),
     isTerminal: false,
     width: Infinity,
     rows: Infinity,
     progress() {},
     screen() {},
-    write: async (chunk, stream) => await written(stream === 'stderr' ? stderr : stdout, chunk),
+    write: async (chunk, stream) => await writeChunk(stream === 'stderr' ? stderr : stdout, chunk),
     result(value) {
       if (form === 'json') stdout.write(`${JSON.stringify(value)}\n`)
     },
@@ -72,16 +68,15 @@ function failureText({ code, message, hint }: CommandFailure): string {
   return `${escapeLines(`${code}  ${message}${hint === undefined ? '' : `\n  hint: ${hint}`}`)}\n`
 }
 
-/** Wraps lines between words, which the terminal itself would break anywhere. */
-export const wrapped = (text: string, width: number): string =>
+/** Wraps lines between words. */
+export const wrapText = (text: string, width: number): string =>
   text
     .split('\n')
-    // Cursor codes take no columns; lines with such codes are cut by whoever draws them.
+    // Lines with cursor codes already fit, and the codes take no columns.
     .flatMap((line) => (line.includes('\u001B') ? [line] : wrapLine(line, width)))
     .join('\n')
 
-/** Resolves when the chunk is written; `write` without a callback is synchronous. */
-function written(terminal: Terminal, chunk: string | Uint8Array): Promise<void> {
+function writeChunk(terminal: Terminal, chunk: string | Uint8Array): Promise<void> {
   return new Promise((resolve) => {
     if (terminal.writeBytes === undefined) {
       terminal.write(String(chunk))
@@ -90,10 +85,10 @@ function written(terminal: Terminal, chunk: string | Uint8Array): Promise<void> 
   })
 }
 
-const closedOf = ({ closedSignal }: Terminal): AbortSignal =>
+const closedSignalOf = ({ closedSignal }: Terminal): AbortSignal =>
   closedSignal ?? new AbortController().signal
 
-/** Progress and problems on stderr, results on stdout. */
+/** Prints results to stdout, and everything else to stderr. */
 class TextOutput implements Output {
   readonly form = 'text'
   readonly closed: AbortSignal
@@ -104,7 +99,7 @@ class TextOutput implements Output {
   readonly #screen: ProgressBlock
 
   constructor(stdout: Terminal, stderr: Terminal) {
-    this.closed = closedOf(stdout)
+    this.closed = closedSignalOf(stdout)
     this.#stdout = stdout
     this.#stderr = stderr
     this.#block = new ProgressBlock(stderr)
@@ -125,13 +120,13 @@ class TextOutput implements Output {
   }
 
   screen(lines: readonly string[]): void {
-    this.#block.leave()
-    // More lines than the terminal has would scroll and could not be replaced.
+    this.#block.detach()
+    // Leaves out lines that would scroll out of the terminal, because they could not be replaced.
     this.#screen.draw(lines.slice(0, this.rows).map((line) => escapeControls(line)))
   }
 
   write(chunk: string | Uint8Array, stream?: 'stdout' | 'stderr'): Promise<void> {
-    return written(stream === 'stderr' ? this.#stderr : this.#stdout, chunk)
+    return writeChunk(stream === 'stderr' ? this.#stderr : this.#stdout, chunk)
   }
 
   progress(lines: readonly string[]): void {
@@ -139,27 +134,27 @@ class TextOutput implements Output {
   }
 
   result(_value: object, lines: readonly string[]): void {
-    this.#block.leave()
+    this.#block.detach()
     const { width } = this
     const shown = lines.flatMap((line) => wrapLine(escapeControls(line), width))
     this.#stdout.write(`${shown.join('\n')}\n`)
   }
 
   problem(line: string): void {
-    this.#block.leave()
-    this.#stderr.write(wrapped(`${escapeLines(line)}\n`, this.#block.width))
+    this.#block.detach()
+    this.#stderr.write(wrapText(`${escapeLines(line)}\n`, this.#block.width))
   }
 
   failure(error: CommandFailure): void {
-    this.#block.leave()
-    this.#stderr.write(wrapped(failureText(error), this.#block.width))
+    this.#block.detach()
+    this.#stderr.write(wrapText(failureText(error), this.#block.width))
   }
 
-  /** Reads the size each time, because a terminal can be resized. */
+  /** Creates a terminal that writes to stderr. Its size may change, so it is read each time. */
   #createTerminal(): Terminal {
     const stderr = this.#stderr
     return {
-      write: (text) => stderr.write(wrapped(text, this.#block.width)),
+      write: (text) => stderr.write(wrapText(text, this.#block.width)),
       isTTY: stderr.isTTY === true,
       get columns() {
         return stderr.columns ?? 0

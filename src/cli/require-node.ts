@@ -1,4 +1,4 @@
-/** Exits with a single sentence if Node is too old, before a dependency fails. */
+/** Exits with an error if Node is too old, before a dependency fails. */
 
 import { nodeProblem } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'

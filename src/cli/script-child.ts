@@ -6,19 +6,16 @@ import { constants } from 'node:os'
 import { stopSignals } from './exit.ts'
 
 export interface ScriptChildOptions {
-  /** Default: the working folder of the command. */
   readonly cwd?: string
   /** Added to the environment of the command. */
   readonly env: Readonly<Record<string, string>>
-  /** Default `inherit`. */
   readonly stdout?: 'inherit' | 'ignore' | NodeJS.WriteStream
-  /** A command that sends SIGTERM to the script. Default: the child is signaled directly. */
+  /** A command that sends SIGTERM to the script. Default: the signal is sent to the child. */
   readonly stop?: readonly string[] | null
-  /** Called with the process id of the child. */
   readonly onStart?: (pid: number) => void
 }
 
-/** Resolves with the exit code: 128 plus the signal number if a signal ended the child. */
+/** Resolves with the exit code, or with 128 plus the number of the signal that ended the child. */
 export async function runScriptChild(
   command: readonly string[],
   { cwd, env, stdout = 'inherit', stop = null, onStart }: ScriptChildOptions,
@@ -37,7 +34,7 @@ export async function runScriptChild(
   const stopGuarding =
     child.pid === undefined
       ? () => {}
-      : endWithThisProcess(stop ?? ['kill', '-TERM', String(child.pid)])
+      : startExitGuard(stop ?? ['kill', '-TERM', String(child.pid)])
   try {
     const [code, signal] = (await once(child, 'close')) as [number | null, NodeJS.Signals | null]
     return code ?? 128 + constants.signals[signal ?? 'SIGKILL']
@@ -47,7 +44,7 @@ export async function runScriptChild(
   }
 }
 
-/** SIGINT is not forwarded on a terminal, which sends it to the child as well. */
+/** Does not forward SIGINT on a terminal, which sends it to the child as well. */
 function forwardSignals(send: (signal: NodeJS.Signals) => void): () => void {
   const onSignal = (signal: NodeJS.Signals): void => {
     if (signal !== 'SIGINT' || !process.stdin.isTTY) send(signal)
@@ -67,10 +64,10 @@ function spawnQuietly([program = '', ...args]: readonly string[], onFailure: () 
 }
 
 /**
- * Sends SIGTERM to the script when this process has ended for any reason. A shell, outside of the
- * terminal's process group, waits for the end of a pipe that only this process holds open.
+ * Stops the script even if this process is killed. A detached shell notices the kill by the end of
+ * a pipe that only this process holds open.
  */
-function endWithThisProcess(stop: readonly string[]): () => void {
+function startExitGuard(stop: readonly string[]): () => void {
   const guard = spawn('/bin/sh', ['-c', 'read -r _ || exec "$@"', 'sh', ...stop], {
     stdio: ['pipe', 'ignore', 'ignore'],
     detached: true,

@@ -1,11 +1,11 @@
-/** `tutti serve`: an inference backend as an HTTP server, until a signal stops it. */
+/** `tutti serve`: runs an inference backend as an HTTP server until a signal stops it. */
 
 import { messageOf, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { definedFields, isLoopbackHost } from '../foundation/options.ts'
 import { readTextFileSync } from '../foundation/regular-file.ts'
 import { InferenceBackend, loadInferenceConfig } from '../inference/index.ts'
-import { exitCodes, firstSignal } from './exit.ts'
+import { exitCodes, stopOnSignal } from './exit.ts'
 import type { Output } from './output.ts'
 
 export interface ServeOptions {
@@ -13,22 +13,22 @@ export interface ServeOptions {
   readonly port?: number
   readonly host?: string
   readonly apiKeyFile?: string
-  /** Additional host names that clients may use. */
   readonly allowHost?: readonly string[]
-  /** Origins of web pages that may call the server. */
   readonly allowOrigin?: readonly string[]
+  readonly dashboard?: boolean
 }
 
-/** How long requests in progress may continue after the signal. */
+/** The maximum time that requests in progress may take after the signal. */
 const drainSeconds = 30
 
-/** Resolves with the exit code once stopped: 0, because servers are stopped by signals. */
+/**
+ * Runs the server until a signal stops it. Then resolves with 0, because servers are stopped by
+ * signals.
+ */
 export async function serve(options: ServeOptions, output: Output): Promise<number> {
   const config = await loadInferenceConfig(options.config)
   const key = chooseKey(options)
-  const signal = firstSignal(output.closed)
-  const stop = new AbortController()
-  void signal.received.then(() => stop.abort())
+  const stop = stopOnSignal(output.closed)
   try {
     await using backend = await InferenceBackend.fromConfig(config, {
       drainSeconds,
@@ -37,26 +37,33 @@ export async function serve(options: ServeOptions, output: Output): Promise<numb
       signal: stop.signal,
       ...definedFields({ host: options.host, port: options.port, apiKey: key?.value }),
     })
-    announce(backend, key, output)
-    const name = await signal.received
+    await using _ = options.dashboard === true ? await openDashboard(backend, output) : null
+    printEndpoint(backend, key, output)
+    const name = await stop.received
     if (name !== null)
       output.problem(`${name}: finishing requests in progress; press Ctrl-C again to stop now`)
   } catch (error) {
     if (!stop.signal.aborted) throw error
   } finally {
-    signal.release()
+    stop.release()
   }
   if (!output.closed.aborted) output.problem('stopped')
   return exitCodes.ok
 }
 
-interface Key {
+async function openDashboard(backend: InferenceBackend, output: Output): Promise<AsyncDisposable> {
+  // Imported here, so that other servers start fast.
+  const { openServeDashboard } = await import('./dashboard/serve-dashboard.ts')
+  return await openServeDashboard(backend, output)
+}
+
+interface ApiKey {
   readonly value: string
   readonly isGenerated: boolean
 }
 
-/** Without a configured key, only loopback is served, or a key is generated and printed once. */
-function chooseKey({ apiKeyFile, host }: ServeOptions): Key | null {
+/** Without a configured key, a server that other hosts can reach gets a generated one. */
+function chooseKey({ apiKeyFile, host }: ServeOptions): ApiKey | null {
   if (apiKeyFile !== undefined) return { value: readKey(apiKeyFile), isGenerated: false }
   const own = process.env['TUTTI_API_KEY'] ?? ''
   if (own !== '') return { value: own, isGenerated: false }
@@ -76,7 +83,7 @@ function readKey(file: string): string {
   return key
 }
 
-function announce(backend: InferenceBackend, key: Key | null, output: Output): void {
+function printEndpoint(backend: InferenceBackend, key: ApiKey | null, output: Output): void {
   const { endpoint, model, workers } = backend
   const shown = key?.isGenerated === true ? key.value : null
   const header = key === null ? [] : [`-H 'Authorization: Bearer ${shown ?? '<your key>'}'`]
@@ -91,7 +98,7 @@ function announce(backend: InferenceBackend, key: Key | null, output: Output): v
   ])
 }
 
-/** A command with an option on each line: together they would be wider than a terminal. */
+/** Writes one option per line, because the command is wider than a terminal. */
 const commandLines = (parts: readonly string[]): readonly string[] =>
   parts.map((part, at) => {
     const end = at < parts.length - 1 ? ' \\' : ''

@@ -3,7 +3,7 @@
 import { messageOf } from '../foundation/errors.ts'
 import type { Terminal } from '../telemetry/progress/terminal.ts'
 
-/** The part of a process stream that is used here. */
+/** The part of `process.stdout` that is used here. */
 export interface ProcessStream extends Terminal {
   write(bytes: string | Uint8Array, done?: () => void): unknown
   on(event: 'error', listener: (error: NodeJS.ErrnoException) => void): unknown
@@ -12,9 +12,8 @@ export interface ProcessStream extends Terminal {
 export interface StandardStreamsParts {
   readonly stdout: ProcessStream
   readonly stderr: ProcessStream
-  /** The environment variable TERM. */
   readonly term: string | undefined
-  /** Called once for each stream that fails with something other than a closed pipe. */
+  /** Called once for each stream that fails, unless its pipe was closed. */
   readonly onFailure: (message: string) => void
 }
 
@@ -24,9 +23,8 @@ export interface StandardStreams {
 }
 
 /**
- * A closed pipe (`| head`) is not reported; any other write error is, once. After either, writes
- * are ignored and `closedSignal` is aborted. A run continues without stderr and stops without
- * stdout.
+ * After a write error, ignores further writes and aborts `closedSignal`. A closed pipe (`| head`)
+ * is not reported. A run continues without stderr, and stops without stdout.
  */
 export function guardStreams(parts: StandardStreamsParts): StandardStreams {
   const { term, onFailure } = parts

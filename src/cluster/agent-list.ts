@@ -1,4 +1,4 @@
-/** Lists the agents of a cluster for users: the present ones, and those that cannot be used. */
+/** Lists the agents of a cluster: those that are connected, and those that cannot be used. */
 
 import type { BackendError } from '../foundation/errors.ts'
 import { sleep, systemClock } from '../foundation/clock.ts'
@@ -11,20 +11,19 @@ import type { Announcement, WatcherReport } from './wire/messages.ts'
 
 export interface AgentList {
   readonly agents: readonly Announcement[]
-  /** Agents that do not answer, such as suspended ones, as their watchers report them. */
+  /** The last reports of watchers about agents that do not answer, such as suspended agents. */
   readonly silent: readonly WatcherReport[]
-  /** Agents that announced themselves, but cannot be used, each with the reason. */
   readonly unusable: readonly UnusableAgent[]
-  /** Whether the list is complete: no more answers came, and the connection was never down. */
+  /** `false` if agents were still answering at the end, or the connection was interrupted. */
   readonly isComplete: boolean
 }
 
 export interface UnusableAgent {
-  /** `null` if the agent has another token, because its announcement cannot be read. */
+  /** `null` if the agent has another token, because its announcement cannot be read then. */
   readonly name: string | null
   readonly code: string
   readonly reason: string
-  /** The protocol versions, if they differ. */
+  /** The protocol versions of this process (`ours`) and of the agent (`theirs`), if they differ. */
   readonly ours?: number
   readonly theirs?: number
 }
@@ -36,14 +35,12 @@ function toUnusable(error: BackendError): UnusableAgent {
   return { name, code, ours, theirs, reason }
 }
 
-/** How long one round waits for answers. Slow agents may answer in a later round. */
 const roundMs = 500
-/** Listing stops after `quietRounds` rounds without a new answer, or after `maxRounds` in total. */
-const quietRounds = 2
+const maxQuietRounds = 2
 const maxRounds = 20
 
-/** Requests announcements until two rounds bring no new agent. `false` if the rounds run out. */
-async function listen(directory: AgentDirectory): Promise<boolean> {
+/** Asks agents to announce themselves. Returns `false` if new ones appeared in the last round. */
+async function discoverAgents(directory: AgentDirectory): Promise<boolean> {
   let known = 0
   for (let round = 1, quiet = 0; round <= maxRounds; round++) {
     directory.discover()
@@ -52,7 +49,7 @@ async function listen(directory: AgentDirectory): Promise<boolean> {
     const answered = agents.length + silent.length + unusable.length
     quiet = answered === known && pending === 0 ? quiet + 1 : 0
     known = answered
-    if (quiet === quietRounds) return true
+    if (quiet === maxQuietRounds) return true
   }
   return false
 }
@@ -69,7 +66,7 @@ export async function findAgents(
     const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds: 10 })
     let wasCut = false
     broker.onConnection(() => (wasCut = true))
-    const isComplete = (await listen(directory)) && !wasCut
+    const isComplete = (await discoverAgents(directory)) && !wasCut
     directory.close()
     const agents = directory.agents.map(({ announcement }) => announcement)
     return {

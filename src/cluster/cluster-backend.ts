@@ -1,4 +1,4 @@
-/** Runs tasks on many machines: the driver's side of a cluster of agents. */
+/** The driver's side of a cluster of agents, which runs tasks on many machines. */
 
 import { randomUUID } from 'node:crypto'
 import {
@@ -34,19 +34,18 @@ import {
 import { AgentDirectory, type KnownAgent } from './driver/directory/agent-directory.ts'
 import type { ClusterConnection, ClusterSettings } from './driver/cluster-connection.ts'
 import { DriverSession } from './driver/driver-session.ts'
-import { HeldNodes, noneHeld } from './driver/placement/held-nodes.ts'
-import { type ClusterLoad, joinLoads } from './driver/placement/placement-state.ts'
+import { HeldNodes, noHeldNodes } from './driver/placement/held-nodes.ts'
+import { type ClusterLoad, mergeLoads } from './driver/placement/placement-state.ts'
 import { removeExpiredSessions } from './driver/session-owner.ts'
 import { type LocalCluster, type LocalClusterOptions, startLocalCluster } from './local-cluster.ts'
-import { couldRun, describeLack } from '../tasks/resource-fit.ts'
+import { canRun, describeShortage } from '../tasks/resource-fit.ts'
 import { deriveKeys } from './wire/envelope.ts'
 
-/** How long `create` waits for the first agents to answer. */
-const discoveryMs = 250
-/** Shorter than the sampler's time limit, so that no request is pending when it is closed. */
-const sampleMs = 1500
-/** Present agents send a message every half second. */
-const heardWithinMs = 1000
+const discoveryWaitMs = 250
+/** Shorter than the sampler's limit, so that no request is pending when it closes. */
+const sampleTimeoutMs = 1500
+/** An agent counts as silent after this time. Connected agents send a message every half second. */
+const maxSilenceMs = 1000
 
 /**
  * Runs tasks on the agents of a NATS server (`tutti agent`). Whoever has the token can run code on
@@ -61,7 +60,7 @@ const heardWithinMs = 1000
  */
 export class ClusterBackend implements Backend {
   readonly name: string
-  /** The resources that services hold on nodes, which tasks cannot use. @internal */
+  /** The resources that services hold on nodes. Tasks cannot use them. @internal */
   readonly held = new HeldNodes()
   readonly #options: ResolvedClusterOptions
   readonly #broker: Broker
@@ -73,20 +72,20 @@ export class ClusterBackend implements Backend {
   readonly #brokerWatch: BrokerWatch
   readonly #close = once(() => this.#closeOnce())
 
-  /** Rejects within 5 s when the server cannot be used. Agents may join later. */
+  /** Rejects within 5 s if the server cannot be used. Agents may join later. */
   static async create(options: ClusterBackendOptions): Promise<ClusterBackend> {
     const resolved = resolveClusterOptions(options)
     const backend = await connectCluster(resolved, null)
-    await sleep(resolved.clock, discoveryMs)
+    await sleep(resolved.clock, discoveryWaitMs)
     return backend
   }
 
-  /** For a caller that starts the agents: waits for none, calls `onJoined` for each. @internal */
+  /** For a caller that starts the agents itself. Does not wait for them. @internal */
   static connectTo(options: ClusterBackendOptions, owner: ClusterOwner): Promise<ClusterBackend> {
     return connectCluster(resolveClusterOptions(options), null, owner)
   }
 
-  /** Starts a private nats-server and agents on this machine; they end with the backend. */
+  /** Starts a private nats-server and agents on this machine, which stop with the backend. */
   static async local(options: LocalClusterOptions = {}): Promise<ClusterBackend> {
     const local = await startLocalCluster(options)
     const { name = 'cluster', clock, log } = options
@@ -102,7 +101,7 @@ export class ClusterBackend implements Backend {
         local,
       )
       await local.ready
-      await backend.#expectAgents(local.names)
+      await backend.#waitForAgents(local.names)
       return backend
     } catch (error) {
       await local.close()
@@ -123,7 +122,7 @@ export class ClusterBackend implements Backend {
       ...options,
       broker,
       owner: `backend "${this.name}"`,
-      onAway: (reason) => {
+      onOutage: (reason) => {
         const notice = toEventNotice(BackendThrottled, { reason, limit: 0 })
         for (const listener of this.#listeners) listener.notice(notice)
       },
@@ -146,21 +145,21 @@ export class ClusterBackend implements Backend {
 
   /** The load of all sessions. @internal */
   get load(): ClusterLoad {
-    return joinLoads(Array.from(this.#sessions, ({ load }) => load))
+    return mergeLoads(Array.from(this.#sessions, ({ load }) => load))
   }
 
-  /** Why a node has left that was present before; `null` for any other node. */
+  /** Returns the reason why a node has left, or `null` if it is present or has never joined. */
   whyGone(nodeId: string): string | null {
     const gone = this.#directory.gone.find(({ announcement }) => announcement.name === nodeId)
     return gone?.reason ?? null
   }
 
-  /** Called by the parent of an agent after the agent's exit, `isExpected` if it was requested. */
+  /** Call this when an agent's process has exited. `isExpected`: whether the exit was requested. */
   noteExit(nodeId: string, isExpected = false): void {
-    this.#directory.noteExit(nodeId, isExpected)
+    this.#directory.handleExit(nodeId, isExpected)
   }
 
-  /** `mayGrow`: whether nodes other than the present ones may join. */
+  /** Returns why the cluster cannot run a task. `mayGrow`: whether further nodes may join. */
   refuse(spec: TaskSpec, { mayGrow = true }: { mayGrow?: boolean } = {}): Refusal | null {
     if (this.#close.isCalled) return { field: 'backend', message: `"${this.name}" is closed` }
     if (spec.kind === 'prompt') {
@@ -180,7 +179,7 @@ export class ClusterBackend implements Backend {
   }
 
   connect(listener: BackendListener, session: ConnectedSession): Connection
-  /** `settings` describes the cluster beyond the options of this backend. @internal */
+  /** `settings` adds to the options of this backend. @internal */
   connect(
     listener: BackendListener,
     session: ConnectedSession,
@@ -191,7 +190,7 @@ export class ClusterBackend implements Backend {
     session: ConnectedSession,
     settings: Partial<ClusterSettings> = {},
   ): ClusterConnection {
-    const held = settings.isOfServices === true ? noneHeld : this.held.open()
+    const held = settings.isForServices === true ? noHeldNodes : this.held.open()
     const { clock, log, token, agentTimeoutSeconds } = this.#options
     const { secondsLeft = () => Infinity, horizons = [] } = settings
     const { modules = this.#options.modules } = settings
@@ -214,7 +213,7 @@ export class ClusterBackend implements Backend {
       secondsLeft,
       horizons,
       held,
-      whyNone: settings.whyNone ?? null,
+      explainNoAgent: settings.explainNoAgent ?? null,
     })
     this.#sessions.add(driver)
     return {
@@ -241,8 +240,7 @@ export class ClusterBackend implements Backend {
     return this.close()
   }
 
-  /** Resolves when all of these agents are among `nodes`. */
-  async #expectAgents(names: readonly string[]): Promise<void> {
+  async #waitForAgents(names: readonly string[]): Promise<void> {
     const found = await Promise.all(names.map((name) => this.#directory.locate(name)))
     const missing = names.filter((_, at) => found[at] === null)
     if (missing.length === 0) return
@@ -258,7 +256,7 @@ export class ClusterBackend implements Backend {
   }
 
   #refuseResources({ resources }: TaskSpec, mayGrow: boolean): Refusal | null {
-    // Every node has a core, and most tasks request nothing else, so skip the comparison.
+    // Every node has a core, and most tasks request nothing else: skips the comparison for them.
     if (isDefaultRequest(resources)) return null
     if (resources.ranks > 1) {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
@@ -270,9 +268,9 @@ export class ClusterBackend implements Backend {
     }))
     const known = nodes.map(({ facts }) => facts)
     if (largestNode !== null) known.push(largestNode)
-    // While no node is known, nothing is refused, because agents may join later.
-    if (known.length === 0 || known.some((facts) => couldRun(facts, resources))) return null
-    const lack = describeLack(resources, nodes, mayGrow ? largestNode : 'none')
+    // Refuses nothing while no node is known, because agents may join later.
+    if (known.length === 0 || known.some((facts) => canRun(facts, resources))) return null
+    const lack = describeShortage(resources, nodes, mayGrow ? largestNode : 'none')
     return { field: 'resources', message: [lack, ...this.held.describe()].join('; ') }
   }
 
@@ -286,28 +284,28 @@ export class ClusterBackend implements Backend {
     }
   }
 
-  /** Each reading is requested from the agent, which samples its own node. */
+  /** Creates a sampler that requests each reading from the agent. */
   #createSampler(agent: KnownAgent): ResourceSampler {
     const { sampling } = this.#options
     const sampler = randomUUID()
-    const ask = (step: SampleStep): Promise<ResourceSample | null> =>
-      this.#askSampler(agent, sampler, step)
+    const request = (step: SampleStep): Promise<ResourceSample | null> =>
+      this.#requestSample(agent, sampler, step)
     return {
       async prime() {
-        await ask('first')
+        await request('first')
       },
       async sample() {
-        const sample = (await ask('next')) ?? { node: unknownReadings, gpus: [] }
-        return sampling === 'all' ? sample : toClusterColumn(sample)
+        const sample = (await request('next')) ?? { node: unknownReadings, gpus: [] }
+        return sampling === 'all' ? sample : toClusterReadings(sample)
       },
       async close() {
-        await ask('last').catch(() => {})
+        await request('last').catch(() => {})
       },
     }
   }
 
-  /** `null` for a node that is silent, leaving or gone, which other events report. */
-  async #askSampler(
+  /** Resolves with `null` if the node is silent, leaving or gone, which other events report. */
+  async #requestSample(
     agent: KnownAgent,
     sampler: string,
     step: SampleStep,
@@ -320,13 +318,13 @@ export class ClusterBackend implements Backend {
       const answer = await this.#directory.request(
         name,
         { kind: 'sample', sampler, step },
-        sampleMs,
+        sampleTimeoutMs,
       )
       return answer as ResourceSample | null
     } catch (error) {
       if (error instanceof NoResponderError || !isThere()) return null
-      const { heardMs, announcement } = agent
-      const isHeard = this.#options.clock.monotonicMs() - heardMs < heardWithinMs
+      const { lastHeardMs, announcement } = agent
+      const isHeard = this.#options.clock.monotonicMs() - lastHeardMs < maxSilenceMs
       const isReceiving = this.#directory.receivingSinceMs < askedMs
       if (isHeard && isReceiving && announcement.state === 'ready') throw error
       return null
@@ -334,8 +332,8 @@ export class ClusterBackend implements Backend {
   }
 }
 
-/** The readings that the specification lists for a cluster: CPU, memory and disk. */
-function toClusterColumn(sample: ResourceSample): ResourceSample {
+/** Keeps only the readings that the specification lists for a cluster: CPU, memory and disk. */
+function toClusterReadings(sample: ResourceSample): ResourceSample {
   return {
     ...sample,
     node: { ...sample.node, net_sent_bytes: null, net_recv_bytes: null },
@@ -357,21 +355,21 @@ export interface ClusterOwner {
   readonly samplingPriority: number
 }
 
-/** A local backend on the same node provides more readings than a cluster. */
-const noOwner: ClusterOwner = { onJoined() {}, samplingPriority: -1 }
+/** The priority is below that of a local backend on the same node, which provides more readings. */
+const defaultOwner: ClusterOwner = { onJoined() {}, samplingPriority: -1 }
 
 async function connectCluster(
   options: ResolvedClusterOptions,
   local: LocalCluster | null,
-  owner = noOwner,
+  owner = defaultOwner,
 ): Promise<ClusterBackend> {
   const broker = await connectToNats(options.broker)
   const { clock, log, lossSeconds, token } = options
   const keys = deriveKeys(token, null)
   const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
   const backend = new ClusterBackend({ options, broker, directory, local, owner })
-  // This process is the parent of local agents and sees them exit; they need no watchers.
-  local?.onExit((agent) => directory.noteExit(agent))
+  // This process is the parent of local agents and sees them exit, so they need no watchers.
+  local?.onExit((agent) => directory.handleExit(agent))
   directory.discover()
   removeExpiredSessions(broker, keys, clock.now()).catch((error: unknown) => {
     const text = `streams of ended sessions at ${broker.url} could not be removed`

@@ -34,19 +34,20 @@ export interface BrokerOptions {
   /** A URL such as `nats://host:4222`, or the URLs of several servers of one NATS cluster. */
   readonly servers: string | readonly string[]
   /**
-   * Whoever has the token can run code on every agent. It signs all messages, and is also the
-   * broker's authentication token if neither `credentials` nor `user` is given.
+   * The secret of the cluster: whoever has it can run code on every agent. All messages are signed
+   * with it. It is also the broker's authentication token if neither `credentials` nor `user` is
+   * given.
    */
   readonly token?: string
-  /** A file with the token; only its owner may have access to it. */
+  /** The path of a file with the token. Only the file's owner may have access to it. */
   readonly tokenFile?: string
-  /** Files in PEM form; an empty object trusts the system's certificate authorities. */
+  /** The paths of PEM files. An empty object trusts the system's certificate authorities. */
   readonly tls?: NatsTls
-  /** A `.creds` file, or a file with an NKey seed. */
+  /** The path of a `.creds` file, or of a file with an NKey seed. */
   readonly credentials?: string
   readonly user?: string
   readonly passwordFile?: string
-  /** Allows a server on another machine without TLS. Default false. */
+  /** Allows connections without TLS to a server on another machine. Default `false`. */
   readonly plaintext?: boolean
 }
 
@@ -54,15 +55,9 @@ export interface BrokerOptions {
 export interface ClusterBackendOptions extends BrokerOptions {
   /** Default `cluster`. */
   readonly name?: string
-  /**
-   * How agents find the modules of functions: `shared` (default) imports them from the same paths,
-   * `bundle` sends them.
-   */
+  /** With `bundle`, the driver sends the modules. Default `shared`: agents have the same paths. */
   readonly modules?: 'shared' | 'bundle'
-  /**
-   * How long tasks wait for an agent that could run them. Also how long the broker may refuse a
-   * large value before the value counts as larger than the broker's store. Default 60.
-   */
+  /** How long tasks wait for an agent, and the broker may refuse a large value. Default 60. */
   readonly agentTimeoutSeconds?: number
   /** An agent counts as lost after this time of silence. Default 10. */
   readonly lossSeconds?: number
@@ -70,7 +65,7 @@ export interface ClusterBackendOptions extends BrokerOptions {
   readonly ownerTtlSeconds?: number
   /** How long the broker keeps results for a driver that is restarted. Default 86,400. */
   readonly resultTtlSeconds?: number
-  /** The largest node that may join. Tasks that fit on it are not refused at submission. */
+  /** The largest node that may still join. Tasks that fit on it are not refused at submission. */
   readonly largestNode?: Partial<NodeFacts>
   /** `all` adds network and GPU readings to the samples of agents. Default `default`. */
   readonly sampling?: 'default' | 'all'
@@ -133,7 +128,7 @@ export function resolveClusterOptions(options: ClusterBackendOptions): ResolvedC
     lossSeconds: expectNumber('lossSeconds', lossSeconds, range),
     ownerTtlSeconds: expectNumber('ownerTtlSeconds', ownerTtlSeconds, range),
     resultTtlSeconds: expectNumber('resultTtlSeconds', resultTtlSeconds, range),
-    largestNode: largestNode === undefined ? null : resolveNode('largestNode', largestNode),
+    largestNode: largestNode === undefined ? null : resolveNodeFacts('largestNode', largestNode),
     clock: expectMethods('clock', options.clock ?? systemClock, clockMethods),
     log,
   }
@@ -146,20 +141,20 @@ export function resolveBrokerOptions(
   log: Log,
 ): { readonly broker: NatsOptions; readonly token: string } {
   const { credentials, user, passwordFile } = options
-  const token = tokenOf(options)
+  const token = resolveToken(options)
   const servers = resolveServers(options)
-  // The client treats tls:// like nats://, without TLS if the server does not require it.
+  // For the NATS client, tls:// means no TLS if the server does not require it.
   const isTls = servers.some((one) => toUrl(one)?.protocol === 'tls:')
   const tls = options.tls === undefined && isTls ? {} : options.tls
-  const isOwnAuth = credentials === undefined && user === undefined
+  const usesToken = credentials === undefined && user === undefined
   if (passwordFile !== undefined && user === undefined) {
-    throw invalid('passwordFile', 'left out without `user`', passwordFile)
+    throw invalid('passwordFile', 'given only with `user`', passwordFile)
   }
   if (user !== undefined && passwordFile === undefined) {
     throw new ValueError('passwordFile: is needed with `user`', { field: 'passwordFile' })
   }
   if (credentials !== undefined && user !== undefined) {
-    throw invalid('user', 'left out together with `credentials`', user)
+    throw invalid('user', 'left out if `credentials` is given', user)
   }
   if (options.plaintext === true && servers.some((one) => !isLocal(one))) warnOfPlaintext(log)
   return {
@@ -168,7 +163,7 @@ export function resolveBrokerOptions(
       servers,
       name: clientName,
       log,
-      ...(isOwnAuth ? { token } : {}),
+      ...(usesToken ? { token } : {}),
       ...(user === undefined ? {} : { user: expectString('user', user) }),
       ...(passwordFile === undefined
         ? {}
@@ -183,18 +178,17 @@ export function resolveBrokerOptions(
   }
 }
 
-/** The logs that already have the warning. */
-const warned = new WeakSet<Log>()
+const warnedLogs = new WeakSet<Log>()
 
 function warnOfPlaintext(log: Log): void {
-  if (warned.has(log)) return
-  warned.add(log)
+  if (warnedLogs.has(log)) return
+  warnedLogs.add(log)
   log.warn('PlaintextBroker', 'messages to the broker are signed, but not encrypted (plaintext)')
 }
 
-function tokenOf({ token, tokenFile }: BrokerOptions): string {
+function resolveToken({ token, tokenFile }: BrokerOptions): string {
   if (token !== undefined && tokenFile !== undefined) {
-    throw invalid('tokenFile', 'left out together with `token`', tokenFile)
+    throw invalid('tokenFile', 'left out if `token` is given', tokenFile)
   }
   if (tokenFile !== undefined) {
     return readSecretFile('tokenFile', expectString('tokenFile', tokenFile))
@@ -234,7 +228,7 @@ function resolveServers({ servers, tls, plaintext = false }: BrokerOptions): rea
   })
 }
 
-/** Whether the server's address belongs to this machine, so that messages do not leave it. */
+/** Whether the address belongs to this machine, so that messages do not leave it. */
 function isLocal(server: string): boolean {
   const host = toUrl(server)?.hostname.replace(/^\[|\]$/g, '') ?? ''
   if (host === '' || isLoopbackHost(host)) return host !== ''
@@ -242,7 +236,6 @@ function isLocal(server: string): boolean {
   return own.some(({ address }) => address === host.toLowerCase())
 }
 
-/** A URL without a scheme gets `nats://`. */
 const toUrl = (text: string): URL | null =>
   URL.parse(/^[a-z]+:\/\//i.test(text) ? text : `nats://${text}`)
 
@@ -263,7 +256,7 @@ function resolveTls(tls: NatsTls): NatsTls {
   return tls
 }
 
-function resolveNode(field: string, node: Partial<NodeFacts>): NodeFacts {
+function resolveNodeFacts(field: string, node: Partial<NodeFacts>): NodeFacts {
   const keys = ['cores', 'gpus', 'memoryMb', 'labels']
   expectKnownKeys(field, expectObject(field, node), keys, `${field}.`)
   const { cores = 1, gpus = 0, memoryMb = 0, labels = {} } = node

@@ -5,7 +5,7 @@ import { messageOf, ValueError } from '../foundation/errors.ts'
 import { readRegularFileSync, readTextFileSync } from '../foundation/regular-file.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 
-/** Returns the trimmed content of a secret file. It is masked in all output of the process. */
+/** Trims the content. All output of the process masks the secret. */
 export function readSecretFile(field: string, file: string): string {
   let content: string
   let mode: number
@@ -47,12 +47,12 @@ export function readCredentials(field: string, file: string): string {
 const certificatePattern = /-----BEGIN ([A-Z0-9 ]*CERTIFICATE)-----[\s\S]*?-----END \1-----/g
 const privateKeyPattern = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----/
 
-/** Checks a file of PEM certificates, because the client would ignore unreadable ones. */
+/** The NATS client would ignore a certificate that it cannot read. */
 export function expectCertificateFile(field: string, file: string): void {
   expectCertificates(field, readPem(field, file), file)
 }
 
-/** `where` names the source of the text in messages. */
+/** Throws without a certificate or for an unreadable one. `where` names the source. */
 export function expectCertificates(field: string, text: string, where: string): void {
   const found = text.match(certificatePattern) ?? []
   if (found.length === 0) {

@@ -15,7 +15,7 @@ import {
   expectString,
 } from '../foundation/options.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../runtime/supervised-child.ts'
-import type { FromAgentProgram, ToAgentProgram } from './agent/agent-program.ts'
+import type { AgentProgramOutput, AgentProgramInput } from './agent/agent-program.ts'
 import { startNatsServer } from './broker/nats-server.ts'
 
 /** How `ClusterBackend.local` divides the cores, GPUs and memory of this machine among agents. */
@@ -24,7 +24,7 @@ export interface LocalClusterOptions {
   readonly name?: string
   /** The number of agents. Default 2. */
   readonly agents?: number
-  /** Cores of each agent. Default: the machine's cores divided by `agents`, with a minimum of 1. */
+  /** The cores of each agent. Default: the machine's cores divided by `agents`, but at least 1. */
   readonly cores?: number
   readonly clock?: Clock
   readonly log?: Log
@@ -54,7 +54,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const server = await startNatsServer({ token, clock, log })
   const memoryMb = Math.floor(usableMemoryMb() / count)
   const gpus = visibleGpus()
-  // In the server's folder, which is removed even when this process and the agents are killed.
+  // This folder is removed with the server, even if this process and the agents are killed.
   const workDir = join(server.folder, 'agents')
   const listeners = new Set<(agent: string) => void>()
   const onExit = (name: string): void => {
@@ -93,7 +93,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   }
 }
 
-type AgentProcess = SupervisedChild<ToAgentProgram, FromAgentProgram>
+type AgentProcess = SupervisedChild<AgentProgramInput, AgentProgramOutput>
 
 interface AgentParent {
   readonly clock: Clock
@@ -102,14 +102,14 @@ interface AgentParent {
 }
 
 function startAgentProcess(
-  options: ToAgentProgram['options'] & { readonly name: string },
+  options: AgentProgramInput['options'] & { readonly name: string },
   { clock, log, onExit }: AgentParent,
 ): { readonly child: AgentProcess; readonly started: Promise<void> } {
   const { promise: started, resolve, reject } = Promise.withResolvers<void>()
   let hasStarted = false
   const fail = (why: string): void =>
     reject(new BackendError(`agent ${options.name} cannot be started: ${why}`))
-  const child: AgentProcess = new SupervisedChild<ToAgentProgram, FromAgentProgram>({
+  const child: AgentProcess = new SupervisedChild<AgentProgramInput, AgentProgramOutput>({
     program: siblingProgram(import.meta.url, 'agent/agent-program'),
     clock,
     isDetached: true,

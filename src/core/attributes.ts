@@ -1,54 +1,65 @@
 /** The attributes of a task's events. Tasks with equal attributes share one object. */
 
 import type { AttemptFacts } from '../backends/backend.ts'
-import { messageOf, TuttiError } from '../foundation/errors.ts'
-import { type JsonObject, type JsonValue, toFrozen, toWholeJson } from '../foundation/json-value.ts'
+import { messageOf, tryRead, TuttiError } from '../foundation/errors.ts'
+import { sharedAttributes } from '../events/sink.ts'
+import { type JsonObject, type JsonValue, toFrozen, toExactJson } from '../foundation/json-value.ts'
 import {
   findSecretArguments,
   maskCommand,
   maskSecrets,
   maskSecretsIn,
 } from '../foundation/secrets.ts'
-import { errorTypeOf, type TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
+import { errorTypeOf, TaskFailedError } from '../foundation/task-errors.ts'
 import { defaultResources, isDefaultRequest, type ResourceRequest } from '../tasks/resources.ts'
 import type { Entry } from './entry.ts'
 import { toAttributeText } from './error-causes.ts'
 
 const maxResultLength = 65_536
 const maxTailLength = 2048
-const maxShared = 1000
+const maxSharedAttributes = 1000
 
-/** Attributes shared by tasks with the same executable, and by their first attempts per worker. */
-interface SharedTask {
+/** The attributes that tasks with one executable share, and those of first attempts by worker. */
+interface SharedAttributes {
   readonly attributes: JsonObject
   readonly attempts: Map<string | null, JsonObject>
 }
 
-/** Keyed by kind, then by executable. Tasks with attributes of their own do not use it. */
-const shared = new Map<string, Map<string, SharedTask>>()
+/**
+ * The shared attributes by kind, then by executable. Not used for tasks with additional attributes.
+ */
+const sharedByKind = new Map<string, Map<string, SharedAttributes>>()
 let sharedCount = 0
 
-function findShared(kind: string, executable: string): SharedTask {
-  let byName = shared.get(kind)
+function findShared(kind: string, executable: string): SharedAttributes {
+  let byName = sharedByKind.get(kind)
   const known = byName?.get(executable)
   if (known !== undefined) return known
-  if (++sharedCount > maxShared) forgetShared()
-  byName = shared.get(kind) ?? new Map<string, SharedTask>()
-  shared.set(kind, byName)
+  if (++sharedCount > maxSharedAttributes) clearShared()
+  byName = sharedByKind.get(kind) ?? new Map<string, SharedAttributes>()
+  sharedByKind.set(kind, byName)
   const created = {
-    attributes: Object.freeze({ executable: maskCommand(executable), task_type: kind }),
+    attributes: share({ executable: maskCommand(executable), task_type: kind }),
     attempts: new Map<string | null, JsonObject>(),
   }
   byName.set(executable, created)
   return created
 }
 
-function forgetShared(): void {
-  shared.clear()
+function clearShared(): void {
+  sharedByKind.clear()
   sharedCount = 1
 }
 
-/** Cached in the entry until `executable` changes, as when routing chooses the model. */
+function share(attributes: JsonObject): JsonObject {
+  sharedAttributes.add(attributes)
+  return Object.freeze(attributes)
+}
+
+/**
+ * The attributes of all events of a task. They are cached in the entry until `executable` changes,
+ * for example when routing chooses the model.
+ */
 export function describeTask(entry: Entry): JsonObject {
   const { executable, task, workflowId } = entry
   entry.attributes ??= hasSharedAttributes(entry)
@@ -102,7 +113,9 @@ export function describeSubmission(entry: Entry): JsonObject {
   })
 }
 
-/** Converts to snake_case, which all data that leaves the process uses for field names. */
+/**
+ * Converts a request to snake_case, which all data that leaves the process uses for field names.
+ */
 function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest): JsonObject {
   const resources = {
     ...others,
@@ -113,8 +126,7 @@ function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest)
 }
 
 /**
- * The attributes of an attempt's events: adds its number and worker. Only first attempts share
- * objects.
+ * The attributes of an attempt: adds its number and its worker. Only first attempts share objects.
  */
 export function describeAttempt(entry: Entry): JsonObject {
   const { workerId, attempt, task } = entry
@@ -129,8 +141,8 @@ export function describeAttempt(entry: Entry): JsonObject {
   let known = attempts.get(workerId)
   if (known === undefined) {
     known = create()
-    if (++sharedCount > maxShared) forgetShared()
-    else attempts.set(workerId, known)
+    if (++sharedCount > maxSharedAttributes) clearShared()
+    else attempts.set(workerId, share(known))
   }
   return known
 }
@@ -142,49 +154,34 @@ export function describeFailure(error: unknown): { error_type: string; error_mes
   }
 }
 
-export const describeReason = ({ reason }: TaskCanceledError): { reason: string } => ({
-  reason: toAttributeText(reason),
-})
-
-/** Never throws, even if reading a property of the thrown value does. */
-export function describeStack(error: unknown): { error_stack?: string } {
-  try {
+/** The stack of a thrown value. Never throws, even if reading a property of the value does. */
+export const describeStack = (error: unknown): { error_stack?: string } =>
+  tryRead(() => {
     const { stack } = error as { stack?: unknown }
-    return error instanceof Error && typeof stack === 'string'
-      ? { error_stack: toAttributeText(stack) }
-      : {}
-  } catch {
-    return {}
-  }
-}
+    const isStack = error instanceof Error && typeof stack === 'string'
+    return isStack ? { error_stack: toAttributeText(stack) } : {}
+  }) ?? {}
 
 /** For a task whose dependency failed: the uid of the task that failed first. Never throws. */
-export function describeRoot(error: unknown): { 'tutti.root_task'?: string } {
-  try {
+export const describeRootTask = (error: unknown): { 'tutti.root_task'?: string } =>
+  tryRead(() => {
     const isDependent = TaskFailedError.isInstance(error) && 'rootUid' in error
     const root = isDependent ? error.rootUid : undefined
     return typeof root === 'string' ? { 'tutti.root_task': toAttributeText(root) } : {}
-  } catch {
-    return {}
-  }
-}
+  }) ?? {}
 
 /** The error's hint for users, and its code if it differs from the type. Never throws. */
-export function describeHint(error: unknown): {
-  error_hint?: string
-  'tutti.error_code'?: string
-} {
-  try {
+export const describeHint = (
+  error: unknown,
+): { error_hint?: string; 'tutti.error_code'?: string } =>
+  tryRead(() => {
     if (!TuttiError.isInstance(error)) return {}
     const { hint, code } = error
     return {
       ...(hint === undefined ? {} : { error_hint: toAttributeText(hint) }),
       ...(code === errorTypeOf(error) ? {} : { 'tutti.error_code': toAttributeText(code) }),
     }
-  } catch {
-    return {}
-  }
-}
+  }) ?? {}
 
 /** The arguments of a program, with secrets masked, cut to `maxTailLength` in total. */
 export function describeArguments({
@@ -204,7 +201,7 @@ export function describeArguments({
   return { 'tutti.arguments': Object.freeze(shown) }
 }
 
-/** `null` if nothing besides the worker is known. */
+/** The attributes for the facts of an attempt; `null` if nothing besides the worker is known. */
 export function describeFacts(facts: AttemptFacts | undefined): Record<string, JsonValue> | null {
   if (facts === undefined) return null
   const { cpuSeconds, peakMemoryBytes, exitCode, signal, stdoutTail, stderrTail } = facts
@@ -213,8 +210,8 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
   if (peakMemoryBytes !== undefined) known['peak_memory_bytes'] = peakMemoryBytes
   if (exitCode !== undefined) known['exit_code'] = exitCode
   if (signal !== undefined) known['signal'] = signal
-  if (stdoutTail !== undefined) known['stdout_tail'] = toTail(stdoutTail)
-  if (stderrTail !== undefined) known['stderr_tail'] = toTail(stderrTail)
+  if (stdoutTail !== undefined) known['stdout_tail'] = toTailText(stdoutTail)
+  if (stderrTail !== undefined) known['stderr_tail'] = toTailText(stderrTail)
   if (facts.stdoutTruncated === true) known['stdout_truncated'] = true
   if (facts.stderrTruncated === true) known['stderr_truncated'] = true
   if (facts.stdoutPath !== undefined) known['stdout_path'] = facts.stdoutPath
@@ -226,7 +223,7 @@ export function describeFacts(facts: AttemptFacts | undefined): Record<string, J
 }
 
 /** Masks secrets before cutting the text, because part of a secret would not be recognized. */
-function toTail(text: string): string {
+function toTailText(text: string): string {
   const bytes = Buffer.from(maskSecrets(text))
   if (bytes.length <= maxTailLength) return bytes.toString()
   let from = bytes.length - maxTailLength
@@ -236,10 +233,10 @@ function toTail(text: string): string {
 }
 
 /**
- * Omits a result that JSON would change or that contains a secret: a reader would mistake the
- * changed or masked value for what the task returned.
+ * The attribute for a task's result. A result that JSON would change or that contains a secret is
+ * omitted, because a reader would mistake the changed or masked value for what the task returned.
  */
 export function describeResult(value: unknown): Record<string, JsonValue> {
-  const text = toWholeJson(value, maxResultLength)
+  const text = toExactJson(value, maxResultLength)
   return text === null || maskSecrets(text) !== text ? { result_omitted: true } : { result: text }
 }

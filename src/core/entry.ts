@@ -1,4 +1,4 @@
-/** What the ledger knows about a task that has not ended, and about its attempts. */
+/** The ledger's data about a task that has not ended, and about its attempts. */
 
 import type { Backend, Connection, ContinuedAttempt, Job, TaskReport } from '../backends/backend.ts'
 import { TaggedJob } from '../backends/job-tag.ts'
@@ -7,37 +7,34 @@ import type { Indexed } from '../runtime/indexed-set.ts'
 import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { HasDeadline } from '../runtime/deadlines.ts'
 import type { QueueEntry } from '../runtime/priority-queue.ts'
-import type { Life } from '../tasks/lifecycle.ts'
+import type { Lifecycle } from '../tasks/lifecycle.ts'
 import { definitionHash, hasChangedSince } from '../tasks/definition-hash.ts'
 import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
 import type { LimitedAttempt } from './limits/name-limits.ts'
 import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
 
-/** What runs for a task: a `ComputeTask` or `AITask` itself, or work that a workflow prepared. */
+/** The work of a task: a `ComputeTask` or `AITask` itself, or work that a workflow prepared. */
 export interface Work {
   readonly spec: TaskSpec
-  /** The backend that the task names. */
   readonly backend: string | null
   /** The function of a closure, which a spec cannot hold. */
   readonly function?: AnyFunction | null
   readonly args?: readonly unknown[]
 }
 
-/** Where a job is submitted. Blocks of a workflow use a target that is not a complete backend. */
+/** The destination of a job. Blocks of a workflow use a target that is not a complete backend. */
 export interface Target {
   readonly backend: Pick<Backend, 'name' | 'model'>
   readonly connection: Connection
 }
 
-/** A backend of the session, and the session's connection to it. */
 export interface BackendBinding extends Target {
   readonly backend: Backend
 }
 
-/** The opener of a task. It is notified of the outcome before all other listeners. */
+/** The creator of a task, which is notified of the outcome before all other listeners. */
 export interface TaskOwner {
-  /** The uid of the block that created the task, for TaskCreated; `null` without a block. */
   readonly blockUid: string | null
   /** Called once, when the task has ended. Must not throw. */
   ended(outcome: Outcome): void
@@ -48,27 +45,26 @@ export interface TaskOwner {
 /** Notified when a task ends. Exactly one of the two methods is called, once. */
 export interface EndListener {
   ended(): void
-  /** The task was not submitted after all. */
   withdrawn(error: unknown): void
 }
 
-/** What is known about a task when it is opened. */
-export interface Opening {
+export interface OpenTaskOptions {
   /** Binary path, function name or model name. May be replaced when the work is known. */
   readonly executable: string
-  /** The uids of the tasks that this task waits for, recorded in TaskCreated. */
   readonly dependencies?: readonly string[]
-  /** Added to all events of the task. */
   readonly workflowId?: string | null
   /** The display name; empty if `executable` is used. */
   readonly name?: string
   /** Computes the hash before the work is known. Called only if the hash is needed. */
   readonly definitionHash?: () => string | null
-  /** Called only in a resumed run. */
+  /** Returns the tasks whose values the task receives. Called only in a resumed run. */
   readonly inputs?: () => TaskInputs
   /** In a resumed run: finds the task in the record. Called before TaskCreated. */
   readonly plan?: (entry: Entry) => void
-  /** The events of a task that ends before it is dispatched name the backend of this route. */
+  /**
+   * Where the task is expected to run. The backend appears in the events of a task that ends before
+   * it is dispatched.
+   */
   readonly expected?: ExpectedRoute
   readonly owner?: TaskOwner | null
 }
@@ -77,7 +73,7 @@ export interface Opening {
 export interface TaskInputs {
   readonly dependencies: readonly number[]
   /** The inputs of the enclosing blocks; `null` if one of these blocks has to run again. */
-  readonly around: readonly number[] | null
+  readonly enclosing: readonly number[] | null
 }
 
 /** A task in an earlier file of the run: its uid there, and how many files ago that was. */
@@ -86,21 +82,20 @@ export interface TaskOrigin {
   readonly filesBack: number
 }
 
-/** Enough of a task to route it before its actual work is known. */
+/** The expected work and target of a task, to route it before its actual work is known. */
 export interface ExpectedRoute {
   readonly work: Work
-  /** Set if the target is fixed, so that routing does not choose it. */
   readonly target: Target | null
 }
 
 /** The outcome of a task that was never dispatched to a backend. */
-export type UndispatchedEnd =
+export type UndispatchedOutcome =
   | Exclude<TaskReport, { readonly kind: 'start' | 'complete' }>
-  /** Completes with the result of an earlier or equal task. */
+  /** The task completes with the result of an earlier or identical task. */
   | {
       readonly kind: 'reuse'
       readonly value: unknown
-      /** The value is already stored with the record of an earlier run. */
+      /** Whether the value is already stored with the record of an earlier run. */
       readonly isRecorded?: boolean
     }
 
@@ -109,7 +104,7 @@ export class WaitingRetry implements HasDeadline {
   deadlineMs = Infinity
   deadlineEntry: QueueEntry | null = null
   readonly entry: Entry
-  /** Wall-clock seconds. */
+  /** When the next attempt begins, in wall-clock seconds. */
   readonly at: number
 
   constructor(entry: Entry, at: number) {
@@ -119,62 +114,54 @@ export class WaitingRetry implements HasDeadline {
 }
 
 const noDependencies: readonly string[] = Object.freeze([])
+const noListeners: readonly EndListener[] = Object.freeze([])
 
 export class Entry implements Indexed, TaskHolder {
   setIndex = -1
   readonly ledger: object
   readonly task: Task
   readonly record: TaskRecord
-  life: Life
-  /** `null` until the work is known. */
+  lifecycle: Lifecycle
+  /** The options of a deferred task; `null` for a task that describes itself. */
+  #opening: OpenTaskOptions | null = null
   work: Work | null = null
-  backend = ''
   connection: Connection | null = null
   /** Whether the job was handed to the backend, so that cancellation must go through it. */
   isWithBackend = false
   /** The current attempt; `null` before the first. Reports about other attempts are ignored. */
   job: Job | null = null
   attempt = 1
-  /** Retries are counted from this attempt. Above 1 if attempts of an earlier run do not count. */
+  /**
+   * The attempt from which retries are counted. Above 1 if attempts of an earlier run do not count.
+   */
   firstAttempt = 1
-  /** The wait for the next attempt; `null` if the task is not waiting for one. */
   retry: WaitingRetry | null = null
   workersLost = 0
-  /** The attempt in `NameLimits`; `null` if the task's name has no limit. */
-  limited: LimitedAttempt<Entry> | null = null
+  limitedAttempt: LimitedAttempt<Entry> | null = null
   workerId: string | null = null
   nodeId: string | null = null
   #executable = ''
-  dependencies: readonly string[] = noDependencies
-  workflowId: string | null = null
-  name = ''
-  expected: ExpectedRoute | null = null
   /** The plan from the resumed record, see `Resumption.plan`; 0 for none. */
   planned = 0
   origin: TaskOrigin | null = null
   /** The task's row in the resumed record; 0 if the task is new or may have changed. */
   row = 0
-  /** Whether the arguments have changed since they were hashed, so that no value is kept. */
+  /** Whether the arguments have changed since they were hashed. If so, the value is not kept. */
   hasChanged = false
-  #hash: (() => string | null) | null = null
   #definitionHash: string | null | undefined
-  owner: TaskOwner | null = null
-  /** The attributes that all events of the task share; created on first use. */
   attributes: JsonObject | null = null
   /** Whether TaskStarted was emitted; `false` if telemetry started while the task was running. */
   isStartEmitted = false
-  /** Set when a cancellation is requested. */
   cancelReason: string | null = null
-  endListeners: Set<EndListener> | null = null
+  #endListeners: EndListener[] | null = null
 
-  constructor(ledger: object, task: Task, record: TaskRecord, life: Life) {
+  constructor(ledger: object, task: Task, record: TaskRecord, lifecycle: Lifecycle) {
     this.ledger = ledger
     this.task = task
     this.record = record
-    this.life = life
+    this.lifecycle = lifecycle
   }
 
-  /** Binary path, function name or model name; a model may be known only after routing. */
   get executable(): string {
     return this.#executable
   }
@@ -185,68 +172,99 @@ export class Entry implements Indexed, TaskHolder {
     this.attributes = null
   }
 
-  /** The display name. */
+  /** The assigned backend; empty before the assignment. */
+  get backend(): string {
+    return this.record.backend ?? ''
+  }
+
+  /** The display name; empty if `executable` is used. */
+  get name(): string {
+    return this.#opening === null ? this.task.name : (this.#opening.name ?? '')
+  }
+
   get label(): string {
     return this.name || this.executable
+  }
+
+  get dependencies(): readonly string[] {
+    return this.#opening?.dependencies ?? noDependencies
+  }
+
+  get workflowId(): string | null {
+    return this.#opening?.workflowId ?? null
+  }
+
+  get expected(): ExpectedRoute | null {
+    return this.#opening?.expected ?? null
+  }
+
+  get owner(): TaskOwner | null {
+    return this.#opening?.owner ?? null
   }
 
   get retryAt(): number | null {
     return this.retry?.at ?? null
   }
 
-  /**
-   * The hash of the task's definition; `null` if its input cannot be compared. Computed on first
-   * use.
-   */
+  /** The hash of the definition; `null` if the input cannot be compared. Computed on first use. */
   get definitionHash(): string | null {
     if (this.#definitionHash === undefined) {
-      const { work } = this
-      const hash = this.#hash ?? (() => (work === null ? null : definitionHash(work, this.ledger)))
-      this.#definitionHash = hash()
+      const ownHash = this.#opening?.definitionHash
+      if (ownHash !== undefined) this.#definitionHash = ownHash()
+      else this.#definitionHash = this.work === null ? null : definitionHash(this.work, this.ledger)
     }
     return this.#definitionHash
   }
 
   /**
-   * Called when an attempt begins. A value that was computed from other arguments than the hashed
-   * ones is not kept. Programs and prompts are skipped, because their input cannot change.
+   * Called when an attempt begins. If its arguments differ from the hashed ones, its value is not
+   * kept. Programs and prompts are skipped, because their input cannot change.
    */
-  compareInput(): void {
+  detectInputChange(): void {
     const { work, owner, definitionHash: hash } = this
     if (this.hasChanged || work === null || hash === null) return
     if (work.spec.kind === 'program' || work.spec.kind === 'prompt') return
     this.hasChanged = owner?.hasChanged() ?? hasChangedSince(work, hash, this.ledger)
   }
 
-  /** Continues the numbering of a backend that has attempts of an earlier run of the session. */
+  /** Continues the attempt numbers of an earlier run, whose attempts the backend still has. */
   continueFrom({ number, uncounted }: ContinuedAttempt): void {
     if (!(number > this.attempt)) return
     this.attempt = number
     this.firstAttempt += uncounted
   }
 
-  open(opening: Opening, life: Life): void {
-    const { executable, dependencies, workflowId, name, expected, owner } = opening
-    this.#hash = opening.definitionHash ?? null
-    this.life = life
-    this.expected = expected ?? null
-    this.executable = executable
-    this.dependencies = dependencies ?? noDependencies
-    this.workflowId = workflowId ?? null
-    this.name = name ?? ''
-    this.owner = owner ?? null
+  /** Opens a deferred task. */
+  open(opening: OpenTaskOptions): void {
+    this.#opening = opening
+    this.executable = opening.executable
     opening.plan?.(this)
+  }
+
+  addEndListener(listener: EndListener): void {
+    if (this.#endListeners === null) this.#endListeners = [listener]
+    else this.#endListeners.push(listener)
+  }
+
+  removeEndListener(listener: EndListener): void {
+    const at = this.#endListeners?.indexOf(listener) ?? -1
+    if (at !== -1) this.#endListeners?.splice(at, 1)
+  }
+
+  /** Returns the listeners and forgets them, because each is called at most once. */
+  takeEndListeners(): readonly EndListener[] {
+    const listeners = this.#endListeners ?? noListeners
+    this.#endListeners = null
+    return listeners
   }
 }
 
-/** The properties that all jobs of a session share. */
 export interface AttemptSession {
-  /** May change until the first job is created. */
+  /** The id of the session, which may change until the first job is created. */
   sessionId: string
   readonly workDir: string | null
 }
 
-/** One attempt of the entry's task. */
 export class Attempt extends TaggedJob implements Job {
   readonly sessionId: string
   readonly uid: string
@@ -255,14 +273,13 @@ export class Attempt extends TaggedJob implements Job {
   readonly spec: TaskSpec
   readonly #entry: Entry
 
-  /** `null` for a job that no ledger created. */
-  static entryOf(job: Job): Entry | null {
+  /** The entry of a job; `null` if the job was not created by a ledger. */
+  static findEntry(job: Job): Entry | null {
     return #entry in job ? job.#entry : null
   }
 
-  /** A function that calls the job's closure with its arguments; `null` for any other job. */
-  static closureOf(job: Job): (() => unknown) | null {
-    const work = Attempt.entryOf(job)?.work ?? null
+  static findClosure(job: Job): (() => unknown) | null {
+    const work = Attempt.findEntry(job)?.work ?? null
     if (work === null || work.spec.kind !== 'closure') return null
     const body = work.function as ((...args: readonly unknown[]) => unknown) | null | undefined
     return body === null || body === undefined ? null : () => body(...(work.args ?? []))

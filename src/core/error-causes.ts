@@ -1,7 +1,7 @@
 /** Converts the errors within an error (`cause`, `errors`) to an event attribute, and back. */
 
 import { type ErrorRecord, toErrorRecord } from '../foundation/error-record.ts'
-import { messageOf, TuttiError } from '../foundation/errors.ts'
+import { messageOf, tryRead, TuttiError } from '../foundation/errors.ts'
 import { type JsonObject, toJsonValue } from '../foundation/json-value.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 
@@ -10,35 +10,29 @@ const maxStackLength = 2048
 
 /**
  * Lists the inner errors, outer ones first, each with its path: `cause`, `errors[0]`,
- * `errors[0].cause`. Omitted for tutti's own errors, whose messages include their causes.
+ * `errors[0].cause`. Empty for errors of tutti, whose messages include their causes.
  */
 export function describeCauses(error: unknown): { 'tutti.error_causes'?: readonly JsonObject[] } {
-  if (!hasInner(error) || TuttiError.isInstance(error)) return {}
+  if (!hasInnerErrors(error) || TuttiError.isInstance(error)) return {}
   const found: JsonObject[] = []
-  const waiting = innerOf(toErrorRecord(error), '')
+  const waiting = listInnerErrors(toErrorRecord(error), '')
   for (const { path, record } of waiting) {
     if (found.length === maxCauses) break
     found.push(toCause(path, record))
-    waiting.push(...innerOf(record, `${path}.`))
+    waiting.push(...listInnerErrors(record, `${path}.`))
   }
   return found.length === 0 ? {} : { 'tutti.error_causes': Object.freeze(found) }
 }
 
-/** `false` if reading a property of the thrown value throws. */
-function hasInner(error: unknown): boolean {
-  try {
-    return error instanceof Error && ('cause' in error || 'errors' in error)
-  } catch {
-    return false
-  }
-}
+const hasInnerErrors = (error: unknown): boolean =>
+  tryRead(() => error instanceof Error && ('cause' in error || 'errors' in error)) === true
 
-interface InnerRecord {
+interface InnerError {
   readonly path: string
   readonly record: ErrorRecord
 }
 
-function innerOf(record: ErrorRecord, before: string): InnerRecord[] {
+function listInnerErrors(record: ErrorRecord, before: string): InnerError[] {
   if (!record.isError) return []
   const { cause, errors = [] } = record
   const isCause = cause !== undefined && (cause.isError || cause.value !== undefined)
@@ -65,12 +59,12 @@ function toCause(path: string, record: ErrorRecord): JsonObject {
 /** Masks secrets and cuts the text to the length of an attribute. */
 export const toAttributeText = (text: string): string => String(toJsonValue(maskSecrets(text)))
 
-/** Adds the causes that `describeCauses` described to the record of an error. */
+/** Adds causes, in the form in which `describeCauses` returns them, to the record of an error. */
 export function withCauses(
   outer: ErrorRecord & { readonly isError: true },
   causes: unknown,
 ): ErrorRecord {
-  const known = (Array.isArray(causes) ? causes : []).flatMap(toInner)
+  const known = (Array.isArray(causes) ? causes : []).flatMap(parseInnerError)
   const within = (record: ErrorRecord, before: string): ErrorRecord => {
     if (!record.isError) return record
     const part = (name: string): ErrorRecord | undefined => {
@@ -92,7 +86,7 @@ export function withCauses(
   return within(outer, '')
 }
 
-function toInner(given: unknown): InnerRecord[] {
+function parseInnerError(given: unknown): InnerError[] {
   if (typeof given !== 'object' || given === null) return []
   const text = (key: string): string => {
     const value = (given as Record<string, unknown>)[key]

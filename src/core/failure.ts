@@ -1,9 +1,10 @@
-/** Converts whatever a task threw or a backend reported into the errors of tasks. */
+/** Converts thrown values and reports of backends to the errors of tasks. */
 
 import type { AttemptFacts, TaskReport } from '../backends/backend.ts'
 import {
   messageOf,
   PoisonTaskError,
+  tryRead,
   TuttiError,
   withoutStack,
   WorkerLostError,
@@ -24,11 +25,11 @@ export type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
  * even if reading a property of the thrown value does.
  */
 export function toTaskError({ uid }: Task, error: unknown): TuttiError {
-  // If the function awaited another task that failed, that task's error is only the cause.
-  const isOwn = isA(error, TaskFailedError) && read(() => error.uid) === uid
+  // The error of another task that the function awaited becomes only the cause.
+  const isOwn = isInstanceOf(error, TaskFailedError) && tryRead(() => error.uid) === uid
   if (isOwn) return error
   const text = `task ${uid} failed: ${errorTypeOf(error)}: ${messageOf(error)}`
-  const hint = isA(error, TuttiError) ? read(() => error.hint) : undefined
+  const hint = isInstanceOf(error, TuttiError) ? tryRead(() => error.hint) : undefined
   const details = { uid, cause: error, ...(hint === undefined ? {} : { hint }) }
   return withoutStack(() => new TaskFailedError(text, details))
 }
@@ -38,33 +39,35 @@ export const toCancelError = ({ uid }: Task, reason: string): TaskCanceledError 
 
 /**
  * The facts of a report. Includes the output of a program that succeeded, because a task that was
- * canceled meanwhile has no value to hold it.
+ * canceled in the meantime has no value to hold it.
  */
-export function factsOf(report: Exclude<TaskReport, { kind: 'start' }>): AttemptFacts | undefined {
+export function toAttemptFacts(
+  report: Exclude<TaskReport, { kind: 'start' }>,
+): AttemptFacts | undefined {
   const value = report.kind === 'complete' ? report.value : null
-  const { stdout, stderr } = (value ?? none) as ProgramOutput
+  const { stdout, stderr } = (value ?? noOutput) as ProgramOutput
   const isOutput = typeof stdout === 'string' && typeof stderr === 'string'
   return isOutput ? { ...report.facts, stdout, stderr } : report.facts
 }
 
-const none: Readonly<Record<string, never>> = Object.freeze({})
+const noOutput: Readonly<Record<string, never>> = Object.freeze({})
 
 /** The output of a program that did not succeed; some backends report it only in the error. */
-export const outputOf = (
+export const findOutput = (
   facts: AttemptFacts | undefined,
   error: unknown,
-): { readonly output?: ProgramOutput } => read(() => readOutput(facts, error)) ?? none
+): { readonly output?: ProgramOutput } => tryRead(() => readOutput(facts, error)) ?? noOutput
 
 function readOutput(
   facts: AttemptFacts | undefined,
   error: unknown,
 ): { readonly output?: ProgramOutput } {
-  const isReported = facts?.stdout !== undefined || !isA(error, ExecutableFailedError)
+  const isReported = facts?.stdout !== undefined || !isInstanceOf(error, ExecutableFailedError)
   const known = isReported ? facts : error
-  if (known === undefined) return none
+  if (known === undefined) return noOutput
   const { stdout, stderr, stdoutTruncated, stderrTruncated } = known
   const exitCode = known.exitCode ?? undefined
-  if (stdout === undefined && exitCode === undefined) return none
+  if (stdout === undefined && exitCode === undefined) return noOutput
   return {
     output: {
       ...(exitCode === undefined ? {} : { exitCode }),
@@ -81,9 +84,10 @@ function readOutput(
  * whatever their class, and lost nodes.
  */
 export const isWorkerLoss = ({ error, isThrown }: FailReport): boolean =>
-  isThrown !== true && isA(error, WorkerLostError) && read(() => error.code) !== 'NodeLostError'
+  isThrown !== true &&
+  isInstanceOf(error, WorkerLostError) &&
+  tryRead(() => error.code) !== 'NodeLostError'
 
-/** A task that has lost this many workers is not retried. */
 const poisonLimit = 3
 
 export const isPoisonous = (workersLost: number): boolean => workersLost >= poisonLimit
@@ -92,22 +96,15 @@ export function toPoisonError(workersLost: number, last: unknown): PoisonTaskErr
   const text = `ran on ${workersLost} workers, which all died; the last one: ${messageOf(last)}`
   return new PoisonTaskError(text, {
     cause: last,
-    hint: 'The task itself ends its workers: look at its memory, its native code and its exits.',
+    hint: 'The task probably crashes its worker: check its memory, native code and process.exit().',
   })
 }
 
 /** `instanceof` that returns `false` if reading the value's prototype throws. */
-const isA = <T>(value: unknown, errorClass: abstract new (...args: never[]) => T): value is T =>
-  read(() => value instanceof errorClass) === true
-
-/** `undefined` if reading throws. */
-function read<T>(get: () => T): T | undefined {
-  try {
-    return get()
-  } catch {
-    return undefined
-  }
-}
+const isInstanceOf = <T>(
+  value: unknown,
+  errorClass: abstract new (...args: never[]) => T,
+): value is T => tryRead(() => value instanceof errorClass) === true
 
 const reportKinds = new Set<unknown>(['start', 'complete', 'fail', 'cancel'])
 

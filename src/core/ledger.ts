@@ -7,40 +7,38 @@ import type { Log } from '../foundation/log.ts'
 import { AbortRegistry, abortReason } from '../runtime/abort-registry.ts'
 import { Deadlines } from '../runtime/deadlines.ts'
 import { IndexedSet } from '../runtime/indexed-set.ts'
-import { advance, hasEnded, type Moment, newLife, type Stimulus } from '../tasks/lifecycle.ts'
-import { claimFor, type Outcome, recordFor, type TaskHolder } from '../tasks/task-record.ts'
-import { notSubmitted, type Task } from '../tasks/task.ts'
+import { advance, hasEnded, type Moment, newLifecycle, type Stimulus } from '../tasks/lifecycle.ts'
+import { claimRecord, type Outcome, findRecord, type TaskHolder } from '../tasks/task-record.ts'
+import { notSubmittedError, type Task } from '../tasks/task.ts'
 import {
   Attempt,
   type AttemptSession,
   Entry,
-  type Opening,
+  type OpenTaskOptions,
   type Target,
-  type UndispatchedEnd,
+  type UndispatchedOutcome,
   WaitingRetry,
   type Work,
 } from './entry.ts'
-import { expectReport, factsOf, isPoisonous, isWorkerLoss, outputOf } from './failure.ts'
+import { expectReport, toAttemptFacts, isPoisonous, isWorkerLoss, findOutput } from './failure.ts'
 import { type FailReport, toCancelError, toPoisonError, toTaskError } from './failure.ts'
 import { type LimitedAttempt, type NameLimitOptions, NameLimits } from './limits/name-limits.ts'
-import { type Ending, GuardedEmitter } from './lifecycle-emitter.ts'
+import { type ChangeDetails, GuardedEmitter } from './lifecycle-emitter.ts'
 import { decideNext } from './retry-policy.ts'
 import { UidRegister } from './uid-register.ts'
 
 export interface LedgerParts extends AttemptSession {
   readonly clock: Clock
   readonly log: Log
-  /** The backend that routing would choose for a task that ends undispatched, or `null`. */
   readonly expectedBackend: (entry: Entry) => Target['backend'] | null
   readonly limits: NameLimitOptions | null
-  /** Called when a task has ended, which makes room for another. */
   readonly onEnded: () => void
   /** Called for each attempt that a backend reports as ended, even if it will be retried. */
   readonly onAttemptEnded: (connection: Connection, job: Job) => void
 }
 
-type ReuseEnd = Extract<UndispatchedEnd, { readonly kind: 'reuse' }>
-const noEnding: Ending = Object.freeze({})
+type ReuseOutcome = Extract<UndispatchedOutcome, { readonly kind: 'reuse' }>
+const noDetails: ChangeDetails = Object.freeze({})
 export class Ledger implements TaskHolder {
   readonly emitter: GuardedEmitter
   readonly #parts: LedgerParts
@@ -48,10 +46,11 @@ export class Ledger implements TaskHolder {
   readonly #open = new IndexedSet<Entry>()
   readonly #signals = new AbortRegistry<Task>((task) => this.#watchSignal(task))
   readonly #retries: Deadlines<WaitingRetry>
-  /** `null` if no name has a limit. */
   readonly #limits: NameLimits<Entry> | null
   #lateReports = 0
-  /** Set when the session closes. From then on, every task ends CANCELED. */
+  /**
+   * The reason for closing the session; `null` before. Once it is set, every task ends CANCELED.
+   */
   #closeReason: string | null = null
 
   constructor(parts: LedgerParts) {
@@ -63,113 +62,118 @@ export class Ledger implements TaskHolder {
       limits === null ? null : new NameLimits(limits, clock, (entry) => this.#beginLimited(entry))
   }
 
-  /** Whether a task was ever submitted. */
-  get isUsed(): boolean {
+  get hasTasks(): boolean {
     return !this.#uids.isEmpty
   }
 
-  /** Sets the session's id, which a resume determines. Only before the first submission. */
+  /** Sets the session's id to that of a resumed record. Only before the first submission. */
   rename(sessionId: string): void {
     this.#parts.sessionId = sessionId
   }
 
-  /** The ledger itself is the `TaskHolder` of tasks that are claimed but not opened. */
+  /** The ledger itself is the `TaskHolder` of tasks that were claimed but not opened. */
   get ledger(): this {
     return this
   }
 
-  /** The number of tasks that have not ended. */
   get openTasks(): number {
     return this.#open.size
   }
 
-  /** The number of reports that arrived after the end of their attempt and were ignored. */
   get lateReports(): number {
     return this.#lateReports
   }
 
-  /** Reserves a task and its uid, so that the task can be awaited. `false` if either is taken. */
+  /** Reserves a task and its uid, so that the task can be awaited; `false` if either is taken. */
   claim(task: Task): boolean {
     if (!this.#uids.claim(task.uid)) return false
-    if (task[claimFor](this) !== null) return true
+    if (task[claimRecord](this) !== null) return true
     this.#uids.release(task.uid)
     return false
   }
 
-  /** Withdraws the claim of a task that was not opened, so that the task can be submitted again. */
   withdraw(task: Task, cause: unknown): void {
-    const record = task[recordFor](this)
+    const record = task[findRecord](this)
     if (record === null) return
-    const error = notSubmitted(task.uid, 'was not submitted', cause)
-    const listeners = record.holder instanceof Entry ? record.holder.endListeners : null
+    const error = notSubmittedError(task.uid, 'was not submitted', cause)
+    const { holder } = record
     this.#uids.release(task.uid)
     record.withdraw(error)
-    for (const listener of listeners ?? []) listener.withdrawn(error)
+    if (!(holder instanceof Entry)) return
+    for (const listener of holder.takeEndListeners()) listener.withdrawn(error)
   }
 
-  /** The entry of a claimed or open task of this session. */
   find(task: Task): Entry | undefined {
-    const record = task[recordFor](this)
+    const record = task[findRecord](this)
     if (record === null) return undefined
     if (record.holder instanceof Entry) return record.holder
-    // A claimed task that is canceled or awaited before it is opened gets its entry here.
-    const entry = new Entry(this, task, record, newLife(this.#now()))
+    // A claimed task gets its entry here if it is canceled or awaited before it is opened.
+    const entry = new Entry(this, task, record, newLifecycle(this.#now()))
     record.holder = entry
     return entry
   }
 
-  /** Searches all open tasks, so call it rarely. */
+  /** Finds an open task by its uid. Searches all open tasks, so call it rarely. */
   findOpen(uid: string): Entry | null {
     return this.#open.toArray().find(({ task }) => task.uid === uid) ?? null
   }
 
-  /** Opens a claimed task: CREATED, SUBMITTED and QUEUED. `submit` hands it to its backend. */
+  /** Opens a claimed task, which becomes CREATED, SUBMITTED and QUEUED. `submit` hands it over. */
   open(task: AnyTask, target: Target): Entry {
-    const { name, spec } = task
-    const entry = this.#create(task, { executable: spec.executable, name }, task)
-    this.#assign(entry, target)
+    const now = this.#now()
+    const entry = this.#create(task, now)
+    this.#setWork(entry, task)
+    entry.executable = task.spec.executable
+    this.#register(entry, now)
+    this.#assign(entry, target, this.#nextMoment(now))
     return entry
   }
 
-  /** Opens a claimed task whose work is not known yet: CREATED. */
-  defer(task: Task, opening: Opening): Entry {
-    return this.#create(task, opening, null)
+  /** Opens a claimed task whose work is not known yet. The task becomes CREATED. */
+  defer(task: Task, opening: OpenTaskOptions): Entry {
+    const now = this.#now()
+    const entry = this.#create(task, now)
+    entry.open(opening)
+    this.#register(entry, now)
+    return entry
   }
 
-  /** Gives a deferred task its work and its target: SUBMITTED and QUEUED, as `open` does. */
+  /** Assigns work and a target to a deferred task, which becomes SUBMITTED and QUEUED. */
   dispatch(entry: Entry, work: Work, target: Target): void {
     this.#setWork(entry, work)
-    this.#assign(entry, target)
+    this.#assign(entry, target, this.#now())
   }
 
-  /** Hands over queued tasks that were not canceled meanwhile, in one batch per backend. */
+  /**
+   * Submits queued tasks in one batch per backend, except tasks that were canceled in the meantime.
+   */
   submit(entries: readonly Entry[]): void {
     const batches = new Map<Connection, Job[]>()
     const limited = new Map<object, LimitedAttempt<Entry>>()
     for (const entry of entries) {
-      const held = this.#holdBack(entry, false)
+      const held = this.#queueLimited(entry, false)
       if (held !== null) {
         limited.set(held.group, held)
         continue
       }
       const { connection, job } = entry
-      if (entry.life.state !== 'QUEUED' || job === null || connection === null) continue
+      if (entry.lifecycle.state !== 'QUEUED' || job === null || connection === null) continue
       entry.isWithBackend = true
       const batch = batches.get(connection)
       if (batch === undefined) batches.set(connection, [job])
       else batch.push(job)
     }
-    // Only after all tasks of the list were added, because they begin in order of priority.
+    // Called when all tasks of the list were added, because tasks begin in order of priority.
     for (const attempt of limited.values()) this.#limits?.advance(attempt)
     for (const [connection, jobs] of batches) this.#handOver(connection, jobs)
   }
 
   /**
-   * Ends a deferred task that was not dispatched; ignores other tasks. Emits TaskSubmitted first,
-   * which must precede the terminal event, and calls `between` between these two events.
+   * Ends a deferred task that was not dispatched; ignores other tasks. Emits TaskSubmitted before
+   * the terminal event, and calls `between` between the two events.
    */
-  end(entry: Entry, end: UndispatchedEnd, between: () => void = () => {}): void {
-    if (entry.job !== null || hasEnded(entry.life.state)) return
+  end(entry: Entry, end: UndispatchedOutcome, between: () => void = () => {}): void {
+    if (entry.job !== null || hasEnded(entry.lifecycle.state)) return
     const now = this.#now()
     this.#setBackend(entry, this.#parts.expectedBackend(entry) ?? { name: '' })
     this.#apply(entry, 'submit', now)
@@ -179,43 +183,46 @@ export class Ledger implements TaskHolder {
     else this.#reuse(entry, now, end)
   }
 
-  #reuse(entry: Entry, now: Moment, { value, isRecorded = false }: ReuseEnd): void {
+  #reuse(entry: Entry, now: Moment, { value, isRecorded = false }: ReuseOutcome): void {
     const reason = entry.cancelReason ?? this.#closeReason
     if (reason !== null) this.#cancel(entry, now, reason)
     else this.#complete(entry, now, { value, isReused: true, isRecorded })
   }
 
-  /** Processes a backend's report. */
   record(job: Job, report: TaskReport): void {
-    const entry = Attempt.entryOf(job)
-    const isOpen = entry !== null && this.#open.has(entry) && !hasEnded(entry.life.state)
+    const entry = Attempt.findEntry(job)
+    const isOpen = entry !== null && this.#open.has(entry) && !hasEnded(entry.lifecycle.state)
     if (!isOpen || entry.job !== job) return this.#countLate(report.kind)
     expectReport(report)
     if (report.continued !== undefined) entry.continueFrom(report.continued)
-    // Called before processing the report, which may already begin and end the next attempt.
+    // Called before the report is processed, because that may already begin and end the next
+    // attempt.
     if (report.kind !== 'start' && entry.connection !== null) {
       this.#parts.onAttemptEnded(entry.connection, job)
     }
-    this.#take(entry, report.at ?? this.#now(), report)
+    this.#handleReport(entry, report.at ?? this.#now(), report)
   }
 
   /**
-   * Requests a task's cancellation; `false` if it was already requested or the task has ended.
-   * `true` guarantees that the task ends CANCELED, whatever its backend reports.
+   * Requests the cancellation of a task. Returns `true` if the task will end CANCELED, whatever its
+   * backend reports, and `false` if this was already requested or the task has ended.
    */
   requestCancel(task: Task, reason: string): boolean {
     const entry = this.find(task)
     if (entry === undefined || entry.cancelReason !== null) return false
-    if (hasEnded(entry.life.state)) return false
+    if (hasEnded(entry.lifecycle.state)) return false
     entry.cancelReason = reason
-    if (entry.isWithBackend && entry.job !== null) this.#askToCancel(entry, entry.job, reason)
-    else if (entry.life.state !== 'CREATED') this.#cancel(entry, this.#now(), reason)
+    if (entry.isWithBackend && entry.job !== null) this.#cancelAtBackend(entry, entry.job, reason)
+    else if (entry.lifecycle.state !== 'CREATED') this.#cancel(entry, this.#now(), reason)
     else if (this.#open.has(entry)) this.end(entry, { kind: 'cancel', reason })
     // A task that is not open yet is canceled when it is opened, after TaskSubmitted.
     return true
   }
 
-  /** From now on, every task ends CANCELED. Tasks that no backend holds end immediately. */
+  /**
+   * Begins to close. From now on, every task ends CANCELED. Tasks that no backend holds end
+   * immediately.
+   */
   beginClosing(reason: string): void {
     this.#closeReason = reason
     for (const entry of this.#open.toArray()) {
@@ -224,7 +231,6 @@ export class Ledger implements TaskHolder {
     }
   }
 
-  /** Cancels the tasks that are still open because their backend did not end them. */
   cancelRest(reason: string): void {
     for (const entry of this.#open.toArray()) {
       if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
@@ -232,20 +238,24 @@ export class Ledger implements TaskHolder {
     }
   }
 
-  #create(task: Task, opening: Opening, work: Work | null): Entry {
-    const record = task[recordFor](this)
+  #create(task: Task, now: Moment): Entry {
+    const record = task[findRecord](this)
     if (record === null) throw new TypeError(`${task.uid} was not claimed`)
-    const moment = this.#now()
-    const life = newLife(moment)
-    const reserved = record.holder instanceof Entry ? record.holder : null
-    const entry = reserved ?? new Entry(this, task, record, life)
+    const { holder } = record
+    if (holder instanceof Entry) {
+      holder.lifecycle = newLifecycle(now)
+      return holder
+    }
+    const entry = new Entry(this, task, record, newLifecycle(now))
     record.holder = entry
-    entry.open(opening, life)
-    if (work !== null) this.#setWork(entry, work)
-    this.#open.add(entry)
-    this.emitter.created(entry, moment.wallSeconds)
-    if (task.signal !== null) this.#watchSignal(task)
     return entry
+  }
+
+  #register(entry: Entry, now: Moment): void {
+    const { task } = entry
+    this.#open.add(entry)
+    this.emitter.created(entry, now.wallSeconds)
+    if (task.signal !== null) this.#watchSignal(task)
   }
 
   #setWork(entry: Entry, work: Work): void {
@@ -257,30 +267,28 @@ export class Ledger implements TaskHolder {
   }
 
   #setBackend(entry: Entry, { name, model }: Target['backend']): void {
-    entry.backend = name
     if (name !== '') entry.record.backend = name
     if (entry.task.kind === 'ai') entry.executable ||= model ?? ''
   }
 
-  #assign(entry: Entry, { backend, connection }: Target): void {
+  #assign(entry: Entry, { backend, connection }: Target, now: Moment): void {
     this.#setBackend(entry, backend)
     entry.connection = connection
-    const now = this.#now()
     this.#apply(entry, 'submit', now)
     const reason = entry.cancelReason ?? this.#closeReason
     if (reason !== null) this.#cancel(entry, now, reason)
     // A task that must wait for the limit of its name has not reached its backend's queue yet.
-    else if (this.#limits?.has(entry.label) !== true) this.#apply(entry, 'queue', this.#now())
+    else if (this.#limits?.has(entry.label) !== true)
+      this.#apply(entry, 'queue', this.#nextMoment(now))
   }
 
-  /** Cancels the task immediately if its signal is already aborted. */
   #watchSignal(task: Task): void {
     const { signal } = task
     if (signal?.aborted === true) this.requestCancel(task, abortReason(signal))
-    else if (signal !== null) this.#signals.watch(signal, task)
+    else if (signal !== null) this.#signals.add(signal, task)
   }
 
-  #take(entry: Entry, moment: Moment, report: TaskReport): void {
+  #handleReport(entry: Entry, moment: Moment, report: TaskReport): void {
     if (report.kind === 'start') return this.#start(entry, moment, report)
     const { facts } = report
     if (facts?.workerId !== undefined) entry.workerId = facts.workerId
@@ -288,7 +296,7 @@ export class Ledger implements TaskHolder {
     const reason = entry.cancelReason ?? this.#closeReason
     if (reason !== null) {
       this.emitter.lateResult()
-      return this.#cancel(entry, moment, reason, factsOf(report))
+      return this.#cancel(entry, moment, reason, toAttemptFacts(report))
     }
     if (report.kind === 'fail') return this.#fail(entry, moment, report)
     const { value } = report
@@ -301,26 +309,30 @@ export class Ledger implements TaskHolder {
   }
 
   #start(entry: Entry, moment: Moment, report: TaskReport & { kind: 'start' }): void {
-    const isRunning = entry.life.state === 'RUNNING' && !entry.life.isBetweenAttempts
+    const isRunning = entry.lifecycle.state === 'RUNNING' && !entry.lifecycle.isBetweenAttempts
     if (isRunning) return this.#countLate('start')
     entry.workerId = report.workerId
     entry.nodeId = report.nodeId
     entry.retry = null
-    if (entry.limited !== null) this.#limits?.start(entry.limited)
+    if (entry.limitedAttempt !== null) this.#limits?.start(entry.limitedAttempt)
     this.#apply(entry, 'start', moment, report)
   }
 
-  #complete(entry: Entry, moment: Moment, ending: Ending & { readonly value: unknown }): void {
-    if (!this.#apply(entry, 'complete', moment, ending)) return
-    this.#end(entry, { state: 'DONE', value: ending.value, facts: ending.facts })
+  #complete(
+    entry: Entry,
+    moment: Moment,
+    details: ChangeDetails & { readonly value: unknown },
+  ): void {
+    if (!this.#apply(entry, 'complete', moment, details)) return
+    this.#end(entry, { state: 'DONE', value: details.value, facts: details.facts })
   }
 
   #fail(entry: Entry, moment: Moment, report: FailReport): void {
     const { error, facts, isFinal } = report
     if (isWorkerLoss(report)) entry.workersLost++
     const isPoison = isPoisonous(entry.workersLost)
-    const mayGoOn = !isPoison && isFinal !== true
-    const decision = mayGoOn ? decideNext(entry, error, this.#parts.log) : null
+    const mayRetry = !isPoison && isFinal !== true
+    const decision = mayRetry ? decideNext(entry, error, this.#parts.log) : null
     if (decision?.kind === 'retry' && entry.work !== null) {
       return this.#retry(entry, entry.work, moment, { error, delaySeconds: decision.delaySeconds })
     }
@@ -328,10 +340,10 @@ export class Ledger implements TaskHolder {
     this.#endFailed(entry, moment, facts === undefined ? { error: cause } : { error: cause, facts })
   }
 
-  #endFailed(entry: Entry, moment: Moment, ending: Ending): void {
-    if (!this.#apply(entry, 'fail', moment, ending)) return
-    const error = toTaskError(entry.task, ending.error)
-    this.#end(entry, { state: 'FAILED', error, ...outputOf(ending.facts, error) })
+  #endFailed(entry: Entry, moment: Moment, details: ChangeDetails): void {
+    if (!this.#apply(entry, 'fail', moment, details)) return
+    const error = toTaskError(entry.task, details.error)
+    this.#end(entry, { state: 'FAILED', error, ...findOutput(details.facts, error) })
   }
 
   /** Schedules the next attempt. The task holds no slot while it waits. */
@@ -341,26 +353,27 @@ export class Ledger implements TaskHolder {
     moment: Moment,
     { error, delaySeconds }: { readonly error: unknown; readonly delaySeconds: number },
   ): void {
-    // Replaced before the event, so that a second report of the failed attempt is ignored.
+    // The attempt is replaced before the event is emitted, so that a second report of the failed
+    // attempt is ignored.
     entry.job = new Attempt(entry, work.spec, entry.attempt + 1, this.#parts)
     entry.isWithBackend = false
     const retry = new WaitingRetry(entry, moment.wallSeconds + delaySeconds)
     entry.retry = retry
     this.#apply(entry, 'retry', moment, { error })
-    // A subscriber of that event may have canceled the task.
-    if (hasEnded(entry.life.state)) return
+    // A subscriber of this event may have canceled the task.
+    if (hasEnded(entry.lifecycle.state)) return
     entry.attempt++
     entry.workerId = null
-    const { limited } = entry
-    entry.limited = null
+    const { limitedAttempt } = entry
+    entry.limitedAttempt = null
     if (delaySeconds === 0) this.#beginRetry(entry)
     else this.#retries.set(retry, moment.monotonicMs + delaySeconds * 1000)
-    // Only after the retry was added, because it precedes new tasks of the same priority.
-    if (limited !== null) this.#endLimited(limited, false)
+    // Called after the retry was added, because a retry precedes new tasks of the same priority.
+    if (limitedAttempt !== null) this.#endLimited(limitedAttempt, false)
   }
 
   #beginRetry(entry: Entry): void {
-    const held = this.#holdBack(entry, true)
+    const held = this.#queueLimited(entry, true)
     if (held !== null) {
       this.#limits?.advance(held)
       return
@@ -368,16 +381,15 @@ export class Ledger implements TaskHolder {
     this.#handOverOne(entry)
   }
 
-  /** Queues the attempt if the task's name has a limit; otherwise returns `null`. */
-  #holdBack(entry: Entry, isRetry: boolean): LimitedAttempt<Entry> | null {
-    if (this.#limits === null || hasEnded(entry.life.state)) return null
+  #queueLimited(entry: Entry, isRetry: boolean): LimitedAttempt<Entry> | null {
+    if (this.#limits === null || hasEnded(entry.lifecycle.state)) return null
     const about = { item: entry, priority: entry.task.priority, isRetry }
-    entry.limited = this.#limits.add(entry.label, about)
-    return entry.limited
+    entry.limitedAttempt = this.#limits.add(entry.label, about)
+    return entry.limitedAttempt
   }
 
   #beginLimited(entry: Entry): void {
-    if (entry.life.state === 'SUBMITTED') this.#apply(entry, 'queue', this.#now())
+    if (entry.lifecycle.state === 'SUBMITTED') this.#apply(entry, 'queue', this.#now())
     this.#handOverOne(entry)
   }
 
@@ -388,22 +400,25 @@ export class Ledger implements TaskHolder {
     this.#handOver(connection, [job])
   }
 
-  /** If a backend's `submit` throws, the jobs fail and are not retried. */
+  /** Submits jobs to a backend. If `submit` throws, the jobs fail and are not retried. */
   #handOver(connection: Connection, jobs: readonly Job[]): void {
     try {
       connection.submit(jobs)
     } catch (cause) {
-      const text = `the backend failed to take the job: ${messageOf(cause)}`
+      const text = `the backend failed to accept the job: ${messageOf(cause)}`
       const error = new BackendError(text, { cause })
       for (const job of jobs) {
-        const entry = Attempt.entryOf(job)
+        const entry = Attempt.findEntry(job)
         if (entry?.job === job) this.#endFailed(entry, this.#now(), { error })
       }
     }
   }
 
-  /** If the backend throws, it will not end the job, so the ledger cancels the task itself. */
-  #askToCancel(entry: Entry, job: Job, reason: string): void {
+  /**
+   * Cancels a job at its backend. If the backend throws, it will not end the job, so the ledger
+   * cancels the task itself.
+   */
+  #cancelAtBackend(entry: Entry, job: Job, reason: string): void {
     try {
       entry.connection?.cancel(job, reason)
     } catch {
@@ -413,18 +428,18 @@ export class Ledger implements TaskHolder {
 
   #cancel(entry: Entry, moment: Moment, reason: string, facts?: AttemptFacts): void {
     const error = toCancelError(entry.task, entry.cancelReason ?? reason)
-    const ending: Ending = facts === undefined ? { error } : { error, facts }
-    if (!this.#apply(entry, 'cancel', moment, ending)) return
-    this.#end(entry, { state: 'CANCELED', error, ...outputOf(facts, error) })
+    const details: ChangeDetails = facts === undefined ? { error } : { error, facts }
+    if (!this.#apply(entry, 'cancel', moment, details)) return
+    this.#end(entry, { state: 'CANCELED', error, ...findOutput(facts, error) })
   }
 
-  /** `false` if the stimulus came too late to change the state. */
-  #apply(entry: Entry, stimulus: Stimulus, moment: Moment, ending = noEnding): boolean {
-    const life = advance(entry.life, stimulus, moment)
-    if (life === null) return false
-    entry.life = life
-    entry.record.state = life.state
-    this.emitter.changed(entry, ending)
+  /** Applies a stimulus. Returns `false` if it came too late to change the state. */
+  #apply(entry: Entry, stimulus: Stimulus, moment: Moment, details = noDetails): boolean {
+    const lifecycle = advance(entry.lifecycle, stimulus, moment)
+    if (lifecycle === null) return false
+    entry.lifecycle = lifecycle
+    entry.record.state = lifecycle.state
+    this.emitter.changed(entry, details)
     return true
   }
 
@@ -433,17 +448,25 @@ export class Ledger implements TaskHolder {
     this.#open.delete(entry)
     if (entry.retry !== null) this.#retries.remove(entry.retry)
     entry.record.settle(outcome)
-    if (task.signal !== null) this.#signals.forget(task.signal, task)
+    if (task.signal !== null) this.#signals.remove(task.signal, task)
     this.#parts.onEnded()
     entry.owner?.ended(outcome)
-    for (const listener of entry.endListeners ?? []) listener.ended()
-    if (entry.limited !== null) this.#endLimited(entry.limited, outcome.state === 'DONE')
+    for (const listener of entry.takeEndListeners()) listener.ended()
+    if (entry.limitedAttempt !== null)
+      this.#endLimited(entry.limitedAttempt, outcome.state === 'DONE')
   }
 
-  /** Counts a start for a completed attempt, because some backends do not report starts. */
+  /**
+   * Ends an attempt. Counts its start first if it has run, because some backends report no starts.
+   */
   #endLimited(attempt: LimitedAttempt<Entry>, hasRun: boolean): void {
     if (hasRun) this.#limits?.start(attempt)
     this.#limits?.end(attempt)
+  }
+
+  /** The moment of the next change. Without telemetry, no time passes between the two changes. */
+  #nextMoment(before: Moment): Moment {
+    return this.emitter.isNull ? before : this.#now()
   }
 
   #now(): Moment {

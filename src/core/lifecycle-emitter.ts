@@ -1,10 +1,10 @@
 /** Turns the ledger's decisions into events. It decides nothing itself. */
 
 import type { AttemptFacts, NodeNotice, Notice } from '../backends/backend.ts'
-import { type BaseEvent, type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
+import { BaseEvent, type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
 import { AttemptStarted, TaskAttempt } from '../events/library-events.ts'
 import { OriginLabels } from '../events/measurement.ts'
-import type { EventSink, WorkSink } from '../events/sink.ts'
+import type { EventSink, TaskChange, TaskSink, WorkSink } from '../events/sink.ts'
 import {
   TaskCanceled,
   TaskCompleted,
@@ -32,28 +32,23 @@ import {
   describeFacts,
   describeFailure,
   describeHint,
-  describeReason,
   describeRegistration,
   describeResult,
-  describeRoot,
+  describeRootTask,
   describeStack,
   describeSubmission,
   describeTask,
 } from './attributes.ts'
 import type { Entry } from './entry.ts'
-import { describeCauses } from './error-causes.ts'
-import { generatedNumber } from '../foundation/ids.ts'
+import { describeCauses, toAttributeText } from './error-causes.ts'
+import { parseUidNumber } from '../foundation/ids.ts'
 
 /** Details of a state change besides the new state. */
-export interface Ending {
+export interface ChangeDetails {
   readonly facts?: AttemptFacts
-  /** The original error of a failure, or the cancellation. */
   readonly error?: unknown
-  /** The value that a completed task returned. */
   readonly value?: unknown
-  /** Whether the value comes from an earlier or equal task. */
   readonly isReused?: boolean
-  /** Whether the value is already stored with the record of an earlier run. */
   readonly isRecorded?: boolean
   /** Set at the start of an MPI program: its nodes, and the number of its ranks. */
   readonly nodes?: readonly string[]
@@ -66,19 +61,15 @@ export interface Ending {
  */
 export interface LifecycleEmitter {
   created(entry: Entry, time: number): void
-  /** `entry.life` holds the new state and its event. */
-  changed(entry: Entry, ending: Ending): void
+  changed(entry: Entry, details: ChangeDetails): void
   noticed(backend: string, notice: Exclude<Notice, NodeNotice>): void
-  /** A result arrived after the end of its task and was dropped. */
   lateResult(): void
-  /** Emits an event of the library that is not a change of a task. */
   emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
     fields: Omit<TrustedFields, 'session_id'> & Fields,
   ): void
 }
 
-/** Emits nothing, for a session without telemetry. */
 export const nullEmitter: LifecycleEmitter = {
   created() {},
   changed() {},
@@ -88,16 +79,14 @@ export const nullEmitter: LifecycleEmitter = {
 }
 
 export interface TelemetryEmitterParts {
-  readonly sink: EventSink & WorkSink
+  readonly sink: EventSink & TaskSink & WorkSink
   readonly clock: Clock
   readonly sessionId: string
-  /** Adds the values that tasks returned to TaskCompleted. */
   readonly keepResults: boolean
-  /** Stores the value that a task returned, for a later run. */
   readonly keepValue: (uid: string, value: unknown) => void
 }
 
-type ChangeEvent = NonNullable<Entry['life']['event']>
+type ChangeEvent = NonNullable<Entry['lifecycle']['event']>
 
 const eventClasses = {
   TaskCreated,
@@ -113,7 +102,6 @@ const eventClasses = {
 
 export class TelemetryEmitter implements LifecycleEmitter {
   readonly #parts: TelemetryEmitterParts
-  /** By backend. */
   readonly #origins = new Map<string, OriginLabels>()
 
   constructor(parts: TelemetryEmitterParts) {
@@ -121,41 +109,45 @@ export class TelemetryEmitter implements LifecycleEmitter {
   }
 
   created(entry: Entry, time: number): void {
-    const { sink, clock, sessionId: session_id } = this.#parts
-    const { uid: task_id } = entry.task
+    const { sink, clock } = this.#parts
+    const { uid } = entry.task
     let attributes: JsonObject
     try {
       attributes = describeRegistration(entry)
     } catch (error) {
-      this.#emitPlain(entry, 'TaskCreated', error)
+      this.#emitWithoutDetails(entry, 'TaskCreated', error)
       throw error
     }
-    sink.emit(
-      stampEvent(TaskCreated, clock, {
-        session_id,
-        backend: '',
-        event_time: time,
-        task_id,
-        attributes,
-      }),
-    )
+    const emitted = clock.now()
+    sink.recordTask({
+      event_type: 'TaskCreated',
+      event_time: time,
+      emit_time: emitted < time ? time : emitted,
+      backend: '',
+      task_id: uid,
+      node_id: null,
+      attributes,
+      duration_seconds: 0,
+      error_type: '',
+    })
   }
 
-  changed(entry: Entry, ending: Ending): void {
-    const { event: type } = entry.life
+  changed(entry: Entry, details: ChangeDetails): void {
+    const { event: type } = entry.lifecycle
     if (type === null) return
     if (type === 'TaskStarted') entry.isStartEmitted = true
-    let event: BaseEvent
+    const { sink } = this.#parts
+    let change: TaskChange | BaseEvent
     try {
-      event = this.#describe(entry, type, ending)
+      change = this.#createChange(entry, type, details)
     } catch (error) {
-      this.#emitPlain(entry, type, error)
+      this.#emitWithoutDetails(entry, type, error)
       throw error
     }
-    this.#parts.sink.emit(event)
-    // A retry is the first attempt that starts: it needs AttemptStarted in addition.
+    if (change instanceof BaseEvent) sink.emit(change)
+    else sink.recordTask(change)
     if (type === 'TaskStarted' && entry.attempt > entry.firstAttempt) {
-      this.#parts.sink.emit(this.#describeStart(entry))
+      sink.emit(this.#createStartEvent(entry))
     }
   }
 
@@ -164,11 +156,11 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (notice.kind === 'late-result') return sink.recordLateResult()
     if (notice.kind === 'span') return sink.recordSpan(withoutSecrets(notice.span))
     if (notice.kind === 'measurement') {
-      return sink.recordMeasurement(this.#originOf(backend).addTo(notice.measurement))
+      return sink.recordMeasurement(this.#findOrigin(backend).addOrigin(notice.measurement))
     }
     const { kind, type, fields, taskId: task_id, nodeId: node_id, attributes } = notice
     if (kind !== 'event') throw new TypeError(`unknown kind of notice: ${String(kind)}`)
-    // Lifecycle events come only from the ledger: a backend's could end a task a second time.
+    // Only the ledger emits lifecycle events. An event of a backend could end a task a second time.
     if (!type.eventType.includes('.')) throw new TypeError(`${type.eventType} is not for backends`)
     const common = { session_id, backend, task_id, node_id }
     const more = attributes === undefined ? {} : { attributes: withoutSecrets(attributes) }
@@ -188,43 +180,45 @@ export class TelemetryEmitter implements LifecycleEmitter {
   }
 
   /**
-   * Skips values that an earlier run has stored, and values of tasks that a later run could not
-   * identify.
+   * Stores the value of a task, unless an earlier run has stored it or a later run could not
+   * identify the task.
    */
-  #keepValue(entry: Entry, { value, isRecorded = false }: Ending): void {
+  #keepValue(entry: Entry, { value, isRecorded = false }: ChangeDetails): void {
     const { uid } = entry.task
     if (!this.#parts.keepResults || isRecorded || entry.hasChanged) return
-    if (entry.definitionHash !== null || generatedNumber(uid) === null) {
+    if (entry.definitionHash !== null || parseUidNumber(uid) === null) {
       this.#parts.keepValue(uid, value)
     }
   }
 
-  #describe(entry: Entry, type: ChangeEvent, ending: Ending): BaseEvent {
+  #createChange(entry: Entry, type: ChangeEvent, details: ChangeDetails): TaskChange | BaseEvent {
     const isStart = type === 'TaskStarted' || type === 'tutti.AttemptStarted'
-    if (isStart && this.#parts.keepResults) entry.compareInput()
-    if (type === 'tutti.TaskAttempt') return this.#describeAttempt(entry, ending)
-    if (type === 'tutti.AttemptStarted') return this.#describeStart(entry)
+    if (isStart && this.#parts.keepResults) entry.detectInputChange()
+    if (type === 'tutti.TaskAttempt') return this.#describeAttempt(entry, details)
+    if (type === 'tutti.AttemptStarted') return this.#createStartEvent(entry)
     // Stored before the event, so that every recorded TaskCompleted has its value.
-    if (type === 'TaskCompleted') this.#keepValue(entry, ending)
-    const { clock, sessionId: session_id } = this.#parts
-    const { time, durationSeconds } = entry.life
-    const fields = {
-      session_id,
-      backend: entry.backend,
+    if (type === 'TaskCompleted') this.#keepValue(entry, details)
+    const { time, durationSeconds } = entry.lifecycle
+    const attributes = this.#describeChange(entry, details)
+    const errorType = type === 'TaskFailed' ? describeFailure(details.error).error_type : ''
+    const emitted = this.#parts.clock.now()
+    return {
+      event_type: type,
       event_time: time,
+      emit_time: emitted < time ? time : emitted,
+      backend: entry.backend,
       task_id: entry.task.uid,
       node_id: entry.nodeId,
+      attributes,
       duration_seconds: entry.isStartEmitted ? durationSeconds : 0,
-      error_type: type === 'TaskFailed' ? describeFailure(ending.error).error_type : '',
-      attributes: this.#attributesOf(entry, ending),
+      error_type: errorType,
     }
-    return stampEvent(eventClasses[type], clock, fields)
   }
 
-  #describeAttempt(entry: Entry, { error }: Ending): BaseEvent {
-    const { failedStart, durationSeconds, time } = entry.life
+  #describeAttempt(entry: Entry, { error }: ChangeDetails): BaseEvent {
+    const { failedStart, durationSeconds, time } = entry.lifecycle
     return stampEvent(TaskAttempt, this.#parts.clock, {
-      ...this.#aboutAttempt(entry),
+      ...this.#attemptFields(entry),
       ...describeFailure(error),
       start_time: failedStart?.wallSeconds ?? null,
       duration_seconds: durationSeconds,
@@ -232,18 +226,18 @@ export class TelemetryEmitter implements LifecycleEmitter {
     })
   }
 
-  #describeStart(entry: Entry): BaseEvent {
-    const fields = { ...this.#aboutAttempt(entry), worker_id: entry.workerId ?? '' }
+  #createStartEvent(entry: Entry): BaseEvent {
+    const fields = { ...this.#attemptFields(entry), worker_id: entry.workerId ?? '' }
     return stampEvent(AttemptStarted, this.#parts.clock, fields)
   }
 
-  #aboutAttempt({ task, backend, nodeId, workerId, attempt, life }: Entry) {
+  #attemptFields({ task, backend, nodeId, workerId, attempt, lifecycle }: Entry) {
     return {
       session_id: this.#parts.sessionId,
       backend,
       task_id: task.uid,
       node_id: nodeId,
-      event_time: life.time,
+      event_time: lifecycle.time,
       attributes: emptyAttributes,
       attempt,
       worker_id: workerId,
@@ -254,18 +248,18 @@ export class TelemetryEmitter implements LifecycleEmitter {
    * Emits the event without its details, because describing them threw. Uses nothing that may
    * throw: no values of the application, and no text that would have to be masked.
    */
-  #emitPlain(entry: Entry, type: ChangeEvent | 'TaskCreated', error: unknown): void {
+  #emitWithoutDetails(entry: Entry, type: ChangeEvent | 'TaskCreated', error: unknown): void {
     const { sink, clock } = this.#parts
-    const { life, isStartEmitted, backend } = entry
-    const isEnd = hasEnded(life.state)
+    const { lifecycle, isStartEmitted, backend } = entry
+    const isEnd = hasEnded(lifecycle.state)
     const fields = {
-      ...this.#aboutAttempt(entry),
+      ...this.#attemptFields(entry),
       backend: type === 'TaskCreated' ? '' : backend,
-      duration_seconds: isStartEmitted ? life.durationSeconds : 0,
+      duration_seconds: isStartEmitted ? lifecycle.durationSeconds : 0,
       error_type: 'unknown',
       error_message: '',
-      start_time: life.failedStart?.wallSeconds ?? null,
-      retry_at: entry.retryAt ?? life.time,
+      start_time: lifecycle.failedStart?.wallSeconds ?? null,
+      retry_at: entry.retryAt ?? lifecycle.time,
       attributes: Object.freeze({
         ...entry.attributes,
         ...(isEnd && !isStartEmitted ? { incomplete_lifecycle: true } : {}),
@@ -275,7 +269,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     sink.emit(stampEvent(eventClasses[type], clock, fields))
   }
 
-  #originOf(backend: string): OriginLabels {
+  #findOrigin(backend: string): OriginLabels {
     let origin = this.#origins.get(backend)
     if (origin === undefined) {
       origin = new OriginLabels(this.#parts.sessionId, backend)
@@ -284,46 +278,50 @@ export class TelemetryEmitter implements LifecycleEmitter {
     return origin
   }
 
-  #attributesOf(entry: Entry, ending: Ending): JsonObject {
-    const { event } = entry.life
+  #describeChange(entry: Entry, details: ChangeDetails): JsonObject {
+    const { event } = entry.lifecycle
     if (event === 'TaskSubmitted') return describeSubmission(entry)
     if (event === 'TaskQueued') return describeTask(entry)
     const attempt = describeAttempt(entry)
     if (event === 'TaskStarted') {
-      const { nodes, ranks } = ending
-      const files = describeFacts(ending.facts)
+      const { nodes, ranks } = details
+      const files = describeFacts(details.facts)
       const started = files === null ? attempt : Object.freeze({ ...attempt, ...files })
       if (nodes === undefined || ranks === undefined) return started
       return toFrozen({ ...started, nodes, ranks })
     }
-    const extras = this.#describeEnding(entry, ending)
+    const extras = this.#describeEnding(entry, details)
     return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })
   }
 
-  /** `null` if there is nothing to add, as for most tasks that succeed. */
-  #describeEnding(entry: Entry, ending: Ending): Record<string, JsonValue> | null {
-    const { event } = entry.life
+  #describeEnding(entry: Entry, details: ChangeDetails): Record<string, JsonValue> | null {
+    const { event } = entry.lifecycle
     const isIncomplete = !entry.isStartEmitted
-    const facts = describeFacts(ending.facts)
+    const facts = describeFacts(details.facts)
     const isKept = event === 'TaskCompleted' && this.#parts.keepResults
     if (event === 'TaskCompleted' && !isKept && !isIncomplete) return facts
     const extras: Record<string, JsonValue> = facts ?? {}
     if (isIncomplete) extras['incomplete_lifecycle'] = true
-    if (ending.isReused === true) extras['reused'] = true
+    if (details.isReused === true) extras['reused'] = true
     if (event === 'TaskFailed') {
-      const { error } = ending
+      const { error } = details
       Object.assign(extras, describeFailure(error), describeStack(error), describeHint(error))
-      Object.assign(extras, describeCauses(error), describeRoot(error), describeArguments(entry))
+      Object.assign(
+        extras,
+        describeCauses(error),
+        describeRootTask(error),
+        describeArguments(entry),
+      )
     }
-    if (event === 'TaskCanceled' && ending.error instanceof TaskCanceledError) {
-      Object.assign(extras, describeReason(ending.error))
+    if (event === 'TaskCanceled' && details.error instanceof TaskCanceledError) {
+      extras['reason'] = toAttributeText(details.error.reason)
     }
-    if (isKept) Object.assign(extras, describeResult(ending.value))
+    if (isKept) Object.assign(extras, describeResult(details.value))
     return extras
   }
 }
 
-/** Passes changes of tasks to telemetry, and catches its errors so that tasks still end. */
+/** Forwards changes of tasks to telemetry, and catches its errors, so that tasks still end. */
 export class GuardedEmitter implements LifecycleEmitter {
   readonly #log: Log
   #inner: LifecycleEmitter = nullEmitter
@@ -333,12 +331,15 @@ export class GuardedEmitter implements LifecycleEmitter {
     this.#log = log
   }
 
-  /** From now on changes are passed to this emitter. */
   use(emitter: LifecycleEmitter): void {
     this.#inner = emitter
   }
 
-  /** The number of changes that could not be described completely. */
+  /** Whether nothing receives the changes. */
+  get isNull(): boolean {
+    return this.#inner === nullEmitter
+  }
+
   get incompleteEvents(): number {
     return this.#incompleteEvents
   }
@@ -347,15 +348,15 @@ export class GuardedEmitter implements LifecycleEmitter {
     try {
       this.#inner.created(entry, time)
     } catch (error) {
-      this.#count(entry, error)
+      this.#countIncomplete(entry, error)
     }
   }
 
-  changed(entry: Entry, ending: Ending): void {
+  changed(entry: Entry, details: ChangeDetails): void {
     try {
-      this.#inner.changed(entry, ending)
+      this.#inner.changed(entry, details)
     } catch (error) {
-      this.#count(entry, error)
+      this.#countIncomplete(entry, error)
     }
   }
 
@@ -369,11 +370,11 @@ export class GuardedEmitter implements LifecycleEmitter {
 
   emit: LifecycleEmitter['emit'] = (eventClass, fields) => this.#inner.emit(eventClass, fields)
 
-  #count({ task }: Entry, error: unknown): void {
+  #countIncomplete({ task }: Entry, error: unknown): void {
     this.#incompleteEvents++
     if (this.#incompleteEvents > 1) return
     const text = `an event of task ${task.uid} has no details: ${messageOf(error)}`
-    this.#log.warn('TaskEventIncomplete', `${text}; further ones are only counted`)
+    this.#log.warn('TaskEventIncomplete', `${text}; further events like this are only counted`)
   }
 }
 

@@ -1,74 +1,69 @@
-/**
- * Writes the output of running programs into files when a command, such as `tutti logs`, requests
- * it.
- */
+/** Writes the output of running programs to files on request, for commands such as `tutti logs`. */
 
 import { appendFileSync, writeFileSync } from 'node:fs'
 import { readdir, rm, stat } from 'node:fs/promises'
 import { join } from 'node:path'
 import type { Job } from '../backends/backend.ts'
-import { TextPieces } from '../backends/captured-text.ts'
+import { OutputDeltas } from '../backends/captured-text.ts'
 import { followFolderOf, outputPath, requestedUid } from '../checkpoint/record-names.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 import type { ProgramOutput } from '../tasks/task-record.ts'
 import type { Entry } from './entry.ts'
 
-const lookMs = 1000
-/** A request that its command has not renewed for this long is removed. */
-const staleMs = 10_000
-/** A longer file is restarted, so that following a program for days does not fill the disk. */
+const pollIntervalMs = 1000
+/** A request is removed if its command has not renewed it for this long. */
+const requestTimeoutMs = 10_000
+/** The maximum length of a file. A longer file is started again, so that the disk does not fill. */
 const maxFileLength = 16 * 1024 * 1024
 
-export interface FollowerParts {
+export interface OutputFollowerParts {
   readonly clock: Clock
-  /** The record that the session writes. */
   readonly record: string
-  /** The open task with this uid. */
   readonly find: (uid: string) => Entry | null
 }
 
-/** Without requests, the only cost is reading one folder per second. */
+/**
+ * Follows the output of programs for which a command has written a request. Without requests, the
+ * only cost is reading one folder per second.
+ */
 export class OutputFollower {
-  readonly #parts: FollowerParts
+  readonly #parts: OutputFollowerParts
   readonly #folder: string
-  /**
-   * `seenMs` is when a changed request was noticed, by this host's clock: the clock of the host
-   * that wrote the request may differ.
-   */
+  /** `seenMs` is a time of this host, because the clock of the requesting host may differ. */
   readonly #requests = new Map<string, { readonly changed: number; readonly seenMs: number }>()
   readonly #followed = new Map<string, FollowedProgram>()
-  #cancelLook: () => void = () => {}
+  #cancelPoll: () => void = () => {}
   #isStopped = false
 
-  constructor(parts: FollowerParts) {
+  constructor(parts: OutputFollowerParts) {
     this.#parts = parts
     this.#folder = followFolderOf(parts.record)
   }
 
   start(): void {
     if (this.#isStopped) return
-    const look = (): void => {
-      // A folder that cannot be read or written must not disturb the session.
-      const looked = this.#look().catch(() => {})
-      void looked.then(() => this.start())
+    const poll = (): void => {
+      // An error is ignored: a folder that cannot be read or written must not disturb the session.
+      const polled = this.#poll().catch(() => {})
+      void polled.then(() => this.start())
     }
-    this.#cancelLook = this.#parts.clock.after(lookMs, look, { background: true })
+    this.#cancelPoll = this.#parts.clock.after(pollIntervalMs, poll, { background: true })
   }
 
-  /** Keeps files that a command is still reading; the command removes them. */
+  /** Stops following. Files that a command is still reading are kept; the command removes them. */
   async stop(): Promise<void> {
     this.#isStopped = true
-    this.#cancelLook()
-    await this.#takeRequests().catch(() => {})
+    this.#cancelPoll()
+    await this.#readRequests().catch(() => {})
   }
 
-  async #look(): Promise<void> {
-    await this.#takeRequests()
+  async #poll(): Promise<void> {
+    await this.#readRequests()
     await Promise.all(Array.from(this.#followed.values(), (one) => one.update()))
   }
 
-  async #takeRequests(): Promise<void> {
+  async #readRequests(): Promise<void> {
     const names = await readdir(this.#folder).catch(() => null)
     const wanted = new Set<string>()
     for (const name of names ?? []) {
@@ -98,13 +93,12 @@ export class OutputFollower {
     if (changed === undefined) return false
     const nowMs = this.#parts.clock.monotonicMs()
     const known = this.#requests.get(name)
-    if (known?.changed === changed) return nowMs - known.seenMs < staleMs
+    if (known?.changed === changed) return nowMs - known.seenMs < requestTimeoutMs
     this.#requests.set(name, { changed, seenMs: nowMs })
     return true
   }
 }
 
-/** The output of one running program. */
 export class FollowedProgram {
   readonly #files: readonly FollowedFile[]
   readonly #find: () => Entry | null
@@ -126,25 +120,24 @@ export class FollowedProgram {
     const { job, connection } = entry
     if (job?.spec.kind !== 'program' || connection?.output === undefined) return
     const output = await connection.output(job).catch(() => null)
-    // If the program ended meanwhile, `#end` has already written more output than this.
+    // If the program has ended in the meantime, `#end` has already written more output than this.
     if (output === null || entry.job !== job || entry.record.hasEnded) return
-    this.#begin(job)
+    this.#beginAttempt(job)
     for (const file of this.#files) file.write(output, false)
   }
 
   async remove(): Promise<void> {
-    this.#entry?.endListeners?.delete(this.#listener)
+    this.#entry?.removeEndListener(this.#listener)
     await Promise.all(this.#files.map(({ path }) => rm(path, { force: true })))
   }
 
   #listen(entry: Entry | null): Entry | null {
-    if (entry !== null) (entry.endListeners ??= new Set()).add(this.#listener)
+    entry?.addEndListener(this.#listener)
     return entry
   }
 
-  /** The output of each further attempt is appended to that of the previous attempt. */
-  #begin(job: Job): void {
-    if (this.#job !== job) for (const file of this.#files) file.begin()
+  #beginAttempt(job: Job): void {
+    if (this.#job !== job) for (const file of this.#files) file.beginAttempt()
     this.#job = job
   }
 
@@ -154,10 +147,10 @@ export class FollowedProgram {
     const output = record?.output ?? record?.value
     if (job?.spec.kind !== 'program' || typeof output !== 'object' || output === null) return
     try {
-      this.#begin(job)
+      this.#beginAttempt(job)
       for (const file of this.#files) file.write(output, true)
     } catch {
-      // The disk is full or the folder was removed. The command then shows the recorded output.
+      // The disk is full or the folder was removed. The command shows the recorded output instead.
     }
   }
 }
@@ -165,7 +158,7 @@ export class FollowedProgram {
 class FollowedFile {
   readonly path: string
   readonly #stream: 'stdout' | 'stderr'
-  #pieces = new TextPieces()
+  #pieces = new OutputDeltas()
   #length = 0
 
   constructor(path: string, stream: 'stdout' | 'stderr') {
@@ -173,8 +166,8 @@ class FollowedFile {
     this.#stream = stream
   }
 
-  begin(): void {
-    this.#pieces = new TextPieces()
+  beginAttempt(): void {
+    this.#pieces = new OutputDeltas()
   }
 
   write(output: ProgramOutput, isLast: boolean): void {

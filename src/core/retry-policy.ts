@@ -9,32 +9,31 @@ import type { RetryPolicy } from '../tasks/retries.ts'
 import type { Entry } from './entry.ts'
 
 export interface FailedAttempt {
-  /** 1 for the first. */
+  /** The number of the failed attempt, from 1. */
   readonly attempt: number
-  /** The error as it was thrown. */
   readonly error: unknown
 }
 
 export type RetryDecision =
   | { readonly kind: 'retry'; readonly delaySeconds: number }
-  /** `problem` is what the policy's `if` threw; there is no retry then. */
+  /** `problem` is the error that the policy's `if` threw. The task is not retried in this case. */
   | { readonly kind: 'end'; readonly problem?: unknown }
 
 const end: RetryDecision = Object.freeze({ kind: 'end' })
 
-/** Decides for the current attempt of a task. Attempts of an earlier run do not count. */
+/** Decides what follows a failed attempt of a task. Attempts of an earlier run do not count. */
 export function decideNext(entry: Entry, error: unknown, log: Log): RetryDecision {
   const { task } = entry
   const attempt = entry.attempt - entry.firstAttempt + 1
   const decision = decideRetry(task.retryPolicy, { attempt, error }, randomFraction)
   if ('problem' in decision) {
-    const text = `\`retries.if\` of task ${task.uid} failed, so it is not tried again`
+    const text = `\`retries.if\` of task ${task.uid} failed, so the task is not retried`
     log.warn('RetryConditionFailed', `${text}: ${messageOf(decision.problem)}`)
   }
   return decision
 }
 
-/** Pure. `random` returns numbers from 0 to below 1, for the jitter. */
+/** Decides whether to retry. Pure. `random` returns numbers from 0 to below 1, for the jitter. */
 export function decideRetry(
   policy: RetryPolicy,
   failed: FailedAttempt,
@@ -51,12 +50,12 @@ export function decideRetry(
   return { kind: 'retry', delaySeconds: delayAfter(policy, failed.attempt, random) }
 }
 
-/** Rejects a promise, which would be truthy whatever it resolves with. */
+/** Returns the answer of the policy's `if`. Throws for a promise, which would always be truthy. */
 function expectAnswer(answer: unknown): boolean {
   if (!isThenable(answer)) return Boolean(answer)
-  // The promise is not awaited, so its rejection must not be unhandled.
+  // Nobody awaits the promise, so its rejection is handled here.
   answer.then(undefined, () => {})
-  throw new TypeError('it returned a promise; it must answer at once')
+  throw new TypeError('it returned a promise instead of a boolean')
 }
 
 /** Exponential back-off. Even with jitter, the delay never exceeds `maxDelaySeconds`. */

@@ -6,24 +6,23 @@ import { describe, didYouMean } from '../foundation/options.ts'
 import { countText } from '../views/readable.ts'
 import type { BackendBinding, Work } from './entry.ts'
 
-/** What is wrong with a task. */
 export interface Problem {
-  /** A path relative to the task; `""` for the task as a whole. */
+  /** The path of the wrong field, relative to the task; `""` for the task as a whole. */
   readonly field: string
   readonly message: string
   readonly code: string
-  /** For a task that is DONE in the record: the parts of its definition that have changed since. */
+  /** For a task that is DONE in the record: the parts of its definition that have changed. */
   readonly changed?: readonly string[]
 }
 
-/** A problem, and the index of its task in the list. */
-export interface Wrong extends Problem {
+/** A problem with the index of its task in the list. */
+export interface IndexedProblem extends Problem {
   readonly at: number
 }
 
 export type Route = { readonly binding: BackendBinding } | { readonly problem: Problem }
 
-/** The backend for a task: the one it names, or the first one that does not refuse it. */
+/** Chooses the backend that the task names, or else the first backend that does not refuse it. */
 export function route(work: Work, bindings: readonly BackendBinding[]): Route {
   const wanted = work.backend
   if (wanted === null) return routeAnywhere(work, bindings)
@@ -99,9 +98,9 @@ export function changedDefinition(
 const maxListed = 20
 const maxRanges = 1000
 
-/** One error for all problems: the first ones in full, the rest as a list of indexes. */
-export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
-  const listed = wrong.slice(0, maxListed).map((one) => `${fieldOf(one)}: ${one.message}`)
+/** Creates one error for all problems: the first ones in full, the rest as a list of indexes. */
+export function toSubmissionError(wrong: readonly IndexedProblem[]): ValueError {
+  const listed = wrong.slice(0, maxListed).map((one) => `${fieldPath(one)}: ${one.message}`)
   const rest = wrong.slice(maxListed)
   if (rest.length > 0) listed.push(`and ${rest.length} more: ${toRanges(rest)}`)
   const changes = wrong.flatMap(({ changed }) => changed ?? [])
@@ -111,19 +110,17 @@ export function toSubmissionError(wrong: readonly Wrong[]): ValueError {
   const details: ErrorDetails = codes.size === 1 && first !== undefined ? { code: first.code } : {}
   return new ValueError(listed.join('\n'), {
     ...details,
-    ...(first === undefined ? {} : { field: fieldOf(first) }),
-    hint: changes.length > 0 ? changedHint : wrongHint,
+    ...(first === undefined ? {} : { field: fieldPath(first) }),
+    hint: changes.length > 0 ? changedHint : invalidHint,
   })
 }
 
 const keepHint =
-  'resume(file, { changed: "keep" }) keeps what they returned (npx tutti resume --keep-done), ' +
+  'resume(file, { changed: "keep" }) keeps their results (npx tutti resume --keep-done), ' +
   '{ changed: "rerun" } runs them again (--force).'
-const wrongHint =
-  'Nothing was submitted: correct the tasks that are named and submit the list again.'
+const invalidHint = 'Nothing was submitted: correct the listed tasks and submit the list again.'
 const changedHint = `Nothing was submitted. ${keepHint}`
 
-/** The error for a single task with a problem. */
 export const toTaskError = ({ field, message, code, changed }: Problem): ValueError =>
   new ValueError(`${field}: ${message}`, {
     field,
@@ -132,7 +129,7 @@ export const toTaskError = ({ field, message, code, changed }: Problem): ValueEr
   })
 
 /** For example `3 tasks are DONE in the record and have changed since: code of 2, input of 1`. */
-function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): string {
+function describeChanges(wrong: readonly IndexedProblem[], changes: readonly string[]): string {
   const count = wrong.filter(({ changed }) => changed !== undefined).length
   const parts = [...new Set(changes)].map((part) => {
     return `${part} of ${changes.filter((one) => one === part).length}`
@@ -142,10 +139,11 @@ function describeChanges(wrong: readonly Wrong[], changes: readonly string[]): s
   return `${are} DONE in the record and ${have} changed since: ${parts.join(', ')}`
 }
 
-const fieldOf = ({ at, field }: Wrong): string => `tasks[${at}]${field === '' ? '' : `.${field}`}`
+const fieldPath = ({ at, field }: IndexedProblem): string =>
+  `tasks[${at}]${field === '' ? '' : `.${field}`}`
 
-/** For example `tasks[20..39], tasks[41]`. */
-function toRanges(wrong: readonly Wrong[]): string {
+/** Lists the indexes, for example as `tasks[20..39], tasks[41]`. */
+function toRanges(wrong: readonly IndexedProblem[]): string {
   const ranges: { from: number; to: number }[] = []
   for (const { at } of wrong) {
     const last = ranges.at(-1)

@@ -12,7 +12,9 @@ import type {
   NodeNotice,
   Notice,
 } from '../backends/backend.ts'
-import { resumeChannel, takeRequest, type TakenRequest } from '../checkpoint/run-file.ts'
+import { LoopDelay } from '../backends/sampling/loop-delay.ts'
+import { ResourcePoller } from '../backends/sampling/poller.ts'
+import { resumeChannel, claimRequest, type ClaimedRequest } from '../checkpoint/run-file.ts'
 import type { EventClass, TrustedFields } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf, StateError, ValueError } from '../foundation/errors.ts'
@@ -20,25 +22,26 @@ import type { JsonObject } from '../foundation/json-value.ts'
 import type { Log } from '../foundation/log.ts'
 import { once } from '../foundation/service.ts'
 import type { Task } from '../tasks/task.ts'
-import type { TelemetryManager } from '../telemetry/manager.ts'
+import { TelemetryManager } from '../telemetry/manager.ts'
+import type { RecordParts, TelemetryOptions } from '../telemetry/options.ts'
 import { Admission } from './admission.ts'
 import {
   Attempt,
   type BackendBinding,
   type Entry,
-  type Opening,
+  type OpenTaskOptions,
   type Target,
-  type UndispatchedEnd,
+  type UndispatchedOutcome,
   type Work,
 } from './entry.ts'
 import { Ledger } from './ledger.ts'
 import { TelemetryEmitter } from './lifecycle-emitter.ts'
 import { type NameLimitOptions, toWireLimits } from './limits/name-limits.ts'
-import { RecordedEnds } from './recorded-ends.ts'
+import { type OutputFollowerParts, OutputFollower } from './output-follower.ts'
+import { RecordedAttempts } from './recorded-attempts.ts'
 import type { ResumedRecord, ResumeOptions } from './resume/resume-options.ts'
 import { type ResumedTasks, SessionResume } from './resume/session-resume.ts'
 import { route } from './routing.ts'
-import { SessionTelemetry } from './session-telemetry.ts'
 import {
   type CloseOptions,
   expectBackend,
@@ -48,7 +51,9 @@ import {
   type SessionTelemetryOptions,
 } from './session-options.ts'
 
-/** How long a backend may take to end its jobs before their tasks are canceled without it. */
+/**
+ * How long closing waits for a backend to end its jobs. Then their tasks are canceled without it.
+ */
 const closeDeadlineMs = 10_000
 
 /** A deferred task with its work and target. If `target` is `null`, routing chooses one. */
@@ -63,21 +68,21 @@ export class SessionCore {
   readonly log: Log
   readonly #ledger: Ledger
   readonly #admission: Admission
-  readonly #recordedEnds: RecordedEnds
+  readonly #recordedAttempts: RecordedAttempts
   readonly #bindings: BackendBinding[] = []
   #id: string
-  readonly #isOwnId: boolean
+  readonly #hasChosenId: boolean
   readonly #limits: NameLimitOptions | null
   readonly #resumed: SessionResume
   #telemetry: SessionTelemetry | null = null
 
-  constructor({ id, isOwnId, workDir, limits, clock, log }: ResolvedSessionOptions) {
+  constructor({ id, hasChosenId, workDir, limits, clock, log }: ResolvedSessionOptions) {
     this.#id = id
-    this.#isOwnId = isOwnId
+    this.#hasChosenId = hasChosenId
     this.#limits = limits
     this.clock = clock
     this.log = log
-    this.#recordedEnds = new RecordedEnds({ clock, log })
+    this.#recordedAttempts = new RecordedAttempts({ clock, log })
     this.#ledger = new Ledger({
       clock,
       log,
@@ -86,7 +91,7 @@ export class SessionCore {
       workDir,
       limits,
       onEnded: () => this.#admission.makeRoom(),
-      onAttemptEnded: (connection, job) => this.#recordedEnds.add(connection, job),
+      onAttemptEnded: (connection, job) => this.#recordedAttempts.add(connection, job),
     })
     this.#resumed = new SessionResume(this.#ledger)
     const [ledger, bindings] = [this.#ledger, this.#bindings]
@@ -102,7 +107,6 @@ export class SessionCore {
     return this.#bindings.map(({ backend }) => backend)
   }
 
-  /** The telemetry that `startTelemetry` started, if any. */
   get telemetry(): TelemetryManager | null {
     return this.#telemetry
   }
@@ -129,32 +133,31 @@ export class SessionCore {
     }
     for (const backend of backends) {
       this.#bindings.push(this.#connect(backend))
-      this.#telemetry?.poller.follow(backend.name, backend.nodes ?? [])
+      this.#telemetry?.poller.addBackend(backend.name, backend.nodes ?? [])
     }
   }
 
   #connect(backend: Backend): BackendBinding {
-    const session = { id: this.id, closureOf: (job: Job) => Attempt.closureOf(job) }
+    const session = { id: this.id, closureOf: (job: Job) => Attempt.findClosure(job) }
     const connection: unknown = backend.connect(this.createListener(backend.name), session)
     expectConnection(backend.name, connection)
     return { backend, connection }
   }
 
-  /** Continues the run of a record; see `Session.resume`. */
   async resume(file: string, options: ResumeOptions): Promise<ResumedRecord> {
     this.#admission.expectOpen()
-    if (this.#telemetry !== null || this.#ledger.isUsed) {
+    if (this.#telemetry !== null || this.#ledger.hasTasks) {
       const text = 'resume() must be called before startTelemetry() and the first submission'
       const hint =
         'Call it right after creating the session; under `tutti resume`, where startTelemetry() ' +
         'resumes the record, call startTelemetry() there.'
       throw new StateError(text, { code: 'ResumeRefusedError', hint })
     }
-    const ownId = this.#isOwnId ? this.#id : null
-    const useId = (id: string): Promise<void> => this.#useId(id)
+    const chosenId = this.#hasChosenId ? this.#id : null
+    const useId = (id: string): Promise<void> => this.#changeId(id)
     const { clock, log } = this
-    const record = await this.#resumed.open(file, options, { ownId, clock, log, useId })
-    this.#admission.earlier = this.#resumed
+    const record = await this.#resumed.open(file, options, { chosenId, clock, log, useId })
+    this.#admission.earlierRun = this.#resumed
     this.#resumed.onAccepted = () => channel(resumeChannel).publish({ record, options })
     return record
   }
@@ -163,8 +166,8 @@ export class SessionCore {
     return this.#resumed
   }
 
-  /** Changes the session's id. Backends are reconnected, because they know the session by it. */
-  async #useId(id: string): Promise<void> {
+  /** Changes the session's id. Reconnects the backends, because they know the session by its id. */
+  async #changeId(id: string): Promise<void> {
     this.#admission.expectOpen()
     if (id === this.#id) return
     this.#id = id
@@ -174,7 +177,6 @@ export class SessionCore {
     for (const { backend } of before) this.#bindings.push(this.#connect(backend))
   }
 
-  /** Creates the listener for a backend or another target of dispatched work. */
   createListener(backendName: string): BackendListener {
     let isWarned = false
     const warn = (what: string, error: unknown): void => {
@@ -193,7 +195,7 @@ export class SessionCore {
       },
       notice: (notice) => {
         try {
-          if (isNodeNotice(notice)) this.#telemetry?.poller.take(backendName, notice)
+          if (isNodeNotice(notice)) this.#telemetry?.poller.handleNotice(backendName, notice)
           else this.#ledger.emitter.noticed(backendName, notice)
         } catch (error) {
           warn('a notice', error)
@@ -207,12 +209,12 @@ export class SessionCore {
     this.#admission.expectOpen()
     this.#resumed.expectNotReading()
     if (this.#telemetry !== null) throw new StateError('telemetry was already started')
-    const request = takeRequest()
-    const options = request === null ? given : await this.#follow(request, given)
+    const request = claimRequest()
+    const options = request === null ? given : await this.#applyRequest(request, given)
     const { pollSeconds, maxValueBytes, manager } = resolveSessionTelemetry(options)
     const parts = { sessionId: this.id, clock: this.clock, log: this.log }
     const telemetry = new SessionTelemetry(
-      { ...manager, ...parts, ...this.#resumed.folderFor(manager.checkpointPath) },
+      { ...manager, ...parts, ...this.#resumed.resolveFolder(manager.checkpointPath) },
       { maxValueBytes, runFacts: this.#runFacts(), ...this.#resumed.recordParts },
       pollSeconds,
     )
@@ -221,7 +223,7 @@ export class SessionCore {
       this.#telemetry = null
       throw error
     })
-    await this.#tellRecord(request, telemetry)
+    await this.#reportRecord(request, telemetry)
     this.#admission.expectOpen()
     const { poller } = telemetry
     const emitter = new TelemetryEmitter({
@@ -231,18 +233,18 @@ export class SessionCore {
       keepValue: (uid, value) => telemetry.keepValue(uid, value),
     })
     this.#ledger.emitter.use(emitter)
-    if (telemetry.checkpointFile !== null) this.#recordedEnds.record = telemetry
+    if (telemetry.checkpointFile !== null) this.#recordedAttempts.record = telemetry
     telemetry.followOutputs((uid) => this.#ledger.findOpen(uid))
-    for (const { backend } of this.#bindings) poller.follow(backend.name, backend.nodes ?? [])
+    for (const { backend } of this.#bindings) poller.addBackend(backend.name, backend.nodes ?? [])
     await poller.start()
     return telemetry
   }
 
   /** Reports the record to the command. If that fails, as on a full disk, stops telemetry again. */
-  async #tellRecord(request: TakenRequest | null, telemetry: SessionTelemetry): Promise<void> {
+  async #reportRecord(request: ClaimedRequest | null, telemetry: SessionTelemetry): Promise<void> {
     const { checkpointFile } = telemetry
     try {
-      if (checkpointFile !== null) request?.tellRecord(checkpointFile)
+      if (checkpointFile !== null) request?.reportRecord(checkpointFile)
     } catch (error) {
       await telemetry.stop()
       throw error
@@ -256,12 +258,12 @@ export class SessionCore {
   }
 
   /** Applies the request of `tutti run` or `tutti resume`. The program's options override it. */
-  async #follow(
-    { resume, session_id: id = null, keep_results: keepResults }: TakenRequest,
+  async #applyRequest(
+    { resume, session_id: id = null, keep_results: keepResults }: ClaimedRequest,
     given: SessionTelemetryOptions,
   ): Promise<SessionTelemetryOptions> {
     if (resume === null) {
-      if (id !== null && !this.#isOwnId && !this.#ledger.isUsed) await this.#useId(id)
+      if (id !== null && !this.#hasChosenId && !this.#ledger.hasTasks) await this.#changeId(id)
       return { checkpointPath: 'telemetry', keepResults, ...given }
     }
     const { record, changed, keep_failed: keepFailed } = resume
@@ -269,23 +271,19 @@ export class SessionCore {
     return { keepResults, ...given }
   }
 
-  /** Submits a list, all or nothing; see `Admission`. */
   async submit(tasks: readonly AnyTask[]): Promise<void> {
     this.#resumed.expectNotReading()
     return this.#admission.submit(tasks)
   }
 
-  /** The entry of a task that was submitted to this session and has not ended. */
   find(task: Task): Entry | undefined {
     return this.#ledger.find(task)
   }
 
-  /** Requests a task's cancellation; `false` if already requested or if the task has ended. */
   cancel(task: Task, reason: string): boolean {
     return this.#ledger.requestCancel(task, reason)
   }
 
-  /** Reserves a task and its uid for `defer`; `false` if either is taken. */
   claim(task: Task): boolean {
     this.#resumed.expectNotReading()
     return this.#ledger.claim(task)
@@ -295,7 +293,7 @@ export class SessionCore {
    * Opens a claimed task whose work is not known yet, and emits TaskCreated. The task can be
    * awaited and canceled. If its signal is already aborted, the task has ended on return.
    */
-  defer(task: Task, opening: Opening): Entry {
+  defer(task: Task, opening: OpenTaskOptions): Entry {
     if (!this.#resumed.isActive) return this.#ledger.defer(task, opening)
     this.#resumed.accepted()
     const plan = (entry: Entry): void => this.#resumed.planEntry(entry, opening.inputs?.())
@@ -314,15 +312,10 @@ export class SessionCore {
     this.#ledger.submit(entries)
   }
 
-  /**
-   * Ends a deferred task that was not dispatched; ignores other tasks. `between` is called after
-   * TaskSubmitted and before the terminal event.
-   */
-  end(entry: Entry, end: UndispatchedEnd, between?: () => void): void {
+  end(entry: Entry, end: UndispatchedOutcome, between?: () => void): void {
     this.#ledger.end(entry, end, between)
   }
 
-  /** Emits an event of the library, if there is telemetry. */
   emit<Fields extends object>(
     eventClass: EventClass<string, Fields>,
     fields: Omit<TrustedFields, 'session_id'> & Fields,
@@ -330,7 +323,6 @@ export class SessionCore {
     this.#ledger.emitter.emit(eventClass, fields)
   }
 
-  /** Idempotent: returns the same promise each time. See `Session.close`. */
   readonly close = once((options: CloseOptions) => this.#closeOnce(options))
 
   async #closeOnce({ keepBackends = false }: CloseOptions): Promise<void> {
@@ -342,21 +334,27 @@ export class SessionCore {
       isOverdue = true
       resolve()
     })
-    // Wait before the release, because closed backends would refuse tasks still being checked.
-    if (admitted !== null) await within(deadline, () => admitted)
-    // Report recorded results before the release, so that remote backends can remove them.
-    if (this.#recordedEnds.hasPending) await within(deadline, () => this.#recordedEnds.settle())
+    // Wait before the backends are released, because they would then refuse tasks that are still
+    // being checked.
+    if (admitted !== null) await waitUntilDeadline(deadline, () => admitted)
+    // Report recorded results before the backends are released, so that remote backends can remove
+    // them.
+    if (this.#recordedAttempts.hasPending)
+      await waitUntilDeadline(deadline, () => this.#recordedAttempts.settle())
     await this.#forEachBinding(async ({ connection }) => {
-      await within(deadline, () => connection.release(closeReason))
-      await within(deadline, () => this.#recordedEnds.seal(connection))
+      await waitUntilDeadline(deadline, () => connection.release(closeReason))
+      await waitUntilDeadline(deadline, () => this.#recordedAttempts.seal(connection))
     })
-    // Stop the poller while the backends are open: they deliver the last samples of their nodes.
+    // Stop the poller while the backends are still open, because they deliver the last samples of
+    // their nodes.
     const poller = isOverdue ? undefined : this.#telemetry?.poller
-    if (poller !== undefined) await within(deadline, () => poller.stop())
+    if (poller !== undefined) await waitUntilDeadline(deadline, () => poller.stop())
     if (!keepBackends) {
-      await this.#forEachBinding(({ backend }) => within(deadline, () => backend.close()))
+      await this.#forEachBinding(({ backend }) =>
+        waitUntilDeadline(deadline, () => backend.close()),
+      )
     }
-    await within(deadline, () => this.#recordedEnds.close())
+    await waitUntilDeadline(deadline, () => this.#recordedAttempts.close())
     cancelTimer()
     this.#ledger.cancelRest(closeReason)
     await this.#telemetry?.stop()
@@ -392,13 +390,49 @@ export class SessionCore {
   }
 }
 
+type SessionTelemetryParts = TelemetryOptions & Required<Pick<TelemetryOptions, 'clock' | 'log'>>
+
+class SessionTelemetry extends TelemetryManager {
+  /** `start()` does not start the poller. The session does, when its backends have been added. */
+  readonly poller: ResourcePoller
+  readonly #clock: Clock
+  #follower: OutputFollower | null = null
+
+  constructor(options: SessionTelemetryParts, record: RecordParts, pollSeconds: number) {
+    super(options, record)
+    const { clock, log, sessionId } = options
+    const parts = { clock, log, sessionId, sink: this, intervalSeconds: pollSeconds }
+    this.poller = new ResourcePoller({ ...parts, loopDelay: new LoopDelay() })
+    this.#clock = clock
+  }
+
+  followOutputs(find: OutputFollowerParts['find']): void {
+    if (this.checkpointFile === null) return
+    this.#follower = new OutputFollower({ clock: this.#clock, record: this.checkpointFile, find })
+    this.#follower.start()
+  }
+
+  keepValue(uid: string, value: unknown): void {
+    this.keepInRecord(uid, value)
+  }
+
+  /** Polls a last time before SessionEnded, even if the application itself stops telemetry. */
+  protected override async onStop(): Promise<void> {
+    await this.poller.stop()
+    await this.#follower?.stop()
+    await super.onStop()
+  }
+}
+
 const isNodeNotice = (notice: Notice): notice is NodeNotice =>
   notice.kind === 'sample' || notice.kind === 'node-joined' || notice.kind === 'node-left'
 
 const closeReason = 'session closed'
 
-/** Waits for a step until the deadline at most, and ignores its failure. */
-async function within(deadline: Promise<void>, step: () => Promise<unknown>): Promise<void> {
+async function waitUntilDeadline(
+  deadline: Promise<void>,
+  step: () => Promise<unknown>,
+): Promise<void> {
   try {
     await Promise.race([step(), deadline])
   } catch {

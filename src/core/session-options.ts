@@ -18,7 +18,7 @@ import {
 import { isThenable } from '../foundation/promises.ts'
 import { expectWorkDir } from '../tasks/program-options.ts'
 import { type NameLimitOptions, resolveNameLimits } from './limits/name-limits.ts'
-import type { TelemetryOptions } from '../telemetry/options.ts'
+import { managerOptionNames, type TelemetryOptions } from '../telemetry/options.ts'
 
 /** Options of a session. */
 export interface SessionOptions {
@@ -26,7 +26,8 @@ export interface SessionOptions {
   readonly id?: string
   /**
    * The working directory of programs without `cwd`; a relative `cwd` is resolved against it. It
-   * must exist; a relative path is resolved when the session is created. Default: the backend's.
+   * must exist. A relative path is resolved when the session is created. Default: the working
+   * directory of the backend.
    */
   readonly workDir?: string
   /**
@@ -40,11 +41,9 @@ export interface SessionOptions {
   readonly log?: Log
 }
 
-/** Session options with their defaults. */
 export interface ResolvedSessionOptions {
   readonly id: string
-  /** Whether the caller chose the id. */
-  readonly isOwnId: boolean
+  readonly hasChosenId: boolean
   readonly workDir: string | null
   readonly limits: NameLimitOptions | null
   readonly clock: Clock
@@ -53,11 +52,11 @@ export interface ResolvedSessionOptions {
 
 export const sessionOptionNames: readonly string[] = ['id', 'workDir', 'limits', 'clock', 'log']
 
-/** The caller has already rejected unknown keys. */
+/** Resolves the options. The caller must have rejected unknown keys. */
 export function resolveSessionOptions(options: SessionOptions): ResolvedSessionOptions {
   const { id, workDir, limits, clock = systemClock, log } = options
   return {
-    isOwnId: id !== undefined,
+    hasChosenId: id !== undefined,
     id: id === undefined ? `s-${newUuid().slice(0, 8)}` : expectId('id', id),
     workDir: workDir === undefined ? null : expectWorkDir(workDir),
     limits: limits === undefined ? null : resolveNameLimits(limits),
@@ -73,8 +72,8 @@ export interface SessionTelemetryOptions extends ManagerOptions {
   /** Seconds between polls of the backends' nodes. Default 5. */
   readonly resourcePollSeconds?: number
   /**
-   * Adds the values that tasks return to TaskCompleted, as JSON. With a checkpoint, also stores
-   * them in a file beside it, from which a later run resumes. Default `false`.
+   * Whether to add the values that tasks return to TaskCompleted, as JSON. With a checkpoint, the
+   * values are also stored in a file beside it, from which a later run resumes. Default `false`.
    */
   readonly keepResults?: boolean
   /** Values larger than this, in MiB, are not stored beside the checkpoint. Default 64. */
@@ -83,35 +82,26 @@ export interface SessionTelemetryOptions extends ManagerOptions {
 
 /** Options of `close()` and `shutdown()`. */
 export interface CloseOptions {
-  /** Leaves the backends open for other clients. Default `false`. */
+  /** Whether to leave the backends open for other clients. Default `false`. */
   readonly keepBackends?: boolean
 }
 
-/** A record rather than a list, so that the compiler reports a missing name. */
-const telemetryNames: Readonly<Record<keyof SessionTelemetryOptions, true>> = {
-  resourcePollSeconds: true,
-  keepResults: true,
-  keepResultsMb: true,
-  checkpointPath: true,
-  checkpointSeconds: true,
-  durability: true,
-  spanProcessors: true,
-  metricReaders: true,
-  taskLabels: true,
-  continueTrace: true,
-  resource: true,
-  stopDeadlineSeconds: true,
-}
+const telemetryNames = [
+  'resourcePollSeconds',
+  'keepResults',
+  'keepResultsMb',
+  ...managerOptionNames,
+]
 
 /** Validates the session's own options. `manager` holds the options that telemetry validates. */
 export function resolveSessionTelemetry(given: unknown): {
   readonly pollSeconds: number
-  /** `null` without `keepResults`. */
+  /** The maximum size of a stored value; `null` without `keepResults`. */
   readonly maxValueBytes: number | null
   readonly manager: ManagerOptions
 } {
   const options: SessionTelemetryOptions = expectObject('options', given)
-  expectKnownKeys('startTelemetry', options, Object.keys(telemetryNames))
+  expectKnownKeys('startTelemetry', options, telemetryNames)
   const { resourcePollSeconds = 5, keepResults = false, keepResultsMb = 64, ...manager } = options
   const range = { above: 0, max: 86_400 }
   const maxMb = expectNumber('keepResultsMb', keepResultsMb, { above: 0, max: 1024 })
@@ -122,7 +112,7 @@ export function resolveSessionTelemetry(given: unknown): {
   }
 }
 
-/** The error in the options of `close()` or `shutdown()`, or `null`. */
+/** Returns the error in the options of `close()` or `shutdown()`; `null` if they are valid. */
 export function findCloseProblem(method: string, given: unknown): unknown {
   try {
     const options: CloseOptions = expectObject('options', given)
@@ -134,7 +124,7 @@ export function findCloseProblem(method: string, given: unknown): unknown {
   }
 }
 
-/** Reports a missing `await`, the most common mistake, with a hint. */
+/** Checks that a value is a backend. Reports a missing `await`, a common mistake, with a hint. */
 export function expectBackend(field: string, given: unknown): Backend {
   if (isThenable(given)) {
     throw new ValueError(`Expected \`${field}\` to be a backend, got a promise: await it first`, {
@@ -155,7 +145,6 @@ export function expectBackend(field: string, given: unknown): Backend {
   return backend
 }
 
-/** Checks what a backend's `connect` returned. */
 export function expectConnection(backend: string, given: unknown): asserts given is Connection {
   const connection = given as Record<string, unknown> | null | undefined
   for (const name of ['submit', 'cancel', 'release']) {

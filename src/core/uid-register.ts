@@ -1,23 +1,24 @@
 /** The uids of all tasks of a session, including ended ones, so that none is used twice. */
 
-import { generatedNumber } from '../foundation/ids.ts'
+import { parseUidNumber } from '../foundation/ids.ts'
 
-/** Numbers per block: a million consecutive generated uids take 125 kB as bits. */
+/** The number of uids per block. As bits, a million consecutive generated uids take 125 kB. */
 const blockSize = 4096
 
 export class UidRegister {
-  /** Uids that were not generated. */
   readonly #others = new Set<string>()
-  /** Generated uids in blocks. A block is one number, or one bit per number if it has several. */
+  /**
+   * The numbers of generated uids, in blocks. A block with one uid is its number; otherwise it has
+   * one bit per number.
+   */
   readonly #blocks = new Map<number, number | Uint32Array>()
 
   get isEmpty(): boolean {
     return this.#others.size === 0 && this.#blocks.size === 0
   }
 
-  /** `false` if the uid is taken. */
   claim(uid: string): boolean {
-    const number = generatedNumber(uid)
+    const number = parseUidNumber(uid)
     if (number === null) {
       const { size } = this.#others
       return this.#others.add(uid).size > size
@@ -36,9 +37,8 @@ export class UidRegister {
     return setBit(bits, block) && setBit(bits, offset)
   }
 
-  /** Frees the uid of a task that was not submitted after all. */
   release(uid: string): void {
-    const number = generatedNumber(uid)
+    const number = parseUidNumber(uid)
     if (number === null) {
       this.#others.delete(uid)
       return
@@ -51,7 +51,6 @@ export class UidRegister {
   }
 }
 
-/** `false` if it was already set. */
 function setBit(bits: Uint32Array, at: number): boolean {
   const word = bits[at >>> 5] ?? 0
   const bit = 1 << (at & 31)

@@ -1,7 +1,4 @@
-/**
- * Event types that applications define at run time, with namespaced names and inferred field
- * types.
- */
+/** Event types that applications define at run time, with inferred field types. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { expectObject, invalid } from '../foundation/options.ts'
@@ -17,7 +14,7 @@ import {
 import type { JsonValue } from '../foundation/json-value.ts'
 import { checkField } from './make-event.ts'
 
-type ValueOf<T extends FieldType> = {
+type FieldValue<T extends FieldType> = {
   float: number
   int: number
   str: string
@@ -27,24 +24,24 @@ type ValueOf<T extends FieldType> = {
 
 /** The type of a field, or `[type, default]`. */
 export type FieldDeclaration = {
-  [T in FieldType]: T | readonly [T, ValueOf<T>]
+  [T in FieldType]: T | readonly [T, FieldValue<T>]
 }[FieldType]
 
 /** An event type's own fields, by name. */
 export type FieldDeclarations = { readonly [name: string]: FieldDeclaration }
 
-type TypeOf<D> = D extends FieldType
+type DeclaredType<D> = D extends FieldType
   ? D
   : D extends readonly [infer T extends FieldType, unknown]
     ? T
     : never
 
-/** The fields' types, as inferred from their declarations. */
+/** The types of the fields, as inferred from their declarations. */
 export type DeclaredFields<D extends FieldDeclarations> = {
-  -readonly [K in keyof D]: ValueOf<TypeOf<D[K]>>
+  -readonly [K in keyof D]: FieldValue<DeclaredType<D[K]>>
 }
 
-const fallbacks: Record<FieldType, JsonValue> = {
+const defaultValues: Record<FieldType, JsonValue> = {
   float: 0,
   int: 0,
   str: '',
@@ -54,8 +51,8 @@ const fallbacks: Record<FieldType, JsonValue> = {
 const namePattern = /^[\w-]+(?:\.[\w-]+)+$/
 const maxNameLength = 200
 const fieldPattern = /^[A-Za-z_]\w*$/
-/** Names of common fields, keys that the checkpoint adds to a line, and `__proto__`. */
-const reserved: ReadonlySet<string> = new Set([
+/** Names that fields cannot have: the common fields, keys of checkpoint lines, and `__proto__`. */
+const reservedNames: ReadonlySet<string> = new Set([
   ...baseFieldNames,
   'section',
   'name',
@@ -64,7 +61,7 @@ const reserved: ReadonlySet<string> = new Set([
   '__proto__',
 ])
 
-const defined = new Map<string, { eventClass: unknown; schema: EventSchema; shape: string }>()
+const definedEvents = new Map<string, { eventClass: unknown; schema: EventSchema; shape: string }>()
 
 /**
  * Defines a custom event type, and returns its class. Repeating a definition returns the same
@@ -79,17 +76,17 @@ export function defineEvent<const D extends FieldDeclarations, const Name extend
   name: Name,
   fields: D,
 ): EventClass<Name, DeclaredFields<D>> {
-  checkName(name)
+  expectEventName(name)
   const schema = toSchema(name, fields)
-  const shape = shapeOf(schema)
-  const known = defined.get(name)
+  const shape = schemaKey(schema)
+  const known = definedEvents.get(name)
   if (known === undefined) {
     const eventClass = createEventClass<Name, DeclaredFields<D>>(name, schema)
-    defined.set(name, { eventClass, schema, shape })
+    definedEvents.set(name, { eventClass, schema, shape })
     return eventClass
   }
   if (known.shape === shape) return known.eventClass as EventClass<Name, DeclaredFields<D>>
-  const [expected, got] = [toDeclaration(known.schema), toDeclaration(schema)]
+  const [expected, got] = [printSchema(known.schema), printSchema(schema)]
   throw new ValueError(`Event "${name}" is already defined with ${expected}, not with ${got}`, {
     code: 'EventRedefinitionError',
     field: 'name',
@@ -99,23 +96,22 @@ export function defineEvent<const D extends FieldDeclarations, const Name extend
   })
 }
 
-/** Equal for schemas that differ only in the order of their fields. */
-function shapeOf(schema: EventSchema): string {
-  return JSON.stringify(Object.fromEntries(Object.entries(schema).toSorted(byName)))
+/** Returns a key that does not depend on the order of the fields. */
+function schemaKey(schema: EventSchema): string {
+  const byName = ([a]: [string, FieldSpec], [b]: [string, FieldSpec]): number => (a < b ? -1 : 1)
+  return JSON.stringify(Object.entries(schema).toSorted(byName))
 }
 
 /** Prints a schema as a declaration, such as `{ label: 'str', step: ['int', -1] }`. */
-function toDeclaration(schema: EventSchema): string {
+function printSchema(schema: EventSchema): string {
   const fields = Object.entries(schema).map(([field, { type, fallback }]) => {
-    const isUsual = JSON.stringify(fallback) === JSON.stringify(fallbacks[type])
+    const isUsual = JSON.stringify(fallback) === JSON.stringify(defaultValues[type])
     return `${field}: ${isUsual ? `'${type}'` : `['${type}', ${JSON.stringify(fallback)}]`}`
   })
   return fields.length === 0 ? '{}' : `{ ${fields.join(', ')} }`
 }
 
-const byName = ([a]: [string, FieldSpec], [b]: [string, FieldSpec]): number => (a < b ? -1 : 1)
-
-function checkName(name: unknown): void {
+function expectEventName(name: unknown): void {
   if (typeof name === 'string' && name.length <= maxNameLength && namePattern.test(name)) return
   throw invalid('name', 'a namespaced name such as "myapp.LineTimer"', name)
 }
@@ -123,40 +119,43 @@ function checkName(name: unknown): void {
 function toSchema(name: string, fields: unknown): EventSchema {
   const schema: Record<string, FieldSpec> = {}
   for (const [field, declaration] of Object.entries(expectObject('fields', fields))) {
-    if (reserved.has(field)) {
+    if (reservedNames.has(field)) {
       throw invalid(field, `a name that no event already has (in "${name}")`, field)
     }
     if (!fieldPattern.test(field)) throw invalid(field, 'a field name of letters and digits', field)
-    schema[field] = toSpec(field, declaration)
+    schema[field] = toFieldSpec(field, declaration)
   }
   return schema
 }
 
-function toSpec(field: string, declaration: unknown): FieldSpec {
+function toFieldSpec(field: string, declaration: unknown): FieldSpec {
   const parts: unknown[] = Array.isArray(declaration) ? declaration : [declaration]
   if (parts.length > 2) throw invalid(field, 'a type or [type, default]', declaration)
   const [type, fallback] = parts
-  if (typeof type !== 'string' || !Object.hasOwn(fallbacks, type)) {
+  if (typeof type !== 'string' || !Object.hasOwn(defaultValues, type)) {
     throw invalid(field, 'one of "float", "int", "str", "bool", "any"', type)
   }
   const spec: FieldSpec = {
     type: type as FieldType,
     nullable: false,
-    fallback: fallbacks[type as FieldType],
+    fallback: defaultValues[type as FieldType],
   }
   if (fallback === undefined) return spec
   return { ...spec, fallback: checkField(`${field}'s default`, spec, fallback) as JsonValue }
 }
 
-/** An event as plain data, from which another thread or process can recreate it. */
+/** An event as plain data, which another thread or process can turn into an event again. */
 export interface EventRecord {
   readonly eventType: string
   readonly schema: EventSchema
-  /** The event's own fields, `event_time` and `attributes`. */
+  /** The fields of the schema, `event_time` and `attributes`. */
   readonly fields: Readonly<Record<string, unknown>>
 }
 
-/** Throws a `ValueError` for a value that is not an event of a namespaced class. */
+/**
+ * Converts an event to plain data. Throws a `ValueError` for a value that is not an event of a
+ * namespaced class.
+ */
 export function toEventRecord(event: unknown): EventRecord {
   const eventClass = isEvent(event) ? (event.constructor as unknown as EventClass) : null
   if (eventClass === null || !namePattern.test(eventClass.eventType)) {
@@ -172,12 +171,13 @@ export function toEventRecord(event: unknown): EventRecord {
   }
 }
 
-/** The class of a received event. Created from the schema if only the sender has defined it. */
-export function eventClassOf({
+/** Returns the class of a received event, or creates it if only the sender has defined it. */
+export function resolveEventClass({
   eventType,
   schema,
 }: Pick<EventRecord, 'eventType' | 'schema'>): EventClass {
-  const known = defined.get(eventType)
-  if (known !== undefined && known.shape === shapeOf(schema)) return known.eventClass as EventClass
+  const known = definedEvents.get(eventType)
+  if (known !== undefined && known.shape === schemaKey(schema))
+    return known.eventClass as EventClass
   return createEventClass(eventType, schema)
 }

@@ -6,18 +6,18 @@ import { emptyAttributes, type JsonObject, type JsonValue } from '../foundation/
 
 /** The fields that every event has, in the order in which they are written. */
 export interface BaseFields {
-  /** UUID4 hex, unique per event. */
+  /** A UUID4 as hex digits, unique per event. */
   readonly event_id: string
   /** When the event happened, in wall-clock seconds. */
   readonly event_time: number
   /** When the event was put on the bus, in wall-clock seconds. */
   readonly emit_time: number
   readonly session_id: string
-  /** The backend's name; `""` on TaskCreated, which precedes routing. */
+  /** The name of the backend; `""` in TaskCreated, which is emitted before routing. */
   readonly backend: string
-  /** `null` for session-level events. */
+  /** The uid of the task; `null` for events of the session. */
   readonly task_id: string | null
-  /** Host name or worker address; `null` if not applicable. */
+  /** A host name or the address of a worker; `null` if not applicable. */
   readonly node_id: string | null
   readonly attributes: JsonObject
 }
@@ -40,7 +40,7 @@ export abstract class BaseEvent implements BaseFields {
 
   constructor(eventType: string, fields: TrustedFields, now: number) {
     const happened = fields.event_time ?? now
-    this.event_id = newUuid()
+    this.event_id = fields.event_id ?? newUuid()
     this.event_type = eventType
     this.event_time = happened
     this.emit_time = now < happened ? happened : now
@@ -52,7 +52,7 @@ export abstract class BaseEvent implements BaseFields {
   }
 }
 
-/** `false` also for a revoked proxy, for which `instanceof` throws. */
+/** Whether the value is an event; `false` for a revoked proxy, for which `instanceof` throws. */
 export function isEvent(value: unknown): value is BaseEvent {
   try {
     return value instanceof BaseEvent
@@ -81,7 +81,7 @@ export interface FieldSpec {
   readonly type: FieldType
   readonly nullable: boolean
   readonly fallback: JsonValue
-  /** The range of a number. */
+  /** The minimum of a number. */
   readonly min?: number
   readonly max?: number
 }
@@ -89,9 +89,7 @@ export interface FieldSpec {
 /** The fields of an event class by name, without the common fields. */
 export type EventSchema = { readonly [field: string]: FieldSpec }
 
-/**
- * A class of events. Its name is the `event_type`; its schema lists all fields but the common ones.
- */
+/** A class of events. Its name is the `event_type`; its schema lists all but the common fields. */
 export interface EventClass<Name extends string = string, Fields extends object = object> {
   new (
     fields: TrustedFields & Fields,
@@ -102,7 +100,6 @@ export interface EventClass<Name extends string = string, Fields extends object 
   readonly schema: EventSchema
 }
 
-/** Creates the class for an event type. `schema` lists the fields besides the common ones. */
 export function createEventClass<const Name extends string, Fields extends object = object>(
   name: Name,
   schema: EventSchema = {},
@@ -124,8 +121,10 @@ export function createEventClass<const Name extends string, Fields extends objec
   return DefinedEvent as unknown as EventClass<Name, Fields>
 }
 
-/** The common fields of an event that the library creates. Unlike `makeEvent`, not checked. */
+/** The common fields of an event that the library creates. They are not checked. */
 export interface TrustedFields {
+  /** Default: a new random id. */
+  readonly event_id?: string
   readonly session_id: string
   readonly backend: string
   readonly event_time?: number
@@ -134,7 +133,7 @@ export interface TrustedFields {
   readonly attributes?: JsonObject
 }
 
-/** The fast path of `makeEvent` for the library's own events: nothing is checked or copied. */
+/** Creates an event of the library without the checks and copies of `makeEvent`. */
 export function stampEvent<Name extends string, Fields extends object>(
   eventClass: EventClass<Name, Fields>,
   clock: Clock,

@@ -1,20 +1,23 @@
 /**
- * The library's own events, namespaced because the specification's list is closed. A new event
- * needs a definition here and a row in `docs/events.md`.
+ * The library's own events. Their names have a namespace, because the list of events in the
+ * specification is closed. A new event needs a definition here and a row in `docs/events.md`.
  */
 
 import { defineEvent } from './define-event.ts'
 import type { EventClass } from './event.ts'
 
-/** Narrows the types of fields that are declared as `any`. */
-const typed =
+/** Narrows the types of fields that are declared as `any`, for example to `string | null`. */
+const withFieldTypes =
   <Precise extends object>() =>
   <Name extends string, Fields extends object>(
     eventClass: EventClass<Name, Fields>,
   ): EventClass<Name, Omit<Fields, keyof Precise> & Precise> =>
     eventClass as unknown as EventClass<Name, Omit<Fields, keyof Precise> & Precise>
 
-/** A subscriber failed. Emitted once per minute at most, with the `count` since the last event. */
+/**
+ * A subscriber failed. Emitted at most once per minute; `count` is the number of failures since the
+ * last event.
+ */
 export const SubscriberError = defineEvent('tutti.SubscriberError', {
   subscriber: 'str',
   count: 'int',
@@ -29,21 +32,24 @@ export const CheckpointDegraded = defineEvent('tutti.CheckpointDegraded', {
 })
 export type CheckpointDegraded = InstanceType<typeof CheckpointDegraded>
 
-/** The checkpoint can be written again. `lost` lines were dropped meanwhile. */
+/** The checkpoint can be written again. `lost` lines were dropped in the meantime. */
 export const CheckpointRecovered = defineEvent('tutti.CheckpointRecovered', { lost: 'int' })
 export type CheckpointRecovered = InstanceType<typeof CheckpointRecovered>
 
 /** An attempt failed, and a retry follows at `retry_at` or later. */
-export const TaskAttempt = typed<{ worker_id: string | null; start_time: number | null }>()(
+export const TaskAttempt = withFieldTypes<{
+  worker_id: string | null
+  start_time: number | null
+}>()(
   defineEvent('tutti.TaskAttempt', {
     attempt: 'int',
-    /** `null` like `start_time` if the attempt failed before it began; the duration is then 0. */
+    /** `worker_id` and `start_time` are `null` if the attempt failed before it began. */
     worker_id: 'any',
     start_time: 'any',
     duration_seconds: 'float',
     error_type: 'str',
     error_message: 'str',
-    /** Wall-clock seconds. */
+    /** When the retry begins at the earliest, in wall-clock seconds. */
     retry_at: 'float',
   }),
 )
@@ -56,14 +62,14 @@ export const AttemptStarted = defineEvent('tutti.AttemptStarted', {
 })
 export type AttemptStarted = InstanceType<typeof AttemptStarted>
 
-/** The progress of a task, from 0 to 1, as reported by its own code. */
-export const TaskProgress = typed<{ text: string | null }>()(
+/** The progress of a task, from 0 to 1, as reported by the code of the task. */
+export const TaskProgress = withFieldTypes<{ text: string | null }>()(
   defineEvent('tutti.TaskProgress', { fraction: 'float', text: 'any' }),
 )
 export type TaskProgress = InstanceType<typeof TaskProgress>
 
 /** A worker or node was lost while it ran `tasks`. */
-export const WorkerLost = typed<{ tasks: readonly string[] }>()(
+export const WorkerLost = withFieldTypes<{ tasks: readonly string[] }>()(
   defineEvent('tutti.WorkerLost', {
     worker_id: 'str',
     reason: 'str',
@@ -84,7 +90,7 @@ export const EngineLost = defineEvent('tutti.EngineLost', { worker_id: 'str', re
 export type EngineLost = InstanceType<typeof EngineLost>
 
 /** An inference engine has finished a batch of requests. */
-export const Batch = typed<{ error_message: string | null }>()(
+export const Batch = withFieldTypes<{ error_message: string | null }>()(
   defineEvent('tutti.Batch', {
     worker_id: 'str',
     size: 'int',
@@ -103,7 +109,9 @@ export const TaskResolved = defineEvent('tutti.TaskResolved', {
 })
 export type TaskResolved = InstanceType<typeof TaskResolved>
 
-/** A task was not run: a result with the same `key` is `stored`, or `shared` by an equal call. */
+/**
+ * A task was not run: a result with the same `key` is `stored`, or `shared` by an identical call.
+ */
 export const ResultReused = defineEvent('tutti.ResultReused', { key: 'str', source: 'str' })
 export type ResultReused = InstanceType<typeof ResultReused>
 
@@ -117,7 +125,7 @@ export const LoopBlocked = defineEvent('tutti.LoopBlocked', {
 export type LoopBlocked = InstanceType<typeof LoopBlocked>
 
 /** A workflow's scope was entered. */
-export const WorkflowStarted = typed<{ parent_workflow_id: string | null }>()(
+export const WorkflowStarted = withFieldTypes<{ parent_workflow_id: string | null }>()(
   defineEvent('tutti.WorkflowStarted', {
     workflow_id: 'str',
     parent_workflow_id: 'any',
@@ -126,7 +134,7 @@ export const WorkflowStarted = typed<{ parent_workflow_id: string | null }>()(
 export type WorkflowStarted = InstanceType<typeof WorkflowStarted>
 
 /** A workflow's scope was left, and its tasks have ended. */
-export const WorkflowEnded = typed<{ error_message: string | null }>()(
+export const WorkflowEnded = withFieldTypes<{ error_message: string | null }>()(
   defineEvent('tutti.WorkflowEnded', {
     workflow_id: 'str',
     duration_seconds: 'float',
@@ -136,7 +144,7 @@ export const WorkflowEnded = typed<{ error_message: string | null }>()(
 export type WorkflowEnded = InstanceType<typeof WorkflowEnded>
 
 /** A node of a backend is available. Emitted when telemetry starts, and when a node joins. */
-export const NodeJoined = typed<{ labels: Readonly<Record<string, string>> }>()(
+export const NodeJoined = withFieldTypes<{ labels: Readonly<Record<string, string>> }>()(
   defineEvent('tutti.NodeJoined', {
     cores: 'int',
     gpus: 'int',
@@ -153,7 +161,7 @@ export const NodeDrained = defineEvent('tutti.NodeDrained', {})
 export type NodeDrained = InstanceType<typeof NodeDrained>
 
 /** A node was lost while it ran `tasks`. */
-export const NodeLost = typed<{ tasks: readonly string[] }>()(
+export const NodeLost = withFieldTypes<{ tasks: readonly string[] }>()(
   defineEvent('tutti.NodeLost', { reason: 'str', tasks: 'any' }),
 )
 export type NodeLost = InstanceType<typeof NodeLost>
@@ -163,10 +171,10 @@ export const AllocationEnding = defineEvent('tutti.AllocationEnding', { seconds_
 export type AllocationEnding = InstanceType<typeof AllocationEnding>
 
 /**
- * Tasks that were sent to a lost node, but not reported as started, run on another node. `count` of
- * them may have started on the lost node without a report.
+ * Tasks that had been sent to a lost node, but were not reported as started, run on another node.
+ * `count` of them may have started on the lost node without a report.
  */
-export const TaskMoved = typed<{ tasks: readonly string[] }>()(
+export const TaskMoved = withFieldTypes<{ tasks: readonly string[] }>()(
   defineEvent('tutti.TaskMoved', { count: 'int', tasks: 'any' }),
 )
 export type TaskMoved = InstanceType<typeof TaskMoved>

@@ -12,7 +12,7 @@ import {
   toJsonValue,
 } from '../foundation/json-value.ts'
 
-/** The fields that a caller may set. The others are filled in. */
+/** The fields that a caller may set. All other fields are set by `makeEvent`. */
 export type EventInput<Fields extends object> = {
   readonly session_id: string
   readonly backend: string
@@ -23,10 +23,10 @@ export type EventInput<Fields extends object> = {
   readonly attributes?: object
 } & Partial<Fields>
 
-const inputNames = ['session_id', 'backend', 'event_time', 'task_id', 'node_id', 'attributes']
+const inputFields = ['session_id', 'backend', 'event_time', 'task_id', 'node_id', 'attributes']
 
 /**
- * Creates an instance of `eventClass` with its own `event_id` and `emit_time`. Copies the
+ * Creates an instance of `eventClass` with a new `event_id` and `emit_time`. Copies the
  * attributes. Throws a `ValueError` that names the wrong field.
  */
 export function makeEvent<Name extends string, Fields extends object, Made extends BaseEvent>(
@@ -38,7 +38,7 @@ export function makeEvent<Name extends string, Fields extends object, Made exten
   }
   const given = expectObject('fields', input)
   const { schema, eventType } = eventClass
-  expectKnownKeys(eventType, given, [...inputNames, ...Object.keys(schema)])
+  expectKnownKeys(eventType, given, [...inputFields, ...Object.keys(schema)])
   const extras: Record<string, unknown> = {}
   for (const [name, spec] of Object.entries(schema)) {
     // Reads only own properties, because a field may be called `toString`.
@@ -60,17 +60,18 @@ export function makeEvent<Name extends string, Fields extends object, Made exten
   return event as Made
 }
 
-/** Masks secrets in texts, as in attributes. */
 const maskField = (value: unknown): unknown =>
   typeof value === 'string' || typeof value === 'object' ? maskSecretsIn(value as JsonValue) : value
 
-const typeNames = { float: 'number', int: 'number', str: 'string', bool: 'boolean' } as const
+const jsTypes = { float: 'number', int: 'number', str: 'string', bool: 'boolean' } as const
 
-/** The value as it will be stored. Throws a `ValueError` that names the field. */
+/**
+ * Returns the value in the form in which it is stored. Throws a `ValueError` that names the field.
+ */
 export function checkField(name: string, spec: FieldSpec, value: unknown): unknown {
   if (spec.type === 'any') return toJsonValue(value)
   if (value === null && spec.nullable) return null
-  const fits = typeof value === typeNames[spec.type]
+  const fits = typeof value === jsTypes[spec.type]
   if (!fits || (typeof value === 'number' && !isInRange(value, spec))) {
     const { type, nullable, min, max } = spec
     const isEndless = type === 'float' && min === undefined && max === undefined
@@ -82,7 +83,10 @@ export function checkField(name: string, spec: FieldSpec, value: unknown): unkno
   return spec.type === 'str' ? toJsonValue(value) : value
 }
 
-/** Rejects NaN and infinity, which JSON cannot represent. */
+/**
+ * Whether the number has the type and range of the field. Rejects NaN and infinity, which JSON
+ * cannot represent.
+ */
 function isInRange(value: number, { type, min = -Infinity, max = Infinity }: FieldSpec): boolean {
   const isNumber = type === 'int' ? Number.isInteger(value) : Number.isFinite(value)
   return isNumber && value >= min && value <= max
@@ -93,12 +97,11 @@ function expectText(name: string, value: unknown): string {
   throw invalid(name, 'a string', value)
 }
 
-function expectTextOrNull(name: string, value: unknown): string | null {
-  return value === undefined || value === null ? null : expectText(name, value)
-}
+const expectTextOrNull = (name: string, value: unknown): string | null =>
+  value === undefined || value === null ? null : expectText(name, value)
 
 function expectTime(value: unknown): number {
-  // The range of a `Date`, outside of which readers of the record reject a time.
+  // Rejects a time that a `Date` cannot represent, because readers of the record would reject it.
   if (typeof value === 'number' && Math.abs(value) <= 8.64e12) return value
   throw new ValueError('Expected `event_time` to be seconds that a date can have', {
     field: 'event_time',

@@ -2,12 +2,14 @@
 
 import { maskSecretsIn } from '../foundation/secrets.ts'
 
-/** Describes a metric. Everything that measures it shares one object. */
+/** Describes a metric. All code that measures it shares one object. */
 export interface HistogramInstrument {
   readonly name: string
   readonly unit: string
   readonly description: string
-  /** Upper bounds of the buckets, ascending. One more bucket holds values above the last bound. */
+  /**
+   * The upper bounds of the buckets, ascending. One more bucket holds values above the last bound.
+   */
   readonly boundaries: readonly number[]
 }
 
@@ -44,7 +46,7 @@ export class OriginLabels {
     this.#origin = { session_id: sessionId, backend }
   }
 
-  addTo(measurement: Measurement): Measurement {
+  addOrigin(measurement: Measurement): Measurement {
     const { labels } = measurement
     let all = this.#known.get(labels)
     if (all === undefined) {
@@ -80,39 +82,39 @@ export function addValue(distribution: Distribution, value: number): void {
   distribution.max = Math.max(distribution.max, value)
 }
 
-/** Labels may be untrusted, so all series beyond this number are counted as `overflow`. */
+/** The maximum number of series, as labels may be untrusted. Further series count as `overflow`. */
 const maxSeries = 1000
 
 /** The distributions of all measurements so far, by instrument and labels. */
 export class Distributions {
   readonly #series = new Map<string, Distribution>()
-  /** Finds the series without building a key if a caller reuses the same labels object. */
+  /** The series by labels object. If a caller reuses the object, no key needs to be built. */
   readonly #byLabels = new WeakMap<Labels, Map<HistogramInstrument, Distribution>>()
 
   record({ instrument, value, labels }: Measurement): void {
-    if (Number.isFinite(value)) addValue(this.#seriesOf(instrument, labels), value)
+    if (Number.isFinite(value)) addValue(this.#getSeries(instrument, labels), value)
   }
 
-  all(): IterableIterator<Distribution> {
+  list(): IterableIterator<Distribution> {
     return this.#series.values()
   }
 
-  #seriesOf(instrument: HistogramInstrument, labels: Labels): Distribution {
+  #getSeries(instrument: HistogramInstrument, labels: Labels): Distribution {
     const seen = this.#byLabels.get(labels)
     const known = seen?.get(instrument)
     if (known !== undefined) return known
-    const found = this.#find(instrument, labels)
+    const found = this.#getOrCreate(instrument, labels)
     if (seen === undefined) this.#byLabels.set(labels, new Map([[instrument, found]]))
     else seen.set(instrument, found)
     return found
   }
 
-  #find(instrument: HistogramInstrument, labels: Labels): Distribution {
+  #getOrCreate(instrument: HistogramInstrument, labels: Labels): Distribution {
     const key = `${instrument.name} ${JSON.stringify(labels)}`
     const known = this.#series.get(key)
     if (known !== undefined) return known
-    if (this.#series.size >= maxSeries && labels !== overflow) {
-      return this.#find(instrument, overflow)
+    if (this.#series.size >= maxSeries && labels !== overflowLabels) {
+      return this.#getOrCreate(instrument, overflowLabels)
     }
     const created = createDistribution(instrument, labels)
     this.#series.set(key, created)
@@ -121,4 +123,4 @@ export class Distributions {
 }
 
 /** The labels of measurements beyond the limit on series. */
-export const overflow: Labels = { overflow: 'true' }
+export const overflowLabels: Labels = { overflow: 'true' }

@@ -14,21 +14,24 @@ export interface ResourceReadings {
   readonly net_recv_bytes: number | null
 }
 
-const percent: FieldSpec = { type: 'float', nullable: true, fallback: null, min: 0, max: 100 }
-const bytes: FieldSpec = { type: 'float', nullable: true, fallback: null, min: 0 }
+const percentField: FieldSpec = { type: 'float', nullable: true, fallback: null, min: 0, max: 100 }
+const bytesField: FieldSpec = { type: 'float', nullable: true, fallback: null, min: 0 }
 
-/** Emitted at every poll, once per node and once per GPU. `gpu_id` determines the scope. */
+/**
+ * The utilization of a node or a GPU. Emitted at every poll, once per node and once per GPU.
+ * `gpu_id` is `null` for a node.
+ */
 export class ResourceUpdate extends BaseEvent implements ResourceReadings {
   static readonly eventType = 'ResourceUpdate'
   static readonly schema: EventSchema = Object.freeze({
     gpu_id: { type: 'int', nullable: true, fallback: null, min: 0 },
-    cpu_percent: percent,
-    memory_percent: percent,
-    gpu_percent: percent,
-    disk_read_bytes: bytes,
-    disk_write_bytes: bytes,
-    net_sent_bytes: bytes,
-    net_recv_bytes: bytes,
+    cpu_percent: percentField,
+    memory_percent: percentField,
+    gpu_percent: percentField,
+    disk_read_bytes: bytesField,
+    disk_write_bytes: bytesField,
+    net_sent_bytes: bytesField,
+    net_recv_bytes: bytesField,
   })
 
   declare readonly event_type: 'ResourceUpdate'

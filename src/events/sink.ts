@@ -13,6 +13,48 @@ export interface EventSink {
   emit(event: BaseEvent): void
 }
 
+/**
+ * A lifecycle event of a task, with the fields that its event object would have, except those that
+ * all events of a session share. An event object is made of it only if someone receives it.
+ */
+export interface TaskChange {
+  readonly event_type: TaskEventType
+  readonly event_time: number
+  /** Not before `event_time`. */
+  readonly emit_time: number
+  readonly backend: string
+  readonly task_id: string
+  readonly node_id: string | null
+  /** Frozen, and without secrets. */
+  readonly attributes: JsonObject
+  /** Used for terminal events only. */
+  readonly duration_seconds: number
+  /** Used for TaskFailed only. */
+  readonly error_type: string
+}
+
+/** The types of a task's lifecycle events. */
+export type TaskEventType =
+  | 'TaskCreated'
+  | 'TaskSubmitted'
+  | 'TaskQueued'
+  | 'TaskStarted'
+  | 'TaskCompleted'
+  | 'TaskFailed'
+  | 'TaskCanceled'
+
+/** Receives lifecycle events. `recordTask` keeps the order of calls, does not wait or throw. */
+export interface TaskSink {
+  /** Receives one lifecycle event of a task. */
+  recordTask(change: TaskChange): void
+}
+
+/**
+ * Attributes that many events share. The record stores them once, while attributes of one task are
+ * formatted for each event.
+ */
+export const sharedAttributes = new WeakSet<JsonObject>()
+
 /** A span of finished work. Times are in wall-clock seconds. */
 export interface WorkSpan {
   readonly spanId: string
@@ -24,7 +66,7 @@ export interface WorkSpan {
   readonly attributes: JsonObject
   /** The error message, if the work failed. */
   readonly error: string | null
-  /** Ids of linked spans besides the parent. */
+  /** The ids of linked spans; the parent is not included. */
   readonly links: readonly string[]
 }
 

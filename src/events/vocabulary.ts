@@ -1,17 +1,19 @@
 /** The specification's event types. Each is a class and a type of the same name. */
 
-import { type BaseEvent, createEventClass, type FieldSpec } from './event.ts'
+import { type BaseEvent, createEventClass, type EventClass, type FieldSpec } from './event.ts'
 import type * as libraryEvents from './library-events.ts'
 import type { ResourceUpdate } from './resource-update.ts'
+import type { TaskChange, TaskEventType } from './sink.ts'
 
-const seconds: FieldSpec = { type: 'float', nullable: false, fallback: 0, min: 0 }
+const secondsField: FieldSpec = { type: 'float', nullable: false, fallback: 0, min: 0 }
 
-// Aliases rather than interfaces: TypeScript can inline aliases in a user's declaration files.
-type Ended = {
+// Type aliases, because TypeScript can inline them in a user's declaration files, unlike
+// interfaces.
+type EndFields = {
   /** Seconds from RUNNING to the end; 0 if RUNNING was never recorded. */
   readonly duration_seconds: number
 }
-type Failed = Ended & {
+type FailureFields = EndFields & {
   /** The class name of the error, or "unknown". */
   readonly error_type: string
 }
@@ -21,12 +23,12 @@ export const SessionStarted = createEventClass('SessionStarted')
 export type SessionStarted = InstanceType<typeof SessionStarted>
 
 /** Telemetry was stopped. */
-export const SessionEnded = createEventClass<'SessionEnded', Ended>('SessionEnded', {
-  duration_seconds: seconds,
+export const SessionEnded = createEventClass<'SessionEnded', EndFields>('SessionEnded', {
+  duration_seconds: secondsField,
 })
 export type SessionEnded = InstanceType<typeof SessionEnded>
 
-/** The session registered a task, before routing: `backend` is `""`. */
+/** The session registered a task. `backend` is `""`, because the task is not routed yet. */
 export const TaskCreated = createEventClass('TaskCreated')
 export type TaskCreated = InstanceType<typeof TaskCreated>
 
@@ -43,21 +45,21 @@ export const TaskStarted = createEventClass('TaskStarted')
 export type TaskStarted = InstanceType<typeof TaskStarted>
 
 /** The task reached DONE. */
-export const TaskCompleted = createEventClass<'TaskCompleted', Ended>('TaskCompleted', {
-  duration_seconds: seconds,
+export const TaskCompleted = createEventClass<'TaskCompleted', EndFields>('TaskCompleted', {
+  duration_seconds: secondsField,
 })
 export type TaskCompleted = InstanceType<typeof TaskCompleted>
 
 /** The task reached FAILED. */
-export const TaskFailed = createEventClass<'TaskFailed', Failed>('TaskFailed', {
-  duration_seconds: seconds,
+export const TaskFailed = createEventClass<'TaskFailed', FailureFields>('TaskFailed', {
+  duration_seconds: secondsField,
   error_type: { type: 'str', nullable: false, fallback: 'unknown' },
 })
 export type TaskFailed = InstanceType<typeof TaskFailed>
 
-/** The task reached CANCELED. This is intended and not a failure. */
-export const TaskCanceled = createEventClass<'TaskCanceled', Ended>('TaskCanceled', {
-  duration_seconds: seconds,
+/** The task reached CANCELED, which is intended and not a failure. */
+export const TaskCanceled = createEventClass<'TaskCanceled', EndFields>('TaskCanceled', {
+  duration_seconds: secondsField,
 })
 export type TaskCanceled = InstanceType<typeof TaskCanceled>
 
@@ -71,41 +73,60 @@ export type TaskEvent =
   | TaskFailed
   | TaskCanceled
 
+const taskEventClasses = {
+  TaskCreated,
+  TaskSubmitted,
+  TaskQueued,
+  TaskStarted,
+  TaskCompleted,
+  TaskFailed,
+  TaskCanceled,
+} as unknown as Readonly<Record<TaskEventType, EventClass<string, EndFields>>>
+
+/** The event object of a change. */
+export function createTaskEvent(change: TaskChange, sessionId: string, eventId: string): BaseEvent {
+  const fields = { ...change, event_id: eventId, session_id: sessionId }
+  return new taskEventClasses[change.event_type](fields, change.emit_time)
+}
+
 /** The specification's events, discriminated by `event_type`. */
 export type BuiltInEvent = SessionStarted | SessionEnded | TaskEvent | ResourceUpdate
 
-const terminal = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
+/** The types of events that end a task. */
+export const terminalEvents: ReadonlySet<string> = new Set([
+  'TaskCompleted',
+  'TaskFailed',
+  'TaskCanceled',
+])
 
-/** Whether an event of this type ends its task. */
-export const endsTask = (eventType: string): boolean => terminal.has(eventType)
-
-type EventOf<Class> = Class extends abstract new (...args: never[]) => infer Event
+type InstanceOf<Class> = Class extends abstract new (...args: never[]) => infer Event
   ? Extract<Event, BaseEvent>
   : never
 
 /** The library's own events, named `tutti.*`, discriminated by `event_type`. */
-export type LibraryEvent = EventOf<(typeof libraryEvents)[keyof typeof libraryEvents]>
+export type LibraryEvent = InstanceOf<(typeof libraryEvents)[keyof typeof libraryEvents]>
 
 type Letter =
   | ('a' | 'b' | 'c' | 'd' | 'e' | 'f' | 'g' | 'h' | 'i' | 'j' | 'k' | 'l' | 'm')
   | ('n' | 'o' | 'p' | 'q' | 'r' | 's' | 't' | 'u' | 'v' | 'w' | 'x' | 'y' | 'z')
 type Digit = '0' | '1' | '2' | '3' | '4' | '5' | '6' | '7' | '8' | '9'
 type NameCharacter = Letter | Uppercase<Letter> | Digit | '_' | '-'
-/** Names that start with `Prefix` but do not continue with `Next`. */
-type Except<Prefix extends string, Next extends string> =
+/** Names with a dot that begin with `Prefix`, unless `Next` follows the prefix. */
+type NamesWithout<Prefix extends string, Next extends string> =
   | `${Prefix}${Exclude<NameCharacter, Next>}${string}.${string}`
   | (Prefix extends '' ? never : `${Prefix}.${string}`)
 
 /**
- * Names with a dot, except `tutti.*`. Built from prefixes, because TypeScript cannot negate a type:
- * a plain `${string}.${string}` would also match `tutti.*` and hide the fields of those events.
+ * Names with a dot, except `tutti.*`. Composed of prefixes, because TypeScript cannot negate a
+ * type. A plain `${string}.${string}` would also match `tutti.*` and hide the fields of those
+ * events.
  */
 type ApplicationEventType =
-  | Except<'', 't'>
-  | Except<'t', 'u'>
-  | Except<'tu', 't'>
-  | Except<'tut', 't'>
-  | Except<'tutt', 'i'>
+  | NamesWithout<'', 't'>
+  | NamesWithout<'t', 'u'>
+  | NamesWithout<'tu', 't'>
+  | NamesWithout<'tut', 't'>
+  | NamesWithout<'tutt', 'i'>
   | `tutti${NameCharacter}${string}.${string}`
 
 /** An event of the application. Use `instanceof` with its class to access its fields. */

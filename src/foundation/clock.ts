@@ -1,6 +1,6 @@
 /** The clock interface. Only this file uses the system's clocks and timers. */
 
-// Imported, because the global `performance` is a getter, which would run at every access.
+// Imported, because the global `performance` is a getter, which would run on every access.
 import { performance } from 'node:perf_hooks'
 
 /** A source of time and timers. Tests replace it with `ManualClock` from `tutti/testing`. */
@@ -20,22 +20,22 @@ export const clockMethods = ['now', 'monotonicMs', 'after', 'nextTurn'] as const
 
 /** Options of a timer. */
 export interface TimerOptions {
-  /** Whether the timer does not keep the process alive. Default `false`. */
+  /** Whether the process may exit while the timer is pending. Default `false`. */
   readonly background?: boolean
 }
 
-/** Node fires longer timers immediately, so longer waits are split. */
+/** The longest delay of a Node timer. Node fires longer timers immediately, so they are split. */
 const maxTimerMs = 2 ** 31 - 1
 
-/** If the wall clock goes back by less than this, `now()` repeats the last time instead. */
-const smallestStepMs = 2
+/** If the wall clock steps back by less than this, `now()` returns the last time again. */
+const minStepBackMs = 2
 
 /**
- * The system's clock. Wall time is the monotonic clock plus an offset, which has a finer resolution
- * than the milliseconds of `Date.now()`. Each reading of both clocks gives a lower and an upper
- * limit of the offset, and the offset changes only if it is outside of them. A pause of the process
- * between the two readings only widens the limits. Steps of the wall clock (NTP, a resumed laptop,
- * a user) are followed in both directions.
+ * The system's clock. Wall-clock time is the monotonic clock plus an offset, which gives a finer
+ * resolution than the milliseconds of `Date.now()`. Each reading of both clocks gives a lower and
+ * an upper limit of the offset. The offset changes only if it is outside these limits. A pause of
+ * the process between the two readings only widens the limits. Steps of the wall clock (NTP, a
+ * resumed laptop, a user) are followed in both directions.
  */
 class SystemClock implements Clock {
   #offsetMs = Date.now() - performance.now()
@@ -54,7 +54,7 @@ class SystemClock implements Clock {
     }
     const nowMs = offset + before
     const backMs = this.#lastMs - nowMs
-    if (backMs <= 0 || backMs >= smallestStepMs) this.#lastMs = nowMs
+    if (backMs <= 0 || backMs >= minStepBackMs) this.#lastMs = nowMs
     return this.#lastMs / 1000
   }
 
@@ -97,7 +97,7 @@ export function catchErrors(clock: Clock, onError: (error: unknown) => void): Cl
   }
 }
 
-/** Resolves after `ms`, or rejects with the signal's reason. */
+/** Resolves after `ms`, or rejects with the signal's reason if it is aborted before that. */
 export function sleep(
   clock: Clock,
   ms: number,

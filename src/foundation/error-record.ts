@@ -1,11 +1,10 @@
 /**
- * Errors as plain data, to be sent to threads, processes, launchers and other machines. Errors of
- * this library are restored as instances of their class. Other errors are restored as an `Error`
- * with the constructor name, name, message, stack, cause and fields of the original.
+ * Errors as plain data for other threads, processes and machines. Errors of this library are
+ * restored as instances of their class, others as an `Error` with the same names and fields.
  */
 
 import { types } from 'node:util'
-import { errorClassNamed, lineageOf, messageOf, withoutStack } from './errors.ts'
+import { findErrorClass, listErrorClasses, messageOf, tryRead, withoutStack } from './errors.ts'
 import { createJsonCopier, type JsonObject, tooLarge } from './json-value.ts'
 import { errorTypeOf } from './task-errors.ts'
 
@@ -21,22 +20,21 @@ export type ErrorRecord =
       readonly message: string
       readonly stack: string
       readonly fields: JsonObject
-      /** Fields that hold errors. */
       readonly errorFields?: Readonly<Record<string, ErrorRecord>>
       readonly cause?: ErrorRecord
       readonly errors?: readonly ErrorRecord[]
     }
 
-const deepestCause = 8
+const maxCauseDepth = 8
 const maxErrors = 100
 /** The maximum number of fields that are read, over an error and all errors inside it. */
 const maxFields = 10_000
-const carriedOtherwise = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
+const reservedFields = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
 
-/** Never throws. A thrown value that is not an error is cloned, or copied as JSON. */
+/** Never throws. A value that is not an error is cloned, or copied as JSON. */
 export function toErrorRecord(thrown: unknown): ErrorRecord {
   const budget = { left: maxErrors, fieldsLeft: maxFields, copy: createJsonCopier() }
-  return attempt(() => recordOf(thrown, { depth: 0, budget })) ?? unreadable
+  return tryRead(() => createRecord(thrown, { depth: 0, budget })) ?? unreadable
 }
 
 const unreadable: ErrorRecord = Object.freeze({
@@ -48,29 +46,27 @@ const unreadable: ErrorRecord = Object.freeze({
   fields: {},
 })
 
-/** The nesting depth of an error, and the amount of data that may still be copied. */
 interface RecordLimits {
   readonly depth: number
   readonly budget: {
-    /** How many errors may still be copied. */
     left: number
     fieldsLeft: number
-    /** Limits all fields together, because a list from user code may claim any length. */
+    /** Shared by all fields, so that its limits hold for all of them together. */
     readonly copy: (value: unknown) => JsonObject[string]
   }
 }
 
-function recordOf(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord {
+function createRecord(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord {
   budget.left--
   if (!isError(thrown)) return { isError: false, value: toCloneable(thrown, budget) }
-  const part = (key: string): unknown => attempt(() => (thrown as never)[key])
+  const part = (key: string): unknown => tryRead(() => (thrown as never)[key])
   const text = (key: string): string => {
     const value = part(key)
     return typeof value === 'string' ? value : ''
   }
-  const inner = depth < deepestCause ? { depth: depth + 1, budget } : null
-  const lineage = attempt(() => lineageOf(thrown)) ?? []
-  const errors = inner === null ? null : errorsIn(part('errors'), inner)
+  const inner = depth < maxCauseDepth ? { depth: depth + 1, budget } : null
+  const lineage = tryRead(() => listErrorClasses(thrown)) ?? []
+  const errors = inner === null ? null : recordErrors(part('errors'), inner)
   return {
     isError: true,
     type: errorTypeOf(thrown),
@@ -78,25 +74,25 @@ function recordOf(thrown: unknown, { depth, budget }: RecordLimits): ErrorRecord
     name: text('name'),
     message: text('message'),
     stack: text('stack'),
-    ...fieldsOf(thrown, { inner, budget }, computedFields(lineage)),
-    ...(inner === null || attempt(() => 'cause' in thrown) !== true
+    ...copyFields(thrown, { inner, budget }, getterNames(lineage)),
+    ...(inner === null || tryRead(() => 'cause' in thrown) !== true
       ? {}
-      : { cause: recordOf(part('cause'), inner) }),
+      : { cause: createRecord(part('cause'), inner) }),
     ...(errors === null ? {} : { errors }),
   }
 }
 
 /** Reads the items one by one, because the list may be a proxy or override array methods. */
-function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[] | null {
-  if (attempt(() => Array.isArray(errors)) !== true) return null
+function recordErrors(errors: unknown, limits: RecordLimits): readonly ErrorRecord[] | null {
+  if (tryRead(() => Array.isArray(errors)) !== true) return null
   const list = errors as { readonly length: unknown; readonly [index: number]: unknown }
-  const length = attempt(() => list.length)
+  const length = tryRead(() => list.length)
   const records: ErrorRecord[] = []
   if (typeof length !== 'number') return records
   for (let at = 0; at < length && limits.budget.left > 0; at++) {
     records.push(
-      recordOf(
-        attempt(() => list[at]),
+      createRecord(
+        tryRead(() => list[at]),
         limits,
       ),
     )
@@ -107,8 +103,8 @@ function errorsIn(errors: unknown, limits: RecordLimits): readonly ErrorRecord[]
 /** The inverse of `toErrorRecord`. Never throws for a record that `toErrorRecord` returned. */
 export function fromErrorRecord(record: ErrorRecord): unknown {
   if (!record.isError) return record.value
-  const own = record.lineage?.find((name) => errorClassNamed(name) !== undefined)
-  const error = own === undefined ? createError(record) : createOwnError(record, own)
+  const own = record.lineage?.find((name) => findErrorClass(name) !== undefined)
+  const error = own === undefined ? createError(record) : createLibraryError(record, own)
   const define = (key: string, value: unknown, enumerable = false): void => {
     Object.defineProperty(error, key, { value, enumerable, configurable: true, writable: true })
   }
@@ -124,14 +120,14 @@ export function fromErrorRecord(record: ErrorRecord): unknown {
   return error
 }
 
-/** A copy with changed messages and stacks, for instance to replace paths in them. */
+/** Returns a copy with changed messages and stacks, for example to replace paths in them. */
 export function mapErrorTexts(record: ErrorRecord, map: (text: string) => string): ErrorRecord {
   if (!record.isError) return record
   const changed = { ...record, message: map(record.message), stack: map(record.stack) }
   return mapInnerRecords(changed, (inner) => mapErrorTexts(inner, map))
 }
 
-/** A copy with changed thrown values, where these are not errors. */
+/** Returns a copy in which `map` has replaced all thrown values that are not errors. */
 export function mapThrownValues(
   record: ErrorRecord,
   map: (value: unknown) => unknown,
@@ -159,16 +155,8 @@ function mapInnerRecords(
   }
 }
 
-function attempt<T>(read: () => T): T | undefined {
-  try {
-    return read()
-  } catch {
-    return undefined
-  }
-}
-
 const isError = (thrown: unknown): thrown is Error =>
-  types.isNativeError(thrown) || attempt(() => thrown instanceof Error) === true
+  types.isNativeError(thrown) || tryRead(() => thrown instanceof Error) === true
 
 function toCloneable(thrown: unknown, { copy }: RecordLimits['budget']): unknown {
   if (typeof thrown === 'function' || typeof thrown === 'symbol') return messageOf(thrown)
@@ -179,30 +167,30 @@ function toCloneable(thrown: unknown, { copy }: RecordLimits['budget']): unknown
   }
 }
 
-function fieldsOf(
+function copyFields(
   error: Error,
   { inner, budget }: { readonly inner: RecordLimits | null } & Pick<RecordLimits, 'budget'>,
   computed: readonly string[],
 ): { fields: JsonObject; errorFields?: Readonly<Record<string, ErrorRecord>> } {
   const fields: Record<string, JsonObject[string]> = {}
   const errorFields: Record<string, ErrorRecord> = {}
-  for (const key of [...(attempt(() => Object.keys(error)) ?? []), ...computed]) {
+  for (const key of [...(tryRead(() => Object.keys(error)) ?? []), ...computed]) {
     if (budget.fieldsLeft-- <= 0) {
-      if (!carriedOtherwise.has(key)) fields[key] = tooLarge
+      if (!reservedFields.has(key)) fields[key] = tooLarge
       break
     }
-    const value = attempt(() => (error as unknown as Record<string, unknown>)[key])
+    const value = tryRead(() => (error as unknown as Record<string, unknown>)[key])
     const isPlain = value !== undefined && typeof value !== 'function' && typeof value !== 'symbol'
-    if (!isPlain || carriedOtherwise.has(key)) continue
+    if (!isPlain || reservedFields.has(key)) continue
     if (!isError(value)) fields[key] = budget.copy(value)
-    else if (inner !== null && budget.left > 0) errorFields[key] = recordOf(value, inner)
+    else if (inner !== null && budget.left > 0) errorFields[key] = createRecord(value, inner)
   }
   return Object.keys(errorFields).length === 0 ? { fields } : { fields, errorFields }
 }
 
 type ErrorClass = new (message: string) => Error
 
-const builtIn = new Map<string, ErrorClass>([
+const builtInErrors = new Map<string, ErrorClass>([
   ['unknown', Error],
   ...[Error, EvalError, RangeError, ReferenceError, SyntaxError, TypeError, URIError].map(
     (one) => [one.name, one] as const,
@@ -212,13 +200,16 @@ const builtIn = new Map<string, ErrorClass>([
 /** A DOMException is created with its name, from which its `code` is derived. */
 function createError({ type, message, name }: ErrorRecord & { readonly isError: true }): Error {
   if (type === 'DOMException') return new DOMException(message, name)
-  return new (builtIn.get(type) ?? subclassNamed(type, Error))(message)
+  return new (builtInErrors.get(type) ?? createSubclass(type, Error))(message)
 }
 
-/** `own` is the nearest known class. Its constructor is not called: it may need other arguments. */
-function createOwnError({ type, message }: { type: string; message: string }, own: string): Error {
-  const known = errorClassNamed(own) as unknown as ErrorClass
-  const { prototype } = own === type ? known : subclassNamed(type, known)
+/** Does not call the constructor of the class `own`, which may need other arguments. */
+function createLibraryError(
+  { type, message }: { type: string; message: string },
+  own: string,
+): Error {
+  const known = findErrorClass(own) as unknown as ErrorClass
+  const { prototype } = own === type ? known : createSubclass(type, known)
   return Object.setPrototypeOf(
     withoutStack(() => new Error(message)),
     prototype as Error,
@@ -229,7 +220,7 @@ const maxSubclasses = 1000
 const subclasses = new Map<string, ErrorClass>()
 
 /** Creates a class with the name of the sender's class, which may not exist in this process. */
-function subclassNamed(type: string, base: ErrorClass): ErrorClass {
+function createSubclass(type: string, base: ErrorClass): ErrorClass {
   const key = `${base.name} ${type}`
   const known = subclasses.get(key)
   if (known !== undefined) return known
@@ -239,7 +230,7 @@ function subclassNamed(type: string, base: ErrorClass): ErrorClass {
 }
 
 /** The getters of the most specific class. A restored error has their values as properties. */
-function computedFields([name = '']: readonly string[]): readonly string[] {
-  const members = Object.getOwnPropertyDescriptors(errorClassNamed(name)?.prototype ?? {})
+function getterNames([name = '']: readonly string[]): readonly string[] {
+  const members = Object.getOwnPropertyDescriptors(findErrorClass(name)?.prototype ?? {})
   return Object.entries(members).flatMap(([key, member]) => ('value' in member ? [] : [key]))
 }

@@ -2,17 +2,14 @@
 
 /** The details that every error of tutti may have. */
 export interface ErrorDetails {
-  /** Stable, and more precise than the class. Default: the class name. */
+  /** A stable code, more precise than the class. Default: the class name. */
   readonly code?: string
   readonly cause?: unknown
   /** What the reader can do about the error. */
   readonly hint?: string
 }
 
-/**
- * Creates an error without a stack, for errors that are reported and not thrown. Their stack would
- * only show library internals, and V8 would keep everything alive that the stack refers to.
- */
+/** For errors that are not thrown: the stack would show internals and keep objects alive. */
 export function withoutStack<T extends Error>(create: () => T): T {
   const { stackTraceLimit } = Error
   // Unlike an assignment, `Reflect.set` does not throw if the property is frozen.
@@ -36,43 +33,40 @@ export class TuttiError extends Error {
     if (details.hint !== undefined) this.hint = details.hint
   }
 
-  /**
-   * Like `instanceof`, but the classes of this library also recognize the errors of other copies of
-   * the package.
-   */
+  /** Like `instanceof`, but also recognizes the errors of other copies of the package. */
   static isInstance<T extends TuttiError>(
     this: abstract new (...args: never[]) => T,
     value: unknown,
   ): value is T {
     if (value instanceof this) return true
-    const mark = marks.get(this)?.mark
+    const mark = errorMarks.get(this)?.mark
     return mark !== undefined && typeof value === 'object' && value !== null && mark in value
   }
 }
 
 type ErrorClass = Pick<typeof TuttiError, 'isInstance' | 'prototype'>
 
-/** The library's error classes; each comes after its superclass. */
-const marks = new Map<object, { readonly name: string; readonly mark: symbol }>()
+/** The library's error classes, each after its superclass. */
+const errorMarks = new Map<object, { readonly name: string; readonly mark: symbol }>()
 
 /** Marks public error classes, so that every copy of the package recognizes their instances. */
-export function markErrors(classes: Readonly<Record<string, ErrorClass>>): void {
+export function registerErrorClasses(classes: Readonly<Record<string, ErrorClass>>): void {
   for (const [name, errorClass] of Object.entries(classes)) {
     const mark = Symbol.for(`tutti.error.${name}`)
     Object.defineProperty(errorClass.prototype, mark, { value: true })
-    marks.set(errorClass, { name, mark })
+    errorMarks.set(errorClass, { name, mark })
   }
 }
 
 /** The names of the library's classes that an error belongs to, the most specific one first. */
-export function lineageOf(error: object): readonly string[] {
-  const found = [...marks.values()].filter(({ mark }) => mark in error)
+export function listErrorClasses(error: object): readonly string[] {
+  const found = [...errorMarks.values()].filter(({ mark }) => mark in error)
   return found.map(({ name }) => name).toReversed()
 }
 
-/** The error class with this name in this copy of the package. */
-export function errorClassNamed(wanted: string): ErrorClass | undefined {
-  for (const [errorClass, { name }] of marks) if (name === wanted) return errorClass as ErrorClass
+export function findErrorClass(wanted: string): ErrorClass | undefined {
+  for (const [errorClass, { name }] of errorMarks)
+    if (name === wanted) return errorClass as ErrorClass
   return undefined
 }
 
@@ -84,7 +78,7 @@ export interface ValueErrorDetails extends ErrorDetails {
   readonly got?: unknown
 }
 
-/** Invalid input: `field` is its path, `expected` describes a valid value, `got` is the value. */
+/** Invalid input: `field` is the path of the value `got`, and `expected` describes a valid one. */
 export class ValueError extends TuttiError {
   declare readonly field?: string
   declare readonly expected?: string
@@ -101,7 +95,7 @@ export class ValueError extends TuttiError {
 /** The call is not allowed in the object's current state. */
 export class StateError extends TuttiError {}
 
-/** A wait exceeded its limit. The operation continues, unless this error is a task's cause. */
+/** A wait took too long. Its operation continues, unless this is the cause of a failed task. */
 export class TimeoutError extends TuttiError {}
 
 /** A worker or node was lost while it ran the task. */
@@ -113,7 +107,7 @@ export class PoisonTaskError extends WorkerLostError {}
 /** An execution backend failed as a whole. */
 export class BackendError extends TuttiError {}
 
-/** The result of one prompt, with the field names of the HTTP API: its text, or an error. */
+/** The result of one prompt: its text, or an error. Uses the field names of the HTTP API. */
 export type GenerateResult = GeneratedText | FailedPrompt
 
 /** A prompt that was answered. */
@@ -152,7 +146,7 @@ export interface RequestRefusal {
   readonly code: string | null
   /** The number of seconds after which the same request may succeed. */
   readonly retryAfterSeconds?: number
-  /** Numbers that the server behind the engine adds, such as `n_ctx` of llama-server. */
+  /** Numbers that the server behind the engine has reported, such as `n_ctx` of llama-server. */
   readonly details?: Readonly<Record<string, number>>
 }
 
@@ -174,7 +168,7 @@ export class InferenceError extends TuttiError {
 export interface CheckpointErrorDetails extends ErrorDetails {
   readonly path?: string
   readonly errno?: string
-  /** The process that holds the lock. */
+  /** The id of the process that holds the lock. */
   readonly pid?: number
 }
 
@@ -192,7 +186,7 @@ export class CheckpointError extends TuttiError {
   }
 }
 
-markErrors({
+registerErrorClasses({
   TuttiError,
   ValueError,
   StateError,
@@ -204,7 +198,7 @@ markErrors({
   CheckpointError,
 })
 
-/** The system's name of an error, such as `ENOSPC`, or `unknown`. */
+/** Returns the system's name of an error, such as `ENOSPC`; otherwise `unknown`. */
 export function errnoOf(error: unknown): string {
   if (typeof error === 'object' && error !== null && 'code' in error) {
     if (typeof error.code === 'string') return error.code
@@ -212,11 +206,20 @@ export function errnoOf(error: unknown): string {
   return 'unknown'
 }
 
-/** A message for any thrown value, even `null` or an error with throwing getters. */
+/** Returns the result of `read`; `undefined` if it throws, as getters and proxies may do. */
+export function tryRead<T>(read: () => T): T | undefined {
+  try {
+    return read()
+  } catch {
+    return undefined
+  }
+}
+
+/** Returns a message for any thrown value, even for `null` or an error with throwing getters. */
 export function messageOf(thrown: unknown): string {
   try {
     const text = String(thrown instanceof Error ? thrown.message : thrown)
-    // The fields of a plain object are more useful than "[object Object]".
+    // The fields of a plain object say more than "[object Object]".
     return text === '[object Object]' ? (JSON.stringify(thrown) ?? text) : text
   } catch {
     return 'an unprintable value was thrown'

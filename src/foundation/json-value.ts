@@ -1,6 +1,7 @@
 /** Converts any value to frozen plain JSON, so that events can be shared, kept and written. */
 
 import { types } from 'node:util'
+import { tryRead } from './errors.ts'
 
 /** A JSON value, read-only. */
 export type JsonValue =
@@ -15,22 +16,15 @@ export type JsonValue =
 export type JsonObject = { readonly [key: string]: JsonValue }
 
 const maxStringLength = 131_072
-const deepest = 32
-/** Limits per copy, which bound the length of a line in the checkpoint file. */
+const maxDepth = 32
+/** Limits per copy, which also limit the length of a line in the checkpoint file. */
 const maxValues = 100_000
 const maxCharacters = 8_388_608
 
 export const emptyAttributes: JsonObject = Object.freeze({})
 
-/** Whether `JSON.parse` accepts the text. */
-export function isJsonText(text: string): boolean {
-  try {
-    JSON.parse(text)
-    return true
-  } catch {
-    return false
-  }
-}
+export const isJsonText = (text: string): boolean =>
+  tryRead(() => JSON.parse(text) as unknown) !== undefined
 
 /** A frozen JSON copy of an object. Never throws and never changes the original. */
 export function toJsonObject(value: object): JsonObject {
@@ -39,7 +33,7 @@ export function toJsonObject(value: object): JsonObject {
   return Object.freeze({ value: copy })
 }
 
-/** Returns plain JSON with all parts frozen. Copies unfrozen parts instead of freezing them. */
+/** Returns plain JSON, deeply frozen. Copies parts that are not frozen. */
 export function toFrozen<Value extends JsonValue>(value: Value): Value {
   if (typeof value !== 'object' || value === null) return value
   if (Array.isArray(value)) {
@@ -55,33 +49,32 @@ export function toFrozen<Value extends JsonValue>(value: Value): Value {
 
 /** A frozen JSON copy of any value. Parts that JSON cannot represent become marker strings. */
 export function toJsonValue(value: unknown): JsonValue {
-  return new Copier().copy(value, 0)
+  return new JsonCopier().copy(value, 0)
 }
 
 /** Like `toJsonValue`, for several values that share one set of limits. */
 export function createJsonCopier(): (value: unknown) => JsonValue {
-  const copier = new Copier()
+  const copier = new JsonCopier()
   return (value) => copier.copy(value, 0)
 }
 
 /**
- * The value as JSON, if `JSON.parse` restores an equal value from it. `null` for values that JSON
- * would change, such as a Map, a Date, a Buffer, `undefined`, NaN or a cycle, and for more than
- * `maxBytes`. Examines no more of the value than fits. Never throws.
+ * Returns JSON from which `JSON.parse` restores the same value; `null` for any other value, such as
+ * a Map, a Date, `undefined`, NaN or a cycle, and beyond `maxBytes`. Never throws.
  */
-export function toWholeJson(value: unknown, maxBytes: number): string | null {
+export function toExactJson(value: unknown, maxBytes: number): string | null {
   try {
-    if (!isWholeJson(value, maxBytes)) return null
+    if (!isExactJson(value, maxBytes)) return null
     const text = JSON.stringify(value)
     return Buffer.byteLength(text) <= maxBytes ? text : null
   } catch {
-    // A proxy or getter throws, or the nesting is too deep for JSON.stringify.
+    // A proxy or getter has thrown, or the nesting is too deep for JSON.stringify.
     return null
   }
 }
 
-/** Stops at the first part that JSON cannot represent, or as soon as the value is too large. */
-function isWholeJson(root: unknown, maxBytes: number): boolean {
+/** Stops at the first part that JSON cannot represent, or when the value is too large. */
+function isExactJson(root: unknown, maxBytes: number): boolean {
   const waiting: unknown[] = [root]
   // Every value uses at least one byte, so the loop ends even for a cycle.
   let bytesLeft = maxBytes - 1
@@ -90,9 +83,9 @@ function isWholeJson(root: unknown, maxBytes: number): boolean {
     if (typeof value === 'string') bytesLeft -= value.length + 1
     if (bytesLeft < 0) return false
     if (typeof value !== 'object' || value === null) {
-      if (!isWholePrimitive(value)) return false
+      if (!isExactPrimitive(value)) return false
     } else {
-      const parts = wholePartsOf(value, bytesLeft)
+      const parts = listExactParts(value, bytesLeft)
       if (parts === null) return false
       bytesLeft -= parts.length
       for (const part of parts) waiting.push(part)
@@ -101,15 +94,15 @@ function isWholeJson(root: unknown, maxBytes: number): boolean {
   return true
 }
 
-/** JSON cannot represent `-0`, NaN or infinity. */
-const isWholePrimitive = (value: unknown): boolean =>
+/** Whether JSON can represent the primitive, as it cannot represent `-0`, NaN or infinity. */
+const isExactPrimitive = (value: unknown): boolean =>
   value === null ||
   typeof value === 'string' ||
   typeof value === 'boolean' ||
   (Number.isFinite(value) && !Object.is(value, -0))
 
 /** The parts of a plain array or object, including keys; `null` for any other object. */
-function wholePartsOf(value: object, max: number): unknown[] | null {
+function listExactParts(value: object, max: number): unknown[] | null {
   if (types.isProxy(value) || 'toJSON' in value) return null
   const prototype: unknown = Object.getPrototypeOf(value)
   if (Array.isArray(value)) {
@@ -126,7 +119,7 @@ function wholePartsOf(value: object, max: number): unknown[] | null {
   return parts
 }
 
-class Copier {
+class JsonCopier {
   readonly #path = new Set<object>()
   #valuesLeft = maxValues
   #charactersLeft = maxCharacters
@@ -154,17 +147,17 @@ class Copier {
   }
 
   #copyText(text: string): string {
-    const kept = text.length > maxStringLength ? truncated(text) : text
+    const kept = text.length > maxStringLength ? truncate(text) : text
     this.#charactersLeft -= kept.length
     return this.#charactersLeft < 0 ? tooLarge : kept
   }
 
   #copyObject(value: object, depth: number): JsonValue {
     if (this.#path.has(value)) return unserializable('cycle')
-    if (depth >= deepest) return unserializable('nested too deeply')
+    if (depth >= maxDepth) return unserializable('nested too deeply')
     this.#path.add(value)
     try {
-      const shown = shownByJson(value)
+      const shown = applyToJson(value)
       if (typeof shown !== 'object' || shown === null) return this.copy(shown, depth + 1)
       if (Array.isArray(shown)) return this.#copyItems(shown, depth)
       return this.#copyEntries(shown as Record<string, unknown>, depth)
@@ -203,7 +196,7 @@ class Copier {
     return Object.freeze(copy)
   }
 
-  /** A throwing getter affects only its own part. `undefined` is omitted, as in JSON. */
+  /** A throwing getter affects only this part. `undefined` is omitted, as in JSON. */
   #copyPart(read: () => unknown, depth: number): JsonValue | undefined {
     let part: unknown
     try {
@@ -215,8 +208,8 @@ class Copier {
   }
 }
 
-/** The value that `JSON.stringify` would serialize: applies `toJSON`, and unboxes primitives. */
-function shownByJson(value: object): unknown {
+/** Returns what `JSON.stringify` would serialize: applies `toJSON` and unboxes primitives. */
+function applyToJson(value: object): unknown {
   const shown: unknown =
     'toJSON' in value && typeof value.toJSON === 'function' ? value.toJSON() : value
   if (types.isNumberObject(shown)) return Number(shown)
@@ -227,14 +220,15 @@ function shownByJson(value: object): unknown {
 }
 
 const unserializable = (what: string): string => `[unserializable: ${what}]`
-/** Replaces parts that exceed a limit. */
+/** Replaces a part that exceeds a limit. */
 export const tooLarge = unserializable('too large')
 
-const ending = /^\.\.\.\[truncated \d+\]$/
+const truncationMark = /^\.\.\.\[truncated \d+\]$/
 
-/** Keeps a text that is already truncated, because an error may be sent several times. */
-function truncated(text: string): string {
-  const isTruncated = text.length < maxStringLength + 40 && ending.test(text.slice(maxStringLength))
+/** Keeps truncated text unchanged, because an error may be sent several times. */
+function truncate(text: string): string {
+  const isTruncated =
+    text.length < maxStringLength + 40 && truncationMark.test(text.slice(maxStringLength))
   if (isTruncated) return text
   return `${text.slice(0, maxStringLength).toWellFormed()}...[truncated ${text.length}]`
 }

@@ -8,34 +8,31 @@ export interface Log {
   warn(code: string, message: string): void
 }
 
-/** Emits Node's process warnings: printed on stderr, observable with `process.on('warning')`. */
+/** Emits warnings of Node, which prints them on stderr and as `process.on('warning')`. */
 export const processLog: Log = {
   warn(code, message) {
     process.emitWarning(message, { type: 'TuttiWarning', code })
   },
 }
 
-/**
- * The log of an application, or `processLog`. Ignores errors that the application's log throws,
- * because a warning must not prevent a task from ending.
- */
+/** Ignores errors of the application's log: a warning must not prevent a task from ending. */
 export function resolveLog(log: Log = processLog): Log {
   expectMethods('log', log, ['warn'])
   if (log === processLog) return log
-  const known = guarded.get(log)
+  const known = guardedLogs.get(log)
   if (known !== undefined) return known
   const added: Log = {
     warn(code, message) {
       try {
         log.warn(code, message)
       } catch {
-        // There is nowhere else to report it.
+        // There is nowhere else to report the error.
       }
     },
   }
-  guarded.set(log, added).set(added, added)
+  guardedLogs.set(log, added).set(added, added)
   return added
 }
 
-/** One guarded log per log, because some warnings are emitted once per log object. */
-const guarded = new WeakMap<Log, Log>()
+/** One guarded log per application log, because some warnings are emitted once per log. */
+const guardedLogs = new WeakMap<Log, Log>()

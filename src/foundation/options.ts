@@ -2,7 +2,7 @@
 
 import { messageOf, TuttiError, ValueError } from './errors.ts'
 
-/** The error ``Expected `field` to be …, got `0` (number)``. */
+/** Creates the error ``Expected `field` to be …, got `0` (number)``. */
 export function invalid(field: string, expected: string, got: unknown, hint?: string): ValueError {
   const text = `Expected \`${fieldText(field)}\` to be ${expected}, got ${describe(got)}`
   return new ValueError(text, {
@@ -13,24 +13,24 @@ export function invalid(field: string, expected: string, got: unknown, hint?: st
   })
 }
 
-/** The error for a value that is not an array; `example` shows what to write instead. */
+/** Creates the error for a value that is not an array. `example` shows what to write instead. */
 export const notAnArray = (
   field: string,
   what: string,
   got: unknown,
   example: string,
 ): ValueError =>
-  invalid(field, `an array of ${what}`, got, `Write \`${example}\`, also for a single one.`)
+  invalid(field, `an array of ${what}`, got, `Write \`${example}\`, even for a single one.`)
 
-/** A short text with a value and its type; only the class for an instance of a class. */
+/** Describes a value and its type in a short text. Of a class instance, names only the class. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return `\`${String(value)}\``
-  const kind = kindOf(value)
+  const kind = typeName(value)
   const isInstance = typeof value === 'object' && kind !== 'object' && kind !== 'array'
-  return isInstance ? `an instance of ${shorten(kind)}` : `\`${shorten(print(value))}\` (${kind})`
+  return isInstance ? `an instance of ${shorten(kind)}` : `\`${shorten(toText(value))}\` (${kind})`
 }
 
-function kindOf(value: {}): string {
+function typeName(value: {}): string {
   if (typeof value !== 'object') return typeof value
   try {
     if (Array.isArray(value)) return 'array'
@@ -41,7 +41,7 @@ function kindOf(value: {}): string {
   }
 }
 
-function print(value: unknown): string {
+function toText(value: unknown): string {
   try {
     if (typeof value === 'function') return value.name === '' ? 'function' : value.name
     if (typeof value === 'object') return JSON.stringify(value) ?? String(value)
@@ -58,28 +58,25 @@ const shorten = (text: string): string =>
 const fieldText = (field: string): string =>
   escapeText(field.length > 160 ? `${field.slice(0, 77)}...${field.slice(-40)}` : field)
 
-/** Replaces control characters by escapes. */
 const escapeText = (text: string): string =>
   text.replaceAll(
     /\p{Cc}/gu,
     (character) => `\\u${character.charCodeAt(0).toString(16).padStart(4, '0')}`,
   )
 
-/** Throws unless the value is an object other than an array. */
 export function expectObject(field: string, value: unknown): Record<string, unknown> {
-  const isList = isReadableArray(value)
-  if (typeof value !== 'object' || value === null || isList !== false) {
+  if (typeof value !== 'object' || value === null || isUnreadableOrArray(value)) {
     throw invalid(field, 'an object', value)
   }
   return value as Record<string, unknown>
 }
 
-/** `null` for a revoked proxy, for which `Array.isArray` throws. */
-function isReadableArray(value: unknown): boolean | null {
+/** Whether the value is an array, or a revoked proxy, for which `Array.isArray` throws. */
+function isUnreadableOrArray(value: object): boolean {
   try {
     return Array.isArray(value)
   } catch {
-    return null
+    return true
   }
 }
 
@@ -105,7 +102,7 @@ export function expectString(field: string, value: unknown): string {
 export function expectSecret(field: string, value: unknown): string {
   if (typeof value === 'string' && value !== '') return value
   const expected = 'a non-empty string'
-  const kind = value === null || value === undefined ? String(value) : kindOf(value)
+  const kind = value === null || value === undefined ? String(value) : typeName(value)
   const text = `Expected \`${field}\` to be ${expected}, got [masked] (${kind})`
   throw new ValueError(text, { field, expected })
 }
@@ -114,7 +111,7 @@ interface NumberRange {
   readonly min?: number
   readonly max?: number
   readonly above?: number
-  /** `Infinity` means "no limit". Default `false`. */
+  /** Whether `Infinity` is allowed, which means "no limit". Default `false`. */
   readonly mayBeInfinite?: boolean
 }
 
@@ -155,7 +152,6 @@ export function expectFunction(field: string, value: unknown): void {
   if (typeof value !== 'function') throw invalid(field, 'a function', value)
 }
 
-/** Checks an object that a caller implements, such as a clock. */
 export function expectMethods<T extends object>(
   field: string,
   value: T,
@@ -176,7 +172,7 @@ export function expectOneOf<T extends string>(
   throw invalid(field, `one of ${allowed.map((one) => `"${one}"`).join(', ')}`, value)
 }
 
-/** Rejects unknown keys, and suggests the nearest known key, or lists all of them. */
+/** Rejects unknown keys. The error suggests the nearest known key, or lists all known keys. */
 export function expectKnownKeys(
   what: string,
   value: object,
@@ -186,7 +182,7 @@ export function expectKnownKeys(
   for (const key of Object.keys(value)) {
     if (known.includes(key)) continue
     const text = `${fieldText(what)} has no \`${fieldText(`${prefix}${key}`)}\``
-    throw new ValueError(`${text}${suggest(key, known)}`, {
+    throw new ValueError(`${text}${suggestName(key, known)}`, {
       field: `${prefix}${key}`,
       expected: `one of ${known.join(', ')}`,
       got: key,
@@ -194,7 +190,7 @@ export function expectKnownKeys(
   }
 }
 
-/** Names that other libraries use for these options. */
+/** Option names of other libraries, with the names of this library. */
 const synonyms: ReadonlyMap<string, string> = new Map([
   ['cpu', 'cores'],
   ['cpus', 'cores'],
@@ -214,31 +210,32 @@ const synonyms: ReadonlyMap<string, string> = new Map([
   ['func', 'function'],
 ])
 
-/** Options that belong in a task's `resources`. */
-const inResources = new Set(['cores', 'gpus', 'memoryMb', 'ranks', 'ranksPerNode', 'labels'])
+const resourceOptions = new Set(['cores', 'gpus', 'memoryMb', 'ranks', 'ranksPerNode', 'labels'])
 
-/** Unlike `nearest`, also finds synonyms and abbreviated keys, such as `timeout`. */
-function suggest(key: string, known: readonly string[]): string {
+/** Unlike `findNearest`, also finds synonyms and abbreviated keys, such as `timeout`. */
+function suggestName(key: string, known: readonly string[]): string {
   const usual = synonyms.get(key.toLowerCase()) ?? key
   const isKnown = known.includes(usual)
-  if (!isKnown && known.includes('resources') && inResources.has(usual)) {
+  if (!isKnown && known.includes('resources') && resourceOptions.has(usual)) {
     return `; did you mean \`resources: { ${usual} }\`?`
   }
-  const near = isKnown ? usual : (nearest(key, known) ?? known.find((it) => isBeginning(key, it)))
+  const near = isKnown
+    ? usual
+    : (findNearest(key, known) ?? known.find((it) => isAbbreviation(key, it)))
   return near === undefined ? `; known: ${known.join(', ')}` : didYouMean(near, known)
 }
 
-const isBeginning = (key: string, name: string): boolean =>
+const isAbbreviation = (key: string, name: string): boolean =>
   key.length >= 3 && name.toLowerCase().startsWith(key.toLowerCase())
 
-/** For example `; did you mean "local"?`; empty if no known name is near. */
+/** Returns a text such as `; did you mean "local"?`, which is empty if no known name is near. */
 export function didYouMean(name: string, known: readonly string[]): string {
-  const near = nearest(name, known)
+  const near = findNearest(name, known)
   return near === undefined ? '' : `; did you mean "${near}"?`
 }
 
-/** The known name with the fewest edits, if these are not more than a third of its length. */
-export function nearest(name: string, known: readonly string[]): string | undefined {
+/** The known name with the fewest edits, if there are no more edits than a third of its length. */
+export function findNearest(name: string, known: readonly string[]): string | undefined {
   let best: string | undefined
   let fewest = Infinity
   for (const candidate of known) {
@@ -269,14 +266,14 @@ const idPattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,127}$/
 /** File names that Windows reserves, with any extension. */
 const reservedName = /^(?:con|prn|aux|nul|com\d|lpt\d)(?:\.|$)/i
 
-/** Checks that an id is safe in file names on every system (row 89 of `docs/faults.md`). */
+/** Checks that an id can be used in file names on every system (row 89 of `docs/faults.md`). */
 export function expectId(field: string, value: unknown): string {
   if (typeof value === 'string' && idPattern.test(value) && !reservedName.test(value)) return value
   const isReserved = typeof value === 'string' && reservedName.test(value)
   if (isReserved) throw invalid(field, 'an id that Windows does not reserve as a file name', value)
   throw invalid(
     field,
-    'an id of 1 to 128 letters, digits, ".", "_" or "-", not beginning with a sign',
+    'an id of 1 to 128 letters, digits, ".", "_" or "-", beginning with a letter or digit',
     value,
   )
 }
@@ -288,12 +285,12 @@ export const isLoopbackHost = (host: string): boolean => loopback.test(host)
 
 /** Checks an origin as browsers send it: scheme, host, and port unless it is the default. */
 export function expectOrigin(field: string, value: unknown): string {
-  if (typeof value === 'string' && value === originOf(value)) return value
+  if (typeof value === 'string' && value === parseOrigin(value)) return value
   throw invalid(field, 'an origin as browsers send it, such as https://app.example', value)
 }
 
-/** Also accepts non-web schemes, as of browser extensions, whose `URL.origin` is "null". */
-function originOf(text: string): string | null {
+/** Returns `null` if it is invalid. `URL.origin` is "null" for schemes of browser extensions. */
+function parseOrigin(text: string): string | null {
   const url = URL.parse(text)
   if (url === null || url.origin !== 'null') return url?.origin ?? null
   return /^[a-z][a-z\d+.-]*:\/\/[\w.-]+(?::\d+)?$/.test(text) ? text : null

@@ -3,7 +3,6 @@
 import type { Clock } from './clock.ts'
 import { TimeoutError } from './errors.ts'
 
-/** Whether the value is a promise or another object with a method `then`. */
 export function isThenable(value: unknown): value is PromiseLike<unknown> {
   return (
     typeof value === 'object' &&
@@ -13,14 +12,11 @@ export function isThenable(value: unknown): value is PromiseLike<unknown> {
   )
 }
 
-/**
- * Settles like the promise, or rejects with a `TimeoutError` after `ms`. The operation itself is
- * not stopped; its later outcome, even a rejection, is ignored.
- */
+/** Settles like the promise, or rejects with `TimeoutError`. The operation itself continues. */
 export function boundedWait<T>(clock: Clock, ms: number, promise: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const expire = (): void => reject(new TimeoutError(`no answer within ${ms / 1000} s`))
-    // Waits one more turn: after a long turn, timers fire before I/O that has already arrived.
+    // After a long turn, timers fire before I/O that has already arrived.
     const cancel = clock.after(ms, () => clock.nextTurn(expire))
     promise.finally(cancel).then(resolve, reject)
   })

@@ -1,25 +1,22 @@
-/**
- * Masks secrets in text that leaves the process: registered secrets, the values of environment
- * variables whose names suggest a secret, and text that looks like a well-known credential.
- */
+/** Masks known secrets, and text that looks like a credential, in text that leaves the process. */
 
 import type { JsonValue } from './json-value.ts'
 import { expectSecret } from './options.ts'
 
 const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
-/** The minimum length of a secret: masking shorter values would also hide ordinary words. */
-const shortest = 8
+/** The minimum length of a secret. Masking shorter values would also mask ordinary words. */
+const minSecretLength = 8
 const mask = '[masked]'
 
-/** Never shrinks, because a program may remove a secret from its environment after reading it. */
-const known = new Set<string>()
-/** `null` if there are no secrets; `undefined` if `known` has changed. */
-let pattern: RegExp | null | undefined
+/** Never shrinks: a program may remove a secret from its environment after reading it. */
+const knownSecrets = new Set<string>()
+/** `null` if there are no secrets, `undefined` if `knownSecrets` has changed. */
+let secretPattern: RegExp | null | undefined
 /** Whether the environment was scanned in the current microtask; see `findSecrets`. */
 let isScanned = false
 
-/** The forms of well-known credentials. Combined into one pattern for speed on long output. */
-const secretForms: readonly RegExp[] = [
+/** Combined into one pattern for speed on long output. */
+const credentialForms: readonly RegExp[] = [
   // A user and a password in a URL.
   /(?<=:\/\/)[^\s/@:]*:[^\s/@]+(?=@)/,
   /\b(?:Bearer|Basic)\s+(?=\S{0,64}[\d=])[\w.~+/-]{8,4096}=*/,
@@ -34,67 +31,62 @@ const secretForms: readonly RegExp[] = [
   /\b(?:npm|hf)_[A-Za-z\d]{16,}/,
   /\beyJ[\w-]{5,512}\.eyJ[\w-]{1,8192}\.[\w-]*/,
 ]
-const anyForm = new RegExp(secretForms.map(({ source }) => source).join('|'), 'g')
-/** Further names of options and headers whose values are secrets. */
-const secretOption =
+const credentialPattern = new RegExp(credentialForms.map(({ source }) => source).join('|'), 'g')
+const secretOptionName =
   /^(?:pass(?:wd|word|phrase|code)?|auth(?:orization)?|pwd|pw|bearer|pat|jwt|cookies?|key)$/i
 /** Names of options whose values are not secret: paths of files, and settings of tokenizers. */
-const plainOption = /[-_](?:file|path)$|tokeniz/i
+const plainOptionName = /[-_](?:file|path)$|tokeniz/i
 
-/** Whether the name of an option, a header or a variable suggests that the value is a secret. */
-function namesSecret(name: string, value: string): boolean {
-  const word = name.replace(/^-+/, '')
-  if (plainOption.test(word)) return false
-  // A number is a limit on a model's tokens, as in `--max-tokens 100`.
-  if (/tokens$/i.test(word) && /^\d{1,9}$/.test(value)) return false
-  return secretOption.test(word) || secretName.test(word.replaceAll('-', '_'))
+function isSecretName(name: string, value: string): boolean {
+  const wordPattern = name.replace(/^-+/, '')
+  if (plainOptionName.test(wordPattern)) return false
+  // A number is a limit for tokens of a model, as in `--max-tokens 100`, and not a secret.
+  if (/tokens$/i.test(wordPattern) && /^\d{1,9}$/.test(value)) return false
+  return secretOptionName.test(wordPattern) || secretName.test(wordPattern.replaceAll('-', '_'))
 }
 
 /** For each argument of a command: whether its form or its option suggests a secret. */
 export function findSecretArguments(args: readonly string[]): boolean[] {
   return args.map((arg, at) => {
     const before = args[at - 1] ?? ''
-    const isValue = before.startsWith('-') && !/[=:]/.test(before) && namesSecret(before, arg)
+    const isValue = before.startsWith('-') && !/[=:]/.test(before) && isSecretName(before, arg)
     // Matches `--name=value`, `NAME=value` and `Name: value`.
     const [, name = '', value = ''] = /^([\w-]+)\s*[=:]\s*(.+)$/s.exec(arg) ?? []
-    const isNamed = value !== '' && !value.startsWith('//') && namesSecret(name, value)
+    const isNamed = value !== '' && !value.startsWith('//') && isSecretName(name, value)
     return isValue || isNamed || /^Bearer\s+\S/i.test(arg) || maskCommand(arg) !== arg
   })
 }
 
-/**
- * Adds a secret that is not in the environment, such as a configured token. Throws a `ValueError`
- * for a value that is not a non-empty string. The error names the field, but not the value.
- */
+/** Adds a secret that is not in the environment. The error names the field, not the value. */
 export function registerSecret(secret: string, field = 'secret'): void {
   addSecret(expectSecret(field, secret))
 }
 
 function addSecret(secret: string): void {
-  if (secret.length < shortest || known.has(secret)) return
-  known.add(secret)
-  pattern = undefined
+  if (secret.length < minSecretLength || knownSecrets.has(secret)) return
+  knownSecrets.add(secret)
+  secretPattern = undefined
 }
 
 /** Masks every known secret, and all text that looks like a well-known credential. */
 export function maskSecrets(text: string): string {
-  return maskKnown(text).replace(anyForm, mask)
+  return maskKnown(text).replace(credentialPattern, mask)
 }
 
 const word = String.raw`(?:"[^"]*"|'[^']*'|[^\s;|&"']+)`
-/** Named values in a command line: `NAME=value`, `--name=value` and `--name value`. */
+/** Match named values in a command line: `NAME=value`, `--name=value` and `--name value`. */
 const namedValues = [
   new RegExp(String.raw`([\w-]{1,100})(=)${word}`, 'g'),
   new RegExp(String.raw`(?<=^|\s)(-{1,2}[\w-]{1,100})( +)(?!-)${word}`, 'g'),
 ]
 
-/** Also masks the values of variables and options in a command line that name a secret. */
+/** Like `maskSecrets`, but also masks values of variables and options with secret names. */
 export function maskCommand(command: string): string {
   let masked = maskSecrets(command)
   for (const named of namedValues) {
     masked = masked.replace(named, (all: string, name: string, separator: string) => {
       const value = all.slice(name.length + separator.length)
-      const isSecret = secretName.test(name.replaceAll('-', '_')) && namesSecret(name, value)
+      const isSecret = secretName.test(name.replaceAll('-', '_')) && isSecretName(name, value)
       return isSecret ? name + separator + mask : all
     })
   }
@@ -107,8 +99,8 @@ function maskKnown(text: string): string {
 }
 
 /**
- * A copy in which known secrets in texts and keys are masked; the same object if it has none. Text
- * that only looks like a credential is kept, because the values are the application's own.
+ * Masks known secrets in texts and keys, in a copy if necessary. Text that only looks like a
+ * credential is kept, because the values are the application's own.
  */
 export function maskSecretsIn<Value extends JsonValue>(value: Value): Value {
   return findSecrets() === null ? value : (maskValue(value) as Value)
@@ -133,8 +125,8 @@ function maskValue(value: JsonValue): JsonValue {
 const isList = (value: JsonValue): value is readonly JsonValue[] => Array.isArray(value)
 
 /**
- * A pattern of all known secrets; `null` if there are none. Scans the environment once per
- * microtask: the application may set a variable at any time, but a scan takes about 10 µs.
+ * A pattern of all known secrets; `null` if there are none. The environment may change at any time,
+ * but a scan takes 10 µs, so it is scanned once per microtask.
  */
 function findSecrets(): RegExp | null {
   if (!isScanned) {
@@ -142,8 +134,8 @@ function findSecrets(): RegExp | null {
     queueMicrotask(expireScan)
     scanEnvironment()
   }
-  if (pattern === undefined) pattern = createPattern()
-  return pattern
+  if (secretPattern === undefined) secretPattern = createPattern()
+  return secretPattern
 }
 
 const expireScan = (): void => {
@@ -159,8 +151,8 @@ function scanEnvironment(): void {
 }
 
 function createPattern(): RegExp | null {
-  if (known.size === 0) return null
-  const byLength = [...known].toSorted((a, b) => b.length - a.length)
+  if (knownSecrets.size === 0) return null
+  const byLength = [...knownSecrets].toSorted((a, b) => b.length - a.length)
   return new RegExp(byLength.map(escapePattern).join('|'), 'g')
 }
 

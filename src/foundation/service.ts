@@ -4,7 +4,7 @@
 export interface Once<Arguments extends unknown[], Result> {
   (...given: Arguments): Promise<Result>
   readonly isCalled: boolean
-  /** The promise of the first call; `null` before it. */
+  /** The promise of the first call; `null` before the first call. */
   readonly promise: Promise<Result> | null
 }
 
@@ -20,8 +20,8 @@ export function once<Arguments extends unknown[], Result>(
 }
 
 /**
- * A service that runs between `start()` and `stop()`. Both are idempotent. A service that is
- * stopped before it starts never starts. Stopping during the start waits for it.
+ * Runs between `start()` and `stop()`, which are both idempotent. A service that is stopped before
+ * it starts never starts. `stop()` waits for a pending start.
  */
 export abstract class Service implements AsyncDisposable {
   readonly #start = once(() => (this.isStopping ? Promise.resolve() : this.onStart()))

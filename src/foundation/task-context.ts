@@ -7,26 +7,20 @@ import { expectFunction, expectNumber, expectString, invalid } from './options.t
 /** The interface of a running task to its own code. */
 export interface CurrentTask {
   readonly uid: string
-  /** 1 for the first. */
+  /** The number of the attempt, from 1. */
   readonly attempt: number
-  /**
-   * Aborted when the task is canceled or exceeds its time limit. Code that has read this property
-   * gets one second to return before its worker is terminated.
-   */
+  /** Aborted on cancel and time-out. Code that read it gets one second before its worker ends. */
   readonly signal: AbortSignal
-  /**
-   * Reports the progress of the task, from 0 to 1, as `tutti.TaskProgress`. May be called often:
-   * only the last call within each fifth of a second is reported.
-   */
+  /** Reports progress from 0 to 1. Only the last call within each fifth of a second is sent. */
   progress(fraction: number, text?: string): void
   /**
-   * Emits an event in the task's session. Create it with `makeEvent`, from a class of
+   * Emits an event in the task's session. Create the event with `makeEvent`, from a class of
    * `defineEvent`. Its session, backend, task and node are replaced by those of the task.
    */
   emit(event: { readonly event_type: string }): void
 }
 
-/** A report of running code about its task. */
+/** A report about a task, sent by the code of the task. */
 export type TaskUpdate =
   | { readonly kind: 'progress'; readonly fraction: number; readonly text: string | null }
   | { readonly kind: 'event'; readonly event: object }
@@ -50,7 +44,7 @@ export class RunningTask implements CurrentTask {
   readonly attempt: number
   readonly #host: TaskHost<never>
   #controller: AbortController | null = null
-  #progress: Progress | null = null
+  #progress: ProgressThrottle | null = null
   #isClosed = false
   #view: CurrentTask | null = null
 
@@ -72,7 +66,7 @@ export class RunningTask implements CurrentTask {
     expectNumber('fraction', fraction, { min: 0, max: 1 })
     if (text !== undefined && text !== '') expectString('text', text)
     if (this.#isClosed) return
-    this.#progress ??= new Progress(this.#host.clock ?? systemClock, (update) => {
+    this.#progress ??= new ProgressThrottle(this.#host.clock ?? systemClock, (update) => {
       this.#host.update?.(this as never, update)
     })
     this.#progress.set({ kind: 'progress', fraction, text: text ?? null })
@@ -82,7 +76,7 @@ export class RunningTask implements CurrentTask {
     if (!this.#isClosed) this.#host.update?.(this as never, { kind: 'event', event })
   }
 
-  /** The restricted view for the task's code. `currentTask` always returns the same object. */
+  /** The restricted interface for the task's code. `currentTask` always returns the same object. */
   get view(): CurrentTask {
     this.#view ??= this.#createView()
     return this.#view
@@ -101,12 +95,12 @@ export class RunningTask implements CurrentTask {
     })
   }
 
-  /** Aborts the signal; does nothing if no code has read it. */
+  /** Aborts the signal. Does nothing if the code has not read it. */
   abort(reason: unknown): void {
     this.#controller?.abort(reason)
   }
 
-  /** Tells the backend that the code waits for another task, so its slot may be released. */
+  /** Tells the backend that the code waits for another task, so that the slot may be released. */
   announceWait(): void {
     this.#host.waits?.(this as never)
   }
@@ -119,7 +113,7 @@ export class RunningTask implements CurrentTask {
 }
 
 /** Sends the first value immediately, and then the last value of each interval. */
-class Progress {
+class ProgressThrottle {
   readonly #clock: Clock
   readonly #send: (update: TaskUpdate) => void
   #held: TaskUpdate | null = null
@@ -134,7 +128,7 @@ class Progress {
   set(update: TaskUpdate): void {
     this.#held = update
     const waitMs = this.#sentMs + progressIntervalMs - this.#clock.monotonicMs()
-    // Sent directly, because timers do not fire for code that never returns to the event loop.
+    // Sent without a timer, because timers do not fire while code blocks the event loop.
     if (waitMs <= 0) return this.flush()
     this.#cancelTimer ??= this.#clock.after(waitMs, () => this.flush(), { background: true })
   }
@@ -151,18 +145,17 @@ class Progress {
 }
 
 /**
- * Shared by all copies of this package in a process: an agent may have its own installation, while
- * functions import that of their project. The number changes with the interface of `RunningTask`.
+ * Shared by all copies of this package in a process, such as those of an agent and of a project.
+ * The number in the key changes with the interface of `RunningTask`.
  */
-const key = Symbol.for('tutti.runningTask.2')
-const shared = globalThis as { [key]?: AsyncLocalStorage<RunningTask> }
-const running = (shared[key] ??= new AsyncLocalStorage<RunningTask>())
+const storageKey = Symbol.for('tutti.runningTask.2')
+const globalStore = globalThis as { [storageKey]?: AsyncLocalStorage<RunningTask> }
+const runningTasks = (globalStore[storageKey] ??= new AsyncLocalStorage<RunningTask>())
 const noHost: TaskHost<never> = Object.freeze({})
 
 /**
- * Runs `callback`, and everything that it awaits, as part of a task. `task` is a run that a backend
- * created, or a uid. With a uid, `onWait` is called when the code starts to wait for another task,
- * so that its slot can be released.
+ * Runs `callback`, and everything that it awaits, as part of a task. With a uid, `onWait` is called
+ * when the code starts to wait for another task, so that its slot can be released.
  */
 export function runInTask<T>(
   task: string | RunningTask,
@@ -175,13 +168,13 @@ export function runInTask<T>(
   }
   const host = onWait === null ? noHost : { waits: onWait }
   const run = typeof task === 'string' ? new RunningTask(task, 1, host) : task
-  if (wrappers.size === 0) return running.run(run, callback)
+  if (wrappers.size === 0) return runningTasks.run(run, callback)
   let wrapped = callback
   for (const wrapper of wrappers) {
     const inner = wrapped
     wrapped = () => wrapper(run.uid, inner)
   }
-  return running.run(run, wrapped)
+  return runningTasks.run(run, wrapped)
 }
 
 /** Calls the code of a task, for example inside a span, and returns its result. */
@@ -189,7 +182,7 @@ export type TaskWrapper = <T>(uid: string, callback: () => T) => T
 
 const wrappers = new Set<TaskWrapper>()
 
-/** Wraps the code of all tasks that start from now on. The returned function ends that. */
+/** Wraps the code of tasks that start from now on. The returned function removes the wrapper. */
 export function wrapTasks(wrapper: TaskWrapper): () => void {
   wrappers.add(wrapper)
   return () => void wrappers.delete(wrapper)
@@ -207,10 +200,10 @@ export function wrapTasks(wrapper: TaskWrapper): () => void {
  * }
  */
 export function currentTask(): CurrentTask | undefined {
-  return running.getStore()?.view
+  return runningTasks.getStore()?.view
 }
 
 /** Must be called before waiting for a task, so that the running task's slot can be released. */
 export function announceWait(): void {
-  running.getStore()?.announceWait()
+  runningTasks.getStore()?.announceWait()
 }

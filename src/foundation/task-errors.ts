@@ -1,6 +1,12 @@
 /** The errors with which an awaited task rejects. Cancellation is not a failure. */
 
-import { type ErrorDetails, markErrors, TuttiError, ValueError } from './errors.ts'
+import {
+  type ErrorDetails,
+  registerErrorClasses,
+  tryRead,
+  TuttiError,
+  ValueError,
+} from './errors.ts'
 
 /** The details of a `TaskFailedError`. */
 export interface TaskErrorDetails extends ErrorDetails {
@@ -21,10 +27,10 @@ export class TaskFailedError extends TuttiError {
 export interface ExecutableFailedDetails extends TaskErrorDetails {
   readonly exitCode: number | null
   readonly signal: string | null
-  /** Default: empty. */
+  /** The last part of stdout. Default: empty. */
   readonly stdout?: string
   readonly stderr: string
-  /** `true` if part of the output is missing; otherwise absent. */
+  /** `true` if part of stdout is missing; otherwise absent. */
   readonly stdoutTruncated?: true
   readonly stderrTruncated?: true
   /** For an MPI program: the rank that failed. */
@@ -35,9 +41,9 @@ export interface ExecutableFailedDetails extends TaskErrorDetails {
 export class ExecutableFailedError extends TaskFailedError {
   readonly exitCode: number | null
   readonly signal: string | null
-  /** The last 16 KiB of stdout at most. `task.stdout` may contain more. */
+  /** At most the last 16 KiB of stdout. `task.stdout` may contain more. */
   readonly stdout: string
-  /** The last 16 KiB of stderr at most. `task.stderr` may contain more. */
+  /** At most the last 16 KiB of stderr. `task.stderr` may contain more. */
   readonly stderr: string
   /** `true` if the program wrote more to stdout than `stdout` contains. */
   readonly stdoutTruncated?: true
@@ -58,7 +64,7 @@ export class ExecutableFailedError extends TaskFailedError {
   }
 }
 
-/** The program does not exist. The hint says where it was searched. */
+/** The program does not exist. The hint says where it was looked up. */
 export class ExecutableNotFoundError extends TuttiError {}
 
 /** The path is a folder, a file without execute permission, or a file that is not a program. */
@@ -94,7 +100,7 @@ export class TaskCanceledError extends TuttiError {
   }
 }
 
-markErrors({
+registerErrorClasses({
   TaskFailedError,
   ExecutableFailedError,
   ExecutableNotFoundError,
@@ -115,16 +121,12 @@ markErrors({
 export function errorTypeOf(thrown: unknown): string {
   if (typeof thrown !== 'object' || thrown === null) return 'unknown'
   const built = readName(() => thrown.constructor.name)
-  // The constructor of a plain object is not informative.
+  // The name of a plain object's constructor is not informative.
   if (built !== undefined && built !== 'Object') return built
   return readName(() => (thrown as { name?: unknown }).name) ?? 'unknown'
 }
 
 function readName(read: () => unknown): string | undefined {
-  try {
-    const name = read()
-    return typeof name === 'string' && name !== '' ? name : undefined
-  } catch {
-    return undefined
-  }
+  const name = tryRead(read)
+  return typeof name === 'string' && name !== '' ? name : undefined
 }

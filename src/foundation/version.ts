@@ -1,12 +1,12 @@
 /** The package's version, and the oldest version of Node that it supports. */
 
-/** A test checks that it equals `version` in package.json. */
+/** The version of the package. A test checks that it equals `version` in package.json. */
 export const version = '0.1.0'
 
-/** A test checks that it equals `engines` in package.json. */
+/** The oldest supported version of Node. A test checks that it equals `engines` in package.json. */
 export const oldestNode = '22.19'
 
-/** The error message if this version of Node is too old, or `null`. */
+/** Returns the error message if this version of Node is too old; otherwise `null`. */
 export function nodeProblem(found: string): string | null {
   const [major = 0, minor = 0] = found.split('.').map(Number)
   const [oldestMajor = 0, oldestMinor = 0] = oldestNode.split('.').map(Number)

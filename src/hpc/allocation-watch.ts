@@ -1,69 +1,63 @@
-/**
- * Announces the end of an allocation in advance, and its loss. In a process on its nodes it handles
- * SIGTERM, by which the scheduler announces the end of the job.
- */
+/** Announces and reports the end of an allocation, and handles the SIGTERM that ends its job. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { boundedWait } from '../foundation/promises.ts'
 import type { Allocation } from './allocation.ts'
-import { tellSignal } from './start-method.ts'
+import { leaveMark } from './start-method.ts'
 
 export interface AllocationWatchOptions {
   readonly allocation: Allocation
   readonly graceSeconds: number
   readonly clock: Clock
   readonly log: Log
-  /** Called once at a tenth of the time limit (or twice the grace), and once at the grace. */
+  /** Called at a tenth of the time limit or twice the grace time, and at the grace time. */
   readonly onEnding: (secondsLeft: number) => void
-  /** Called at SIGTERM, before it is known who sent it. */
+  /** Called at SIGTERM, before its sender is known. */
   readonly onSignal?: () => void
-  /** Called once: no task may begin any more, and running ones must end. */
+  /** Called once, when the allocation ends or is lost. Tasks must then end. */
   readonly onEnd: (reason: string, cause: 'limit' | 'loss') => void
 }
 
-const pollMs = 1000
-/** How long to wait for the scheduler, which must not prevent a signal from ending this process. */
-const maxAnswerMs = 5000
+const pollIntervalMs = 1000
+/** How long a SIGTERM waits for the scheduler's answer before it may end this process. */
+const answerTimeoutMs = 5000
 
 export class AllocationWatch {
   readonly #options: AllocationWatchOptions
-  /** The times at which the end is announced, in seconds before it; the last one is the grace. */
-  readonly #warnings: number[]
+  /** When to announce the end, in seconds before it. The last value is the grace time. */
+  readonly #announceAtSeconds: number[]
   #cancelPoll: () => void = () => {}
   #endsAt: number | null = null
   #isClosed = false
   #hasFailed = false
-  #judging: Promise<void> | null = null
+  #signalCheck: Promise<void> | null = null
   readonly #onSignal = (): void => {
-    tellSignal()
+    leaveMark('signaled')
     this.#options.onSignal?.()
-    this.#judging ??= this.#judge()
+    this.#signalCheck ??= this.#checkSignal()
   }
 
   constructor(options: AllocationWatchOptions) {
     this.#options = options
     const { graceSeconds, allocation } = options
     const early = Math.max((allocation.limitSeconds ?? 0) * 0.1, 2 * graceSeconds)
-    this.#warnings = [early, graceSeconds]
-    // Runs before other handlers: their cleanup has to wait for the scheduler's answer.
+    this.#announceAtSeconds = [early, graceSeconds]
+    // Runs before the other handlers, because their cleanup must wait for the scheduler's answer.
     if (allocation.hasThisProcess) process.prependListener('SIGTERM', this.#onSignal)
     void this.#poll()
   }
 
-  /**
-   * The seconds until running tasks are canceled; `Infinity` without a limit or while it is
-   * unknown.
-   */
+  /** Seconds until running tasks are canceled; `Infinity` if there is no limit or it is unknown. */
   get secondsLeft(): number {
     const { clock, graceSeconds } = this.#options
     return this.#endsAt === null ? Infinity : this.#endsAt - graceSeconds - clock.now()
   }
 
-  /** Resolves when it is known whether a SIGTERM announced the end; at once without a SIGTERM. */
-  async judged(): Promise<void> {
-    await this.#judging
+  /** Resolves when it is known whether the scheduler sent the received SIGTERM, if any. */
+  async signalChecked(): Promise<void> {
+    await this.#signalCheck
   }
 
   close(): void {
@@ -72,22 +66,21 @@ export class AllocationWatch {
     process.off('SIGTERM', this.#onSignal)
   }
 
-  /** Finds out who sent SIGTERM: the scheduler, which ends the job, or a user. */
-  async #judge(): Promise<void> {
+  async #checkSignal(): Promise<void> {
     const { allocation, clock, onEnd } = this.#options
     const asking = allocation.state({ isChanged: true })
-    const found = await boundedWait(clock, maxAnswerMs, asking).catch(() => null)
+    const found = await boundedWait(clock, answerTimeoutMs, asking).catch(() => null)
     if (this.#isClosed) return
     if (found !== null && found.lost !== null)
       return onEnd(`AllocationLostError: ${found.lost}`, 'loss')
-    this.#judging = null
+    this.#signalCheck = null
     if (process.listenerCount('SIGTERM') > 1) return
-    // Without another handler, repeats the signal with its default action.
+    // No other handler exists, so the signal is sent again with its default action.
     process.off('SIGTERM', this.#onSignal)
     process.kill(process.pid, 'SIGTERM')
   }
 
-  /** Asks for the limit each time, because it may be changed while the job runs. */
+  /** Queries the limit each time, because it may change while the job runs. */
   async #poll(): Promise<void> {
     const { allocation, clock, log, onEnd } = this.#options
     try {
@@ -96,22 +89,22 @@ export class AllocationWatch {
       if (!isEnding) this.#endsAt = endsAt
       if (this.#isClosed) return
       if (lost !== null) return onEnd(`AllocationLostError: ${lost}`, 'loss')
-      // While the job is ending, the cause is not known yet; it may not be the time limit.
+      // The cause of an ending job is not known yet, and may not be the time limit.
       const hasLimit = endsAt !== null && !isEnding
-      if (hasLimit && this.#isOver(endsAt - clock.now())) return
+      if (hasLimit && this.#announce(endsAt - clock.now())) return
     } catch (error) {
-      // Warns once per outage, which may last long; tasks do not need the scheduler.
+      // Warns once per outage. Tasks do not need the scheduler.
       if (!this.#hasFailed) log.warn('SchedulerSilent', messageOf(error))
       this.#hasFailed = true
     }
     if (this.#isClosed) return
-    this.#cancelPoll = clock.after(pollMs, () => void this.#poll(), { background: true })
+    this.#cancelPoll = clock.after(pollIntervalMs, () => void this.#poll(), { background: true })
   }
 
-  #isOver(secondsLeft: number): boolean {
+  #announce(secondsLeft: number): boolean {
     const { onEnding, onEnd, graceSeconds } = this.#options
-    if (secondsLeft > (this.#warnings[0] ?? -Infinity)) return false
-    while (secondsLeft <= (this.#warnings[0] ?? -Infinity)) this.#warnings.shift()
+    if (secondsLeft > (this.#announceAtSeconds[0] ?? -Infinity)) return false
+    while (secondsLeft <= (this.#announceAtSeconds[0] ?? -Infinity)) this.#announceAtSeconds.shift()
     onEnding(Math.max(0, secondsLeft))
     if (secondsLeft > graceSeconds) return false
     onEnd(`AllocationEnding: the time limit of ${this.#options.allocation.label}`, 'limit')

@@ -7,7 +7,6 @@ import type { RemoteProcess } from './remote-process.ts'
 export interface AllocatedNode {
   /** The `node_id` of tasks on this node. */
   readonly name: string
-  /** The host name or address by which other nodes reach it. */
   readonly address: string
   /** The memory that the job may use on the node; `null` if the scheduler does not limit it. */
   readonly memoryMb: number | null
@@ -16,51 +15,43 @@ export interface AllocatedNode {
 /** A command that runs once on each of several nodes. */
 export interface NodeCommand {
   readonly command: readonly string[]
-  /**
-   * Written to the standard input of each process when the promise resolves. The input stays open
-   * until the process is to end.
-   */
+  /** Written to each process's standard input, which stays open until the process must end. */
   readonly input: string | Promise<string>
-  /** Called with the standard output of all processes. */
   readonly onOutput?: (text: string) => void
 }
 
 /** A command that runs once per rank of an MPI program. */
 export interface RankCommand {
-  /** The node of each rank; ranks of the same node are adjacent. */
+  /** The node of each rank. Ranks on the same node are adjacent. */
   readonly nodes: readonly string[]
   readonly command: readonly string[]
-  /** Called with the standard output of all ranks. */
   readonly onOutput: (text: string) => void
 }
 
-/** What is known about the end of an allocation. */
+/** Information about the end of an allocation. */
 export interface AllocationState {
-  /** When the allocation ends, in seconds since the epoch; `null` without a limit. */
+  /** When the allocation ends, in seconds since the epoch; `null` if it has no time limit. */
   readonly endsAt: number | null
-  /** Why its nodes cannot be used any more, in the scheduler's words; `null` while they can. */
+  /** The scheduler's reason why the nodes can no longer be used; `null` while they can be used. */
   readonly lost: string | null
-  /** The allocation is ending, and the scheduler will report the reason soon. */
+  /** Whether the allocation is ending for a reason that is not known yet. */
   readonly isEnding: boolean
 }
 
 /** A set of nodes that can be used for a limited time. */
 export interface Allocation {
-  /** A description for users, such as `Slurm job 35`. */
   readonly label: string
   readonly nodes: readonly AllocatedNode[]
-  /** The time limit; `null` if there is none. */
   readonly limitSeconds: number | null
-  /** Whether this process runs on its nodes and thus gets SIGTERM when the allocation ends. */
+  /** Whether this process runs on one of the nodes and gets SIGTERM when the allocation ends. */
   readonly hasThisProcess: boolean
-  /** Attributes for SessionStarted. */
+  /** Attributes of the event `SessionStarted` that describe the allocation. */
   readonly facts: JsonObject
-  /** Cheap to call often: answers from a cache unless `isChanged` is set. */
+  /** Returns the state of the allocation. It may be cached, unless `isChanged` is set. */
   state(options?: { readonly isChanged?: boolean }): Promise<AllocationState>
   /** Runs the command on each of the nodes, with the node's name as the last argument. */
   start(nodes: readonly AllocatedNode[], command: NodeCommand): readonly RemoteProcess[]
-  /** Starts an MPI program. Each rank is told its number and how to reach the others. */
   startRanks(command: RankCommand): RemoteProcess
-  /** Releases the nodes. Allowed for an allocation that is lost. */
+  /** Releases the nodes. May also be called if the allocation was lost. */
   end(): Promise<void>
 }

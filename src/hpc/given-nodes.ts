@@ -1,4 +1,4 @@
-/** Finds the nodes of an HPC backend: those of the launch, a list of hosts, or a Slurm job. */
+/** Finds the nodes of an HPC backend: a list of hosts, or the nodes of a Slurm job. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
@@ -11,61 +11,61 @@ import { newAllocationFolder } from './launch/launch-folder.ts'
 import { findSources, type PilotSource } from './pilots/pilot-sources.ts'
 import { SlurmAllocation } from './slurm/slurm-allocation.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
-import { markPilots, useStartMethod } from './start-method.ts'
+import { leaveMark, useStartMethod } from './start-method.ts'
 
-/** The nodes of the launch, and the sources of further ones. */
-export interface GivenNodes {
+/** The nodes of the launch, and the sources of further nodes. */
+export interface LaunchNodes {
   readonly allocation: Allocation | null
   readonly sources: readonly PilotSource[]
-  /** The job of `allocation`, if this process submitted it. */
-  readonly held: PlaceholderJob | null
+  /** The job of `allocation` if this process submitted it; otherwise `null`. */
+  readonly placeholder: PlaceholderJob | null
 }
 
-/** Throws for options that do not fit the launch, and for an allocation that is too short. */
-export async function findNodes(resolved: ResolvedHpcOptions): Promise<GivenNodes> {
+/** Finds the nodes. Throws if the options do not fit the launch or the time limit is too short. */
+export async function findNodes(resolved: ResolvedHpcOptions): Promise<LaunchNodes> {
   const given = await openNodes(resolved)
   try {
     if (given.allocation !== null) expectEnoughTime(given.allocation, resolved.graceSeconds)
     return given
   } catch (error) {
-    await given.held?.close()
+    await given.placeholder?.close()
     throw error
   }
 }
 
-async function openNodes(resolved: ResolvedHpcOptions): Promise<GivenNodes> {
+async function openNodes(resolved: ResolvedHpcOptions): Promise<LaunchNodes> {
   const { hosts, allocations, clock, graceSeconds } = resolved
   const { method, facts } = useStartMethod()
   if (method === 'hosts') {
-    if (allocations !== null) throw misplaced('allocations', 'there is no scheduler to ask')
-    return { allocation: openHosts(hosts ?? expectHosts(facts.hosts), clock), ...nothingElse }
+    if (allocations !== null) throw invalidOption('allocations', 'there is no scheduler to ask')
+    return { allocation: openHosts(hosts ?? expectHosts(facts.hosts), clock), ...noSources }
   }
   if (hosts !== null) {
     const hint = "Use setStartMethod('hosts')."
-    throw misplaced('hosts', 'Slurm names the nodes; they cannot be given', hint)
+    throw invalidOption('hosts', 'Slurm names the nodes; they cannot be given', hint)
   }
   const commands = new SlurmCommands()
   const jobId = facts.jobId ?? (facts.driver === 'here' ? '' : process.env['SLURM_JOB_ID']) ?? ''
   if (allocations === null) {
     if (jobId !== '') {
-      return { allocation: await SlurmAllocation.open(jobId, commands, clock), ...nothingElse }
+      return { allocation: await SlurmAllocation.open(jobId, commands, clock), ...noSources }
     }
-    const held = await holdOne(commands, clock)
-    return { allocation: held.allocation, sources: [], held }
+    const placeholder = await holdOneNode(commands, clock)
+    return { allocation: placeholder.allocation, sources: [], placeholder }
   }
   if (facts.driver !== 'here') {
     const text = 'the script runs in an allocation, and would end with it'
-    throw misplaced('allocations', text, 'Start it with tutti launch --driver here.')
+    throw invalidOption('allocations', text, 'Start it with tutti launch --driver here.')
   }
   const sources = await findSources(allocations, commands, graceSeconds)
-  markPilots()
+  leaveMark('elastic')
   const allocation = jobId === '' ? null : await SlurmAllocation.open(jobId, commands, clock)
-  return { allocation, sources, held: null }
+  return { allocation, sources, placeholder: null }
 }
 
-const nothingElse = { sources: [], held: null } as const
+const noSources = { sources: [], placeholder: null } as const
 
-const misplaced = (field: string, text: string, hint?: string): ValueError =>
+const invalidOption = (field: string, text: string, hint?: string): ValueError =>
   new ValueError(`${field}: ${text}`, { field, ...(hint === undefined ? {} : { hint }) })
 
 function openHosts(hosts: readonly string[], clock: Clock): Allocation {
@@ -74,10 +74,10 @@ function openHosts(hosts: readonly string[], clock: Clock): Allocation {
   return new HostListAllocation({ hosts, remoteShell, clock })
 }
 
-/** Holds one node until the backend is closed, for a local script whose launch named no nodes. */
-async function holdOne(commands: SlurmCommands, clock: Clock): Promise<PlaceholderJob> {
+/** Used for a script on this machine whose launch named no nodes. */
+async function holdOneNode(commands: SlurmCommands, clock: Clock): Promise<PlaceholderJob> {
   const folder = newAllocationFolder()
-  const held = await PlaceholderJob.open({
+  const placeholder = await PlaceholderJob.open({
     batch: toBatchOptions({ nodes: 1, more: [] }, 'tutti', folder),
     folder,
     commands,
@@ -85,11 +85,11 @@ async function holdOne(commands: SlurmCommands, clock: Clock): Promise<Placehold
     onStatus: () => {},
     signal: new AbortController().signal,
   })
-  if (held === null) throw new StateError('the allocation was given up')
-  return held
+  if (placeholder === null) throw new StateError('the allocation was given up')
+  return placeholder
 }
 
-/** The allocation must be long enough for the warnings before its end. */
+/** Throws if the allocation is too short for the announcements of its end. */
 function expectEnoughTime({ label, limitSeconds }: Allocation, graceSeconds: number): void {
   const min = 2 * graceSeconds
   if (limitSeconds === null || limitSeconds >= min) return

@@ -1,7 +1,9 @@
-/** Nodes that the user lists, for clusters without a scheduler. Reached by a remote shell. */
+/** A list of nodes that are reached by a remote shell, for clusters without a scheduler. */
 
 import type { Clock } from '../foundation/clock.ts'
+import { messageOf, ValueError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
+import { readTextFileSync } from '../foundation/regular-file.ts'
 import type {
   AllocatedNode,
   Allocation,
@@ -14,12 +16,12 @@ import { RemoteProcess } from './remote-process.ts'
 
 export interface HostListOptions {
   readonly hosts: readonly string[]
-  /** A command like `ssh`, to which a host and a line for its shell are appended. */
+  /** A command such as `ssh`, to which a host and a command line are appended. */
   readonly remoteShell: readonly string[]
   readonly clock: Clock
 }
 
-/** The options disable password prompts and limit the wait for a host that is down. */
+/** Never asks for a password, and does not wait long for a host that is down. */
 export const sshCommand = ['ssh', '-o', 'BatchMode=yes', '-o', 'ConnectTimeout=10'] as const
 
 /** Excludes text that a remote shell would parse as an option. */
@@ -60,7 +62,7 @@ export class HostListAllocation implements Allocation {
     })
   }
 
-  /** Uses `mpirun`, which must be on PATH on this machine and on the nodes. */
+  /** Starts the ranks with `mpirun`, which must be on PATH on this machine and on the nodes. */
   startRanks({ nodes, command, onOutput }: RankCommand): RemoteProcess {
     const { remoteShell, clock } = this.#options
     const counts = new Map<string, number>()
@@ -70,7 +72,7 @@ export class HostListAllocation implements Allocation {
     const size = ['--host', hosts, '-n', String(nodes.length), '--map-by', 'slot']
     return new RemoteProcess({
       command: ['mpirun', ...shell, ...size, '--bind-to', 'none', ...command],
-      // Without these variables, `mpirun` refuses to run as root, as in containers and tests.
+      // Allows `mpirun` to run as root, as in containers.
       env: { ...process.env, OMPI_ALLOW_RUN_AS_ROOT: '1', OMPI_ALLOW_RUN_AS_ROOT_CONFIRM: '1' },
       input: '',
       clock,
@@ -82,3 +84,32 @@ export class HostListAllocation implements Allocation {
     return Promise.resolve()
   }
 }
+
+/** Reads a file with one host per line and `#` comments. The error names an invalid line. */
+export function readHostFile(file: string): readonly string[] {
+  let text: string
+  try {
+    text = readTextFileSync(file)
+  } catch (cause) {
+    throw invalidFileError(`cannot be read: ${messageOf(cause)}`, file)
+  }
+  const lineNumbers = new Map<string, number>()
+  for (const [index, line] of text.split('\n').entries()) {
+    const host = line.replace(/#.*/, '').trim()
+    if (host === '') continue
+    const at = `${file}:${index + 1}`
+    if (!isHostName(host))
+      throw invalidFileError(`${JSON.stringify(host)} is no name of a host`, at)
+    const before = lineNumbers.get(host)
+    if (before !== undefined) throw invalidFileError(`${host} is on line ${before} as well`, at)
+    lineNumbers.set(host, index + 1)
+  }
+  if (lineNumbers.size === 0) throw invalidFileError('names no host', file)
+  return [...lineNumbers.keys()]
+}
+
+const invalidFileError = (message: string, at: string): ValueError =>
+  new ValueError(`--hosts: ${at}: ${message}`, {
+    field: '--hosts',
+    expected: 'one host name or address per line',
+  })

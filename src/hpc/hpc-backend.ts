@@ -1,4 +1,4 @@
-/** Runs tasks on the nodes of an allocation of a supercomputer. */
+/** The HPC backend, which runs tasks on the nodes of a supercomputer. */
 
 import {
   type Backend,
@@ -11,7 +11,7 @@ import {
 } from '../backends/backend.ts'
 import type { ClusterBackend } from '../cluster/cluster-backend.ts'
 import type { NodeFacts } from '../cluster/wire/messages.ts'
-import { couldRun, describeLack, describeRequest } from '../tasks/resource-fit.ts'
+import { canRun, describeShortage, describeRequest } from '../tasks/resource-fit.ts'
 import { AllocationEnding } from '../events/library-events.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError } from '../foundation/errors.ts'
@@ -29,7 +29,7 @@ import { AgentCluster } from './agents/agent-cluster.ts'
 import type { NodeAgents } from './agents/node-agents.ts'
 import type { Allocation, RankCommand } from './allocation.ts'
 import { AllocationWatch } from './allocation-watch.ts'
-import { findNodes, type GivenNodes } from './given-nodes.ts'
+import { findNodes, type LaunchNodes } from './given-nodes.ts'
 import {
   type HpcBackendOptions,
   type ResolvedHpcOptions,
@@ -45,12 +45,12 @@ import { RankTurns } from './ranks/rank-turns.ts'
 import { RemoteProcess } from './remote-process.ts'
 import { ServiceNodes } from './services/service-nodes.ts'
 import { SlurmCommands } from './slurm/slurm-commands.ts'
-import { markEnded } from './start-method.ts'
+import { leaveMark } from './start-method.ts'
 
 /**
  * Runs tasks on the nodes of an allocation. `tutti launch` starts the script, which first chooses a
- * start method. If the script runs on the nodes of the job, Slurm ends it by SIGTERM: until the
- * backend is closed, the backend handles this signal and ends the tasks as CANCELED with the reason
+ * start method. If the script runs on the nodes of the job, Slurm ends it by SIGTERM. The backend
+ * handles this signal until it is closed: it ends the tasks as CANCELED with the reason
  * `AllocationLostError`. The script then has Slurm's `KillWait` (30 s by default) to exit. A
  * backend that is never closed keeps the script and its allocation running.
  *
@@ -61,115 +61,114 @@ import { markEnded } from './start-method.ts'
  */
 export class HpcBackend implements Backend, NodeServers {
   readonly name: string
-  readonly #given: GivenNodes
+  readonly #launchNodes: LaunchNodes
   readonly #clock: Clock
   readonly #cluster: AgentCluster
   readonly #backend: ClusterBackend
-  /** `null` if the launch has no allocation. */
   readonly #watch: AllocationWatch | null
-  /** `null` if the backend requests no allocations itself. */
   readonly #pilots: Pilots | null
   readonly #modules: 'shared' | 'bundle'
   readonly #rankTurns = new RankTurns()
   readonly #services: ServiceNodes
   readonly #connections = new Map<BackendListener, Pick<Connection, 'release'>>()
-  /** Why no task may begin any more; `null` while tasks may begin. */
-  #ending: string | null = null
-  /** Whether a task or a service was lost for that reason. */
+  /** Why no further task may start; `null` while tasks may start. */
+  #endReason: string | null = null
   #hasLostWork = false
   readonly #close = once(() => this.#closeOnce())
 
   /** Resolves when an agent runs on every node of the launch. */
   static async create(options: HpcBackendOptions = {}): Promise<HpcBackend> {
     const resolved = resolveHpcOptions(options)
-    const given = await findNodes(resolved)
+    const launchNodes = await findNodes(resolved)
     const { name, clock, log } = resolved
-    const { allocation, sources } = given
-    const near = [...(allocation?.nodes ?? []), ...sources.map((source) => source.near)]
-    let onGivenUp = (_node: string, _why: string): void => {}
+    const { allocation, sources } = launchNodes
+    const peers = [...(allocation?.nodes ?? []), ...sources.map((source) => source.exampleNode)]
+    let onNodeAbandoned = (_node: string, _why: string): void => {}
     const cluster = new AgentCluster({
       name,
-      near,
+      peers,
       clock,
       log,
-      onGivenUp: (node, why) => onGivenUp(node, why),
+      onNodeAbandoned: (node, why) => onNodeAbandoned(node, why),
     })
     try {
       const agents = allocation === null ? null : await cluster.add(allocation)
       const backend = await cluster.backend()
-      const hpc = new HpcBackend(resolved, { ...given, cluster, backend, agents })
-      onGivenUp = (node, why) => hpc.#services.loseNode(node, why)
+      const hpc = new HpcBackend(resolved, { ...launchNodes, cluster, backend, agents })
+      onNodeAbandoned = (node, why) => hpc.#services.loseNode(node, why)
       return hpc
     } catch (error) {
       await cluster.close()
-      await given.held?.close()
+      await launchNodes.placeholder?.close()
       throw error
     }
   }
 
-  /** Use `HpcBackend.create`. */
-  private constructor(resolved: ResolvedHpcOptions, parts: HpcParts) {
+  private constructor(resolved: ResolvedHpcOptions, parts: BackendParts) {
     const { name, clock, log } = resolved
     const { cluster, backend, agents, sources } = parts
     this.name = name
-    this.#given = parts
+    this.#launchNodes = parts
     this.#clock = clock
     this.#cluster = cluster
     this.#backend = backend
     const nodes = () => parts.allocation?.nodes ?? []
     this.#services = new ServiceNodes({ nodes, backend, clock })
-    this.#modules = chooseModules(agents?.unseeing ?? [], log)
-    this.#pilots = sources.length === 0 ? null : this.#askFor(resolved, parts)
+    this.#modules = chooseModules(agents?.nodesWithoutFolder ?? [], log)
+    this.#pilots = sources.length === 0 ? null : this.#startPilots(resolved, parts)
     this.#watch = this.#watchEnd(resolved, parts)
-    void cluster.lost().then(({ code, message }) => this.#end(`${code}: ${message}`))
+    void cluster.lost().then(({ code, message }) => this.#stopTasks(`${code}: ${message}`))
   }
 
   get nodes(): readonly SampledNode[] {
     return this.#backend.nodes
   }
 
-  /** The job with its partition, nodes, time limit and queue time, if there is a scheduler. */
+  /** The partition, nodes, time limit and queue time of the job; without a scheduler, its nodes. */
   get runFacts(): JsonObject {
-    const { allocation, sources } = this.#given
-    const asked = sources.map(({ options }) => toAllocationFacts(options))
+    const { allocation, sources } = this.#launchNodes
+    const requested = sources.map(({ options }) => toAllocationFacts(options))
     return {
       ...allocation?.facts,
-      ...(asked.length === 0 ? {} : { allocations: asked }),
+      ...(requested.length === 0 ? {} : { allocations: requested }),
     }
   }
 
   refuse(spec: TaskSpec): Refusal | null {
-    if (this.#ending !== null) {
+    if (this.#endReason !== null) {
       this.#noteLostWork()
-      return { field: 'backend', message: this.#ending }
+      return { field: 'backend', message: this.#endReason }
     }
     const { resources } = spec
     const pilots = this.#pilots
-    const isPlain = resources.ranks === 1 || this.#close.isCalled
-    if (isPlain && (pilots === null || isDefaultRequest(resources))) {
+    const hasOneRank = resources.ranks === 1 || this.#close.isCalled
+    if (hasOneRank && (pilots === null || isDefaultRequest(resources))) {
       return this.#backend.refuse(spec, { mayGrow: false })
     }
-    const mayCome = pilots?.mayRun(resources) ?? false
-    // Checks everything but the resources, which nodes that join later may offer as well.
-    const refusal = isPlain
+    const mayStartLater = pilots?.mayRun(resources) ?? false
+    // Checks everything except the resources, because nodes that join later may offer more.
+    const refusal = hasOneRank
       ? this.#backend.refuse({ ...spec, resources: defaultResources })
-      : refuseRanks(spec, [], { mayCome: true })
-    if (refusal !== null || mayCome) return refusal
+      : refuseRanks(spec, [], { mayStartLater: true })
+    if (refusal !== null || mayStartLater) return refusal
     const free = this.#freeNodes(pilots === null ? undefined : resources.seconds)
-    const words = [...this.#backend.held.describe(), ...(pilots?.describeComing(resources) ?? [])]
-    if (!isPlain) return refuseRanks(spec, free, { words })
-    if (free.some((one) => couldRun(one, resources))) return null
+    const notes = [
+      ...this.#backend.held.describe(),
+      ...(pilots?.describeFutureNodes(resources) ?? []),
+    ]
+    if (!hasOneRank) return refuseRanks(spec, free, { notes })
+    if (free.some((one) => canRun(one, resources))) return null
     const { seconds } = resources
     const agents = free.map((facts) => ({ name: facts.name, facts }))
     const lack =
       seconds === undefined
-        ? describeLack(resources, agents, 'none')
+        ? describeShortage(resources, agents, 'none')
         : `no node has ${describeRequest(resources)} for ${seconds} s`
     const field = seconds === undefined ? 'resources' : 'resources.seconds'
-    return { field, message: [lack, ...words].join('; ') }
+    return { field, message: [lack, ...notes].join('; ') }
   }
 
-  /** The capacity that services leave on the nodes that remain for at least `seconds`. */
+  /** The capacity that services leave for tasks, on nodes that remain for at least `seconds`. */
   #freeNodes(seconds = 0): readonly (NodeFacts & { readonly name: string })[] {
     const { nodes, held } = this.#backend
     return nodes.flatMap(({ nodeId: name, capacity }) => {
@@ -183,23 +182,24 @@ export class HpcBackend implements Backend, NodeServers {
     return this.#services.reserveServers(request)
   }
 
-  connect(given: BackendListener, session: ConnectedSession): Connection {
-    const listener = this.#noteLosses(given)
-    const { allocation } = this.#given
+  connect(sessionListener: BackendListener, session: ConnectedSession): Connection {
+    const listener = this.#withLossNotes(sessionListener)
+    const { allocation } = this.#launchNodes
     const clock = this.#clock
     const pilots = this.#pilots
-    // If more allocations may come, a lost one only means lost nodes.
-    const isOnly = allocation !== null && pilots === null
-    const onLost = (reason: string): void => this.#end(reason)
-    const reports = isOnly ? new LossReports(listener, allocation, clock, onLost) : null
+    // If further allocations may start, a lost allocation only means lost nodes.
+    const isOnlyAllocation = allocation !== null && pilots === null
+    const onLost = (reason: string): void => this.#stopTasks(reason)
+    const reports = isOnlyAllocation ? new LossReports(listener, allocation, clock, onLost) : null
     const turns = this.#rankTurns
-    const placed = { startRanks: (command: RankCommand) => this.#startRanks(command) }
-    const ranks = new RankTasks({ listener: reports ?? listener, allocation: placed, clock, turns })
+    const rankStarter = { startRanks: (command: RankCommand) => this.#startRanks(command) }
+    const target = { listener: reports ?? listener, allocation: rankStarter }
+    const ranks = new RankTasks({ ...target, clock, turns })
     const connection = this.#backend.connect(ranks, session, {
       secondsLeft: (node) => this.#secondsLeft(node),
       horizons: pilots?.horizons ?? [],
       modules: this.#modules,
-      whyNone: pilots === null ? null : (resources) => pilots.whyNone(resources),
+      explainNoAgent: pilots === null ? null : (resources) => pilots.findRefusal(resources),
     })
     const release = async (reason: string): Promise<void> => {
       await ranks.release(reason)
@@ -208,7 +208,7 @@ export class HpcBackend implements Backend, NodeServers {
     this.#connections.set(listener, { release })
     return {
       submit: (jobs) => {
-        const reason = this.#ending
+        const reason = this.#endReason
         if (reason !== null) {
           for (const job of jobs) listener.report(job, { kind: 'cancel', reason })
           return
@@ -223,18 +223,18 @@ export class HpcBackend implements Backend, NodeServers {
         const others = jobs.some(hasRanks) ? jobs.filter((job) => !hasRanks(job)) : jobs
         connection.recorded?.(others)
       },
-      // The output of an MPI program is put together only when all its ranks have ended.
+      // Returns no output of an MPI program, because it is complete only when all ranks have ended.
       output: async (job) => (hasRanks(job) ? null : ((await connection.output?.(job)) ?? null)),
       release: async (reason) => {
-        await this.#watch?.judged()
-        await release(this.#ending ?? reason)
+        await this.#watch?.signalChecked()
+        await release(this.#endReason ?? reason)
         await reports?.settled()
         this.#connections.delete(listener)
       },
     }
   }
 
-  /** Ends servers and agents. The allocation of the launch ends only with the script. */
+  /** Ends the servers and agents. The allocation of the launch remains until the script ends. */
   close(): Promise<void> {
     this.#watch?.close()
     return this.#close()
@@ -243,7 +243,7 @@ export class HpcBackend implements Backend, NodeServers {
   async #closeOnce(): Promise<void> {
     await this.#services.end(`"${this.name}" is closed`)
     await Promise.all([this.#cluster.close(), this.#pilots?.close()])
-    await this.#given.held?.close()
+    await this.#launchNodes.placeholder?.close()
   }
 
   /** For `await using`: calls `close()`. */
@@ -251,25 +251,25 @@ export class HpcBackend implements Backend, NodeServers {
     return this.close()
   }
 
-  #askFor(resolved: ResolvedHpcOptions, { sources, cluster, backend }: HpcParts): Pilots {
+  #startPilots(resolved: ResolvedHpcOptions, { sources, cluster, backend }: BackendParts): Pilots {
     const { clock, log, graceSeconds } = resolved
     return new Pilots({
       sources,
-      folders: newAllocationFolder,
+      createFolder: newAllocationFolder,
       commands: new SlurmCommands(),
       clock,
       log,
       graceSeconds,
-      addAgents: (allocation, labels) => addSeeing(cluster, allocation, labels),
+      addAgents: (allocation, labels) => addAgentsWithFolder(cluster, allocation, labels),
       removeAgents: (agents) => cluster.remove(agents),
       load: () => backend.load,
-      onEnding: (secondsLeft, jobId) => this.#tellEnding(secondsLeft, jobId),
+      onEnding: (secondsLeft, jobId) => this.#announceEnd(secondsLeft, jobId),
     })
   }
 
   #watchEnd(
     resolved: ResolvedHpcOptions,
-    { allocation, agents, cluster }: HpcParts,
+    { allocation, agents, cluster }: BackendParts,
   ): AllocationWatch | null {
     if (allocation === null) return null
     const { graceSeconds, clock, log } = resolved
@@ -278,62 +278,60 @@ export class HpcBackend implements Backend, NodeServers {
       graceSeconds,
       clock,
       log,
-      onEnding: (secondsLeft) => this.#tellEnding(secondsLeft, allocation.facts['job_id']),
-      onSignal: () => cluster.expectEnd(),
+      onEnding: (secondsLeft) => this.#announceEnd(secondsLeft, allocation.facts['job_id']),
+      onSignal: () => cluster.expectShutdown(),
       onEnd: (reason) => {
-        if (this.#pilots === null) return this.#end(reason)
+        if (this.#pilots === null) return this.#stopTasks(reason)
         agents?.drain()
         void this.#services.end(reason)
       },
     })
   }
 
-  /** The `allocation` attribute tells several allocations apart; their nodes have it as a label. */
-  #tellEnding(seconds_left: number, jobId: JsonValue | undefined): void {
+  /** The attribute `allocation` is the id of the job, which is also a label of its nodes. */
+  #announceEnd(seconds_left: number, jobId: JsonValue | undefined): void {
     const attributes = jobId === undefined ? {} : { allocation: String(jobId) }
     const notice = toEventNotice(AllocationEnding, { seconds_left }, { attributes })
     for (const listener of this.#connections.keys()) listener.notice(notice)
   }
 
-  /** The seconds for which tasks can still run on this node or, if none is given, on any node. */
+  /** Seconds for which tasks can still run on this node or, without `node`, on any node. */
   #secondsLeft(node?: string): number {
     const own = this.#watch?.secondsLeft ?? 0
     if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own
-    // More nodes may come; whether they suit a task is checked for each task.
+    // Nodes of later allocations are checked for each task.
     return this.#pilots === null ? own : Infinity
   }
 
   #startRanks(command: RankCommand): RemoteProcess {
     const [node = ''] = command.nodes
-    const allocation = this.#pilots?.allocationOf(node) ?? this.#given.allocation
+    const allocation = this.#pilots?.allocationOf(node) ?? this.#launchNodes.allocation
     if (allocation !== null) return allocation.startRanks(command)
-    // The allocation was lost after the ranks were placed: this process fails like a refused step.
+    // The allocation was lost after the ranks were placed: fails like a refused step.
     const failing = ['sh', '-c', 'echo "node $0 is not there any more" >&2; exit 1', node]
     return new RemoteProcess({ command: failing, env: process.env, input: '', clock: this.#clock })
   }
 
-  /** Records that a task ended because no task may run any more. */
-  #noteLosses(listener: BackendListener): BackendListener {
+  #withLossNotes(listener: BackendListener): BackendListener {
     return {
       report: (job, report) => {
         const hasFailed = report.kind === 'cancel' || report.kind === 'fail'
-        if (this.#ending !== null && hasFailed) this.#noteLostWork()
+        if (this.#endReason !== null && hasFailed) this.#noteLostWork()
         listener.report(job, report)
       },
       notice: (notice) => listener.notice(notice),
     }
   }
 
-  /** Tells the launcher, once, that the allocation's end has ended a task or a service. */
   #noteLostWork(): void {
-    if (!this.#hasLostWork) markEnded()
+    if (!this.#hasLostWork) leaveMark('ended')
     this.#hasLostWork = true
   }
 
-  /** Cancels running tasks while their nodes still exist. Sessions stay open. */
-  #end(reason: string): void {
-    if (this.#ending !== null || this.#close.isCalled) return
-    this.#ending = reason
+  /** Cancels running tasks while their nodes still exist. Does not close the sessions. */
+  #stopTasks(reason: string): void {
+    if (this.#endReason !== null || this.#close.isCalled) return
+    this.#endReason = reason
     if (this.#services.hasServices) this.#noteLostWork()
     this.#cluster.stopRestarts()
     void this.#services.end(reason)
@@ -341,30 +339,32 @@ export class HpcBackend implements Backend, NodeServers {
   }
 }
 
-interface HpcParts extends GivenNodes {
+interface BackendParts extends LaunchNodes {
   readonly cluster: AgentCluster
   readonly backend: ClusterBackend
   readonly agents: NodeAgents | null
 }
 
-/** All nodes get modules in the same way: if one cannot read the folder, all get bundles. */
-function chooseModules(unseeing: readonly string[], log: Log): 'shared' | 'bundle' {
-  if (unseeing.length === 0) return 'shared'
-  log.warn('FolderNotShared', `${describeUnseeing(unseeing)}: functions are sent as bundles`)
+function chooseModules(nodesWithoutFolder: readonly string[], log: Log): 'shared' | 'bundle' {
+  if (nodesWithoutFolder.length === 0) return 'shared'
+  log.warn(
+    'FolderNotShared',
+    `${describeMissingFolder(nodesWithoutFolder)}: functions are sent as bundles`,
+  )
   return 'bundle'
 }
 
-const describeUnseeing = (nodes: readonly string[]): string =>
+const describeMissingFolder = (nodes: readonly string[]): string =>
   `${nodes.join(', ')} cannot read the folder of the launch`
 
-/** Rejects if nodes that join later cannot read the folder of the launch, as the others can. */
-async function addSeeing(
+/** Rejects if one of the nodes cannot read the folder of the launch. */
+async function addAgentsWithFolder(
   cluster: AgentCluster,
   allocation: Allocation,
   labels: Readonly<Record<string, string>>,
 ): Promise<NodeAgents> {
   const agents = await cluster.add(allocation, labels)
-  if (agents.unseeing.length === 0) return agents
+  if (agents.nodesWithoutFolder.length === 0) return agents
   await cluster.remove(agents)
-  throw new BackendError(describeUnseeing(agents.unseeing))
+  throw new BackendError(describeMissingFolder(agents.nodesWithoutFolder))
 }

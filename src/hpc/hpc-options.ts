@@ -1,4 +1,4 @@
-/** The options of the HPC backend and their validation. */
+/** The options of the HPC backend, and their validation. */
 
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { type Log, resolveLog } from '../foundation/log.ts'
@@ -17,17 +17,11 @@ import { type AllocationsOptions, resolveAllocations } from './pilots/pilot-opti
 export interface HpcBackendOptions {
   /** Default `hpc`. */
   readonly name?: string
-  /** Host names for the start method `hosts`. Default: those of `tutti launch --hosts`. */
+  /** Host names for the start method `hosts`. Default: the hosts of `tutti launch --hosts`. */
   readonly hosts?: readonly string[]
-  /**
-   * Allocations that the backend requests for waiting tasks and releases when they are idle; a list
-   * for several partitions. Needs `tutti launch --driver here`. Default: none.
-   */
+  /** Kinds of allocations to request for waiting tasks, with `--driver here`. Default: none. */
   readonly allocations?: AllocationsOptions | readonly AllocationsOptions[]
-  /**
-   * Seconds before an allocation's time limit at which it gets no more tasks: running ones are
-   * canceled or, if `allocations` is set, drained. Default 60.
-   */
+  /** So many seconds before its limit, an allocation gets no more tasks. Default 60. */
   readonly graceSeconds?: number
   readonly clock?: Clock
   readonly log?: Log

@@ -1,9 +1,9 @@
-/** The only way in which text is put into a shell script; elsewhere it is passed as arguments. */
+/** Quotes text for shell scripts. No other code puts text into a script. */
 
 import { ValueError } from '../foundation/errors.ts'
-import { quoteWord } from '../views/readable.ts'
+import { quoteArgument } from '../views/readable.ts'
 
-/** Quotes text as one word for a POSIX shell. Throws for line ends and NUL. */
+/** Quotes text as one word for a POSIX shell. Throws for line breaks and NUL. */
 export function quoteForShell(field: string, text: string): string {
   const bad = /[\0\n\r]/.exec(text)
   if (bad !== null) {
@@ -14,5 +14,5 @@ export function quoteForShell(field: string, text: string): string {
       got: text,
     })
   }
-  return quoteWord(text)
+  return quoteArgument(text)
 }

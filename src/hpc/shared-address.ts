@@ -6,22 +6,22 @@ import { BackendError, messageOf } from '../foundation/errors.ts'
 import { isLoopbackHost } from '../foundation/options.ts'
 import type { AllocatedNode } from './allocation.ts'
 
-/** Any port, because nothing is sent. */
+/** Any port works, because nothing is sent. */
 const port = 9
 
 /** Returns a loopback address only if all nodes are this machine. */
-export async function addressSharedWith(nodes: readonly AllocatedNode[]): Promise<string> {
-  let own = '127.0.0.1'
-  // Last node first: this machine is often the first node, whose name may resolve to loopback.
+export async function findSharedAddress(nodes: readonly AllocatedNode[]): Promise<string> {
+  let address = '127.0.0.1'
+  // Starts with the last node. The first is often this machine, whose name may resolve to loopback.
   for (const node of nodes.toReversed()) {
-    own = await addressTowards(node)
-    if (!isLoopbackHost(own)) break
+    address = await findLocalAddress(node)
+    if (!isLoopbackHost(address)) break
   }
-  return own
+  return address
 }
 
-/** The local address that packets to this node would have as their source. */
-export async function addressTowards({
+/** Returns the source address of packets to this node. */
+export async function findLocalAddress({
   name,
   address: host,
 }: Pick<AllocatedNode, 'name' | 'address'>): Promise<string> {

@@ -1,4 +1,4 @@
-/** A file in the folder of the launch, by which nodes check whether they can read that folder. */
+/** A file by which nodes check whether they can read the folder of the launch. */
 
 import { randomBytes } from 'node:crypto'
 import { rmSync, writeFileSync } from 'node:fs'
@@ -8,13 +8,12 @@ import { readTextFileSync } from '../foundation/regular-file.ts'
 import { poll } from '../runtime/retry.ts'
 import { launchVariable } from './start-method.ts'
 
-/** The file's path and content. */
 export interface SharedFile {
   readonly path: string
   readonly content: string
 }
 
-/** Writes the file beside the facts of the launch. `removeSharedFile` removes it. */
+/** Writes the file into the folder of the launch. The caller must remove it. */
 export function writeSharedFile(): SharedFile {
   const content = randomBytes(12).toString('hex')
   const path = join(dirname(process.env[launchVariable] ?? ''), `seen-by-nodes-${content}`)
@@ -25,42 +24,42 @@ export function writeSharedFile(): SharedFile {
 export const removeSharedFile = ({ path }: SharedFile): void => rmSync(path, { force: true })
 
 /** How long a network file system may take to show a new file. */
-const maxMs = 5000
-const pollMs = 100
+const visibilityTimeoutMs = 5000
+const pollIntervalMs = 100
 
-/** The line by which an agent reports whether its node can read the file. */
+/** Returns the line by which an agent reports whether its node can read the file. */
 export async function reportSharedFolder(
   name: string,
   file: SharedFile,
   clock: Clock,
 ): Promise<string> {
-  const policy = { delayMs: pollMs, timeoutMs: maxMs }
-  const isFound = await poll(policy, () => isSeen(file), { clock })
-  return `${seenMark} ${name} ${isFound === true ? 'yes' : 'no'}\n`
+  const policy = { delayMs: pollIntervalMs, timeoutMs: visibilityTimeoutMs }
+  const isFound = await poll(policy, () => canRead(file), { clock })
+  return `${reportPrefix} ${name} ${isFound === true ? 'yes' : 'no'}\n`
 }
 
-const seenMark = 'tutti: folder seen by'
+const reportPrefix = 'tutti: folder seen by'
 
-/** Parses the lines of `reportSharedFolder`: whether each node can read the file. */
-export function parseSeen(text: string): Map<string, boolean> {
-  const lines = text.split('\n').filter((line) => line.startsWith(`${seenMark} `))
+/** Returns whether each reported node can read the file. */
+export function parseFolderReport(text: string): Map<string, boolean> {
+  const lines = text.split('\n').filter((line) => line.startsWith(`${reportPrefix} `))
   return new Map(
     lines.map((line) => {
-      const [name = '', answer = ''] = line.slice(seenMark.length + 1).split(' ')
+      const [name = '', answer = ''] = line.slice(reportPrefix.length + 1).split(' ')
       return [name, answer === 'yes']
     }),
   )
 }
 
-/** The output of an agent without the lines that are meant for the driver. */
-export const withoutOwnLines = (text: string): string =>
+/** Removes the lines that are meant for the driver. */
+export const withoutDriverLines = (text: string): string =>
   text
     .split('\n')
     .filter((line) => !line.startsWith('tutti: '))
     .join('\n')
     .trim()
 
-function isSeen({ path, content }: SharedFile): boolean {
+function canRead({ path, content }: SharedFile): boolean {
   try {
     return readTextFileSync(path) === content
   } catch {

@@ -1,4 +1,4 @@
-/** How the HPC backends of this process get nodes. Chosen once, before the first one is created. */
+/** How the HPC backends of this process get nodes. A script chooses it once. */
 
 import { writeFileSync } from 'node:fs'
 import { dirname, join } from 'node:path'
@@ -10,34 +10,37 @@ import { hideModuleCache } from './launch/module-cache.ts'
 /** `slurm`: the nodes of a Slurm job. `hosts`: a list of hosts, reached by a remote shell. */
 export type StartMethod = 'slurm' | 'hosts'
 
-/** The data that `tutti launch` passes to its script, in the file named by `TUTTI_LAUNCH`. */
+/** The data that `tutti launch` passes to its script, in the file that `TUTTI_LAUNCH` names. */
 export interface LaunchFacts {
   readonly method: StartMethod
-  /** The Slurm job; a batch script has it in `SLURM_JOB_ID` instead. */
+  /** The id of the Slurm job. It is not set in a batch script, where `SLURM_JOB_ID` contains it. */
   readonly jobId?: string
   readonly hosts?: readonly string[]
-  /** Set for a script that does not run on the nodes. */
+  /** Set if the script does not run on the nodes. */
   readonly driver?: 'here'
-  /** The folder of Node's compile cache for the script, if the launcher has chosen one. */
+  /** The folder of Node's compile cache, if the launcher has chosen one. */
   readonly moduleCache?: string
-  /** The work folder of the agents on their nodes, if the launcher was given one. */
+  /** The work folder of the agents, from `tutti launch --work-dir`. */
   readonly workDir?: string
-  /** For a launch with several jobs: their folders in order, and the index of this one. */
+  /** For a launch with several jobs: their folders in order, and the index of this job. */
   readonly chain?: { readonly at: number; readonly folders: readonly string[] }
 }
 
 export const launchVariable = 'TUTTI_LAUNCH'
-/** Written beside the facts when the end of the allocation has ended a task or a service. */
-export const endedFile = 'ended'
-/** Written beside the facts by a script that requests nodes by itself. */
-export const elasticFile = 'elastic'
-/** Written beside the facts when the script has received a signal, which need not be forwarded. */
-export const signaledFile = 'signaled'
 
-let chosen: StartMethod | null = null
+/** Empty files that a script leaves next to the facts, for the launcher and the batch script. */
+export const launchMarks = {
+  /** Tasks or services were lost because the allocation ended, so the run can be resumed. */
+  ended: 'ended',
+  /** The script requests nodes itself. */
+  elastic: 'elastic',
+  /** The script has received SIGTERM, so the batch script need not forward it. */
+  signaled: 'signaled',
+} as const
+
+let chosenMethod: StartMethod | null = null
 let isUsed = false
-let usedCache: string | undefined
-let usedWorkDir: string | undefined
+let launcherCache: string | undefined
 
 /**
  * Chooses the start method. Call it at the top of the script, before any backend is created.
@@ -49,9 +52,9 @@ let usedWorkDir: string | undefined
  */
 export function setStartMethod(method: StartMethod): void {
   expectOneOf('method', method, ['slurm', 'hosts'])
-  if (chosen === method) return
-  if (chosen !== null) {
-    const text = `the start method is "${chosen}" and cannot become "${method}"`
+  if (chosenMethod === method) return
+  if (chosenMethod !== null) {
+    const text = `the start method is "${chosenMethod}" and cannot become "${method}"`
     throw new StateError(text, { hint: 'Call setStartMethod once, at the top of the script.' })
   }
   if (isUsed) {
@@ -59,77 +62,54 @@ export function setStartMethod(method: StartMethod): void {
       hint: 'Call setStartMethod at the top of the script.',
     })
   }
-  chosen = method
+  chosenMethod = method
 }
 
-/** Called when a backend is created. Throws a `StateError` with a hint if no method fits. */
+/** Throws a `StateError` if the method is not set or does not fit the launch. */
 export function useStartMethod(): { readonly method: StartMethod; readonly facts: LaunchFacts } {
-  if (chosen === null) {
+  if (chosenMethod === null) {
     const call = "setStartMethod('slurm') or, with --hosts, setStartMethod('hosts')"
     throw new StateError('HpcBackend.create needs a start method', {
       hint: `Call ${call} at the top of the script, before backends are created.`,
     })
   }
   isUsed = true
-  const facts = readFacts()
-  const { moduleCache } = facts
-  usedWorkDir = facts.workDir
-  if (hideModuleCache(moduleCache)) usedCache = moduleCache
-  if (facts.method === chosen) return { method: chosen, facts }
+  const facts = readLaunchFacts()
+  if (hideModuleCache(facts.moduleCache)) launcherCache = facts.moduleCache
+  if (facts.method === chosenMethod) return { method: chosenMethod, facts }
   const text = `the script was launched with the start method "${facts.method}"`
-  throw new StateError(`${text}, but chose "${chosen}"`, {
+  throw new StateError(`${text}, but chose "${chosenMethod}"`, {
     hint: `Call setStartMethod('${facts.method}').`,
   })
 }
 
-/** The folder of the compile cache that the launcher gave to this process; `null` if none. */
-export const launchedCache = (): string | null => usedCache ?? null
+/** The compile cache that the launcher chose; `null` if it chose none. */
+export const launchedCache = (): string | null => launcherCache ?? null
 
-/** The work folder for agents that the launcher gave to this process, if any. */
-export const launchedWorkDir = (): string | undefined => usedWorkDir
-
-/** The facts of the launch that started this process. Throws a `StateError` if there are none. */
-export function readFacts(): LaunchFacts {
+/** Throws a `StateError` if `tutti launch` did not start this process. */
+export function readLaunchFacts(): LaunchFacts {
   const file = process.env[launchVariable]
-  if (file === undefined || file === '') throw notLaunched('')
+  if (file === undefined || file === '') throw notLaunchedError('')
   try {
     return JSON.parse(readTextFileSync(file)) as LaunchFacts
   } catch (error) {
-    throw notLaunched(`: ${messageOf(error)}`)
+    throw notLaunchedError(`: ${messageOf(error)}`)
   }
 }
 
-/** Tells the launcher that the allocation's end has ended the run, which can be continued. */
-export function markEnded(): void {
-  // If this fails, the run counts as ended by itself, unless Slurm's messages show otherwise.
-  writeMark(endedFile)
-}
-
-/** Tells the launcher that the script requests nodes itself and can run without the held ones. */
-export function markPilots(): void {
-  writeMark(elasticFile)
-}
-
-/** Tells the batch script that this process has received SIGTERM. */
-export function tellSignal(): void {
-  writeMark(signaledFile)
-}
-
-/** Ignores failures. */
-function writeMark(name: string): void {
+/** Ignores failures: the disk may be full, or the folder not visible here. */
+export function leaveMark(name: keyof typeof launchMarks): void {
   const file = process.env[launchVariable]
   if (file === undefined || file === '') return
   try {
-    writeFileSync(join(dirname(file), name), '')
-  } catch {
-    // The disk is full, or this node cannot see the folder.
-  }
+    writeFileSync(join(dirname(file), launchMarks[name]), '')
+  } catch {}
 }
 
-const notLaunched = (why: string): StateError =>
+const notLaunchedError = (why: string): StateError =>
   new StateError(`this script was not started by \`tutti launch\`${why}`, {
     hint:
-      chosen === 'hosts'
+      chosenMethod === 'hosts'
         ? 'Start it with: npx tutti launch --hosts FILE script.ts'
         : 'Start it with: npx tutti launch --nodes 4 --time 1:00:00 script.ts',
   })

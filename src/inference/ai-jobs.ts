@@ -11,30 +11,28 @@ import {
   WorkerLostError,
 } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
+import { definedFields } from '../foundation/options.ts'
 import type { PromptSpec, ResponseFormat, SamplingOptions } from '../tasks/spec.ts'
 import { generateEach, type PromptOutcome, toResult } from './generate.ts'
 import type { ChatMessage, OutputFormat, Sampling } from './generation/inference-engine.ts'
-import { inferenceCodeOf, type InferenceErrorCode } from './generation/inference-errors.ts'
+import { toInferenceCode, type InferenceErrorCode } from './generation/inference-errors.ts'
 import type { GenerationResult, PromptRequest, TextGenerator } from './generation/text-generator.ts'
 
 export interface AiJobsParts {
-  /** `null` before the backend is initialized. */
+  /** Returns the text generator; `null` before the backend is initialized. */
   readonly generator: () => TextGenerator | null
   readonly clock: Clock
   readonly log: Log
-  /** Why the backend accepts no jobs; `null` while it does. */
   readonly closedReason: () => string | null
 }
 
-/** The AI tasks of one session. */
 export class AiJobs implements Connection {
   readonly #parts: AiJobsParts
   readonly #listener: BackendListener
   readonly #runs = new Map<Job, AiRun>()
-  /** The latest attempt of each running task. */
   readonly #latest = new Map<string, Job>()
   readonly #onReleased: () => void
-  #hasWarnedOfCut = false
+  #hasWarnedTruncated = false
 
   constructor(parts: AiJobsParts, listener: BackendListener, onReleased: () => void) {
     this.#parts = parts
@@ -42,13 +40,11 @@ export class AiJobs implements Connection {
     this.#onReleased = onReleased
   }
 
-  /** Whether the task belongs to this session and has not ended. */
   has(uid: string): boolean {
     return this.#latest.has(uid)
   }
 
-  /** The id of the task's session; `undefined` if `has` is false. */
-  sessionOf(uid: string): string | undefined {
+  getSessionId(uid: string): string | undefined {
     return this.#latest.get(uid)?.sessionId
   }
 
@@ -65,7 +61,6 @@ export class AiJobs implements Connection {
     this.#onReleased()
   }
 
-  /** Cancels all tasks; resolves when they have ended. */
   async cancelAll(reason: string): Promise<void> {
     const runs = [...this.#runs.values()]
     for (const run of runs) run.cancel(reason)
@@ -85,8 +80,12 @@ export class AiJobs implements Connection {
       const error = new StateError(`task ${job.uid} has no prompt`)
       return this.#listener.report(job, { kind: 'fail', error })
     }
-    const onCut = (): void => this.#warnOfCut(job.uid)
-    const run = new AiRun({ clock: this.#parts.clock, listener: this.#listener, onCut }, job, spec)
+    const onTruncated = (): void => this.#warnTruncated(job.uid)
+    const run = new AiRun(
+      { clock: this.#parts.clock, listener: this.#listener, onTruncated },
+      job,
+      spec,
+    )
     this.#runs.set(job, run)
     this.#latest.set(job.uid, job)
     void run.ended.then(() => this.#forget(job))
@@ -94,16 +93,16 @@ export class AiJobs implements Connection {
   }
 
   /** Warns once per session, because the same limit usually cuts many answers. */
-  #warnOfCut(uid: string): void {
-    if (this.#hasWarnedOfCut) return
-    this.#hasWarnedOfCut = true
+  #warnTruncated(uid: string): void {
+    if (this.#hasWarnedTruncated) return
+    this.#hasWarnedTruncated = true
     const text =
       `the answer of task ${uid} was cut at its limit of tokens, so its JSON is not complete: ` +
       'raise `maxTokens`; `finishReason` of such a task is `length` (one warning per session)'
     this.#parts.log.warn('AnswerCut', text)
   }
 
-  /** Keeps the entry in `#latest` if a new attempt of the task has been submitted meanwhile. */
+  /** A newer attempt of the task may have been submitted; its entry in `#latest` is kept. */
   #forget(job: Job): void {
     this.#runs.delete(job)
     if (this.#latest.get(job.uid) === job) this.#latest.delete(job.uid)
@@ -113,15 +112,13 @@ export class AiJobs implements Connection {
 interface AiRunParts {
   readonly clock: Clock
   readonly listener: BackendListener
-  /** Called when an answer that must be JSON was cut at its token limit. */
-  readonly onCut: () => void
+  readonly onTruncated: () => void
 }
 
-/** One attempt at an AI task. */
 class AiRun {
   readonly #clock: Clock
   readonly #listener: BackendListener
-  readonly #onCut: () => void
+  readonly #onTruncated: () => void
   readonly #job: Job
   readonly #spec: PromptSpec
   readonly #abort = new AbortController()
@@ -131,10 +128,10 @@ class AiRun {
   #isOverdue = false
   #stopTimer: () => void = () => {}
 
-  constructor({ clock, listener, onCut }: AiRunParts, job: Job, spec: PromptSpec) {
+  constructor({ clock, listener, onTruncated }: AiRunParts, job: Job, spec: PromptSpec) {
     this.#clock = clock
     this.#listener = listener
-    this.#onCut = onCut
+    this.#onTruncated = onTruncated
     this.#job = job
     this.#spec = spec
   }
@@ -164,7 +161,7 @@ class AiRun {
     })
   }
 
-  /** The task ends when all of its prompts have ended, even if some of them fail. */
+  /** Runs all prompts. The task ends when all of them have ended, even if some of them fail. */
   async #run(generator: TextGenerator): Promise<void> {
     const { prompt } = this.#spec
     const prompts = typeof prompt === 'string' ? [prompt] : prompt
@@ -177,10 +174,10 @@ class AiRun {
     const outcomes = await generateEach(prompts, generate, { clock: this.#clock, signal })
     this.#stopTimer()
     this.#ending.resolve()
-    this.#listener.report(this.#job, this.#reportOf(outcomes))
+    this.#listener.report(this.#job, this.#toReport(outcomes))
   }
 
-  #reportOf(outcomes: readonly PromptOutcome[]): TaskReport {
+  #toReport(outcomes: readonly PromptOutcome[]): TaskReport {
     const answers = outcomes.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
     if (answers.length === outcomes.length) return this.#completed(answers)
     if (this.#cancelReason !== null) return { kind: 'cancel', reason: this.#cancelReason }
@@ -199,7 +196,7 @@ class AiRun {
     const finishReasons = answers.map(({ finishReason }) => finishReason)
     const { prompt, sampling } = this.#spec
     const isJson = (sampling.responseFormat ?? anyText).type !== 'text'
-    if (isJson && finishReasons.includes('length')) this.#onCut()
+    if (isJson && finishReasons.includes('length')) this.#onTruncated()
     const value = typeof prompt === 'string' ? texts[0] : texts
     return { kind: 'complete', value, facts: { finishReasons } }
   }
@@ -207,22 +204,21 @@ class AiRun {
 
 const anyText: ResponseFormat = { type: 'text' }
 
-/** Whether a retry is pointless, because the same prompt would be refused again. */
-const isRefused = (error: unknown): boolean => refusals.has(inferenceCodeOf(error))
-const refusals = new Set<InferenceErrorCode | undefined>([
+/** A retry of a refused prompt would be pointless, because it would be refused again. */
+const isRefused = (error: unknown): boolean => refusalCodes.has(toInferenceCode(error))
+const refusalCodes = new Set<InferenceErrorCode | undefined>([
   'content_filter',
   'context_length_exceeded',
   'unsupported',
 ])
 
-/** A lost engine is reported as a lost worker, so that the session retries the task. */
+/** A lost engine becomes a lost worker, so that the session retries the task. */
 function toTaskCause(outcome: PromptOutcome | undefined): unknown {
   const error: unknown = outcome?.status === 'rejected' ? outcome.reason : undefined
-  if (inferenceCodeOf(error) !== 'engine_lost') return error
+  if (toInferenceCode(error) !== 'engine_lost') return error
   return new WorkerLostError(messageOf(error), { cause: error })
 }
 
-/** `results` has the answers of successful prompts and the errors of failed ones. */
 function toListError(outcomes: readonly PromptOutcome[]): InferenceError {
   const results = outcomes.map(toResult)
   const failed = results.filter(({ error }) => error !== undefined)
@@ -249,7 +245,7 @@ function toPromptRequest(
     sampling: toSampling(sampling),
     priority,
     isRetry,
-    // `AiRun` limits the time of a task, from the start of its execution.
+    // `AiRun` itself enforces the time-out of the task, from the start of its execution.
     timeoutSeconds: null,
     signal,
     isBounded: false,
@@ -260,25 +256,23 @@ function toPromptRequest(
 function toSampling(options: SamplingOptions): Partial<Sampling> {
   const { maxTokens, temperature, topP, topK, stop, seed, responseFormat } = options
   const format = responseFormat === undefined ? undefined : toFormat(responseFormat)
-  return {
-    ...(maxTokens === undefined ? {} : { maxTokens }),
-    ...(temperature === undefined ? {} : { temperature }),
-    ...(topP === undefined ? {} : { topP }),
-    ...(topK === undefined ? {} : { topK }),
-    ...(stop === undefined ? {} : { stop: typeof stop === 'string' ? [stop] : stop }),
-    ...(seed === undefined ? {} : { seed }),
-    ...(format === undefined || 'message' in format ? {} : { format }),
-  }
+  return definedFields({
+    maxTokens,
+    temperature,
+    topP,
+    topK,
+    stop: typeof stop === 'string' ? [stop] : stop,
+    seed,
+    format: format === undefined || 'message' in format ? undefined : format,
+  })
 }
 
-/** Why the `responseFormat` of a task is invalid; `null` if it is valid. */
 export function refuseFormat({ sampling }: PromptSpec): Refusal | null {
   const { responseFormat } = sampling
   const format = responseFormat === undefined ? null : toFormat(responseFormat)
   return format !== null && 'message' in format ? format : null
 }
 
-/** Converts a format of the chat-completions API: `{ type, json_schema: { schema } }`. */
 function toFormat(given: object): OutputFormat | Refusal {
   const { type, json_schema: wrapper } = given as { type?: unknown; json_schema?: unknown }
   if (type === 'text') return { kind: 'text' }

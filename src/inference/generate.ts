@@ -4,17 +4,13 @@ import { type Clock, systemClock } from '../foundation/clock.ts'
 import { type GenerateResult, messageOf } from '../foundation/errors.ts'
 import { invalid } from '../foundation/options.ts'
 import { TurnBudget } from '../runtime/turn-budget.ts'
-import { inferenceCodeOf, inferenceError } from './generation/inference-errors.ts'
+import { toInferenceCode, inferenceError } from './generation/inference-errors.ts'
 import type { GenerationResult, TextGenerator } from './generation/text-generator.ts'
 import { expectTimeout } from './inference-options.ts'
 
-/** How one prompt ended. */
 export type PromptOutcome = PromiseSettledResult<GenerationResult>
 
-/**
- * Returns one result per prompt, in the order of the prompts, within `timeout` seconds. The result
- * of a prompt that fails, is blocked or takes too long is an error.
- */
+/** Never rejects for a prompt that fails, is blocked or is late: its result is an error. */
 export async function generateTexts(
   generator: TextGenerator,
   prompts: readonly string[],
@@ -30,8 +26,7 @@ export async function generateTexts(
     const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
     return generator.generate({ input, timeoutSeconds, signal, ...rest })
   }
-  // One timer for all prompts: the time-out of a single prompt begins when the prompt is started,
-  // which may be in a later turn of the event loop.
+  // A time-out per prompt would begin only when the prompt is started.
   let isOverdue = false
   const stopTimer = clock.after(timeoutSeconds * 1000, () => {
     isOverdue = true
@@ -39,25 +34,21 @@ export async function generateTexts(
   })
   const outcomes = await generateEach(prompts, generate, { clock, signal })
   stopTimer()
-  const late = inferenceError('request_timeout', `no answer within ${timeoutSeconds} s`)
+  const timeoutError = inferenceError('request_timeout', `no answer within ${timeoutSeconds} s`)
   return outcomes.map((outcome) => {
     if (!isOverdue || outcome.status === 'fulfilled') return toResult(outcome)
-    const code = inferenceCodeOf(outcome.reason) ?? 'canceled'
-    return code === 'canceled' ? toFailure(late) : toResult(outcome)
+    const code = toInferenceCode(outcome.reason) ?? 'canceled'
+    return code === 'canceled' ? toFailure(timeoutError) : toResult(outcome)
   })
 }
 
-/**
- * Calls `generate` for every prompt, for a limited number per turn of the event loop, beginning
- * immediately. Outcomes are in the order of the prompts. After the signal is aborted, no prompt is
- * started; prompts that were not started count as canceled.
- */
+/** Limits the calls per turn of the event loop. Starts no prompt after the signal is aborted. */
 export async function generateEach<Result>(
   prompts: readonly string[],
   generate: (prompt: string) => Promise<Result>,
   { clock, signal }: { readonly clock: Clock; readonly signal: AbortSignal },
 ): Promise<PromiseSettledResult<Result>[]> {
-  // Copied, because the caller may change the array between turns.
+  // The array is copied, because the caller may change it between turns.
   const all = [...prompts]
   const started: Promise<Result>[] = []
   const budget = new TurnBudget(clock)
@@ -66,7 +57,7 @@ export async function generateEach<Result>(
     if (signal.aborted) break
     budget.spend()
     const result = generate(prompt)
-    // Marks a rejection as handled, because the promise is awaited only after further turns.
+    // Marks a rejection as handled, because the promise is awaited only in a later turn.
     result.catch(() => {})
     started.push(result)
   }
@@ -98,5 +89,5 @@ export function toResult(outcome: PromptOutcome): GenerateResult {
 }
 
 const toFailure = (error: unknown): GenerateResult => ({
-  error: { code: inferenceCodeOf(error) ?? 'engine_error', message: messageOf(error) },
+  error: { code: toInferenceCode(error) ?? 'engine_error', message: messageOf(error) },
 })

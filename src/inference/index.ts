@@ -1,6 +1,6 @@
 /** `tutti/inference`: the backend, its configuration and its engines. */
 
-// Imported first: reports an unsupported Node before dependencies fail on it in other ways.
+// Imported first, because dependencies fail on an older Node with obscure errors.
 import '../foundation/require-node.ts'
 export { InferenceBackend } from './inference-backend.ts'
 export type {

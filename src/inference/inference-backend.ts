@@ -14,7 +14,7 @@ import {
   type FromConfigOptions,
   type InferenceBackendOptions,
   loadConfigOption,
-  notInitialized,
+  createNotInitializedError,
   type ResolvedInferenceOptions,
   resolveInferenceOptions,
 } from './inference-options.ts'
@@ -27,8 +27,8 @@ export type {
 } from './inference-options.ts'
 
 /**
- * Serves one model to sessions, and over HTTP or, with `useService: false`, to `generate`. Nothing
- * runs before `initialize()` or after `close()`.
+ * Serves one model to sessions and over HTTP. With `useService: false`, there is no HTTP server;
+ * call `generate` instead. Nothing runs before `initialize()` or after `close()`.
  *
  * @example
  * const llm = await InferenceBackend.create({
@@ -45,16 +45,15 @@ export class InferenceBackend implements Backend {
   readonly model: string
   readonly #options: ResolvedInferenceOptions
   readonly #connections = new Map<BackendListener, AiJobs>()
-  /** Set by `fromConfig`, so that the file is not read again. */
+  /** The configuration that `fromConfig` has loaded, so that the file is not read again. */
   #config: InferenceConfig | null = null
   #opening: InferenceService | null = null
   #service: InferenceService | null = null
   #initializing: Promise<void> | null = null
   readonly #close = once(() => this.#closeOnce())
-  /** Why prompts can never be served again; `null` while they can. */
-  #over: string | null = null
+  #unavailableReason: string | null = null
 
-  /** Creates and initializes a backend. Its engines run, and its server, if any, listens. */
+  /** Resolves when an engine serves and the HTTP server, if there is one, listens. */
   static async create(options: InferenceBackendOptions): Promise<InferenceBackend> {
     const backend = new InferenceBackend(options)
     await backend.initialize()
@@ -97,7 +96,13 @@ export class InferenceBackend implements Backend {
     return this.#service?.pool.workers ?? 0
   }
 
-  /** Starts the service. Idempotent, returns the same promise; after a failure, tries again. */
+  /** The numbers of prompts that run in an engine now, and that wait for one. */
+  get load(): { readonly running: number; readonly queued: number } {
+    const { running, queued } = this.#service?.generator.status() ?? { running: 0, queued: 0 }
+    return { running, queued }
+  }
+
+  /** Further calls return the same promise. After a failure, the next call tries again. */
   initialize(): Promise<void> {
     if (this.#close.isCalled) return Promise.reject(this.#closedError())
     this.#initializing ??= this.#initializeOnce().catch((error: unknown) => {
@@ -109,12 +114,12 @@ export class InferenceBackend implements Backend {
 
   /**
    * Returns one result per prompt, in order, within `timeout` seconds. The result of a prompt that
-   * fails or is blocked is `{ error: { code, message } }`. Throws if the backend has a server: use
-   * its endpoint instead.
+   * fails or is blocked is `{ error: { code, message } }`. Throws if the backend has an HTTP
+   * server; use its endpoint instead.
    */
   async generate(prompts: readonly string[], timeout: number): Promise<GenerateResult[]> {
     if (this.#close.isCalled) throw this.#closedError()
-    if (this.#service === null) throw notInitialized(this.name)
+    if (this.#service === null) throw createNotInitializedError(this.name)
     if (this.endpoint !== null) {
       throw new StateError(`"${this.name}" serves over HTTP: use ${this.endpoint}/generate`, {
         hint: 'Set `useService: false` to call generate() directly.',
@@ -125,7 +130,8 @@ export class InferenceBackend implements Backend {
 
   refuse(spec: TaskSpec): Refusal | null {
     if (this.#close.isCalled) return { field: 'backend', message: `"${this.name}" is closed` }
-    if (this.#over !== null) return { field: 'backend', message: this.#over }
+    if (this.#unavailableReason !== null)
+      return { field: 'backend', message: this.#unavailableReason }
     if (spec.kind !== 'prompt') {
       const field = spec.kind === 'program' ? 'executable' : 'function'
       return { field, message: `"${this.name}" runs prompts only` }
@@ -157,7 +163,7 @@ export class InferenceBackend implements Backend {
 
   /**
    * Rejects new work, cancels tasks, waits up to `drainSeconds` for running HTTP requests, cancels
-   * the rest, and stops the engines. Idempotent, returns the same promise.
+   * the rest, and stops the engines. Further calls return the same promise.
    */
   close(): Promise<void> {
     return this.#close()
@@ -191,9 +197,9 @@ export class InferenceBackend implements Backend {
       options: this.#options,
       config,
       notify: (taskId, notice) => this.#notify(taskId, notice),
-      sessionOf: (taskId) => this.#sessionOf(taskId),
+      getSessionId: (taskId) => this.#getSessionId(taskId),
       hasSessions: () => this.#connections.size > 0,
-      onOver: (reason) => this.#giveUp(reason),
+      onUnavailable: (reason) => this.#giveUp(reason),
     })
     this.#opening = service
     await service.open()
@@ -207,39 +213,36 @@ export class InferenceBackend implements Backend {
   async #closeOnce(): Promise<void> {
     const jobs = [...this.#connections.values()]
     await Promise.all(jobs.map((one) => one.cancelAll('backend closed')))
-    // Stops a model that is still loading. Otherwise, awaiting the initialization could take
-    // minutes.
+    // Stops a model that is still loading, because loading may take minutes.
     if (this.#service === null) await this.#opening?.pool.stop()
     await this.#initializing?.catch(() => {})
     await this.#service?.close(this.#options.drainMs)
     this.#connections.clear()
   }
 
-  /** The tasks of all sessions end CANCELED with the reason, like other tasks on the lost nodes. */
+  /** The tasks end CANCELED with the reason, like other tasks on the lost nodes. */
   #giveUp(reason: string): void {
-    this.#over = reason
+    this.#unavailableReason = reason
     for (const jobs of this.#connections.values()) void jobs.cancelAll(reason)
   }
 
-  /** Sends a notice about a task to the task's session, any other notice to all sessions. */
   #notify(taskId: string | null, notice: Notice): void {
     for (const [listener, jobs] of this.#connections) {
       if (taskId === null || jobs.has(taskId)) listener.notice(notice)
     }
   }
 
-  /** The id of the task's session; `""` if there is none. */
-  #sessionOf(taskId: string | null): string {
+  #getSessionId(taskId: string | null): string {
     if (taskId === null) return ''
     for (const jobs of this.#connections.values()) {
-      const session = jobs.sessionOf(taskId)
+      const session = jobs.getSessionId(taskId)
       if (session !== undefined) return session
     }
     return ''
   }
 
   #closedReason(): string | null {
-    return this.#close.isCalled ? 'backend closed' : this.#over
+    return this.#close.isCalled ? 'backend closed' : this.#unavailableReason
   }
 
   #closedError(): StateError {

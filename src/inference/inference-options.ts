@@ -4,6 +4,7 @@ import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { StateError, ValueError } from '../foundation/errors.ts'
 import { type Log, resolveLog } from '../foundation/log.ts'
 import {
+  definedFields,
   describe,
   expectBoolean,
   expectInteger,
@@ -22,7 +23,7 @@ import type {
   InferenceConfig,
   InferenceOverrides,
 } from './config/inference-config.ts'
-import { expectReachable } from '../runtime/http/listening.ts'
+import { expectListenAddress } from '../runtime/http/listening.ts'
 import type { EngineOption } from './engines/engines.ts'
 import type { NodeServers } from '../runtime/server/node-servers.ts'
 import type { CreateEngine } from './generation/inference-engine.ts'
@@ -51,34 +52,31 @@ export interface InferenceBackendOptions {
   /** The maximum number of requests in a batch. Default 1024. */
   readonly maxBatchSize?: number
   /**
-   * How long a batch waits for more requests. Default 500. If given, the type of batching is
-   * `fixed`, unless the file specifies a `type`.
+   * How long a batch waits for more requests. Default 500. If this is given, the type of batching
+   * is `fixed`, unless the file specifies a `type`.
    */
   readonly maxBatchWaitMs?: number
   /**
-   * The host to listen on; a host other than loopback requires an `apiKey`. Default: 127.0.0.1, and
+   * The host to listen on. A host other than loopback requires an `apiKey`. Default: 127.0.0.1, and
    * the loopback address that this machine's name resolves to.
    */
   readonly host?: string
   readonly apiKey?: string
   /** Overrides the file's `engine`: a kind, a section with its keys, or an engine factory. */
   readonly engine?: EngineOption | CreateEngine
-  /**
-   * The HPC backend on whose nodes the servers of the `process` engine run. `offset`, `numNodes`
-   * and `numGpus` refer to its allocation. Default: this machine.
-   */
+  /** The HPC backend whose nodes run the servers of the `process` engine. Default: this machine. */
   readonly nodes?: NodeServers
   /** Limits of the HTTP server. */
   readonly limits?: Partial<ServerLimits>
   /** Whether spans contain prompts and generated text. Default `false`. */
   readonly captureContent?: boolean
-  /** How many seconds an engine may be silent before its request is aborted. Default 600. */
+  /** Seconds of silence about a request after which the request is aborted. Default 600. */
   readonly engineTimeoutSeconds?: number
   /** How many seconds `close` waits for running HTTP requests. Default 5. */
   readonly drainSeconds?: number
   readonly clock?: Clock
   readonly log?: Log
-  /** Called with progress messages while engines start, such as the loading of a model. */
+  /** Called with progress messages while engines start, for example while a model is loaded. */
   readonly onProgress?: (text: string) => void
   /** Aborts `initialize()`. Has no effect on an initialized backend; use `close()`. */
   readonly signal?: AbortSignal
@@ -87,7 +85,7 @@ export interface InferenceBackendOptions {
 /** The path of a YAML file, an object with its sections, or the result of `loadInferenceConfig`. */
 export type ConfigOption = string | ConfigSections | InferenceConfig
 
-/** The options of `fromConfig`. None is required, because the configuration has all values. */
+/** The options of `fromConfig`. None is required, because the configuration contains all values. */
 export type FromConfigOptions = Partial<Omit<InferenceBackendOptions, 'configFile'>>
 
 export interface ResolvedInferenceOptions {
@@ -111,47 +109,27 @@ export interface ResolvedInferenceOptions {
   readonly signal: AbortSignal | null
 }
 
-const known = [
-  'configFile',
-  'modelName',
-  'name',
-  'numNodes',
-  'numGpus',
-  'tpSize',
-  'port',
-  'offset',
-  'useService',
-  'maxBatchSize',
-  'maxBatchWaitMs',
-  'host',
-  'apiKey',
-  'engine',
-  'nodes',
-  'limits',
-  'captureContent',
-  'engineTimeoutSeconds',
-  'drainSeconds',
-  'clock',
-  'log',
-  'onProgress',
-  'signal',
-]
+const optionNames = (
+  'configFile modelName name numNodes numGpus tpSize port offset useService maxBatchSize ' +
+  'maxBatchWaitMs host apiKey engine nodes limits captureContent engineTimeoutSeconds ' +
+  'drainSeconds clock log onProgress signal'
+).split(' ')
 
 export function resolveInferenceOptions(
   options: InferenceBackendOptions,
 ): ResolvedInferenceOptions {
-  expectKnownKeys('InferenceBackend', expectObject('options', options), known)
+  expectKnownKeys('InferenceBackend', expectObject('options', options), optionNames)
   const { port = 8000, apiKey, useService = true, engine } = options
   const host = options.host === undefined ? null : expectString('host', options.host)
   const { captureContent = false, engineTimeoutSeconds = 600, drainSeconds = 5 } = options
   expectBoolean('useService', useService)
   const key = apiKey === undefined ? null : expectSecret('apiKey', apiKey)
-  if (useService) expectReachable({ host, port, apiKey: key })
+  if (useService) expectListenAddress({ host, port, apiKey: key })
   return {
     name: expectString('name', options.name ?? 'inference'),
     configFile: expectString('configFile', options.configFile),
     modelName: expectString('modelName', options.modelName),
-    overrides: resolveOverrides(overridesOf(options)),
+    overrides: resolveOverrides(pickOverrides(options)),
     createEngine: typeof engine === 'function' ? engine : null,
     nodes:
       options.nodes === undefined
@@ -178,8 +156,8 @@ export async function loadConfigOption(
   source: ConfigOption,
   options: FromConfigOptions,
 ): Promise<InferenceConfig> {
-  expectKnownKeys('InferenceBackend', expectObject('options', options), known)
-  const overrides = overridesOf(options)
+  expectKnownKeys('InferenceBackend', expectObject('options', options), optionNames)
+  const overrides = pickOverrides(options)
   if (typeof source === 'string' && source !== '') {
     return loadInferenceConfig(source, overrides, options.log)
   }
@@ -187,7 +165,7 @@ export async function loadConfigOption(
     throw invalid('config', 'the path of a file, or an object with its sections', source)
   }
   if (!('modelName' in source)) return readInferenceConfig(source, overrides, options.log)
-  // An engine factory is allowed, because it does not change the loaded configuration.
+  // An engine factory may be given, because it does not change the loaded configuration.
   const { engine, ...others } = overrides
   const changes = typeof engine === 'function' ? others : overrides
   const [field] = Object.keys(changes)
@@ -198,31 +176,30 @@ export async function loadConfigOption(
   })
 }
 
-/** The options that override the configuration file. */
-function overridesOf(options: FromConfigOptions): InferenceOverrides {
+function pickOverrides(options: FromConfigOptions): InferenceOverrides {
   const { modelName, numNodes, numGpus, tpSize, offset, maxBatchSize, maxBatchWaitMs } = options
   const { engine } = options
   if (engine !== undefined && typeof engine !== 'function') expectEngineOption(engine, process.env)
-  return {
-    ...(modelName === undefined ? {} : { modelName }),
-    ...(numNodes === undefined ? {} : { numNodes }),
-    ...(numGpus === undefined ? {} : { numGpus }),
-    ...(tpSize === undefined ? {} : { tpSize }),
-    ...(offset === undefined ? {} : { offset }),
-    ...(maxBatchSize === undefined ? {} : { maxBatchSize }),
-    ...(maxBatchWaitMs === undefined ? {} : { maxBatchWaitMs }),
-    ...(engine === undefined ? {} : { engine }),
-  }
+  return definedFields({
+    modelName,
+    numNodes,
+    numGpus,
+    tpSize,
+    offset,
+    maxBatchSize,
+    maxBatchWaitMs,
+    engine,
+  })
 }
 
-/** Validates the limits and returns them unchanged. The server fills in the defaults. */
+/** Validates the limits and returns them unchanged. The server fills in the defaults later. */
 function expectLimits(limits: Partial<ServerLimits>): Partial<ServerLimits> {
   expectObject('limits', limits)
   resolveServerLimits(limits)
   return limits
 }
 
-/** Validates the time-out of `generate` in seconds: above 0 and at most a day. */
+/** Validates the time-out of `generate` in seconds, which must be above 0 and at most a day. */
 export function expectTimeout(value: unknown): number {
   if (typeof value === 'number' && value > 0 && value <= 86_400) return value
   const expected = '0 < s <= 86400'
@@ -240,7 +217,7 @@ function timeoutText(value: unknown): string {
   return typeof value === 'string' ? JSON.stringify(value.slice(0, 80)) : describe(value)
 }
 
-export function notInitialized(name: string): StateError {
+export function createNotInitializedError(name: string): StateError {
   return new StateError(`the backend "${name}" is not initialized`, {
     hint: 'Call `await backend.initialize()` first, or `await InferenceBackend.create(options)`.',
   })

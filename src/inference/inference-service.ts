@@ -6,7 +6,7 @@ import { ValueError } from '../foundation/errors.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import type { ServerReservation } from '../runtime/server/node-servers.ts'
 import type { InferenceConfig } from './config/inference-config.ts'
-import { descriptorOf } from './engines/engines.ts'
+import { findDescriptor } from './engines/engines.ts'
 import { Autoscaler } from './generation/autoscaler.ts'
 import type { BatchReport } from './generation/batch-run.ts'
 import { Batcher } from './generation/batcher.ts'
@@ -28,11 +28,11 @@ export interface ServiceParts {
   /** Sends a notice to the session of a task, or to all sessions if `taskId` is `null`. */
   readonly notify: (taskId: string | null, notice: Notice) => void
   /** The id of the task's session; `""` for a request that belongs to no session. */
-  readonly sessionOf: (taskId: string | null) => string
+  readonly getSessionId: (taskId: string | null) => string
   /** Whether any session is connected. Without a session, no spans are created. */
   readonly hasSessions: () => boolean
-  /** Called at most once: when no engine can start any more, before requests end. */
-  readonly onOver: (reason: string) => void
+  /** Called at most once, when no engine can start any more, and before the requests end. */
+  readonly onUnavailable: (reason: string) => void
 }
 
 export class InferenceService {
@@ -43,12 +43,10 @@ export class InferenceService {
   readonly #batcher: Batcher
   readonly #scaler: Autoscaler
   readonly #guard: Guard
-  readonly #checks: StepScheduler
+  readonly #checkScheduler: StepScheduler
   #server: InferenceServer | null = null
-  /** The reserved nodes on which the engines' servers run; `null` without a reservation. */
   #reservation: ServerReservation | null = null
-  /** Why no engine can start any more; `null` while engines can start. */
-  #over: string | null = null
+  #unavailableReason: string | null = null
 
   constructor(parts: ServiceParts) {
     const { options, config } = parts
@@ -61,12 +59,12 @@ export class InferenceService {
       policy: config.batching,
       queueLimit: config.hardware.queueLimit,
       engineTimeoutMs: options.engineTimeoutMs,
-      onBatch: (report) => this.#onBatch(report),
+      onBatchEnded: (report) => this.#onBatch(report),
     })
     const batcher = this.#batcher
     this.pool = new EnginePool({
       createEngine: options.createEngine ?? ((worker) => this.#createEngine(worker)),
-      workers: firstWorkers(config),
+      workers: initialWorkers(config),
       batcher,
       clock,
       log,
@@ -76,31 +74,27 @@ export class InferenceService {
     const { pool } = this
     this.#scaler = new Autoscaler({ clock, batcher, pool, config: config.dynamicWorkers })
     this.#guard = createGuard(config.guardrails)
-    this.#checks = new StepScheduler(clock, checkMs)
+    this.#checkScheduler = new StepScheduler(clock, checkBudgetMs)
     this.generator = new RequestHandler({
       batcher,
       pool,
       guard: this.#guard,
-      checks: this.#checks,
+      checkScheduler: this.#checkScheduler,
       clock,
       model: config.modelName,
       sampling: defaultSampling(config),
       systemPrompt: config.llm.systemPrompt,
       isContentCaptured: options.isContentCaptured,
-      onArrived: () => this.#scaler.arrived(),
+      onArrived: () => this.#scaler.recordArrival(),
       onEnded: (taskId, report) => this.#onEnded(taskId, report),
     })
   }
 
-  /** The URL of the HTTP server; `null` if there is no server. */
   get endpoint(): string | null {
     return this.#server?.endpoint ?? null
   }
 
-  /**
-   * Listens before it starts the engines, so that a port in use is reported before a model is
-   * loaded, which may take minutes. Until the model is loaded, clients get 503.
-   */
+  /** The server listens before the model is loaded, so that a port in use is reported early. */
   async open(): Promise<void> {
     const { options, config } = this.#parts
     try {
@@ -112,12 +106,14 @@ export class InferenceService {
     } catch (error) {
       await Promise.all([this.pool.stop(), this.#server?.stop()])
       await this.#reservation?.close()
-      throw this.#over === null ? error : inferenceError('engine_lost', this.#over)
+      throw this.#unavailableReason === null
+        ? error
+        : inferenceError('engine_lost', this.#unavailableReason)
     }
     if (config.dynamicWorkers.isOn) this.#scaler.start()
   }
 
-  /** Rejects new requests, and cancels running ones that have not finished after `graceMs`. */
+  /** Rejects new requests, and cancels the requests that are still running after `graceMs`. */
   async close(graceMs: number): Promise<void> {
     const { clock } = this.#parts.options
     this.#scaler.stop()
@@ -134,24 +130,24 @@ export class InferenceService {
     const { clock, log, onProgress } = options
     const servers = this.#reservation
     const context = { config, worker, clock, log, onProgress, servers }
-    return descriptorOf(config.engine).create(config.engine, context)
+    return findDescriptor(config.engine).create(config.engine, context)
   }
 
   /** Called before anything starts, so that missing nodes or GPUs are reported early. */
   #reserve(): void {
     const { options, config } = this.#parts
-    const descriptor = descriptorOf(config.engine)
+    const descriptor = findDescriptor(config.engine)
     const request = descriptor.reserve?.(config.engine, config, options.name)
     if (options.nodes === null || request === undefined) return
     this.#reservation = options.nodes.reserveServers(request)
     void this.#reservation.over.then((reason) => this.#giveUp(reason))
   }
 
-  /** Called when the reserved nodes are gone: ends all prompts instead of letting them wait. */
+  /** Called when the reserved nodes are gone. Ends all prompts instead of letting them wait. */
   #giveUp(reason: string): void {
-    this.#over = reason
+    this.#unavailableReason = reason
     this.#scaler.stop()
-    this.#parts.onOver(reason)
+    this.#parts.onUnavailable(reason)
     this.#batcher.giveUp(reason)
     void this.pool.giveUp(reason)
   }
@@ -160,7 +156,7 @@ export class InferenceService {
     const { notify, hasSessions, config } = this.#parts
     this.#metrics.batchEnded(report)
     if (!hasSessions()) return
-    const { workerId, size, waitMs, durationMs, requestIds, startedAt, error } = report
+    const { workerId, size, waitMs, durationMs, error } = report
     const batch = {
       worker_id: workerId,
       size,
@@ -169,14 +165,12 @@ export class InferenceService {
       error_message: error,
     }
     notify(null, toEventNotice(Batch, batch))
-    const times = { startTime: startedAt, durationMs, waitMs }
-    const facts = { spanId: newSpanId(), model: config.modelName, workerId, requestIds, error }
-    notify(null, { kind: 'span', span: toBatchSpan({ ...facts, ...times }) })
+    notify(null, { kind: 'span', span: toBatchSpan(newSpanId(), config.modelName, report) })
   }
 
   #onEnded(taskId: string | null, { span, measurements, code }: RequestReport): void {
-    const { notify, hasSessions, sessionOf } = this.#parts
-    this.#metrics.requestEnded(code, measurements, sessionOf(taskId))
+    const { notify, hasSessions, getSessionId } = this.#parts
+    this.#metrics.requestEnded(code, measurements, getSessionId(taskId))
     if (!hasSessions()) return
     notify(taskId, { kind: 'span', span: span() })
     for (const measurement of measurements) notify(taskId, { kind: 'measurement', measurement })
@@ -185,7 +179,12 @@ export class InferenceService {
   #createProxy(): PathProxy | null {
     const { proxy } = this.pool
     const { clock, engineTimeoutMs } = this.#parts.options
-    const parts = { guard: this.#guard, checks: this.#checks, clock, engineTimeoutMs }
+    const parts = {
+      guard: this.#guard,
+      checkScheduler: this.#checkScheduler,
+      clock,
+      engineTimeoutMs,
+    }
     return proxy && new PathProxy({ ...proxy, ...parts })
   }
 
@@ -211,20 +210,20 @@ export class InferenceService {
   }
 }
 
-/** Validates `nodes` and `numNodes`. A user's own engine factory may use any number of nodes. */
+/** Validates `nodes` and `numNodes`. An engine factory of the user may use any number of nodes. */
 function expectNodes(
   { engine, hardware: { numNodes } }: InferenceConfig,
-  { nodes, createEngine: own }: ResolvedInferenceOptions,
+  { nodes, createEngine: customEngine }: ResolvedInferenceOptions,
 ): void {
-  const where = own === null ? descriptorOf(engine).nodes : 'own'
-  if (nodes !== null && (where === 'this' || where === 'own')) {
-    const which = own === null ? `the ${engine.kind} engine` : 'an engine of your own'
+  const nodePolicy = customEngine === null ? findDescriptor(engine).nodes : 'own'
+  if (nodes !== null && (nodePolicy === 'this' || nodePolicy === 'own')) {
+    const which = customEngine === null ? `the ${engine.kind} engine` : 'an engine of your own'
     throw new ValueError(`nodes: ${which} starts no servers on nodes`, {
       field: 'nodes',
       hint: 'Use the process engine.',
     })
   }
-  if (numNodes === 1 || where === 'own' || where === 'any' || nodes !== null) return
+  if (numNodes === 1 || nodePolicy === 'own' || nodePolicy === 'any' || nodes !== null) return
   throw new ValueError(
     `num_nodes is ${numNodes}, but the ${engine.kind} engine runs workers on this node only`,
     {
@@ -232,17 +231,17 @@ function expectNodes(
       expected: '1',
       got: numNodes,
       hint:
-        where === 'reserved'
+        nodePolicy === 'reserved'
           ? 'Give `nodes: hpc`, an HPC backend, or set it to 1 and start a backend on each node.'
           : 'Set it to 1 and start a backend on each node.',
     },
   )
 }
 
-/** The time per turn of the event loop for new checks, and again for checks that were begun. */
-const checkMs = 8
+/** New checks and running checks may each take this long in a turn of the event loop. */
+const checkBudgetMs = 8
 
-const firstWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>
+const initialWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>
   dynamicWorkers.isOn ? dynamicWorkers.minWorkers : hardware.numInfWorkers
 
 function defaultSampling({ llm }: InferenceConfig): Sampling {

@@ -1,74 +1,85 @@
-/** The views of a record: one pass over all files of its run, or from a snapshot onwards. */
+/**
+ * Computes the views of a record in one pass over the files of its run, or over the lines after a
+ * snapshot.
+ */
 
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../checkpoint/chain.ts'
-import type { CheckpointLine, MetricLine } from '../checkpoint/format.ts'
+import type { CheckpointLine, EventLine, MetricLine } from '../checkpoint/format.ts'
 import { isBeingWritten } from '../checkpoint/lock.ts'
-import { type BadLine, type LinePosition, readBatches } from '../checkpoint/reader.ts'
-import type { ReadOptions } from '../checkpoint/reader.ts'
+import {
+  type BadLine,
+  type LinePosition,
+  readBatches,
+  type ReadOptions,
+} from '../checkpoint/reader.ts'
 import { parseRecordPath } from '../checkpoint/record-names.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { statOf } from '../foundation/regular-file.ts'
 import { createRunPass, type RunPass } from '../views/all-panels.ts'
 import { type RecordState, run } from '../views/panels/run.ts'
 import type { ScopeFilter } from '../views/panels/scopes.ts'
-import { readSnapshot, type ReadSoFar, writeSnapshot } from './snapshot.ts'
+import { readSnapshot, type ReadProgress, writeSnapshot } from './snapshot.ts'
 
 export interface RecordViewOptions {
   /**
-   * `use` starts from the snapshot next to the record; `write` also writes one for the next reader;
-   * `ignore` reads everything; `renew` reads everything and writes a new one. Default `use`.
+   * `use` starts from the snapshot next to the record; `write` also writes a new one; `ignore`
+   * reads everything; `renew` reads everything and writes a snapshot. Default `use`.
    */
   readonly snapshot?: 'use' | 'write' | 'ignore' | 'renew'
   /**
-   * Loads each state from the snapshot on first access, which throws `SnapshotDamagedError` if it
-   * is damaged. Default `false`: loads and checks all states first.
+   * Whether to load each state from the snapshot on first access. If the state is damaged, that
+   * access throws `SnapshotDamagedError`. Default `false`: all states are loaded and checked first.
    */
   readonly onDemand?: boolean
   /**
-   * Replays the run up to this time, in wall-clock seconds: stops at the first event that was
-   * emitted later, and uses no snapshot. Default: the whole run.
+   * Stops at the first event that was emitted after this time, in wall-clock seconds. No snapshot
+   * is used. Default: the whole run.
    */
   readonly until?: number
-  /** Leaves out tasks of other scopes. Uses no snapshot. Default: all tasks. */
+  /** Leaves out tasks of other scopes. No snapshot is used. Default: all tasks. */
   readonly scope?: ScopeFilter | null
   readonly signal?: AbortSignal
-  /** Called after each block with the byte offset reached in a file, and its path. */
+  /** Called after each block of a file, with the byte offset that was reached. */
   readonly onRead?: (bytes: number, path: string) => void
-  /** Called for each skipped line, except a torn last one. */
+  /** Called for each skipped line, except a torn last line. */
   readonly onBadLine?: (bad: BadLine, file: string) => void
+  /** Called for each event that is read, but not for those of the snapshot. */
+  readonly onEvent?: (event: EventLine) => void
 }
 
 export interface RecordViews {
   readonly pass: RunPass
   /** The files of the run, oldest first. */
   readonly files: readonly string[]
-  /** The name of an earlier file that does not exist; its content is missing from the views. */
+  /** The name of an earlier file that is missing from the folder; `null` if all files exist. */
   readonly missing: string | null
   readonly lines: number
-  /** The number of skipped lines. */
   readonly bad: number
   /** The number of lines with an unknown section. */
   readonly unknown: number
-  /** The torn last line of the last file. */
+  /** The incomplete last line of the last file; `null` if there is none. */
   readonly torn: BadLine | null
-  /** The last metric line. */
+  /** The last metric line; `null` if there is none. */
   readonly metrics: Readonly<Record<string, unknown>> | null
-  /** The number of bytes that were read; the rest came from the snapshot. */
+  /** The number of bytes read from files. The rest came from the snapshot. */
   readonly bytesRead: number
 }
 
-/** Rejects with `CheckpointError` when a file cannot be read, but never for its content. */
+/**
+ * Reads a record. Rejects with a `CheckpointError` if a file cannot be read, but never because of
+ * its content.
+ */
 export async function readViews(
   path: string,
   options: RecordViewOptions = {},
 ): Promise<RecordViews> {
   const { files, missing } = await findChain(path)
   const { snapshot = 'use', until = Infinity, onDemand = false, scope = null } = options
-  const isWhole = until === Infinity && scope === null
-  const mayUse = (snapshot === 'use' || snapshot === 'write') && isWhole
-  const mayWrite = (snapshot === 'write' || snapshot === 'renew') && isWhole
-  const reading = mayUse ? await fromSnapshot(files, onDemand) : new RecordReading()
+  const isWholeRun = until === Infinity && scope === null
+  const mayUse = (snapshot === 'use' || snapshot === 'write') && isWholeRun
+  const mayWrite = (snapshot === 'write' || snapshot === 'renew') && isWholeRun
+  const reading = mayUse ? await openReading(files, onDemand) : new RecordReading()
   await reading.readAll(files, options)
   const { pass, read, bytesRead } = reading
   const isComplete = bytesRead > 0 && !reading.endsWithoutNewline
@@ -78,49 +89,53 @@ export async function readViews(
   return reading.views(files, missing)
 }
 
-/** For smaller records, reading again is cheaper than storing a snapshot. */
-const minKeptBytes = 32 * 2 ** 20
+/** For smaller records, reading the record again is cheaper than storing a snapshot. */
+const minSnapshotBytes = 32 * 2 ** 20
 
-/** Whether a command that reads the record should store a snapshot next to it. */
-export const isWorthKeeping = (path: string): boolean => (statOf(path)?.size ?? 0) > minKeptBytes
+/** Whether a command that has read the record should store a snapshot next to it. */
+export const shouldStoreSnapshot = (path: string): boolean =>
+  (statOf(path)?.size ?? 0) > minSnapshotBytes
 
-/** Returns the session of the record and its state; a held lock counts as a live process. */
-function stateOf({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
+/** Returns the state of a record. Assumes that the process that holds its lock is alive. */
+function readState({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   readonly sessionId: string
   readonly state: RecordState
 } {
-  const { sessionId: ownId, endTime } = run.show(pass.states.run)
+  const { sessionId: recordedId, endTime } = run.show(pass.states.run)
   const last = files.at(-1) ?? '.'
   // A file that was just created has the session id only in its name.
-  const sessionId = ownId || (parseRecordPath(last)?.sessionId ?? '')
+  const sessionId = recordedId || (parseRecordPath(last)?.sessionId ?? '')
   if (endTime !== null) return { sessionId, state: 'ended' }
   const isRunning = isBeingWritten(dirname(last), sessionId)
   return { sessionId, state: isRunning ? 'running' : 'interrupted' }
 }
 
-/** Determines whether the process that holds the lock of a record is alive. */
+/** Tells whether the process that holds a record's lock is alive. */
 export interface RecordWriterStates {
   isWriting(folder: string, sessionId: string): Promise<boolean>
 }
 
 /**
- * Returns the state of a record; asks `writers` if its lock is held. For a running session, `now`
- * is the current time, because tasks continue between two events.
+ * Returns the current state of a record. If its lock is held, asks `writers` whether the process is
+ * alive. For a running session, `now` is the current time, because tasks continue between two
+ * events.
  */
-export async function stateNow(
+export async function readCurrentState(
   views: RecordViews,
   writers: RecordWriterStates,
 ): Promise<{ readonly sessionId: string; readonly state: RecordState; readonly now: number }> {
-  const found = stateOf(views)
+  const found = readState(views)
   const { lastTime } = run.show(views.pass.states.run)
   if (found.state !== 'running') return { ...found, now: lastTime }
   const isRunning = await writers.isWriting(dirname(views.files.at(-1) ?? '.'), found.sessionId)
   if (!isRunning) return { ...found, state: 'interrupted', now: lastTime }
-  // The clock of another host may be ahead of this one.
+  // The clock of the host that writes the record may be ahead of this one.
   return { ...found, now: Math.max(lastTime, systemClock.now()) }
 }
 
-/** Reads a growing record repeatedly. */
+type FollowOptions = Pick<RecordViewOptions, 'signal' | 'onRead' | 'onEvent'>
+
+/** Reads a record while it is being written. */
 export class RecordFollower {
   readonly #path: string
   #reading: RecordReading | null = null
@@ -131,22 +146,38 @@ export class RecordFollower {
     this.#path = path
   }
 
-  /** Reads the lines written since the last call. Always returns the same `pass`. */
-  async read(signal?: AbortSignal): Promise<RecordViews> {
+  /** What has been read, also during the first reading; `null` before the files are open. */
+  get views(): RecordViews | null {
+    return this.#reading?.views(this.#files, this.#missing) ?? null
+  }
+
+  /** The position that was reached in the last file. */
+  get position(): LinePosition {
+    return this.#reading?.read.ends[this.#files.length - 1] ?? { line: 1, offset: 0 }
+  }
+
+  /** Reads the lines that were written since the last call. Always returns the same `pass`. */
+  async read(options: FollowOptions = {}): Promise<RecordViews> {
     if (this.#reading === null) {
       const { files, missing } = await findChain(this.#path)
       this.#files = files
       this.#missing = missing
-      this.#reading = await fromSnapshot(files)
+      this.#reading = await openReading(files)
     }
-    const options = signal === undefined ? {} : { signal }
     await this.#reading.readAll(this.#files, options, { onlyWholeLines: true })
     return this.#reading.views(this.#files, this.#missing)
   }
+
+  /** Stores a snapshot next to the record, so that others need not read it again. */
+  async writeSnapshot(): Promise<void> {
+    if (this.#reading === null) return
+    const { pass, read } = this.#reading
+    await writeSnapshot(this.#files, { read, states: { counts: pass.counts, panels: pass.states } })
+  }
 }
 
-/** Uses the snapshot of an earlier file if the last one has none. */
-async function fromSnapshot(files: readonly string[], onDemand = false): Promise<RecordReading> {
+/** Starts from a snapshot. If the last file has none, uses the snapshot of an earlier file. */
+async function openReading(files: readonly string[], onDemand = false): Promise<RecordReading> {
   for (let count = files.length; count > 0; count--) {
     const found = await readSnapshot(files.slice(0, count), onDemand && count === files.length)
     if (found !== null) return new RecordReading(createRunPass(found.states), found.read)
@@ -154,20 +185,21 @@ async function fromSnapshot(files: readonly string[], onDemand = false): Promise
   return new RecordReading()
 }
 
-const nothing: ReadSoFar = { ends: [], lines: 0, bad: 0, unknown: 0, metrics: null }
+const emptyProgress: ReadProgress = { ends: [], lines: 0, bad: 0, unknown: 0, metrics: null }
 
-/** A pass in progress over the files of one run. */
 class RecordReading {
   readonly pass: RunPass
-  read: ReadSoFar
+  read: ReadProgress
   torn: BadLine | null = null
   bytesRead = 0
-  /** Whether the last line has no newline: with a snapshot, that line would be read twice. */
+  /**
+   * Whether the last line has no newline. A snapshot would then cause this line to be read twice.
+   */
   endsWithoutNewline = false
   #metrics: MetricLine | null = null
-  #isOver = false
+  #isPastUntil = false
 
-  constructor(pass: RunPass = createRunPass(), read: ReadSoFar = nothing) {
+  constructor(pass: RunPass = createRunPass(), read: ReadProgress = emptyProgress) {
     this.pass = pass
     this.read = read
   }
@@ -178,8 +210,8 @@ class RecordReading {
     further: Pick<ReadOptions, 'onlyWholeLines'> = {},
   ): Promise<void> {
     for (const [at, file] of files.entries()) {
-      const isDone = at < this.read.ends.length - 1
-      if (!isDone && !this.#isOver) await this.#readFile(file, at, { ...options, ...further })
+      const isRead = at < this.read.ends.length - 1
+      if (!isRead && !this.#isPastUntil) await this.#readFile(file, at, { ...options, ...further })
     }
   }
 
@@ -195,10 +227,10 @@ class RecordReading {
     options: RecordViewOptions & Pick<ReadOptions, 'onlyWholeLines'>,
   ): Promise<void> {
     const { signal, onRead, onBadLine, until = Infinity, onlyWholeLines = false } = options
-    const { scope = null } = options
     const from: LinePosition = this.read.ends[at] ?? { line: 1, offset: 0 }
     const batches = readBatches(file, {
       skipSpans: true,
+      keepRequestSpans: true,
       onlyWholeLines,
       from,
       ...(signal === undefined ? {} : { signal }),
@@ -206,8 +238,8 @@ class RecordReading {
       ...(onBadLine === undefined ? {} : { onBadLine: (bad: BadLine) => onBadLine(bad, file) }),
     })
     let batch = await batches.next()
-    while (batch.done !== true && !this.#isOver) {
-      this.#take(batch.value, until, scope)
+    while (batch.done !== true && !this.#isPastUntil) {
+      this.#applyLines(batch.value, until, options)
       batch = await batches.next()
     }
     if (batch.done !== true) {
@@ -227,15 +259,25 @@ class RecordReading {
     }
   }
 
-  #take(lines: readonly CheckpointLine[], until: number, scope: ScopeFilter | null): void {
+  #applyLines(
+    lines: readonly CheckpointLine[],
+    until: number,
+    { scope = null, onEvent }: Pick<RecordViewOptions, 'scope' | 'onEvent'>,
+  ): void {
     for (const line of lines) {
       if (line.section === 'metric') this.#metrics = line
+      if (line.section === 'span') {
+        if (scope === null && line.end_time <= until) this.pass.takeSpan(line)
+        continue
+      }
       if (line.section !== 'event') continue
       if (line.emit_time > until) {
-        this.#isOver = true
+        this.#isPastUntil = true
         return
       }
-      if (scope === null || scope.keeps(line)) this.pass.take(line)
+      if (scope !== null && !scope.keeps(line)) continue
+      this.pass.take(line)
+      onEvent?.(line)
     }
   }
 }

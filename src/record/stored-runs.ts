@@ -1,8 +1,8 @@
-/** The runs of a folder, each with all its files. Symbolic links are never followed. */
+/** Finds the runs in a folder, each with all its files. Never follows symbolic links. */
 
 import { lstatSync, readdirSync, type Stats } from 'node:fs'
 import { join, relative, sep } from 'node:path'
-import { readHead } from '../checkpoint/chain.ts'
+import { readRecordHead } from '../checkpoint/chain.ts'
 import {
   parseRecordPath,
   type RecordFile,
@@ -10,7 +10,7 @@ import {
   recordSuffix,
 } from '../checkpoint/record-names.ts'
 
-/** A record, one of its copies, or a companion file. */
+/** A record, a copy of it, or a companion file. */
 export interface RunFile {
   readonly path: string
   readonly bytes: number
@@ -19,45 +19,47 @@ export interface RunFile {
 export interface StoredRun {
   readonly folder: string
   readonly sessionId: string
-  /** The names of the run's records, without copies. */
+  /** The names of the records, not including copies. */
   readonly records: readonly string[]
-  /** Records come last, newest first, so that an interrupted removal leaves an older, valid run. */
+  /**
+   * The files of the run. Records come last, newest first, so that an interrupted removal leaves an
+   * older, valid run.
+   */
   readonly files: readonly RunFile[]
-  /** The time of the last write, in wall-clock seconds. */
+  /** When a file was last written, in wall-clock seconds. */
   readonly lastSeconds: number
 }
 
-/** Matches companion files such as `<stem>.results`, and the records themselves. */
-const fileForm = new RegExp(
+const filePattern = new RegExp(
   String.raw`^(.+\.\d+(?:-\d+)?)(?:\.results|\.run|\.follow|` +
     String.raw`(?:\.repaired)?\.telemetry\.jsonl(?:\.zst)?(?:\.view)?(?:\.\d+\.tmp)?)$`,
 )
 
 /**
  * Returns the runs in no particular order; none if the folder does not exist. Leaves out runs that
- * contain a symbolic link, or a file that is only named like a record. `only` is a session id.
+ * contain a symbolic link, or a file that only has the name of a record.
  */
 export async function findRuns(folder: string, only?: string): Promise<StoredRun[]> {
-  const all = namesIn(folder)
-  const names = all.flatMap((name) => [name, ...followFilesIn(folder, name)])
-  const files = names.flatMap((name) => regularFile(join(folder, name)) ?? [])
+  const all = listNames(folder)
+  const names = all.flatMap((name) => [name, ...listFollowFiles(folder, name)])
+  const files = names.flatMap((name) => statRegularFile(join(folder, name)) ?? [])
   const byStem = Map.groupBy(files, ({ path }) => {
     const [name = ''] = relative(folder, path).split(sep)
-    return fileForm.exec(name)?.[1] ?? ''
+    return filePattern.exec(name)?.[1] ?? ''
   })
   const records = all.flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
   const bySession = Map.groupBy(records, ({ sessionId }) => sessionId)
   const runs: StoredRun[] = []
   for (const [sessionId, ofSession] of bySession) {
     if (only !== undefined && sessionId !== only) continue
-    for (const chain of await chainsOf(ofSession)) {
-      if (isWhole(chain)) runs.push(toRun(folder, sessionId, chain, byStem))
+    for (const chain of await groupChains(ofSession)) {
+      if (isComplete(chain)) runs.push(toRun(folder, sessionId, chain, byStem))
     }
   }
   return runs
 }
 
-function namesIn(folder: string): readonly string[] {
+function listNames(folder: string): readonly string[] {
   try {
     return readdirSync(folder)
   } catch {
@@ -65,18 +67,18 @@ function namesIn(folder: string): readonly string[] {
   }
 }
 
-/** The files in a `followFolderOf` that were left by a killed process. */
-function followFilesIn(folder: string, name: string): string[] {
+/** Lists the files that a killed process has left in a `followFolderOf`. */
+function listFollowFiles(folder: string, name: string): string[] {
   const path = join(folder, name)
   if (!name.endsWith('.follow') || lstatOf(path)?.isDirectory() !== true) return []
-  return namesIn(path).map((inner) => join(name, inner))
+  return listNames(path).map((inner) => join(name, inner))
 }
 
-interface FileFacts extends RunFile {
+interface DatedFile extends RunFile {
   readonly changedSeconds: number
 }
 
-function regularFile(path: string): FileFacts | null {
+function statRegularFile(path: string): DatedFile | null {
   const stats = lstatOf(path)
   if (stats?.isFile() !== true) return null
   return { path, bytes: stats.size, changedSeconds: stats.mtimeMs / 1000 }
@@ -84,23 +86,25 @@ function regularFile(path: string): FileFacts | null {
 
 const lstatOf = (path: string): Stats | undefined => lstatSync(path, { throwIfNoEntry: false })
 
-interface ReadRecord extends RecordFile {
-  /** Whether this is a regular file, not a symbolic link. */
+interface CheckedRecord extends RecordFile {
+  /** Whether the record is a regular file; `false` for a symbolic link. */
   readonly isFile: boolean
-  /** Whether the content is a record of the session in the file name; false for an empty file. */
-  readonly isOwn: boolean
+  /** Whether the content belongs to the session in the file name; `false` for an empty file. */
+  readonly isOfSession: boolean
 }
 
-/** Groups records that continue each other, together with their copies. */
-async function chainsOf(records: readonly RecordFile[]): Promise<ReadRecord[][]> {
-  const groups = new Map<string, { readonly members: ReadRecord[]; readonly names: Set<string> }>()
+async function groupChains(records: readonly RecordFile[]): Promise<CheckedRecord[][]> {
+  const groups = new Map<
+    string,
+    { readonly members: CheckedRecord[]; readonly names: Set<string> }
+  >()
   for (const record of records) {
-    const { sessionId, before } = await readHead(record.path)
+    const { sessionId, previous: before } = await readRecordHead(record.path)
     const stats = lstatOf(record.path)
     const isFile = stats?.isFile() === true
-    const isOwn = isFile && sessionId === record.sessionId
+    const isOfSession = isFile && sessionId === record.sessionId
     const names = new Set([recordNameOf(record.path), ...(before === null ? [] : [before])])
-    const merged = { members: [{ ...record, isFile, isOwn }], names }
+    const merged = { members: [{ ...record, isFile, isOfSession }], names }
     for (const group of new Set([...names].flatMap((name) => groups.get(name) ?? []))) {
       merged.members.push(...group.members)
       for (const name of group.names) names.add(name)
@@ -110,18 +114,20 @@ async function chainsOf(records: readonly RecordFile[]): Promise<ReadRecord[][]>
   return Array.from(new Set(groups.values()), ({ members }) => members)
 }
 
-/** Whether each record has at least one file with valid content; its copies may be damaged. */
-function isWhole(chain: readonly ReadRecord[]): boolean {
+/** Whether each record has at least one valid file. Its other copies may be damaged. */
+function isComplete(chain: readonly CheckedRecord[]): boolean {
   const byName = Map.groupBy(chain, ({ path }) => recordNameOf(path))
-  const isProven = Array.from(byName.values(), (copies) => copies.some(({ isOwn }) => isOwn))
-  return chain.every(({ isFile }) => isFile) && !isProven.includes(false)
+  const hasValidCopy = Array.from(byName.values(), (copies) =>
+    copies.some(({ isOfSession }) => isOfSession),
+  )
+  return chain.every(({ isFile }) => isFile) && !hasValidCopy.includes(false)
 }
 
 function toRun(
   folder: string,
   sessionId: string,
-  chain: readonly ReadRecord[],
-  byStem: ReadonlyMap<string, readonly FileFacts[]>,
+  chain: readonly CheckedRecord[],
+  byStem: ReadonlyMap<string, readonly DatedFile[]>,
 ): StoredRun {
   const names = [...new Set(chain.map(({ path }) => recordNameOf(path)))]
   const files = names.flatMap((name) => byStem.get(name.slice(0, -recordSuffix.length)) ?? [])
@@ -135,7 +141,7 @@ function toRun(
       ...files.filter((one) => !isRecord(one)),
       ...files.filter(isRecord).toSorted((a, b) => (a.path < b.path ? 1 : -1)),
     ],
-    // Uses both times: copying a file changes its time, and a clock may have been wrong.
+    // The times in the names are used as well, because copying a file changes its time.
     lastSeconds: chain.reduce((latest, { seconds }) => Math.max(latest, seconds), newest),
   }
 }

@@ -1,32 +1,32 @@
-/** The page that compares two runs: what became slower, and what bounded each. Pure. */
+/** The page that compares two runs: what became slower, and the bounds of each run. Pure. */
 
 import { numberText, percentText, rateText, secondsText, shortNames } from '../views/readable.ts'
 import { closePage, openPage } from './page/document.ts'
 import { type Cell, escape, number, paragraph, section, table, text } from './page/html.ts'
 import { problemBox } from './page/run-sections.ts'
 import type { ReportData } from './report-data.ts'
-import { slotTimeOf } from '../views/words/bound-measures.ts'
-import { compareWords } from '../views/words/comparison-words.ts'
-import type { NameReport, RunOverview } from '../views/words/run-overview.ts'
-import { isComparable, noise, rateOf, RunPair } from '../views/words/run-pair.ts'
-import { describeRun } from '../views/words/run-verdict.ts'
+import { busyShare } from '../views/texts/bound-measures.ts'
+import { describeComparison, doneRate, isComparable } from '../views/texts/comparison-text.ts'
+import { minChange, pairRuns, type RunPair } from '../views/texts/comparison-text.ts'
+import type { NameReport, RunOverview } from '../views/texts/run-overview.ts'
+import { describeRun } from '../views/texts/run-verdict.ts'
 
 export function* renderComparison(before: ReportData, after: ReportData): Generator<string> {
-  const pair = new RunPair(before, after)
-  const words = compareWords(pair)
-  yield openPage(titleOf(before, after))
-  yield `<h1>${escape(titleOf(before, after))}</h1>`
-  yield `<p class="verdict ${words.severity}">${escape(words.verdict)}</p>`
+  const pair = pairRuns(before, after)
+  const { severity, verdict, sentences } = describeComparison(pair)
+  yield openPage(pageTitle(before, after))
+  yield `<h1>${escape(pageTitle(before, after))}</h1>`
+  yield `<p class="verdict ${severity}">${escape(verdict)}</p>`
   yield problemBox(before, 'first run') + problemBox(after, 'second run')
-  yield words.sentences.map(paragraph).join('')
+  yield sentences.map(paragraph).join('')
   yield section('totals', 'The two runs', totalsTable(pair))
   yield section('names', 'Durations by name', namesTable(pair))
   yield section('bounds', 'What bounded them', boundsTable(before, after))
   yield closePage({
     before: before.run.sessionId,
     after: after.run.sessionId,
-    verdict: words.verdict,
-    sentences: words.sentences,
+    verdict,
+    sentences,
     skipped_lines: { before: before.skippedLines, after: after.skippedLines },
     names: pair.names.map(({ name, a, b }) => ({
       name,
@@ -34,80 +34,63 @@ export function* renderComparison(before: ReportData, after: ReportData): Genera
       before: a?.done ?? null,
       after: b?.done ?? null,
       done_per_second: {
-        before: a === undefined ? null : rateOf(before, a),
-        after: b === undefined ? null : rateOf(after, b),
+        before: a === undefined ? null : doneRate(before, a),
+        after: b === undefined ? null : doneRate(after, b),
       },
     })),
   })
 }
 
-/** Adds a sign, unless the change rounds to 0. */
-function signed(change: number, unit: string): string {
+function signedPercent(change: number, unit: string): string {
   const size = Math.round(100 * Math.abs(change))
   return `${size === 0 ? '' : change > 0 ? '+' : '−'}${size} ${unit}`
 }
 
-/** Changes by this factor or more are shown as a factor instead of a percentage. */
 const minShownFactor = 10
 
-/** The words for a change by a large factor. */
-interface ChangeWords {
-  readonly more: string
-  readonly less: string
-}
-const ofTimes: ChangeWords = { more: 'longer', less: 'shorter' }
-const ofCounts: ChangeWords = { more: 'more', less: 'fewer' }
-
-/** Describes the change from `a`, which is not 0, to `b`. */
-function changeText(a: number, b: number, { more, less }: ChangeWords): string {
+/** Describes the change from `a` to `b`. `a` must not be 0. */
+function changeText(a: number, b: number, isTime: boolean): string {
   const times = (factor: number): string => `${numberText(Math.round(factor))} times`
-  if (b >= minShownFactor * a) return `${times(b / a)} ${more}`
-  if (b > 0 && a >= minShownFactor * b) return `${times(a / b)} ${less}`
-  return signed(b / a - 1, '%')
+  if (b >= minShownFactor * a) return `${times(b / a)} ${isTime ? 'longer' : 'more'}`
+  if (b > 0 && a >= minShownFactor * b) return `${times(a / b)} ${isTime ? 'shorter' : 'fewer'}`
+  return signedPercent(b / a - 1, '%')
 }
 
-/** A cell for a change that is neither good nor bad. */
-const plainChange = (a: number, b: number, words: ChangeWords): Cell =>
-  number(a > 0 ? changeText(a, b, words) : '-')
-
-/** A cell for a change where an increase is worse. */
-function changeCell(a: number | null = null, b: number | null = null, words = ofTimes): Cell {
-  if (a === null || b === null || a <= 0) return number('-')
+function changeCell(
+  a: number | null | undefined,
+  b: number | null | undefined,
+  { isTime = true, isJudged = true } = {},
+): Cell {
+  if (typeof a !== 'number' || typeof b !== 'number' || a <= 0) return number('-')
   const change = b / a - 1
-  const shown = changeText(a, b, words)
-  if (Math.abs(change) < noise) return number(shown)
+  const shown = changeText(a, b, isTime)
+  if (!isJudged || Math.abs(change) < minChange) return number(shown)
   return { html: `<span class="${change > 0 ? 'up' : 'down'}">${shown}</span>`, isNumber: true }
 }
 
 interface Total {
   readonly what: string
-  readonly of: (data: RunOverview) => number
+  readonly read: (data: RunOverview) => number
   readonly show: (value: number) => string
-  /** Whether a change is marked as good or bad, if both runs did the same work. Default: never. */
+  /** Whether a change is marked as good or bad if both runs did the same work. Default `false`. */
   readonly isJudged?: boolean
 }
 
-const used = ({ bounds }: RunOverview): number =>
-  bounds.slotSeconds.ran / Math.max(1e-9, slotTimeOf(bounds))
+const readBusyShare = ({ bounds }: RunOverview): number => busyShare(bounds)
 
 const totals: readonly Total[] = [
-  { what: 'tasks', of: ({ counts }) => counts.tasks, show: numberText },
-  { what: 'done', of: ({ counts }) => counts.completed, show: numberText },
-  { what: 'reused', of: ({ reused }) => reused, show: numberText },
-  { what: 'failed', of: ({ counts }) => counts.failed, show: numberText, isJudged: true },
-  {
-    what: 'duration',
-    of: ({ durationSeconds }) => durationSeconds,
-    show: secondsText,
-    isJudged: true,
-  },
-  { what: 'done per second', of: rateOf, show: rateText },
-  { what: 'further attempts', of: ({ run }) => run.retries, show: numberText, isJudged: true },
-  { what: 'slots', of: ({ bounds }) => bounds.slots, show: numberText },
-  { what: 'slots in use', of: used, show: percentText },
+  { what: 'tasks', read: ({ counts }) => counts.tasks, show: numberText },
+  { what: 'done', read: ({ counts }) => counts.completed, show: numberText },
+  { what: 'reused', read: ({ reused }) => reused, show: numberText },
+  { what: 'failed', read: ({ counts }) => counts.failed, show: numberText, isJudged: true },
+  { what: 'duration', read: (run) => run.durationSeconds, show: secondsText, isJudged: true },
+  { what: 'done per second', read: doneRate, show: rateText },
+  { what: 'further attempts', read: ({ run }) => run.retries, show: numberText, isJudged: true },
+  { what: 'slots', read: ({ bounds }) => bounds.slots, show: numberText },
+  { what: 'slots in use', read: readBusyShare, show: percentText },
   {
     what: 'critical path',
-    of: ({ bounds }) => bounds.criticalPath.seconds,
+    read: ({ bounds }) => bounds.criticalPath.seconds,
     show: secondsText,
     isJudged: true,
   },
@@ -117,13 +100,12 @@ function totalsTable({ before, after, common }: RunPair): string {
   const isSame = common === 'work'
   const hasReused = before.reused + after.reused > 0
   const shown = totals.filter(({ what }) => what !== 'reused' || hasReused)
-  const rows = shown.map(({ what, of, show, isJudged = false }) => {
-    const [a, b] = [of(before), of(after)]
-    const words = show === secondsText ? ofTimes : ofCounts
-    const judged = isJudged && isSame ? changeCell(a, b, words) : plainChange(a, b, words)
-    const change = of === used ? number(signed(b - a, 'points')) : judged
-    // Reused results do not count as done in the rate.
-    const label = of === rateOf && hasReused ? `${what}, not reused` : what
+  const rows = shown.map(({ what, read, show, isJudged = false }) => {
+    const [a, b] = [read(before), read(after)]
+    const options = { isTime: show === secondsText, isJudged: isJudged && isSame }
+    const change =
+      read === readBusyShare ? number(signedPercent(b - a, 'points')) : changeCell(a, b, options)
+    const label = read === doneRate && hasReused ? `${what}, not reused` : what
     return [text(label), number(show(a)), number(show(b)), change]
   })
   const heads = ['what', ...runNames, 'change']
@@ -134,8 +116,7 @@ function totalsTable({ before, after, common }: RunPair): string {
   )
 }
 
-/** Shows which run is first, unless both have the same id, as two files of one session do. */
-function titleOf({ run: a }: ReportData, { run: b }: ReportData): string {
+function pageTitle({ run: a }: ReportData, { run: b }: ReportData): string {
   if (a.sessionId === b.sessionId) return `Comparison: two records of session ${a.sessionId}`
   return `Comparison: first run ${a.sessionId}, second run ${b.sessionId}`
 }
@@ -146,20 +127,21 @@ function namesTable({ before, after, names: pairs }: RunPair): string {
   const shortOf = shortNames(pairs.map(({ name }) => name))
   const rows = pairs.map((pair) => {
     const { name, a, b } = pair
-    const change = (of: (name: NameReport) => number | null | undefined): Cell =>
-      isComparable(pair) ? changeCell(a && of(a), b && of(b)) : number('-')
+    const change = (read: (name: NameReport) => number | null | undefined): Cell =>
+      isComparable(pair) ? changeCell(a && read(a), b && read(b)) : number('-')
+    const percentile = (rank: 'p50' | 'p95'): Cell[] => [
+      number(secondsText(a?.done?.[rank] ?? null)),
+      number(secondsText(b?.done?.[rank] ?? null)),
+      change(({ done }) => done?.[rank]),
+    ]
     return [
       text(shortOf(name)),
       number(a?.total ?? 0),
       number(b?.total ?? 0),
-      number(secondsText(a?.done?.p50 ?? null)),
-      number(secondsText(b?.done?.p50 ?? null)),
-      change(({ done }) => done?.p50),
-      number(secondsText(a?.done?.p95 ?? null)),
-      number(secondsText(b?.done?.p95 ?? null)),
-      change(({ done }) => done?.p95),
-      number(a === undefined ? '-' : rateText(rateOf(before, a))),
-      number(b === undefined ? '-' : rateText(rateOf(after, b))),
+      ...percentile('p50'),
+      ...percentile('p95'),
+      number(a === undefined ? '-' : rateText(doneRate(before, a))),
+      number(b === undefined ? '-' : rateText(doneRate(after, b))),
       change(({ meanWait }) => meanWait),
     ]
   })
@@ -171,9 +153,9 @@ function namesTable({ before, after, names: pairs }: RunPair): string {
 }
 
 function boundsTable(before: ReportData, after: ReportData): string {
-  const rows = [before, after].map(({ words }, at) => [
+  const rows = [before, after].map(({ boundText }, at) => [
     text(runNames[at] ?? ''),
-    text(words.sentences[0] ?? ''),
+    text(boundText.sentences[0] ?? ''),
   ])
   return table('what bounded the two runs', ['run', 'bound'], rows)
 }

@@ -1,4 +1,4 @@
-/** All data that the report of a run shows, as plain data of bounded size. Pure. */
+/** All data that the report of a run shows, as plain data of limited size. Pure. */
 
 import type { RecordViews } from '../record/record-views.ts'
 import { failures, type FailuresView } from '../views/panels/failures.ts'
@@ -8,17 +8,19 @@ import { lanes, type LanesView } from '../views/panels/lanes.ts'
 import type { RecordState } from '../views/panels/run.ts'
 import { type NodeSeries, showNodeSeries } from '../views/panels/resources.ts'
 import { findTasks, type TaskView } from '../views/tasks.ts'
-import { overviewOf, type RunOverview } from '../views/words/run-overview.ts'
+import { createOverview, type RunOverview } from '../views/texts/run-overview.ts'
 
 /** Facts about the record that are not in the views. */
 export interface RunFacts {
   readonly path: string
   readonly state: RecordState
-  /** Wall-clock seconds: the current time for a running session, otherwise its latest event. */
+  /**
+   * The current time for a running session, and otherwise the time of its latest event, in
+   * wall-clock seconds.
+   */
   readonly now: number
   /** The scope that the report is limited to; `null` for all tasks. */
   readonly scope: string | null
-  /** Attributes of SessionStarted. */
   readonly attributes: Readonly<Record<string, unknown>>
   /** The command of `tutti run`, without secret arguments. */
   readonly command: string | null
@@ -33,7 +35,6 @@ export interface ReportData extends RunOverview {
   readonly inference: InferenceView
   readonly tasks: readonly TaskView[]
   readonly totalTasks: number
-  /** The first few failed tasks, and, in `slowestTasks`, the tasks that ran longest. */
   readonly failedTasks: readonly TaskView[]
   readonly slowestTasks: readonly TaskView[]
   readonly skippedLines: number
@@ -60,7 +61,7 @@ export function collectReport(
   const { state, now } = facts
   const { tasks, total } = findTasks(pass, { limit: maxTasks, now })
   return {
-    ...overviewOf(pass, state, now),
+    ...createOverview(pass, state, now),
     facts,
     failures: failures.show(states.failures, { limit: maxGroups }),
     lanes: lanes.show(states.lanes, { limit: maxSegments, now }),
@@ -70,13 +71,13 @@ export function collectReport(
     tasks,
     totalTasks: total,
     failedTasks: findTasks(pass, { state: 'FAILED', limit: maxOnPaper, now }).tasks,
-    // A task with a reused result did not run.
+    // Tasks with a reused result are omitted, because they did not run.
     slowestTasks: findTasks(pass, { order: 'ran', limit: maxOnPaper, now }).tasks.filter(
       ({ ran }) => ran !== null,
     ),
     skippedLines: views.bad,
     firstProblems,
-    // The last line of a growing record is usually incomplete.
+    // A record that is still growing usually ends with an incomplete line, which is not a problem.
     isTorn: views.torn !== null && state !== 'running',
     missing: views.missing,
     files: views.files,

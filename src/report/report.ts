@@ -2,14 +2,14 @@
 
 import { isPipe, readSessionStart } from '../checkpoint/chain.ts'
 import type { BadLine } from '../checkpoint/reader.ts'
-import { readCommandOf, type RunCommand } from '../checkpoint/run-file.ts'
+import { readRunCommand, type RunCommand } from '../checkpoint/run-file.ts'
 import {
-  isWorthKeeping,
+  shouldStoreSnapshot,
   type RecordWriterStates,
   type RecordViewOptions,
   type RecordViews,
   readViews,
-  stateNow,
+  readCurrentState,
 } from '../record/record-views.ts'
 import { ScopeFilter } from '../views/panels/scopes.ts'
 import { renderComparison } from './comparison.ts'
@@ -17,11 +17,14 @@ import { renderReport } from './page/document.ts'
 import { collectReport, type ReportData, type RunFacts } from './report-data.ts'
 
 export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRead'> {
-  /** Determines whether the holder of a record's lock is alive. Default: it is. */
+  /**
+   * Determines whether the process that holds the lock of a record is alive. By default, it is
+   * assumed to be alive.
+   */
   readonly writers?: RecordWriterStates
-  /** Throws if the file is not a record. Default: any file gets a report. */
+  /** Throws if the file is not a record. By default, any file gets a report. */
   readonly expectRecord?: (path: string, views: RecordViews) => void
-  /** Shows only the tasks of this `flow.scope`. Default: all tasks. */
+  /** The `flow.scope` whose tasks are shown. Default: all tasks. */
   readonly scope?: string
 }
 
@@ -29,7 +32,9 @@ const maxProblems = 10
 
 const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true) }
 
-/** Yields the page in pieces. Rejects only if a file cannot be read, never for its content. */
+/**
+ * Yields the page in pieces. Rejects only if a file cannot be read, never because of its content.
+ */
 export async function makeReport(
   path: string,
   options: ReportOptions = {},
@@ -42,7 +47,7 @@ export async function compareRuns(
   after: string,
   options: ReportOptions = {},
 ): Promise<Iterable<string>> {
-  // Not in parallel, because each reading needs memory for its tasks.
+  // The files are read one after the other, because each needs memory for its tasks.
   const first = await readReport(before, options)
   const second = await readReport(after, options)
   return renderComparison(first, second)
@@ -53,7 +58,7 @@ async function readReport(path: string, options: ReportOptions): Promise<ReportD
   const filter = scope === undefined ? null : new ScopeFilter(scope)
   const problems: string[] = []
   const views = await readViews(path, {
-    snapshot: isWorthKeeping(path) ? 'write' : 'use',
+    snapshot: shouldStoreSnapshot(path) ? 'write' : 'use',
     scope: filter,
     ...(signal === undefined ? {} : { signal }),
     ...(onRead === undefined ? {} : { onRead }),
@@ -63,22 +68,22 @@ async function readReport(path: string, options: ReportOptions): Promise<ReportD
     },
   })
   options.expectRecord?.(path, views)
-  const facts = await factsOf(path, views, options)
+  const facts = await collectFacts(path, views, options)
   filter?.expectSeen(facts.state === 'running')
   return collectReport(views, facts, problems)
 }
 
-async function factsOf(
+async function collectFacts(
   path: string,
   views: RecordViews,
   { writers = lockHolders, scope }: ReportOptions,
 ): Promise<RunFacts> {
   const { files } = views
   const last = files.at(-1) ?? path
-  const { state, now } = await stateNow(views, writers)
+  const { state, now } = await readCurrentState(views, writers)
   if (isPipe(last)) return { path, state, now, scope: scope ?? null, attributes: {}, command: null }
   const start = await readSessionStart(last)
-  const command = readCommandOf(files)
+  const command = readRunCommand(files)
   const line = command === null ? null : commandLine(command)
   return {
     path,
@@ -90,7 +95,6 @@ async function factsOf(
   }
 }
 
-/** The command as it was typed, except for secrets. */
 function commandLine({ file, arguments: args, array, launch }: RunCommand): string {
   const options = Object.entries(launch?.options ?? {}).flatMap(([name, value]) => {
     const option = `--${name.replaceAll(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
@@ -98,6 +102,6 @@ function commandLine({ file, arguments: args, array, launch }: RunCommand): stri
   })
   const run = array === undefined ? ['run'] : ['run', '--array', array, '--']
   const started = launch === undefined ? run : ['launch', ...options, ...launch.more]
-  const words = ['npx', 'tutti', ...started, file, ...args.map((one) => one ?? '(secret)')]
-  return words.join(' ')
+  const shown = args.map((argument) => argument ?? '(secret)')
+  return ['npx', 'tutti', ...started, file, ...shown].join(' ')
 }

@@ -8,23 +8,23 @@ interface Registration<T> {
 }
 
 /**
- * Node scans a signal's listeners whenever one is added, so one per item would take quadratic time.
+ * Calls back for items whose signal is aborted. Adds one listener per signal, because Node scans a
+ * signal's listeners when one is added, so that one listener per item would take quadratic time.
  */
 export class AbortRegistry<T> {
   readonly #registrations = new Map<AbortSignal, Registration<T>>()
   readonly #onAbort: (item: T) => void
 
-  /** `onAbort` is called for each registered item whose signal is aborted. */
   constructor(onAbort: (item: T) => void) {
     this.#onAbort = onAbort
   }
 
-  watch(signal: AbortSignal, item: T): void {
+  add(signal: AbortSignal, item: T): void {
     const registration = this.#registrations.get(signal) ?? this.#listen(signal)
     registration.items.add(item)
   }
 
-  forget(signal: AbortSignal, item: T): void {
+  remove(signal: AbortSignal, item: T): void {
     const registration = this.#registrations.get(signal)
     if (registration === undefined) return
     registration.items.delete(item)
@@ -35,7 +35,7 @@ export class AbortRegistry<T> {
 
   #listen(signal: AbortSignal): Registration<T> {
     const items = new Set<T>()
-    // Iterates over the live set, so an item that an earlier callback removed is skipped.
+    // Iterates over the live set, which skips items that an earlier callback removed.
     const listener = (): void => items.forEach((item) => this.#onAbort(item))
     const registration = { items, listener }
     this.#registrations.set(signal, registration)
@@ -44,7 +44,6 @@ export class AbortRegistry<T> {
   }
 }
 
-/** The signal's abort reason as text. */
 export function abortReason(signal: AbortSignal): string {
   const { reason } = signal as { reason: unknown }
   return reason === undefined ? 'aborted' : messageOf(reason)

@@ -1,15 +1,14 @@
 /**
- * Callbacks for the exit of the process: by `process.exit`, an uncaught error or an empty event
- * loop. They are not called if a signal without a listener kills the process, if the application
- * removes all `exit` listeners, or if the process exits with an exhausted stack.
+ * Runs callbacks when the process exits by `process.exit`, an uncaught error or an empty event
+ * loop. They do not run if a signal without a listener kills the process, if the application
+ * removes all `exit` listeners, or if the stack is exhausted.
  */
 
 const callbacks = new Set<() => void>()
 
 /**
- * Calls back synchronously when the process exits, before existing `exit` listeners, because one of
- * them may throw. All callbacks share one listener, which is registered only while there are
- * callbacks. The returned function removes the callback.
+ * Registers a callback for the exit of the process. It runs synchronously, before existing `exit`
+ * listeners, because one of them may throw. The returned function removes the callback.
  */
 export function atExit(callback: () => void): () => void {
   // A new function each time, because the same callback may be registered twice.
@@ -26,12 +25,12 @@ export function atExit(callback: () => void): () => void {
   }
 }
 
-/** If an earlier `exit` listener throws, Node does not call `runAll`, so this function does. */
+/** Runs the callbacks if an earlier `exit` listener throws, because Node then skips `runAll`. */
 function runIfExiting(): void {
   if (Reflect.get(process, '_exiting') === true) runAll()
 }
 
-/** An error in one callback must not prevent the others. */
+/** Runs all callbacks. An error in one callback must not prevent the others. */
 function runAll(): void {
   for (const callback of callbacks) {
     try {

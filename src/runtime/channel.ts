@@ -1,24 +1,23 @@
 /**
- * Messages between this process and its own child processes and threads: batches, so that many
- * messages are sent in one call, and their envelopes. No schema validates them, because both sides
- * are this package. The random channel id distinguishes them from messages of user code, which uses
- * the same pipe in the child.
+ * Batches and envelopes of messages between this process and its child processes and threads. Both
+ * sides run code of this package, so messages are not validated. A random channel id distinguishes
+ * them from messages of user code in the child.
  */
 
 import type { Clock } from '../foundation/clock.ts'
 
 /**
- * Both sides come from one installation. A different version means that it was replaced meanwhile.
+ * The version of the protocol. Both sides belong to the same installation. If the versions differ,
+ * the installation was replaced in the meantime.
  */
 export const channelVersion = 1
 
-/** The environment variable that passes the channel id to a child, which deletes it immediately. */
+/** The variable that passes the channel id to a child. The child deletes it immediately. */
 export const channelVariable = 'TUTTI_CHANNEL'
 
-/** `ready`: sent once by the child. `end`: the parent asks the child to exit. Otherwise a batch. */
+/** A batch of messages, or `ready` (sent once by the child), or `end` (asks the child to exit). */
 export type ChannelContent<T> = readonly T[] | 'ready' | 'end'
 
-/** Version and channel are sent once per batch, not per message. */
 export type Envelope<T> = readonly [channel: number, version: number, content: ChannelContent<T>]
 
 export function toEnvelope<T>(channel: number, content: ChannelContent<T>): Envelope<T> {
@@ -26,8 +25,8 @@ export function toEnvelope<T>(channel: number, content: ChannelContent<T>): Enve
 }
 
 /**
- * Returns `null` for a message of another channel. Throws for another protocol version. The type of
- * the messages is not checked.
+ * Returns the content of a message; `null` if the message belongs to another channel. Throws for
+ * another protocol version. Does not validate the content.
  */
 export function openEnvelope(channel: number, received: unknown): ChannelContent<unknown> | null {
   if (!Array.isArray(received) || received[0] !== channel) return null
@@ -37,15 +36,15 @@ export function openEnvelope(channel: number, received: unknown): ChannelContent
 }
 
 /**
- * User code may send messages that Node treats as internal, such as `{ cmd: 'NODE_HANDLE_ACK' }`.
- * Node's listener on either side throws for them, which would crash the process.
+ * Ignores invalid internal messages. User code may send messages that Node treats as internal, such
+ * as `{ cmd: 'NODE_HANDLE_ACK' }`, and Node's listener throws for them.
  */
-export function guardInternalMessages(end: NodeJS.EventEmitter, onIgnored: () => void): void {
-  const own = end.rawListeners('internalMessage')
-  end.removeAllListeners('internalMessage')
-  end.on('internalMessage', (...received: unknown[]) => {
+export function guardInternalMessages(emitter: NodeJS.EventEmitter, onIgnored: () => void): void {
+  const listeners = emitter.rawListeners('internalMessage')
+  emitter.removeAllListeners('internalMessage')
+  emitter.on('internalMessage', (...received: unknown[]) => {
     try {
-      for (const listener of own) Reflect.apply(listener, end, received)
+      for (const listener of listeners) Reflect.apply(listener, emitter, received)
     } catch {
       onIgnored()
     }
@@ -55,16 +54,13 @@ export function guardInternalMessages(end: NodeJS.EventEmitter, onIgnored: () =>
 export interface MessageBatcherOptions<T> {
   readonly clock: Clock
   /**
-   * Sends one batch. `onSent` is called when the batch has left this process or has been dropped.
-   * May throw if the batch cannot be cloned, which drops it.
+   * Sends one batch, and calls `onSent` when the batch has left this process or was dropped. May
+   * throw if the batch cannot be cloned. The batch is then dropped.
    */
   send(messages: readonly T[], onSent: () => void): void
   /** The minimum time between two flushes that are not urgent. Default 0. */
   readonly minIntervalMs?: number
-  /**
-   * The maximum number of batches in transit. Above it, `flush` asks its caller to wait. Default:
-   * no limit.
-   */
+  /** At this number of batches in transit, `flush` returns a promise. Default: no limit. */
   readonly maxInFlight?: number
 }
 
@@ -81,13 +77,12 @@ export class MessageBatcher<T> {
     this.#options = options
   }
 
-  /** The number of unsent messages. */
   get size(): number {
     return this.#messages.length
   }
 
-  /** Adds a message to the next flush, without causing one. */
-  hold(message: T): void {
+  /** Adds a message to the next flush without scheduling one. */
+  enqueue(message: T): void {
     this.#messages.push(message)
   }
 
@@ -97,7 +92,7 @@ export class MessageBatcher<T> {
     this.flushSoon()
   }
 
-  /** Sends a message immediately, after everything that was held or posted before. */
+  /** Sends a message immediately, after all unsent messages. */
   send(message: T): void {
     this.#messages.push(message)
     void this.flush()
@@ -120,8 +115,8 @@ export class MessageBatcher<T> {
   }
 
   /**
-   * Sends the held messages. A flush that is not urgent does nothing within `minIntervalMs` of the
-   * last one. If too many batches are in transit, returns a promise that resolves when one was
+   * Sends all unsent messages. A flush that is not urgent does nothing within `minIntervalMs` of
+   * the last one. If too many batches are in transit, returns a promise that resolves when one was
    * sent.
    */
   flush(isUrgent = true): Promise<void> | undefined {
@@ -144,7 +139,6 @@ export class MessageBatcher<T> {
     return this.#inFlight < maxInFlight ? undefined : this.#nextSent()
   }
 
-  /** Resolves when all messages have left this process. */
   async drain(): Promise<void> {
     void this.flush()
     while (this.#inFlight > 0) await this.#nextSent()

@@ -1,7 +1,4 @@
-/**
- * The child's side of a `SupervisedChild`. Every program that a `SupervisedChild` starts must call
- * it.
- */
+/** The child's side of a `SupervisedChild`. Every such program calls `connectToParent`. */
 
 import { systemClock } from '../foundation/clock.ts'
 import {
@@ -13,20 +10,19 @@ import {
   toEnvelope,
 } from './channel.ts'
 
-type Pace = Pick<MessageBatcherOptions<unknown>, 'minIntervalMs' | 'maxInFlight'>
+type BatchLimits = Pick<MessageBatcherOptions<unknown>, 'minIntervalMs' | 'maxInFlight'>
 
-export interface ChildProgramOptions<In> extends Pace {
+export interface ChildProgramOptions<In> extends BatchLimits {
   onMessage(message: In): void
-  /** Called once when the parent asks this program to exit, or is gone. The program must exit. */
+  /** Called once when the parent requests the exit or is gone. The program must then exit. */
   onEnd(isParentGone: boolean): void
-  /** Also kills the process if the parent is gone and the main thread is blocked. */
-  readonly runsForeignCode?: boolean
+  /** User code may block the main thread, so a thread kills the process without its parent. */
+  readonly runsUserCode?: boolean
 }
 
 /**
  * Reports to the parent that this program is ready, and returns the batcher for messages to it.
- * Messages without the channel's id are ignored. A failure to send is not an error: the parent is
- * gone, and `onEnd` is called.
+ * Messages without the channel id are ignored. Messages to a parent that is gone are dropped.
  */
 export function connectToParent<In, Out>(options: ChildProgramOptions<In>): MessageBatcher<Out> {
   const channel = Number(process.env[channelVariable])
@@ -44,8 +40,8 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
     else if (Array.isArray(content)) for (const message of content) options.onMessage(message as In)
   })
   process.on('disconnect', () => end(true))
-  if (options.runsForeignCode === true) void watchParent()
-  // Without a callback, a write to a parent that has just died would be an uncaught error.
+  if (options.runsUserCode === true) void watchParent()
+  // The callback is required: without it, a write to a dead parent would be an uncaught error.
   const send = (content: readonly Out[] | 'ready', onSent: () => void): void => {
     if (!process.connected) return onSent()
     process.send?.(toEnvelope(channel, content), undefined, undefined, onSent)
@@ -54,7 +50,9 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
   return new MessageBatcher<Out>({ ...options, clock: systemClock, send })
 }
 
-/** Imported lazily: most children need no threads, and loading a module delays each of them. */
+/**
+ * Starts a thread that watches the parent. Imports lazily, because most children need no threads.
+ */
 async function watchParent(): Promise<void> {
   const { Worker } = await import('node:worker_threads')
   const extension = import.meta.url.slice(import.meta.url.lastIndexOf('.'))

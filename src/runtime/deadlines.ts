@@ -1,4 +1,4 @@
-/** Many deadlines on one timer of the clock, and a timer for a point in time. */
+/** Many deadlines on one timer, and a timer for a point in time. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { PriorityQueue, type QueueEntry } from './priority-queue.ts'
@@ -11,17 +11,18 @@ export interface HasDeadline {
   deadlineEntry: QueueEntry | null
 }
 
-/** Callbacks per turn of the loop: many expired deadlines must not block other work. */
+/**
+ * The maximum number of callbacks per turn, because expired deadlines must not block other work.
+ */
 const maxPerTurn = 1000
 
-/** Calls back for each item whose deadline has passed; the item then has no deadline. */
+/** Calls back for each item whose deadline has passed. The item then has no deadline. */
 export class Deadlines<T extends HasDeadline> {
   readonly #clock: Clock
   readonly #onExpired: (item: T) => void
   readonly #queue = new PriorityQueue<T>((a, b) => a.deadlineMs < b.deadlineMs)
   readonly #timer: DeadlineTimer
   readonly #budget: TurnBudget
-  /** Whether the remaining expired items follow in the next turn. */
   #isContinuing = false
 
   constructor(clock: Clock, onExpired: (item: T) => void) {
@@ -31,7 +32,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#budget = new TurnBudget(clock, maxPerTurn)
   }
 
-  /** Ignored if the item has an earlier deadline, whose callback may set a later one. */
+  /** Keeps an earlier deadline, whose callback may set a later one. */
   set(item: T, dueMs: number): void {
     if (dueMs >= item.deadlineMs) return
     if (item.deadlineEntry !== null) this.#queue.remove(item.deadlineEntry)
@@ -40,13 +41,12 @@ export class Deadlines<T extends HasDeadline> {
     if (dueMs < this.#timer.dueMs) this.#timer.set(dueMs)
   }
 
-  /** Does nothing for an item without a deadline. */
   remove(item: T): void {
     if (item.deadlineEntry === null) return
     this.#queue.remove(item.deadlineEntry)
     item.deadlineEntry = null
     item.deadlineMs = Infinity
-    // Otherwise the timer stays set: firing early costs less than a new timer for every removal.
+    // A timer for remaining items stays set, because firing early costs less than a new timer.
     if (this.#queue.size === 0) this.#timer.set(Infinity)
   }
 
@@ -71,7 +71,7 @@ export class Deadlines<T extends HasDeadline> {
   }
 }
 
-/** One timer that is set to a point in time, not a duration. A new time replaces the old one. */
+/** One timer for a point in time. A new time replaces the old one. */
 export class DeadlineTimer {
   readonly #clock: Clock
   readonly #onDue: () => void
@@ -83,12 +83,11 @@ export class DeadlineTimer {
     this.#onDue = onDue
   }
 
-  /** Monotonic milliseconds; `Infinity` while the timer is not set. */
   get dueMs(): number {
     return this.#dueMs
   }
 
-  /** `Infinity` clears the timer. */
+  /** Sets the time at which the timer fires. `Infinity` clears the timer. */
   set(dueMs: number): void {
     if (dueMs === this.#dueMs) return
     this.#cancel()
@@ -96,7 +95,7 @@ export class DeadlineTimer {
     if (dueMs !== Infinity) this.#wait()
   }
 
-  /** Timers may fire up to a millisecond early, so this waits for the rest. */
+  /** Starts the timer. Timers may fire up to a millisecond early; then this waits for the rest. */
   #wait(): void {
     const leftMs = Math.max(0, this.#dueMs - this.#clock.monotonicMs())
     this.#cancel = this.#clock.after(leftMs, () => {

@@ -2,14 +2,14 @@
 
 const minLengthToCompact = 1024
 
-/** `shift` is O(1), unlike `Array.prototype.shift`. */
+/** A queue whose `shift` is O(1), unlike `Array.prototype.shift`. */
 export class Fifo<T> {
   #items: (T | undefined)[] = []
-  /** The index of the first item; all entries before it are empty. */
-  #from = 0
+  /** The index of the first item. Entries before it are empty. */
+  #head = 0
 
   get length(): number {
-    return this.#items.length - this.#from
+    return this.#items.length - this.#head
   }
 
   push(item: T): void {
@@ -17,29 +17,27 @@ export class Fifo<T> {
   }
 
   shift(): T | undefined {
-    if (this.#from === this.#items.length) return undefined
-    const item = this.#items[this.#from]
-    // Release the reference.
-    this.#items[this.#from++] = undefined
-    if (this.#from === this.#items.length) this.clear()
-    else if (this.#from > minLengthToCompact && this.#from * 2 > this.#items.length) {
-      this.#items = this.#items.slice(this.#from)
-      this.#from = 0
+    if (this.#head === this.#items.length) return undefined
+    const item = this.#items[this.#head]
+    // Releases the reference.
+    this.#items[this.#head++] = undefined
+    if (this.#head === this.#items.length) this.clear()
+    else if (this.#head > minLengthToCompact && this.#head * 2 > this.#items.length) {
+      this.#items = this.#items.slice(this.#head)
+      this.#head = 0
     }
     return item
   }
 
-  /** The first item, which stays in the queue. */
   peek(): T | undefined {
-    return this.#items[this.#from]
+    return this.#items[this.#head]
   }
 
   *[Symbol.iterator](): Generator<T> {
-    for (let at = this.#from; at < this.#items.length; at++) yield this.#items[at] as T
+    for (let at = this.#head; at < this.#items.length; at++) yield this.#items[at] as T
   }
 
-  /** Removes and returns up to `max` items from the head. */
-  take(max: number): T[] {
+  shiftMany(max: number): T[] {
     const taken: T[] = []
     while (taken.length < max && this.length > 0) taken.push(this.shift() as T)
     return taken
@@ -47,13 +45,13 @@ export class Fifo<T> {
 
   clear(): void {
     this.#items = []
-    this.#from = 0
+    this.#head = 0
   }
 }
 
 /** Runs at most `limit` functions at a time, in the order of the calls. */
 export class Semaphore {
-  /** Unbounded: callers already hold the memory. */
+  /** The length is not limited, because the waiting callers are in memory anyway. */
   readonly #waiting = new Fifo<() => void>()
   #free: number
 

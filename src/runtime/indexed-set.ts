@@ -1,6 +1,6 @@
 /** A set in insertion order for items that are added and removed in large numbers. */
 
-/** An item of an `IndexedSet`; it can be in one set at a time. */
+/** An item of an `IndexedSet`. It can be in one set at a time. */
 export interface Indexed {
   /** Written only by the set; -1 while the item is in no set. */
   setIndex: number
@@ -9,13 +9,13 @@ export interface Indexed {
 const minLengthToCompact = 64
 
 /**
- * Keeps no reference to a removed item. A `Set` or `Map` with many additions and removals does: V8
- * links every outgrown hash table to its successor. Once one of them is in the old generation, the
- * whole chain with its former content stays until the next full collection.
+ * Unlike a `Set` or `Map`, keeps no reference to a removed item. V8 links every outgrown hash table
+ * to its successor. If such a chain reaches the old generation, the former content of its tables
+ * stays in memory until the next full collection.
  */
 export class IndexedSet<T extends Indexed> {
   #items: (T | undefined)[] = []
-  /** The `setIndex` of the first entry; entries before it have been dropped. */
+  /** The `setIndex` of the first entry. Earlier entries were dropped. */
   #base = 0
   #size = 0
 
@@ -32,7 +32,6 @@ export class IndexedSet<T extends Indexed> {
     this.#size++
   }
 
-  /** Returns `false` if the set did not contain the item. */
   delete(item: T): boolean {
     if (!this.has(item)) return false
     this.#items[item.setIndex - this.#base] = undefined
@@ -43,12 +42,14 @@ export class IndexedSet<T extends Indexed> {
     return true
   }
 
-  /** Returns a copy, so that a loop over it may add and delete items. */
+  /** Returns a copy, so that a loop may add and delete items. */
   toArray(): T[] {
     return this.#items.filter((item) => item !== undefined)
   }
 
-  /** When most items leave in order of arrival, the remaining ones keep their indexes. */
+  /**
+   * Drops leading empty entries if there are many, so that the remaining items keep their indexes.
+   */
   #compact(): void {
     let first = 0
     while (first < this.#items.length && this.#items[first] === undefined) first++

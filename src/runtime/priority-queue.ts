@@ -11,8 +11,8 @@ interface Node<T> extends QueueEntry {
 }
 
 /**
- * `peek` takes constant time; `add`, `take` and `remove` take O(log size). Items that are equal by
- * `isBefore` have no defined order: compare a sequence number if first in, first out is needed.
+ * `peek` takes O(1); `add`, `pop` and `remove` take O(log size). Equal items have no defined order:
+ * compare a sequence number for first in, first out.
  */
 export class PriorityQueue<T> {
   readonly #nodes: Node<T>[] = []
@@ -26,12 +26,10 @@ export class PriorityQueue<T> {
     return this.#nodes.length
   }
 
-  /** The first item, which stays in the queue. */
   peek(): T | undefined {
     return this.#nodes[0]?.item
   }
 
-  /** Pass the returned entry to `remove` to remove the item. */
   add(item: T): QueueEntry {
     const node = { item, index: this.#nodes.length }
     this.#nodes.push(node)
@@ -39,15 +37,14 @@ export class PriorityQueue<T> {
     return node
   }
 
-  /** Removes and returns the first item. */
-  take(): T | undefined {
+  pop(): T | undefined {
     const first = this.#nodes[0]
     if (first === undefined) return undefined
     this.remove(first)
     return first.item
   }
 
-  /** The entry's item must still be in this queue. */
+  /** Removes the item of an entry. It must still be in this queue. */
   remove({ index }: QueueEntry): void {
     const last = this.#nodes.pop()
     if (last === undefined || last.index === index) return

@@ -1,4 +1,4 @@
-/** Signals whole process groups. A group's id is the process id of its first member. */
+/** Signals process groups. The id of a group is the process id of its first member. */
 
 import { readdirSync, readFileSync } from 'node:fs'
 import type { Clock } from '../foundation/clock.ts'
@@ -6,12 +6,15 @@ import { poll } from './retry.ts'
 
 const firstPollMs = 10
 const maxPollMs = 200
-/** How long to wait for killed processes. A process that waits for a disk may never disappear. */
-const killedMs = 5000
+/** How long to wait for killed processes. A process that waits for a disk may never exit. */
+const maxKillWaitMs = 5000
 
-/** Sends a signal, or only checks if it is 0. Returns whether the group has a member. */
+/**
+ * Sends a signal to a group, or only checks it if the signal is 0. Returns whether the group has a
+ * member.
+ */
 export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
-  // 0 would address this process's own group, and 1 every process.
+  // 0 would address the group of this process, and 1 every process.
   if (pid <= 1) return false
   try {
     process.kill(-pid, signal)
@@ -24,20 +27,18 @@ export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
 /** Whether a member of the group runs; zombies do not count. */
 function isGroupAlive(pid: number): boolean {
   if (!signalGroup(pid, 0)) return false
-  const known = processes()
+  const known = readProcesses()
   return known === undefined || known.some((entry) => entry.group === pid && isRunning(entry))
 }
 
-/** The environment variable with a program's mark, which all its child processes inherit. */
+/** The variable with a program's mark. All its child processes inherit the variable. */
 export const programVariable = 'TUTTI_PROGRAM'
 
-/** A program, and the processes that it started. */
 export interface StartedProgram {
   /** The id of the program's first process and of its group. */
   readonly pid: number
   /**
-   * Identifies processes of the program even after they have left the group (`setsid`); `null` if
-   * only the group is known.
+   * Identifies processes that have left the group (`setsid`); `null` if only the group is known.
    */
   readonly mark: string | null
 }
@@ -45,18 +46,18 @@ export interface StartedProgram {
 export function signalProgram({ pid, mark }: StartedProgram, signal: NodeJS.Signals): void {
   signalGroup(pid, signal)
   if (mark === null) return
-  for (const group of groupsOf(pid, toVariable(mark))) signalGroup(group, signal)
+  for (const group of findGroups(pid, toVariable(mark))) signalGroup(group, signal)
 }
 
 /** Whether any process of the program is running. */
 export const isProgramAlive = ({ pid, mark }: StartedProgram): boolean =>
-  isGroupAlive(pid) || (mark !== null && groupsOf(pid, toVariable(mark)).length > 0)
+  isGroupAlive(pid) || (mark !== null && findGroups(pid, toVariable(mark)).length > 0)
 
 const toVariable = (mark: string): string => `${programVariable}=${mark}`
 
 /**
- * Sends SIGTERM to every process, then SIGKILL after the grace period; without one, SIGKILL
- * immediately. Resolves when no process is running, or some seconds after SIGKILL.
+ * Sends SIGTERM to every process, and SIGKILL after the grace period. Resolves when no process is
+ * running, or some seconds after SIGKILL.
  */
 export async function endProgram(
   clock: Clock,
@@ -65,13 +66,13 @@ export async function endProgram(
 ): Promise<void> {
   if (graceMs > 0) {
     signalProgram(program, 'SIGTERM')
-    if (await isGoneWithin(clock, program, graceMs, null)) return
+    if (await waitUntilGone(clock, program, graceMs, null)) return
   }
-  await isGoneWithin(clock, program, killedMs, 'SIGKILL')
+  await waitUntilGone(clock, program, maxKillWaitMs, 'SIGKILL')
 }
 
-/** Repeats the signal, because processes that were forked meanwhile did not get it. */
-async function isGoneWithin(
+/** Repeats the signal, because processes forked in the meantime did not get it. */
+async function waitUntilGone(
   clock: Clock,
   program: StartedProgram,
   ms: number,
@@ -89,7 +90,7 @@ async function isGoneWithin(
 /** Distinguishes a process from a later process with the same id. */
 export interface ProcessIdentity {
   readonly pid: number
-  /** Clock ticks since the machine booted. */
+  /** In clock ticks since the machine booted. */
   readonly startTime: number
 }
 
@@ -97,34 +98,34 @@ export interface GroupMember extends ProcessIdentity {
   readonly session: number
 }
 
-/** `undefined` if there is no such process, or no `/proc`. */
-export function identityOf(pid: number): ProcessIdentity | undefined {
-  return readEntry(String(pid))
+/** Returns the identity of a process; `undefined` if it does not exist or `/proc` is missing. */
+export function readIdentity(pid: number): ProcessIdentity | undefined {
+  return readProcess(String(pid))
 }
 
-/** The running members of all groups; `undefined` without `/proc`. */
+/** Returns the running members of all groups; `undefined` if `/proc` is missing. */
 export function readGroups(): Map<number, readonly GroupMember[]> | undefined {
-  const known = processes()
+  const known = readProcesses()
   return known && Map.groupBy(known.filter(isRunning), ({ group }) => group)
 }
 
-/** Whether the process is running. A zombie, which its parent has not waited for yet, is not. */
+/** Whether the process is running. A zombie is not. */
 export function isProcessAlive(pid: number): boolean {
   try {
     process.kill(pid, 0)
   } catch {
     return false
   }
-  const entry = readEntry(String(pid))
+  const entry = readProcess(String(pid))
   return entry === undefined || isRunning(entry)
 }
 
 /**
- * The groups of all processes that belong to a session or have a variable (`NAME=value`) in their
- * environment, except the group of the session's leader. Empty without `/proc`.
+ * Finds the groups of all processes that belong to a session or have a variable (`NAME=value`) in
+ * their environment. Omits the group of the session's leader. Empty if `/proc` is missing.
  */
-export function groupsOf(session: number, variable: string): number[] {
-  const own = (processes() ?? []).filter(
+export function findGroups(session: number, variable: string): number[] {
+  const own = (readProcesses() ?? []).filter(
     (entry) =>
       isRunning(entry) &&
       entry.group !== session &&
@@ -140,17 +141,17 @@ interface ProcessEntry extends GroupMember {
 
 const isRunning = ({ isDead }: ProcessEntry): boolean => !isDead
 
-/** All processes; `undefined` without `/proc`. */
-function processes(): ProcessEntry[] | undefined {
+/** Reads all processes; `undefined` if `/proc` is missing. */
+function readProcesses(): ProcessEntry[] | undefined {
   try {
     const names = readdirSync('/proc').filter((name) => /^\d+$/.test(name))
-    return names.map(readEntry).filter((entry) => entry !== undefined)
+    return names.map(readProcess).filter((entry) => entry !== undefined)
   } catch {
     return undefined
   }
 }
 
-function readEntry(pid: string): ProcessEntry | undefined {
+function readProcess(pid: string): ProcessEntry | undefined {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
@@ -160,7 +161,7 @@ function readEntry(pid: string): ProcessEntry | undefined {
       group: Number(group),
       session: Number(session),
       startTime: Number(fields[19]),
-      // A first thread that exits before the others is a zombie until they exit.
+      // If only the main thread has exited, a process that still runs is reported as a zombie.
       isDead: (state === 'Z' || state === 'X') && Number(fields[17]) <= 1,
     }
   } catch {
@@ -169,8 +170,8 @@ function readEntry(pid: string): ProcessEntry | undefined {
 }
 
 /**
- * Whether the process was started with this variable (`NAME=value`). `false` for another user's
- * process.
+ * Whether the process was started with this variable (`NAME=value`). `false` for processes of other
+ * users.
  */
 export function hasVariable(pid: number, variable: string): boolean {
   try {

@@ -4,13 +4,11 @@ import { type Clock, sleep } from '../foundation/clock.ts'
 import { isThenable } from '../foundation/promises.ts'
 
 export interface RetryPolicy {
-  /** The pause after the first attempt. */
   readonly delayMs: number
-  /** Each pause is twice as long as the last, up to this maximum. Default: all pauses are equal. */
+  /** Pauses double up to this maximum. Default: all pauses are equal. */
   readonly maxDelayMs?: number
-  /** Default: no limit. */
   readonly maxAttempts?: number
-  /** No further attempt is made after this time. Default: no limit. */
+  /** No attempt is made after this time. Default: no limit. */
   readonly timeoutMs?: number
 }
 
@@ -20,20 +18,20 @@ export interface RetryOptions {
 }
 
 /**
- * Calls `look` until it returns something other than `undefined` or `false`. Resolves with
- * `undefined` when the limits of the policy are reached or the signal is aborted.
+ * Calls `check` until it returns a value other than `undefined` and `false`. Resolves with
+ * `undefined` at the limits of the policy or when the signal is aborted.
  */
 export async function poll<T>(
   policy: RetryPolicy,
-  look: (attempt: number) => T | false | undefined | Promise<T | false | undefined>,
+  check: (attempt: number) => T | false | undefined | Promise<T | false | undefined>,
   { clock, signal }: RetryOptions,
 ): Promise<T | undefined> {
   const { maxAttempts = Infinity } = policy
   const untilMs = clock.monotonicMs() + (policy.timeoutMs ?? Infinity)
   for (let attempt = 1; ; attempt++) {
     if (signal?.aborted === true) return undefined
-    // Awaits only promises, so that a synchronous `look` and the start of its pause are one step.
-    const looked = look(attempt)
+    // Awaits only promises, so that the pause after a synchronous `check` begins in the same step.
+    const looked = check(attempt)
     const found = isThenable(looked) ? await looked : looked
     if (found !== undefined && found !== false) return found
     if (attempt >= maxAttempts || clock.monotonicMs() >= untilMs) return undefined
@@ -45,8 +43,8 @@ const pauseAfter = (attempt: number, { delayMs, maxDelayMs = delayMs }: RetryPol
   backOffDelay(attempt, { first: delayMs, max: maxDelayMs })
 
 /**
- * Calls `operation` until it succeeds. Rejects with its last error, or with the signal's reason.
- * `mayRetry` returns whether to try again after an error. Default: always.
+ * Calls `operation` until it succeeds. Rejects with its last error or the signal's reason.
+ * `mayRetry` decides whether an error is retried. Default: always.
  */
 export async function retry<T>(
   policy: RetryPolicy,
@@ -67,7 +65,7 @@ export async function retry<T>(
 }
 
 export interface RestartPolicy {
-  /** The delay after the first failure. It doubles with each further consecutive failure. */
+  /** The delay after the first failure. It doubles with each consecutive failure. */
   readonly firstDelayMs: number
   readonly maxDelayMs: number
   /** The number of consecutive failures after which to give up. Default: never. */
@@ -75,7 +73,7 @@ export interface RestartPolicy {
 }
 
 /**
- * The delay after `failures` consecutive failures: `first`, then `factor` times the previous delay.
+ * Returns the delay after consecutive failures: `first`, then `factor` times the previous delay.
  */
 export function backOffDelay(
   failures: number,
@@ -85,24 +83,22 @@ export function backOffDelay(
 }
 
 /**
- * Paces repeated starts: immediate while starts succeed, one per delay after a failure. Uses no
- * timer. Times are those of `Clock.monotonicMs()`.
+ * Decides when to start something again: immediately while starts succeed, and once per delay after
+ * a failure. Uses no timer. Times are from `Clock.monotonicMs()`.
  */
 export class Restarts {
   readonly #policy: RestartPolicy
   #failures = 0
-  /** Incremented by each failure of a start that was made after the last delay began. */
+  /** The first failed start of a round ends it, and so does a success. */
   #round = 0
-  /** The number of delays since the last success. */
   #delays = 0
-  #notBeforeMs = -Infinity
+  #nextStartMs = -Infinity
   #lastError: unknown
 
   constructor(policy: RestartPolicy) {
     this.#policy = policy
   }
 
-  /** The number of failures since the last success. */
   get failures(): number {
     return this.#failures
   }
@@ -111,50 +107,44 @@ export class Restarts {
     return this.#lastError
   }
 
-  /** The earliest time of the next start. In the past if a start is allowed now. */
-  get notBeforeMs(): number {
-    return this.#notBeforeMs
+  get nextStartMs(): number {
+    return this.#nextStartMs
   }
 
-  mayStart(nowMs: () => number): boolean {
-    return this.#failures === 0 || nowMs() >= this.#notBeforeMs
+  canStart(nowMs: () => number): boolean {
+    return this.#failures === 0 || nowMs() >= this.#nextStartMs
   }
 
-  /** Records that a start is made now. Returns its round, for `fail`. */
+  /** Records a start. Returns its round, for `fail`. */
   begin(nowMs: number): number {
-    if (this.#failures > 0) this.#notBeforeMs = nowMs + this.#delayMs
+    if (this.#failures > 0) this.#nextStartMs = nowMs + this.#delayMs
     return this.#round
   }
 
-  /**
-   * Records a failed start. Returns the new delay, or 0 if a simultaneous failure already began it.
-   */
+  /** Returns the new delay; 0 if another failure of the same round already began it. */
   fail(nowMs: number, error?: unknown, round = this.#round): number {
     this.#failures++
     this.#lastError = error
     if (round !== this.#round) return 0
     this.#round++
     this.#delays++
-    this.#notBeforeMs = nowMs + this.#delayMs
+    this.#nextStartMs = nowMs + this.#delayMs
     return this.#delayMs
   }
 
-  /**
-   * Records a successful start, which resets the failures. Returns `true` if this ended a delay.
-   */
+  /** Records a successful start, which resets the failures. Returns whether this ended a delay. */
   succeed(): boolean {
     if (this.#failures === 0) return false
     this.#failures = 0
     this.#round++
     this.#delays = 0
-    this.#notBeforeMs = -Infinity
+    this.#nextStartMs = -Infinity
     this.#lastError = undefined
     return true
   }
 
-  /** Whether there were too many consecutive failures and the next start is not due yet. */
   hasGivenUp(nowMs: number): boolean {
-    return this.#failures >= (this.#policy.giveUpAfter ?? Infinity) && nowMs < this.#notBeforeMs
+    return this.#failures >= (this.#policy.giveUpAfter ?? Infinity) && nowMs < this.#nextStartMs
   }
 
   get #delayMs(): number {
@@ -164,16 +154,15 @@ export class Restarts {
 }
 
 export interface SupervisedRun {
-  /** The number of consecutive failures before this run. */
   readonly failures: number
-  /** Must be called when the run works. */
+  /** Must be called when the run is ready. */
   readonly onReady: () => void
 }
 
 /**
- * Calls `run` repeatedly. Each run resolves with the reason when what it started has ended. A run
- * that worked for `steadyMs` resets the failures. Resolves with the last reason after too many
- * failures, with `null` after an abort.
+ * Calls `run` repeatedly. A run resolves with the reason of its end. A run that was ready for
+ * `steadyMs` resets the failures. Resolves with the last reason after too many failures, and with
+ * `null` after an abort.
  */
 export async function supervise(
   policy: RestartPolicy & { readonly steadyMs: number },

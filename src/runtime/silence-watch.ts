@@ -1,30 +1,28 @@
-/** Detects that one of several watched processes sends no signs of life although it should. */
+/** Detects watched processes that show no activity although they should. */
 
 import type { Clock } from '../foundation/clock.ts'
 
-/** A watched process, or anything else that gives signs of life. */
-export interface Watched {
-  /** How long the process was silent at the last check; negative after a later sign of life. */
+/** A watched process, or anything else that shows activity. */
+export interface WatchedProcess {
+  /** How long the process was silent at the last check; negative after later activity. */
   silentMs: number
 }
 
-export interface SilenceWatchOptions<One extends Watched> {
+export interface SilenceWatchOptions<One extends WatchedProcess> {
   readonly clock: Clock
   readonly intervalMs: number
-  /** How long a process may be silent before it counts as hung. */
-  readonly hungMs: () => number
-  /** The processes that should give signs of life now. The timer runs only while there are any. */
+  readonly maxSilenceMs: () => number
+  /** Processes that should show activity now. The timer runs only while there are any. */
   readonly expected: () => readonly One[]
-  /** Called at each check, for example to ping the processes. */
   readonly onCheck?: (expected: readonly One[]) => void
   readonly onHung: (hung: readonly One[]) => void
 }
 
 /**
- * Counts checks instead of time, because signs of life may be waiting to be read after this process
- * was suspended or busy.
+ * Detects silent processes. Counts checks instead of time, because messages may be unread after
+ * this process was suspended or busy.
  */
-export class SilenceWatch<One extends Watched> {
+export class SilenceWatch<One extends WatchedProcess> {
   readonly #options: SilenceWatchOptions<One>
   #checkedMs = 0
   #lastStallMs = -Infinity
@@ -39,10 +37,10 @@ export class SilenceWatch<One extends Watched> {
     return this.#lastStallMs
   }
 
-  /** Must be called for each sign of life, and when signs of life begin to be expected. */
-  sign(one: One): void {
+  /** Call it on every activity, and once when you start to expect activity. */
+  recordActivity(one: One): void {
     const { clock, intervalMs } = this.#options
-    if (this.#cancel === null) this.#plan()
+    if (this.#cancel === null) this.#schedule()
     one.silentMs = Math.max(-intervalMs, this.#checkedMs - clock.monotonicMs())
   }
 
@@ -51,22 +49,22 @@ export class SilenceWatch<One extends Watched> {
     this.#cancel = null
   }
 
-  #plan(): void {
+  #schedule(): void {
     const { clock, intervalMs } = this.#options
     this.#checkedMs = clock.monotonicMs()
     this.#cancel = clock.after(intervalMs, () => this.#check(), { background: true })
   }
 
   #check(): void {
-    const { clock, intervalMs, hungMs, expected, onCheck, onHung } = this.#options
+    const { clock, intervalMs, maxSilenceMs, expected, onCheck, onHung } = this.#options
     const nowMs = clock.monotonicMs()
     if (nowMs - this.#checkedMs >= 2 * intervalMs) this.#lastStallMs = nowMs
     this.#cancel = null
     const all = expected()
     if (all.length === 0) return
-    this.#plan()
+    this.#schedule()
     for (const one of all) one.silentMs += intervalMs
-    const hung = all.filter(({ silentMs }) => silentMs >= hungMs())
+    const hung = all.filter(({ silentMs }) => silentMs >= maxSilenceMs())
     onCheck?.(all)
     if (hung.length > 0) onHung(hung)
   }

@@ -1,6 +1,6 @@
 /**
- * One child process that runs a program of this package, from its start to its exit. The owner
- * decides when to replace a child that has exited (`Restarts`, `supervise`).
+ * One child process that runs a program of this package. The owner decides when to replace a child
+ * that has exited (`Restarts`, `supervise`).
  */
 
 import { type ChildProcess, fork } from 'node:child_process'
@@ -29,40 +29,31 @@ export interface ChildOptions<Out, In> {
   /** A file that calls `connectToParent`; see `siblingProgram`. */
   readonly program: URL
   readonly clock: Clock
-  /** Command-line options for Node. Default: none. */
   readonly execArgv?: readonly string[]
-  /** Default: the environment of this process. */
   readonly env?: NodeJS.ProcessEnv
-  /**
-   * Gives the child its own session and process group, so that Ctrl-C in the terminal does not
-   * reach it.
-   */
+  /** In a new session and process group, which Ctrl-C in the terminal does not reach. */
   readonly isDetached?: boolean
   /** `capture` keeps the last part of the output for `ChildExit.output`. Default `inherit`. */
   readonly stdout?: 'inherit' | 'ignore' | 'capture'
   readonly stderr?: 'inherit' | 'capture'
-  /** How long the start is delayed. Default 0. */
   readonly startDelayMs?: number
   /**
-   * The child is killed if it is not ready in this time: a process that gets no threads may hang
-   * before it runs any code. `null` for no deadline. Default 60,000.
+   * The child is killed if it is not ready within this time, because a process that gets no threads
+   * may hang before it runs code. `null` for no deadline. Default 60,000.
    */
   readonly readyDeadlineMs?: number | null
   /** How long `close` waits between its request, SIGTERM and SIGKILL. Default 2,000. */
   readonly graceMs?: number
-  /** Sent before all other messages when the child is ready. Does not start the child by itself. */
+  /** Sent before all other messages. Does not start the child. */
   readonly firstMessage?: Out
-  /** Called when the child accepts messages. Held messages are sent after this call. */
+  /** Called when the child accepts messages. Unsent messages follow after this call. */
   onReady?(): void
   /** Called with a batch of messages, in the order in which they were sent. */
   onMessages(messages: readonly In[]): void
-  /** Called with each line of the captured output. */
   onLine?(line: string): void
-  /** Captured text of stdout, as it arrives. */
   onStdout?(text: string): void
-  /** Captured text of stderr, as it arrives. */
   onStderr?(text: string): void
-  /** Called for a message without the channel's id, which user code in the child sent. */
+  /** Called for a message that user code in the child has sent. The message is ignored. */
   onIgnored?(): void
   /** Called once, after the last message, unless the child was never started. */
   onExit(exit: ChildExit): void
@@ -79,14 +70,14 @@ export interface ChildExit {
   readonly output: string
 }
 
-/** The reason for the exit, such as `SIGKILL` or `exit code 1`. */
+/** Describes the exit, such as `SIGKILL` or `exit code 1`. */
 export function exitReason({ code, signal, error }: ChildExit): string {
   return error === null ? (signal ?? `exit code ${code}`) : messageOf(error)
 }
 
 /**
- * The URL of a program next to the given file: TypeScript in the sources, JavaScript when built.
- * Throws if it is missing, as in a bundle.
+ * Returns the URL of a program next to the given file: TypeScript in the sources, JavaScript when
+ * built. Throws if the program is missing, as in a bundle.
  */
 export function siblingProgram(importMetaUrl: string | undefined, name: string): URL {
   // A CommonJS bundle has no `import.meta`.
@@ -102,7 +93,7 @@ export function siblingProgram(importMetaUrl: string | undefined, name: string):
   })
 }
 
-/** Variables that Node itself reads, and that a child must not inherit. */
+/** Variables that Node reads and a child must not inherit. */
 export const nodeVariables = [
   'NODE_OPTIONS',
   'NODE_V8_COVERAGE',
@@ -110,17 +101,18 @@ export const nodeVariables = [
   'NODE_UNIQUE_ID',
 ] as const
 
-/** Random, so that it cannot be guessed; a number, because numbers are cheap to clone. */
+/**
+ * Returns a random id, so that user code cannot guess it. It is a number, because numbers are cheap
+ * to clone.
+ */
 export const newChannelId = (): number => randomInt(2 ** 47)
 
-/**
- * How long to wait for output after the exit, because a grandchild may keep the pipes open forever.
- */
-const lastOutputMs = 1000
+/** How long to wait for output after the exit. A grandchild may keep the pipes open forever. */
+const outputGraceMs = 1000
 
 /**
  * Holds messages until the child is ready. The child keeps this process alive only between `ref`
- * and `unref`, and exits when this process does.
+ * and `unref`, and exits with this process.
  */
 export class SupervisedChild<Out, In> {
   readonly #options: ChildOptions<Out, In>
@@ -134,7 +126,6 @@ export class SupervisedChild<Out, In> {
   #hasExited = false
   #refs = 0
   #error: Error | null = null
-  /** Cancels the timer of the delayed start, or later the timer of the ready deadline. */
   #cancelStartTimer: () => void = () => {}
 
   constructor(options: ChildOptions<Out, In>) {
@@ -145,22 +136,20 @@ export class SupervisedChild<Out, In> {
     this.#outbox = new MessageBatcher({ clock: options.clock, send })
   }
 
-  /** `undefined` before the start. */
   get pid(): number | undefined {
     return this.#process?.pid
   }
 
-  /** Whether the child accepts messages. Until then, messages are held. */
+  /** Whether the child accepts messages. Messages are held until then. */
   get isReady(): boolean {
     return this.#isReady
   }
 
-  /** The last part of the output captured so far, with secrets masked. */
   get output(): string {
     return this.#tail.text
   }
 
-  /** Starts the child now. Otherwise the first message starts it in the next turn of the loop. */
+  /** Starts the child now. Otherwise the first message starts it. */
   start(): void {
     if (this.#process !== null || this.close.isCalled) return
     const { program, clock, execArgv = [], env = process.env } = this.#options
@@ -182,7 +171,7 @@ export class SupervisedChild<Out, In> {
     child.on('close', (code, signal) => this.#exit({ code, signal }))
     child.on('exit', (code, signal) => {
       const exit = (): void => this.#exit({ code, signal })
-      const cancel = clock.after(lastOutputMs, () => clock.nextTurn(exit))
+      const cancel = clock.after(outputGraceMs, () => clock.nextTurn(exit))
       void this.#exited.promise.then(cancel)
     })
     for (const stream of this.#captured) {
@@ -196,21 +185,18 @@ export class SupervisedChild<Out, In> {
     this.#applyRefs()
   }
 
-  /** Sends a message in the next turn of the loop, in one batch with all messages of this turn. */
   post(message: Out): void {
     if (this.#isReady) return this.#outbox.post(message)
-    this.#outbox.hold(message)
+    this.#outbox.enqueue(message)
     this.#startSoon()
   }
 
-  /** Sends a message immediately, after everything that was posted before. */
   send(message: Out): void {
     if (this.#isReady) return this.#outbox.send(message)
-    this.#outbox.hold(message)
+    this.#outbox.enqueue(message)
     this.#startSoon()
   }
 
-  /** Removes the first unsent message that matches. Returns `false` if there is none. */
   withdraw(matches: (message: Out) => boolean): boolean {
     return this.#outbox.withdraw(matches)
   }
@@ -224,7 +210,7 @@ export class SupervisedChild<Out, In> {
     if (--this.#refs === 0) this.#applyRefs()
   }
 
-  /** Sends SIGKILL to the child, or to its whole process group if it has its own. */
+  /** Sends SIGKILL to the child, or to its process group if it is detached. */
   kill(): void {
     const { pid } = this
     if (this.#hasExited || pid === undefined) return
@@ -293,7 +279,7 @@ export class SupervisedChild<Out, In> {
     for (const stream of this.#captured) stream[action]()
   }
 
-  /** A child that cannot be reached is about to exit, so the message is dropped. */
+  /** Drops the message if the child is about to exit. */
   #send(content: ChannelContent<Out>, onSent: () => void): void {
     if (this.#process?.connected !== true) return onSent()
     this.#process.send(toEnvelope(this.#channel, content), undefined, undefined, onSent)
@@ -334,12 +320,12 @@ export class SupervisedChild<Out, In> {
   }
 }
 
-/** File descriptors that a start needs: two streams, the channel and Node's own pipe. */
+/** The number of descriptors for a start: two streams, the channel and Node's pipe. */
 const neededDescriptors = 6
 
 /**
- * If a start fails for lack of file descriptors, Node leaks those that it has already created. So
- * this checks that enough are free, and otherwise throws the system's error.
+ * Throws the system's error unless enough file descriptors are free. If a start fails for lack of
+ * them, Node leaks those that it has already created.
  */
 export function expectDescriptors(count: number): void {
   const opened: number[] = []
@@ -355,10 +341,7 @@ const toStdio = (stream: 'inherit' | 'ignore' | 'capture' = 'inherit') =>
 
 const maxTailLength = 8192
 
-/**
- * Keeps the last part of a process's output, for the error that reports its exit, and passes on
- * complete lines. Masks secrets in both.
- */
+/** Masks secrets in the kept tail and in the lines. */
 class OutputTail {
   readonly #onLine: (line: string) => void
   #tail = ''
@@ -374,7 +357,7 @@ class OutputTail {
 
   add(chunk: string): void {
     this.#tail = (this.#tail + chunk).slice(-maxTailLength)
-    // A progress bar rewrites its line with carriage returns.
+    // Also splits at carriage returns, with which a progress bar rewrites its line.
     const lines = (this.#line + chunk).split(/[\r\n]+/)
     this.#line = (lines.pop() ?? '').slice(-maxTailLength)
     for (const line of lines) if (line.trim() !== '') this.#onLine(maskSecrets(line.trimEnd()))

@@ -1,18 +1,18 @@
-/** Limits the work per turn of the event loop, so that large amounts of it do not block I/O. */
+/** Limits the work per turn of the event loop, so that it does not block I/O. */
 
 import type { Clock } from '../foundation/clock.ts'
 import { Fifo } from './fifo.ts'
 
-/** Suitable for items of the size of a task or a request. */
+/** The default number of items per turn, which suits items such as tasks and requests. */
 const defaultPerTurn = 250
 
 /**
  * Allows at most `perTurn` items per turn and, with `turnMs`, no further item once that time has
  * passed since the first. A timed budget is refilled after every turn that used it. Other budgets
- * are refilled only when `nextTurn` is awaited, so that work within the budget schedules nothing.
+ * are refilled only by `nextTurn`, so that work within the budget schedules nothing.
  */
 export class TurnBudget {
-  /** Whether the time of a turn is limited, so that `left` has to be read before every item. */
+  /** Whether the time is limited, so that `left` must be read before every item. */
   readonly isTimed: boolean
   readonly #clock: Clock
   readonly #perTurn: number
@@ -29,7 +29,6 @@ export class TurnBudget {
     this.#left = perTurn
   }
 
-  /** How many items may still be processed in this turn. */
   get left(): number {
     if (this.#untilMs !== Infinity && this.#clock.monotonicMs() > this.#untilMs) return 0
     return this.#left
@@ -42,7 +41,6 @@ export class TurnBudget {
     void this.nextTurn()
   }
 
-  /** Resolves in the next turn of the loop, when the whole budget is available again. */
   nextTurn(): Promise<void> {
     this.#refill ??= new Promise((resolve) =>
       this.#clock.nextTurn(() => {
@@ -57,10 +55,9 @@ export class TurnBudget {
 }
 
 /**
- * Processes items in the order in which they were added, as soon as the code that adds them has
- * returned; beyond the budget, in later turns. Items that were added together are passed to `work`
- * in one call, or one by one if the budget is timed. `work` must not throw. Unbounded: callers
- * already hold the items.
+ * Processes items in order, as soon as the code that adds them has returned. Items beyond the
+ * budget are processed in later turns. Items added together are passed to `work` in one call, or
+ * one by one if the budget is timed. `work` must not throw.
  */
 export class BudgetedQueue<T> {
   readonly #budget: TurnBudget
@@ -82,7 +79,7 @@ export class BudgetedQueue<T> {
 
   #process(): void {
     for (let left = this.#budget.left; left > 0; left = this.#budget.left) {
-      const items = this.#items.take(this.#budget.isTimed ? 1 : left)
+      const items = this.#items.shiftMany(this.#budget.isTimed ? 1 : left)
       if (items.length === 0) break
       this.#budget.spend(items.length)
       this.#work(items)
@@ -104,15 +101,13 @@ export function runSteps<T>(steps: Steps<T>): T {
 }
 
 /**
- * Spreads long work over turns of the event loop. Waiting work gets `turnMs` per turn in total, and
- * so does new work that arrives in that turn. Work is interrupted at its first step after that
- * time.
+ * Spreads long work over turns of the event loop. In each turn, waiting work gets `turnMs` in
+ * total, and so does new work.
  */
 export class StepScheduler {
   readonly #clock: Clock
   readonly #turnMs: number
   readonly #waiting = new Fifo<LongWork>()
-  /** The time left for work that arrives before the next turn. */
   #leftMs: number
   #isScheduled = false
 
@@ -123,9 +118,9 @@ export class StepScheduler {
   }
 
   /**
-   * Short work is done when this returns, without a promise: each call may use half of the time
-   * left in this turn, so that short work after long work is not delayed. If the signal is aborted
-   * before longer work has ended, the promise rejects with its reason.
+   * Returns the result of short work directly, without a promise. Each call may use half of the
+   * time left in this turn. The promise of longer work rejects with the signal's reason if the
+   * signal is aborted.
    */
   run<T>(
     steps: Steps<T>,
@@ -158,7 +153,7 @@ export class StepScheduler {
       return this.#runUntil(steps, start + sliceMs)
     } finally {
       this.#leftMs -= this.#clock.monotonicMs() - start
-      // A small amount of time, even if used over many turns, does not justify scheduling a turn.
+      // Schedules a turn only if more than half of the time was used.
       if (this.#leftMs < this.#turnMs / 2) this.#schedule()
     }
   }
@@ -177,15 +172,15 @@ export class StepScheduler {
     this.#clock.nextTurn(() => {
       this.#isScheduled = false
       this.#leftMs = this.#turnMs
-      this.#turn()
+      this.#runTurn()
     })
   }
 
-  /** Round robin, so that short work does not wait for long work. */
-  #turn(): void {
+  /** Runs waiting work as round robin, so that short work does not wait for long work. */
+  #runTurn(): void {
     const until = this.#clock.monotonicMs() + this.#turnMs
     do {
-      const [work] = this.#waiting.take(1)
+      const [work] = this.#waiting.shiftMany(1)
       if (work === undefined) return
       if (!work.proceed(until)) this.#waiting.push(work)
     } while (this.#clock.monotonicMs() < until)
@@ -195,7 +190,7 @@ export class StepScheduler {
 
 const neverAborted = { throwIfAborted() {} }
 
-/** With a smaller part of a turn left, new work is not begun: it would hardly be completed. */
+/** New work is not begun if less than this part of a turn is left. */
 const minSlice = 1 / 64
 
 interface LongWork {

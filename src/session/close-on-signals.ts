@@ -1,8 +1,8 @@
-/** Closes sessions when a signal asks the process to end. Opt-in: sessions install no handlers. */
+/** Closes sessions when the process receives a signal. Sessions themselves install no handlers. */
 
 import { constants } from 'node:os'
 import { isatty } from 'node:tty'
-import { isRunByCommand } from '../checkpoint/run-file.ts'
+import { isStartedByCommand } from '../checkpoint/run-file.ts'
 import { systemClock } from '../foundation/clock.ts'
 import { TuttiError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectNumber, expectObject, invalid } from '../foundation/options.ts'
@@ -10,9 +10,9 @@ import { TaskCanceledError } from '../foundation/task-errors.ts'
 
 /** Options of `closeOnSignals`. */
 export interface CloseOnSignalsOptions {
-  /** Default: SIGINT, SIGTERM and SIGHUP. */
+  /** The signals to handle. Default: SIGINT, SIGTERM and SIGHUP. */
   readonly signals?: readonly NodeJS.Signals[]
-  /** The process exits after this many seconds even if closing is not complete. Default 20. */
+  /** The process exits after this many seconds, even if closing is not complete. Default 20. */
   readonly graceSeconds?: number
 }
 
@@ -27,7 +27,7 @@ export type Closable =
       shutdown(): Promise<unknown>
     }
 
-/** Sessions and engines being closed after a signal. The process exits when all are closed. */
+/** Sessions that are being closed after a signal. The process exits when all are closed. */
 const closing = new Set<Closable>()
 
 /**
@@ -38,31 +38,31 @@ const closing = new Set<Closable>()
  * immediately, and the latest events are lost.
  *
  * The returned function removes the handlers. Call it after your own `await session.close()` if the
- * program has more to do. The process then exits when it is done, with the signal's exit code.
+ * program has more to do. The program then runs to its end and exits with the signal's exit code.
  *
  * @example
  * const session = new Session([await ConcurrentBackend.create()])
  * closeOnSignals(session)
  */
 export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions = {}): () => void {
-  const close = toClose(session)
+  const close = toCloseMethod(session)
   const { signals, graceMs } = resolveCloseOnSignalsOptions(options)
-  let begun: { readonly signal: NodeJS.Signals; readonly ms: number } | null = null
+  let first: { readonly signal: NodeJS.Signals; readonly ms: number } | null = null
   let isRemoved = false
   let cancelTimer = (): void => {}
   const onSignal = (signal: NodeJS.Signals): void => {
     const code = 128 + constants.signals[signal]
     const ms = systemClock.monotonicMs()
-    if (begun?.signal === signal && mayBePassedOn(signal) && ms - begun.ms < passedOnMs) return
-    if (begun !== null) process.exit(code)
-    begun = { signal, ms }
+    if (first?.signal === signal && mayBeForwarded(signal) && ms - first.ms < forwardDelayMs) return
+    if (first !== null) process.exit(code)
+    first = { signal, ms }
     process.exitCode = code
     process.on('uncaughtException', ignoreCancellation)
     closing.add(session)
     cancelTimer = systemClock.after(graceMs, () => process.exit(code))
     const end = (): void => {
       closing.delete(session)
-      // Waits one turn, so that other code that awaits `close()` can remove the handlers first.
+      // Waits one turn, so that code that awaits `close()` can first remove the handlers.
       systemClock.nextTurn(() => {
         if (!isRemoved && closing.size === 0) process.exit(code)
       })
@@ -78,36 +78,36 @@ export function closeOnSignals(session: Closable, options: CloseOnSignalsOptions
   }
 }
 
-/** A forwarded signal that arrives within this time does not count as a second signal. */
-const passedOnMs = 1000
+/** A forwarded copy of a signal arrives within this time. It does not count as a second signal. */
+const forwardDelayMs = 1000
 
 /**
- * Whether the command that runs this script may forward the signal. A signal to the whole process
- * group, such as that of `timeout`, then arrives twice. SIGINT of a terminal is not forwarded,
- * because the terminal sends it to the whole group.
+ * Whether the command that runs this script may forward the signal. If so, a signal to the whole
+ * process group arrives twice. The command does not forward SIGINT of a terminal, because the
+ * terminal sends it to the whole group.
  */
-const mayBePassedOn = (signal: NodeJS.Signals): boolean =>
-  isRunByCommand && (signal !== 'SIGINT' || !isatty(0))
+const mayBeForwarded = (signal: NodeJS.Signals): boolean =>
+  isStartedByCommand && (signal !== 'SIGINT' || !isatty(0))
 
-function toClose(session: unknown): () => Promise<unknown> {
+function toCloseMethod(session: unknown): () => Promise<unknown> {
   const { close, shutdown } = (session ?? {}) as Partial<Record<string, () => Promise<unknown>>>
   const method = close ?? shutdown
   if (typeof method !== 'function') {
-    const hint = 'Write `closeOnSignals(session)`: what it closes is the session.'
+    const hint = 'Write `closeOnSignals(session)`.'
     throw invalid('session', 'a session or a workflow engine', session, hint)
   }
   return () => method.call(session)
 }
 
 /**
- * Ignores the errors of canceled tasks: a top-level `await task` rejects when closing cancels the
- * task, which would end the process too early. Any other error ends the process as usual.
+ * Ignores the errors of canceled tasks. A top-level `await task` rejects when closing cancels the
+ * task, and this would end the process too early. Any other error ends the process as usual.
  */
 function ignoreCancellation(error: unknown): void {
-  const isOfClosing =
+  const isExpected =
     error instanceof TaskCanceledError ||
     (TuttiError.isInstance(error) && error.code === 'SessionClosedError')
-  if (isOfClosing) return
+  if (isExpected) return
   systemClock.nextTurn(() => {
     process.off('uncaughtException', ignoreCancellation)
     throw error

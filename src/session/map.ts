@@ -15,19 +15,21 @@ import { waitForAll } from './wait.ts'
 
 /** Options of `session.map`. The options of function tasks apply to every task. */
 export interface MapOptions<I> extends Omit<ComputeOptions, 'uid' | 'name'> {
-  /** The uid of each task. Use a string only for a list of one item. Default: generated. */
+  /** The uid of each task. A string is allowed only for a list of one item. Default: generated. */
   readonly uid?: string | ((item: I, index: number) => string)
   /** One name for all tasks, or a function of the item. Default: the function's name. */
   readonly name?: string | ((item: I, index: number) => string)
-  /** Resolves with the outcomes of all tasks, as `Promise.allSettled` does. Default `false`. */
+  /**
+   * Whether to resolve with the outcomes of all tasks, like `Promise.allSettled`. Default `false`.
+   */
   readonly settle?: boolean
 }
 
-const known = [...taskOptionNames, 'resources', 'settle']
+const optionNames = [...taskOptionNames, 'resources', 'settle']
 
 type MapCore = Pick<SessionCore, 'submit' | 'clock' | 'checks' | 'find'>
 
-/** Resolves with the tasks, in the order of the list, when all of them have ended. */
+/** Runs a task per item. Resolves with the tasks, in the order of the list, when all have ended. */
 export async function mapTasks<I, T>(
   core: MapCore,
   fn: (item: I) => T | PromiseLike<T>,
@@ -36,33 +38,32 @@ export async function mapTasks<I, T>(
 ): Promise<readonly ComputeTask<T>[]> {
   expectFunction('fn', fn)
   if (!Array.isArray(list)) throw notAnArray('list', 'items', list, '[item]')
-  expectKnownKeys('map', expectObject('options', options), known)
+  expectKnownKeys('map', expectObject('options', options), optionNames)
   const { uid, name, settle, ...others } = options
   if (settle !== undefined) expectBoolean('settle', settle)
   // `Array.from` treats a hole in the list as an item, as `Promise.all` does.
   const tasks = Array.from(list as readonly I[], (item, index) => {
-    const own = { uid: optionFor(uid, item, index), name: optionFor(name, item, index) }
-    return new ComputeTask<T>({ ...others, ...own, function: fn, args: [item] } as never)
+    const labels = { uid: resolveOption(uid, item, index), name: resolveOption(name, item, index) }
+    return new ComputeTask<T>({ ...others, ...labels, function: fn, args: [item] } as never)
   })
   await core.submit(tasks)
   await waitForAll(core, tasks, {})
   return tasks
 }
 
-const optionFor = <I>(
+const resolveOption = <I>(
   option: string | ((item: I, index: number) => string) | undefined,
   item: I,
   index: number,
 ): string | undefined => (typeof option === 'function' ? option(item, index) : option)
 
-/** The outcome of an ended task, as `Promise.allSettled` gives it. */
 export function toSettled<T>(task: ComputeTask<T>): PromiseSettledResult<T> {
   return task.error === null
     ? { status: 'fulfilled', value: task.returnValue as T }
     : { status: 'rejected', reason: task.error }
 }
 
-/** The values in order. Throws the error of the first task in the list that did not succeed. */
+/** Returns the values. Throws the error of the first task in the list that did not succeed. */
 export function toValues<T>(tasks: readonly ComputeTask<T>[]): T[] {
   return tasks.map((task) => {
     if (task.error !== null) throw task.error

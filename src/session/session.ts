@@ -1,4 +1,4 @@
-/** The public interface of sessions: validates arguments and leaves the rest to `SessionCore`. */
+/** The public class `Session`, which validates arguments and calls `SessionCore`. */
 
 import type { AnyTask, Backend } from '../backends/backend.ts'
 import type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
@@ -12,8 +12,13 @@ import {
   type SessionOptions,
   type SessionTelemetryOptions,
 } from '../core/session-options.ts'
-import { expectKnownKeys, expectObject, expectString } from '../foundation/options.ts'
-import { invalid, notAnArray } from '../foundation/options.ts'
+import {
+  expectKnownKeys,
+  expectObject,
+  expectString,
+  invalid,
+  notAnArray,
+} from '../foundation/options.ts'
 import { Task } from '../tasks/task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
 import { type MapOptions, mapTasks, toSettled, toValues } from './map.ts'
@@ -30,7 +35,7 @@ export type { MapOptions } from './map.ts'
 export type { CompletedTasks, WaitOptions } from './wait.ts'
 
 /**
- * Runs tasks on backends, and closes everything in order, also at the end of `await using`.
+ * Runs tasks on backends. Closes the backends and its telemetry in order, also with `await using`.
  *
  * @example
  * const local = await ConcurrentBackend.create({ workers: 4 })
@@ -63,7 +68,7 @@ export class Session implements AsyncDisposable {
     return this.#core.backends
   }
 
-  /** The telemetry that `startTelemetry` started, if any. */
+  /** The running telemetry; `null` before `startTelemetry`. */
   get telemetry(): TelemetryManager | null {
     return this.#core.telemetry
   }
@@ -74,10 +79,10 @@ export class Session implements AsyncDisposable {
   }
 
   /**
-   * Continues a recorded run: tasks that are DONE in the record end immediately with the recorded
-   * results, all others run. Rejects with a `StateError` after `startTelemetry` or the first
-   * submission, and with a `CheckpointError` for a record that is damaged, incomplete or in use.
-   * The session takes the id of the record, and its own record names the resumed record.
+   * Continues a recorded run. Tasks that are DONE in the record end immediately with the recorded
+   * results; all other tasks run. The session takes the id of the record, and its new record refers
+   * to the resumed one. Rejects with a `StateError` after `startTelemetry` or the first submission,
+   * and with a `CheckpointError` if the record is damaged, incomplete or in use.
    */
   async resume(file: string, options: ResumeOptions = {}): Promise<ResumedRecord> {
     return this.#core.resume(file, options)
@@ -89,15 +94,18 @@ export class Session implements AsyncDisposable {
   }
 
   /**
-   * Submits all of the tasks or none, and resolves with the list once the backends have received
-   * them. The error names every invalid task and field. Waits while too many tasks are open.
+   * Submits all of the tasks or none. Resolves with the list when the backends have received the
+   * tasks; waits while too many tasks are open. If tasks are invalid, rejects with an error that
+   * names each of them and the wrong fields.
    */
   async submitTasks<const T extends readonly AnyTask[]>(tasks: T): Promise<T> {
     await this.#core.submit(tasks)
     return tasks
   }
 
-  /** Resolves with the list when all tasks have ended, in any state. A time-out ends no task. */
+  /**
+   * Resolves with the list when all tasks have ended, in any state. A time-out ends only the wait.
+   */
   async waitTasks<const T extends readonly AnyTask[]>(
     tasks: T,
     options: WaitOptions = {},
@@ -122,8 +130,8 @@ export class Session implements AsyncDisposable {
 
   /**
    * Runs a function task for each item, and resolves with the values in the order of the list when
-   * all tasks have ended. If tasks failed, it rejects with the error of the first of them in the
-   * list. With `settle: true` it resolves with all outcomes, as `Promise.allSettled` does.
+   * all tasks have ended. If tasks failed, rejects with the error of the first failed task in the
+   * list. With `settle: true`, resolves with all outcomes, as `Promise.allSettled` does.
    *
    * @example
    * const squares = await session.map((x: number) => x * x, [1, 2, 3])
@@ -152,7 +160,7 @@ export class Session implements AsyncDisposable {
     return options.settle === true ? tasks.map(toSettled) : toValues(tasks)
   }
 
-  /** Cancels a task; `false` if it has ended or its cancellation was already requested. */
+  /** Cancels a task. Returns `false` if it has ended or was already canceled. */
   cancel(task: AnyTask, reason = 'canceled by the caller'): boolean {
     if (!(task instanceof Task)) throw invalid('task', 'a task', task)
     return this.#core.cancel(task, expectString('reason', reason))

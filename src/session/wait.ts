@@ -5,24 +5,28 @@ import type { EndListener, Entry } from '../core/entry.ts'
 import type { SessionCore } from '../core/session-core.ts'
 import type { Clock } from '../foundation/clock.ts'
 import { StateError, TimeoutError } from '../foundation/errors.ts'
-import { expectKnownKeys, expectNumber, expectObject } from '../foundation/options.ts'
-import { invalid, notAnArray } from '../foundation/options.ts'
+import {
+  expectKnownKeys,
+  expectNumber,
+  expectObject,
+  invalid,
+  notAnArray,
+} from '../foundation/options.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import { endNumber } from '../tasks/task-record.ts'
 import { Task } from '../tasks/task.ts'
 
-/** Limits for waiting until tasks have ended. */
+/** Limits of a wait for tasks. */
 export interface WaitOptions {
-  /** Default: no limit. */
+  /** The maximum number of seconds to wait. Default: no limit. */
   readonly timeoutSeconds?: number
-  /** Ends the wait, but not the tasks. */
+  /** Aborting this signal ends the wait, but not the tasks. */
   readonly signal?: AbortSignal
 }
 
 type WaitCore = Pick<SessionCore, 'clock' | 'checks' | 'find'>
 
-/** Resolves when all of the tasks have ended, in any state. */
 export async function waitForAll(
   core: WaitCore,
   tasks: readonly AnyTask[],
@@ -30,22 +34,22 @@ export async function waitForAll(
 ): Promise<void> {
   const limits = resolveWaitOptions('waitTasks', options)
   expectTasks(tasks)
-  let open = findOpen(core, tasks)
+  let open = findOpenTasks(core, tasks)
   const { checks } = core
   if (open.missing !== null && checks === null) throw open.missing
-  if (open.missing === null && open.entries.size === 0) return
+  if (open.missing === null && open.entries.length === 0) return
   limits.signal?.throwIfAborted()
   announceWait()
   const { promise: limit, reject } = Promise.withResolvers<never>()
-  const release = startLimit(core.clock, limits, reject)
+  const release = startLimits(core.clock, limits, reject)
   try {
     if (open.missing !== null) {
       // The task may be in a long list that is still being checked.
       await Promise.race([checks, limit])
-      open = findOpen(core, tasks)
+      open = findOpenTasks(core, tasks)
       if (open.missing !== null) throw open.missing
     }
-    await waitForEnds(open.entries, limit)
+    await waitForEntries(open.entries, limit)
   } finally {
     release()
   }
@@ -65,20 +69,19 @@ export interface CompletedTasks<T extends AnyTask> {
 }
 
 /**
- * Returns tasks in the order in which they end. Not an async generator, because its `yield` would
+ * Returns tasks in the order in which they end. It is not an async generator, because `yield` would
  * await the task, so that a failed task would end the iteration.
  */
 export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   readonly #core: WaitCore
   readonly #ended: T[] = []
-  /** The number of tasks in `#ended` that `next` has returned. */
+  /** The number of tasks in `#ended` that `next` has already returned. */
   #yielded = 0
-  /** The tasks that have not ended, each with its listener. */
   readonly #open = new Map<Entry, EndListener>()
   #isChecking = false
   #failure: { readonly error: unknown } | null = null
   #change = Promise.withResolvers<void>()
-  readonly #releaseLimit: () => void
+  readonly #releaseLimits: () => void
 
   constructor(core: WaitCore, tasks: readonly T[], options: WaitOptions) {
     const limits = resolveWaitOptions('asCompleted', options)
@@ -86,8 +89,8 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
     limits.signal?.throwIfAborted()
     this.#core = core
     this.#watch([...new Set(tasks)])
-    this.#releaseLimit = startLimit(core.clock, limits, (error) => this.#fail(error))
-    this.#releaseIfEnded()
+    this.#releaseLimits = startLimits(core.clock, limits, (error) => this.#fail(error))
+    this.#releaseIfComplete()
   }
 
   [Symbol.asyncIterator](): this {
@@ -102,7 +105,7 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
         return { done: false, value: task }
       }
       if (this.#failure !== null) throw this.#failure.error
-      if (this.#hasAllEnds) return { done: true, value: undefined }
+      if (this.#isComplete) return { done: true, value: undefined }
       announceWait()
       await this.#change.promise
     }
@@ -114,12 +117,12 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
     return { done: true, value: undefined }
   }
 
-  get #hasAllEnds(): boolean {
+  get #isComplete(): boolean {
     return this.#open.size === 0 && !this.#isChecking
   }
 
   #watch(tasks: readonly T[]): void {
-    const { entries, missing } = findOpen(this.#core, tasks)
+    const { entries, missing } = findOpenTasks(this.#core, tasks)
     const { checks } = this.#core
     if (missing !== null && (checks === null || this.#isChecking)) throw missing
     if (missing !== null && checks !== null) {
@@ -136,12 +139,12 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   }
 
   #watchChecked(tasks: readonly T[]): void {
-    // The iteration has ended meanwhile.
+    // The iteration may have ended in the meantime.
     if (!this.#isChecking) return
     try {
       this.#watch(tasks)
       this.#isChecking = false
-      this.#changed()
+      this.#notifyChange()
     } catch (error) {
       this.#fail(error)
     }
@@ -151,11 +154,11 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
     const ended = (): void => {
       this.#open.delete(entry)
       this.#ended.push(entry.task as T)
-      this.#changed()
+      this.#notifyChange()
     }
     const listener = { ended, withdrawn: (error: unknown) => this.#fail(error) }
     this.#open.set(entry, listener)
-    ;(entry.endListeners ??= new Set()).add(listener)
+    entry.addEndListener(listener)
   }
 
   #fail(error: unknown): void {
@@ -164,29 +167,29 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   }
 
   #stop(): void {
-    for (const [entry, listener] of this.#open) entry.endListeners?.delete(listener)
+    for (const [entry, listener] of this.#open) entry.removeEndListener(listener)
     this.#open.clear()
     this.#isChecking = false
-    this.#changed()
+    this.#notifyChange()
   }
 
-  #changed(): void {
-    this.#releaseIfEnded()
+  #notifyChange(): void {
+    this.#releaseIfComplete()
     this.#change.resolve()
     this.#change = Promise.withResolvers()
   }
 
-  #releaseIfEnded(): void {
-    if (this.#hasAllEnds) this.#releaseLimit()
+  #releaseIfComplete(): void {
+    if (this.#isComplete) this.#releaseLimits()
   }
 }
 
-interface Limits {
+interface WaitLimits {
   readonly timeoutSeconds: number
   readonly signal: AbortSignal | null
 }
 
-function resolveWaitOptions(method: string, options: WaitOptions): Limits {
+function resolveWaitOptions(method: string, options: WaitOptions): WaitLimits {
   expectKnownKeys(method, expectObject('options', options), ['timeoutSeconds', 'signal'])
   const { timeoutSeconds = Infinity, signal } = options
   expectNumber('timeoutSeconds', timeoutSeconds, { min: 0, mayBeInfinite: true })
@@ -196,10 +199,9 @@ function resolveWaitOptions(method: string, options: WaitOptions): Limits {
   return { timeoutSeconds, signal: signal ?? null }
 }
 
-/** Calls `onReached` on a time-out or an abort. The returned function cancels both. */
-function startLimit(
+function startLimits(
   clock: Clock,
-  { timeoutSeconds, signal }: Limits,
+  { timeoutSeconds, signal }: WaitLimits,
   onReached: (error: unknown) => void,
 ): () => void {
   const abort = (): void => onReached(signal?.reason)
@@ -217,19 +219,24 @@ function startLimit(
 function expectTasks(tasks: unknown): void {
   if (!Array.isArray(tasks)) throw notAnArray('tasks', 'tasks', tasks, '[task]')
   const items = tasks as unknown[]
-  const wrong = items.findIndex((item) => !(item instanceof Task))
-  if (wrong !== -1) throw invalid(`tasks[${wrong}]`, 'a task', items[wrong])
+  const invalidIndex = items.findIndex((item) => !(item instanceof Task))
+  if (invalidIndex !== -1) throw invalid(`tasks[${invalidIndex}]`, 'a task', items[invalidIndex])
 }
 
 interface OpenTasks {
-  /** The entries of submitted tasks, including those of a long list that are not opened yet. */
-  readonly entries: ReadonlySet<Entry>
-  /** The error for the first task that was not submitted to this session; `null` if none. */
+  /**
+   * The submitted tasks, including tasks of a long list that are not open yet. A task that is
+   * listed twice occurs twice.
+   */
+  readonly entries: readonly Entry[]
+  /**
+   * The error for the first task that was not submitted to this session; `null` if all tasks were.
+   */
   readonly missing: StateError | null
 }
 
-function findOpen(core: WaitCore, tasks: readonly AnyTask[]): OpenTasks {
-  const entries = new Set<Entry>()
+function findOpenTasks(core: WaitCore, tasks: readonly AnyTask[]): OpenTasks {
+  const entries: Entry[] = []
   for (const [at, task] of tasks.entries()) {
     if (hasEnded(task.state)) continue
     const entry = core.find(task)
@@ -237,24 +244,24 @@ function findOpen(core: WaitCore, tasks: readonly AnyTask[]): OpenTasks {
       const text = `tasks[${at}] (${task.uid}) was not submitted to this session`
       return { entries, missing: new StateError(text) }
     }
-    entries.add(entry)
+    entries.push(entry)
   }
   return { entries, missing: null }
 }
 
-async function waitForEnds(entries: ReadonlySet<Entry>, limit: Promise<never>): Promise<void> {
+async function waitForEntries(entries: readonly Entry[], limit: Promise<never>): Promise<void> {
   const { promise, resolve, reject } = Promise.withResolvers<void>()
-  let left = entries.size
-  if (left === 0) return
+  let openCount = entries.length
+  if (openCount === 0) return
   const ended = (): void => {
-    left--
-    if (left === 0) resolve()
+    openCount--
+    if (openCount === 0) resolve()
   }
   const listener = { ended, withdrawn: reject }
-  for (const entry of entries) (entry.endListeners ??= new Set()).add(listener)
+  for (const entry of entries) entry.addEndListener(listener)
   try {
     await Promise.race([promise, limit])
   } finally {
-    for (const entry of entries) entry.endListeners?.delete(listener)
+    if (openCount > 0) for (const entry of entries) entry.removeEndListener(listener)
   }
 }

@@ -21,15 +21,14 @@ import {
 
 export type { FinishReason, ResponseFormat, SamplingOptions } from './spec.ts'
 
-/** The options of an `AITask`. A list of prompts gets a list of answers. */
+/** The options of an `AITask`. For a list of prompts, the answer is a list. */
 export interface AIOptions<P extends string | readonly string[]>
   extends TaskOptions, SamplingOptions {
   readonly prompt: P
-  /** The model's name. Default: the backend's own. */
+  /** The name of the model. Default: the backend's model. */
   readonly model?: string
 }
 
-/** The names of all `SamplingOptions`. */
 export const samplingNames = [
   'systemPrompt',
   'temperature',
@@ -105,13 +104,13 @@ export class AITask<P extends string | readonly string[] = string> extends Task<
    * `undefined` until the task is DONE, and for an answer from an earlier run.
    */
   get finishReason(): (P extends string ? FinishReason : readonly FinishReason[]) | undefined {
-    const reasons = this.answerEnds
+    const reasons = this.finishReasons
     const found = typeof this.spec.prompt === 'string' ? reasons?.[0] : reasons
     return found as (P extends string ? FinishReason : readonly FinishReason[]) | undefined
   }
 }
 
-/** Does not check whether `backend` exists, because routing does. */
+/** Validates the options. Does not check whether `backend` exists, because routing does. */
 export function checkPromptOptions(options: AIOptions<string | readonly string[]>): {
   readonly task: TaskFields
   readonly spec: PromptSpec

@@ -23,7 +23,7 @@ import {
 
 export type AnyFunction = (...args: never[]) => unknown
 
-/** Options that functions and programs share. */
+/** Options of every `ComputeTask`. */
 export interface ComputeOptions extends TaskOptions {
   readonly resources?: Partial<ResourceRequest>
 }
@@ -35,12 +35,12 @@ export interface ExecutableOptions extends ComputeOptions {
   readonly arguments?: readonly string[]
   /** The working directory. Default: `workDir` of the session. */
   readonly cwd?: string
-  /** Merged over the inherited environment; `undefined` removes a variable. */
+  /** Changes to the inherited environment; `undefined` removes a variable. */
   readonly env?: Readonly<Record<string, string | undefined>>
   readonly stdin?: string | Uint8Array
-  /** Runs `executable` as a shell command line. Default `false`: no shell is involved. */
+  /** Whether to run `executable` as a shell command line. Default `false`: no shell is used. */
   readonly shell?: boolean
-  /** Files to write stdout and stderr to, instead of keeping text of limited length. */
+  /** Files for stdout and stderr. Without them, the output is kept as text of limited length. */
   readonly captureStdio?: { readonly stdout?: string; readonly stderr?: string }
   /**
    * Whether other processes in the program's process group, such as background jobs of a shell,
@@ -58,12 +58,14 @@ export type FunctionOptions<T, A extends readonly unknown[]> = ComputeOptions & 
   readonly function: (...args: A) => T | PromiseLike<T>
 } & ArgsOption<A>
 
-/** `args` is optional only for a function that can be called without arguments. */
+/** Makes `args` optional only if the function can be called without arguments. */
 export type ArgsOption<A extends readonly unknown[]> = [] extends A
   ? { readonly args?: Readonly<NoInfer<A>> }
   : { readonly args: Readonly<NoInfer<A>> }
 
-/** Options that only programs have, each with the equivalent option of functions, or `null`. */
+/**
+ * Options that only programs have. Each is mapped to the equivalent option of functions, or `null`.
+ */
 const programOnly = {
   arguments: 'args',
   cwd: null,
@@ -73,7 +75,7 @@ const programOnly = {
   captureStdio: null,
   killBackground: null,
 }
-const known = [
+const optionNames = [
   ...taskOptionNames,
   'resources',
   'executable',
@@ -82,34 +84,34 @@ const known = [
   ...Object.keys(programOnly),
 ]
 
-/** The spec of a `ComputeTask`. */
+/** What a `ComputeTask` runs, as plain data. */
 export type ComputeSpec = FunctionSpec | ClosureSpec | ProgramSpec
 
-/** Validated options. */
 export interface CheckedComputeOptions {
   readonly task: TaskFields
   readonly spec: ComputeSpec
-  /** `null` for a program. */
+  /** The function to call; `null` for a program. */
   readonly function: AnyFunction | null
   readonly args: readonly unknown[]
 }
 
 /** The spec of another call of the same function. Freezes `args`. */
 export function withArgs(spec: FunctionSpec, args: readonly unknown[]): FunctionSpec {
-  // Not spread, because V8 copies the properties of a frozen object one by one.
+  // Not spread, because V8 copies the properties of a frozen object one at a time.
   const { executable, resources, definition } = spec
   return toFunctionSpec(spec, executable, resources, definition, Object.freeze(args))
 }
 
-/** Converts the spec, so that the function runs as a closure in this process. */
-export function asClosure({ executable, resources, ...limits }: ComputeSpec): ClosureSpec {
+/** A spec that runs the function as a closure in this process. */
+export function toClosure({ executable, resources, ...limits }: ComputeSpec): ClosureSpec {
   return toClosureSpec(limits, executable, resources)
 }
 
-type Options = Partial<ExecutableOptions> & Partial<FunctionOptions<unknown, readonly unknown[]>>
+type GivenOptions = Partial<ExecutableOptions> &
+  Partial<FunctionOptions<unknown, readonly unknown[]>>
 
-export function checkComputeOptions(options: Options): CheckedComputeOptions {
-  expectTaskOptions('ComputeTask', options, known)
+export function checkComputeOptions(options: GivenOptions): CheckedComputeOptions {
+  expectTaskOptions('ComputeTask', options, optionNames)
   const task = checkTaskOptions(options)
   const resources = resolveResources(options.resources)
   const isProgram = options.executable !== undefined
@@ -120,18 +122,18 @@ export function checkComputeOptions(options: Options): CheckedComputeOptions {
     throw new ValueError(text, { field: 'executable', expected, got })
   }
   return isProgram
-    ? { task, spec: resolveProgram(options, task, resources), function: null, args: none }
+    ? { task, spec: resolveProgram(options, task, resources), function: null, args: noArgs }
     : resolveFunction(options, task, resources)
 }
 
-const none: readonly never[] = Object.freeze([])
+const noArgs: readonly never[] = Object.freeze([])
 
 function resolveProgram(
-  options: Options,
+  options: GivenOptions,
   { priority, timeoutSeconds }: TaskFields,
   resources: ResourceRequest,
 ): ProgramSpec {
-  refuse(options, { args: 'arguments' }, 'a function')
+  rejectOptions(options, { args: 'arguments' }, 'a function')
   const { cwd, env, stdin, shell = false, captureStdio, killBackground = false } = options
   const executable = expectPath('executable', options.executable)
   expectNoBatchFile(executable, shell, process.platform)
@@ -142,7 +144,7 @@ function resolveProgram(
     timeoutSeconds,
     resources,
     workDir: null,
-    arguments: options.arguments === undefined ? none : expectArguments(options.arguments),
+    arguments: options.arguments === undefined ? noArgs : expectArguments(options.arguments),
     cwd: cwd === undefined ? null : expectPath('cwd', cwd),
     env: env === undefined ? null : expectEnvironment(env),
     stdin: stdin === undefined ? null : expectStdin(stdin),
@@ -158,11 +160,11 @@ function resolveFunction(
   task: TaskFields,
   resources: ResourceRequest,
 ): CheckedComputeOptions {
-  refuse(options, programOnly, 'an executable')
+  rejectOptions(options, programOnly, 'an executable')
   expectFunction('function', options.function)
   const body = options.function as AnyFunction
-  const args = options.args === undefined ? none : expectArgs(options.args)
-  // JavaScript names the arrow function in `{ function: () => 5 }` after the property.
+  const args = options.args === undefined ? noArgs : expectArgs(options.args)
+  // In `{ function: () => 5 }`, JavaScript names the arrow function `function`, after the property.
   const isNamed = body.name !== '' && body.name !== 'function'
   const executable = isNamed ? body.name : 'anonymous'
   const definition = definitionOf(body)
@@ -175,7 +177,7 @@ function resolveFunction(
 
 function expectArgs(args: unknown): readonly unknown[] {
   if (!Array.isArray(args)) throw invalid('args', 'an array of arguments', args)
-  return args.length === 0 ? none : Object.freeze([...(args as readonly unknown[])])
+  return args.length === 0 ? noArgs : Object.freeze([...(args as readonly unknown[])])
 }
 
 function toFunctionSpec(
@@ -212,8 +214,7 @@ function toClosureSpec(
   }
 }
 
-/** `names` maps each wrong option to the right one, or to `null`. */
-function refuse(
+function rejectOptions(
   options: object,
   names: Readonly<Record<string, string | null>>,
   belongsTo: string,

@@ -48,7 +48,7 @@ export class ComputeTask<
 > extends Task<T> {
   /** The task as plain data, as its backend receives it. */
   readonly spec: ComputeSpec
-  /** `null` for a program. */
+  /** The function to call; `null` for a program. */
   readonly function: ((...args: never[]) => unknown) | null
   readonly args: readonly unknown[]
 
@@ -65,7 +65,7 @@ export class ComputeTask<
     this.args = args
   }
 
-  /** The `task_type` in events: `compute` for a program. */
+  /** The `task_type` in events: `compute` for a program, `function` for a function. */
   get kind(): 'compute' | 'function' {
     return this.spec.kind === 'program' ? 'compute' : 'function'
   }
@@ -94,7 +94,7 @@ export class ComputeTask<
 
   /** The arguments of a program; empty for a function. */
   get arguments(): readonly string[] {
-    return this.#program?.arguments ?? none
+    return this.#program?.arguments ?? noArguments
   }
 
   /** Where a worker finds the function; `null` for a program and for a closure. */
@@ -148,9 +148,9 @@ export class ComputeTask<
   }
 
   /**
-   * The output of the program's last attempt, also after a failure, a signal, a time-out or a
-   * cancellation; only its beginning and end if it is long. `undefined` for a function, before the
-   * task has ended, for a program that never started, and if its launcher or node was lost.
+   * The output of the program's last attempt, even if it failed, was killed, timed out or was
+   * canceled. Of long output, only the beginning and the end are kept. `undefined` for a function,
+   * before the task has ended, if the program never started, and if its launcher or node was lost.
    */
   get stdout(): string | undefined {
     return this.#output?.stdout
@@ -171,7 +171,10 @@ export class ComputeTask<
     return this.#truncated('stderrTruncated')
   }
 
-  /** `undefined` for a function, until the program has exited, and if a signal ended it. */
+  /**
+   * The exit code of the program. `undefined` for a function, until the program has exited, and if
+   * a signal ended it.
+   */
   get exitCode(): number | undefined {
     return this.#output?.exitCode
   }
@@ -191,4 +194,4 @@ export class ComputeTask<
   }
 }
 
-const none: readonly string[] = Object.freeze([])
+const noArguments: readonly string[] = Object.freeze([])

@@ -1,72 +1,79 @@
 /**
- * Converts values to text that is equal for equal content, even across processes. Used for keys of
- * results and to compare the inputs of tasks. Values cannot be restored from the text.
+ * Converts values to text that is the same for the same content, even across processes. Used for
+ * keys of results and to compare the inputs of tasks. Values cannot be restored from the text.
  */
 
 import { hash } from 'node:crypto'
 import { isDeepStrictEqual, types } from 'node:util'
 import { ValueError } from '../foundation/errors.ts'
 
-const deepest = 1000
-/** The maximum number of objects and arrays in one value. */
+const maxDepth = 1000
 const maxContainers = 1_000_000
 
 /** Prefixes each word with its length, so that different lists never give the same text. */
-export const joinWords = (words: readonly string[]): string =>
+export const joinPrefixed = (words: readonly string[]): string =>
   words.map((word) => `${word.length}:${word}`).join('')
 
-/** SHA-256 in hex. A text with lone surrogates is hashed as UTF-16: UTF-8 cannot encode them. */
+/**
+ * SHA-256 in hex. Text with lone surrogates is hashed as UTF-16, because UTF-8 cannot encode them.
+ */
 export const digestOf = (text: string): string =>
   text.isWellFormed()
     ? hash('sha256', text, 'hex')
     : hash('sha256', Buffer.from(text, 'utf16le'), 'hex')
 
-/** The text of an object that stands for another value; `undefined` for an ordinary object. */
-export type TextOf = (value: object) => string | undefined
+/**
+ * Returns the text of an object that represents another value; `undefined` for an ordinary object.
+ */
+export type ReplacementText = (value: object) => string | undefined
 
 export interface ContentOptions {
-  readonly textOf?: TextOf
-  /** Whether the order of keys matters, because functions can observe it. */
+  readonly textOf?: ReplacementText
+  /** Whether the order of keys matters, as it does for functions, which can observe it. */
   readonly isOrdered?: boolean
 }
 
-/** Throws a `ValueError` with the path of the first part that cannot be compared. */
+/**
+ * Converts a value to text. Throws a `ValueError` with the path of a part that cannot be compared.
+ */
 export function contentText(path: string, value: unknown, options: ContentOptions = {}): string {
   if (typeof value !== 'object' || value === null) return primitiveText(value, path)
-  return flatText(path, value) ?? new Writer(options).write(path, value)
+  return flatText(path, value) ?? new ContentWriter(options).write(path, value)
 }
 
 /** Written for a hole of an array, which differs from `undefined`. */
 const hole = '4:hole'
 const missing = Symbol('missing')
 
-/** A fast path for arrays of primitives, with the same text as `Writer`; otherwise `null`. */
+/**
+ * Returns the same as `ContentWriter`, but faster, for an array of primitives; otherwise `null`.
+ */
 function flatText(path: string, value: object): string | null {
   if (!isPlainArray(value) || hasFields(value)) return null
   const length = String(value.length)
   let text = `5:array${length.length}:${length}`
   for (const [at, item] of value.entries()) {
-    // `undefined` may be a hole, which only `Writer` distinguishes.
+    // `undefined` may be a hole, which only `ContentWriter` distinguishes.
     if (item === undefined || (typeof item === 'object' && item !== null)) return null
     text += primitiveText(item, `${path}.${at}`)
   }
   return text
 }
 
-interface Open {
+interface PendingValue {
   readonly value: unknown
   readonly path: string
   readonly depth: number
 }
 
 /** Iterative, so that deep nesting does not overflow the call stack. */
-class Writer {
+class ContentWriter {
   readonly #parts: string[] = []
-  readonly #open: Open[] = []
+  readonly #pending: PendingValue[] = []
   readonly #options: ContentOptions
   /**
-   * Objects already written, numbered. A reference to the same object differs from an equal copy,
-   * because a function can tell them apart.
+   * Objects that were already written, numbered. A second reference to an object differs from a
+   * copy of the object, because a function can tell them apart.
    */
   readonly #seen = new Map<object, number>()
 
@@ -75,14 +82,14 @@ class Writer {
   }
 
   write(path: string, value: unknown): string {
-    this.#open.push({ value, path, depth: 0 })
-    for (let next = this.#open.pop(); next !== undefined; next = this.#open.pop()) {
+    this.#pending.push({ value, path, depth: 0 })
+    for (let next = this.#pending.pop(); next !== undefined; next = this.#pending.pop()) {
       this.#writeOne(next)
     }
     return this.#parts.join('')
   }
 
-  #writeOne({ value, path, depth }: Open): void {
+  #writeOne({ value, path, depth }: PendingValue): void {
     if (value === missing) return void this.#parts.push(hole)
     if (typeof value !== 'object' || value === null) {
       this.#parts.push(primitiveText(value, path))
@@ -94,8 +101,8 @@ class Writer {
       return
     }
     const before = this.#seen.get(value)
-    if (before !== undefined) return this.#words('seen', String(before))
-    if (depth > deepest) throw notComparable(path, `a value nested more than ${deepest} deep`)
+    if (before !== undefined) return this.#pushWords('seen', String(before))
+    if (depth > maxDepth) throw notComparable(path, `a value nested more than ${maxDepth} deep`)
     if (this.#seen.size >= maxContainers)
       throw notComparable(path, `a value of more than ${maxContainers} objects`)
     this.#seen.set(value, this.#seen.size)
@@ -108,9 +115,9 @@ class Writer {
     if (prototype === null) return this.#writePlain('bare object', value, path, depth)
     if (isPlainArray(value)) return this.#writeArray(value, path, depth)
     if (ArrayBuffer.isView(value)) return this.#writeBytes(value, path)
-    if (Reflect.ownKeys(value).length > 0) throw notComparable(path, instanceWith(value))
+    if (Reflect.ownKeys(value).length > 0) throw notComparable(path, describeInstance(value))
     if (types.isDate(value) && prototype === Date.prototype) {
-      return this.#words('date', String(value.getTime()))
+      return this.#pushWords('date', String(value.getTime()))
     }
     if (types.isSet(value) && prototype === Set.prototype) {
       return this.#writeItems('set', [...value], path, depth)
@@ -123,48 +130,48 @@ class Writer {
 
   #writePlain(kind: string, value: object, path: string, depth: number): void {
     const names = Object.keys(value)
-    if (hidesFields(value, names.length)) throw notComparable(path, hidden)
+    if (hasHiddenFields(value, names.length)) throw notComparable(path, hiddenFields)
     if (this.#options.isOrdered !== true) names.sort()
-    this.#words(kind, String(names.length), ...names)
-    this.#add(names, (name) => fieldOf(value, name, path), path, depth)
+    this.#pushWords(kind, String(names.length), ...names)
+    this.#pushValues(names, (name) => readField(value, name, path), path, depth)
   }
 
   /** Arrays may have fields besides their items, such as `index` in the result of `exec`. */
   #writeArray(items: readonly unknown[], path: string, depth: number): void {
     if (!hasFields(items)) return this.#writeItems('array', items, path, depth)
     const names = Object.keys(items)
-    if (hidesFields(items, names.length + 1)) throw notComparable(path, hidden)
+    if (hasHiddenFields(items, names.length + 1)) throw notComparable(path, hiddenFields)
     const fields = names.filter((name) => !isIndex(name))
-    const values = fields.map((name) => [name, fieldOf(items, name, path)] as const)
+    const values = fields.map((name) => [name, readField(items, name, path)] as const)
     const parts = [[...items], Object.fromEntries(values)]
     this.#writeItems('array with fields', parts, path, depth)
   }
 
   #writeBytes(value: ArrayBufferView, path: string): void {
-    const kind = viewKindOf(value)
-    if (kind === null) throw notComparable(path, instanceWith(value))
+    const kind = viewClassName(value)
+    if (kind === null) throw notComparable(path, describeInstance(value))
     const bytes = new Uint8Array(value.buffer, value.byteOffset, value.byteLength)
-    this.#words('bytes', kind, String(value.byteLength), hash('sha256', bytes, 'hex'))
+    this.#pushWords('bytes', kind, String(value.byteLength), hash('sha256', bytes, 'hex'))
   }
 
-  #words(...words: readonly string[]): void {
-    this.#parts.push(joinWords(words))
+  #pushWords(...words: readonly string[]): void {
+    this.#parts.push(joinPrefixed(words))
   }
 
   #writeItems(kind: string, items: readonly unknown[], path: string, depth: number): void {
-    this.#words(kind, String(items.length))
-    this.#add([...items.keys()], (at) => (at in items ? items[at] : missing), path, depth)
+    this.#pushWords(kind, String(items.length))
+    this.#pushValues([...items.keys()], (at) => (at in items ? items[at] : missing), path, depth)
   }
 
   /** Pushes the values in reverse, so that the first value is written next. */
-  #add<K extends string | number>(
+  #pushValues<K extends string | number>(
     keys: readonly K[],
     valueOf: (key: K) => unknown,
     path: string,
     depth: number,
   ): void {
     for (const key of keys.toReversed()) {
-      this.#open.push({ value: valueOf(key), path: `${path}.${key}`, depth: depth + 1 })
+      this.#pending.push({ value: valueOf(key), path: `${path}.${key}`, depth: depth + 1 })
     }
   }
 }
@@ -181,26 +188,30 @@ function primitiveText(value: unknown, path: string): string {
 const isPlainArray = (value: object): value is readonly unknown[] =>
   Array.isArray(value) && Object.getPrototypeOf(value) === Array.prototype
 
-/** `ownKeys` lists the indices first, then `length`, then other fields. */
+/**
+ * Whether an array has other fields. `ownKeys` lists the indices, then `length`, then other fields.
+ */
 const hasFields = (items: readonly unknown[]): boolean => Reflect.ownKeys(items).at(-1) !== 'length'
 
 const isIndex = (name: string): boolean => /^(?:0|[1-9]\d*)$/.test(name)
 
 /** Whether there are symbol keys or non-enumerable fields, which `Object.keys` omits. */
-const hidesFields = (value: object, count: number): boolean =>
+const hasHiddenFields = (value: object, count: number): boolean =>
   Object.getOwnPropertySymbols(value).length > 0 || Object.getOwnPropertyNames(value).length > count
 
-/** Rejects getters, which may return another value each time. */
-function fieldOf(value: object, name: string, path: string): unknown {
+/** Reads a field. Rejects getters, because they may return a different value each time. */
+function readField(value: object, name: string, path: string): unknown {
   const field = Object.getOwnPropertyDescriptor(value, name)
   if (field !== undefined && 'value' in field) return field.value as unknown
   throw notComparable(`${path}.${name}`, 'a getter')
 }
 
 /** The name of the built-in view class; `null` for subclasses and views with own fields. */
-function viewKindOf(value: ArrayBufferView): string | null {
+function viewClassName(value: ArrayBufferView): string | null {
   const { buffer, byteOffset } = value
-  const Plain = Buffer.isBuffer(value) ? Buffer : viewClasses.get(Object.getPrototypeOf(value))
+  const Plain = Buffer.isBuffer(value)
+    ? Buffer
+    : bufferViewClasses.get(Object.getPrototypeOf(value))
   if (Plain === undefined || types.isSharedArrayBuffer(buffer)) return null
   if (types.isDataView(value)) return Reflect.ownKeys(value).length === 0 ? 'DataView' : null
   const { length } = value as Uint8Array
@@ -212,7 +223,7 @@ function viewKindOf(value: ArrayBufferView): string | null {
   return isDeepStrictEqual(value, same) ? Plain.name : null
 }
 
-const viewClasses = new Map<unknown, { readonly name: string }>(
+const bufferViewClasses = new Map<unknown, { readonly name: string }>(
   [
     Int8Array,
     Uint8Array,
@@ -229,12 +240,11 @@ const viewClasses = new Map<unknown, { readonly name: string }>(
   ].map((one) => [one.prototype, one]),
 )
 
-const hidden = 'an object with fields that are not enumerable'
+const hiddenFields = 'an object with fields that are not enumerable'
 
-const instanceWith = (value: object): string =>
+const describeInstance = (value: object): string =>
   `an instance of ${className(value)}, or one with fields of its own,`
 
-/** The name of the value's class; its prototype may have no constructor. */
 const className = (value: object): string => {
   const { constructor } = value as { constructor?: unknown }
   return typeof constructor === 'function' ? constructor.name : 'an unknown class'

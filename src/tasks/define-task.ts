@@ -3,6 +3,7 @@
 import { realpathSync } from 'node:fs'
 import { isAbsolute } from 'node:path'
 import { fileURLToPath, pathToFileURL } from 'node:url'
+import { tryRead } from '../foundation/errors.ts'
 import { expectFunction, expectString, invalid } from '../foundation/options.ts'
 
 /** Where to find a defined function. */
@@ -19,18 +20,13 @@ interface Registry {
   readonly definitions: WeakMap<AnyFunction, TaskDefinition>
 }
 
-/** One registry per thread, shared by all copies of the package in it. */
+/** There is one registry per thread, which all copies of the package share. */
 const registryKey = Symbol.for('tutti.task-definitions')
 
-const registry = findRegistry()
+const holder = globalThis as { [registryKey]?: Registry }
+const registry = (holder[registryKey] ??= { byKey: new Map(), definitions: new WeakMap() })
 
-function findRegistry(): Registry {
-  const holder = globalThis as { [registryKey]?: Registry }
-  holder[registryKey] ??= { byKey: new Map(), definitions: new WeakMap() }
-  return holder[registryKey]
-}
-
-const keyOf = ({ module, name }: TaskDefinition): string => `${module}#${name}`
+const definitionKey = ({ module, name }: TaskDefinition): string => `${module}#${name}`
 
 /**
  * Registers a function by its module (`import.meta.url`) and name, so that workers can import it.
@@ -48,12 +44,12 @@ export function defineTask<F extends AnyFunction>(moduleUrl: string, definedFunc
   if (definedFunction.name === '') throw invalid('function', 'a named function', definedFunction)
   const definition = { module, name: definedFunction.name }
   const { byKey, definitions } = registry
-  const known = byKey.get(keyOf(definition))
+  const known = byKey.get(definitionKey(definition))
   if (known !== undefined && String(known) !== String(definedFunction)) {
     const expected = `the only function "${definition.name}" that its module defines`
     throw invalid('function', expected, definedFunction)
   }
-  byKey.set(keyOf(definition), definedFunction)
+  byKey.set(definitionKey(definition), definedFunction)
   definitions.set(definedFunction, Object.freeze(definition))
   return definedFunction
 }
@@ -74,30 +70,25 @@ export function definitionOf(candidate: AnyFunction): TaskDefinition | undefined
   return registry.definitions.get(candidate)
 }
 
-/**
- * The function that this thread has registered for a definition; `undefined` until its module is
- * imported.
- */
+/** Returns a defined function; `undefined` if this thread has not imported its module yet. */
 export function findDefined(definition: TaskDefinition): AnyFunction | undefined {
-  return registry.byKey.get(keyOf(definition))
+  return registry.byKey.get(definitionKey(definition))
 }
 
-/** Whether the module is the program itself, which a worker would run again by importing it. */
+/**
+ * Whether the module is the program itself. A worker that imports it would run the program again.
+ */
 export function isEntryModule({ module }: TaskDefinition): boolean {
-  if (module !== lastAsked.module) lastAsked = { module, isEntry: isProgram(module) }
-  return lastAsked.isEntry
+  if (module !== lastChecked.module) lastChecked = { module, isEntry: isMainModule(module) }
+  return lastChecked.isEntry
 }
 
 /** Caches the last answer, because the tasks of a submission mostly share one module. */
-let lastAsked = { module: '', isEntry: false }
+let lastChecked = { module: '', isEntry: false }
 
 /** Compares real paths, because the program may have been started through a link. */
-function isProgram(module: string): boolean {
+function isMainModule(module: string): boolean {
   const program = process.argv[1]
   if (program === undefined || !module.startsWith('file:')) return false
-  try {
-    return realpathSync(program) === realpathSync(fileURLToPath(module))
-  } catch {
-    return false
-  }
+  return tryRead(() => realpathSync(program) === realpathSync(fileURLToPath(module))) === true
 }

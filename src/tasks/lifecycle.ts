@@ -15,13 +15,13 @@ export const taskStates = [
 /** DONE, FAILED and CANCELED are final: a task never leaves them. */
 export type TaskState = (typeof taskStates)[number]
 
-/** What can happen to a task. `retry` means that an attempt failed and another one follows. */
+/** An input of the state machine. `retry`: an attempt failed and another one follows. */
 export type Stimulus = 'submit' | 'queue' | 'start' | 'retry' | 'complete' | 'fail' | 'cancel'
 
-type Moves = { readonly [S in Stimulus]?: TaskState }
+type StateChanges = { readonly [S in Stimulus]?: TaskState }
 
 /** A stimulus that is not listed for a state changes nothing. */
-export const transitions: { readonly [S in TaskState]: Moves } = {
+export const transitions: { readonly [S in TaskState]: StateChanges } = {
   CREATED: { submit: 'SUBMITTED' },
   SUBMITTED: {
     queue: 'QUEUED',
@@ -44,11 +44,10 @@ export const transitions: { readonly [S in TaskState]: Moves } = {
   CANCELED: {},
 }
 
-/** Reports the start of an attempt that TaskStarted does not report. */
-export const laterStart = 'tutti.AttemptStarted'
+/** The event for the start of a further attempt. TaskStarted reports only the first start. */
+export const attemptStarted = 'tutti.AttemptStarted'
 
-/** The event for an accepted stimulus. */
-export const eventOf = {
+export const stimulusEvents = {
   submit: 'TaskSubmitted',
   queue: 'TaskQueued',
   start: 'TaskStarted',
@@ -64,30 +63,34 @@ export interface Moment {
   readonly monotonicMs: number
 }
 
-/** The state of a task and the change that led to it. Immutable: each change creates a new one. */
-export class Life {
+/**
+ * The state of a task and the change that led to it. Immutable: each change creates a new object.
+ */
+export class Lifecycle {
   readonly state: TaskState
-  /** `null` on registration. TaskStarted is emitted only once; later starts use `laterStart`. */
-  readonly event: (typeof eventOf)[Stimulus] | typeof laterStart | null
-  /** Wall-clock seconds. They never decrease within one task. */
+  /**
+   * The event of the change; `null` on registration, `attemptStarted` for a start after the first.
+   */
+  readonly event: (typeof stimulusEvents)[Stimulus] | typeof attemptStarted | null
+  /** The time of the change in wall-clock seconds, which never decreases within a task. */
   readonly time: number
-  /** Monotonic milliseconds of TaskStarted; `null` before. */
+  /** The time of TaskStarted in monotonic milliseconds; `null` before TaskStarted. */
   readonly startedMs: number | null
   /** When the current attempt began; `null` before the first and between two attempts. */
   readonly attemptStart: Moment | null
-  /** For `tutti.TaskAttempt`: when the failed attempt began; `null` if it never began. */
+  /** For `tutti.TaskAttempt`: when the failed attempt began; `null` if it did not begin. */
   readonly failedStart: Moment | null
-  /** Time since TaskStarted, over all attempts. For `tutti.TaskAttempt`, since its own start. */
+  /** Time since TaskStarted; for `tutti.TaskAttempt`, since the start of the failed attempt. */
   readonly elapsedMs: number
 
-  constructor(state: TaskState, stimulus: Stimulus | null, before: Life | null, now: Moment) {
+  constructor(state: TaskState, stimulus: Stimulus | null, before: Lifecycle | null, now: Moment) {
     const isStart = stimulus === 'start'
     const isRetry = stimulus === 'retry'
     const attemptStart = before?.attemptStart ?? null
     const startedMs = before?.startedMs ?? (isStart ? now.monotonicMs : null)
     this.state = state
-    this.event = stimulus === null ? null : eventOf[stimulus]
-    if (isStart && before?.state === 'RUNNING') this.event = laterStart
+    this.event = stimulus === null ? null : stimulusEvents[stimulus]
+    if (isStart && before?.state === 'RUNNING') this.event = attemptStarted
     this.time = before === null ? now.wallSeconds : Math.max(before.time, now.wallSeconds)
     this.startedMs = startedMs
     if (isStart) this.attemptStart = { wallSeconds: this.time, monotonicMs: now.monotonicMs }
@@ -107,15 +110,14 @@ export class Life {
   }
 }
 
-/** The life of a task that was just registered. */
-export const newLife = (now: Moment): Life => new Life('CREATED', null, null, now)
+export const newLifecycle = (now: Moment): Lifecycle => new Lifecycle('CREATED', null, null, now)
 
 export const hasEnded = (state: TaskState): boolean =>
   state === 'DONE' || state === 'FAILED' || state === 'CANCELED'
 
-/** The next life, or `null` for a late or repeated stimulus. */
-export function advance(life: Life, stimulus: Stimulus, now: Moment): Life | null {
-  const isNextAttempt = stimulus === 'start' && life.isBetweenAttempts
-  const state = isNextAttempt ? 'RUNNING' : transitions[life.state][stimulus]
-  return state === undefined ? null : new Life(state, stimulus, life, now)
+/** Returns the next lifecycle; `null` if the stimulus is late or repeated. */
+export function advance(lifecycle: Lifecycle, stimulus: Stimulus, now: Moment): Lifecycle | null {
+  const isNextAttempt = stimulus === 'start' && lifecycle.isBetweenAttempts
+  const state = isNextAttempt ? 'RUNNING' : transitions[lifecycle.state][stimulus]
+  return state === undefined ? null : new Lifecycle(state, stimulus, lifecycle, now)
 }

@@ -6,11 +6,10 @@ import { messageOf, ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
 import type { ProgramSpec } from './spec.ts'
 
-/** Byte limits per argument and in total. Beyond its own limits, Linux fails with E2BIG. */
+/** The maximum bytes per argument and in total. Beyond its own limits, Linux fails with E2BIG. */
 const maxArgumentLength = 131_071
 const maxArgumentsLength = 1_048_576
 
-/** Checks each argument and the total size. */
 export function expectArguments(given: unknown): readonly string[] {
   if (!Array.isArray(given)) throw invalid('arguments', 'an array of strings', given)
   let total = 0
@@ -25,7 +24,7 @@ export function expectArguments(given: unknown): readonly string[] {
     const field = longest === -1 ? 'arguments' : `arguments[${longest}]`
     const bytes = longest === -1 ? total : Buffer.byteLength(checked[longest] ?? '')
     const kilobytes = Math.ceil(bytes / 1024)
-    const text = `${kilobytes} KB are more than a program can be given (ARG_MAX)`
+    const text = `${kilobytes} KB exceed the maximum size of arguments (ARG_MAX)`
     throw new ValueError(`${field}: ${text}; use a file or stdin`, { field })
   }
   return Object.freeze(checked)
@@ -36,11 +35,11 @@ function expectNoNul(field: string, text: string): string {
   throw new ValueError(`${field}: contains NUL`, { field, expected: 'text without NUL', got: text })
 }
 
-/** A string without NUL, which system calls require of paths. */
+/** Expects a string without NUL characters, which system calls reject in paths. */
 export const expectPath = (field: string, value: unknown): string =>
   expectNoNul(field, expectString(field, value))
 
-/** The absolute path of a work folder, which must exist. */
+/** Returns the absolute path of a work folder, which must exist. */
 export function expectWorkDir(workDir: unknown): string {
   const folder = resolve(expectPath('workDir', workDir))
   const details = { field: 'workDir', expected: 'a folder', got: workDir }
@@ -55,7 +54,9 @@ export function expectWorkDir(workDir: unknown): string {
   throw new ValueError(`workDir: ${folder} is not a folder`, details)
 }
 
-/** Batch files. Windows runs them through its shell, which would interpret the arguments. */
+/**
+ * Matches batch files. Windows runs them through its shell, which would interpret the arguments.
+ */
 const batchFile = /\.(?:bat|cmd)[. ]*$/i
 
 /** Rejects batch files on Windows, unless the task sets `shell`. */
@@ -106,23 +107,24 @@ export function expectCaptureStdio(given: unknown): {
   return Object.freeze(checked)
 }
 
-/** Programs that run a script or code given in their arguments. */
 const interpreters = new Set(
   'python pypy node deno bun tsx uv ruby perl php lua luajit Rscript julia octave java'
     .concat(' sh bash dash zsh ksh fish')
     .split(' '),
 )
-/** Programs that start another program given in their arguments. */
 const launchers = new Set('env nice time timeout nohup mpirun mpiexec srun'.split(' '))
-/** Options that are followed by code, such as `-c`, also after other letters, as in `-lc`. */
+/**
+ * Options that are followed by code, such as `-c`. Other letters may precede the `c`, as in `-lc`.
+ */
 const codeOption = /^(?:-\w{0,4}[ce]|--eval)$/
-/** Options that are followed by a module or an archive. */
 const moduleOption = /^-(?:\w{0,4}m|jar)$/
 /** Options of interpreters that are followed by a value, which may look like a script. */
 const valueOptions = new Set(
   '-r --require --import --loader --env-file --conditions -C -W -X -I'.split(' '),
 )
-/** After the first argument, only an argument with an extension counts as the script. */
+/**
+ * Matches an extension. After the first argument, only an argument with one counts as the script.
+ */
 const scriptName = /\.\w{1,8}$/
 const maxNameLength = 200
 
@@ -132,23 +134,23 @@ const maxNameLength = 200
  */
 export function programName({ executable, arguments: args, shell }: ProgramSpec): string {
   if (shell) return firstWords(executable)
-  return toLine(nameOf(executable, args)).slice(0, maxNameLength)
+  return toOneLine(defaultName(executable, args)).slice(0, maxNameLength)
 }
 
-function nameOf(executable: string, args: readonly string[]): string {
+function defaultName(executable: string, args: readonly string[]): string {
   const base = basename(executable) || executable
   if (launchers.has(base)) {
     const at = args.findIndex(isInterpreter)
-    return at === -1 ? base : `${base} ${nameOf(args[at] ?? '', args.slice(at + 1))}`
+    return at === -1 ? base : `${base} ${defaultName(args[at] ?? '', args.slice(at + 1))}`
   }
-  const script = isInterpreter(executable) ? scriptOf(args) : ''
+  const script = isInterpreter(executable) ? findScript(args) : ''
   return script === '' ? base : `${base} ${script}`
 }
 
 const isInterpreter = (executable: string): boolean =>
   interpreters.has(basename(executable).replace(/[\d.]+$/, ''))
 
-function scriptOf(args: readonly string[]): string {
+function findScript(args: readonly string[]): string {
   const first = args[0] === 'run' ? 1 : 0
   for (let at = first; at < args.length; at++) {
     const [argument = '', next = ''] = [args[at], args[at + 1]]
@@ -161,13 +163,15 @@ function scriptOf(args: readonly string[]): string {
   return ''
 }
 
-/** Variable assignments before a command. They are removed, because values may be secrets. */
+/**
+ * Matches variable assignments before a command, which are removed because values may be secrets.
+ */
 const assignments = /^(?:[A-Za-z_]\w*=[^\s;'"`$]*[\s;]+)+/
-/** The first word of a command, and up to two more words without digits or shell syntax. */
-const wordsOfCommand =
+/** Matches the first word of a command, and up to two more words without digits or shell syntax. */
+const commandWords =
   /^[^\s;|&<>(){}'"`$#=]{1,200}(?![^\s;|&<>(){}'"`$#])(?: (?!-)[\p{L}_./-]{1,60}(?= |$)){0,2}/u
 
 const firstWords = (command: string): string =>
-  wordsOfCommand.exec(toLine(command).replace(assignments, ''))?.[0] ?? ''
+  commandWords.exec(toOneLine(command).replace(assignments, ''))?.[0] ?? ''
 
-const toLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()
+const toOneLine = (text: string): string => text.replaceAll(/[\s\p{Cc}]+/gu, ' ').trim()

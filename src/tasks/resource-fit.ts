@@ -2,7 +2,7 @@
 
 import type { ResourceRequest } from './resources.ts'
 
-/** The resources that a node has, that are free on it, or that a request asks for. */
+/** Amounts of resources: what a node has, what is free on it, or what a request asks for. */
 export type Amounts = Pick<ResourceRequest, 'cores' | 'gpus' | 'memoryMb'>
 
 type Labels = Readonly<Record<string, string>>
@@ -12,53 +12,56 @@ export interface NodeResources extends Amounts {
 }
 
 /** How many times the requested amount fits into the free amount; `Infinity` for a request of 0. */
-export const timesIn = (free: number, asked: number): number =>
-  asked === 0 ? Infinity : Math.max(0, Math.floor(free / asked))
+export const countFits = (free: number, requested: number): number =>
+  requested === 0 ? Infinity : Math.max(0, Math.floor(free / requested))
 
-/** How many such requests fit into the free amounts at the same time. */
-export const roomIn = (free: Amounts, asked: Amounts): number =>
+/** How many of these requests fit into the free amounts at the same time. */
+export const maxRequests = (free: Amounts, requested: Amounts): number =>
   Math.min(
-    timesIn(free.cores, asked.cores),
-    timesIn(free.gpus, asked.gpus),
-    timesIn(free.memoryMb, asked.memoryMb),
+    countFits(free.cores, requested.cores),
+    countFits(free.gpus, requested.gpus),
+    countFits(free.memoryMb, requested.memoryMb),
   )
 
-export const fitsInto = (free: Amounts, asked: Amounts): boolean =>
-  asked.cores <= free.cores && asked.gpus <= free.gpus && asked.memoryMb <= free.memoryMb
+export const fitsInto = (free: Amounts, requested: Amounts): boolean =>
+  requested.cores <= free.cores &&
+  requested.gpus <= free.gpus &&
+  requested.memoryMb <= free.memoryMb
 
-/** Whether the node has all labels that the request asks for. */
 export function hasLabels(
   { labels: own = noLabels }: { readonly labels?: Labels },
-  { labels: asked }: { readonly labels?: Labels },
+  { labels: requested }: { readonly labels?: Labels },
 ): boolean {
-  if (asked === undefined) return true
-  return Object.entries(asked).every(([name, value]) => own[name] === value)
+  if (requested === undefined) return true
+  return Object.entries(requested).every(([name, value]) => own[name] === value)
 }
 
 const noLabels: Labels = Object.freeze({})
 
 /** Whether an idle node could run the request. Always `false` for requests of several ranks. */
-export const couldRun = (node: NodeResources, request: ResourceRequest): boolean =>
+export const canRun = (node: NodeResources, request: ResourceRequest): boolean =>
   request.ranks === 1 && fitsInto(node, request) && hasLabels(node, request)
 
-/** How many ranks an idle node can run. If `ranksPerNode` is given: either that many or 0. */
-export function ranksIn(node: NodeResources, request: ResourceRequest): number {
+/**
+ * How many ranks an idle node can run. If `ranksPerNode` is given, the result is that number or 0.
+ */
+export function maxRanks(node: NodeResources, request: ResourceRequest): number {
   if (!hasLabels(node, request)) return 0
-  const room = roomIn(node, request)
+  const room = maxRequests(node, request)
   const { ranksPerNode = room } = request
   return room >= ranksPerNode ? ranksPerNode : 0
 }
 
-/** The first resource that the node has too little of, or `null`. */
-export function lackOf(node: Amounts, asked: Amounts): keyof Amounts | null {
-  if (asked.cores > node.cores) return 'cores'
-  if (asked.gpus > node.gpus) return 'gpus'
-  return asked.memoryMb > node.memoryMb ? 'memoryMb' : null
+/** Returns the first resource of which the node has too little; `null` if it has enough of each. */
+export function findShortage(node: Amounts, requested: Amounts): keyof Amounts | null {
+  if (requested.cores > node.cores) return 'cores'
+  if (requested.gpus > node.gpus) return 'gpus'
+  return requested.memoryMb > node.memoryMb ? 'memoryMb' : null
 }
 
 /** Describes why the node cannot run the request, such as `has 2 cores`; `null` if it can. */
 export function missingResource(node: NodeResources, request: ResourceRequest): string | null {
-  const lack = lackOf(node, request)
+  const lack = findShortage(node, request)
   if (lack !== null) return `has ${describeAmount(lack, node[lack])}`
   const missing = Object.entries(request.labels ?? noLabels).find(
     ([name, value]) => node.labels?.[name] !== value,
@@ -74,7 +77,7 @@ export function describeAmount(kind: keyof Amounts, amount: number): string {
 
 /** For example `4 cores, 1 GPU and the label disk=ssd`. */
 export function describeRequest({ cores, gpus, memoryMb, labels }: ResourceRequest): string {
-  return joinWords([
+  return joinList([
     describeAmount('cores', cores),
     ...(gpus > 0 ? [describeAmount('gpus', gpus)] : []),
     ...(memoryMb > 0 ? [describeAmount('memoryMb', memoryMb)] : []),
@@ -84,7 +87,7 @@ export function describeRequest({ cores, gpus, memoryMb, labels }: ResourceReque
 
 /** For example `4 cores, 0 GPUs and 4000 MB of memory`. */
 export const describeNode = ({ cores, gpus, memoryMb, labels }: NodeResources): string =>
-  joinWords([
+  joinList([
     describeAmount('cores', cores),
     describeAmount('gpus', gpus),
     describeAmount('memoryMb', memoryMb),
@@ -97,11 +100,14 @@ function describeLabels(labels: Labels = noLabels): string[] {
   return [`the label${texts.length === 1 ? '' : 's'} ${texts.join(', ')}`]
 }
 
-const joinWords = (parts: readonly string[]): string =>
+const joinList = (parts: readonly string[]): string =>
   parts.length < 2 ? parts.join('') : `${parts.slice(0, -1).join(', ')} and ${parts.at(-1)}`
 
-/** The message that no agent, present or described by `largestNode`, can run the request. */
-export function describeLack(
+/**
+ * Returns the message that no agent can run the request, neither a present agent nor one as large
+ * as `largestNode`.
+ */
+export function describeShortage(
   request: ResourceRequest,
   agents: readonly { readonly name: string; readonly facts: NodeResources }[],
   largestNode: NodeResources | 'none' | null,

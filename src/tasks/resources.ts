@@ -12,25 +12,25 @@ import {
 
 /** The resources that a task holds while it runs. Default: one core. */
 export interface ResourceRequest {
-  /** CPU cores. Default 1. */
+  /** The number of CPU cores. Default 1. */
   readonly cores: number
   /**
-   * Whole GPUs. Programs and functions of `defineTask` are restricted to them by
-   * `CUDA_VISIBLE_DEVICES`; native libraries that a function loads respect it only with
-   * `isolation: 'process'`. A closure sees all GPUs of its process. Default 0.
+   * The number of whole GPUs. `CUDA_VISIBLE_DEVICES` restricts programs and functions of
+   * `defineTask` to them; native libraries that a function loads respect it only with `isolation:
+   * 'process'`. A closure sees all GPUs of its process. Default 0.
    */
   readonly gpus: number
-  /** Memory in megabytes. Default 0: no particular amount. */
+  /** The amount of memory in megabytes. Default 0: no particular amount. */
   readonly memoryMb: number
-  /** MPI ranks. Default 1: an ordinary task. */
+  /** The number of MPI ranks. Default 1: an ordinary task. */
   readonly ranks: number
   /** The number of ranks per node. Default: the backend decides. */
   readonly ranksPerNode?: number
   /** Labels that the node must have, with these values. Default: none. */
   readonly labels?: Readonly<Record<string, string>>
   /**
-   * The expected run time, for backends that plan by time. Not a limit: use `timeoutSeconds` for
-   * that. Default: unknown.
+   * The expected run time, for backends that plan by time. It is not a limit; for a limit, use
+   * `timeoutSeconds`. Default: unknown.
    */
   readonly seconds?: number
 }
@@ -42,7 +42,7 @@ export const defaultResources: ResourceRequest = Object.freeze({
   ranks: 1,
 })
 
-const known = [...Object.keys(defaultResources), 'ranksPerNode', 'labels', 'seconds']
+const optionNames = [...Object.keys(defaultResources), 'ranksPerNode', 'labels', 'seconds']
 
 /** Whether the request equals the default: one core and nothing else. */
 export const isDefaultRequest = (request: ResourceRequest): boolean =>
@@ -58,10 +58,10 @@ export const isDefaultRequest = (request: ResourceRequest): boolean =>
 export function resolveResources(given: Partial<ResourceRequest> | undefined): ResourceRequest {
   if (given === undefined) return defaultResources
   expectObject('resources', given)
-  expectKnownKeys('a task', given, known, 'resources.')
+  expectKnownKeys('a task', given, optionNames, 'resources.')
   const { cores = 1, gpus = 0, memoryMb = 0, ranks = 1, ranksPerNode, labels, seconds } = given
   if (ranksPerNode !== undefined && given.ranks === undefined) {
-    const text = 'resources.ranksPerNode: `resources.ranks` is missing, the number of all ranks'
+    const text = 'resources.ranksPerNode: `resources.ranks`, the total number of ranks, is missing'
     throw new ValueError(text, { field: 'resources.ranksPerNode' })
   }
   return Object.freeze({
@@ -79,14 +79,13 @@ export function resolveResources(given: Partial<ResourceRequest> | undefined): R
   })
 }
 
-/** Treats an empty object like no labels. */
+/** An empty object is treated like no labels. */
 function toLabels(given: unknown): Pick<ResourceRequest, 'labels'> {
   if (given === undefined) return {}
   const labels = expectLabels('resources.labels', given)
   return Object.keys(labels).length === 0 ? {} : { labels }
 }
 
-/** Validates the labels of a node or of a request. */
 export function expectLabels(field: string, given: unknown): Readonly<Record<string, string>> {
   const entries = Object.entries(expectObject(field, given)).map(([name, value]) => {
     if (name === '') throw invalid(field, 'an object without an empty name', given)

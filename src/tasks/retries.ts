@@ -2,6 +2,7 @@
 
 import { ValueError } from '../foundation/errors.ts'
 import {
+  definedFields,
   expectFunction,
   expectInteger,
   expectKnownKeys,
@@ -16,52 +17,55 @@ export interface RetryOptions {
   readonly times: number
   /** Seconds before the first retry. Default 0. */
   readonly delaySeconds?: number
-  /** The ratio of each delay to the previous one. Default 2. */
+  /** The factor by which each delay is longer than the previous one. Default 2. */
   readonly factor?: number
   /** The maximum delay in seconds. Default 60. */
   readonly maxDelaySeconds?: number
   /** The maximum random change of each delay, as a fraction from 0 to 1. Default 0. */
   readonly jitter?: number
-  /** Whether to retry after this error, which is the thrown value. Default: always. */
+  /** Decides from the thrown value whether to retry. Default: always retry. */
   readonly if?: (error: unknown) => boolean
 }
 
-/** Retry options with their defaults. */
+/** Retry options with defaults filled in. */
 export interface RetryPolicy {
   readonly times: number
   readonly delaySeconds: number
   readonly factor: number
   readonly maxDelaySeconds: number
   readonly jitter: number
-  /** `null` to retry after every error. */
+  /** Decides from the thrown value whether to retry; `null` to retry after every error. */
   readonly if: ((error: unknown) => boolean) | null
 }
 
 const defaults = { delaySeconds: 0, factor: 2, maxDelaySeconds: 60, jitter: 0 }
-const maxDelay = 2 ** 31
-const known = ['times', ...Object.keys(defaults), 'if']
+const delayLimitSeconds = 2 ** 31
+const optionNames = ['times', ...Object.keys(defaults), 'if']
 
-/** Policies that consist only of a number are shared, because a program may hold many tasks. */
-const maxShared = 64
-const shared = Array.from({ length: maxShared }, (_, times) => timesOnly(times))
+/** Policies that are just a number are shared to save memory, as a program may hold many tasks. */
+const maxSharedPolicies = 64
+const sharedPolicies = Array.from({ length: maxSharedPolicies }, (_, times) => createPolicy(times))
 
-function timesOnly(times: number): RetryPolicy {
+function createPolicy(times: number): RetryPolicy {
   return Object.freeze({ times, ...defaults, if: null })
 }
 
 export function resolveRetries(given: unknown): RetryPolicy {
   if (typeof given !== 'object') {
     const times = expectInteger('retries', given, { min: 0 })
-    return shared[times] ?? timesOnly(times)
+    return sharedPolicies[times] ?? createPolicy(times)
   }
   const options = expectObject('retries', given)
   return expectReadable('retries', given, () => resolvePolicy(options))
 }
 
 function resolvePolicy(options: Readonly<Record<string, unknown>>): RetryPolicy {
-  expectKnownKeys('a task', options, known, 'retries.')
+  expectKnownKeys('a task', options, optionNames, 'retries.')
   const { times, if: condition, ...delays } = options
-  const { delaySeconds, factor, maxDelaySeconds, jitter } = { ...defaults, ...withoutGaps(delays) }
+  const { delaySeconds, factor, maxDelaySeconds, jitter } = {
+    ...defaults,
+    ...definedFields(delays),
+  }
   if (condition !== undefined) expectFunction('retries.if', condition)
   const policy = {
     times: expectInteger('retries.times', times, { min: 0 }),
@@ -71,18 +75,15 @@ function resolvePolicy(options: Readonly<Record<string, unknown>>): RetryPolicy 
     jitter: expectNumber('retries.jitter', jitter, { min: 0, max: 1 }),
     if: (condition ?? null) as RetryPolicy['if'],
   }
-  expectReachable(policy)
+  expectDelayInRange(policy)
   return Object.freeze(policy)
 }
 
 const expectSeconds = (field: string, value: unknown): number =>
-  expectNumber(field, value, { min: 0, max: maxDelay })
-
-const withoutGaps = (given: object): object =>
-  Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined))
+  expectNumber(field, value, { min: 0, max: delayLimitSeconds })
 
 /** Rejects a delay above `maxDelaySeconds`, which would otherwise be cut silently. */
-function expectReachable({ delaySeconds, maxDelaySeconds }: RetryPolicy): void {
+function expectDelayInRange({ delaySeconds, maxDelaySeconds }: RetryPolicy): void {
   if (delaySeconds <= maxDelaySeconds) return
   const field = 'retries.delaySeconds'
   const text = `\`${field}\` is ${delaySeconds}, but \`maxDelaySeconds\` is ${maxDelaySeconds}`

@@ -1,7 +1,7 @@
 /**
- * What a backend needs to know of a task, as plain data for threads, launcher processes and other
- * machines. Specs survive a structured clone; those of programs and prompts also survive JSON. A
- * copy is equivalent to the original.
+ * Tasks as plain data for backends, threads, launcher processes and other machines. Specs can be
+ * copied by structured clone; specs of programs and prompts also as JSON. A copy is equivalent to
+ * the original.
  */
 
 import type { TaskDefinition } from './define-task.ts'
@@ -21,7 +21,7 @@ export type ResponseFormat =
   | {
       readonly type: 'json_schema'
       readonly json_schema: {
-        /** Required by some servers. The answer does not depend on it. */
+        /** A name that some servers require. It does not change the answer. */
         readonly name?: string
         readonly description?: string
         /** A JSON schema. */
@@ -37,17 +37,21 @@ export type ResponseFormat =
  */
 export type FinishReason = 'stop' | 'length' | 'tool_calls' | 'content_filter'
 
-/** How an answer is sampled. The model or its configuration determines absent options. */
+/**
+ * How an answer is sampled. For options that are not set, the model or its configuration decides.
+ */
 export interface SamplingOptions {
   /** Instructions for the model before the prompt. */
   readonly systemPrompt?: string
-  /** From 0 to 2. */
+  /** The sampling temperature, from 0 to 2. */
   readonly temperature?: number
-  /** An answer that reaches this many tokens is cut; its `finishReason` is then `length`. */
+  /**
+   * The maximum number of tokens. If it is reached, the `finishReason` of the answer is `length`.
+   */
   readonly maxTokens?: number
-  /** Above 0, at most 1. */
+  /** The probability mass of the tokens to consider, above 0 and at most 1. */
   readonly topP?: number
-  /** How many of the most likely tokens are considered; 0 for all. */
+  /** The number of most likely tokens to consider; 0 for all tokens. */
   readonly topK?: number
   /** Texts at which the answer ends. They are not part of the answer. */
   readonly stop?: string | readonly string[]
@@ -65,7 +69,9 @@ interface CommonSpec {
   /** The time limit of each attempt; `null` for no limit. */
   readonly timeoutSeconds: number | null
   readonly resources: ResourceRequest
-  /** The session's directory, against which `cwd` is resolved; `null` for the backend's. */
+  /**
+   * The session's directory, against which `cwd` is resolved; `null` for the backend's directory.
+   */
   readonly workDir: string | null
 }
 
@@ -91,12 +97,15 @@ export interface ProgramSpec extends CommonSpec {
   readonly cwd: string | null
   /** Changes to the inherited environment; `null` removes a variable. */
   readonly env: Readonly<Record<string, string | null>> | null
-  /** Text, or bytes as base64, because JSON cannot represent bytes. */
+  /** Text, or bytes as base64, because JSON cannot represent bytes; `null` for no input. */
   readonly stdin: string | { readonly base64: string } | null
   readonly shell: boolean
   /** Files for the output, relative to the program's working directory. */
   readonly captureStdio: { readonly stdout?: string; readonly stderr?: string } | null
-  /** Whether the program's exit kills the rest of its group; otherwise closing the session does. */
+  /**
+   * Whether the other processes in the program's group are killed when the program exits.
+   * Otherwise, they are killed when the session closes.
+   */
   readonly killBackground: boolean
   /** Whether processes that left the group with `setsid` are killed too; needs `/proc`. */
   readonly isFollowed?: true
@@ -108,18 +117,17 @@ export interface ProgramSpec extends CommonSpec {
 export interface PromptSpec extends CommonSpec {
   readonly kind: 'prompt'
   readonly prompt: string | readonly string[]
-  /** `null` if the backend chooses the model. */
+  /** The name of the model; `null` if the backend chooses it. */
   readonly model: string | null
   readonly sampling: SamplingOptions
 }
 
 /**
- * Everything that a worker needs to run a task. Must not be changed, although it is not frozen:
- * freezing one object per task would cost a tenth of a submission's CPU time.
+ * Everything that a worker needs to run a task. It must not be changed, although it is not frozen:
+ * freezing one object per task would take a tenth of the CPU time of a submission.
  */
 export type TaskSpec = FunctionSpec | ClosureSpec | ProgramSpec | PromptSpec
 
-/** The spec with the session's working directory, if the session has one. */
 export function inWorkDir(spec: TaskSpec, workDir: string | null): TaskSpec {
   return workDir === null ? spec : { ...spec, workDir }
 }

@@ -1,6 +1,6 @@
 /** The options that all tasks have, and their validation. */
 
-import { generatedNumber, uidOfNumber } from '../foundation/ids.ts'
+import { parseUidNumber, formatUid } from '../foundation/ids.ts'
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import {
   expectId,
@@ -13,7 +13,7 @@ import { resolveRetries, type RetryOptions, type RetryPolicy } from './retries.t
 
 /** Options of every task. */
 export interface TaskOptions {
-  /** Unique in the session. Default: generated. */
+  /** The id of the task, which must be unique in the session. Default: generated. */
   readonly uid?: string
   /**
    * The display name, by which views, commands and reports group tasks; at most 200 characters.
@@ -26,11 +26,11 @@ export interface TaskOptions {
   readonly timeoutSeconds?: number
   /** Aborting this signal cancels the task. */
   readonly signal?: AbortSignal
-  /** The maximum number of retries after a failure, or options for them. Default 0. */
+  /** The maximum number of retries after a failure, or an object with retry options. Default 0. */
   readonly retries?: number | RetryOptions
   /** Tasks with a higher priority run earlier. Default 0. */
   readonly priority?: number
-  /** Added to the attributes of the task's events. */
+  /** Attributes to add to the task's events. */
   readonly attributes?: object
 }
 
@@ -47,9 +47,8 @@ export const taskOptionNames = [
 
 /** Validated options, from which any number of tasks can be created. */
 export interface TaskFields {
-  /** `null` to generate one. */
+  /** The id of the task; `null` to generate it. */
   readonly uid: string | null
-  /** `null` for the default. */
   readonly name: string | null
   readonly backend: string | null
   readonly timeoutSeconds: number | null
@@ -63,7 +62,7 @@ export function checkTaskOptions(options: TaskOptions): TaskFields {
   const { uid, name, backend, timeoutSeconds, signal, attributes } = options
   const { retries = 0, priority = 0 } = options
   return {
-    uid: uid === undefined ? null : expectOwnUid(uid),
+    uid: uid === undefined ? null : expectUid(uid),
     name: name === undefined ? null : expectTaskName(name),
     backend: backend === undefined ? null : expectBackendName(backend),
     timeoutSeconds:
@@ -92,7 +91,6 @@ function expectSignal(signal: unknown): AbortSignal {
 
 const maxNameLength = 200
 
-/** The names of the library's own attributes in events. */
 const reservedAttributes = new Set([
   'executable',
   'task_type',
@@ -127,7 +125,7 @@ const reservedAttributes = new Set([
   'gen_ai.response.finish_reasons',
 ])
 
-/** Whether the library uses the name itself, so that users cannot. */
+/** Whether the name is reserved for the library. */
 export const isLibraryAttribute = (name: string): boolean =>
   reservedAttributes.has(name) || name.startsWith('tutti.')
 
@@ -146,7 +144,6 @@ function expectBackendName(backend: unknown): string {
   throw invalid('backend', "a backend's name", backend)
 }
 
-/** Checks that the options are an object without unknown keys. */
 export function expectTaskOptions(
   className: string,
   options: unknown,
@@ -155,20 +152,22 @@ export function expectTaskOptions(
   expectKnownKeys(className, expectObject('options', options), known)
 }
 
-/** The number of the latest generated uid. */
-let generated = 0
+let lastGenerated = 0
 
 export function generateUid(): string {
-  return uidOfNumber(++generated)
+  return formatUid(++lastGenerated)
 }
 
-/** No process generates this many uids. A higher chosen number does not advance `generated`. */
+/** No process generates this many uids. A chosen uid above it does not change `lastGenerated`. */
 const maxGenerated = 10 ** 13
 
-/** If a chosen uid looks generated, advances `generated`, so that it is not generated again. */
-export function expectOwnUid(given: unknown): string {
+/**
+ * If a chosen uid has the form of a generated one, advances `lastGenerated`, so that the same uid
+ * is not generated later.
+ */
+export function expectUid(given: unknown): string {
   const uid = expectId('uid', given)
-  const number = generatedNumber(uid) ?? 0
-  if (number < maxGenerated) generated = Math.max(generated, number)
+  const number = parseUidNumber(uid) ?? 0
+  if (number < maxGenerated) lastGenerated = Math.max(lastGenerated, number)
   return uid
 }

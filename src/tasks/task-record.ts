@@ -9,7 +9,7 @@ export interface ProgramOutput {
   readonly exitCode?: number
   readonly stdout?: string
   readonly stderr?: string
-  /** `true` if the program wrote more than was kept. */
+  /** `true` if the program wrote more output than was kept. */
   readonly stdoutTruncated?: true
   readonly stderrTruncated?: true
 }
@@ -26,75 +26,65 @@ export type Outcome =
   | {
       readonly state: 'FAILED' | 'CANCELED'
       readonly error: TuttiError
-      /** Set if the task is a program that started. */
+      /** The output of a program; absent if the task is not a program or never started. */
       readonly output?: ProgramOutput
     }
 
 /**
- * The settlement of a program that did not succeed, with its output. Recognized by its private
- * field, because `instanceof` may throw for values that tasks return.
+ * A value or error with details that few tasks have. Recognized by its private field, because
+ * `instanceof` may throw for values that tasks return.
  */
-class UnsuccessfulProgram {
-  readonly error: TuttiError
-  readonly #output: ProgramOutput
+class DetailedResult {
+  readonly result: unknown
+  readonly #details: AnswerFacts & { readonly output?: ProgramOutput }
 
-  static is(value: unknown): value is UnsuccessfulProgram {
-    return typeof value === 'object' && value !== null && #output in value
+  static is(value: unknown): value is DetailedResult {
+    return typeof value === 'object' && value !== null && #details in value
   }
 
-  constructor(error: TuttiError, output: ProgramOutput) {
-    this.error = error
-    this.#output = output
+  constructor(result: unknown, details: AnswerFacts & { readonly output?: ProgramOutput }) {
+    this.result = result
+    this.#details = details
   }
 
-  get output(): ProgramOutput {
-    return this.#output
-  }
-}
-
-/** The settlement of a prompt: its answers, and why they ended. */
-class PromptOutcome {
-  readonly value: unknown
-  readonly #finishReasons: readonly FinishReason[]
-
-  static is(value: unknown): value is PromptOutcome {
-    return typeof value === 'object' && value !== null && #finishReasons in value
+  static detailsOf(value: unknown): AnswerFacts & { readonly output?: ProgramOutput } {
+    return DetailedResult.is(value) ? value.#details : noDetails
   }
 
-  constructor(value: unknown, finishReasons: readonly FinishReason[]) {
-    this.value = value
-    this.#finishReasons = finishReasons
-  }
-
-  get finishReasons(): readonly FinishReason[] {
-    return this.#finishReasons
+  static resultOf(value: unknown): unknown {
+    return DetailedResult.is(value) ? value.result : value
   }
 }
+
+const noDetails = Object.freeze({})
 
 /** Keys of the methods by which a ledger claims a task and finds its record. */
-export const claimFor: unique symbol = Symbol('tutti.claim')
-export const recordFor: unique symbol = Symbol('tutti.record')
-/** Key of the task's number in the order in which tasks of the process end; 0 before it ends. */
+export const claimRecord: unique symbol = Symbol('tutti.claim')
+export const findRecord: unique symbol = Symbol('tutti.record')
+/**
+ * The key of the task's number in the order in which tasks of the process end; 0 before its end.
+ */
 export const endNumber: unique symbol = Symbol('tutti.endNumber')
 
-let ends = 0
+let endedCount = 0
 
 /** The owner of a record: a ledger, or the ledger's entry for the task. */
 export interface TaskHolder {
-  /** The only object that may write the record. */
+  /** The ledger, which is the only object that may write the record. */
   readonly ledger: object
-  /** When the next attempt is due, in wall-clock seconds; `null` if the task waits for none. */
+  /**
+   * When the next attempt is due, in wall-clock seconds; `null` if the task does not wait for one.
+   */
   readonly retryAt?: number | null
 }
 
-/** Kept small, because a program may hold a million tasks. */
+/** The state of a task. It is kept small, because a program may hold a million tasks. */
 export class TaskRecord {
-  /** `null` once the task has ended or the claim was withdrawn. */
+  /** The holder; `null` once the task has ended or the claim was withdrawn. */
   holder: TaskHolder | null
   state: TaskState = 'CREATED'
-  /** The assigned backend. */
   backend: string | null = null
-  /** 1 for the first task of the process that ended; 0 until this task ends. */
+  /** The task's number in the order in which tasks of the process end, from 1; 0 before its end. */
   endNumber = 0
   /** The promise of an awaited task until the task ends; then its value or error. */
   #settlement: unknown = null
@@ -107,51 +97,49 @@ export class TaskRecord {
     return this.holder === null && this.state !== 'CREATED'
   }
 
-  /** Whether the task was not submitted after all, so that it can be claimed again. */
+  /** Whether the claim was withdrawn, so that the task can be claimed again. */
   get isWithdrawn(): boolean {
     return this.holder === null && this.state === 'CREATED'
   }
 
-  /** `undefined` unless the task is DONE. */
+  /** The value of the task; `undefined` unless the task is DONE. */
   get value(): unknown {
     if (!this.hasEnded || this.state !== 'DONE') return undefined
-    const settlement = this.#settlement
-    return PromptOutcome.is(settlement) ? settlement.value : settlement
+    return DetailedResult.resultOf(this.#settlement)
   }
 
   /** Why each answer of a prompt ended; `undefined` for any other task. */
   get finishReasons(): readonly FinishReason[] | undefined {
-    const settlement = this.#settlement
-    return PromptOutcome.is(settlement) ? settlement.finishReasons : undefined
+    return DetailedResult.detailsOf(this.#settlement).finishReasons
   }
 
-  /** `null` unless the task FAILED or was CANCELED. */
+  /** Why the task failed or was canceled; `null` for any other state. */
   get error(): TuttiError | null {
     if (!this.hasEnded || this.state === 'DONE') return null
-    const settlement = this.#settlement as TuttiError | UnsuccessfulProgram
-    return UnsuccessfulProgram.is(settlement) ? settlement.error : settlement
+    return DetailedResult.resultOf(this.#settlement) as TuttiError
   }
 
-  /** The output of a program that did not succeed. A successful program returns it as value. */
+  /**
+   * The output of a program that did not succeed. If a program succeeds, its output is the value.
+   */
   get output(): ProgramOutput | undefined {
-    const settlement = this.#settlement
-    return UnsuccessfulProgram.is(settlement) ? settlement.output : undefined
+    return DetailedResult.detailsOf(this.#settlement).output
   }
 
-  /** Stores the outcome of the task, and settles its promise. */
   settle(outcome: Outcome): void {
     const waiting = this.#settlement as PromiseWithResolvers<unknown> | null
     this.holder = null
     this.state = outcome.state
-    this.endNumber = ++ends
+    this.endNumber = ++endedCount
     if (outcome.state === 'DONE') {
       const { value, facts } = outcome
-      const reasons = facts?.finishReasons
-      this.#settlement = reasons === undefined ? value : new PromptOutcome(value, reasons)
-      waiting?.resolve(outcome.value)
+      const finishReasons = facts?.finishReasons
+      const isPlain = finishReasons === undefined
+      this.#settlement = isPlain ? value : new DetailedResult(value, { finishReasons })
+      waiting?.resolve(value)
     } else {
       const { error, output } = outcome
-      this.#settlement = output === undefined ? error : new UnsuccessfulProgram(error, output)
+      this.#settlement = output === undefined ? error : new DetailedResult(error, { output })
       waiting?.reject(error)
     }
   }
@@ -164,7 +152,9 @@ export class TaskRecord {
     waiting?.reject(error)
   }
 
-  /** Created lazily, so that a task that is not awaited causes no unhandled rejection. */
+  /**
+   * The promise is created lazily, so that a task that nobody awaits causes no unhandled rejection.
+   */
   promise(): Promise<unknown> {
     if (this.error !== null) return Promise.reject(this.error)
     if (this.hasEnded) return Promise.resolve(this.value)

@@ -5,13 +5,13 @@ import type { JsonObject } from '../foundation/json-value.ts'
 import { announceWait } from '../foundation/task-context.ts'
 import type { TaskState } from './lifecycle.ts'
 import {
-  claimFor,
+  claimRecord,
   endNumber,
   type ProgramOutput,
-  recordFor,
+  findRecord,
   type TaskHolder,
+  TaskRecord,
 } from './task-record.ts'
-import { TaskRecord } from './task-record.ts'
 import type { RetryPolicy } from './retries.ts'
 import type { FinishReason } from './spec.ts'
 import { generateUid, type TaskFields } from './task-fields.ts'
@@ -19,14 +19,14 @@ import { generateUid, type TaskFields } from './task-fields.ts'
 /** The `task_type` in events: a program, a function, or a prompt. */
 export type TaskKind = 'compute' | 'function' | 'ai'
 
-/** Most tasks have none of these options and share one object, to save memory. */
+/** Options that few tasks have. All other tasks share one object, to save memory. */
 interface RareOptions {
   readonly name: string | null
   readonly signal: AbortSignal | null
   readonly attributes: JsonObject | null
 }
 
-const none: RareOptions = Object.freeze({ name: null, signal: null, attributes: null })
+const noRareOptions: RareOptions = Object.freeze({ name: null, signal: null, attributes: null })
 
 export abstract class Task<T = unknown> implements PromiseLike<T> {
   abstract readonly kind: TaskKind
@@ -48,10 +48,9 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     this.retryPolicy = fields.retries
     const { name, signal, attributes } = fields
     const hasNone = name === null && signal === null && attributes === null
-    this.#rareOptions = hasNone ? none : { name, signal, attributes }
+    this.#rareOptions = hasNone ? noRareOptions : { name, signal, attributes }
   }
 
-  /** The option `name`, or `null`. */
   protected get givenName(): string | null {
     return this.#rareOptions.name
   }
@@ -99,8 +98,10 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#record?.value as T | undefined
   }
 
-  /** Why the answers of a prompt ended; `undefined` for other tasks and until it is DONE. */
-  protected get answerEnds(): readonly FinishReason[] | undefined {
+  /**
+   * Why the answers of a prompt ended; `undefined` for other tasks and until the prompt is DONE.
+   */
+  protected get finishReasons(): readonly FinishReason[] | undefined {
     return this.#record?.finishReasons
   }
 
@@ -126,7 +127,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
    *
    * @internal
    */
-  [claimFor](owner: TaskHolder): TaskRecord | null {
+  [claimRecord](owner: TaskHolder): TaskRecord | null {
     if (this.#record !== null && !this.#record.isWithdrawn) return null
     this.#record = new TaskRecord(owner)
     return this.#record
@@ -137,7 +138,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
    *
    * @internal
    */
-  [recordFor](owner: object): TaskRecord | null {
+  [findRecord](owner: object): TaskRecord | null {
     return this.#record?.holder?.ledger === owner ? this.#record : null
   }
 
@@ -148,7 +149,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
 
   #promise(): Promise<T> {
     if (this.#record === null || this.#record.isWithdrawn) {
-      return Promise.reject(notSubmitted(this.uid, 'was awaited before it was submitted'))
+      return Promise.reject(notSubmittedError(this.uid, 'was awaited before it was submitted'))
     }
     if (!this.#record.hasEnded) announceWait()
     return this.#record.promise() as Promise<T>
@@ -156,7 +157,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
 }
 
 /** The error for awaiting a task that no session has accepted. */
-export function notSubmitted(uid: string, what: string, cause?: unknown): StateError {
+export function notSubmittedError(uid: string, what: string, cause?: unknown): StateError {
   return new StateError(`task ${uid} ${what}`, {
     hint: 'Call `await session.submitTasks([task])` first.',
     ...(cause === undefined ? {} : { cause }),

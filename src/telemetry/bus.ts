@@ -1,96 +1,93 @@
 /**
- * The only event queue and dispatch loop. Bounded without loss: when the queue is full, the emitter
- * drains it. An exception is the turn in which the bus starts: subscribers that are added in that
- * turn get all its events, so these are kept until the turn ends. Before the start, a limited
- * number of events waits.
+ * The only queue and dispatch loop of events for subscribers. The queue is bounded, but no event is
+ * lost: if the queue is full, `publish` drains it synchronously. Events of the turn in which the
+ * bus starts are kept until the turn ends, so that subscribers added in that turn receive them.
  */
 
 import type { BaseEvent } from '../events/event.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { Log } from '../foundation/log.ts'
-import type { Envelope } from './spans/envelope.ts'
 
-/** Receives envelopes in the order of their emission. Must not throw. */
+/** Receives events in the order of their emission. Must not throw. */
 export interface Consumer {
-  accept(envelope: Envelope): void
-  /** Called after each batch, to write or forward what was collected. */
-  endOfBatch(): void
+  /** Whether anyone receives the events. */
+  readonly isNeeded: boolean
+  accept(event: BaseEvent): void
 }
 
 export interface BusParts {
   readonly clock: Clock
   readonly log: Log
-  /** The checkpoint, if there is one. It gets each batch before the subscribers. */
-  readonly record: Consumer | null
   readonly subscribers: Consumer
-  /** Runs the dispatch in the async context of the manager's start instead of the emitter's. */
+  /**
+   * Runs the dispatch in the async context in which the manager was started, not in the emitter's.
+   */
   readonly inContext: (dispatch: () => void) => void
 }
 
-const capacity = 4096
+const maxQueued = 4096
 /**
- * If the oldest envelope has waited longer, the event loop is blocked, and `publish` dispatches.
+ * If the oldest event has waited longer than this, the event loop is blocked, and `publish`
+ * dispatches immediately.
  */
 const maxWaitSeconds = 0.025
 /**
- * This many successive batches of only events that subscribers emitted indicate an infinite loop.
+ * This many successive batches that contain only events of subscribers indicate an infinite loop.
  */
-const suspiciousGenerations = 1000
+const maxEmitRounds = 1000
 
 export class EventBus {
   readonly #parts: BusParts
-  #queue: Envelope[] = []
-  /** The number of queued envelopes that the record already has. */
-  #recorded = 0
-  /** `true` until the end of the turn in which the first event was published. */
+  #queue: BaseEvent[] = []
+  /** `true` until the end of the turn in which the bus was created. */
   #isStarting = true
   #oldestTime = 0
   #isScheduled = false
   #isDraining = false
-  #isExiting = false
   #idle: PromiseWithResolvers<void> | undefined
   #emittedInDrain = 0
   #generations = 0
 
   constructor(parts: BusParts) {
     this.#parts = parts
+    this.#schedule()
+  }
+
+  /** Whether someone may receive an event that is published now. */
+  get isWatched(): boolean {
+    return this.#isStarting || this.#parts.subscribers.isNeeded
   }
 
   /**
-   * Dispatches in the next turn of the loop, or immediately if the bus is full or the loop is
-   * blocked.
+   * Queues an event. It is dispatched in the next turn, or immediately if the queue is full or the
+   * event loop is blocked.
    */
-  publish(envelope: Envelope): void {
-    const queued = this.#queue.push(envelope) - this.#recorded
+  publish(event: BaseEvent): void {
+    const queued = this.#queue.push(event)
     if (this.#isDraining) this.#emittedInDrain++
-    const time = envelope.event?.emit_time ?? this.#parts.clock.now()
+    const time = event.emit_time
     if (queued === 1) this.#oldestTime = time
-    if (this.#isExiting) this.#recordQueued()
-    else if (queued >= capacity || time - this.#oldestTime > maxWaitSeconds) this.drain()
+    if (queued >= maxQueued || time - this.#oldestTime > maxWaitSeconds) this.drain()
     else if (!this.#isScheduled) this.#schedule()
   }
 
-  /** Whether no envelope is queued. */
   get isEmpty(): boolean {
     return this.#queue.length === 0
   }
 
   /**
-   * Dispatches everything queued now. Events that subscribers emit meanwhile are queued after it.
-   * In the turn of the start, only the record gets the events.
+   * Dispatches everything that is queued now. Events that subscribers emit during the dispatch are
+   * queued after it. Does nothing in the turn in which the bus starts.
    */
   drain(): void {
-    if (this.#isDraining || this.#queue.length === 0) return
-    if (this.#isStarting) return this.#recordQueued()
+    if (this.#isDraining || this.#isStarting || this.#queue.length === 0) return
     this.#isDraining = true
     const batch = this.#queue
-    const recorded = this.#recorded
     this.#queue = []
-    this.#recorded = 0
-    this.#guardAgainstLoops(batch)
+    this.#detectLoop(batch)
     this.#emittedInDrain = 0
     try {
-      this.#parts.inContext(() => this.#dispatch(batch, recorded))
+      this.#parts.inContext(() => this.#dispatch(batch))
     } finally {
       this.#isDraining = false
       this.#idle?.resolve()
@@ -99,17 +96,14 @@ export class EventBus {
     }
   }
 
-  /**
-   * Resolves when the running drain, or the drain after the turn of the start, has ended. `null` if
-   * there is none.
-   */
-  drained(): Promise<void> | null {
-    if (!this.#isDraining && !this.#isStarting) return null
+  /** Resolves when the running or pending drain has ended; `null` if there is none. */
+  whenDrained(): Promise<void> | null {
+    if (!this.#isDraining && !(this.#isStarting && this.#queue.length > 0)) return null
     this.#idle ??= Promise.withResolvers()
     return this.#idle.promise
   }
 
-  /** Delivers the events of the start to the subscribers even before the end of its turn. */
+  /** Lets `drain` deliver events to the subscribers even if the turn of the start has not ended. */
   endStart(): void {
     this.#isStarting = false
   }
@@ -117,29 +111,13 @@ export class EventBus {
   /** Drains until the queue is empty. Gives up if subscribers emit endlessly. */
   drainFully(): void {
     this.endStart()
-    for (let round = 0; round < suspiciousGenerations && this.#queue.length > 0; round++) {
+    for (let round = 0; round < maxEmitRounds && this.#queue.length > 0; round++) {
       this.drain()
     }
   }
 
-  /**
-   * Called when the process exits: the record gets everything queued, and each later event
-   * immediately. May be called inside a drain, whose batch the record already has.
-   */
-  recordAtExit(): void {
-    this.#isExiting = true
-    this.#recordQueued()
-  }
-
-  #recordQueued(): void {
-    deliver(this.#parts.record, this.#queue, this.#recorded)
-    this.#recorded = this.#queue.length
-  }
-
-  /** Writes to the record first, so that no subscriber can prevent it. */
-  #dispatch(batch: readonly Envelope[], recorded: number): void {
-    deliver(this.#parts.record, batch, recorded)
-    deliver(this.#parts.subscribers, batch, 0)
+  #dispatch(batch: readonly BaseEvent[]): void {
+    for (const event of batch) this.#parts.subscribers.accept(event)
   }
 
   #schedule(): void {
@@ -151,28 +129,20 @@ export class EventBus {
     })
   }
 
-  #guardAgainstLoops(batch: readonly Envelope[]): void {
+  #detectLoop(batch: readonly BaseEvent[]): void {
     this.#generations = this.#emittedInDrain >= batch.length ? this.#generations + 1 : 0
-    if (this.#generations !== suspiciousGenerations) return
-    const origin = batch.find(({ event }) => event !== null)?.event?.event_type ?? 'a span'
+    if (this.#generations !== maxEmitRounds) return
     this.#parts.log.warn(
       'SubscriberLoop',
-      `a subscriber emits ${origin} for every event it gets, ${suspiciousGenerations} times so far`,
+      `a subscriber emits ${batch[0]?.event_type ?? 'an event'} for every event it gets, ` +
+        `${maxEmitRounds} times so far`,
     )
   }
 }
 
-function deliver(consumer: Consumer | null, batch: readonly Envelope[], from: number): void {
-  if (consumer === null || from === batch.length) return
-  for (let at = from; at < batch.length; at++) consumer.accept(batch[at] as Envelope)
-  consumer.endOfBatch()
-}
-
 const maxEarlyEvents = 1000
 
-/**
- * Events emitted before the bus runs. A limited number waits for the start; the rest are counted.
- */
+/** Keeps a limited number of events until the bus starts, and counts the events that it drops. */
 export class EarlyEvents {
   readonly #log: Log
   #waiting: BaseEvent[] = []
@@ -184,7 +154,6 @@ export class EarlyEvents {
     this.#log = log
   }
 
-  /** Events that no consumer will receive. */
   get dropped(): number {
     return this.#dropped
   }
@@ -203,13 +172,11 @@ export class EarlyEvents {
     this.#log.warn('EventsDropped', `${event.event_type} was dropped: ${why}`)
   }
 
-  /** Called when the bus runs. Returns the waiting events in order. */
   release(): readonly BaseEvent[] {
     this.#isStarted = true
     return this.#waiting.splice(0)
   }
 
-  /** Called when no bus will run anymore. Drops the waiting events. */
   end(): void {
     this.#hasStopped = true
     for (const event of this.#waiting.splice(0)) this.keepOrDrop(event)

@@ -29,7 +29,7 @@ interface ResolvedOptions {
   readonly overflow: 'drop-oldest' | 'block'
 }
 
-/** Ends when telemetry stops or the reader breaks out of its loop. */
+/** A stream of events, which ends when telemetry stops or the reader breaks out of its loop. */
 export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
   readonly #options: ResolvedOptions
   readonly #unsubscribe: () => void
@@ -43,7 +43,7 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     subscribe: (listen: (event: TelemetryEvent) => void) => () => void,
   ) {
     this.#options = resolveEventStreamOptions(options)
-    this.#unsubscribe = subscribe((event) => this.#take(event))
+    this.#unsubscribe = subscribe((event) => this.#deliver(event))
   }
 
   /** The number of events that were dropped because the reader was too slow. */
@@ -80,7 +80,7 @@ export class EventStream implements AsyncIterableIterator<TelemetryEvent> {
     return this
   }
 
-  #take(event: TelemetryEvent): void {
+  #deliver(event: TelemetryEvent): void {
     const { types, limit, overflow } = this.#options
     if (types !== null && !types.has(event.event_type)) return
     const reader = this.#readers.shift()

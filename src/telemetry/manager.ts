@@ -2,20 +2,26 @@
 
 import { hostname } from 'node:os'
 import { basename } from 'node:path'
-import { resumedFrom } from '../checkpoint/chain.ts'
+import { resumedFromKey } from '../checkpoint/chain.ts'
 import { checkpointFormat, type FinishedSpan } from '../checkpoint/format.ts'
 import { type BaseEvent, isEvent, stampEvent } from '../events/event.ts'
 import { Distributions, type Measurement } from '../events/measurement.ts'
-import type { EventSink, WorkSink, WorkSpan } from '../events/sink.ts'
-import { SessionEnded, SessionStarted, type TelemetryEvent } from '../events/vocabulary.ts'
+import type { EventSink, TaskChange, TaskSink, WorkSink, WorkSpan } from '../events/sink.ts'
+import {
+  createTaskEvent,
+  SessionEnded,
+  SessionStarted,
+  type TelemetryEvent,
+} from '../events/vocabulary.ts'
 import { StateError } from '../foundation/errors.ts'
 import { type JsonObject, toJsonObject } from '../foundation/json-value.ts'
+import { newUuid } from '../foundation/ids.ts'
 import { expectString, invalid } from '../foundation/options.ts'
 import { maskSecretsIn } from '../foundation/secrets.ts'
 import { Service } from '../foundation/service.ts'
 import { version } from '../foundation/version.ts'
 import { resources } from '../views/panels/resources.ts'
-import { summarize, type TelemetrySummary } from '../views/summary.ts'
+import { summarize, type TelemetryCost, type TelemetrySummary } from '../views/summary.ts'
 import { EarlyEvents } from './bus.ts'
 import { Enrichers, type SpanEnricher } from './spans/enrichers.ts'
 import { EventStream, type EventStreamOptions } from './event-stream.ts'
@@ -42,7 +48,7 @@ import { TaskTable } from './metrics/task-table.ts'
  *   if (event.event_type === 'TaskFailed') console.log(event.task_id, event.error_type)
  * })
  */
-export class TelemetryManager extends Service implements EventSink, WorkSink {
+export class TelemetryManager extends Service implements EventSink, TaskSink, WorkSink {
   readonly #options: ResolvedTelemetryOptions
   readonly #record: RecordParts
   readonly #source: MetricSource
@@ -57,7 +63,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   #lateResults = 0
   #durationSeconds: number | null = null
 
-  constructor(options: TelemetryOptions, record: RecordParts = nothingAdded) {
+  constructor(options: TelemetryOptions, record: RecordParts = noRecordParts) {
     super()
     this.#record = record
     this.#options = resolveTelemetryOptions(options)
@@ -83,7 +89,10 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     return this.#pipeline?.checkpointFile ?? null
   }
 
-  /** The number of dropped events: emitted after `stop()`, or too many before `start()`. */
+  /**
+   * The number of events that were dropped because they were emitted after `stop()`, or because too
+   * many were emitted before `start()`.
+   */
   get droppedEvents(): number {
     return this.#early.dropped
   }
@@ -96,6 +105,15 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     if (!isEvent(event)) throw invalid('event', 'an event made by makeEvent()', event)
     if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publish(event)
     else this.#early.keepOrDrop(event)
+  }
+
+  /**
+   * Puts a lifecycle event on the bus, like `emit`. Sessions use it, because it creates the event
+   * object only if someone receives it.
+   */
+  recordTask(change: TaskChange): void {
+    if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publishChange(change)
+    else this.#early.keepOrDrop(createTaskEvent(change, this.sessionId, newUuid()))
   }
 
   /**
@@ -139,17 +157,17 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Resolves when everything emitted before is in the checkpoint. Rejects with `CheckpointError`
-   * while lines wait for the disk, and then once for lines that were lost meanwhile. Later calls
-   * report only later losses. `lostLines` is the total.
+   * Resolves when everything emitted so far is in the checkpoint. Rejects with `CheckpointError`
+   * while a failed write waits for its retry, and once after lines were lost. Each loss is reported
+   * only once; `lostLines` is the total.
    */
   async flush(): Promise<void> {
     await this.#pipeline?.flush()
   }
 
   /**
-   * Runs the callback inside a new span and returns its result. Without running telemetry, only
-   * runs the callback.
+   * Runs the callback inside a new span and returns its result. If telemetry is not running, just
+   * calls the callback.
    */
   spanScope<T>(name: string, callback: () => T): T
   spanScope<T>(name: string, attributes: object | undefined, callback: () => T): T
@@ -162,19 +180,21 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     if (pipeline === null || !this.#isOpen) return run()
     const { clock } = this.#options
     const attributes = third === undefined ? {} : (second ?? {})
-    const scope = pipeline.book.openScope(name, attributes, clock.now())
+    const scope = pipeline.spans.openScope(name, attributes, clock.now())
     return runUntilSettled(
-      () => pipeline.book.runInScope(scope, run),
+      () => pipeline.spans.runInScope(scope, run),
       (failure) => {
-        const span = pipeline.book.closeScope(scope, clock.now(), failure)
+        const span = pipeline.spans.closeScope(scope, clock.now(), failure)
         if (span !== null) pipeline.publishSpan(span)
       },
     )
   }
 
-  /** Adds a span of finished work as a child of its task's span, or else of the session's span. */
+  /**
+   * Adds a span of finished work. Its parent is the span of its task, or else the session's span.
+   */
   recordSpan(span: WorkSpan): void {
-    if (this.#isOpen) this.#pipeline?.publishSpan(this.#pipeline.book.addWork(span))
+    if (this.#isOpen) this.#pipeline?.publishSpan(this.#pipeline.spans.addWork(span))
   }
 
   /** Adds a value to a histogram, such as an inference latency. */
@@ -182,9 +202,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     this.#source.measured.record(measurement)
   }
 
-  /**
-   * Stores the value of a task next to the record. Must be called before the task's terminal event.
-   */
+  /** Stores a task's value next to the record. Must be called before the task's terminal event. */
   protected keepInRecord(uid: string, value: unknown): void {
     this.#pipeline?.keepValue(uid, value)
   }
@@ -197,15 +215,18 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   /** Records the event on the active span. Does nothing without an active span. */
   annotateCurrentSpan(event: BaseEvent): void {
     if (!isEvent(event)) throw invalid('event', 'an event made by makeEvent()', event)
-    if (this.#isOpen) this.#pipeline?.book.annotate(event)
+    if (this.#isOpen) this.#pipeline?.spans.annotate(event)
   }
 
-  /** Adds attributes to the span of every task created from now on. */
+  /** Registers a function that adds attributes to the span of every task created from now on. */
   registerSpanEnricher(enricher: SpanEnricher): void {
     this.#enrichers.add(enricher)
   }
 
-  /** All finished spans as OTLP JSON: as a string, or streamed to a file. Only after `stop()`. */
+  /**
+   * Exports all finished spans as OTLP JSON: returns a string, or streams to the file at `path`.
+   * Can be called only after `stop()`.
+   */
   exportAsOtlp(): string
   exportAsOtlp(path: string): Promise<void>
   exportAsOtlp(path?: string): string | Promise<void> {
@@ -220,7 +241,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
 
   /** The spans of the tasks that have ended. */
   taskSpans(): FinishedSpan[] {
-    return [...(this.#pipeline?.book.finishedTasks() ?? [])]
+    return [...(this.#pipeline?.spans.finishedTasks() ?? [])]
   }
 
   /** Each instrument's name with its current value, as in a metric line of the checkpoint. */
@@ -229,8 +250,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 
   /**
-   * Serves the current metrics to Prometheus until `close()` of the endpoint or `stop()`. Rejects
-   * with `StateError` while telemetry is not running.
+   * Serves the current metrics to Prometheus until the returned endpoint is closed or telemetry
+   * stops. Rejects with `StateError` while telemetry is not running.
    */
   async servePrometheus(options: PrometheusOptions = {}): Promise<PrometheusEndpoint> {
     const isRunning = (): boolean => this.#isOpen && !this.isStopping
@@ -253,10 +274,11 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
       durations: this.#source.tasks.durations(),
       lateResults: this.#lateResults,
       nodes: resources.show(this.#source.nodes),
+      telemetry: this.#pipeline?.cost ?? noCost,
     })
   }
 
-  /** Can be called once: after `stop()` it rejects with `StateError`. */
+  /** Starts telemetry. Rejects with `StateError` after `stop()`: a manager cannot be restarted. */
   override start(): Promise<void> {
     if (!this.isStopping) return super.start()
     const hint = 'Create another TelemetryManager; the telemetry of a session ends with it.'
@@ -265,8 +287,8 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
 
   protected override async onStart(): Promise<void> {
     const { clock, sessionId, spanProcessors, metricReaders } = this.#options
-    // Loaded lazily: OpenTelemetry takes long to load, and workers import this package without
-    // starting telemetry. Its context is always needed, its SDK only with processors or readers.
+    // OpenTelemetry is loaded lazily: it loads slowly, and workers import this package without
+    // starting telemetry. Its context API is always needed, its SDK only for processors or readers.
     const pipelines = await import('./pipeline.ts')
     const mirrors = spanProcessors.length === 0 ? null : await import('./otel/otel-mirror.ts')
     const readers = metricReaders.length === 0 ? null : await import('./otel/otel-metrics.ts')
@@ -292,7 +314,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     const { clock, sessionId, stopDeadlineMs } = this.#options
     const deadline = clock.monotonicMs() + stopDeadlineMs
     await this.#drainUntil(pipeline, deadline)
-    for (const span of pipeline.book.closeOpen(clock.now())) pipeline.publishSpan(span)
+    for (const span of pipeline.spans.closeOpen(clock.now())) pipeline.publishSpan(span)
     this.#durationSeconds = this.#elapsedSeconds()
     this.emit(
       stampEvent(SessionEnded, clock, {
@@ -305,7 +327,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     pipeline.drainOnce()
     this.#hasStopped = true
     this.#early.end()
-    await this.#settle(Math.max(0, deadline - clock.monotonicMs()))
+    await this.#closeStreams(Math.max(0, deadline - clock.monotonicMs()))
     await pipeline.close()
   }
 
@@ -327,17 +349,17 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
     }
   }
 
-  async #settle(deadlineMs: number): Promise<void> {
+  async #closeStreams(deadlineMs: number): Promise<void> {
     const late = await this.#subscribers.settle(deadlineMs)
     for (const stream of this.#streams) stream.end()
     if (late.length === 0) return
-    const names = late.map(({ name, left }) => `${name} (${left} events)`).join(', ')
+    const names = late.map(({ name, pending }) => `${name} (${pending} events)`).join(', ')
     this.#options.log.warn('SubscribersLate', `stop() no longer waits for: ${names}`)
   }
 
   /**
-   * The attributes of SessionStarted: the file's format and where the run took place. Contains only
-   * the program's file name, because its folder and arguments may contain secrets.
+   * The attributes of SessionStarted. Includes only the file name of the program, because its
+   * folder and arguments may contain secrets.
    */
   #runFacts(): JsonObject {
     const { resumedFrom: before } = this.#record
@@ -350,7 +372,7 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
       ...this.#record.runFacts,
     })
     const shown = maskSecretsIn(facts)
-    return before === null ? shown : Object.freeze({ ...shown, [resumedFrom]: before })
+    return before === null ? shown : Object.freeze({ ...shown, [resumedFromKey]: before })
   }
 
   #elapsedSeconds(): number {
@@ -360,7 +382,15 @@ export class TelemetryManager extends Service implements EventSink, WorkSink {
   }
 }
 
-const nothingAdded: RecordParts = Object.freeze({
+const noCost: TelemetryCost = Object.freeze({
+  main_cpu_seconds: 0,
+  thread_cpu_seconds: 0,
+  in_place_writes: 0,
+  bytes_written: 0,
+  spill_bytes: 0,
+})
+
+const noRecordParts: RecordParts = Object.freeze({
   maxValueBytes: null,
   resumedFrom: null,
   lock: null,

@@ -1,8 +1,10 @@
 /** The options of telemetry, their defaults and checks. */
 
 import type { CheckpointLock } from '../checkpoint/lock.ts'
+import type { CheckpointWriterOptions } from '../checkpoint/writing/writer-options.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
+import { tryRead } from '../foundation/errors.ts'
 import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   expectBoolean,
@@ -33,7 +35,7 @@ export interface TelemetryOptions {
   readonly durability?: 'os' | 'fsync'
   /** OpenTelemetry span processors, which receive SDK spans when spans start and end. */
   readonly spanProcessors?: readonly SpanProcessor[]
-  /** OpenTelemetry metric readers, not bound to another provider. */
+  /** OpenTelemetry metric readers, which must not be bound to another provider. */
   readonly metricReaders?: readonly IMetricReader[]
   /**
    * Whether each task has its own metric series, with the label `task_id`. Use `false` for systems
@@ -45,11 +47,11 @@ export interface TelemetryOptions {
    * start, instead of a root span with a link to it. Default `false`.
    */
   readonly continueTrace?: boolean
-  /** Added to the resource of spans and metrics; takes precedence over the environment. */
+  /** Attributes to add to the resource of spans and metrics. They override the environment. */
   readonly resource?: Resource | JsonObject
   /**
-   * How long `stop()` waits for asynchronous subscribers, for events that subscribers emit
-   * meanwhile, and for processors. Default 5.
+   * How many seconds `stop()` waits for asynchronous subscribers, for events that subscribers emit
+   * in the meantime, and for processors. Default 5.
    */
   readonly stopDeadlineSeconds?: number
   /** Default: the system clock. */
@@ -73,7 +75,7 @@ export interface ResolvedTelemetryOptions {
   readonly log: Log
 }
 
-/** The additions of a session to its record. A manager without a session adds nothing. */
+/** What a session adds to its record. A manager without a session adds nothing. */
 export interface RecordParts {
   /** Task values up to this size are stored next to the record; `null` stores none. */
   readonly maxValueBytes: number | null
@@ -81,14 +83,16 @@ export interface RecordParts {
   readonly resumedFrom: string | null
   /** The lock of the session's records, if it is already held. */
   readonly lock: CheckpointLock | null
-  /** Attributes for SessionStarted: where the run takes place, in addition to its host. */
+  /** Settings of the writer that tests change. */
+  readonly writer?: Pick<CheckpointWriterOptions, 'ringBytes' | 'linesBeforeThread' | 'startThread'>
+  /** Attributes of SessionStarted that tell where the run takes place, in addition to its host. */
   readonly runFacts: JsonObject
 }
 
 const maxSeconds = 86_400
 
-const known = [
-  'sessionId',
+/** The options that a session does not provide itself. */
+export const managerOptionNames = [
   'checkpointPath',
   'checkpointSeconds',
   'durability',
@@ -98,13 +102,12 @@ const known = [
   'continueTrace',
   'resource',
   'stopDeadlineSeconds',
-  'clock',
-  'log',
 ]
+const optionNames = ['sessionId', ...managerOptionNames, 'clock', 'log']
 
 export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTelemetryOptions {
   expectObject('options', options)
-  expectKnownKeys('TelemetryManager', options, known)
+  expectKnownKeys('TelemetryManager', options, optionNames)
   const { checkpointPath, checkpointSeconds, stopDeadlineSeconds = 5 } = options
   return {
     sessionId: expectId('sessionId', options.sessionId),
@@ -116,7 +119,11 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
         : expectNumber('checkpointSeconds', checkpointSeconds, { above: 0, max: maxSeconds }),
     durability: expectOneOf('durability', options.durability ?? 'os', ['os', 'fsync']),
     spanProcessors: expectSpanProcessors(options.spanProcessors ?? []),
-    metricReaders: expectParts('metricReaders', options.metricReaders ?? [], 'setMetricProducer'),
+    metricReaders: expectComponents(
+      'metricReaders',
+      options.metricReaders ?? [],
+      'setMetricProducer',
+    ),
     taskLabels: expectBoolean('taskLabels', options.taskLabels ?? true),
     continueTrace: expectBoolean('continueTrace', options.continueTrace ?? false),
     resource: options.resource === undefined ? undefined : expectResource(options.resource),
@@ -127,28 +134,21 @@ export function resolveTelemetryOptions(options: TelemetryOptions): ResolvedTele
   }
 }
 
-/** An OpenTelemetry resource, or attributes that JSON can represent. */
 function expectResource(given: Resource | JsonObject): Resource | JsonObject {
   expectObject('resource', given)
   const entries = expectReadable('resource', given, () => Object.entries(given))
   for (const [name, value] of entries) {
-    if (!isJson(value)) throw invalid(`resource.${name}`, 'a JSON value', value)
+    const isJson = value === undefined || tryRead(() => JSON.stringify(value)) !== undefined
+    if (!isJson) throw invalid(`resource.${name}`, 'a JSON value', value)
   }
   return given
 }
 
-function isJson(value: unknown): boolean {
-  try {
-    return value === undefined || JSON.stringify(value) !== undefined
-  } catch {
-    return false
-  }
-}
-
 function expectSpanProcessors(given: readonly SpanProcessor[]): readonly SpanProcessor[] {
-  const processors = expectParts('spanProcessors', given, 'onStart')
+  const processors = expectComponents('spanProcessors', given, 'onStart')
   processors.forEach((processor, at) => {
-    // OpenTelemetry's own processors accept an exporter in place of options; they then have none.
+    // If the exporter was passed in place of the options, OpenTelemetry's own processors have no
+    // exporter.
     if (!('_exporter' in processor) || Reflect.get(processor, '_exporter') !== undefined) return
     const kind = processor.constructor.name
     const hint = `Since version 3 of OpenTelemetry, write \`new ${kind}({ exporter })\`.`
@@ -157,7 +157,7 @@ function expectSpanProcessors(given: readonly SpanProcessor[]): readonly SpanPro
   return processors
 }
 
-function expectParts<T extends object>(
+function expectComponents<T extends object>(
   field: string,
   parts: readonly T[],
   method: keyof T & string,

@@ -1,42 +1,46 @@
-/**
- * Running telemetry: from `emit` through the bus to the checkpoint, span processors and
- * subscribers.
- */
+/** Running telemetry, from `emit` through the bus to the checkpoint, processors and subscribers. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
 import type { FinishedSpan } from '../checkpoint/format.ts'
-import { nodeFiles } from '../checkpoint/files.ts'
+import { systemFiles } from '../checkpoint/files.ts'
 import { removeRecord } from '../checkpoint/record-names.ts'
 import { recordIdOf, ResultsFile } from '../checkpoint/results-file.ts'
 import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
+import type { TaskChange } from '../events/sink.ts'
+import { createTaskEvent } from '../events/vocabulary.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
+import type { DerivedIds } from '../events/derived-ids.ts'
 import { newTraceId } from '../foundation/ids.ts'
 import { wrapTasks } from '../foundation/task-context.ts'
 import { atExit } from '../runtime/at-exit.ts'
 import { StepScheduler } from '../runtime/turn-budget.ts'
+import { stageOf } from '../views/lifecycle.ts'
 import { noStep } from '../views/panel.ts'
-import { concernsNodes, resources } from '../views/panels/resources.ts'
+import type { TelemetryCost } from '../views/summary.ts'
+import { isNodeEvent, resources } from '../views/panels/resources.ts'
 import { EventBus } from './bus.ts'
 import type { Enrichers } from './spans/enrichers.ts'
 import { type MetricSource, readMetrics } from './metrics/metrics.ts'
 import type { PrometheusEndpoint, PrometheusOptions } from './metrics/prometheus-endpoint.ts'
 import { TaskGroups } from './metrics/task-groups.ts'
+import type { TaskEventFields } from './metrics/task-table.ts'
 import type { RecordParts, ResolvedTelemetryOptions } from './options.ts'
 import type { MetricReaders } from './otel/otel-metrics.ts'
-import { holdContextManager, OtelActiveSpans } from './otel/otel-context.ts'
+import { acquireContextManager, OtelActiveSpans } from './otel/otel-context.ts'
 import type { OtelSpanMirror } from './otel/otel-mirror.ts'
 import { createResource, type Resource } from './otel/otel.ts'
 import { toOtlpString, writeOtlpFile } from './otel/otlp.ts'
+import { CostMeter } from './cost-meter.ts'
 import { Recorder } from './recorder.ts'
-import { Envelope } from './spans/envelope.ts'
+import { startRecordThread } from './record-thread.ts'
 import { sessionBackend } from './spans/finished-span.ts'
 import { nullMirror, type SpanMirror } from './spans/span-mirror.ts'
-import { SpanBook } from './spans/spans.ts'
+import { SpanRegistry } from './spans/span-registry.ts'
 import type { Subscribers } from './subscribers.ts'
 
-/** The part of an event loop turn that collecting metrics may take. */
-const collectingMsPerTurn = 5
+const collectMsPerTurn = 5
+const noRecordCost = { inPlaceWrites: 0, bytesWritten: 0, threadCpuSeconds: 0 }
 
 export interface PipelineParts {
   readonly options: ResolvedTelemetryOptions
@@ -51,30 +55,41 @@ export interface PipelineParts {
 
 /** The constructor opens the checkpoint, so that an unwritable folder is reported immediately. */
 export class Pipeline {
-  readonly book: SpanBook
+  readonly spans: SpanRegistry
   readonly mirror: SpanMirror
   #resource: Resource | null = null
   readonly #traceId: string
-  readonly #removals: readonly (() => void)[]
+  readonly #sessionId: string
+  readonly #ids: DerivedIds
+  readonly #cost: CostMeter
+  #eventNumber = 0
+  readonly #cleanups: readonly (() => void)[]
   readonly #parts: PipelineParts
   readonly #bus: EventBus
-  readonly #recorder: Recorder | null
+  #recorder: Recorder | null
+  /** What remains of the recorder after `close()`, which frees its memory. */
+  #closedRecord: Pick<Recorder, 'path' | 'linesLost' | 'cost'> | null = null
+  #isRecording = false
+  readonly #notices: BaseEvent[] = []
   readonly #readers: MetricReaders | null
   readonly #scheduler: StepScheduler
   readonly #groups: TaskGroups
   readonly #endpoints = new Set<PrometheusEndpoint>()
-  readonly #removeExitCallback: () => void
+  #removeExitCallback: () => void
 
   constructor(parts: PipelineParts) {
     const { options, source, enrichers, subscribers } = parts
     const { clock, log, sessionId } = options
     this.#parts = parts
+    this.#sessionId = sessionId
+    this.#ids = source.tasks.ids
+    this.#cost = new CostMeter(clock)
     const active = new OtelActiveSpans(clock, log)
-    const application = active.ids()
+    const application = active.activeIds()
     const parent = options.continueTrace ? application : null
     this.#traceId = parent?.traceId ?? newTraceId()
     this.mirror = this.#createMirror()
-    this.book = new SpanBook({
+    this.spans = new SpanRegistry({
       sessionId,
       traceId: this.#traceId,
       parent,
@@ -84,47 +99,84 @@ export class Pipeline {
       enrichers,
       mirror: this.mirror,
     })
-    this.#scheduler = new StepScheduler(clock, collectingMsPerTurn)
+    this.#scheduler = new StepScheduler(clock, collectMsPerTurn)
     this.#groups = new TaskGroups(sessionId, source.tasks, this.#scheduler)
     this.#recorder = this.#createRecorder()
     this.#bus = new EventBus({
       clock,
       log,
-      record: this.#recorder,
       subscribers,
       inContext: AsyncLocalStorage.snapshot(),
     })
     this.#readers = this.#bindReaders()
-    const { book } = this
-    this.#removals = [wrapTasks((uid, run) => book.runInTask(uid, run)), holdContextManager()]
+    const { spans } = this
+    this.#cleanups = [wrapTasks((uid, run) => spans.runInTask(uid, run)), acquireContextManager()]
     this.#removeExitCallback = this.#recordAtExit()
   }
 
   get checkpointFile(): string | null {
-    return this.#recorder?.path ?? null
+    return this.#recordFacts?.path ?? null
   }
 
   get lostLines(): number {
-    return this.#recorder?.linesLost ?? 0
+    return this.#recordFacts?.linesLost ?? 0
   }
 
   publish(event: BaseEvent): void {
-    if (concernsNodes(event.event_type)) resources.take(this.#parts.source.nodes, event, noStep)
-    this.#bus.publish(this.book.admit(event))
+    const { event_type: type, task_id: uid } = event
+    if (isNodeEvent(type)) resources.take(this.#parts.source.nodes, event, noStep)
+    const isMeasured = this.#cost.begin()
+    this.#isRecording = true
+    if (uid !== null && stageOf(type) !== 0)
+      this.#addTaskEvent(event as BaseEvent & TaskEventFields)
+    else this.#addEvent(event)
+    if (this.#bus.isWatched) this.#bus.publish(event)
+    this.#endRecording()
+    if (isMeasured) this.#cost.end()
   }
 
-  /** Stores the value of a task next to the record, if values are stored. */
+  /** Publishes a lifecycle event. Creates its object only if someone receives it. */
+  publishChange(change: TaskChange): void {
+    const isMeasured = this.#cost.begin()
+    const number = ++this.#eventNumber
+    let event: BaseEvent | null = null
+    const toEvent = (): BaseEvent =>
+      (event ??= createTaskEvent(change, this.#sessionId, this.#ids.eventId(number)))
+    const { record, isEnd } = this.spans.addTaskEvent(change, toEvent)
+    const recorder = this.#recorder
+    this.#isRecording = true
+    if (recorder !== null) {
+      const isAdded = event === null && recorder.addChange(change, number, record.spanNumber)
+      if (!isAdded) recorder.addEvent(toEvent(), this.#traceId, record.spanId)
+      if (isEnd) recorder.addTaskSpan(record, change.emit_time)
+    }
+    if (this.#bus.isWatched) this.#bus.publish(toEvent())
+    this.#endRecording()
+    if (isMeasured) this.#cost.end()
+  }
+
+  get cost(): TelemetryCost {
+    const { inPlaceWrites, bytesWritten, threadCpuSeconds } =
+      this.#recordFacts?.cost ?? noRecordCost
+    return {
+      main_cpu_seconds: this.#cost.seconds,
+      thread_cpu_seconds: threadCpuSeconds,
+      in_place_writes: inPlaceWrites,
+      bytes_written: bytesWritten,
+      spill_bytes: this.#parts.source.tasks.spilledBytes,
+    }
+  }
+
   keepValue(uid: string, value: unknown): void {
     this.#recorder?.keepValue(uid, value)
   }
 
   publishSpan(span: FinishedSpan): void {
-    this.#bus.publish(new Envelope(null, span.span_id, span))
+    this.#recorder?.addSpan(span, this.#parts.options.clock.now())
   }
 
-  /** All finished spans: as a string if `path` is `null`, otherwise streamed to the file. */
   exportAsOtlp(path: string | null): string | Promise<void> {
-    const spans = this.book.finished()
+    const spans = this.spans.finished()
     const resource = this.#readResource()
     return path === null ? toOtlpString(spans, resource) : writeOtlpFile(path, spans, resource)
   }
@@ -138,51 +190,88 @@ export class Pipeline {
     return endpoint
   }
 
-  /** Whether every published event has been dispatched. */
   get isDrained(): boolean {
     return this.#bus.isEmpty
   }
 
-  /** Dispatches everything published so far, but not what subscribers emit meanwhile. */
+  /** Dispatches everything published so far, but not what subscribers emit during the dispatch. */
   drainOnce(): void {
     this.#bus.endStart()
     this.#bus.drain()
+    this.#recorder?.write()
   }
 
   drain(): void {
     this.#bus.drainFully()
+    this.#recorder?.write()
   }
 
   async flush(): Promise<void> {
-    // If a subscriber calls flush inside a drain, the rest of its batch is not written yet.
-    const drained = this.#bus.drained()
+    // Waits for a running drain. If a subscriber calls `flush`, the rest of its batch is not
+    // written yet.
+    const drained = this.#bus.whenDrained()
     if (drained !== null) await drained
-    this.drain()
+    this.#bus.drainFully()
     await this.#recorder?.flush()
   }
 
   async close(): Promise<void> {
-    for (const remove of this.#removals) remove()
+    for (const remove of this.#cleanups) remove()
     const { stopDeadlineMs } = this.#parts.options
     await Promise.all([
-      this.#recorder?.close().then(this.#removeExitCallback),
+      this.#closeRecorder(),
       this.mirror.close(stopDeadlineMs),
       this.#readers?.close(stopDeadlineMs),
       ...[...this.#endpoints].map((endpoint) => endpoint.close()),
     ])
   }
 
+  #addTaskEvent(event: BaseEvent & TaskEventFields): void {
+    const { record, isEnd } = this.spans.addTaskEvent(event, () => event)
+    this.#recorder?.addEvent(event, this.#traceId, record.spanId)
+    if (isEnd) this.#recorder?.addTaskSpan(record, event.emit_time)
+  }
+
+  #addEvent(event: BaseEvent): void {
+    const { traceId, spanId, ended } = this.spans.addEvent(event)
+    this.#recorder?.addEvent(event, traceId, spanId)
+    if (ended !== null) this.#recorder?.addSpan(ended, event.emit_time)
+  }
+
+  get #recordFacts(): Pick<Recorder, 'path' | 'linesLost' | 'cost'> | null {
+    return this.#recorder ?? this.#closedRecord
+  }
+
+  async #closeRecorder(): Promise<void> {
+    const recorder = this.#recorder
+    if (recorder === null) return
+    await recorder.close()
+    this.#removeExitCallback()
+    this.#removeExitCallback = () => {}
+    const { path, linesLost, cost } = recorder
+    this.#closedRecord = { path, linesLost, cost }
+    this.#recorder = null
+  }
+
   /**
-   * Records queued events when the process exits. Otherwise the events of the last event loop turn
-   * would be missing from the file.
+   * Publishes an event about the record. While another event is being recorded, that event comes
+   * first, for subscribers as in the file.
    */
+  #publishNotice(event: BaseEvent): void {
+    if (this.#isRecording) this.#notices.push(event)
+    else this.publish(event)
+  }
+
+  #endRecording(): void {
+    this.#isRecording = false
+    if (this.#notices.length === 0) return
+    for (const notice of this.#notices.splice(0)) this.publish(notice)
+  }
+
   #recordAtExit(): () => void {
     const recorder = this.#recorder
     if (recorder === null) return () => {}
-    return atExit(() => {
-      this.#bus.recordAtExit()
-      recorder.writeAtExit()
-    })
+    return atExit(() => recorder.writeAtExit())
   }
 
   #readResource(): Resource {
@@ -190,7 +279,10 @@ export class Pipeline {
     return this.#resource
   }
 
-  /** Called last, because a bound reader starts immediately. Closes the file if binding fails. */
+  /**
+   * Binds the metric readers. Called last, because a reader starts as soon as it is bound. Closes
+   * the file if binding fails.
+   */
   #bindReaders(): MetricReaders | null {
     const { readers } = this.#parts
     if (readers === null) return null
@@ -232,31 +324,36 @@ export class Pipeline {
       log,
       durability,
       lock: record.lock,
-      beforeWrite: () => results?.write(),
+      ids: source.tasks.ids,
+      startThread: startRecordThread,
+      ...record.writer,
+      ...(record.maxValueBytes === null ? {} : { beforeWrite: () => results?.write() }),
       onDegraded: (facts) =>
-        this.publish(stampEvent(CheckpointDegraded, clock, { ...common, ...facts })),
+        this.#publishNotice(stampEvent(CheckpointDegraded, clock, { ...common, ...facts })),
       onRecovered: (facts) =>
-        this.publish(stampEvent(CheckpointRecovered, clock, { ...common, ...facts })),
+        this.#publishNotice(stampEvent(CheckpointRecovered, clock, { ...common, ...facts })),
     })
     results = this.#createResults(writer)
     return new Recorder({
       writer,
       results,
       clock,
+      sessionId,
       traceId: this.#traceId,
-      toSpan: (task) => this.book.toSpan(task),
+      ids: source.tasks.ids,
+      toSpan: (task) => this.spans.toSpan(task),
       readMetrics: () => readMetrics(source),
       metricSeconds: options.checkpointSeconds,
     })
   }
 
-  /** Removes the record if the file for its values cannot be created. */
+  /** Creates the file for task values. If that fails, the record is removed. */
   #createResults(writer: CheckpointWriter): ResultsFile | null {
     const { options, record } = this.#parts
     const { log, durability } = options
     if (record.maxValueBytes === null) return null
-    const id = recordIdOf({ trace_id: this.#traceId, span_id: this.book.sessionSpanId })
-    const parts = { record: writer.path, id, files: nodeFiles, log, durability }
+    const id = recordIdOf({ trace_id: this.#traceId, span_id: this.spans.sessionSpanId })
+    const parts = { record: writer.path, id, files: systemFiles, log, durability }
     try {
       return new ResultsFile({ ...parts, maxBytes: record.maxValueBytes })
     } catch (error) {

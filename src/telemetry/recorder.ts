@@ -1,104 +1,167 @@
-/**
- * Writes dispatched events to the checkpoint: complete lines, in the same turn of the event loop.
- */
+/** Puts events and spans into the record when they are emitted. */
 
 import { eventLine, type FinishedSpan, metricLine, spanLine } from '../checkpoint/format.ts'
 import type { ResultsFile } from '../checkpoint/results-file.ts'
 import type { CheckpointWriter } from '../checkpoint/writer.ts'
+import { isTemplateTime } from '../checkpoint/writing/template.ts'
 import type { BaseEvent } from '../events/event.ts'
-import { toJsonObject } from '../foundation/json-value.ts'
+import type { TaskChange } from '../events/sink.ts'
 import type { Clock } from '../foundation/clock.ts'
-import type { Consumer } from './bus.ts'
-import { TaskRow } from './metrics/task-row.ts'
-import type { Envelope } from './spans/envelope.ts'
+import type { DerivedIds } from '../events/derived-ids.ts'
+import { toJsonObject } from '../foundation/json-value.ts'
+import type { TaskRow } from './metrics/task-row.ts'
+import { noTemplate, RecordTemplates } from './record-templates.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter
-  /** Written before the lines that refer to it; `null` if values are not stored. */
+  /** The file for values, written before the lines that refer to it; `null` if none are stored. */
   readonly results: ResultsFile | null
   readonly clock: Clock
+  readonly sessionId: string
   readonly traceId: string
+  readonly ids: DerivedIds
   readonly toSpan: (record: TaskRow) => FinishedSpan
   readonly readMetrics: () => Readonly<Record<string, number>>
   /** Seconds between metric lines; `null` for a single line at the end. */
   readonly metricSeconds: number | null
 }
 
-export class Recorder implements Consumer {
+export class Recorder {
   readonly #parts: RecorderParts
+  readonly #writer: CheckpointWriter
+  readonly #templates: RecordTemplates
+  readonly #values = new Float64Array(6)
+  #isScheduled = false
   #stopTimer: () => void = () => {}
 
   constructor(parts: RecorderParts) {
     this.#parts = parts
-    this.#armTimer()
+    this.#writer = parts.writer
+    this.#templates = new RecordTemplates(parts)
+    this.#startTimer()
   }
 
   get path(): string {
-    return this.#parts.writer.path
+    return this.#writer.path
   }
 
-  /** The number of lines that were dropped and will never be written. */
   get linesLost(): number {
-    return this.#parts.writer.linesLost
+    return this.#writer.linesLost
   }
 
-  accept({ event, spanId, ended, traceId }: Envelope): void {
-    const { writer, toSpan } = this.#parts
-    if (event !== null) writer.append(lineOf(event, traceId ?? this.#parts.traceId, spanId))
-    if (ended !== null) writer.append(lineOfSpan(ended instanceof TaskRow ? toSpan(ended) : ended))
+  /** The part of the record in the cost of telemetry. */
+  get cost(): { inPlaceWrites: number; bytesWritten: number; threadCpuSeconds: number } {
+    const { inPlaceWrites, bytesWritten, threadCpuSeconds } = this.#writer
+    return { inPlaceWrites, bytesWritten, threadCpuSeconds }
   }
 
-  /**
-   * Stores the value of a task next to the record. Must be called before the task's terminal event.
-   */
+  /** Adds a lifecycle event by a template. Returns `false` if it needs a line of its own. */
+  addChange(change: TaskChange, eventNumber: number, spanNumber: number): boolean {
+    const template = this.#templates.ofEvent(change)
+    const { event_time: happened, emit_time: emitted, duration_seconds: seconds } = change
+    if (template === noTemplate || !isTemplateTime(happened) || !isTemplateTime(emitted))
+      return false
+    if (!Number.isFinite(seconds)) return false
+    const values = this.#values
+    values[0] = eventNumber
+    values[1] = spanNumber
+    values[2] = happened
+    values[3] = emitted
+    values[4] = seconds
+    if (!this.#writer.appendValues(template, values, 5, change.task_id)) return false
+    this.#added(emitted)
+    return true
+  }
+
+  addEvent(event: BaseEvent, traceId: string, spanId: string): void {
+    this.#writer.append(toEventLine(event, traceId, spanId))
+    this.#added(event.emit_time)
+  }
+
+  addTaskSpan(record: TaskRow, now: number): void {
+    if (this.#addByTemplate(record)) this.#added(now)
+    else this.addSpan(this.#parts.toSpan(record), now)
+  }
+
+  addSpan(span: FinishedSpan, now: number): void {
+    this.#writer.append(toSpanLine(span))
+    this.#added(now)
+  }
+
   keepValue(uid: string, value: unknown): void {
     this.#parts.results?.append(uid, value)
   }
 
-  endOfBatch(): void {
-    this.#parts.writer.write()
+  /** Writes everything, in this turn. */
+  write(): void {
+    this.#writer.writeInPlace()
   }
 
   async flush(): Promise<void> {
-    const { writer, results } = this.#parts
-    await writer.flush()
-    await results?.flush()
+    await this.#writer.flush()
+    await this.#parts.results?.flush()
   }
 
   /** Writes even if a failed write is waiting for its retry, because there is no later chance. */
   writeAtExit(): void {
-    this.#parts.writer.write('now')
-    this.#parts.writer.removeIfRefused()
+    this.#writer.writeAtExit()
   }
 
-  /** Writes the last metric line and closes the files. */
   async close(): Promise<void> {
-    const { writer, results } = this.#parts
     this.#stopTimer()
     this.#writeMetrics()
-    await writer.close()
-    await results?.close()
+    await this.#writer.close()
+    await this.#parts.results?.close()
   }
 
-  #armTimer(): void {
+  #addByTemplate(record: TaskRow): boolean {
+    const { startTime, endTime, queuedTime, startedTime } = record
+    const template = this.#templates.ofSpan(record)
+    if (template === noTemplate || !isTemplateTime(startTime) || !isTemplateTime(endTime))
+      return false
+    if (record.wasQueued && !isTemplateTime(queuedTime)) return false
+    if (record.wasRunning && !isTemplateTime(startedTime)) return false
+    const values = this.#values
+    values[0] = record.spanNumber
+    values[1] = startTime
+    values[2] = endTime
+    values[3] = record.milliseconds
+    values[4] = queuedTime
+    values[5] = startedTime
+    return this.#writer.appendValues(template, values, 6, record.uid)
+  }
+
+  #added(now: number): void {
+    this.#writer.checkAge(now)
+    if (this.#isScheduled || !this.#writer.needsWrite) return
+    this.#isScheduled = true
+    this.#parts.clock.nextTurn(() => {
+      this.#isScheduled = false
+      this.#writer.write()
+    })
+  }
+
+  #startTimer(): void {
     const { clock, metricSeconds } = this.#parts
     if (metricSeconds === null) return
     const tick = (): void => {
       this.#writeMetrics()
-      this.#armTimer()
+      this.#startTimer()
     }
     this.#stopTimer = clock.after(metricSeconds * 1000, tick, { background: true })
   }
 
   #writeMetrics(): void {
-    const { writer, clock, readMetrics } = this.#parts
-    writer.append(metricLine(clock.now(), readMetrics()))
-    writer.write()
+    const { clock, readMetrics } = this.#parts
+    this.#writer.append(metricLine(clock.now(), readMetrics()))
+    this.#writer.write()
   }
 }
 
-/** An instance of an application's class may hold values that JSON cannot represent. */
-function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
+/**
+ * Formats an event. If an application's event has values that JSON cannot represent, converts them.
+ */
+function toEventLine(event: BaseEvent, traceId: string, spanId: string): string {
   try {
     return eventLine(event, traceId, spanId)
   } catch {
@@ -106,11 +169,8 @@ function lineOf(event: BaseEvent, traceId: string, spanId: string): string {
   }
 }
 
-/**
- * A span with many annotations may exceed V8's maximum string length. It is then written without
- * them.
- */
-function lineOfSpan(span: FinishedSpan): string {
+/** Omits annotations if the line would exceed V8's maximum string length. */
+function toSpanLine(span: FinishedSpan): string {
   try {
     return spanLine(span)
   } catch {

@@ -4,7 +4,7 @@
  */
 
 import { isThenable } from '../foundation/promises.ts'
-import { stampEvent } from '../events/event.ts'
+import { type BaseEvent, stampEvent } from '../events/event.ts'
 import { SubscriberError } from '../events/library-events.ts'
 import type { TelemetryEvent } from '../events/vocabulary.ts'
 import type { EventSink } from '../events/sink.ts'
@@ -15,11 +15,10 @@ import { Fifo } from '../runtime/fifo.ts'
 import { TurnBudget } from '../runtime/turn-budget.ts'
 import { expectFunction } from '../foundation/options.ts'
 import type { Consumer } from './bus.ts'
-import type { Envelope } from './spans/envelope.ts'
 
 export type Subscriber = (event: TelemetryEvent) => unknown
 
-const reportEveryMs = 60_000
+const reportIntervalMs = 60_000
 /** Limits per turn of the event loop for the waiting events of an asynchronous callback. */
 const maxPerTurn = 1000
 const maxTurnMs = 10
@@ -52,24 +51,25 @@ export class Subscribers implements Consumer {
     }
   }
 
-  accept({ event }: Envelope): void {
-    if (event === null) return
+  get isNeeded(): boolean {
+    return this.#subscriptions.length > 0
+  }
+
+  accept(event: BaseEvent): void {
     for (const subscription of this.#subscriptions) subscription.deliver(event as TelemetryEvent)
   }
 
-  endOfBatch(): void {}
-
   /**
-   * Waits until asynchronous callbacks are idle, or until the deadline. Returns the busy callbacks.
+   * Waits until all callbacks are idle, or until the deadline. Returns those that are still busy.
    */
-  async settle(deadlineMs: number): Promise<{ name: string; left: number }[]> {
-    const busy = this.#subscriptions.filter((one) => one.left > 0)
+  async settle(deadlineMs: number): Promise<{ name: string; pending: number }[]> {
+    const busy = this.#subscriptions.filter((one) => one.pending > 0)
     if (busy.length === 0) return []
     const { promise: deadline, resolve } = Promise.withResolvers<void>()
     const cancel = this.#parts.clock.after(deadlineMs, resolve)
     await Promise.race([deadline, Promise.all(busy.map((one) => one.idle()))])
     cancel()
-    return busy.filter((one) => one.left > 0).map(({ name, left }) => ({ name, left }))
+    return busy.filter((one) => one.pending > 0).map(({ name, pending }) => ({ name, pending }))
   }
 }
 
@@ -92,19 +92,18 @@ class Subscription {
     this.#budget = new TurnBudget(parts.clock, maxPerTurn, maxTurnMs)
   }
 
-  /** The number of events that are waiting or being processed. */
-  get left(): number {
+  get pending(): number {
     return this.#backlog.length + (this.#isBusy ? 1 : 0)
   }
 
   deliver(event: TelemetryEvent): void {
     if (this.#isCanceled) return
-    if (this.left > 0) this.#backlog.push(event)
+    if (this.pending > 0) this.#backlog.push(event)
     else this.#call(event)
   }
 
   idle(): Promise<void> {
-    if (this.left === 0) return Promise.resolve()
+    if (this.pending === 0) return Promise.resolve()
     this.#idle ??= Promise.withResolvers()
     return this.#idle.promise
   }
@@ -128,9 +127,9 @@ class Subscription {
     this.#isBusy = true
     const next = (): void => {
       this.#isBusy = false
-      this.#catchUp()
+      this.#deliverBacklog()
     }
-    // Wrapped, because a foreign thenable may call back synchronously, twice or never.
+    // Wrapped in a promise, because a foreign thenable may call back synchronously, twice or never.
     Promise.resolve(answer).then(next, (error: unknown) => {
       this.#fail(error)
       next()
@@ -138,20 +137,20 @@ class Subscription {
   }
 
   /**
-   * Uses a budget, because a callback whose promises resolve immediately must not block the event
-   * loop.
+   * Delivers waiting events. Limited per turn, because promises that resolve immediately would
+   * block the event loop.
    */
-  #catchUp(): void {
+  #deliverBacklog(): void {
     while (!this.#isBusy && this.#backlog.length > 0) {
       if (this.#budget.left <= 0) {
-        void this.#budget.nextTurn().then(() => this.#catchUp())
+        void this.#budget.nextTurn().then(() => this.#deliverBacklog())
         return
       }
       this.#budget.spend()
       const event = this.#backlog.shift()
       if (event !== undefined) this.#call(event)
     }
-    if (this.left > 0) return
+    if (this.pending > 0) return
     this.#idle?.resolve()
     this.#idle = undefined
   }
@@ -160,7 +159,7 @@ class Subscription {
     this.#failures++
     const { clock, sink, sessionId } = this.#parts
     const now = clock.monotonicMs()
-    if (this.#isCanceled || now - this.#reportedMs < reportEveryMs) return
+    if (this.#isCanceled || now - this.#reportedMs < reportIntervalMs) return
     this.#reportedMs = now
     const facts = {
       subscriber: maskSecrets(this.name),

@@ -1,4 +1,4 @@
-/** The whole contract of a backend as one callable suite, which every backend's own test calls. */
+/** The contract of a backend as one callable suite. The test of every backend calls it. */
 
 import assert from 'node:assert/strict'
 import type { AnyTask, Backend, Connection, Job } from '../backends/backend.ts'
@@ -10,29 +10,27 @@ import { echo, fail, ownUid, wait } from './contract-tasks.ts'
 import { FakeSession } from './fake-session.ts'
 import { RecordingListener } from './recording-listener.ts'
 
-/** `test` or `it` of a test runner. */
+/** The function `test` or `it` of a test runner. */
 export type ContractTest = (name: string, body: () => Promise<void>) => unknown
 
-/** The tasks that the suite submits. By default, functions that a worker can import. */
+/** The tasks that the suite submits. Default: functions that a worker can import. */
 export interface ContractTasks {
-  /** Completes soon with a value. */
+  /** Creates a task that soon completes with a value. */
   quick(): AnyTask
-  /** Fails soon. */
+  /** Creates a task that soon fails. */
   failing(): AnyTask
-  /** Runs until it is stopped from outside. */
+  /** Creates a task that runs until it is stopped from outside. */
   endless(options?: { readonly timeoutSeconds?: number }): AnyTask
-  /**
-   * Completes soon with `currentTask()?.uid`. Omitted if the task cannot run code of this library.
-   */
+  /** Creates a task that completes with `currentTask()?.uid`, if tasks can run this library. */
   ownUid?(): AnyTask
 }
 
-/** Adapts `backendContract` to one backend. */
+/** Options that adapt `backendContract` to one backend. */
 export interface ContractOptions {
-  /** Cases that cannot pass for this backend, each with the reason. */
+  /** Names of cases that cannot pass for this backend, each with the reason. */
   readonly skip?: Readonly<Record<string, string>>
   readonly tasks?: ContractTasks
-  /** The number of endless tasks that it takes to occupy the whole backend. Default 64. */
+  /** The number of endless tasks that occupy all slots of the backend. Default 64. */
   readonly flood?: number
 }
 
@@ -43,7 +41,7 @@ const functionTasks: ContractTasks = {
   ownUid: () => new ComputeTask({ function: ownUid }),
 }
 
-interface Stage {
+interface BackendFixture {
   readonly backend: Backend
   readonly listener: RecordingListener
   readonly connection: Connection
@@ -52,10 +50,10 @@ interface Stage {
   readonly job: (task: AnyTask) => Job
 }
 
-/** Only for backends whose tasks run code that can call `currentTask()`. */
-const insideTask = 'runs code inside its task'
+/** The name of the case that is skipped for backends whose tasks cannot call `currentTask()`. */
+const currentTaskCase = 'runs code inside its task'
 
-const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
+const backendCases: Readonly<Record<string, (fixture: BackendFixture) => Promise<void>>> = {
   'runs a task and reports its end once': async ({ listener, connection, tasks, job }) => {
     const one = job(tasks.quick())
     connection.submit([one])
@@ -66,7 +64,7 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     const many = Array.from({ length: 500 }, () => job(tasks.quick()))
     connection.submit(many)
     await listener.ended(many)
-    for (const one of many) assert.equal(ends(listener, one), 1)
+    for (const one of many) assert.equal(countFinalReports(listener, one), 1)
   },
   'reports a failure with the original error': async ({ listener, connection, tasks, job }) => {
     const one = job(tasks.failing())
@@ -75,7 +73,7 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     const last = listener.of(one).at(-1)
     assert.ok(last?.kind === 'fail' && last.error instanceof Error)
   },
-  [insideTask]: async ({ listener, connection, tasks, job }) => {
+  [currentTaskCase]: async ({ listener, connection, tasks, job }) => {
     const one = job(tasks.ownUid?.() ?? tasks.quick())
     connection.submit([one])
     await listener.ended([one])
@@ -91,8 +89,8 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     await listener.ended([one])
     assert.deepEqual(listener.kindsOf(one), ['start', 'cancel'])
   },
-  'never begins a task that is canceled while it waits': async (stage) => {
-    const { listener, connection, tasks, job, flood } = stage
+  'never begins a task that is canceled while it waits': async (fixture) => {
+    const { listener, connection, tasks, job, flood } = fixture
     const blocking = Array.from({ length: flood }, () => job(tasks.endless()))
     const waiting = job(tasks.quick())
     connection.submit([...blocking, waiting])
@@ -101,7 +99,7 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     assert.deepEqual(listener.kindsOf(waiting), ['cancel'])
     for (const one of blocking) connection.cancel(one, 'enough')
     await listener.ended(blocking)
-    for (const one of blocking) assert.equal(ends(listener, one), 1)
+    for (const one of blocking) assert.equal(countFinalReports(listener, one), 1)
   },
   'ignores a cancel that comes after the end': async ({ listener, connection, tasks, job }) => {
     const [one, next] = [job(tasks.quick()), job(tasks.quick())]
@@ -110,10 +108,10 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     connection.cancel(one, 'too late')
     connection.submit([next])
     await listener.ended([next])
-    assert.equal(ends(listener, one), 1)
+    assert.equal(countFinalReports(listener, one), 1)
   },
-  'accepts that ends are recorded, in batches, and continues': async (stage) => {
-    const { listener, connection, tasks, job } = stage
+  'accepts that ends are recorded, in batches, and continues': async (fixture) => {
+    const { listener, connection, tasks, job } = fixture
     const first = [job(tasks.quick()), job(tasks.failing()), job(tasks.endless())] as const
     connection.submit(first)
     await listener.started(first[2])
@@ -127,18 +125,18 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     await listener.ended([next])
     connection.recorded?.([next])
     assert.equal(listener.kindsOf(next).at(-1), 'complete')
-    for (const one of first) assert.equal(ends(listener, one), 1)
+    for (const one of first) assert.equal(countFinalReports(listener, one), 1)
   },
-  'fails a task that runs longer than its limit': async (stage) => {
-    const { listener, connection, tasks, job } = stage
+  'fails a task that runs longer than its limit': async (fixture) => {
+    const { listener, connection, tasks, job } = fixture
     const one = job(tasks.endless({ timeoutSeconds: 0.05 }))
     connection.submit([one])
     await listener.ended([one])
     const last = listener.of(one).at(-1)
     assert.ok(last?.kind === 'fail' && last.error instanceof TimeoutError)
   },
-  'leaves other clients alone when one is released': async (stage) => {
-    const { backend, listener, connection, tasks, job } = stage
+  'leaves other clients alone when one is released': async (fixture) => {
+    const { backend, listener, connection, tasks, job } = fixture
     const other = new RecordingListener()
     const session = new FakeSession('other-session')
     const shared = backend.connect(other, session)
@@ -152,17 +150,17 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
     await shared.release('done too')
     assert.equal(other.of(theirs).at(-1)?.kind, 'cancel')
   },
-  'cancels everything when it is closed, and says so': async (stage) => {
-    const { backend, listener, connection, tasks, job, flood } = stage
+  'cancels everything when it is closed, and says so': async (fixture) => {
+    const { backend, listener, connection, tasks, job, flood } = fixture
     const many = Array.from({ length: flood }, () => job(tasks.endless()))
     connection.submit(many)
     await listener.until(() => many.some((one) => listener.of(one).length > 0))
     await backend.close()
     for (const one of many) assert.equal(listener.of(one).at(-1)?.kind, 'cancel')
-    for (const one of many) assert.equal(ends(listener, one), 1)
+    for (const one of many) assert.equal(countFinalReports(listener, one), 1)
   },
-  'cancels what comes after it was closed': async (stage) => {
-    const { backend, listener, connection, tasks, job } = stage
+  'cancels what comes after it was closed': async (fixture) => {
+    const { backend, listener, connection, tasks, job } = fixture
     const closing = backend.close()
     assert.equal(backend.close(), closing)
     await closing
@@ -174,7 +172,7 @@ const cases: Readonly<Record<string, (stage: Stage) => Promise<void>>> = {
 }
 
 /**
- * Declares one test for every promise of a backend. `create` returns a new backend each time.
+ * Declares one test for every promise of a backend. `create` must return a new backend each time.
  *
  * @example
  * import { it } from 'vitest' // or `test` of node:test
@@ -194,10 +192,10 @@ export function backendContract(
   options: ContractOptions = {},
 ): void {
   const { skip = {}, tasks = functionTasks, flood = 64 } = options
-  const unknown = Object.keys(skip).find((name) => !(name in cases))
+  const unknown = Object.keys(skip).find((name) => !(name in backendCases))
   assert.equal(unknown, undefined, `the contract has no case "${unknown}"`)
-  for (const [name, body] of Object.entries(cases)) {
-    if (name in skip || (name === insideTask && tasks.ownUid === undefined)) continue
+  for (const [name, body] of Object.entries(backendCases)) {
+    if (name in skip || (name === currentTaskCase && tasks.ownUid === undefined)) continue
     test(name, async () => {
       const backend = await create()
       const listener = new RecordingListener()
@@ -205,25 +203,24 @@ export function backendContract(
         const session = new FakeSession()
         const connection = backend.connect(listener, session)
         const job = (task: AnyTask): Job => session.createJob(task)
-        const stage = { backend, listener, connection, session, tasks, flood, job }
-        await boundedWait(systemClock, caseLimitMs, body(stage))
+        const fixture = { backend, listener, connection, session, tasks, flood, job }
+        await boundedWait(systemClock, caseTimeoutMs, body(fixture))
       } finally {
-        await boundedWait(systemClock, caseLimitMs, backend.close())
+        await boundedWait(systemClock, caseTimeoutMs, backend.close())
       }
-      for (let at = 0; at < turnsForLateReports; at++) {
+      for (let at = 0; at < lateReportTurns; at++) {
         await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
       }
-      for (const job of listener.jobs) assert.match(listener.kindsOf(job).join(' '), soundReports)
+      for (const job of listener.jobs) assert.match(listener.kindsOf(job).join(' '), validReports)
     })
   }
 }
 
-/** A backend that never reports a result fails the case instead of hanging the test run. */
-const caseLimitMs = 60_000
-/** How many turns to wait after `close` to make sure that the backend reports nothing more. */
-const turnsForLateReports = 3
-const soundReports = /^(?:start )?(?:complete|fail|cancel)$/
+const caseTimeoutMs = 60_000
+/** How many turns of the event loop to wait after `close`, to detect reports that come too late. */
+const lateReportTurns = 3
+const validReports = /^(?:start )?(?:complete|fail|cancel)$/
 
-function ends(listener: RecordingListener, job: Job): number {
+function countFinalReports(listener: RecordingListener, job: Job): number {
   return listener.kindsOf(job).filter((kind) => kind !== 'start').length
 }

@@ -1,4 +1,4 @@
-/** The functions that the backend contract submits; workers import this module. */
+/** The functions that the backend contract submits. Workers import this module. */
 
 import { currentTask } from '../foundation/task-context.ts'
 import { defineTask } from '../tasks/define-task.ts'
@@ -13,12 +13,12 @@ export const fail = defineTask(import.meta.url, function fail(message: string): 
   throw new RangeError(message)
 })
 
-/** Waits until it is stopped from outside. */
+/** Runs until it is stopped. */
 export const wait = defineTask(import.meta.url, async function wait(): Promise<void> {
   await new Promise<never>(() => {})
 })
 
-/** Returns the uid of the task that it runs in. */
+/** Returns the uid of the task in which it runs. */
 export const ownUid = defineTask(import.meta.url, function ownUid(): string | undefined {
   return currentTask()?.uid
 })

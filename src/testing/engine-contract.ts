@@ -1,7 +1,4 @@
-/**
- * The contract of an inference engine as one callable suite, with a case for each promise of the
- * `InferenceEngine` interface. Every engine's own test calls it.
- */
+/** The contract of an inference engine as one callable suite. The test of every engine calls it. */
 
 import assert from 'node:assert/strict'
 import { systemClock } from '../foundation/clock.ts'
@@ -18,18 +15,18 @@ import type { ContractTest } from './backend-contract.ts'
 import { GenerationRecorder } from './generation-recorder.ts'
 import { greedySampling } from './greedy-sampling.ts'
 
-/** Adapts `inferenceEngineContract` to one engine. */
+/** Options that adapt `inferenceEngineContract` to one engine. */
 export interface EngineContractOptions {
-  /** Cases that do not apply to this engine, each with the reason. */
+  /** Names of cases that do not apply to this engine, each with the reason. */
   readonly skip?: Readonly<Record<string, string>>
-  /** A few words that the model continues with more than three tokens. */
+  /** A text that the model continues with more than three tokens. */
   readonly prompt?: string
-  /** The `maxTokens` of most requests. Default 24. */
+  /** The token limit of most requests. Default 24. */
   readonly maxTokens?: number
 }
 
 /**
- * Declares one test per case. `create` returns a new engine that has not been started.
+ * Declares one test per case. `create` must return a new engine that has not been started.
  *
  * @example
  * import { it } from 'vitest' // or `test` of node:test
@@ -64,7 +61,6 @@ interface AbortableRequest extends GenerationRequest {
   readonly abort: () => void
 }
 
-/** The engine, requests and recorder of one case. */
 class EngineFixture {
   readonly engine: InferenceEngine
   readonly facts: ModelFacts
@@ -80,7 +76,7 @@ class EngineFixture {
     this.maxTokens = maxTokens
   }
 
-  /** A new request; a string is raw text, which needs no chat template. */
+  /** Creates a request. A string is sent as raw text, which needs no chat template. */
   request(input: GenerationInput | string, sampling: Partial<Sampling> = {}): AbortableRequest {
     const controller = new AbortController()
     const id = `request-${this.#ids.size}`
@@ -94,7 +90,7 @@ class EngineFixture {
     }
   }
 
-  /** Sends as many requests at a time as the engine has slots; resolves when all have ended. */
+  /** Sends requests in groups that fill the engine's slots. Resolves when all have ended. */
   async generate(...requests: readonly AbortableRequest[]): Promise<void> {
     const { slots } = this.engine.capacity
     for (let at = 0; at < requests.length; at += slots) {
@@ -104,22 +100,19 @@ class EngineFixture {
     }
   }
 
-  /** The result of a request that must have completed. */
-  done(id: string): Extract<GenerationEnd, { kind: 'done' }> {
+  expectDone(id: string): Extract<GenerationEnd, { kind: 'done' }> {
     const [end] = this.recorder.of(id).ends
     assert.ok(end?.kind === 'done', `${id} is not done: ${describeEnd(end)}`)
     return end
   }
 
-  /** The error code of a request that must have failed. */
-  failure(id: string): unknown {
+  expectFailureCode(id: string): unknown {
     const [end] = this.recorder.of(id).ends
     assert.ok(end?.kind === 'failed', `${id} did not fail: ${describeEnd(end)}`)
     const { error } = end
     return typeof error === 'object' && error !== null && 'code' in error ? error.code : undefined
   }
 
-  /** Must hold in every case: each request ends exactly once, and no text follows. */
   assertOneEndEach(): void {
     for (const id of this.recorder.ids) {
       const { ends, late } = this.recorder.of(id)
@@ -129,7 +122,7 @@ class EngineFixture {
     }
   }
 
-  /** Waits a few turns of the event loop for calls that must not happen. */
+  /** Waits a few turns of the event loop, to detect calls that come too late. */
   async settle(): Promise<void> {
     for (let turn = 0; turn < 5; turn++) {
       await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
@@ -157,10 +150,10 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
   },
   'ends each of many requests once, with its own text': async (fixture) => {
     const { prompt, recorder, maxTokens } = fixture
-    // A model's text cannot be predicted, but a longer prompt has more tokens.
+    // The text cannot be predicted, but the number of tokens grows with the length of the prompt.
     const many = Array.from({ length: 16 }, (_, at) => fixture.request(prompt + ' and'.repeat(at)))
     await fixture.generate(...many.toReversed())
-    const usages = many.map(({ id }) => fixture.done(id).usage)
+    const usages = many.map(({ id }) => fixture.expectDone(id).usage)
     const counts = usages.map(({ promptTokens }) => promptTokens)
     assert.ok((counts[0] ?? 0) > 0)
     assert.deepEqual(
@@ -180,12 +173,12 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
     const one = fixture.request({ kind: 'chat', messages })
     await fixture.generate(one)
     assert.ok(fixture.recorder.textOf(one.id).length > 0)
-    assert.ok(fixture.done(one.id).usage.promptTokens > 0)
+    assert.ok(fixture.expectDone(one.id).usage.promptTokens > 0)
   },
   'stops at maxTokens with the finish reason length': async (fixture) => {
     const one = fixture.request(fixture.prompt, { maxTokens: 3, ignoreEos: true })
     await fixture.generate(one)
-    const { finishReason, usage } = fixture.done(one.id)
+    const { finishReason, usage } = fixture.expectDone(one.id)
     assert.equal(finishReason, 'length')
     assert.ok(usage.completionTokens > 0 && usage.completionTokens <= 3)
   },
@@ -200,20 +193,20 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
     const one = fixture.request(prompt, { stop: ['text that does not occur', stop] })
     await fixture.generate(one)
     assert.ok(!recorder.textOf(one.id).includes(stop))
-    assert.equal(fixture.done(one.id).finishReason, 'stop')
+    assert.equal(fixture.expectDone(one.id).finishReason, 'stop')
   },
   'ends an aborted request as canceled and goes on with the others': async (fixture) => {
     const { recorder, prompt } = fixture
     const aborted = fixture.request(prompt, { ignoreEos: true })
     const others = [fixture.request(prompt), fixture.request(prompt)]
-    // Even a fast engine cannot have reported the end of a request before its first delta.
+    // Aborts at the first delta, before even a fast engine can end the request.
     recorder.onDelta = (id) => {
       if (id === aborted.id) aborted.abort()
       return undefined
     }
     await fixture.generate(aborted, ...others)
     assert.deepEqual(recorder.of(aborted.id).ends, [{ kind: 'canceled' }])
-    for (const { id } of others) fixture.done(id)
+    for (const { id } of others) fixture.expectDone(id)
   },
   'never begins a request that was aborted before': async (fixture) => {
     const [early, other] = [fixture.request(fixture.prompt), fixture.request(fixture.prompt)]
@@ -224,14 +217,14 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
       ends: [{ kind: 'canceled' }],
       late: 0,
     })
-    fixture.done(other.id)
+    fixture.expectDone(other.id)
   },
   'fails only the prompt that exceeds the context': async (fixture) => {
     const long = fixture.request('word '.repeat(2 * fixture.facts.contextLength))
     const others = [fixture.request(fixture.prompt), fixture.request(fixture.prompt)]
     await fixture.generate(long, ...others)
-    assert.equal(fixture.failure(long.id), 'context_length_exceeded')
-    for (const { id } of others) fixture.done(id)
+    assert.equal(fixture.expectFailureCode(long.id), 'context_length_exceeded')
+    for (const { id } of others) fixture.expectDone(id)
   },
   'pauses only the request whose reader is slow': async (fixture) => {
     const { recorder, engine, prompt } = fixture
@@ -242,15 +235,15 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
     const { promise: accepted, resolve: accept } = Promise.withResolvers<void>()
     recorder.onDelta = (id) => (id === slow.id ? accepted : undefined)
     const generating = fixture.generate(slow, other)
-    const isOther = engine.capacity.slots > 1
+    const hasOtherSlot = engine.capacity.slots > 1
     await recorder.until(() => recorder.of(slow.id).deltas.length > 0)
-    if (isOther) await recorder.until(() => recorder.hasEnded(other.id))
+    if (hasOtherSlot) await recorder.until(() => recorder.hasEnded(other.id))
     await fixture.settle()
     assert.equal(recorder.of(slow.id).deltas.length, 1)
     assert.equal(recorder.hasEnded(slow.id), false)
     accept()
     await generating
-    fixture.done(slow.id)
+    fixture.expectDone(slow.id)
   },
   'gives the same text for the same seed': async (fixture) => {
     const [one, again] = [1, 2].map(() =>
@@ -286,7 +279,7 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
     const input = { kind: 'chat', messages, tools: [tool], toolChoice } as const
     const one = fixture.request(input, { maxTokens: 128 })
     await fixture.generate(one)
-    assert.equal(fixture.done(one.id).finishReason, 'tool_calls')
+    assert.equal(fixture.expectDone(one.id).finishReason, 'tool_calls')
     const calls = fixture.recorder.toolCallsOf(one.id)
     assert.deepEqual(
       calls.map(({ name }) => name),
@@ -335,7 +328,7 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
     await fixture.engine.close()
     const late = fixture.request(fixture.prompt)
     await fixture.generate(late)
-    assert.ok(fixture.failure(late.id) !== undefined)
+    assert.ok(fixture.expectFailureCode(late.id) !== undefined)
     assert.equal(fixture.recorder.textOf(late.id), '')
   },
 }

@@ -14,12 +14,12 @@ import type {
 import type { TaskSpec } from '../tasks/spec.ts'
 import { once } from '../foundation/service.ts'
 
-/** The options of a `FakeBackend`; without `refuse` it accepts every task. */
+/** Options of `FakeBackend`. */
 export interface FakeBackendOptions {
   readonly name?: string
   readonly model?: string
   readonly nodes?: readonly SampledNode[]
-  /** Returns why the backend refuses a task, or `null` to accept it. */
+  /** Returns the reason for refusing a task. Default: accepts every task. */
   readonly refuse?: (spec: TaskSpec) => Refusal | null
 }
 
@@ -40,20 +40,20 @@ export class FakeBackend implements Backend {
   readonly name: string
   readonly model?: string
   readonly nodes: readonly SampledNode[]
-  /** All submitted jobs, in order. */
+  /** All submitted jobs in order. */
   readonly jobs: Job[] = []
-  /** The jobs that the session reported as recorded, in order. */
+  /** The jobs that sessions reported as recorded, in order. */
   readonly recorded: Job[] = []
-  /** The cancellations that sessions requested. The test reports that the jobs have ended. */
+  /** The cancellations that sessions requested. The test must report the end of these jobs. */
   readonly cancels: { readonly job: Job; readonly reason: string }[] = []
   readonly #refuse: (spec: TaskSpec) => Refusal | null
   readonly #latest = new Map<string, Job>()
   readonly #listeners = new Map<Job, BackendListener>()
   readonly #ended = new Set<Job>()
-  #connected: BackendListener | undefined
+  #lastListener: BackendListener | undefined
   #session: ConnectedSession | undefined
   readonly #close = once(() => this.#cancelAll('backend closed'))
-  #submitted: (() => void)[] = []
+  #submissionWaiters: (() => void)[] = []
 
   constructor(options: FakeBackendOptions = {}) {
     this.name = options.name ?? 'fake'
@@ -67,7 +67,7 @@ export class FakeBackend implements Backend {
   }
 
   connect(listener: BackendListener, session?: ConnectedSession): Connection {
-    this.#connected = listener
+    this.#lastListener = listener
     this.#session = session
     return {
       submit: (jobs) => {
@@ -77,7 +77,7 @@ export class FakeBackend implements Backend {
           this.#listeners.set(job, listener)
         }
         if (this.#close.isCalled) void this.#cancelAll('backend closed')
-        for (const wake of this.#submitted.splice(0)) wake()
+        for (const wake of this.#submissionWaiters.splice(0)) wake()
       },
       cancel: (job, reason) => {
         this.cancels.push({ job, reason })
@@ -89,54 +89,54 @@ export class FakeBackend implements Backend {
     }
   }
 
-  /** The latest job of a task; each attempt is a separate job. */
+  /** The latest job of a task. Each attempt is a separate job. */
   jobOf(task: { readonly uid: string }): Job {
     const job = this.#latest.get(task.uid)
     if (job === undefined) throw new Error(`${task.uid} was not submitted to ${this.name}`)
     return job
   }
 
-  /** A function that calls the closure of a task's latest job; `null` for any other task. */
+  /** Returns a function that runs the closure of a task; `null` if the task has no closure. */
   closureOf(task: { readonly uid: string }): (() => unknown) | null {
     return this.#session?.closureOf(this.jobOf(task)) ?? null
   }
 
-  /** Reports anything about a job to its session. */
+  /** Reports on a job to its session. */
   report(job: Job, report: TaskReport): void {
-    if (isEnd(report)) this.#ended.add(job)
+    if (isFinalReport(report)) this.#ended.add(job)
     this.#listeners.get(job)?.report(job, report)
   }
 
-  /** Reports that the task has started, so that it is RUNNING. */
+  /** Reports that the task has started. Its state becomes RUNNING. */
   start(task: { readonly uid: string }): void {
     this.report(this.jobOf(task), { kind: 'start', workerId: 'f1', nodeId: 'fake-node' })
   }
 
-  /** Reports that the task has completed, so that it is DONE with the value. */
+  /** Reports that the task has completed with a value. Its state becomes DONE. */
   complete(task: { readonly uid: string }, value?: unknown): void {
     this.report(this.jobOf(task), { kind: 'complete', value })
   }
 
-  /** Reports that the attempt has failed, so that the task is retried or FAILED. */
+  /** Reports that the attempt has failed. The task is retried, or its state becomes FAILED. */
   fail(task: { readonly uid: string }, error: unknown): void {
     this.report(this.jobOf(task), { kind: 'fail', error })
   }
 
   /** Sends a notice to the session that connected last. */
   notice(notice: Notice): void {
-    this.#connected?.notice(notice)
+    this.#lastListener?.notice(notice)
   }
 
   /** Resolves at the next submission. */
   nextSubmission(): Promise<void> {
-    return new Promise((resolve) => this.#submitted.push(resolve))
+    return new Promise((resolve) => this.#submissionWaiters.push(resolve))
   }
 
   close(): Promise<void> {
     return this.#close()
   }
 
-  /** Calls `close()`, for `await using`. */
+  /** For `await using`: calls `close()`. */
   [Symbol.asyncDispose](): Promise<void> {
     return this.close()
   }
@@ -151,6 +151,6 @@ export class FakeBackend implements Backend {
   }
 }
 
-/** Accepts any value, because tests also report invalid ones. */
-const isEnd = (report: unknown): boolean =>
+/** Accepts any value, because tests also send invalid reports. */
+const isFinalReport = (report: unknown): boolean =>
   typeof report === 'object' && report !== null && 'kind' in report && report.kind !== 'start'

@@ -1,8 +1,8 @@
-/** Creates jobs from tasks as a session does, for tests of a backend without a session. */
+/** Creates jobs from tasks, for tests of a backend without a session. */
 
 import type { AnyTask, ConnectedSession, Job } from '../backends/backend.ts'
 
-/** Has no ledger: its tasks never change state and cannot be awaited. */
+/** Creates jobs as a session does. Its tasks never change state and cannot be awaited. */
 export class FakeSession implements ConnectedSession {
   readonly id: string
   readonly #tasks = new WeakMap<Job, AnyTask>()
@@ -11,7 +11,7 @@ export class FakeSession implements ConnectedSession {
     this.id = id
   }
 
-  /** Creates a new job on each call. */
+  /** Creates a new job for the task on each call. */
   createJob(task: AnyTask, attempt = 1): Job {
     const job: Job = { sessionId: this.id, uid: task.uid, attempt, spec: task.spec }
     this.#tasks.set(job, task)

@@ -1,4 +1,4 @@
-/** An engine listener that records its calls, and lets a test wait for them or pause them. */
+/** An engine listener for tests, which records its calls and can pause requests. */
 
 import type {
   GenerationDelta,
@@ -9,7 +9,7 @@ import type {
 } from '../inference/generation/inference-engine.ts'
 import { Waiters } from './waiters.ts'
 
-/** The calls for one request. */
+/** The recorded calls for one request. */
 export interface RecordedGeneration {
   readonly deltas: GenerationDelta[]
   readonly ends: GenerationEnd[]
@@ -17,11 +17,11 @@ export interface RecordedGeneration {
   late: number
 }
 
-/** Records every call by the request's id, including calls that break the contract. */
+/** Records calls by request id, including calls that break the contract. */
 export class GenerationRecorder implements GenerationListener {
   readonly #records = new Map<string, RecordedGeneration>()
   readonly #waiters = new Waiters()
-  /** Called for every delta. If it returns a promise, the request pauses until that resolves. */
+  /** Called for every delta. The request pauses until a returned promise resolves. */
   onDelta: (id: string) => Promise<void> | undefined = () => undefined
 
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined {
@@ -37,12 +37,12 @@ export class GenerationRecorder implements GenerationListener {
     this.#waiters.wake()
   }
 
-  /** The ids that occurred in any call. */
+  /** The ids of all requests for which calls were recorded. */
   get ids(): readonly string[] {
     return [...this.#records.keys()]
   }
 
-  /** The calls for a request so far. */
+  /** The recorded calls for a request. */
   of(id: string): RecordedGeneration {
     const known = this.#records.get(id)
     if (known !== undefined) return known
@@ -58,12 +58,12 @@ export class GenerationRecorder implements GenerationListener {
       .join('')
   }
 
-  /** The tool calls of a request, with their pieces joined. */
+  /** The tool calls of a request, assembled from all deltas. */
   toolCallsOf(id: string): readonly ToolCall[] {
     const { deltas } = this.of(id)
     const pieces = deltas.flatMap(({ toolCallPieces = [] }) => toolCallPieces)
     const calls = pieces.flatMap(({ index, id: call = '', name }) =>
-      name === undefined ? [] : [{ id: call, name, arguments: argumentsOf(pieces, index) }],
+      name === undefined ? [] : [{ id: call, name, arguments: joinArguments(pieces, index) }],
     )
     return [...deltas.flatMap(({ toolCalls = [] }) => toolCalls), ...calls]
   }
@@ -73,11 +73,11 @@ export class GenerationRecorder implements GenerationListener {
     return this.of(id).ends.length > 0
   }
 
-  /** Resolves as soon as the condition holds: now, or after a delta or the end of a request. */
+  /** Resolves as soon as the condition holds. Checks it now and after every call. */
   until(isMet: () => boolean): Promise<void> {
     return this.#waiters.until(isMet)
   }
 }
 
-const argumentsOf = (pieces: readonly ToolCallPiece[], index: number): string =>
+const joinArguments = (pieces: readonly ToolCallPiece[], index: number): string =>
   pieces.flatMap((piece) => (piece.index === index ? piece.arguments : [])).join('')

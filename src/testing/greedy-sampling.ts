@@ -1,8 +1,8 @@
-/** Sampling for tests. */
+/** Deterministic sampling options for tests. */
 
 import type { Sampling } from '../inference/generation/inference-engine.ts'
 
-/** Chooses the most likely token, generates up to 16 tokens, and sets no other options. */
+/** Always takes the most likely token, and generates up to 16 tokens. */
 export const greedySampling: Sampling = {
   maxTokens: 16,
   temperature: 0,

@@ -1,6 +1,6 @@
 /** The test kit for users. No file under `src` imports it. */
 
-// Imported first, because dependencies fail on an older Node with obscure errors.
+// Imported first, because dependencies fail with obscure errors on an older Node.
 import '../foundation/require-node.ts'
 export { backendContract } from './backend-contract.ts'
 export type { ContractOptions, ContractTasks, ContractTest } from './backend-contract.ts'

@@ -8,7 +8,7 @@ interface Timer {
 }
 
 /**
- * Timers fire in the order of their due times, and only during `advance`.
+ * Timers fire only during `advance`, in the order of their due times.
  *
  * @example
  * const clock = new ManualClock()
@@ -62,7 +62,7 @@ export class ManualClock implements Clock {
     await new Promise((resolve) => setImmediate(resolve))
   }
 
-  /** Changes only the wall clock, as when a user sets it. */
+  /** Changes only the wall clock, as a user or NTP would. */
   stepWall(seconds: number): void {
     this.#wallSeconds += seconds
   }

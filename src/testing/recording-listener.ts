@@ -3,13 +3,12 @@
 import type { BackendListener, Job, Notice, TaskReport } from '../backends/backend.ts'
 import { Waiters } from './waiters.ts'
 
-/** Records every report of a backend, and lets a test wait for them. */
+/** Records every report of a backend, and lets a test wait for reports. */
 export class RecordingListener implements BackendListener {
   readonly notices: Notice[] = []
   readonly #reports = new Map<Job, TaskReport[]>()
   readonly #waiters = new Waiters()
 
-  /** Records the report. */
   report(job: Job, report: TaskReport): void {
     const known = this.#reports.get(job)
     if (known === undefined) this.#reports.set(job, [report])
@@ -17,7 +16,6 @@ export class RecordingListener implements BackendListener {
     this.#waiters.wake()
   }
 
-  /** Records the notice. */
   notice(notice: Notice): void {
     this.notices.push(notice)
     this.#waiters.wake()
@@ -33,7 +31,7 @@ export class RecordingListener implements BackendListener {
     return this.#reports.get(job) ?? []
   }
 
-  /** The kinds of a job's reports: `start`, `complete`, … */
+  /** The kinds of a job's reports in order, such as `start` and `complete`. */
   kindsOf(job: Job): readonly string[] {
     return this.of(job).map(({ kind }) => kind)
   }
@@ -53,7 +51,7 @@ export class RecordingListener implements BackendListener {
     return this.until(() => this.of(job).length > 0)
   }
 
-  /** Resolves as soon as the condition holds: now, or after a report or a notice. */
+  /** Resolves as soon as the condition holds. Checks it now and after every report or notice. */
   until(isMet: () => boolean): Promise<void> {
     return this.#waiters.until(isMet)
   }

@@ -1,4 +1,4 @@
-/** An event sink for tests, which can assert exactly what was emitted. */
+/** An event sink for tests, which can assert exactly which events were emitted. */
 
 import { AssertionError } from 'node:assert'
 import type { BaseEvent } from '../events/event.ts'
@@ -6,7 +6,7 @@ import type { EventSink } from '../events/sink.ts'
 import { Waiters } from './waiters.ts'
 
 /**
- * Records events in order. A test takes the expected events, then asserts that none is left.
+ * Records events. A test takes the expected events in order, then asserts that none is left.
  *
  * @example
  * const sink = new RecordingSink()
@@ -20,13 +20,12 @@ export class RecordingSink implements EventSink {
   #taken = 0
   readonly #waiters = new Waiters()
 
-  /** Records the event. */
   emit(event: BaseEvent): void {
     this.events.push(event)
     this.#waiters.wake()
   }
 
-  /** Removes and returns the next event. Fails if there is none or if it has another type. */
+  /** Returns the next event. Fails if there is none or if it has a different type. */
   take(eventType: string): BaseEvent {
     const event = this.events[this.#taken]
     if (event?.event_type !== eventType) {
@@ -41,14 +40,14 @@ export class RecordingSink implements EventSink {
     return event
   }
 
-  /** Resolves with the first matching event, whether already recorded or emitted later. */
+  /** Resolves with the first matching event, which may be emitted later. */
   async waitFor(matches: (event: BaseEvent) => boolean): Promise<BaseEvent> {
     let found: BaseEvent | undefined
     await this.#waiters.until(() => (found = this.events.find(matches)) !== undefined)
     return found as BaseEvent
   }
 
-  /** Fails if there are events that were not taken. */
+  /** Fails if some events were not taken. */
   expectNothingMore(): void {
     const rest = this.events.slice(this.#taken).map((event) => event.event_type)
     if (rest.length > 0) {

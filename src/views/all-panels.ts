@@ -1,4 +1,7 @@
-/** All panels of a run by name. Snapshots store their states; readers of a record show them. */
+/**
+ * All panels of a run, by name. Snapshots store the states of the panels; readers of a record show
+ * them.
+ */
 
 import { bounds } from './bounds/bounds.ts'
 import { failures } from './panels/failures.ts'
@@ -32,5 +35,8 @@ export type RunPass = Pass<typeof panels>
 /** The states of all panels: plain data, which can be cloned and written to a file. */
 export type RunStates = PassStates<typeof panels>
 
-/** With `states`, the new pass continues an earlier pass and takes ownership of its states. */
+/**
+ * Creates a pass. If `states` is given, the pass continues an earlier pass and takes ownership of
+ * its states.
+ */
 export const createRunPass = (states?: RunStates): RunPass => new Pass(panels, states)

@@ -1,23 +1,27 @@
 /**
- * Numbers and texts per task as plain data. Columns are typed arrays in blocks: they grow without
- * being copied and are outside the garbage-collected heap.
+ * Numbers and texts per task as plain data. Columns are typed arrays in blocks, so they grow
+ * without being copied and are outside the garbage-collected heap.
  */
 
 const blockBits = 12
-/** The number of rows per block; rows are allocated and dropped in blocks. */
+/** The number of rows per block. */
 export const blockRows = 1 << blockBits
 const blockMask = blockRows - 1
 
-export type Block = Uint8Array | Uint32Array | Float32Array | Float64Array
+export const blockTypes = {
+  u8: Uint8Array,
+  u32: Uint32Array,
+  f32: Float32Array,
+  f64: Float64Array,
+} as const
 
-/** The type of a column: bytes, 32-bit unsigned integers, or 32-bit or 64-bit floats. */
-type ColumnKind = 'u8' | 'u32' | 'f32' | 'f64'
+export type ColumnKind = keyof typeof blockTypes
+export type Block = InstanceType<(typeof blockTypes)[ColumnKind]>
 
-/** One number per row; rows that were never set contain 0. */
+/** One number per row. Rows that were never set contain 0. */
 export interface Column {
   readonly kind: ColumnKind
-  /** `null` for dropped rows. */
-  readonly blocks: (Block | null)[]
+  readonly blocks: Block[]
 }
 
 export const createColumn = (kind: ColumnKind): Column => ({ kind, blocks: [] })
@@ -29,50 +33,54 @@ export function setValue(column: Column, row: number, value: number): void {
   const at = row >>> blockBits
   while (column.blocks.length <= at) column.blocks.push(createBlock(column.kind))
   const block = column.blocks[at]
-  if (block !== undefined && block !== null) block[row & blockMask] = value
+  if (block !== undefined) block[row & blockMask] = value
 }
 
 export const addToValue = (column: Column, row: number, change: number): void =>
   setValue(column, row, valueAt(column, row) + change)
 
 /**
- * Frees the rows before `row`, which must begin a block. Freed rows read as 0 and cannot be set.
+ * Copies the rows before `size` into one array, which loops over many rows read several times
+ * faster. Rows that were never set contain 0.
  */
-export function dropRows(column: Column, row: number): void {
-  for (let at = (row >>> blockBits) - 1; at >= 0 && column.blocks[at] !== null; at--) {
-    column.blocks[at] = null
+export function toArray(column: Column, size: number): Block {
+  const rows = new blockTypes[column.kind](size)
+  for (const [at, block] of column.blocks.entries()) {
+    const first = at * blockRows
+    if (first < size) rows.set(block.subarray(0, Math.min(blockRows, size - first)), first)
   }
+  return rows
 }
 
-function createBlock(kind: ColumnKind): Block {
-  if (kind === 'u8') return new Uint8Array(blockRows)
-  if (kind === 'u32') return new Uint32Array(blockRows)
-  return kind === 'f32' ? new Float32Array(blockRows) : new Float64Array(blockRows)
+/** Creates a column with these rows. */
+export function toColumn(kind: ColumnKind, values: ArrayLike<number>): Column {
+  const count = Math.ceil(values.length / blockRows)
+  const rows = new blockTypes[kind](count * blockRows)
+  rows.set(values)
+  const blockAt = (_: unknown, at: number): Block =>
+    rows.subarray(at * blockRows, (at + 1) * blockRows)
+  return { kind, blocks: Array.from({ length: count }, blockAt) }
 }
 
-/** Returns a view of the block that begins at byte `at` of the buffer. */
-export function blockOf(kind: ColumnKind, buffer: ArrayBuffer, at: number): Block {
-  if (kind === 'u8') return new Uint8Array(buffer, at, blockRows)
-  if (kind === 'u32') return new Uint32Array(buffer, at, blockRows)
-  return kind === 'f32'
-    ? new Float32Array(buffer, at, blockRows)
-    : new Float64Array(buffer, at, blockRows)
-}
+const createBlock = (kind: ColumnKind): Block => new blockTypes[kind](blockRows)
 
 /**
  * Distinct texts, such as uids and names, numbered from 0 in the order of first appearance. A text
- * needs its bytes and at most a quarter more, 5 bytes for its position and 5 to 11 for its slot. A
- * `Map` of strings needs about 80 bytes more than the text.
+ * takes its bytes and at most a quarter more, plus 5 bytes for its position and 5 to 11 bytes for
+ * its slot. A `Map` of strings takes about 80 bytes more than the text.
  */
 export interface TextIndex {
   size: number
-  /** Open addressing: a slot holds a text's number plus 1, or 0. At most three quarters full. */
+  /**
+   * A hash table with open addressing. A slot contains the number of a text plus 1, or 0. At most
+   * three quarters of the slots are used.
+   */
   slots: Uint32Array
   /** The offset in `bytes` at which each text ends. */
   ends: Uint32Array
   /** All texts, with 1 to 3 bytes per UTF-16 unit, so that any string can be restored exactly. */
   bytes: Uint8Array
-  /** The last text searched for and its number, because events of one task are often adjacent. */
+  /** The last text that was searched for, because events of one task are often adjacent. */
   latest: string
   latestRow: number
 }
@@ -89,7 +97,7 @@ export const createTextIndex = (): TextIndex => ({
   latestRow: -1,
 })
 
-/** Returns the number of the text; adds the text if it is not in the index. */
+/** Returns the number of the text. Adds the text if it is not in the index. */
 export function indexOf(index: TextIndex, text: string): number {
   if (index.latestRow !== -1 && index.latest === text) return index.latestRow
   index.latestRow = search(index, text)
@@ -97,7 +105,7 @@ export function indexOf(index: TextIndex, text: string): number {
   return index.latestRow
 }
 
-/** Returns the number of the text; -1 if it is not in the index. Adds nothing. */
+/** Returns the number of the text, or -1 if it is not in the index. Adds nothing. */
 export function findText(index: TextIndex, text: string): number {
   if (index.latestRow !== -1 && index.latest === text) return index.latestRow
   return search(index, text, notFound)
@@ -124,6 +132,19 @@ export function textAt(index: TextIndex, row: number): string {
   return text
 }
 
+/** Calls back with all texts in order. Several times faster than `textAt` of each row. */
+export function eachText(index: TextIndex, visit: (text: string, row: number) => void): void {
+  const { bytes, size } = index
+  const whole = Buffer.from(bytes.buffer, bytes.byteOffset, endOf(index, size - 1))
+  const text = whole.toString('latin1')
+  const isPlain = !/[\u0080-\u00FF]/.test(text)
+  for (let row = 0, start = 0; row < size; row++) {
+    const end = endOf(index, row)
+    visit(isPlain ? text.slice(start, end) : textAt(index, row), row)
+    start = end
+  }
+}
+
 function addText(index: TextIndex, text: string, slot: number): number {
   const row = index.size++
   const start = endOf(index, row - 1)
@@ -140,7 +161,6 @@ function addText(index: TextIndex, text: string, slot: number): number {
   return row
 }
 
-/** Returns a copy with room for `length` elements, and at least a quarter larger. */
 function grown<T extends Uint8Array | Uint32Array>(array: T, length: number): T {
   const Copy = array.constructor as new (size: number) => T
   const copy = new Copy(Math.max(length, Math.ceil(array.length * 1.25)))
@@ -165,7 +185,8 @@ function isTextAt(index: TextIndex, row: number, text: string): boolean {
   const { bytes } = index
   const end = endOf(index, row)
   let at = endOf(index, row - 1)
-  // Each UTF-16 unit takes at least one byte.
+  // Each UTF-16 unit takes at least one byte, so an entry with fewer bytes than units cannot be the
+  // text.
   if (end - at < text.length) return false
   for (let unit = 0; unit < text.length; unit++) {
     const code = text.charCodeAt(unit)
@@ -193,7 +214,6 @@ function writeUnit(bytes: Uint8Array, at: number, code: number): number {
 
 const byteAt = (bytes: Uint8Array, at: number): number => bytes[at] ?? 0
 
-/** The size in bytes of the UTF-16 unit that begins at `at`. */
 function sizeAt(bytes: Uint8Array, at: number): number {
   const first = byteAt(bytes, at)
   if (first < 0x80) return 1
@@ -211,7 +231,7 @@ function unitAt(bytes: Uint8Array, at: number): number {
 const firstHash = 0x811c9dc5
 const hashUnit = (hash: number, unit: number): number => Math.imul(hash ^ unit, 0x01000193)
 
-/** FNV-1a over the UTF-16 units, with additional mixing because uids often differ in few bits. */
+/** FNV-1a over the UTF-16 units. The bits are mixed, because uids often differ in few bits. */
 function hashOf(text: string): number {
   let hash = firstHash
   for (let at = 0; at < text.length; at++) hash = hashUnit(hash, text.charCodeAt(at))

@@ -1,6 +1,6 @@
 /**
  * Detects events that a record contains twice, by their ids. Remembers the last 65,536 to 131,072
- * ids in two generations; the older one is dropped as a whole.
+ * ids in two generations. The older generation is dropped as a whole.
  */
 
 const windowSize = 65_536
@@ -9,7 +9,10 @@ export class EventIds {
   #newer = new Map<string, number>()
   #older = new Map<string, number>()
 
-  /** Returns the line of the latest event with this id, or 0; then stores `line`, from 1. */
+  /**
+   * Stores the line of an event, counted from 1. Returns the line of the latest event with the same
+   * id, or 0 if there is none.
+   */
   add(id: string, line: number): number {
     if (this.#newer.size === windowSize) {
       this.#older = this.#newer

@@ -1,6 +1,7 @@
 /**
- * Counts the lifecycle of tasks: the stages that each task has passed, and the totals. The only
- * place that does: `counts` applies it to a record, telemetry to its task table.
+ * Counts the lifecycle of tasks: the stages that each task has passed, and the totals. This is the
+ * only code that does so. The panel `counts` uses it for a record, and telemetry for its task
+ * table.
  */
 
 /** One bit for each lifecycle event, in the order in which a task passes them. */
@@ -17,39 +18,24 @@ export const stages = {
 const { created, submitted, queued, started, completed, failed, canceled } = stages
 const ended = completed | failed | canceled
 
-export interface TaskTotals {
-  /** Tasks with at least one lifecycle event. */
-  tasks: number
-  submitted: number
-  started: number
-  completed: number
-  failed: number
-  canceled: number
-  /** Tasks that are queued and have neither started nor ended. */
-  queued: number
-  /** Tasks that have started and not ended. */
-  running: number
-  /** Counts only tasks that were RUNNING and reached DONE or FAILED. */
-  durationCount: number
-  durationSum: number
-}
+export const createTotals = () => ({
+  /** The number of tasks with at least one lifecycle event. */
+  tasks: 0,
+  submitted: 0,
+  started: 0,
+  completed: 0,
+  failed: 0,
+  canceled: 0,
+  queued: 0,
+  running: 0,
+  /** The number of tasks that were RUNNING and reached DONE or FAILED. */
+  durationCount: 0,
+  durationSum: 0,
+})
 
-export function createTotals(): TaskTotals {
-  return {
-    tasks: 0,
-    submitted: 0,
-    started: 0,
-    completed: 0,
-    failed: 0,
-    canceled: 0,
-    queued: 0,
-    running: 0,
-    durationCount: 0,
-    durationSum: 0,
-  }
-}
+export type TaskTotals = ReturnType<typeof createTotals>
 
-/** The stage that an event of this type marks; 0 for other events. */
+/** Returns the stage that an event of this type marks, or 0 for other events. */
 export function stageOf(eventType: string): number {
   switch (eventType) {
     case 'TaskCreated':
@@ -112,25 +98,28 @@ export function countStage(
 }
 
 /**
- * Determines which result of a task counts over the sessions of a run: that of its last real run.
- * DONE stays while later sessions only reuse the result or cancel the task before it starts. Once a
- * session runs the task again, because a user asked for it or its value was not stored, the result
- * of that session counts. FAILED and CANCELED count until a later session creates the task again,
- * so that failures repaired by a resume are not counted. `passed` is the set of stages in earlier
- * sessions; `stage` and `isReused` belong to an event of a later session.
+ * Whether a task that was DONE in an earlier session stays DONE after an event of a later session.
+ * `passed` is the set of stages in earlier sessions; `stage` and `isReused` describe the event. A
+ * task stays DONE while later sessions only reuse its result, or cancel the task before it starts.
+ * Once a session runs the task again, because a user asked for it or its value was not stored, the
+ * result of that session counts. FAILED and CANCELED count until a later session creates the task
+ * again, so that failures repaired by a resume are not counted.
  */
 export const staysEnded = (passed: number, stage: number, isReused: boolean): boolean =>
   (passed & completed) !== 0 &&
   (isReused || (stage & (created | submitted | queued | canceled)) !== 0)
 
-/** Counts the creation of a DONE task that runs again, which `staysEnded` had skipped. */
+/**
+ * Counts the creation of a DONE task that runs again. Its events were skipped because of
+ * `staysEnded`.
+ */
 export function countCreation(totals: TaskTotals): number {
   return countStage(totals, countStage(totals, 0, created, 0), submitted, 0)
 }
 
 /**
- * Reverts the counts of `countStage` for a task that a later session of the run creates again.
- * Keeps its duration in the sums, because the task did run.
+ * Reverts the counts of `countStage` for a task that a later session of the run creates again. Its
+ * duration stays in the sums, because the task did run.
  */
 export function forgetStages(totals: TaskTotals, passed: number): void {
   totals.tasks--
@@ -153,15 +142,18 @@ function endTask(totals: TaskTotals, passed: number, durationSeconds: number | n
 
 export const hasStarted = (passed: number): boolean => (passed & started) !== 0
 
-/** Whether the task is queued and has not started; call only for a task that has not ended. */
+/** Whether the task is queued and has not started. Call this only for a task that has not ended. */
 export const isQueued = (passed: number): boolean => (passed & (queued | started)) === queued
 
 export const hasEnded = (passed: number): boolean => (passed & ended) !== 0
 
-/** Whether the task's duration counts: it was RUNNING and reached DONE or FAILED. */
+/** Whether the duration of the task counts, because it was RUNNING and reached DONE or FAILED. */
 export const hasDuration = (passed: number): boolean =>
   hasStarted(passed) && (passed & (completed | failed)) !== 0
 
-/** The duration in a terminal event; 0 if negative or not finite, so that sums stay finite. */
+/**
+ * Returns the duration in a terminal event, or 0 if it is negative or not finite, so that sums stay
+ * finite.
+ */
 export const validSeconds = (seconds: unknown): number =>
   typeof seconds === 'number' && seconds > 0 && seconds < Infinity ? seconds : 0

@@ -1,10 +1,10 @@
-/** Formats numbers, times and names for people. Pure functions. */
+/** Formats numbers, times and names as human-readable text. Pure functions. */
 
 import { displayWidth, firstColumns, lastColumns } from '../foundation/text/display-width.ts'
 
 /**
- * `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for `null`. Must not use anything outside, because
- * report pages contain its source.
+ * Formats seconds: `1.2 ms`, `3.4 s`, `2 m 05 s`, `1 h 02 m`; `-` for `null`. The function must not
+ * refer to anything outside it, because report pages contain its source.
  */
 export function secondsText(seconds: number | null): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
@@ -17,7 +17,10 @@ export function secondsText(seconds: number | null): string {
   return hours > 0 ? `${hours} h ${two(minutes)} m` : `${minutes} m ${two(whole % 60)} s`
 }
 
-/** The local time of day with milliseconds; with the date, unless it is the same day as `today`. */
+/**
+ * Formats the local time of day with milliseconds. The date precedes it unless it is the date of
+ * `today`.
+ */
 export function timeText(seconds: number | null, today?: number): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
   const [date, time] = localTime(seconds)
@@ -38,25 +41,28 @@ function localTime(seconds: number): readonly [date: string, time: string] {
 export const countText = (count: number, one: string, many = `${one}s`): string =>
   `${numberText(count)} ${count === 1 ? one : many}`
 
-/** Formats with thousands separators; the first call of `toLocaleString` would take 40 ms. */
+/**
+ * Formats a number with thousands separators. `toLocaleString` is not used, because its first call
+ * takes 40 ms.
+ */
 export const numberText = (count: number): string =>
   String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
-/** A rate per second: `0.25`, `41.3`, `12,300`. */
+/** Formats a rate per second: `0.25`, `41.3`, `12,300`. */
 export function rateText(rate: number): string {
   if (rate === 0) return '0'
   if (rate < 99.95) return rate.toFixed(rate < 9.995 ? 2 : 1)
   return numberText(Math.round(rate))
 }
 
-/** A share of 1 in whole percent: `42 %`. */
+/** Formats a share of 1 in whole percent: `42 %`. */
 export const percentText = (share: number): string => `${Math.round(100 * share)} %`
 
-/** Truncates text to `max` terminal columns and marks this with `…`. */
+/** Truncates text to `max` terminal columns. Truncated text ends with `…`. */
 export const cutText = (text: string, max: number): string =>
   isWithin(text, max) ? text : `${firstColumns(text, max - 1)}…`
 
-/** Stops early for text that is far too long. */
+/** Whether the text fits into `max` columns. Stops early if the text is far too long. */
 const isWithin = (text: string, max: number): boolean =>
   max === Infinity || firstColumns(text, max).length === text.length
 
@@ -67,17 +73,17 @@ export function cutMiddle(text: string, max: number): string {
   return `${cutText(text, max - displayWidth(tail))}${tail}`
 }
 
-/** The progress that a task reports, from 0 to 1, with its text: `80 % (step 7)`. */
+/** Formats the progress that a task reports, from 0 to 1, with its text: `80 % (step 7)`. */
 export function progressText(fraction: number, text: string, max = 40): string {
   const shown = firstLine(text, max)
   return `${percentText(fraction)}${shown === '' ? '' : ` (${shown})`}`
 }
 
 /**
- * Escapes characters of untrusted text that are invisible or change how other text is shown, such
- * as `\u001b` or `\u{e0041}`: control and format characters (text direction, zero width), fillers
- * and line separators, except those in `kept`. Must not use anything outside, because report pages
- * contain its source.
+ * Escapes characters of untrusted text that are invisible or change how other text is shown, as in
+ * `\u001b` or `\u{e0041}`. These are control and format characters (text direction, zero width),
+ * fillers and line separators, except those in `kept`. The function must not refer to anything
+ * outside it, because report pages contain its source.
  */
 export function escapeControls(text: string, kept = ''): string {
   return text.replaceAll(
@@ -93,36 +99,41 @@ export function escapeControls(text: string, kept = ''): string {
 /** Like `escapeControls`, but keeps line breaks. */
 export const escapeLines = (text: string): string => escapeControls(text, '\n')
 
-/** The first line of a message, truncated to `max` terminal columns. */
+/** Returns the first line of a message, truncated to `max` terminal columns. */
 export function firstLine(text: string, max = 100): string {
   const [line = ''] = text.split('\n', 1)
   return cutText(line, max)
 }
 
 /**
- * The last part of a path such as `/opt/sim` or `./sim`, which is the name of a program in records
- * of earlier versions. Other names with a slash, such as `train/step`, are kept. Must not use
- * anything outside, because report pages contain its source.
+ * Returns the last part of a path such as `/opt/sim` or `./sim`, which is the name of a program in
+ * records of earlier versions. Keeps other names with a slash, such as `train/step`. The function
+ * must not refer to anything outside it, because report pages contain its source.
  */
 export function shortName(name: string): string {
   const isPath = /^(?:\.{0,2}|~)\/[^ ]*$/.test(name)
   return (isPath ? name.split('/').at(-1) : name) || name || '(no name)'
 }
 
-/** Shortens paths to their last part, unless two would become equal. */
+/**
+ * Returns a function that shortens paths to their last part, unless two paths would have the same
+ * short name.
+ */
 export function shortNames(names: Iterable<string>): (name: string) => string {
   const byShort = Map.groupBy(new Set(names), shortName)
   return (name) => ((byShort.get(shortName(name)) ?? []).length > 1 ? name : shortName(name))
 }
 
-/** The task's name, with the program in parentheses if that is different. */
+/**
+ * Returns the name of a task, followed by the program in parentheses if it has a different name.
+ */
 export function nameAndProgram(name: string, program: string): string {
   const [own, other] = [shortName(name), shortName(program)]
   const isNamed = own === other || own.startsWith(`${other} `) || program === ''
   return isNamed ? own : `${own} (${other})`
 }
 
-/** The first and last time; only one if both have the same text. */
+/** Formats the first and the last time, or only one time if both have the same text. */
 export function spanText(from: number, to: number, today?: number): string {
   const first = timeText(from, today)
   const isOne = timeText(from, from) === timeText(to, from)
@@ -130,32 +141,32 @@ export function spanText(from: number, to: number, today?: number): string {
 }
 
 /** Quotes a word for a POSIX shell. */
-export const quoteWord = (text: string): string =>
+export const quoteArgument = (text: string): string =>
   /^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`
 
-/** A program with its arguments in one line of at most `max` columns. */
+/** Formats a program with its arguments in one line of at most `max` columns. */
 export const commandText = (name: string, args: readonly string[], max = 500): string =>
-  firstLine([name, ...args].map(quoteWord).join(' ').replaceAll('\n', '⏎'), max)
+  firstLine([name, ...args].map(quoteArgument).join(' ').replaceAll('\n', '⏎'), max)
 
 /**
- * Frames that call functions and closures; all later frames are inside tutti. In the package, these
- * files are bundled into chunks.
+ * Matches stack frames that call functions and closures. All later frames are inside tutti. In the
+ * package, the files are bundled into chunks.
  */
-const callerFrame = new RegExp(
+const tuttiFrame = new RegExp(
   String.raw`\n\s+at [^\n]*/(?:backends/local/(?:functions/job-runner|closures)\.[jt]s|` +
     String.raw`dist/chunks/(?:worker|session|pipeline|cluster|hpc|workflow)[\w-]*\.js):\d`,
 )
 
 const frame = /\n\s+at [^\n]*/g
-/** Frames of the installed package or Node.js, or without a file. */
+/** Stack frames of the installed package or of Node.js, or without a file. */
 const foreignFrame = /[/\\]node_modules[/\\]tutti[/\\]|\bnode:|\(<anonymous>\)$/
 
 /**
- * The stack of a failed function up to the user's last frame, without tutti's frames below. If
- * there is no user frame, as in an error created by tutti, all frames are removed.
+ * Returns the stack of a failed function up to the user's last frame, without the frames of tutti
+ * below it. If there is no user frame, as in an error that tutti created, removes all frames.
  */
-export function ownFrames(stack: string): string {
-  const { index } = callerFrame.exec(stack) ?? { index: stack.length }
+export function userFrames(stack: string): string {
+  const { index } = tuttiFrame.exec(stack) ?? { index: stack.length }
   const own = stack.slice(0, index)
   const frames = own.match(frame) ?? []
   const last = frames.findLast((one) => !foreignFrame.test(one))

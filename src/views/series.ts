@@ -1,9 +1,9 @@
 /**
- * Measurements over time in bounded space, as means of equal intervals. When a run needs more
- * intervals than the limit, pairs of intervals are merged. Plain data.
+ * Measurements over time in limited space, as means over intervals of equal length. If a run needs
+ * more intervals than the limit, pairs of intervals are merged. Plain data.
  */
 
-/** The maximum number of intervals, about the columns of a small chart. */
+/** The maximum number of intervals. A small chart has about as many columns. */
 const maxIntervals = 240
 
 export interface Series {
@@ -13,12 +13,11 @@ export interface Series {
   start: number
   /** The length of an interval. */
   seconds: number
-  /** For each interval and value, the number of measurements and their sum. */
   counts: Uint32Array
   sums: Float32Array
 }
 
-/** Means over one interval; `null` for a value without measurements. */
+/** The means over one interval; `null` for a value without measurements. */
 export interface SeriesPoint {
   readonly time: number
   readonly values: readonly (number | null)[]
@@ -32,7 +31,9 @@ export const createSeries = (width: number): Series => ({
   sums: new Float32Array(0),
 })
 
-/** Measurements before the first interval are added to it. */
+/**
+ * Adds a measurement. A measurement from before the first interval is added to the first interval.
+ */
 export function addToSeries(
   series: Series,
   time: number,
@@ -74,7 +75,7 @@ function halve(series: Series): void {
   series.seconds *= 2
 }
 
-/** Leaves out intervals without measurements. */
+/** Returns the means of all intervals. Omits intervals without measurements. */
 export function showSeries({ width, start, seconds, counts, sums }: Series): SeriesPoint[] {
   const points: SeriesPoint[] = []
   for (let first = 0; first < sums.length; first += width) {
@@ -86,4 +87,12 @@ export function showSeries({ width, start, seconds, counts, sums }: Series): Ser
     if (values.some((value) => value !== null)) points.push({ time, values })
   }
   return points
+}
+
+/** Returns the intervals that began before a time. */
+export function cutSeries(series: Series, until: number): Series {
+  const { start, seconds, width } = series
+  const intervals = Number.isNaN(start) ? 0 : Math.max(0, Math.ceil((until - start) / seconds))
+  const size = Math.min(series.sums.length, intervals * width)
+  return { ...series, counts: series.counts.slice(0, size), sums: series.sums.slice(0, size) }
 }

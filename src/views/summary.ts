@@ -1,6 +1,6 @@
 /**
- * Summary: a run in a few numbers. Computed from other views, which are filled by the live counters
- * of telemetry or by a pass over the file.
+ * Summary: a run in a few numbers. It is computed from other views, which are filled by the live
+ * counters of telemetry or by a pass over the file.
  */
 
 import type { TaskTotals } from './lifecycle.ts'
@@ -20,13 +20,35 @@ export interface TelemetrySummary {
   }
   /**
    * Seconds from the first start until the task ended, for tasks that were RUNNING and reached DONE
-   * or FAILED. Includes waits between attempts, as the events do.
+   * or FAILED. As in the events, waits between attempts are included.
    */
   readonly duration: DurationStats
-  /** The number of results dropped because their task had already ended, for example canceled. */
+  /**
+   * The number of results that were dropped because their task had already ended, for example by
+   * cancellation.
+   */
   readonly late_results: number
   /** One entry per backend and node that was polled. */
   readonly resources: readonly NodeSummary[]
+  /** What telemetry itself has cost. */
+  readonly telemetry: TelemetryCost
+}
+
+/** What telemetry itself has cost. */
+export interface TelemetryCost {
+  /** An estimate of the CPU time in the emitting thread, from samples. */
+  readonly main_cpu_seconds: number
+  /** The CPU time of the thread that writes the record; 0 if there is none. */
+  readonly thread_cpu_seconds: number
+  /**
+   * How often an emitter had to wait for the thread, or to write to the record itself, because the
+   * thread was too slow.
+   */
+  readonly in_place_writes: number
+  /** The size of the record's lines. */
+  readonly bytes_written: number
+  /** The size of the temporary file with the spans of ended tasks. */
+  readonly spill_bytes: number
 }
 
 interface SummaryParts {
@@ -37,6 +59,7 @@ interface SummaryParts {
   readonly durations: readonly number[] | Float64Array
   readonly lateResults: number
   readonly nodes: readonly NodeSummary[]
+  readonly telemetry: TelemetryCost
 }
 
 export function summarize(parts: SummaryParts): TelemetrySummary {
@@ -48,5 +71,6 @@ export function summarize(parts: SummaryParts): TelemetrySummary {
     duration: durationStats(parts.durations),
     late_results: parts.lateResults,
     resources: parts.nodes,
+    telemetry: parts.telemetry,
   }
 }

@@ -1,9 +1,11 @@
-/** Single tasks of a pass over all panels: lists by state, name or node, and details. */
+/**
+ * Single tasks of a pass over all panels: lists by state, name or node, and the details of a task.
+ */
 
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { RunPass } from './all-panels.ts'
 import { activeTime } from './bounds/bounds-state.ts'
-import { storyOf, type TaskStory } from './bounds/task-times.ts'
+import { readStageTimes, type StageTimes } from './bounds/task-times.ts'
 import { textAt, type TextIndex, valueAt } from './columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
@@ -16,43 +18,42 @@ import { shortName } from './readable.ts'
 import { scopes } from './panels/scopes.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
-import { type BegunBefore, begunBefore, slotFreeBefore } from './turns.ts'
-import { explainWait, retryTimeOf } from './waiting.ts'
+import { type EarlierStarts, earlierStarts, findSlotFreeTime } from './turns.ts'
+import { explainWait, findRetryTime } from './waiting.ts'
 
 export interface TaskView {
-  /** The task's number in the pass. */
   readonly task: number
   readonly uid: string
   readonly name: string
-  /** The id of the task's `flow.scope`; empty if there is none. */
   readonly scope: string
   readonly state: TaskState
-  /** Whether the session ended before the task, and no later session has created it again. */
   readonly isInterrupted: boolean
-  /** `workerId` and `nodeId` belong to the latest attempt; empty before the first. */
+  /** The worker of the latest attempt; empty before the first attempt. */
   readonly workerId: string
   readonly nodeId: string
-  readonly story: TaskStory
+  readonly story: StageTimes
   /** Seconds from RUNNING until the task ended, as reported by its events; `null` if unknown. */
   readonly seconds: number | null
-  /** The part of `seconds` in which the task ran, without waits between attempts. */
+  /** The part of `seconds` in which the task ran, which excludes waits between attempts. */
   readonly ran: number | null
   /**
-   * Seconds from being ready until the task started, or ended if it never started, or until now.
-   * Excludes the time between two files of the run; `null` before the task is ready.
+   * Seconds from being ready until the task started. If it has not started, they count until it
+   * ended or until now. Excludes the time between two files of the run. `null` before the task is
+   * ready.
    */
   readonly waited: number | null
-  /** Seconds since the running attempt started; `null` if none is running. */
   readonly runningFor: number | null
-  /** The latest progress report of the running attempt; `null` if there is none. */
   readonly progress: ProgressReport | null
   /** The task's group in the panel `failures`; 0 if the task did not fail. */
   readonly failureGroup: number
-  /** The error type of a failed task; empty if it did not fail, or has no group. */
+  /** The error type of a failed task; empty if the task did not fail or has no group. */
   readonly errorType: string
 }
 
-/** By running time (so far for running tasks) or by waiting time. */
+/**
+ * The time by which tasks are sorted. `ran` is the running time, which for running tasks counts
+ * until now, and `waited` is the waiting time.
+ */
 export type TaskOrder = 'ran' | 'waited'
 
 export interface TasksQuery {
@@ -60,64 +61,55 @@ export interface TasksQuery {
   readonly name?: string
   readonly nodeId?: string
   readonly failureGroup?: number
-  /** Longest first. Default: in order of first appearance. */
+  /** The order of tasks, longest time first. Default: in order of first appearance. */
   readonly order?: TaskOrder
-  /** The maximum number of tasks to return. */
   readonly limit: number
-  /** The time at which open tasks are assumed to end. Default: the latest event. */
+  /** The time at which open tasks are assumed to end. Default: the time of the latest event. */
   readonly now?: number
 }
 
 /** A task with all its attempts, and the reasons why it waits. */
 export interface TaskExplanation extends TaskView {
   readonly attempts: readonly AttemptView[]
-  /** The task's dependencies: first those that are not DONE, then by end time, latest first. */
+  /** Dependencies that are not DONE come first, then the others by end time, latest first. */
   readonly dependencies: readonly Dependency[]
-  /** The uids of dependencies that have not ended. */
   readonly waitsFor: readonly string[]
   /** The number of other waiting tasks that will start earlier. */
   readonly ahead: number
-  /** The uids of the first few tasks ahead in the queue. */
+  /** The uids of the first tasks ahead in the queue. */
   readonly behind: readonly string[]
   /** The missing resource; `null` if a slot is available. */
   readonly shortage: Shortage | null
   /** The task ahead that lacks resources and therefore delays the tasks behind it. */
   readonly heldUpBy: { readonly uid: string; readonly shortage: Shortage } | null
-  /** The time at which the next attempt may start; `null` if the task does not wait for a retry. */
   readonly retryAt: number | null
   /** The time at which the task's slot became free; `null` if unknown. */
   readonly workerFree: number | null
   /** Seconds of the task's lifetime in which no session was running. */
   readonly away: number
-  /** Tasks that started from the backend's queue while this task waited. */
-  readonly begunBefore: BegunBefore
-  /** The reason why the task was canceled; `null` if it was not. */
+  readonly earlierStarts: EarlierStarts
   readonly cancelReason: string | null
-  /** The times at which the result was reused, and its sources. */
   readonly reuses: readonly { readonly time: number; readonly source: string }[]
-  /** The task's move from a lost node before it started there; `null` if there was none. */
+  /** The move of the task from a lost node before it started there; `null` if there was none. */
   readonly moved: TaskMove | null
 }
 
-/** A dependency of another task. */
 export interface Dependency {
   readonly uid: string
   readonly name: string
   readonly state: TaskState
-  /** Wall-clock seconds; `null` before the task has ended. */
   readonly ended: number | null
 }
 
 export interface AttemptView extends SegmentView {
-  /** The duration in the events; longer than since `start` if the start was reported late. */
+  /** The duration in the events: longer than since `start` if the start was reported late. */
   readonly seconds: number
-  /** The error if another attempt follows; otherwise empty. */
+  /** The error of the attempt if another attempt follows; otherwise empty. */
   readonly error: string
-  /** Whether the attempt belongs to an earlier session of the run. */
   readonly isEarlier: boolean
 }
 
-/** `total` includes tasks beyond `limit`. */
+/** Returns the tasks that match the query. `total` also counts matching tasks beyond `limit`. */
 export function findTasks(
   pass: RunPass,
   query: TasksQuery,
@@ -130,7 +122,7 @@ export function findTasks(
     if (total++ < limit || order !== undefined) found.push(task)
   }
   const sorted = order === undefined ? found : sortByDuration(pass, found, order, now)
-  return { tasks: sorted.slice(0, limit).map((task) => viewOf(pass, task, now)), total }
+  return { tasks: sorted.slice(0, limit).map((task) => viewTask(pass, task, now)), total }
 }
 
 function sortByDuration(
@@ -141,37 +133,40 @@ function sortByDuration(
 ): number[] {
   const lengths = new Map(
     tasks.map((task) => {
-      const story = storyOf(pass.states.bounds.times, task, stagesOf(pass.counts, task))
-      const { ran, waited } = timesOf(pass, task, story, now)
+      const story = readStageTimes(pass.states.bounds.times, task, stagesOf(pass.counts, task))
+      const { ran, waited } = measureTimes(pass, task, story, now)
       return [task, (order === 'waited' ? waited : (ran ?? runningFor(pass, task, now))) ?? -1]
     }),
   )
   return tasks.toSorted((a, b) => (lengths.get(b) ?? 0) - (lengths.get(a) ?? 0))
 }
 
-/** All task names, and the nodes that joined or ran an attempt. */
-export function knownWords({ states: { names, lanes, bounds } }: RunPass): {
+/** Returns all task names, and all nodes that joined or ran an attempt. */
+export function listNamesAndNodes({ states: { names, lanes, bounds } }: RunPass): {
   readonly names: readonly string[]
   readonly nodes: readonly string[]
 } {
   const textsOf = (index: TextIndex): string[] =>
-    Array.from({ length: Math.min(index.size, maxWords) }, (_, row) => textAt(index, row))
+    Array.from({ length: Math.min(index.size, maxListed) }, (_, row) => textAt(index, row))
   const pairs = textsOf(lanes.nodes).map((pair) => JSON.parse(pair) as string[])
   const joined = bounds.nodes.map(({ nodeId }) => nodeId)
   const used = pairs.map(([, nodeId = '']) => nodeId)
   return { names: textsOf(names.names), nodes: [...joined, ...used] }
 }
 
-const maxWords = 10_000
+const maxListed = 10_000
 
-/** All tasks in order of first appearance, created lazily. */
+/** Yields all tasks in order of first appearance. Each is created when it is requested. */
 export function* eachTask(pass: RunPass): Generator<TaskView> {
   for (let task = 0; task < pass.counts.index.names.size; task++) {
-    if (stagesOf(pass.counts, task) !== 0) yield viewOf(pass, task)
+    if (stagesOf(pass.counts, task) !== 0) yield viewTask(pass, task)
   }
 }
 
-/** Returns `null` for a uid that is not in the record. `now` as in `TasksQuery`. */
+/**
+ * Returns the details of a task, or `null` if the uid is not in the record. For `now`, see
+ * `TasksQuery`.
+ */
 export function explainTask(
   pass: RunPass,
   uid: string,
@@ -180,12 +175,13 @@ export function explainTask(
   const { counts, states } = pass
   const task = findTask(counts.index, uid)
   if (task === -1 || stagesOf(counts, task) === 0) return null
-  const nameOne = (one: number): string => uidOf(counts.index, one)
+  const readUid = (one: number): string => uidOf(counts.index, one)
   const { ahead, behind, shortage, heldUpBy } = explainWait(pass, task)
-  const view = viewOf(pass, task, now)
+  const view = viewTask(pass, task, now)
   const { remarks: notes, move } = remarks.show(states.remarks, { task, uid: view.uid })
-  const attempts = withRecordedSeconds(attemptsOf(pass, task, notes, now), view)
-  const dependencies = dependenciesIn(pass, task)
+  const attempts = withRecordedSeconds(listAttempts(pass, task, notes, now), view)
+  const dependencies = listDependencies(pass, task)
+  const starts = earlierStarts(pass, task, view.story)
   const { created, ended } = view.story
   const { pauses } = states.bounds
   const until = ended ?? now
@@ -195,13 +191,13 @@ export function explainTask(
     dependencies,
     waitsFor: dependencies.flatMap(({ uid: one, ended: end }) => (end === null ? [one] : [])),
     ahead,
-    behind: behind.map(nameOne),
+    behind: behind.map(readUid),
     shortage,
     heldUpBy:
-      heldUpBy === null ? null : { uid: nameOne(heldUpBy.task), shortage: heldUpBy.shortage },
-    retryAt: retryTimeOf(pass, task),
-    begunBefore: begunBefore(pass, task, view.story),
-    workerFree: slotFreeBefore(pass, attempts[0]),
+      heldUpBy === null ? null : { uid: readUid(heldUpBy.task), shortage: heldUpBy.shortage },
+    retryAt: findRetryTime(pass, task),
+    earlierStarts: starts,
+    workerFree: findSlotFreeTime(pass, attempts[0], starts),
     away: until - created - (activeTime(pauses, until) - activeTime(pauses, created)),
     cancelReason: view.state === 'CANCELED' ? (notes.findLast(isCancel)?.text ?? null) : null,
     reuses: notes.flatMap(({ kind, time, text }) =>
@@ -211,11 +207,11 @@ export function explainTask(
   }
 }
 
-function dependenciesIn(pass: RunPass, task: number): Dependency[] {
+function listDependencies(pass: RunPass, task: number): Dependency[] {
   const { counts, states } = pass
   const found = dependenciesOf(states.graph, task).map((one) => {
     const passed = stagesOf(counts, one)
-    const { ended } = storyOf(states.bounds.times, one, passed)
+    const { ended } = readStageTimes(states.bounds.times, one, passed)
     const state = stateOf(passed)
     return { uid: uidOf(counts.index, one), name: nameOf(pass, one), state, ended }
   })
@@ -234,17 +230,17 @@ function matches(pass: RunPass, task: number, query: TasksQuery): boolean {
   const group = valueAt(states.failures.groupOfTask, task)
   if (failureGroup !== undefined && failureGroup !== group) return false
   if (nodeId !== undefined && locationOf(pass, task).nodeId !== nodeId) return false
-  return name === undefined || isNamed(nameOf(pass, task), name)
+  return name === undefined || matchesName(nameOf(pass, task), name)
 }
 
-/** Matches the full name, the short form shown in tables, and the path of a program. */
-const isNamed = (name: string, asked: string): boolean =>
+/** Matches the full name, the short name that tables show, and the path of a program. */
+const matchesName = (name: string, asked: string): boolean =>
   name === asked || name === shortName(asked) || (name.endsWith(asked) && shortName(name) === asked)
 
-function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime): TaskView {
+export function viewTask(pass: RunPass, task: number, now = pass.states.bounds.lastTime): TaskView {
   const { counts, states } = pass
   const passed = stagesOf(counts, task)
-  const story = storyOf(states.bounds.times, task, passed)
+  const story = readStageTimes(states.bounds.times, task, passed)
   const failureGroup = valueAt(states.failures.groupOfTask, task)
   return {
     task,
@@ -255,7 +251,7 @@ function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime):
     isInterrupted: isInterrupted(counts, task) && !hasEnded(passed),
     ...locationOf(pass, task),
     story,
-    ...timesOf(pass, task, story, now),
+    ...measureTimes(pass, task, story, now),
     runningFor: runningFor(pass, task, now),
     progress: progressReport(states.names, task),
     failureGroup,
@@ -263,16 +259,16 @@ function viewOf(pass: RunPass, task: number, now = pass.states.bounds.lastTime):
   }
 }
 
-function timesOf(
+function measureTimes(
   { counts, states: { names, bounds } }: RunPass,
   task: number,
-  { ready, started, ended }: TaskStory,
+  { ready, started, ended }: StageTimes,
   now: number,
 ): Pick<TaskView, 'seconds' | 'ran' | 'waited'> {
   const { pauses } = bounds
   const between = (from: number, to: number): number =>
     Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
-  // For a task left by a killed session, the end of the wait is unknown.
+  // If a killed session left the task, the end of its wait is unknown.
   const left = isInterrupted(counts, task) ? null : now
   const until = started ?? ended ?? left
   const waited = ready === null || until === null ? null : between(ready, until)
@@ -287,8 +283,7 @@ function timesOf(
 
 function runningFor({ states: { lanes } }: RunPass, task: number, now: number): number | null {
   const segment = valueAt(lanes.latestOfTask, task) - 1
-  if (segment < lanes.first || valueAt(lanes.outcome, segment) !== outcomeNumbers.running)
-    return null
+  if (segment === -1 || valueAt(lanes.outcome, segment) !== outcomeNumbers.running) return null
   return Math.max(0, now - valueAt(lanes.start, segment))
 }
 
@@ -304,19 +299,19 @@ function stateOf(passed: number): TaskState {
   return (passed & stages.submitted) === 0 ? 'CREATED' : 'SUBMITTED'
 }
 
-/** Returns no location if the attempt was dropped because there were too many. */
+/** Returns empty ids before the first attempt. */
 function locationOf(
   { states: { lanes } }: RunPass,
   task: number,
 ): Record<'workerId' | 'nodeId', string> {
   const segment = valueAt(lanes.latestOfTask, task) - 1
-  if (segment < lanes.first) return { workerId: '', nodeId: '' }
+  if (segment === -1) return { workerId: '', nodeId: '' }
   const lane = valueAt(lanes.lane, segment)
   const node = JSON.parse(textAt(lanes.nodes, valueAt(lanes.nodeOfLane, lane))) as string[]
   return { workerId: textAt(lanes.lanes, lane), nodeId: node[1] ?? '' }
 }
 
-function attemptsOf(
+function listAttempts(
   { states: { lanes, run } }: RunPass,
   task: number,
   notes: readonly Remark[],
@@ -326,10 +321,11 @@ function attemptsOf(
   const { task: taskOfSegment } = lanes
   const errors = notes.filter(({ kind }) => kind === 'attempt')
   const latest = valueAt(lanes.latestOfTask, task) - 1
-  for (let segment = lanes.first; segment <= latest; segment++) {
+  for (let segment = 0; segment <= latest; segment++) {
     if (valueAt(taskOfSegment, segment) !== task) continue
     const view = segmentAt(lanes, segment, now)
-    // End times are computed from 32-bit durations, so the last digits differ.
+    // The times are compared with a tolerance, because end times are computed from 32-bit
+    // durations.
     const error = errors.find(({ time }) => Math.abs(time - view.end) < 1e-3)
     attempts.push({
       ...view,
@@ -343,7 +339,7 @@ function attemptsOf(
   return attempts
 }
 
-/** The last attempt gets the remaining recorded duration, if that is longer. */
+/** Gives the last attempt the rest of the recorded duration, if that is longer than its own. */
 function withRecordedSeconds(
   attempts: readonly AttemptView[],
   { ran, story }: TaskView,

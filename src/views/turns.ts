@@ -1,10 +1,13 @@
-/** The obstacles of a task in its backend's queue: tasks that started earlier, and its slot. */
+/**
+ * Explains why a task waited in its queue: the tasks that started earlier, and when its slot became
+ * free.
+ */
 
 import type { RunPass } from './all-panels.ts'
 import { oneCore, type SlotRequest } from './bounds/slots.ts'
-import type { TaskStory } from './bounds/task-times.ts'
-import { textAt, valueAt } from './columns.ts'
-import { outcomeNumbers, segmentAt, type SegmentView } from './panels/lanes.ts'
+import type { StageTimes } from './bounds/task-times.ts'
+import { valueAt } from './columns.ts'
+import { outcomeNumbers, type SegmentView } from './panels/lanes.ts'
 import { uidOf } from './task-index.ts'
 
 /** The resources that one task holds, on one or several nodes. */
@@ -14,257 +17,175 @@ export interface HeldByTask {
   readonly memoryMb: number
 }
 
-export interface BegunBefore {
-  /** The number of attempts of other tasks. */
+export interface EarlierStarts {
+  /** The number of attempts of other tasks that started earlier. */
   readonly count: number
-  /** The number of attempts that requested more, and the last of them, which delayed the others. */
+  /** The number of those attempts that requested more resources than this task. */
   readonly larger: number
+  /** The last attempt that requested more resources. It delayed the tasks behind it. */
   readonly lastLarger:
     | ({ readonly uid: string; readonly freedBy: FreeingAttempt | null } & HeldByTask)
     | null
-  /** The resources that the task requested, if more than one core. */
+  /** The resources that the task requested; `null` if it requested only one core. */
   readonly asked: HeldByTask | null
-  /** The last attempt that ended on the same node before the task started; `null` if none did. */
+  /** The last attempt that ended on the same node before the task started, or `null`. */
   readonly freedBy: FreeingAttempt | null
 }
 
 export interface FreeingAttempt {
   readonly uid: string
-  /** Whether only an attempt ended, and the task was retried later. */
+  /** Whether the task was retried later, so that only an attempt of it ended. */
   readonly isRetried: boolean
+  readonly end: number
 }
 
-/** Backends keep the queue order: a task that fits no free slot delays the tasks behind it. */
-export function begunBefore(
+/**
+ * Finds the attempts that started while the task waited. Backends keep the queue order, so a task
+ * that fits into no free slot delays the tasks behind it.
+ */
+export function earlierStarts(
   pass: RunPass,
   task: number,
-  { queued, submitted, started, ended }: TaskStory,
-): BegunBefore {
+  { queued, submitted, started, ended }: StageTimes,
+): EarlierStarts {
   const { counts, states } = pass
   const { bounds, lanes } = states
   const [from, until] = [queued ?? submitted ?? Infinity, started ?? ended ?? -Infinity]
   const requestOf = (one: number): SlotRequest | undefined =>
     bounds.requests[valueAt(bounds.requestOfTask, one)]
   const own = requestOf(task)
-  const held = heldBy(own)
-  const isLarger = bounds.requests.map((request) => isMore(heldBy(request), held))
+  const held = toHeldAmounts(own)
+  const isLarger = bounds.requests.map((request) => exceeds(toHeldAmounts(request), held))
   let [count, larger, last, first] = [0, 0, -1, -1]
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
+  for (let segment = 0; segment < lanes.size; segment++) {
     const start = valueAt(lanes.start, segment)
-    if (start < from || start >= until) continue
     const other = valueAt(lanes.task, segment)
-    if (other === task || requestOf(other)?.backend !== own?.backend) continue
+    if (first === -1 && other === task && start >= from) first = segment
+    if (start < from || start >= until || other === task) continue
+    if (requestOf(other)?.backend !== own?.backend) continue
     count++
     if (isLarger[valueAt(bounds.requestOfTask, other)] !== true) continue
     larger++
     if (last === -1 || start >= valueAt(lanes.start, last)) last = segment
   }
-  for (let segment = lanes.first; segment < lanes.size && first === -1; segment++) {
-    const isOwn = valueAt(lanes.task, segment) === task
-    if (isOwn && valueAt(lanes.start, segment) >= from) first = segment
-  }
   const freedBy = (segment: number): FreeingAttempt | null => {
-    const before = segment === -1 ? -1 : lastEnded(pass, segment, from)
+    const before = segment === -1 ? -1 : lastEndOnNode(lanes, segment, from)
     if (before === -1) return null
-    const isRetried = valueAt(lanes.outcome, before) === retried
-    return { uid: uidOf(counts.index, valueAt(lanes.task, before)), isRetried }
+    const isRetried = valueAt(lanes.outcome, before) === outcomeNumbers.retried
+    const uid = uidOf(counts.index, valueAt(lanes.task, before))
+    return { uid, isRetried, end: endOf(lanes, before) }
   }
   const lastTask = valueAt(lanes.task, last)
+  const amounts = toHeldAmounts(requestOf(lastTask))
   return {
     count,
     larger,
     lastLarger:
       last === -1
         ? null
-        : {
-            uid: uidOf(counts.index, lastTask),
-            ...heldBy(requestOf(lastTask)),
-            freedBy: freedBy(last),
-          },
-    asked: isMore(held, heldBy(undefined)) ? held : null,
+        : { uid: uidOf(counts.index, lastTask), ...amounts, freedBy: freedBy(last) },
+    asked: exceeds(held, toHeldAmounts(undefined)) ? held : null,
     freedBy: freedBy(first),
   }
 }
 
-/** End times are computed from 32-bit durations, so the last digits differ. */
+/** The tolerance for comparing times, because end times are computed from 32-bit durations. */
 const precision = 1e-3
 
-/** The last segment that ended on the same node between `from` and this start; -1 if none did. */
-function lastEnded({ states: { lanes } }: RunPass, segment: number, from: number): number {
-  const nodeOf = (one: number): number => valueAt(lanes.nodeOfLane, valueAt(lanes.lane, one))
-  const [node, until] = [nodeOf(segment), valueAt(lanes.start, segment) + precision]
-  const task = valueAt(lanes.task, segment)
-  let [last, latest] = [-1, from]
-  for (let one = lanes.first; one < lanes.size; one++) {
-    const end = endOf(lanes, one)
-    if (end <= latest || end > until || nodeOf(one) !== node) continue
-    if (valueAt(lanes.task, one) === task) continue
-    ;[last, latest] = [one, end]
+type Lanes = RunPass['states']['lanes']
+
+const nodeOf = ({ nodeOfLane, lane }: Lanes, segment: number): number =>
+  valueAt(nodeOfLane, valueAt(lane, segment))
+
+function endOf({ start, seconds, outcome }: Lanes, segment: number): number {
+  const number = valueAt(outcome, segment)
+  const hasEnded = number !== outcomeNumbers.running && number !== outcomeNumbers.repeated
+  return hasEnded ? valueAt(start, segment) + valueAt(seconds, segment) : Infinity
+}
+
+/** Returns the segment that ended last, but not after `until`; -1 if there is none. */
+function lastEnded(lanes: Lanes, until: number, isMeant: (segment: number) => boolean): number {
+  let [last, latest] = [-1, -Infinity]
+  for (let segment = 0; segment < lanes.size; segment++) {
+    const end = endOf(lanes, segment)
+    if (end > latest && end <= until && isMeant(segment)) [last, latest] = [segment, end]
   }
   return last
 }
 
-const { running, retried, repeated } = outcomeNumbers
-const notEnded: ReadonlySet<number> = new Set([running, repeated])
-
-function endOf({ start, seconds, outcome }: Lanes, segment: number): number {
-  if (notEnded.has(valueAt(outcome, segment))) return Infinity
-  return valueAt(start, segment) + valueAt(seconds, segment)
+/** Returns the segment of another task that ended last on the same node, after `from`; or -1. */
+function lastEndOnNode(lanes: Lanes, segment: number, from: number): number {
+  const [node, task] = [nodeOf(lanes, segment), valueAt(lanes.task, segment)]
+  return lastEnded(lanes, valueAt(lanes.start, segment) + precision, (one) => {
+    const isOther = valueAt(lanes.task, one) !== task
+    return isOther && endOf(lanes, one) > from && nodeOf(lanes, one) === node
+  })
 }
 
-type Lanes = RunPass['states']['lanes']
-
 /**
- * The time at which an attempt could start: its slot was free, its node had the resources, and no
- * larger task ahead waited for room. `null` if unknown.
+ * Returns the time at which a task could start. A task that asked for several cores, or that was
+ * behind one that did, waited for the last end on its node. Any other task waited for its worker.
+ * Returns `null` if the time is unknown.
  */
-export function slotFreeBefore(pass: RunPass, attempt: SegmentView | undefined): number | null {
+export function findSlotFreeTime(
+  pass: RunPass,
+  attempt: SegmentView | undefined,
+  { asked, larger, freedBy }: EarlierStarts,
+): number | null {
   if (attempt === undefined) return null
-  const larger = lastLargerBefore(pass, attempt)
-  const room = larger === null ? null : roomSince(pass, larger)
-  const worker = workerFreeBefore(pass, attempt)
-  // A larger task that waited only for a worker does not delay a task that has another worker.
-  const isHeldUp = larger !== null && room !== null && room > (worker ?? -Infinity)
-  const times = [worker, roomSince(pass, attempt), isHeldUp ? larger.start : null]
-  const latest = Math.max(...times.map((time) => time ?? -Infinity))
-  return latest === -Infinity ? null : latest
-}
-
-/** Among the tasks ahead that request more, the attempt that started last. */
-function lastLargerBefore(
-  { states: { lanes, bounds } }: RunPass,
-  attempt: SegmentView,
-): SegmentView | null {
-  const { requests, requestOfTask, priorityOfTask } = bounds
-  const own = requests[valueAt(requestOfTask, attempt.task)]
-  const held = heldBy(own)
-  let last = -1
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
-    const task = valueAt(lanes.task, segment)
-    if (task >= attempt.task || valueAt(lanes.start, segment) > attempt.start) continue
-    if (valueAt(priorityOfTask, task) < valueAt(priorityOfTask, attempt.task)) continue
-    const other = requests[valueAt(requestOfTask, task)]
-    if (other?.backend !== own?.backend || !isMore(heldBy(other), held)) continue
-    if (last === -1 || valueAt(lanes.start, segment) > valueAt(lanes.start, last)) last = segment
-  }
-  return last === -1 ? null : segmentAt(lanes, last)
+  const hasWaitedForResources = freedBy !== null && (asked !== null || larger > 0)
+  return hasWaitedForResources ? freedBy.end : workerFreeTime(pass, attempt)
 }
 
 /**
- * The time since which the node had enough cores, GPUs and memory: the end of the last attempt that
- * left too little. `null` if there was always room, or if the size of the node is unknown.
+ * Returns the time at which the slot of an attempt became free, which is the end of the previous
+ * attempt on its worker. A new worker takes over the slot of another worker: that of a task behind
+ * this one if such a task started earlier, and otherwise the last one on the node.
  */
-function roomSince(pass: RunPass, attempt: SegmentView): number | null {
-  const { lanes, bounds } = pass.states
-  const node = valueAt(lanes.nodeOfLane, attempt.lane)
-  const room = sizeAt(pass, node, attempt.start)
-  const heldByRequest = bounds.requests.map((request) => heldBy(request))
-  const heldOf = (task: number): HeldByTask =>
-    heldByRequest[valueAt(bounds.requestOfTask, task)] ?? heldBy(undefined)
-  const asked = heldOf(attempt.task)
-  // A request larger than the node has its ranks on several nodes.
-  if (room === null || isMore(asked, room)) return null
-  const used = { cores: asked.cores, gpus: asked.gpus, memoryMb: asked.memoryMb }
-  const use = (task: number, change: 1 | -1): void => {
-    const { cores, gpus, memoryMb } = heldOf(task)
-    used.cores += change * cores
-    used.gpus += change * gpus
-    used.memoryMb += change * memoryMb
-  }
-  const starts: number[] = []
-  const ends: number[] = []
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
-    const [task, start] = [valueAt(lanes.task, segment), valueAt(lanes.start, segment)]
-    if (task === attempt.task || start > attempt.start) continue
-    if (valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)) !== node) continue
-    if (valueAt(lanes.outcome, segment) === repeated) continue
-    starts.push(segment)
-    if (endOf(lanes, segment) - precision <= attempt.start) ends.push(segment)
-    else use(task, 1)
-  }
-  const startOf = (segment: number): number => valueAt(lanes.start, segment)
-  const overAt = (segment: number): number =>
-    Math.max(startOf(segment), endOf(lanes, segment) - precision)
-  starts.sort((a, b) => startOf(a) - startOf(b))
-  ends.sort((a, b) => overAt(a) - overAt(b))
-  // Goes back in time. At equal times, starts are undone first: they used freed resources.
-  for (let end = ends.pop(); end !== undefined; end = ends.pop()) {
-    for (let start = starts.at(-1); start !== undefined && startOf(start) >= overAt(end);) {
-      use(valueAt(lanes.task, start), -1)
-      starts.pop()
-      start = starts.at(-1)
-    }
-    use(valueAt(lanes.task, end), 1)
-    if (isMore(used, room)) return endOf(lanes, end)
-  }
-  return null
-}
-
-/** The size of a node at a time; `null` if unknown. */
-function sizeAt({ states }: RunPass, node: number, time: number): HeldByTask | null {
-  const [backend, nodeId] = JSON.parse(textAt(states.lanes.nodes, node)) as string[]
-  const found = states.bounds.nodes.find((one) => one.backend === backend && one.nodeId === nodeId)
-  if (found === undefined) return null
-  const { cores, gpus, memoryMb } = found.earlier.find(({ until }) => time < until) ?? found
-  return { cores, gpus, memoryMb: memoryMb === 0 ? Infinity : memoryMb }
-}
-
-/**
- * The time at which the slot of an attempt became free: the end of its worker's previous attempt. A
- * new worker takes over the slot of another worker: the latest slot that became free before a task
- * behind it started. `null` if unknown.
- */
-function workerFreeBefore(pass: RunPass, attempt: SegmentView): number | null {
+function workerFreeTime(pass: RunPass, { lane, start, task }: SegmentView): number | null {
   const { lanes } = pass.states
-  const latestOf = (lane: number, until: number, task = -1): number => {
-    let latest = -Infinity
-    for (let segment = lanes.first; segment < lanes.size; segment++) {
-      if (valueAt(lanes.lane, segment) !== lane || valueAt(lanes.task, segment) === task) continue
-      const end = endOf(lanes, segment)
-      if (end > latest && end <= until) latest = end
-    }
-    return latest
+  const endBefore = (until: number, isMeant: (segment: number) => boolean): number | null => {
+    const last = lastEnded(lanes, until, isMeant)
+    return last === -1 ? null : endOf(lanes, last)
   }
-  const own = latestOf(attempt.lane, attempt.start + precision, attempt.task)
-  if (own !== -Infinity) return own
-  const next = firstBehind(pass, attempt)
-  const until =
-    next === -1
-      ? attempt.start + precision
-      : latestOf(valueAt(lanes.lane, next), valueAt(lanes.start, next) + precision) - precision
-  const node = valueAt(lanes.nodeOfLane, attempt.lane)
-  let latest = -Infinity
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
-    if (valueAt(lanes.nodeOfLane, valueAt(lanes.lane, segment)) !== node) continue
-    const end = endOf(lanes, segment)
-    if (end > latest && end <= until) latest = end
-  }
-  return latest === -Infinity ? null : latest
+  const isOn = (own: number) => (segment: number) => valueAt(lanes.lane, segment) === own
+  const own = endBefore(start + precision, (segment) => {
+    return isOn(lane)(segment) && valueAt(lanes.task, segment) !== task
+  })
+  if (own !== null) return own
+  const node = valueAt(lanes.nodeOfLane, lane)
+  const next = firstBehind(pass, task, start)
+  return next === -1
+    ? endBefore(start + precision, (segment) => nodeOf(lanes, segment) === node)
+    : endBefore(valueAt(lanes.start, next) + precision, isOn(valueAt(lanes.lane, next)))
 }
 
-/** The first segment that started before the attempt although it was queued later; or -1. */
-function firstBehind({ states: { lanes, bounds } }: RunPass, attempt: SegmentView): number {
+/** Returns the first segment of a later task that started before this task; -1 if there is none. */
+function firstBehind(
+  { states: { lanes, bounds } }: RunPass,
+  task: number,
+  started: number,
+): number {
   const { requests, requestOfTask, priorityOfTask } = bounds
-  const own = requests[valueAt(requestOfTask, attempt.task)]
-  const priority = valueAt(priorityOfTask, attempt.task)
+  const own = requests[valueAt(requestOfTask, task)]
   let first = -1
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
-    const task = valueAt(lanes.task, segment)
+  for (let segment = 0; segment < lanes.size; segment++) {
+    const other = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
-    // Tasks are numbered in order of creation.
-    if (task <= attempt.task || start >= attempt.start) continue
-    const other = requests[valueAt(requestOfTask, task)]
-    if (other?.backend !== own?.backend || other?.limit !== own?.limit) continue
-    if (valueAt(priorityOfTask, task) > priority) continue
+    // Later tasks have higher numbers, because tasks are numbered in order of creation.
+    if (other <= task || start >= started) continue
+    const request = requests[valueAt(requestOfTask, other)]
+    if (request?.backend !== own?.backend || request?.limit !== own?.limit) continue
+    if (valueAt(priorityOfTask, other) > valueAt(priorityOfTask, task)) continue
     if (first === -1 || start < valueAt(lanes.start, first)) first = segment
   }
   return first
 }
 
-function heldBy(request: SlotRequest | undefined): HeldByTask {
+function toHeldAmounts(request: SlotRequest | undefined): HeldByTask {
   const { cores, gpus, memoryMb, ranks } = request ?? oneCore
   return { cores: cores * ranks, gpus: gpus * ranks, memoryMb: memoryMb * ranks }
 }
 
-const isMore = (one: HeldByTask, other: HeldByTask): boolean =>
+const exceeds = (one: HeldByTask, other: HeldByTask): boolean =>
   one.cores > other.cores || one.gpus > other.gpus || one.memoryMb > other.memoryMb

@@ -2,22 +2,19 @@
 
 import type { RunPass } from './all-panels.ts'
 import type { SlotLimit, SlotRequest } from './bounds/slots.ts'
-import { storyOf } from './bounds/task-times.ts'
+import { readStageTimes } from './bounds/task-times.ts'
 import { valueAt } from './columns.ts'
 import { hasEnded, hasStarted, stages } from './lifecycle.ts'
 import { isInterrupted, stagesOf } from './panels/counts.ts'
 import { outcomeNumbers } from './panels/lanes.ts'
 import { FreeResources, type Shortage } from './shortage.ts'
 
-/** Tasks are given by their numbers in the pass. */
+/** Why a task waits. Tasks are given by their numbers in the pass. */
 export interface WaitReason {
-  /** The number of other waiting tasks that will start earlier. */
   readonly ahead: number
-  /** The first few tasks ahead in the queue. */
+  /** The first tasks ahead in the queue. */
   readonly behind: readonly number[]
-  /** The resource that the task itself lacks; `null` if a slot is available. */
   readonly shortage: Shortage | null
-  /** The task ahead that lacks resources and therefore delays the tasks behind it. */
   readonly heldUpBy: { readonly task: number; readonly shortage: Shortage } | null
 }
 
@@ -33,9 +30,12 @@ interface WaitingTask {
 
 const maxNamed = 3
 
-/** Uses the order of the backends: by priority, retries before new tasks, then by arrival. */
+/**
+ * Explains a wait with the order of the backends: by priority, then retries before new tasks, then
+ * by arrival.
+ */
 export function explainWait(pass: RunPass, task: number): WaitReason {
-  const own = toWaiting(pass, task)
+  const own = toWaitingTask(pass, task)
   const { requests, requestOfTask } = pass.states.bounds
   if (own === null) return noReason
   const request = requests[own.request]
@@ -44,7 +44,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
     // Cheap checks come first, because most tasks have ended.
     if (other === task || hasEnded(stagesOf(pass.counts, other))) continue
     if (requests[valueAt(requestOfTask, other)]?.backend !== request?.backend) continue
-    const waiting = toWaiting(pass, other)
+    const waiting = toWaitingTask(pass, other)
     if (waiting !== null) others.add(waiting)
   }
   const limitOf = (number: number): SlotLimit | null => requests[number]?.limit ?? null
@@ -52,36 +52,38 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
   if (request === undefined) return others.toReason(hasOwnRequest)
   const free = new FreeResources(pass, request.backend)
   const shortage = free.shortageOf(request)
-  const lackOf = (number: number): Shortage | null =>
+  const shortageOf = (number: number): Shortage | null =>
     requests[number] === undefined ? null : free.shortageOf(requests[number])
-  const holdUp = (first: WaitingTask | null): WaitReason['heldUpBy'] => {
-    const lack = first === null ? null : lackOf(first.request)
+  const toHoldUp = (first: WaitingTask | null): WaitReason['heldUpBy'] => {
+    const lack = first === null ? null : shortageOf(first.request)
     return first === null || lack === null ? null : { task: first.task, shortage: lack }
   }
   if (!free.isOrdered) {
-    const first = others.first((number) => !isPlain(requests[number]) && lackOf(number) !== null)
+    const first = others.first(
+      (number) => !isSingleCore(requests[number]) && shortageOf(number) !== null,
+    )
     const kept = requests[first?.request ?? -1]
     const isKept = kept !== undefined && free.isKeptFrom(request, kept)
     const holder = isKept ? first : others.first(hasOwnRequest)
     const mayTakeItsPlace = (other: SlotRequest | undefined): boolean =>
-      // Single-core tasks are already assigned to nodes and take free cores before other tasks.
-      other === undefined || isPlain(other) || free.hasCommonNode(request, other)
+      // Single-core tasks are already assigned to nodes, and take free cores before other tasks.
+      other === undefined || isSingleCore(other) || free.hasCommonNode(request, other)
     const isAhead = (number: number): boolean =>
       hasOwnRequest(number) ||
       number === holder?.request ||
-      (!isPlain(request) && mayTakeItsPlace(requests[number]))
-    return others.toReason(isAhead, shortage, holdUp(holder))
+      (!isSingleCore(request) && mayTakeItsPlace(requests[number]))
+    return others.toReason(isAhead, shortage, toHoldUp(holder))
   }
-  // Functions and programs have separate queues; a queue whose slots are all in use is skipped.
+  // Functions and programs have separate queues. A queue whose slots are all in use is skipped.
   const isAhead = (number: number): boolean =>
     free.isFull(limitOf(own.request))
       ? limitOf(number) === limitOf(own.request)
       : !free.isFull(limitOf(number))
-  return others.toReason(isAhead, shortage, holdUp(others.first(isAhead)))
+  return others.toReason(isAhead, shortage, toHoldUp(others.first(isAhead)))
 }
 
 /** A single-core task is assigned to a node immediately, and no node is kept free for it. */
-const isPlain = (request: SlotRequest | undefined): boolean =>
+const isSingleCore = (request: SlotRequest | undefined): boolean =>
   request === undefined ||
   (request.cores === 1 &&
     request.gpus === 0 &&
@@ -89,7 +91,6 @@ const isPlain = (request: SlotRequest | undefined): boolean =>
     request.ranks === 1 &&
     Object.keys(request.labels).length === 0)
 
-/** The number of tasks that start earlier, by request, and the first few of them. */
 class TasksAhead {
   readonly #own: WaitingTask
   readonly #counts = new Map<number, number>()
@@ -110,7 +111,6 @@ class TasksAhead {
     this.#first.set(request, first)
   }
 
-  /** The first task of the matching requests. */
   first(isMeant: (request: number) => boolean): WaitingTask | null {
     return this.#firstOf(isMeant)[0] ?? null
   }
@@ -135,20 +135,20 @@ class TasksAhead {
 }
 
 /** Returns `null` for a task that does not wait for a slot. */
-function toWaiting(pass: RunPass, task: number): WaitingTask | null {
+function toWaitingTask(pass: RunPass, task: number): WaitingTask | null {
   const { counts, states } = pass
   const { times, requestOfTask, priorityOfTask, lastTime } = states.bounds
   const passed = stagesOf(counts, task)
   const isThere = (passed & stages.submitted) !== 0 && !isInterrupted(counts, task)
   if (!isThere || hasEnded(passed)) return null
-  const retryAt = hasStarted(passed) ? retryTimeOf(pass, task) : null
+  const retryAt = hasStarted(passed) ? findRetryTime(pass, task) : null
   const isRetry = retryAt !== null && retryAt <= lastTime
   if (hasStarted(passed) && !isRetry) return null
   return {
     task,
     priority: valueAt(priorityOfTask, task),
     isRetry,
-    ready: isRetry ? retryAt : (storyOf(times, task, passed).ready ?? Infinity),
+    ready: isRetry ? retryAt : (readStageTimes(times, task, passed).ready ?? Infinity),
     request: valueAt(requestOfTask, task),
   }
 }
@@ -159,11 +159,13 @@ function isBefore(a: WaitingTask, b: WaitingTask): boolean {
   return a.ready === b.ready ? a.task < b.task : a.ready < b.ready
 }
 
-/** The time at which a task with a failed attempt may be retried; `null` for other tasks. */
-export function retryTimeOf({ counts, states: { lanes } }: RunPass, task: number): number | null {
+/**
+ * Returns the time at which a task with a failed attempt may be retried, or `null` for other tasks.
+ */
+export function findRetryTime({ counts, states: { lanes } }: RunPass, task: number): number | null {
   const segment = valueAt(lanes.latestOfTask, task) - 1
   const isOver = hasEnded(stagesOf(counts, task)) || isInterrupted(counts, task)
-  if (isOver || segment < lanes.first) return null
+  if (isOver || segment === -1) return null
   if (valueAt(lanes.outcome, segment) !== outcomeNumbers.retried) return null
   const end = valueAt(lanes.start, segment) + valueAt(lanes.seconds, segment)
   return end + valueAt(lanes.retryDelay, segment)

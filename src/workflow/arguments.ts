@@ -1,62 +1,54 @@
-/** Finds the handles inside arguments, and replaces them by values in copies. */
+/** Finds the handles in arguments, and replaces them with values in copies. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { EngineHandle } from './handle.ts'
 
-/** The nesting limit for arguments. */
-const deepest = 1000
+const maxDepth = 1000
 
 type Container = Readonly<Record<string, unknown>> | readonly unknown[]
 
-interface OpenContainer {
+interface PendingContainer {
   readonly container: Container
-  /** 0 for the list of arguments itself. */
+  /** The nesting depth; 0 for the argument list. */
   readonly depth: number
 }
 
 /**
- * Finds all handles in the arguments, each once, also in nested arrays and plain objects, which may
- * contain cycles. Throws a `ValueError` if the nesting is too deep.
+ * Finds all handles in the arguments, including those in nested arrays and plain objects, which may
+ * contain cycles. Returns each handle once. Throws a `ValueError` if the nesting is too deep.
  */
 export function findHandles(args: readonly unknown[]): readonly EngineHandle[] {
   // Fast path, because most arguments are flat.
-  if (isFlat(args)) return args.some(isHandle) ? onlyHandles(args) : none
-  return onlyHandles(containersIn(args).flatMap(partsOf))
+  if (areFlat(args)) return args.some(isHandle) ? uniqueHandles(args) : emptyList
+  return uniqueHandles(collectContainers(args).flatMap(childValues))
 }
 
-const none: readonly never[] = Object.freeze([])
+const emptyList: readonly never[] = Object.freeze([])
 
 const isHandle = (part: unknown): part is EngineHandle => part instanceof EngineHandle
 
-/** Filters the handles and removes duplicates. */
-function onlyHandles(parts: readonly unknown[]): readonly EngineHandle[] {
+function uniqueHandles(parts: readonly unknown[]): readonly EngineHandle[] {
   const found = parts.filter(isHandle)
   return found.length > 1 ? [...new Set(found)] : found
 }
 
-/** Whether no argument can change after the call. Handles count as unchangeable. */
-export function isFixed(args: readonly unknown[]): boolean {
-  for (const part of args) {
-    if (typeof part === 'object' && part !== null && !isHandle(part)) return false
-  }
-  return true
-}
+/** Whether no argument is an object that can change after the call. Handles count as immutable. */
+export const areImmutable = (args: readonly unknown[]): boolean => args.every(isImmutable)
 
-/** Whether no argument can contain a handle, now or later. */
-function isFlat(args: readonly unknown[]): boolean {
-  for (const part of args) if (isContainer(part)) return false
-  return true
-}
+const isImmutable = (part: unknown): boolean =>
+  typeof part !== 'object' || part === null || isHandle(part)
+
+const areFlat = (args: readonly unknown[]): boolean => !args.some(isContainer)
 
 /**
- * Replaces handles, which must all be DONE, by their values. Copies only the containers that hold
- * handles; shared references and cycles are kept.
+ * Replaces handles, which must all be DONE, with their values. Copies only the containers that hold
+ * handles, and keeps shared references and cycles.
  */
-export function substitute(args: readonly unknown[]): readonly unknown[] {
-  if (isFlat(args)) {
+export function substituteHandles(args: readonly unknown[]): readonly unknown[] {
+  if (areFlat(args)) {
     return args.map((part) => (part instanceof EngineHandle ? part.result : part))
   }
-  const touched = holdersOf(containersIn(args))
+  const touched = findHandleHolders(collectContainers(args))
   if (touched.size === 0) return args
   const copies = new Map<Container, Record<string, unknown> | unknown[]>()
   for (const container of touched) copies.set(container, Array.isArray(container) ? [] : {})
@@ -64,11 +56,11 @@ export function substitute(args: readonly unknown[]): readonly unknown[] {
     if (part instanceof EngineHandle) return part.result
     return isContainer(part) ? (copies.get(part) ?? part) : part
   }
-  for (const [container, copy] of copies) fill(copy, container, valueOf)
+  for (const [container, copy] of copies) copyParts(copy, container, valueOf)
   return (copies.get(args) ?? args) as readonly unknown[]
 }
 
-function fill(
+function copyParts(
   copy: Record<string, unknown> | unknown[],
   container: Container,
   valueOf: (part: unknown) => unknown,
@@ -79,26 +71,21 @@ function fill(
   }
   if (Object.getPrototypeOf(container) === null) Object.setPrototypeOf(copy, null)
   for (const [name, part] of Object.entries(container)) {
-    // Not an assignment, because assigning to `__proto__` creates no key.
-    const value = valueOf(part)
-    Object.defineProperty(copy, name, {
-      value,
-      enumerable: true,
-      writable: true,
-      configurable: true,
-    })
+    const attributes = { enumerable: true, writable: true, configurable: true }
+    // An assignment to `__proto__` would create no key.
+    Object.defineProperty(copy, name, { value: valueOf(part), ...attributes })
   }
 }
 
-/** All arrays and objects in the arguments, each once, starting with `args` itself. */
-function containersIn(args: readonly unknown[]): readonly Container[] {
+/** Returns all arrays and plain objects in the arguments, each once, including `args`. */
+function collectContainers(args: readonly unknown[]): readonly Container[] {
   const seen = new Set<Container>([args])
-  const open: OpenContainer[] = [{ container: args, depth: 0 }]
+  const open: PendingContainer[] = [{ container: args, depth: 0 }]
   for (let next = open.pop(); next !== undefined; next = open.pop()) {
     const { container, depth } = next
-    for (const part of partsOf(container)) {
+    for (const part of childValues(container)) {
       if (!isContainer(part) || seen.has(part)) continue
-      if (depth >= deepest) throw tooDeep()
+      if (depth >= maxDepth) throw nestingError()
       seen.add(part)
       open.push({ container: part, depth: depth + 1 })
     }
@@ -106,12 +93,11 @@ function containersIn(args: readonly unknown[]): readonly Container[] {
   return [...seen]
 }
 
-/** The containers that hold a handle, directly or in a nested container. */
-function holdersOf(containers: readonly Container[]): ReadonlySet<Container> {
+function findHandleHolders(containers: readonly Container[]): ReadonlySet<Container> {
   const holders = new Map<Container, Container[]>()
   const open: Container[] = []
   for (const container of containers) {
-    for (const part of partsOf(container)) {
+    for (const part of childValues(container)) {
       if (part instanceof EngineHandle) open.push(container)
       else if (isContainer(part)) {
         const outer = holders.get(part)
@@ -129,7 +115,7 @@ function holdersOf(containers: readonly Container[]): ReadonlySet<Container> {
   return touched
 }
 
-/** Arrays and plain objects; instances of classes, Maps and Sets are not searched. */
+/** Whether the value is searched for handles. Class instances, Maps and Sets are not. */
 function isContainer(value: unknown): value is Container {
   if (typeof value !== 'object' || value === null) return false
   if (Array.isArray(value)) return true
@@ -137,11 +123,11 @@ function isContainer(value: unknown): value is Container {
   return prototype === Object.prototype || prototype === null
 }
 
-const partsOf = (container: Container): readonly unknown[] =>
+const childValues = (container: Container): readonly unknown[] =>
   Array.isArray(container) ? (container as readonly unknown[]) : Object.values(container)
 
-const tooDeep = (): ValueError =>
-  new ValueError(`arguments are nested more than ${deepest} deep`, {
+const nestingError = (): ValueError =>
+  new ValueError(`arguments are nested more than ${maxDepth} deep`, {
     field: 'args',
-    expected: `at most ${deepest} levels of arrays and objects`,
+    expected: `at most ${maxDepth} levels of arrays and objects`,
   })

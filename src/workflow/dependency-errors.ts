@@ -1,83 +1,81 @@
-/** Errors of tasks that cannot run, because a dependency failed or an argument is invalid. */
+/** The errors of tasks that cannot run, because a dependency failed or an argument is invalid. */
 
-import type { UndispatchedEnd } from '../core/entry.ts'
-import { markErrors, messageOf, ValueError } from '../foundation/errors.ts'
+import type { UndispatchedOutcome } from '../core/entry.ts'
+import { registerErrorClasses, messageOf, ValueError } from '../foundation/errors.ts'
 import { errorTypeOf, TaskCanceledError, TaskFailedError } from '../foundation/task-errors.ts'
 import type { EngineHandle, HandleOwner } from './handle.ts'
 
-/** The task never ran, because a task that it depends on, directly or indirectly, failed. */
+/** Returns the error of the direct dependency; `null` for the error of the root task. */
+let dependencyErrorOf: (error: TaskFailedError) => TaskFailedError | null
+
+/** The task never ran, because one of its direct or indirect dependencies failed. */
 export class DependencyFailedError extends TaskFailedError {
   /** The uid of the task that failed first. */
   readonly rootUid: string
   /** The original error that the root task threw. */
   readonly rootCause: unknown
-  readonly #via: TaskFailedError
+  readonly #dependencyError: TaskFailedError
 
-  /** `dependency` is the error of the direct dependency. */
-  constructor(uid: string, dependency: TaskFailedError) {
-    const root = rootOf(dependency)
+  /** `dependencyError` is the error of the direct dependency. */
+  constructor(uid: string, dependencyError: TaskFailedError) {
+    const root = findRoot(dependencyError)
     const what = `${errorTypeOf(root.cause)}: ${messageOf(root.cause)}`
-    const steps = stepsOf(dependency, maxInMessage)
-    const way = [...steps, ...(steps.length < maxInMessage ? [] : ['…'])].toReversed()
-    const through = way.length > 1 ? ` (${way.join(' -> ')})` : ''
+    const uids = uidsToRoot(dependencyError, maxShownUids)
+    const path = [...uids, ...(uids.length < maxShownUids ? [] : ['…'])].toReversed()
+    const through = path.length > 1 ? ` (${path.join(' -> ')})` : ''
     const message = `task ${uid} cannot run${through}: ${root.uid} failed: ${what}`
     super(message, { uid, cause: root.cause })
     this.rootUid = root.uid
     this.rootCause = root.cause
-    this.#via = dependency
+    this.#dependencyError = dependencyError
   }
 
   /** The uids of the tasks from the root task to this task. */
   get path(): readonly string[] {
-    return [...stepsOf(this.#via, Infinity).toReversed(), this.uid]
+    return [...uidsToRoot(this.#dependencyError, Infinity).toReversed(), this.uid]
   }
 
-  /** The next error towards the root; `null` at the root. Iterate, because chains can be long. */
-  static viaOf(error: TaskFailedError): TaskFailedError | null {
+  static {
     // An error that came from another thread or process has no private fields.
-    return #via in error ? error.#via : null
+    dependencyErrorOf = (error) => (#dependencyError in error ? error.#dependencyError : null)
   }
 }
 
-markErrors({ DependencyFailedError })
+registerErrorClasses({ DependencyFailedError })
 
-const maxInMessage = 8
+const maxShownUids = 8
 
-interface Root {
-  readonly uid: string
-  readonly cause: unknown
-}
-
-function rootOf(error: TaskFailedError): Root {
+function findRoot(error: TaskFailedError): { readonly uid: string; readonly cause: unknown } {
   if (error instanceof DependencyFailedError) return { uid: error.rootUid, cause: error.rootCause }
   return { uid: error.uid, cause: error.cause ?? error }
 }
 
-/** The uids from the given error towards the root, `max` at most. */
-function stepsOf(error: TaskFailedError, max: number): string[] {
-  const steps: string[] = []
-  for (
-    let next: TaskFailedError | null = error;
-    next !== null && steps.length < max;
-    next = DependencyFailedError.viaOf(next)
-  ) {
-    const isRoot = DependencyFailedError.viaOf(next) === null
-    if (isRoot && next instanceof DependencyFailedError) steps.push(...next.path.toReversed())
-    else steps.push(next.uid)
+function uidsToRoot(error: TaskFailedError, max: number): string[] {
+  const uids: string[] = []
+  let next: TaskFailedError | null = error
+  while (next !== null && uids.length < max) {
+    const following = dependencyErrorOf(next)
+    if (following !== null || !(next instanceof DependencyFailedError)) uids.push(next.uid)
+    else uids.push(...next.path.toReversed())
+    next = following
   }
-  return steps.slice(0, max)
+  return uids.slice(0, max)
 }
 
-/** A dependent of a failed task fails; a dependent of a canceled task is canceled. */
+/**
+ * Returns the outcome of a task whose dependency did not succeed. The task fails if the dependency
+ * failed, and is canceled if the dependency was canceled.
+ */
 export function toDependencyFailure(
   handle: EngineHandle,
   dependency: EngineHandle,
-): UndispatchedEnd {
+): UndispatchedOutcome {
   const { error } = dependency
   if (error instanceof TaskFailedError) {
     return { kind: 'fail', error: new DependencyFailedError(handle.uid, error) }
   }
-  // Name only the first canceled task: nested reasons would grow with the length of the chain.
+  // Names only the first canceled task, because nested reasons would grow with the length of the
+  // chain.
   const first = dependency.canceledWith ?? dependency
   handle.canceledWith = first
   const why = first.error instanceof TaskCanceledError ? first.error.reason : 'it did not succeed'
@@ -93,14 +91,14 @@ export function foreignHandleError(handle: EngineHandle, owner: HandleOwner): Va
   })
 }
 
-/** A message about a long cycle names this many tasks at its start and at its end. */
-const maxNamed = 4
+/** A message about a long cycle names only this many tasks at each end. */
+const maxNamedAtEnd = 4
 
 /** `cycle` begins and ends with the same handle. */
 export function cycleError(cycle: readonly EngineHandle[]): ValueError {
-  const isLong = cycle.length > 2 * maxNamed + 1
+  const isLong = cycle.length > 2 * maxNamedAtEnd + 1
   const named = isLong
-    ? [...cycle.slice(0, maxNamed).map(label), '…', ...cycle.slice(-maxNamed).map(label)]
+    ? [...cycle.slice(0, maxNamedAtEnd).map(label), '…', ...cycle.slice(-maxNamedAtEnd).map(label)]
     : cycle.map(label)
   return new ValueError(`tasks wait for each other: ${named.join(' -> ')}`, {
     code: 'DependencyCycleError',

@@ -1,28 +1,28 @@
 /** Finds the dependencies of calls, waits for them, and dispatches calls that are ready. */
 
-import type { Entry, Target, UndispatchedEnd, Work } from '../core/entry.ts'
+import type { Entry, Target, UndispatchedOutcome, Work } from '../core/entry.ts'
 import { alreadySubmitted, toTaskError } from '../core/routing.ts'
 import type { Dispatch, SessionCore } from '../core/session-core.ts'
 import { ResultReused, TaskResolved } from '../events/library-events.ts'
 import { StateError } from '../foundation/errors.ts'
-import { generatedNumber, newUuid } from '../foundation/ids.ts'
+import { parseUidNumber, newUuid } from '../foundation/ids.ts'
 import { expectId } from '../foundation/options.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { BudgetedQueue, TurnBudget } from '../runtime/turn-budget.ts'
-import { digestOf, joinWords } from '../tasks/content-text.ts'
+import { digestOf, joinPrefixed } from '../tasks/content-text.ts'
 import { hasEnded } from '../tasks/lifecycle.ts'
 import type { Outcome } from '../tasks/task-record.ts'
-import { findHandles, isFixed, substitute } from './arguments.ts'
+import { findHandles, areImmutable, substituteHandles } from './arguments.ts'
 import { cycleError, foreignHandleError, toDependencyFailure } from './dependency-errors.ts'
 import { Graph } from './graph.ts'
 import { type CallSite, EngineHandle, type HandleOwner, Run } from './handle.ts'
 import { Memo } from './memo/memo.ts'
-import { hashOfCall, memoKey, worksOnCaptured } from './memo/memo-key.ts'
+import { hashCall, memoKey, usesOnlyCaptured } from './memo/memo-key.ts'
 import type { Plan } from './plan.ts'
 import {
   BlockPath,
-  cancelReasonOf,
-  type Enter,
+  toCancelReason,
+  type EnterContext,
   type RunContext,
   type RunContexts,
 } from './run-context.ts'
@@ -33,12 +33,11 @@ export interface DispatcherParts {
   readonly core: SessionCore
   readonly contexts: RunContexts
   readonly scopes: Scopes
-  /** Where the bodies of blocks run. */
   readonly blocks: Target
 }
 
-const shutDown = 'workflow engine shut down'
-const none: readonly never[] = Object.freeze([])
+const shutdownReason = 'workflow engine shut down'
+const emptyList: readonly never[] = Object.freeze([])
 
 export class Dispatcher implements HandleOwner {
   readonly memo: Memo<Run>
@@ -74,7 +73,7 @@ export class Dispatcher implements HandleOwner {
     })
   }
 
-  /** Opens the task of a call immediately. An invalid call does not throw: its task fails. */
+  /** Opens the task of a call immediately. An invalid call does not throw, but its task fails. */
   call(
     plan: Plan,
     receiver: unknown,
@@ -84,37 +83,37 @@ export class Dispatcher implements HandleOwner {
     this.expectOpen()
     const context = this.#parts.contexts.current
     const site = { context, receiver, args }
-    let dependencies: readonly EngineHandle[] = none
+    let dependencies: readonly EngineHandle[] = emptyList
     let problem: unknown = null
     try {
       dependencies = findHandles(args)
-      this.#expectOwn(dependencies)
+      this.#expectOwnHandles(dependencies)
     } catch (error) {
       problem = error
     }
     const created = this.#createHandle(plan, site, texts, dependencies)
     problem ??= created.problem ?? null
     const run = new Run(created.handle, site)
-    // Other arguments are read later: objects may change or get handles after the call.
-    if (problem === null && dependencies.length === 0 && isFixed(args)) run.values = args
+    // Objects are read later, because they may change or receive handles after the call.
+    if (problem === null && dependencies.length === 0 && areImmutable(args)) run.values = args
     if (run.values === null) run.createdMs = this.#parts.core.clock.monotonicMs()
     run.dependencyCount = dependencies.length
-    const refusal = this.#open(run, dependencies)
+    const refusal = this.#openTask(run, dependencies)
     problem ??= refusal
     const { block } = context
     if (problem !== null) this.#end(run, { kind: 'fail', error: problem })
     // The body of a failed attempt cannot be stopped, but the tasks that it creates can.
-    else if (block?.hasFailed) this.#end(run, { kind: 'cancel', reason: cancelReasonOf(block) })
+    else if (block?.isFailed) this.#end(run, { kind: 'cancel', reason: toCancelReason(block) })
     else if (this.#canDecide(run, dependencies) && this.#endAsRecorded(run, dependencies))
       return run.handle
     else if (dependencies.length === 0) this.#ready.add(run)
-    else this.#await(run, dependencies)
+    else this.#waitFor(run, dependencies)
     return run.handle
   }
 
   /**
-   * A call with an invalid uid or name fails as a task with a generated uid. So does a changed call
-   * whose uid is DONE in the record: the recorded value stays available to a later resume.
+   * A call with an invalid uid or name becomes a failed task with a generated uid. So does a
+   * changed call whose uid is DONE in the record, so that a later resume finds the recorded value.
    */
   #createHandle(
     plan: Plan,
@@ -130,7 +129,7 @@ export class Dispatcher implements HandleOwner {
     if (texts === null) return { handle: claimed(new EngineHandle(plan, this)) }
     const hash = (): string | null => this.#hashOf(plan, site, dependencies)
     const toHandle = (labels: CallLabels): EngineHandle => {
-      const changed = core.resumed.problemOfCall(labels.uid ?? '', plan.executable, hash)
+      const changed = core.resumed.findCallProblem(labels.uid ?? '', plan.executable, hash)
       if (changed !== null) throw toTaskError(changed)
       return new EngineHandle(plan, this, labels)
     }
@@ -148,17 +147,17 @@ export class Dispatcher implements HandleOwner {
   }
 
   /**
-   * Whether the call may end as recorded now. It has to wait if its arguments can change, or if a
-   * dependency is still undecided.
+   * Whether it is already possible to decide if the call ends as recorded. It is not possible if
+   * arguments may change, or if a dependency is undecided.
    */
   #canDecide({ args }: Run, dependencies: readonly EngineHandle[]): boolean {
     if (!this.#parts.core.resumed.isActive) return false
-    return isFixed(args) && dependencies.every(({ isFromRecord }) => isFromRecord !== null)
+    return areImmutable(args) && dependencies.every(({ isFromRecord }) => isFromRecord !== null)
   }
 
   /**
-   * A call must run again if one of its dependencies does, because the value may differ. The inputs
-   * of a body also count as inputs of the calls inside.
+   * Returns whether the call has ended. It must run again if a dependency does, because the value
+   * may differ. Inputs of a body also count as inputs of the calls in it.
    */
   #endAsRecorded(run: Run, dependencies: readonly EngineHandle[]): boolean {
     const { entry, handle, context } = run
@@ -167,7 +166,7 @@ export class Dispatcher implements HandleOwner {
     handle.isFromRecord = this.#parts.core.resumed.endAsRecorded(entry, mayEnd)
     if (handle.isFromRecord) return true
     const { inputs: around } = context
-    const isKnown = handle.definitionHash !== null || worksOnCaptured(handle.plan, run)
+    const isKnown = handle.definitionHash !== null || usesOnlyCaptured(handle.plan, run)
     const areKept = mayEnd && isKnown && around !== null
     handle.inputs = areKept ? [...dependencies.map(({ row }) => row), ...around] : null
     return false
@@ -182,10 +181,10 @@ export class Dispatcher implements HandleOwner {
     handle.run = null
     context.block?.children.delete(handle)
     if (outcome.state === 'DONE') {
-      for (const next of this.#graph.end(run)) this.#ready.add(next)
+      for (const next of this.#graph.complete(run)) this.#ready.add(next)
     } else {
-      for (const { node, via } of this.#graph.failDependents(run)) {
-        node.failedDependency = via.handle
+      for (const { node, dependency } of this.#graph.failDependents(run)) {
+        node.failedDependency = dependency.handle
         this.#ready.add(node)
       }
     }
@@ -193,53 +192,51 @@ export class Dispatcher implements HandleOwner {
     if (run.scope !== null) this.#parts.scopes.leave(run.scope)
   }
 
-  /** From now on, calls are refused and nothing is dispatched. */
   close(): void {
     this.#isClosed = true
   }
 
-  /** Returns why the task must not run, or `null`. */
-  #open(run: Run, dependencies: readonly EngineHandle[]): unknown {
+  #openTask(run: Run, dependencies: readonly EngineHandle[]): unknown {
     const { handle, context } = run
     const { core, scopes } = this.#parts
     handle.run = run
     context.block?.children.add(handle)
-    if (context.scope !== null) run.scope = scopes.use(context.scope)
+    if (context.scope !== null) run.scope = scopes.addUse(context.scope)
     const entry = core.defer(handle, {
       executable: handle.plan.executable,
       dependencies:
-        dependencies.length === 0 ? none : Object.freeze(dependencies.map(({ uid }) => uid)),
+        dependencies.length === 0 ? emptyList : Object.freeze(dependencies.map(({ uid }) => uid)),
       workflowId: context.scope?.id ?? null,
       name: handle.label,
-      definitionHash: () => this.#define(run, dependencies),
+      definitionHash: () => this.#computeHash(run, dependencies),
       inputs: () => ({
         dependencies: dependencies.map(({ row }) => row),
-        around: context.inputs,
+        enclosing: context.inputs,
       }),
       expected: { work: handle.plan.expected, target: this.#targetOf(handle) },
       owner: run,
     })
     run.entry = entry
     handle.row = Math.abs(entry.planned)
-    return core.resumed.refusalOf(entry)
+    return core.resumed.findRefusal(entry)
   }
 
   /**
-   * The hash of the call. It includes the place: equal calls in different bodies have different
-   * hashes.
+   * Returns the hash of a call. Equal calls in different bodies have different hashes, because the
+   * hash includes the place.
    */
-  #define(run: Run, dependencies: readonly EngineHandle[]): string | null {
+  #computeHash(run: Run, dependencies: readonly EngineHandle[]): string | null {
     const { handle, context } = run
     const { plan } = handle
     handle.definitionHash = this.#hashOf(plan, run, dependencies)
     if (handle.definitionHash !== null) return handle.definitionHash
     const { place } = context
-    const key = joinWords([
+    const key = joinPrefixed([
       plan.isBlock ? 'block' : plan.kind,
       plan.options.name,
       String(plan.body),
     ])
-    handle.place = `${digestOf(joinWords([key, place.text]))}#${place.count(key)}`
+    handle.place = `${digestOf(joinPrefixed([key, place.text]))}#${place.nextNumber(key)}`
     return null
   }
 
@@ -249,11 +246,10 @@ export class Dispatcher implements HandleOwner {
     dependencies: readonly EngineHandle[],
   ) {
     const { text: place } = context.place
-    return hashOfCall(plan, { receiver, args, dependencies, place, owner: this })
+    return hashCall(plan, { receiver, args, dependencies, place, owner: this })
   }
 
-  /** Waits for open dependencies, unless one has already failed or was canceled. */
-  #await(run: Run, dependencies: readonly EngineHandle[]): void {
+  #waitFor(run: Run, dependencies: readonly EngineHandle[]): void {
     const failed = dependencies.find(({ state }) => state === 'FAILED' || state === 'CANCELED')
     run.failedDependency = failed ?? null
     const open = dependencies.flatMap((dependency) => dependency.run ?? [])
@@ -262,12 +258,11 @@ export class Dispatcher implements HandleOwner {
     if (!hasEnded(run.handle.state)) this.#graph.add(run, open)
   }
 
-  /** Advances every run, and dispatches those whose work is known. */
   #advance(runs: readonly Run[]): void {
     const items: Dispatch[] = []
     for (const run of runs) {
       if (hasEnded(run.handle.state)) continue
-      if (this.#isClosed) this.#end(run, { kind: 'cancel', reason: shutDown })
+      if (this.#isClosed) this.#end(run, { kind: 'cancel', reason: shutdownReason })
       else if (run.failedDependency !== null) {
         this.#end(run, toDependencyFailure(run.handle, run.failedDependency))
       } else if (run.work === null) this.#tryToPrepare(run)
@@ -278,7 +273,7 @@ export class Dispatcher implements HandleOwner {
     if (items.length > 0) this.#parts.core.dispatch(items)
   }
 
-  /** `null` if routing chooses the backend. */
+  /** Returns the runner of blocks for a block; `null` if routing chooses the backend. */
   #targetOf({ plan }: EngineHandle): Target | null {
     return plan.isBlock ? this.#parts.blocks : null
   }
@@ -286,38 +281,41 @@ export class Dispatcher implements HandleOwner {
   #tryToPrepare(run: Run): void {
     const { plan } = run.handle
     try {
-      run.values ??= this.#resolve(run)
-      if (run.values === null || this.#endLate(run)) return
+      run.values ??= this.#resolveArguments(run)
+      if (run.values === null || this.#endRecordedLate(run)) return
       if (plan.options.cache === false || run.mustRun) return this.#prepare(run, run.values)
       run.mustRun = true
-      this.memo.ask(run, memoKey(plan, run.values, run.receiver))
+      this.memo.lookUp(run, memoKey(plan, run.values, run.receiver))
     } catch (error) {
       this.#end(run, { kind: 'fail', error })
     }
   }
 
-  /** Ends a call as recorded that could not be decided when it was made; see `#canDecide`. */
-  #endLate(run: Run): boolean {
+  /**
+   * Decides whether a call ends as recorded, if `#canDecide` returned `false` earlier. Returns
+   * whether the call has ended.
+   */
+  #endRecordedLate(run: Run): boolean {
     if (!this.#parts.core.resumed.isActive || run.handle.isFromRecord !== null) return false
     return this.#endAsRecorded(run, findHandles(run.args))
   }
 
-  /** The arguments with values in place of handles; `null` if the run has to wait again. */
-  #resolve(run: Run): readonly unknown[] | null {
+  /** Returns the arguments with values instead of handles; `null` if the run has to wait again. */
+  #resolveArguments(run: Run): readonly unknown[] | null {
     const { args, dependencyCount: dependencies, createdMs } = run
     const { core } = this.#parts
     const handles = findHandles(args)
-    this.#expectOwn(handles)
+    this.#expectOwnHandles(handles)
     const late = handles.filter(({ state }) => state !== 'DONE')
     if (late.length > 0) {
       run.dependencyCount += late.length
-      this.#awaitLate(run, late)
+      this.#waitForLate(run, late)
       return null
     }
     if (run.entry !== null && run.handle.definitionHash !== null) {
-      run.entry.hasChanged = this.#isChanged(run, run.entry, handles)
+      run.entry.hasChanged = this.#haveArgsChanged(run, run.entry, handles)
     }
-    const values = handles.length === 0 ? args : substitute(args)
+    const values = handles.length === 0 ? args : substituteHandles(args)
     if (dependencies === 0) return values
     const wait_seconds = (core.clock.monotonicMs() - createdMs) / 1000
     core.emit(TaskResolved, { ...eventFieldsOf(run), dependencies, wait_seconds })
@@ -326,40 +324,41 @@ export class Dispatcher implements HandleOwner {
 
   hasChanged(run: Run): boolean {
     try {
-      return run.entry !== null && this.#isChanged(run, run.entry, findHandles(run.args))
+      return run.entry !== null && this.#haveArgsChanged(run, run.entry, findHandles(run.args))
     } catch {
       // Arguments that can no longer be compared count as changed.
       return true
     }
   }
 
-  /** Replacing a handle by an equal one counts as a change, because its value may differ. */
-  #isChanged(run: Run, { dependencies }: Entry, handles: readonly EngineHandle[]): boolean {
-    if (isFixed(run.args)) return false
+  /** Replacing a handle with an equal one counts as a change, because its value may differ. */
+  #haveArgsChanged(run: Run, { dependencies }: Entry, handles: readonly EngineHandle[]): boolean {
+    if (areImmutable(run.args)) return false
     const areSame =
       handles.length === dependencies.length &&
       handles.every(({ uid }, at) => uid === dependencies[at])
     return !areSame || this.#hashOf(run.handle.plan, run, handles) !== run.handle.definitionHash
   }
 
-  /** Waits for handles that were added to the arguments after the call; throws for a cycle. */
-  #awaitLate(run: Run, late: readonly EngineHandle[]): void {
+  /** Waits for handles that were added to the arguments after the call. Throws for a cycle. */
+  #waitForLate(run: Run, late: readonly EngineHandle[]): void {
     for (const { run: other } of late) {
-      const path = other === null ? null : this.#graph.path(other, run)
+      const path = other === null ? null : this.#graph.findPath(other, run)
       if (path !== null) throw cycleError([run, ...path].map((one) => one.handle))
     }
-    this.#await(run, late)
+    this.#waitFor(run, late)
   }
 
   #prepare(run: Run, args: readonly unknown[]): void {
     const { handle, receiver } = run
-    const work = handle.plan.prepare({ uid: handle.uid, args, receiver, enter: this.#enter(run) })
+    const enter = this.#createEnter(run)
+    const work = handle.plan.prepare({ uid: handle.uid, args, receiver, enter })
     if (!isThenable(work)) {
       run.work = work
       return
     }
     const use = (later: Work): void => {
-      // The asynchronous body may have changed the arguments meanwhile.
+      // The asynchronous body may have changed the arguments in the meantime.
       if (run.entry !== null) run.entry.hasChanged ||= this.hasChanged(run)
       run.work = later
       this.#ready.add(run)
@@ -367,35 +366,33 @@ export class Dispatcher implements HandleOwner {
     work.then(use, (error: unknown) => this.#end(run, { kind: 'fail', error }))
   }
 
-  /** Returns a function that calls the body in the context of the next attempt. */
-  #enter(run: Run): Enter {
+  #createEnter(run: Run): EnterContext {
     const { contexts } = this.#parts
     let attempts = 0
-    const next = (): RunContext => this.#contextIn(run, ++attempts)
+    const next = (): RunContext => this.#createContext(run, ++attempts)
     if (!run.handle.plan.isBlock) return (body) => contexts.runIn(next(), body)
     return (body) => contexts.runAttempt(next(), run.handle, body)
   }
 
   isInside({ uid }: EngineHandle): boolean {
-    return generatedNumber(uid) !== null || this.#parts.contexts.current.uid === uid
+    return parseUidNumber(uid) !== null || this.#parts.contexts.current.uid === uid
   }
 
-  /** The context for calls that the body makes in this attempt. Attempts count from 1. */
-  #contextIn({ handle, context: around, entry }: Run, attempt: number): RunContext {
+  #createContext({ handle, context: around, entry }: Run, attempt: number): RunContext {
     const { uid, definitionHash: hash, place, inputs } = handle
     const uidSuffix = `${around.uidSuffix}.attempt-${attempt}`
     const outer = attempt === 1 ? around : { ...around, uidSuffix }
-    const context = generatedNumber(uid) === null ? { ...outer, uid } : outer
+    const context = parseUidNumber(uid) === null ? { ...outer, uid } : outer
     const { resumed } = this.#parts.core
     const isRecorded = hash !== null || place !== ''
     if (entry === null || !isRecorded) return resumed.isActive ? { ...context, inputs } : context
-    const known = hash === null ? place : `${hash}@${resumed.firstPlaceOf(entry)}`
-    // With changed arguments, a unique place keeps a later run from finding the calls inside.
+    const known = hash === null ? place : `${hash}@${resumed.identifyTask(entry)}`
+    // If the arguments changed, a unique place prevents a later run from reusing the calls inside.
     const text = entry.hasChanged ? newUuid() : known
     return { ...context, inputs, place: new BlockPath(text) }
   }
 
-  #expectOwn(handles: readonly EngineHandle[]): void {
+  #expectOwnHandles(handles: readonly EngineHandle[]): void {
     const foreign = handles.find(({ owner }) => owner !== this)
     if (foreign !== undefined) throw foreignHandleError(foreign, this)
   }
@@ -409,7 +406,7 @@ export class Dispatcher implements HandleOwner {
     })
   }
 
-  #end({ entry }: Run, end: UndispatchedEnd): void {
+  #end({ entry }: Run, end: UndispatchedOutcome): void {
     if (entry !== null) this.#parts.core.end(entry, end)
   }
 }

@@ -1,4 +1,4 @@
-/** The handle that a call in a workflow returns: awaitable, and usable as an argument. */
+/** The handle that a call in a workflow returns. It can be awaited, and passed as an argument. */
 
 import type { Entry, TaskOwner, Work } from '../core/entry.ts'
 import { StateError } from '../foundation/errors.ts'
@@ -11,49 +11,51 @@ import type { Plan } from './plan.ts'
 import type { RunContext } from './run-context.ts'
 import type { OpenScope } from './scopes.ts'
 import type { CallLabels } from './task-options.ts'
-import type { Handle, mark } from './task-function.ts'
+import type { Handle, handleBrand } from './task-function.ts'
 
-const none: readonly never[] = Object.freeze([])
+const emptyList: readonly never[] = Object.freeze([])
 
-/** The engine that a handle belongs to. */
 export interface HandleOwner {
-  /** The engine's id, for messages. */
   readonly id: string
   cancel(handle: EngineHandle, reason: string): boolean
   /** Called once, when the run's task has ended. */
   ended(run: Run, outcome: Outcome): void
-  /** Whether the arguments of the run differ from those that were recorded. */
   hasChanged(run: Run): boolean
-  /** Whether the running code, whose task has the handle's uid, is the handle's own body. */
+  /**
+   * Whether the calling code, whose task has the handle's uid, is the body of this handle's task.
+   */
   isInside(handle: EngineHandle): boolean
 }
 
-/** The task of one call. Its work is known once its dependencies have ended. */
+/** The task of one call. Its work is unknown until its dependencies have ended. */
 export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
-  declare readonly [mark]: true
+  declare readonly [handleBrand]: true
   readonly plan: Plan
   readonly owner: HandleOwner
-  /** The engine's data about the handle; `null` when the task has ended. */
+  /** The run of the task; `null` once the task has ended. */
   run: Run | null = null
-  /** Identifies the call; `null` until it is computed, and if the call cannot be compared. */
+  /** Identifies the call. `null` until it is computed, and for a call that cannot be compared. */
   definitionHash: string | null = null
   /**
-   * Identifies a call without a hash by its function, its place, and its number among such calls;
-   * otherwise empty.
+   * Identifies a call without a hash by its function, its enclosing body, and its number among
+   * equal calls. Empty for all other calls.
    */
   place = ''
-  /** The task's row in the resumed record; 0 for none. */
+  /** The task's row in the resumed record; 0 if the record does not have it. */
   row = 0
   /** Whether the task ended as recorded; `null` while that is undecided. */
   isFromRecord: boolean | null = null
-  /** Rows of the tasks whose values the call receives; `null` if one of them runs again. */
-  inputs: readonly number[] | null = none
-  /** The dependency whose cancellation canceled this task, directly or indirectly. */
+  /**
+   * The rows, in the resumed record, of the tasks whose values the call receives; `null` if one of
+   * these tasks runs again.
+   */
+  inputs: readonly number[] | null = emptyList
+  /** The first canceled task on the chain of dependencies; `null` if no dependency was canceled. */
   canceledWith: EngineHandle | null = null
 
-  /** `own` replaces the generated uid and the wrapper's name. */
-  constructor(plan: Plan, owner: HandleOwner, own: CallLabels | null = null) {
-    super(own === null ? plan.options.task : { ...plan.options.task, ...own })
+  /** `labels` replaces the generated uid and the wrapper's name. */
+  constructor(plan: Plan, owner: HandleOwner, labels: CallLabels | null = null) {
+    super(labels === null ? plan.options.task : { ...plan.options.task, ...labels })
     this.plan = plan
     this.owner = owner
   }
@@ -74,12 +76,10 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return this.givenName ?? this.plan.options.name
   }
 
-  /** The name in events; empty for a prompt without a name, for which the model's name is used. */
   get label(): string {
     return this.givenName ?? this.plan.label
   }
 
-  /** The value of the task; `undefined` unless it is DONE. */
   get result(): T | undefined {
     return this.value
   }
@@ -88,13 +88,13 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
     return 'Handle'
   }
 
-  /** Rejects if the task's own body awaits the handle, because that would never resolve. */
+  /** Rejects if the body of this task awaits the handle, because that would never resolve. */
   override then<A = T, B = never>(
     onFulfilled?: ((value: T) => A | PromiseLike<A>) | null,
     onRejected?: ((reason: unknown) => B | PromiseLike<B>) | null,
   ): Promise<A | B> {
-    const isOwnUid = this.run !== null && currentTask()?.uid === this.uid
-    if (!isOwnUid || !this.owner.isInside(this)) {
+    const isSameUid = this.run !== null && currentTask()?.uid === this.uid
+    if (!isSameUid || !this.owner.isInside(this)) {
       return super.then(onFulfilled, onRejected)
     }
     return Promise.reject(selfWaitError(this)).then(onFulfilled, onRejected)
@@ -119,16 +119,12 @@ const selfWaitError = ({ name, uid }: EngineHandle): StateError =>
     hint: 'Return the value; only callers of the task await its handle.',
   })
 
-/** The context, receiver and arguments of a call. */
 export interface CallSite {
   readonly context: RunContext
-  /** The value of `this` in the body. */
   readonly receiver: unknown
-  /** The arguments as they were passed, with handles inside. */
   readonly args: readonly unknown[]
 }
 
-/** The engine's data about a handle that has not ended. */
 export class Run implements GraphNode<Run>, TaskOwner {
   readonly handle: EngineHandle
   readonly context: RunContext
@@ -136,17 +132,15 @@ export class Run implements GraphNode<Run>, TaskOwner {
   readonly args: readonly unknown[]
   /** The arguments with values in place of handles; `null` until all values are known. */
   values: readonly unknown[] | null = null
-  /** What to run; `null` until it is known. */
   work: Work | null = null
   entry: Entry | null = null
-  /** The time of the call; 0 if the call cannot have dependencies. */
+  /** The monotonic time of the call; 0 if the call cannot have dependencies. */
   createdMs = 0
   dependencyCount = 0
-  /** Whether the memo was asked: if the run continues after that, it has no stored result. */
+  /** Whether the memo was consulted. If the run continues afterwards, no result was stored. */
   mustRun = false
-  /** The dependency that did not succeed. */
   failedDependency: EngineHandle | null = null
-  /** The open scope of the call, which it leaves when it has ended. */
+  /** The scope that the run must leave when it ends. */
   scope: OpenScope | null = null
   waiting: GraphNode<Run>['waiting'] = null
   dependents: Run[] | null = null

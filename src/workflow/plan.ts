@@ -8,91 +8,89 @@ import { runInTask } from '../foundation/task-context.ts'
 import { type AIOptions, checkPromptOptions } from '../tasks/ai-task.ts'
 import {
   type AnyFunction,
-  asClosure,
+  toClosure,
   checkComputeOptions,
   type ExecutableOptions,
   withArgs,
 } from '../tasks/compute-options.ts'
 import type { ClosureSpec } from '../tasks/spec.ts'
 import type { TaskKind } from '../tasks/task.ts'
-import type { Enter } from './run-context.ts'
+import type { EnterContext } from './run-context.ts'
 import { type ResolvedTaskOptions, resolveTaskOptions } from './task-options.ts'
 
-/** One call, with values in place of handles. */
 export interface Call {
   readonly uid: string
   readonly args: readonly unknown[]
   /** The value of `this` in the body. */
   readonly receiver: unknown
-  readonly enter: Enter
+  readonly enter: EnterContext
 }
 
-/** Created once per wrapped function. */
 export interface Plan {
   readonly kind: TaskKind
   readonly options: ResolvedTaskOptions
   readonly body: AnyFunction
   /** The `executable` in events until the work is known. */
   readonly executable: string
-  /** The display name of calls; empty for a prompt without a name, which uses its model's. */
+  /** The display name of calls. Empty for an unnamed prompt, which shows its model's name. */
   readonly label: string
-  /** Stands for the work when a call is routed that ends before its work is known. */
+  /** The assumed work, used to route a call that ends before its work is known. */
   readonly expected: Work
-  /** Whether the body runs outside all backends and is the parent of the tasks that it creates. */
+  /** Whether the body runs outside all backends and owns the tasks that it creates. */
   readonly isBlock: boolean
   /** Determines the work of a call. May throw; returns a promise if the body is asynchronous. */
   prepare(call: Call): Work | PromiseLike<Work>
 }
 
 export function planFunction(body: AnyFunction, given: unknown): Plan {
-  const options = resolve('functionTask', body, given)
-  const spec = checkFunction(options, body)
+  const options = resolveOptions('functionTask', body, given)
+  const spec = toFunctionSpec(options, body)
   const { backend } = options.task
   if (spec.kind === 'function') {
     const prepare: Plan['prepare'] = ({ args }) => ({ spec: withArgs(spec, args), backend })
-    return { ...describe('function', options, body), expected: { spec, backend }, prepare }
+    return { ...toPlanBase('function', options, body), expected: { spec, backend }, prepare }
   }
-  const closureSpec = asClosure(spec)
+  const closureSpec = toClosure(spec)
   const expected = { spec: closureSpec, backend }
   const prepare: Plan['prepare'] = (call) => toClosureWork(closureSpec, call, body, backend)
-  return { ...describe('function', options, body), expected, prepare }
+  return { ...toPlanBase('function', options, body), expected, prepare }
 }
 
 export function planBlock(body: AnyFunction, given: unknown): Plan {
-  const options = resolve('block', body, given)
-  const spec = asClosure(checkFunction(options, body))
+  const options = resolveOptions('block', body, given)
+  const spec = toClosure(toFunctionSpec(options, body))
   const prepare: Plan['prepare'] = (call) => toClosureWork(spec, call, body, null)
   const expected = { spec, backend: null }
-  return { ...describe('function', options, body), expected, isBlock: true, prepare }
+  return { ...toPlanBase('function', options, body), expected, isBlock: true, prepare }
 }
 
 export function planExecutable(body: AnyFunction, given: unknown): Plan {
-  const options = resolve('executableTask', body, given)
+  const options = resolveOptions('executableTask', body, given)
   const toWork = (program: ExecutableOptions): Work => {
     const { task, spec } = checkComputeOptions({ ...program, ...options.work })
     return { spec, backend: task.backend }
   }
   const expected = toWork({ executable: 'true' })
   const prepare: Plan['prepare'] = (call) =>
-    decide(body, call, (program) => toWork(toProgram(program)))
-  return { ...describe('compute', options, body), expected, prepare }
+    prepareByBody(body, call, (program) => toWork(toProgram(program)))
+  return { ...toPlanBase('compute', options, body), expected, prepare }
 }
 
 export function planPrompt(body: AnyFunction, given: unknown): Plan {
-  const options = resolve('promptTask', body, given)
+  const options = resolveOptions('promptTask', body, given)
   const toWork = (prompt: AIOptions<Prompt>): Work => {
     const { task, spec } = checkPromptOptions({ ...options.work, ...prompt })
     return { spec, backend: task.backend }
   }
   const expected = toWork({ prompt: '' })
   const prepare: Plan['prepare'] = (call) =>
-    decide(body, call, (prompt) => toWork(toPrompt(prompt)))
+    prepareByBody(body, call, (prompt) => toWork(toPrompt(prompt)))
   const executable = options.work.model ?? ''
   const label = options.isNamed ? options.name : ''
-  return { ...describe('ai', options, body), executable, label, expected, prepare }
+  return { ...toPlanBase('ai', options, body), executable, label, expected, prepare }
 }
 
-function resolve(
+function resolveOptions(
   method: Parameters<typeof resolveTaskOptions>[0],
   body: AnyFunction,
   given: unknown,
@@ -101,7 +99,7 @@ function resolve(
   return resolveTaskOptions(method, body, given ?? {})
 }
 
-const describe = (
+const toPlanBase = (
   kind: TaskKind,
   options: ResolvedTaskOptions,
   body: AnyFunction,
@@ -114,7 +112,7 @@ const describe = (
   isBlock: false,
 })
 
-function checkFunction({ work }: ResolvedTaskOptions, body: AnyFunction) {
+function toFunctionSpec({ work }: ResolvedTaskOptions, body: AnyFunction) {
   const run = body as (...args: unknown[]) => unknown
   return checkComputeOptions({ ...work, function: run }).spec
 }
@@ -129,14 +127,13 @@ function toClosureWork(
   return { spec, backend, function: closure, args }
 }
 
-/** Runs the body, which returns the program or prompt to run, in this process. */
-function decide(
+function prepareByBody(
   body: AnyFunction,
   { uid, args, receiver, enter }: Call,
-  toWork: (decided: unknown) => Work,
+  toWork: (returned: unknown) => Work,
 ): Work | PromiseLike<Work> {
-  const decided = runInTask(uid, () => enter(() => body.apply(receiver, args as never[])))
-  return isThenable(decided) ? decided.then(toWork) : toWork(decided)
+  const returned = runInTask(uid, () => enter(() => body.apply(receiver, args as never[])))
+  return isThenable(returned) ? returned.then(toWork) : toWork(returned)
 }
 
 function toProgram(given: unknown): ExecutableOptions {

@@ -1,19 +1,18 @@
-/** The open scopes of an engine. Each counts its uses, and ends after the last one. */
+/** The open scopes of an engine. Each scope counts its uses, and ends with the last one. */
 
 import type { SessionCore } from '../core/session-core.ts'
 import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 
-/** The `backend` in events about a whole workflow; events about the session use it too. */
+/** The `backend` in events that belong to no backend. */
 const backend = 'tutti'
 
-/** Open until all callbacks that entered the scope and all tasks created inside have ended. */
+/** A scope that stays open until all of its callbacks and tasks have ended. */
 export interface OpenScope {
   readonly id: string
   readonly parentId: string | null
   startedMs: number
   uses: number
-  /** The error message of the first callback that failed. */
   failure: string | null
 }
 
@@ -25,17 +24,16 @@ export class Scopes {
     this.#core = core
   }
 
-  /** Entering the id of an open scope joins that scope. */
   enter(id: string, parent: OpenScope | null): OpenScope {
     const parentId = parent === null || parent.id === id ? null : parent.id
-    return this.use({ id, parentId, startedMs: 0, uses: 0, failure: null })
+    return this.addUse({ id, parentId, startedMs: 0, uses: 0, failure: null })
   }
 
   /**
-   * Adds a use to the open scope with the id of `given`, or opens `given`, possibly again after it
-   * ended. The caller must leave the returned scope.
+   * Adds a use to the open scope with the same id, or opens `given`, even if it ended before. The
+   * caller must leave the returned scope.
    */
-  use(given: OpenScope): OpenScope {
+  addUse(given: OpenScope): OpenScope {
     const { clock } = this.#core
     const scope = this.#open.get(given.id) ?? given
     scope.uses++
@@ -48,7 +46,7 @@ export class Scopes {
     return scope
   }
 
-  /** Must be called when a use of the scope has ended. */
+  /** Ends one use of the scope. Must be called once per use. */
   leave(scope: OpenScope, failure: string | null = null): void {
     const { clock } = this.#core
     scope.failure ??= failure

@@ -3,56 +3,57 @@
 import type { TuttiError } from '../foundation/errors.ts'
 import type { TaskState } from '../tasks/lifecycle.ts'
 
-/** A type-level brand without a runtime value. */
-export declare const mark: unique symbol
+/** Marks handles for the compiler; has no runtime value. */
+export declare const handleBrand: unique symbol
 
-/** Any type that is not a handle. */
-interface NoHandle {
-  readonly [mark]?: never
+interface NotHandle {
+  readonly [handleBrand]?: never
 }
 
 /**
- * A task of a workflow. Awaiting it returns its value. As an argument of another call, it is a
- * dependency and is replaced by its value. A failed handle that nobody awaits raises no
- * unhandledRejection.
+ * A task of a workflow. Awaiting it returns its value. If it is passed to another call, it is a
+ * dependency of that call and is replaced with its value. A failed handle that nobody awaits raises
+ * no unhandledRejection.
  */
 export interface Handle<T> extends Promise<T> {
-  /** A brand for the compiler, which distinguishes handles from values with the same members. */
-  readonly [mark]: true
+  /** Distinguishes handles from values with the same members, for the compiler only. */
+  readonly [handleBrand]: true
   readonly uid: string
   /** The display name: the option `name`, or the function's name. */
   readonly name: string
   readonly state: TaskState
   /** Why the task failed or was canceled; `null` otherwise. */
   readonly error: TuttiError | null
-  /** When the next attempt is due, in wall-clock seconds; `null` unless waiting for a retry. */
+  /**
+   * When the next attempt is due, in wall-clock seconds; `null` unless the task waits for a retry.
+   */
   readonly retryAt: number | null
   /**
-   * Cancels the task and its dependents, and for a block also the tasks created inside. Returns
-   * `false` if the task has ended or was already canceled.
+   * Cancels the task, its dependents, and the tasks that a block has created. Returns `false` if
+   * the task has ended or was already canceled.
    */
   cancel(reason?: string): boolean
 }
 
-/** A value, a handle for it, or an array or object with handles in place of values. */
+/** A value, a handle for it, or an array or object that contains handles instead of values. */
 export type Deferrable<T> = Handle<T> | DeferrableParts<T>
 
 /**
- * `NoHandle` prevents a handle from matching an object type with the same members. Arrays are
+ * `NotHandle` prevents a handle from matching an object type with the same members. Arrays are
  * matched before objects, because recursive types would not terminate otherwise.
  */
-type DeferrableParts<T> = T extends Whole
-  ? T & NoHandle
+type DeferrableParts<T> = T extends OpaqueValue
+  ? T & NotHandle
   : T extends readonly (infer E)[]
     ? number extends T['length']
-      ? (T | readonly Deferrable<E>[]) & NoHandle
-      : (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NoHandle
+      ? (T | readonly Deferrable<E>[]) & NotHandle
+      : (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NotHandle
     : T extends object
-      ? (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NoHandle
+      ? (T | { readonly [K in keyof T]: Deferrable<T[K]> }) & NotHandle
       : T
 
 /** Types that are not searched for handles. */
-type Whole =
+type OpaqueValue =
   | ((...args: never[]) => unknown)
   | Date
   | RegExp
@@ -72,8 +73,8 @@ export type DeferrableArgs<A extends readonly unknown[]> = {
 export interface TaskFunction<A extends readonly unknown[], T, Options extends object = object> {
   (...args: DeferrableArgs<A>): Handle<T>
   /**
-   * Returns the same function with some options replaced, for one call or several. A `uid` that is
-   * a string can be used for one call only.
+   * Returns a copy of the function with some options replaced. A `uid` that is a string can be used
+   * for one call only.
    *
    * @example
    * import { NoopBackend } from 'tutti'

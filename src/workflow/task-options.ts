@@ -1,4 +1,4 @@
-/** The options of a workflow's tasks, checked when a function is wrapped. */
+/** The options of a workflow's tasks. They are checked when a function is wrapped. */
 
 import { expectId, expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
 import { samplingNames, type SamplingOptions } from '../tasks/ai-task.ts'
@@ -9,11 +9,11 @@ import {
   expectTaskName,
   type TaskFields,
   type TaskOptions,
-  expectOwnUid,
+  expectUid,
 } from '../tasks/task-fields.ts'
 import type { DeferrableArgs } from './task-function.ts'
 
-/** A text for all calls, or a function that gets a call's arguments, with handles inside. */
+/** A text for all calls, or a function of a call's arguments, which may contain handles. */
 export type CallText<A extends readonly unknown[]> =
   | string
   | ((...args: DeferrableArgs<A>) => string)
@@ -24,17 +24,20 @@ export interface BlockOptions<A extends readonly unknown[] = readonly unknown[]>
   'uid' | 'name' | 'backend'
 > {
   /**
-   * Unique in the engine: a function of the arguments, or a string for one call (see `with`). A
-   * handle among the arguments has no value yet, but a `uid` and a `name`. Default: generated.
+   * The uid of a call, which must be unique in the engine. Either a function of the arguments, or a
+   * string for one call (see `with`). A handle among the arguments has a `uid` and a `name`, but no
+   * value yet. Default: generated.
    */
   readonly uid?: CallText<A>
-  /** The display name, for all calls or by their arguments. Default: the function's name. */
+  /**
+   * The display name of all calls, or a function of the arguments. Default: the function's name.
+   */
   readonly name?: CallText<A>
 }
 
 /** How calls are compared before a task runs. */
 export interface CacheOptions<A extends readonly unknown[]> {
-  /** Replaces the arguments in the comparison: calls with the same key share a result. */
+  /** Replaces the arguments in the comparison. Calls with the same key share a result. */
   readonly key: string | ((...args: A) => string)
 }
 
@@ -68,16 +71,15 @@ export type ProgramCall =
   | readonly [executable: string, ...args: string[]]
   | Omit<ExecutableOptions, keyof TaskOptions | 'resources' | 'shell'>
 
-const common = ['uid', 'name', 'timeoutSeconds', 'signal', 'retries', 'priority', 'attributes']
-const onBackends = [...common, 'backend', 'cache']
-const known = {
-  functionTask: [...onBackends, 'resources'],
-  executableTask: [...onBackends, 'resources'],
-  promptTask: [...onBackends, 'model', ...samplingNames],
-  block: common,
+const commonNames = ['uid', 'name', 'timeoutSeconds', 'signal', 'retries', 'priority', 'attributes']
+const backendTaskNames = [...commonNames, 'backend', 'cache']
+const optionNames = {
+  functionTask: [...backendTaskNames, 'resources'],
+  executableTask: [...backendTaskNames, 'resources'],
+  promptTask: [...backendTaskNames, 'model', ...samplingNames],
+  block: commonNames,
 }
 
-/** All options above together. */
 export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<never[]>
 
 /** The uid and name of a call. `null` means a generated uid or the wrapper's name. */
@@ -94,13 +96,11 @@ export interface ResolvedTaskOptions {
   /** Identifies the function in all its calls. */
   readonly name: string
   readonly functionName: string
-  /** Whether the name was chosen, as an option or as the function's name. */
+  /** Whether the option `name` is set or the function has a name. */
   readonly isNamed: boolean
-  /** `null` if all calls have generated uids and the same name. */
+  /** The options `uid` and `name`; `null` if all calls have generated uids and the same name. */
   readonly callTexts: CallTexts | null
-  /** Options of each call's task. */
   readonly task: TaskFields
-  /** Options of each call's work. */
   readonly work: Omit<
     AnyTaskOptions,
     'uid' | 'name' | 'cache' | 'signal' | 'attributes' | 'retries'
@@ -109,30 +109,33 @@ export interface ResolvedTaskOptions {
 }
 
 export function resolveTaskOptions(
-  method: keyof typeof known,
+  method: keyof typeof optionNames,
   body: { readonly name: string },
   options: unknown,
 ): ResolvedTaskOptions {
   const given = expectObject('options', options)
-  expectKnownKeys(method, given, known[method])
+  expectKnownKeys(method, given, optionNames[method])
   const { uid, name, cache = false, signal, attributes, retries, ...work } = given as AnyTaskOptions
   const { backend, timeoutSeconds, priority } = work
   const task = { backend, timeoutSeconds, priority, signal, attributes, retries }
   const functionName = body.name === '' ? 'anonymous' : body.name
   const chosen = Object.entries(task).filter(([, value]) => value !== undefined)
-  const isPlain = name === undefined || typeof name === 'function'
+  const hasNoFixedName = name === undefined || typeof name === 'function'
   return {
-    name: isPlain ? functionName : expectTaskName(name),
+    name: hasNoFixedName ? functionName : expectTaskName(name),
     functionName,
     isNamed: name !== undefined || body.name !== '',
-    callTexts: resolveCallTexts({ uid, name: isPlain ? name : undefined }),
+    callTexts: resolveCallTexts({ uid, name: hasNoFixedName ? name : undefined }),
     task: checkTaskOptions(Object.fromEntries(chosen)),
     work,
     cache: expectCache(cache),
   }
 }
 
-/** Checks texts now. The results of functions are checked with each call. */
+/**
+ * Validates the options `uid` and `name` if they are strings. The results of functions are
+ * validated with each call.
+ */
 export function resolveCallTexts({ uid, name }: Record<string, unknown>): CallTexts | null {
   if (uid === undefined && name === undefined) return null
   if (typeof uid !== 'function' && uid !== undefined) expectId('uid', uid)
@@ -141,14 +144,13 @@ export function resolveCallTexts({ uid, name }: Record<string, unknown>): CallTe
   return given as CallTexts
 }
 
-/** The uid and name of a call. Handles among its arguments have no values yet. */
 export function toCallLabels({ uid, name }: CallTexts, args: readonly unknown[]): CallLabels {
   const textOf = (text: CallText<never[]> | undefined): unknown =>
     typeof text === 'function' ? text(...(args as never[])) : text
-  const [ownUid, ownName] = [textOf(uid), textOf(name)]
+  const [callUid, callName] = [textOf(uid), textOf(name)]
   return {
-    uid: uid === undefined ? null : expectOwnUid(ownUid),
-    name: name === undefined ? null : expectTaskName(ownName),
+    uid: uid === undefined ? null : expectUid(callUid),
+    name: name === undefined ? null : expectTaskName(callName),
   }
 }
 

@@ -1,8 +1,10 @@
-/** The workflow engine: dynamic graphs of functions, programs and prompts on any backends. */
+/** The workflow engine, which runs dynamic graphs of functions, programs and prompts. */
 
+import { hostname } from 'node:os'
 import { dirname, join } from 'node:path'
-import type { Backend, Refusal } from '../backends/backend.ts'
-import type { Work } from '../core/entry.ts'
+import type { Backend, Connection, Refusal } from '../backends/backend.ts'
+import { ClosureRuns } from '../backends/closure-runs.ts'
+import { Attempt, type Work } from '../core/entry.ts'
 import type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
 import { SessionCore } from '../core/session-core.ts'
 import {
@@ -24,11 +26,11 @@ import {
 } from '../foundation/options.ts'
 import { isThenable } from '../foundation/promises.ts'
 import { once } from '../foundation/service.ts'
+import { TurnBudget } from '../runtime/turn-budget.ts'
 import type { SamplingOptions } from '../tasks/ai-task.ts'
 import type { AnyFunction } from '../tasks/compute-options.ts'
 import type { ExecutableResult } from '../tasks/compute-task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
-import { BlockRunner } from './block-runner.ts'
 import { Dispatcher } from './dispatcher.ts'
 import { EngineHandle } from './handle.ts'
 import { type Plan, planBlock, planExecutable, planFunction, planPrompt } from './plan.ts'
@@ -94,18 +96,18 @@ export class WorkflowEngine implements AsyncDisposable {
   readonly #contexts = new RunContexts()
   readonly #dispatcher: Dispatcher
   readonly #scopes: Scopes
-  readonly #blocks: BlockRunner
-  readonly #hasOwnFolder: boolean
+  readonly #blocks: Connection
+  readonly #hasCacheDir: boolean
   readonly #shutDown = once(async (options: CloseOptions): Promise<void> => {
     this.#dispatcher.close()
     await this.#blocks.release('workflow engine shut down')
     await this.#core.close(options)
-    await this.#dispatcher.memo.settle()
+    await this.#dispatcher.memo.flush()
   })
 
   /**
    * Wraps a function. A function from `defineTask` runs on workers, a closure in this process. Also
-   * works as a decorator of asynchronous methods, and without `this`.
+   * works as a decorator of asynchronous methods, and when called without `this`.
    */
   readonly functionTask = ((body: AnyFunction, second: object = {}) => {
     const options = expectObject('options', second)
@@ -132,19 +134,15 @@ export class WorkflowEngine implements AsyncDisposable {
     for (const one of backends) core.addBackend(one)
     this.#core = core
     this.#scopes = new Scopes(core)
-    this.#blocks = new BlockRunner({
-      clock: core.clock,
-      listener: core.createListener(blockBackend),
-      onAttemptEnded: (uid, hasSucceeded) => this.#contexts.endAttempt(uid, hasSucceeded),
-    })
+    this.#blocks = createBlockRunner(core, this.#contexts)
     this.#dispatcher = new Dispatcher({
       core,
       contexts: this.#contexts,
       scopes: this.#scopes,
       blocks: { backend: { name: blockBackend }, connection: this.#blocks },
     })
-    this.#hasOwnFolder = cacheDir !== undefined
-    if (cacheDir !== undefined) this.#dispatcher.memo.keepIn(expectString('cacheDir', cacheDir))
+    this.#hasCacheDir = cacheDir !== undefined
+    if (cacheDir !== undefined) this.#dispatcher.memo.setFolder(expectString('cacheDir', cacheDir))
   }
 
   /** The id of the engine in events and files. */
@@ -187,8 +185,8 @@ export class WorkflowEngine implements AsyncDisposable {
 
   /**
    * Runs the callback as the workflow `id` and returns its result. Tasks created inside carry the
-   * id, and their spans are children of the workflow's span. That span ends when the callback and
-   * all these tasks have ended.
+   * id, and their spans are children of the workflow's span, which ends when the callback and all
+   * these tasks have ended.
    */
   scope<T>(id: string, callback: () => T): T {
     this.#dispatcher.expectOpen()
@@ -219,7 +217,7 @@ export class WorkflowEngine implements AsyncDisposable {
 
   /**
    * Like `Session.resume`. A call without a `uid` is identified by its function, arguments and
-   * dependencies, and by its number among equal calls. If that call is DONE in the record, it ends
+   * dependencies, and by its number among equal calls. A call that is DONE in the record ends
    * immediately with the recorded result.
    */
   async resume(file: string, options: ResumeOptions = {}): Promise<ResumedRecord> {
@@ -233,8 +231,8 @@ export class WorkflowEngine implements AsyncDisposable {
   async startTelemetry(options: SessionTelemetryOptions = {}): Promise<TelemetryManager> {
     const telemetry = await this.#core.startTelemetry(options)
     const { checkpointFile } = telemetry
-    if (checkpointFile !== null && !this.#hasOwnFolder) {
-      this.#dispatcher.memo.keepIn(join(dirname(checkpointFile), 'results'))
+    if (checkpointFile !== null && !this.#hasCacheDir) {
+      this.#dispatcher.memo.setFolder(join(dirname(checkpointFile), 'results'))
     }
     return telemetry
   }
@@ -254,21 +252,21 @@ export class WorkflowEngine implements AsyncDisposable {
     return this.shutdown()
   }
 
-  /** Throws for a closure that no backend can run. Other problems are reported by the calls. */
+  /** Throws for a closure that no backend can run. All other problems are reported by the calls. */
   #expectRunnable({ spec, backend }: Work): void {
     if (spec.kind !== 'closure') return
     const backends = this.#core.backends.filter(({ name }) => backend === null || name === backend)
-    const refusals = backends.map((one) => refusalOf(one, spec))
+    const refusals = backends.map((one) => findRefusal(one, spec))
     const [first] = refusals
     if (first?.field !== 'function' || refusals.some((one) => one?.field !== 'function')) return
     throw new ValueError(`function: ${first.message}`, { field: 'function', got: spec.executable })
   }
 
-  /** `own` takes precedence over the `uid` and `name` of the options. */
-  #wrap(toPlan: (options: object) => Plan, options: object, own: CallTexts = {}): unknown {
+  /** `overrides` takes precedence over the `uid` and `name` of the options. */
+  #wrap(toPlan: (options: object) => Plan, options: object, overrides: CallTexts = {}): unknown {
     const dispatcher = this.#dispatcher
     const plan = toPlan(options)
-    const texts = { ...plan.options.callTexts, ...own }
+    const texts = { ...plan.options.callTexts, ...overrides }
     const callTexts = Object.keys(texts).length === 0 ? null : texts
     const wrapped = function (this: unknown, ...args: unknown[]): Handle<unknown> {
       return dispatcher.call(plan, this, args, callTexts)
@@ -276,15 +274,46 @@ export class WorkflowEngine implements AsyncDisposable {
     const withOptions = (given: unknown): unknown => {
       const { uid, name, ...others } = expectObject('options', given)
       const further = resolveCallTexts({ uid, name })
-      return this.#wrap(toPlan, { ...options, ...others }, { ...own, ...further })
+      return this.#wrap(toPlan, { ...options, ...others }, { ...overrides, ...further })
     }
     Object.defineProperty(wrapped, 'name', { value: plan.options.name })
     return Object.assign(wrapped, { with: withOptions })
   }
 }
 
-/** `null` if the backend throws: then the call fails later. */
-function refusalOf(backend: Backend, spec: Work['spec']): Refusal | null {
+/**
+ * Runs the bodies of blocks in this process. Their number is not limited, because a block that
+ * waits for its tasks must not occupy a slot that they need.
+ */
+function createBlockRunner(core: SessionCore, contexts: RunContexts): Connection {
+  const { clock } = core
+  const listener = core.createListener(blockBackend)
+  const nodeId = hostname()
+  const runs = new ClosureRuns<null>({
+    nodeId,
+    workerId: `${nodeId}/${blockBackend}/main`,
+    clock,
+    budget: new TurnBudget(clock),
+    jobNoun: 'block',
+    closureOf: (job) => Attempt.findClosure(job),
+    report: (job, report) => {
+      if (report.kind !== 'start') contexts.endAttempt(job.uid, report.kind === 'complete')
+      listener.report(job, report)
+    },
+    notice: (notice) => listener.notice(notice),
+    onResultDropped: () => listener.notice({ kind: 'late-result' }),
+  })
+  return {
+    submit: (jobs) => {
+      for (const job of jobs) runs.add(job, null)
+    },
+    cancel: (job, reason) => runs.cancel(job, reason),
+    release: async (reason) => runs.cancelAll(reason),
+  }
+}
+
+/** Returns `null` if the backend throws, because the call then fails later. */
+function findRefusal(backend: Backend, spec: Work['spec']): Refusal | null {
   try {
     return backend.refuse(spec)
   } catch {

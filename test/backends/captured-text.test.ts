@@ -1,13 +1,13 @@
 import { expect, it } from 'vitest'
-import { keptBytes, TextPieces } from '../../src/backends/captured-text.ts'
+import { captureBytes, OutputDeltas } from '../../src/backends/captured-text.ts'
 import { OutputCapture } from '../../src/backends/local/programs/output-capture.ts'
 
-const bounds = { headBytes: keptBytes, tailBytes: keptBytes }
+const bounds = { headBytes: captureBytes, tailBytes: captureBytes }
 
 /** Reads the output after each piece that a program writes. */
 function follow(written: readonly string[]): string[] {
   const capture = new OutputCapture(bounds)
-  const pieces = new TextPieces()
+  const pieces = new OutputDeltas()
   return written.map((text, at) => {
     capture.push(Buffer.from(text))
     return pieces.next(capture.text(), capture.isTruncated, at === written.length - 1)
@@ -20,12 +20,12 @@ it('output pieces: a line is shown when it is whole, and the last one with the e
 
 it('output pieces: nothing is missing or repeated where more than is kept was written', () => {
   const lines = Array.from({ length: 40 }, (_, at) => `${at} ${'ä'.repeat(4000)}\n`)
-  expect(lines.join('').length).toBeGreaterThan(2 * keptBytes)
+  expect(lines.join('').length).toBeGreaterThan(2 * captureBytes)
   expect(follow(lines)).toEqual(lines)
 })
 
 it('output pieces: a mark tells how many bytes could not be shown', () => {
-  const [first, last] = ['a'.repeat(keptBytes), 'z'.repeat(keptBytes)]
+  const [first, last] = ['a'.repeat(captureBytes), 'z'.repeat(captureBytes)]
   const shown = follow([`${first}\n`, `${'m'.repeat(1000)}\n${last}`, '!'])
   expect(shown[0]).toBe(`${first}\n`)
   expect(shown[1]).toBe(`\n[... 1001 bytes left out ...]\n${last}`)

@@ -1,6 +1,6 @@
 /** A disk in memory whose results a test decides. */
 
-import { nodeFiles, type FileOperations } from '../../src/checkpoint/files.ts'
+import { systemFiles, type FileOperations } from '../../src/checkpoint/files.ts'
 
 /** How many bytes the next write takes at most, or the error it gives. */
 export type WriteResult = number | string
@@ -72,15 +72,15 @@ export class FakeDisk implements FileOperations {
 
 /** A real file system on which every write fails as on a full disk, while `isFull` is set. */
 export function fullDevice(): FileOperations & { isFull: boolean } {
-  const full = nodeFiles.open('/dev/full', 1, 0)
+  const full = systemFiles.open('/dev/full', 1, 0)
   const disk = {
-    ...nodeFiles,
+    ...systemFiles,
     isFull: true,
     write: (fd: number, bytes: Uint8Array, offset: number, length: number) =>
-      nodeFiles.write(disk.isFull ? full : fd, bytes, offset, length),
+      systemFiles.write(disk.isFull ? full : fd, bytes, offset, length),
     close(fd: number) {
-      nodeFiles.close(full)
-      nodeFiles.close(fd)
+      systemFiles.close(full)
+      systemFiles.close(fd)
     },
   }
   return disk

@@ -5,7 +5,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import {
   createCheckpointFile,
   makeFolders,
-  nodeFiles,
+  systemFiles,
   writeSome,
 } from '../../src/checkpoint/files.ts'
 import { startChild } from './child.ts'
@@ -99,7 +99,7 @@ describe('createCheckpointFile', () => {
 
   it('createCheckpointFile numbers the files of one second, and opens none that exists', () => {
     const folder = tempFolder()
-    const paths = [1, 2, 3].map(() => createCheckpointFile(nodeFiles, folder, 'a', 7.9).path)
+    const paths = [1, 2, 3].map(() => createCheckpointFile(systemFiles, folder, 'a', 7.9).path)
     expect(paths.map((path) => basename(path))).toEqual([
       'a.7.telemetry.jsonl',
       'a.7-2.telemetry.jsonl',
@@ -113,7 +113,7 @@ describe('createCheckpointFile', () => {
       tried.push(basename(path))
       throw codeError('EEXIST')
     }
-    const create = () => createCheckpointFile({ ...nodeFiles, open }, '/folder', 'a', 7)
+    const create = () => createCheckpointFile({ ...systemFiles, open }, '/folder', 'a', 7)
     expect(create).toThrow('Cannot open a record in /folder: 1000 names are taken')
     expect(tried.length).toBe(1000)
     expect(tried.at(-1)).toBe('a.7-1000.telemetry.jsonl')
@@ -125,7 +125,7 @@ describe('createCheckpointFile', () => {
       opened++
       throw codeError('EACCES')
     }
-    const create = () => createCheckpointFile({ ...nodeFiles, open }, '/folder', 'a', 7)
+    const create = () => createCheckpointFile({ ...systemFiles, open }, '/folder', 'a', 7)
     expect(create).toThrow(expect.objectContaining({ errno: 'EACCES' }))
     expect(opened).toBe(1)
   })

@@ -4,7 +4,7 @@ import { symlinkSync, writeFileSync } from 'node:fs'
 import { hostname } from 'node:os'
 import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { acquireLock, expectUnlocked, isHeld, remoteJobOf } from '../../src/checkpoint/lock.ts'
+import { acquireLock, expectUnlocked, isHeld, readRemoteJob } from '../../src/checkpoint/lock.ts'
 import { CheckpointError } from '../../src/foundation/errors.ts'
 import { startChild } from './child.ts'
 import { openWriter, tempFolder, thrownBy } from './open-writer.ts'
@@ -70,7 +70,7 @@ describe('row 51: one process per session', () => {
     const job = { id: '35', cluster: 'alpha' }
     const holder = { pid: 1, start_time: null, host: 'elsewhere', token: '0123456789ab', job }
     writeFileSync(path, JSON.stringify(holder))
-    expect(remoteJobOf(path)).toEqual(job)
+    expect(readRemoteJob(path)).toEqual(job)
     for (const other of [null, { ...job, id: '36' }, { ...job, cluster: 'beta' }]) {
       const error = thrownBy(() => expectUnlocked(path, other))
       expect(error).toMatchObject({ code: 'CheckpointLockedError', pid: 1 })
@@ -80,7 +80,7 @@ describe('row 51: one process per session', () => {
     expect(readdirSync(join(path, '..'))).toEqual([])
     // On this host, the process itself is checked.
     writeFileSync(path, JSON.stringify({ ...holder, host: hostname() }))
-    expect(remoteJobOf(path)).toBeNull()
+    expect(readRemoteJob(path)).toBeNull()
   })
 
   it('row 51: the lock of a killed process that is still a zombie is taken over', async () => {
@@ -159,7 +159,7 @@ describe('row 51: one process per session', () => {
     const holder = { pid: process.pid, start_time: '1', host: hostname(), token }
     writeFileSync(path, JSON.stringify(holder))
     const claim = acquireLock(`${path}.${token}`)
-    const error = thrownBy(() => acquireLock(path, 'resume'))
+    const error = thrownBy(() => acquireLock(path, { purpose: 'resume' }))
     claim.release()
     expect(error).toMatchObject({ code: 'CheckpointLockedError', path, pid: process.pid })
     expect(error).toHaveProperty('message', expect.stringMatching(/: .*\.telemetry\.lock$/))

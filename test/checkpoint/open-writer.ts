@@ -4,7 +4,8 @@ import { mkdtempSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
-import { CheckpointWriter, type CheckpointWriterOptions } from '../../src/checkpoint/writer.ts'
+import { CheckpointWriter } from '../../src/checkpoint/writer.ts'
+import type { CheckpointWriterOptions } from '../../src/checkpoint/writing/writer-options.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
 /** A folder that is removed when the test has finished. */

@@ -6,7 +6,7 @@ import {
   parseRecordPath,
   type RecordFile,
   recordNameOf,
-  recordsIn,
+  listRecords,
   removeRecord,
   sortNewestFirst,
 } from '../../src/checkpoint/record-names.ts'
@@ -57,9 +57,9 @@ describe('the records of a folder', () => {
     symlinkSync(at('file'), at('link'))
     symlinkSync(at('folder'), at('link-to-folder'))
     symlinkSync(at('nothing'), at('dangling'))
-    const found = namesOf(recordsIn(folder)).toSorted()
+    const found = namesOf(listRecords(folder)).toSorted()
     expect(found).toEqual(['file.7.telemetry.jsonl', 'link.7.telemetry.jsonl'])
-    expect(recordsIn(join(folder, 'missing'))).toEqual([])
+    expect(listRecords(join(folder, 'missing'))).toEqual([])
   })
 
   it('the records of a folder are sorted by second, then number, the copy to resume first', () => {
@@ -73,7 +73,7 @@ describe('the records of a folder', () => {
       'a.8.telemetry.jsonl.zst',
     ]
     for (const name of sorted) writeFileSync(join(folder, name), '')
-    const records = recordsIn(folder)
+    const records = listRecords(folder)
     expect(namesOf(sortNewestFirst(records))).toEqual(sorted)
     expect(namesOf(sortNewestFirst(records.toReversed()))).toEqual(sorted)
   })
@@ -88,7 +88,7 @@ describe('the records of a folder', () => {
       utimesSync(path, 0, 100 - Math.min(at, 2))
     }
     const gone = parseRecordPath(join(folder, 'e.7.telemetry.jsonl'))
-    const records = [...recordsIn(folder), ...(gone === null ? [] : [gone])]
+    const records = [...listRecords(folder), ...(gone === null ? [] : [gone])]
     const sorted = [...names, 'e.7.telemetry.jsonl']
     expect(namesOf(sortNewestFirst(records))).toEqual(sorted)
     expect(namesOf(sortNewestFirst(records.toReversed()))).toEqual(sorted)

@@ -2,25 +2,25 @@ import { readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { nodeFiles } from '../../src/checkpoint/files.ts'
+import { systemFiles } from '../../src/checkpoint/files.ts'
 import {
-  digestOf,
+  computeDigest,
   ResultsFile,
   resultsHead,
   resultsPathOf,
 } from '../../src/checkpoint/results-file.ts'
 import { ResultsReader, type ValueLocation } from '../../src/checkpoint/results-reader.ts'
-import { fromBytes, toBytes } from '../../src/checkpoint/kept-value.ts'
+import { deserializeValue, serializeValue } from '../../src/checkpoint/kept-value.ts'
 import { assertProperty } from '../property.ts'
 import { fullDevice } from './fake-disk.ts'
 import { tempFolder } from './open-writer.ts'
 
 interface OpenOptions {
   readonly maxBytes?: number
-  readonly files?: typeof nodeFiles
+  readonly files?: typeof systemFiles
 }
 
-function openResults({ maxBytes = 2 ** 26, files = nodeFiles }: OpenOptions = {}) {
+function openResults({ maxBytes = 2 ** 26, files = systemFiles }: OpenOptions = {}) {
   const record = join(tempFolder(), 's.1.telemetry.jsonl')
   const warnings: string[] = []
   const log = { warn: (code: string) => void warnings.push(code) }
@@ -39,7 +39,7 @@ function readAll(record: string): Map<string, unknown> {
   const values = new Map<string, unknown>()
   if (reader === null) return values
   const found = new Map<string, ValueLocation>()
-  for (const _ of reader.find((uid, at) => found.set(uid, at))) continue
+  for (const _ of reader.locateValues((uid, at) => found.set(uid, at))) continue
   for (const [uid, at] of found) values.set(uid, reader.read(at)?.value)
   return values
 }
@@ -94,7 +94,7 @@ describe('the file of results', () => {
     file.append('a', 1)
     await file.close()
     using other = ResultsReader.open(record, 'other')
-    expect([...(other?.find(() => expect.unreachable()) ?? [])]).toEqual([])
+    expect([...(other?.locateValues(() => expect.unreachable()) ?? [])]).toEqual([])
     const head = readFileSync(resultsPathOf(record)).subarray(0, resultsHead('this').length)
     const lengths = (uid: number, value: number): Buffer => {
       const bytes = Buffer.alloc(12)
@@ -106,7 +106,7 @@ describe('the file of results', () => {
     for (const entries of cases) {
       const length = Buffer.alloc(4)
       length.writeUInt32LE(entries.length)
-      const bytes = Buffer.concat([head, length, digestOf(entries), entries])
+      const bytes = Buffer.concat([head, length, computeDigest(entries), entries])
       writeFileSync(resultsPathOf(record), bytes)
       expect([...readAll(record)]).toEqual([])
     }
@@ -119,7 +119,7 @@ describe('the file of results', () => {
     await file.close()
     using reader = ResultsReader.open(record, 'this')
     const found: ValueLocation[] = []
-    for (const _ of reader?.find((_uid, at) => found.push(at)) ?? []) continue
+    for (const _ of reader?.locateValues((_uid, at) => found.push(at)) ?? []) continue
     const [at = expect.unreachable()] = found
     expect(reader?.read(at)).toEqual({ value })
     const path = resultsPathOf(record)
@@ -171,11 +171,11 @@ describe('the file of results', () => {
 
   it('results: after a frame that was half written the next one is found', async () => {
     let left = Infinity
-    const files: typeof nodeFiles = {
-      ...nodeFiles,
+    const files: typeof systemFiles = {
+      ...systemFiles,
       write(fd, bytes, offset, length) {
         if (left === 0) throw Object.assign(new Error('full'), { code: 'ENOSPC' })
-        const taken = nodeFiles.write(fd, bytes, offset, Math.min(length, left))
+        const taken = systemFiles.write(fd, bytes, offset, Math.min(length, left))
         left -= taken
         return taken
       },
@@ -244,7 +244,7 @@ describe('the file of results', () => {
       return value
     }
     for (const value of [nested(2000), [nested(2000)], new Map([[1, nested(2000)]])]) {
-      expect(toBytes(value)).toBeNull()
+      expect(serializeValue(value)).toBeNull()
     }
     // Every object of the chain is near, but the first one is written with all behind it.
     const chain: object[] = []
@@ -252,9 +252,11 @@ describe('the file of results', () => {
       chain.push(next)
       if (Object.keys(next).length === 0) break
     }
-    expect(toBytes(chain)).toBeNull()
-    expect(fromBytes(toBytes(chain.toReversed()) ?? new Uint8Array())).not.toBeNull()
-    expect(fromBytes(toBytes(nested(400)) ?? new Uint8Array())?.value).toEqual(nested(400))
+    expect(serializeValue(chain)).toBeNull()
+    expect(deserializeValue(serializeValue(chain.toReversed()) ?? new Uint8Array())).not.toBeNull()
+    expect(deserializeValue(serializeValue(nested(400)) ?? new Uint8Array())?.value).toEqual(
+      nested(400),
+    )
   })
 
   it('kept values: bytes come back over memory of their own, and nothing else', () => {
@@ -266,8 +268,8 @@ describe('the file of results', () => {
       new DataView(new ArrayBuffer(3)),
       ...rows,
     ]
-    const bytes = toBytes(views) ?? expect.unreachable()
-    const back = fromBytes(bytes)?.value as typeof views
+    const bytes = serializeValue(views) ?? expect.unreachable()
+    const back = deserializeValue(bytes)?.value as typeof views
     expect(back).toStrictEqual(views)
     for (const [at, view] of back.entries()) {
       expect(view.byteOffset).toBe(0)
@@ -290,8 +292,8 @@ describe('the file of results', () => {
     })
     assertProperty(
       fc.property(anything, (value) => {
-        const bytes = toBytes(value)
-        if (bytes !== null) expect(fromBytes(bytes)?.value).toStrictEqual(value)
+        const bytes = serializeValue(value)
+        if (bytes !== null) expect(deserializeValue(bytes)?.value).toStrictEqual(value)
       }),
     )
   })

@@ -1,12 +1,12 @@
 import { mkdirSync, readdirSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished, vi } from 'vitest'
-import { holderOf } from '../../src/checkpoint/lock.ts'
+import { createHolder } from '../../src/checkpoint/lock.ts'
 import {
-  keepCommand,
-  readCommandOf,
+  storeCommand,
+  readRunCommand,
   SentRequest,
-  toKeptArguments,
+  omitSecretArguments,
 } from '../../src/checkpoint/run-file.ts'
 import { tempFolder } from './open-writer.ts'
 
@@ -33,7 +33,7 @@ describe('the command beside a record', () => {
       'eyJhbGciOiJIUzI1NiJ9.eyJzdWIiOiIxIn0.c2lnbmF0dXJl',
       '--key=x',
     ]
-    expect(toKeptArguments(secrets)).toEqual(secrets.map(() => null))
+    expect(omitSecretArguments(secrets)).toEqual(secrets.map(() => null))
     const options = [
       'pass',
       'auth',
@@ -46,7 +46,7 @@ describe('the command beside a record', () => {
       'api-token',
     ]
     const named = options.flatMap((name) => [`--${name}`, 'x'])
-    expect(toKeptArguments(named)).toEqual(named.map((one) => (one === 'x' ? null : one)))
+    expect(omitSecretArguments(named)).toEqual(named.map((one) => (one === 'x' ? null : one)))
     const plain = [
       '--author',
       'me',
@@ -79,14 +79,14 @@ describe('the command beside a record', () => {
       'https://host:80/x@y',
       'hf_x',
     ]
-    expect(toKeptArguments(plain)).toEqual(plain)
+    expect(omitSecretArguments(plain)).toEqual(plain)
   })
 
   it('run: a command of any wrong content is none', () => {
     const record = join(tempFolder(), 's.1.telemetry.jsonl')
     const good = { kind: 'script', file: '/a.mjs', arguments: ['x', null], folder: '/' } as const
-    keepCommand(record, good)
-    expect(readCommandOf([record])).toEqual(good)
+    storeCommand(record, good)
+    expect(readRunCommand([record])).toEqual(good)
     const wrong = [
       { ...good, arguments: [5] },
       { ...good, arguments: 'x' },
@@ -99,7 +99,7 @@ describe('the command beside a record', () => {
     ]
     for (const one of wrong) {
       writeFileSync(record.replace('.telemetry.jsonl', '.run'), JSON.stringify(one))
-      expect(readCommandOf([record])).toBe(null)
+      expect(readRunCommand([record])).toBe(null)
     }
   })
 
@@ -107,7 +107,7 @@ describe('the command beside a record', () => {
     const folder = tempFolder()
     const record = join(folder, `${'x'.repeat(300)}.1.telemetry.jsonl`)
     const command = { kind: 'script', file: '/a.mjs', arguments: [], folder: '/' } as const
-    expect(() => keepCommand(record, command)).toThrow('Cannot write')
+    expect(() => storeCommand(record, command)).toThrow('Cannot write')
     expect(readdirSync(folder)).toEqual([])
   })
 })
@@ -116,7 +116,7 @@ it('run: a command removes the folders that killed commands have left, and no ot
   const parent = tempFolder()
   vi.stubEnv('TMPDIR', parent)
   onTestFinished(() => void vi.unstubAllEnvs())
-  const running = holderOf(process.pid)
+  const running = createHolder(process.pid)
   const ended = { ...running, start_time: '1' }
   const folders: Readonly<Record<string, Readonly<Record<string, unknown>>>> = {
     'tutti-run-ended1': { command: ended },

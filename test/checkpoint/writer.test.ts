@@ -3,7 +3,7 @@ import { chmodSync, lstatSync, mkdirSync, readFileSync, readdirSync, rmSync } fr
 import { symlinkSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { describe, expect, it } from 'vitest'
-import { chunkBytes } from '../../src/checkpoint/pending-lines.ts'
+import { chunkBytes } from '../../src/checkpoint/writing/line-formatter.ts'
 import { CheckpointError, ValueError } from '../../src/foundation/errors.ts'
 import { FakeDisk } from './fake-disk.ts'
 import { openWriter, tempFolder, thrownBy, wholeLines } from './open-writer.ts'

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { compressRecord } from '../../src/checkpoint/compress.ts'
-import { nodeFiles } from '../../src/checkpoint/files.ts'
+import { systemFiles } from '../../src/checkpoint/files.ts'
 import { recordIdOf, ResultsFile, resultsPathOf } from '../../src/checkpoint/results-file.ts'
 import { verifyJournal } from '../../src/cli/journal.ts'
 import { createOutput, type OutputForm } from '../../src/cli/output.ts'
@@ -66,7 +66,7 @@ async function keepResult(uid: string): Promise<void> {
   const log = { warn() {} }
   const durability = 'os'
   const parts = { record, id: recordIdOf(ids) }
-  const results = new ResultsFile({ ...parts, files: nodeFiles, log, maxBytes: 9999, durability })
+  const results = new ResultsFile({ ...parts, files: systemFiles, log, maxBytes: 9999, durability })
   results.append(uid, 'value')
   await results.close()
 }
@@ -260,7 +260,7 @@ describe('journal verify', () => {
     const keep = async (id: string): Promise<void> => {
       await rm(resultsPathOf(path), { force: true })
       const log = { warn() {} }
-      const options = { record: path, id, files: nodeFiles, log, maxBytes: 1000 }
+      const options = { record: path, id, files: systemFiles, log, maxBytes: 1000 }
       const file = new ResultsFile({ ...options, durability: 'os' })
       file.append('a', 1)
       await file.close()

@@ -60,7 +60,7 @@ describe('tutti model get', () => {
     mkdirSync(`${path}.${process.pid}`)
     const said: string[] = []
     const get = (): unknown =>
-      installModel('stories15M', { folder, say: (text) => said.push(text) })
+      installModel('stories15M', { folder, onProgress: (text) => said.push(text) })
     const error = {
       code: 'OutputFileError',
       message: expect.stringContaining(`write ${path}: EISDIR`),
@@ -71,7 +71,7 @@ describe('tutti model get', () => {
 
   it('tutti model get gives the model of the folder, checked by its hash', async () => {
     const folder = tempFolder()
-    const { path, bytes } = installModel('stories15M', { folder: models, say() {} })
+    const { path, bytes } = installModel('stories15M', { folder: models, onProgress() {} })
     copyFileSync(path, join(folder, 'stories15M.gguf'))
     const end = await runCommand('--json', 'model', 'get', 'stories15M', '--folder', folder)
     expect([end.code, end.stderr]).toEqual([0, ''])

@@ -1,7 +1,7 @@
 import { statSync } from 'node:fs'
 import { describe, expect, it } from 'vitest'
 import { createOutput } from '../../src/cli/output.ts'
-import { type Followed, withReadingProgress } from '../../src/cli/reading/reading-progress.ts'
+import { type ReadingHooks, withReadingProgress } from '../../src/cli/reading/reading-progress.ts'
 import type { Terminal } from '../../src/telemetry/progress/terminal.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 
@@ -77,7 +77,7 @@ describe('output', () => {
   it('output shows no reading progress without a terminal', async () => {
     const [stdout, stderr] = [new FakeTerminal(false), new FakeTerminal(false)]
     const clock = new ManualClock()
-    const read = async ({ onRead }: Followed): Promise<void> => {
+    const read = async ({ onRead }: ReadingHooks): Promise<void> => {
       await clock.advance(5000)
       onRead(1, import.meta.filename)
     }

@@ -19,6 +19,8 @@ export interface RunningCommand {
   seen(text: string): Promise<void>
   /** Its output so far. */
   stdout(): string
+  /** Its output so far, that to stdout first. */
+  output(): string
   readonly ended: Promise<CommandEnd>
 }
 
@@ -66,6 +68,7 @@ export function watch(child: ChildProcessWithoutNullStreams): RunningCommand {
     child,
     ended,
     stdout: () => stdout,
+    output: () => stdout + stderr,
     seen: (text) =>
       new Promise((resolve) => {
         waiting.push({ text, resolve })

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { basename, dirname, join, relative } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
-import { keepCommand } from '../../src/checkpoint/run-file.ts'
+import { storeCommand } from '../../src/checkpoint/run-file.ts'
 import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
 import { eventually } from '../eventually.ts'
 import {
@@ -25,7 +25,7 @@ async function makeRecord(folder: string, file: string, before?: string) {
   const { checkpointFile } = await session.startTelemetry(kept)
   await session.submitTasks([new ComputeTask({ executable: 'true', uid: 'only' })])
   const record = checkpointFile ?? ''
-  keepCommand(record, { kind: 'script', file, arguments: [], folder })
+  storeCommand(record, { kind: 'script', file, arguments: [], folder })
   return { record, sessionId: session.id }
 }
 
@@ -159,8 +159,8 @@ await session.close()
     expect(locked.code).toBe(2)
     expect(locked.stderr.split('\n')).toEqual([
       `CheckpointLockedError  The record is locked by process ${process.pid}: ${lock.path}`,
-      '  hint: It goes on with this run already: wait for its end, or end it, ' +
-        'then resume the last file.',
+      '  hint: That process already continues this run. Wait until it has ended, ' +
+        'or stop it, and then resume the last file.',
       '',
     ])
     const json = await tutti(folder, '--json', 'resume', record)
@@ -171,7 +171,7 @@ await session.close()
     const folder = workFolder()
     const gone = join(folder, 'gone')
     const { record } = await makeRecord(folder, script)
-    keepCommand(record, { kind: 'script', file: script, arguments: [], folder: gone })
+    storeCommand(record, { kind: 'script', file: script, arguments: [], folder: gone })
     const refused = await tuttiHere(folder, 'resume')
     expect(refused.code).toBe(2)
     expect(refused.stderr).toMatch(/^FileNotFoundError {2}there is no folder .*gone, in which/)
@@ -212,7 +212,7 @@ await session.close()
     expect(refused.stderr).toMatch(/^DefinitionChangedError /)
     expect(refused.stderr).not.toContain('skipping')
     expect(refused.stderr).not.toMatch(/^(record|resume) /m)
-    expect(refused.stderr).not.toContain('not made again')
+    expect(refused.stderr).not.toContain('not created again')
     expect(readdirSync(join(folder, 'telemetry'))).toEqual(files)
   })
 

@@ -14,7 +14,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { leadingVariables } from '../../src/cluster/agent/allowed.ts'
+import { codeLoadingVariables } from '../../src/cluster/agent/allowed.ts'
 import { agentSubject, toToken } from '../../src/cluster/wire/subjects.ts'
 import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
@@ -152,7 +152,7 @@ describe('tutti agent --allow', () => {
   it('tutti agent --allow has its refused variables in the documents', () => {
     const file = new URL('../../docs/cluster.md', import.meta.url)
     const documents = readFileSync(file, 'utf8')
-    const missing = leadingVariables.filter((one) => !documents.includes(`\`${one}\``))
+    const missing = codeLoadingVariables.filter((one) => !documents.includes(`\`${one}\``))
     expect(missing).toEqual([])
   })
 

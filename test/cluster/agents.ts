@@ -147,6 +147,6 @@ async function startAgentUntilEnd(
 ): Promise<Agent> {
   const own = { servers: url, token, cores: 1, workDir: join(folder, 'work') }
   const agent = await startAgent({ ...own, ...options })
-  atEnd(() => agent.close({ needsEnds: false }))
+  atEnd(() => agent.close({ waitForResults: false }))
   return agent
 }

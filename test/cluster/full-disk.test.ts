@@ -25,7 +25,7 @@ async function watchRecorded(servers: string, sessionId: string): Promise<readon
   const connection = await connect({ servers, token })
   onTestFinished(() => connection.close())
   const found: Recorded[] = []
-  connection.subscribe(sessionSubjects(useOf(sessionId)).downTo('only'), {
+  connection.subscribe(sessionSubjects(useOf(sessionId)).toAgent('only'), {
     callback: (_, { subject, data }) => {
       const payload = open(toAgent, subject, data).payload as DriverMessage | null
       if (payload?.kind === 'recorded') found.push(payload)
@@ -83,7 +83,7 @@ onDisk('row 124: no result is reported as recorded while the disk is full', asyn
   expect(recorded.filter(({ through }) => through > 1)).toEqual([])
   await session.close()
   expect(recorded.filter(({ through }) => through > 1)).toEqual([])
-  const text = 'EndsNotRecorded: backends were not told that the ends of 400 tasks are recorded'
+  const text = 'EndsNotRecorded: backends were not notified of 400 recorded results'
   expect(warnings.filter((warning) => warning.startsWith(text))).toHaveLength(1)
   expect(warnings).toContainEqual(expect.stringMatching(/^CheckpointLinesLost: \d+ lines/))
 })
@@ -109,6 +109,6 @@ onDisk('row 124: after a full disk, results whose lines were lost are not record
   expect(lost).toEqual(expect.arrayContaining(expected))
   expect(lost).not.toContain(after)
   await session.close()
-  const text = /^EndsNotRecorded: .* the ends of 2[01] tasks are recorded: \d+ lines of the record/
+  const text = /^EndsNotRecorded: .* of 2[01] recorded results: \d+ lines of the record/
   expect(warnings.filter((warning) => text.test(warning))).toHaveLength(1)
 })

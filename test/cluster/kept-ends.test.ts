@@ -27,7 +27,7 @@ type LeftTask = ComputeTask<string>
 async function untilBeats(url: string, count: number): Promise<void> {
   const broker = await connectToNats({ servers: [url], token, name: 'reader', log: processLog })
   let beats = 0
-  broker.subscribe(sessionSubjects(useOf('returning')).beat, () => void beats++)
+  broker.subscribe(sessionSubjects(useOf('returning')).heartbeat, () => void beats++)
   await eventually(() => expect(beats).toBeGreaterThanOrEqual(count))
   await broker.close()
 }

@@ -209,7 +209,7 @@ describe('a store that is smaller than a value', () => {
       clock: systemClock,
       stream: 'stream',
       objects: 'objects',
-      patienceMs: () => Infinity,
+      refusalTimeoutMs: () => Infinity,
       openStream: () => Promise.resolve(),
       makeRoom() {},
       onProblem() {},

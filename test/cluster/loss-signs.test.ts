@@ -4,11 +4,11 @@ import { setTimeout as wait } from 'node:timers/promises'
 import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { findAgents } from '../../src/cluster/agent-list.ts'
-import { deriveKeys, isAnswerTo, noHeader, seal } from '../../src/cluster/wire/envelope.ts'
+import { deriveKeys, isAnswerTo, emptyHeader, seal } from '../../src/cluster/wire/envelope.ts'
 import {
   agentSubject,
   sessionSubjects,
-  watcherOf as watcherSubjectOf,
+  watcherPingSubject as watcherSubjectOf,
 } from '../../src/cluster/wire/subjects.ts'
 import { WorkerLostError } from '../../src/foundation/errors.ts'
 import { Session } from '../../src/session/session.ts'
@@ -94,7 +94,7 @@ async function isWatched(cluster: TestCluster, name: string): Promise<boolean> {
   const { toAgent, toDriver } = deriveKeys(token, null)
   const subject = watcherSubjectOf(name)
   try {
-    const question = seal(toAgent, subject, { ...noHeader, epoch: 7 }, null)
+    const question = seal(toAgent, subject, { ...emptyHeader, epoch: 7 }, null)
     const { data } = await client.request(subject, question, { timeout: 1000 })
     return isAnswerTo(7, toDriver, subject, data)
   } catch {

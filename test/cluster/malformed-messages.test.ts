@@ -68,7 +68,7 @@ it('row 98: signed jobs with nested fields wrong have no effect on other session
   const [, , attach] = requests
   const { nonce } = (await request({ kind: 'challenge' })) as { readonly nonce: number }
   await request({ ...attach, ...run, nonce, link })
-  const down = sessionSubjects(run).downTo('first')
+  const down = sessionSubjects(run).toAgent('first')
   const { toAgent } = deriveKeys(token, run)
   let number = 0
   await assertProperty(
@@ -87,7 +87,7 @@ it('row 98: signed jobs with nested fields wrong have no effect on other session
   await session.submitTasks([task])
   expect(await task).toBe(1)
   expect(running.state).toBe('RUNNING')
-  await agent.close({ needsEnds: false })
+  await agent.close({ waitForResults: false })
 })
 
 it('row 98: signed announcements with fields missing or wrong are refused', async () => {

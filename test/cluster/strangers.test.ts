@@ -107,7 +107,7 @@ describe('a stranger at the broker', () => {
     await eventually(() => expect(lines(begun)).toEqual(['slow']))
     const keys = deriveKeys('a token of somebody else', runOf('watched'))
     const subjects = sessionSubjects(useOf('watched'))
-    const down = subjects.downTo('first')
+    const down = subjects.toAgent('first')
     const definition = { module: new URL('fixtures/cluster-tasks.ts', import.meta.url).href }
     const jobs = {
       kind: 'jobs',
@@ -126,7 +126,7 @@ describe('a stranger at the broker', () => {
     for (const payload of [jobs, cancel]) {
       client.publish(down, seal(keys.toAgent, down, { ...noHeader, number: 1 }, payload))
     }
-    const ends = subjects.endsOf('first')
+    const ends = subjects.agentResults('first')
     const end = {
       kind: 'ends',
       agent: 'first',
@@ -196,7 +196,7 @@ describe('a stranger at the broker', () => {
     const cluster = await sharedServer()
     await startAgentHere(cluster, { name: 'first' })
     const { client } = await startStranger(cluster)
-    const { owner, stream, used, allEnds } = sessionSubjects(useOf('claimed'))
+    const { owner, stream, used, allResults } = sessionSubjects(useOf('claimed'))
     const forged = seal(
       deriveKeys('another token', runOf('claimed')).toDriver,
       owner,
@@ -209,7 +209,7 @@ describe('a stranger at the broker', () => {
     })
     // As if an earlier driver had noted the agents that it uses.
     const manager = await jetstreamManager(client)
-    await manager.streams.add({ name: stream, subjects: [used, allEnds] })
+    await manager.streams.add({ name: stream, subjects: [used, allResults] })
     client.publish(used, randomBytes(100))
     await client.flush()
     const start = async (): Promise<{ session: Session; task: ComputeTask<string> }> => {

@@ -5,8 +5,8 @@ import { connect } from '@nats-io/transport-node'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { connectToNats } from '../../src/cluster/broker/nats.ts'
 import { unpackCompletions, type WireCompletion } from '../../src/cluster/wire/completions.ts'
-import { deriveKeys, noHeader, open, seal } from '../../src/cluster/wire/envelope.ts'
-import type { EndsMessage } from '../../src/cluster/wire/messages.ts'
+import { deriveKeys, emptyHeader, open, seal } from '../../src/cluster/wire/envelope.ts'
+import type { ResultsMessage } from '../../src/cluster/wire/messages.ts'
 import { announcementSubject, sessionSubjects } from '../../src/cluster/wire/subjects.ts'
 import { processLog } from '../../src/foundation/log.ts'
 import { type Clock, sleep, systemClock } from '../../src/foundation/clock.ts'
@@ -90,11 +90,11 @@ const coarseClock: Clock = {
 async function readCompletions(url: string, sessionId: string): Promise<readonly WireCompletion[]> {
   const broker = await connectToNats({ servers: [url], name: 'test', token, log: processLog })
   onTestFinished(() => broker.close())
-  const { stream, allEnds } = sessionSubjects(useOf(sessionId))
+  const { stream, allResults } = sessionSubjects(useOf(sessionId))
   const { toDriver: key } = await keysOfSession(url, sessionId)
-  const { messages } = await broker.store.read(stream, allEnds, null)
+  const { messages } = await broker.store.read(stream, allResults, null)
   const ends = messages.flatMap(({ subject, data }) => {
-    return unpackCompletions((open(key, subject, data).payload as EndsMessage).completions)
+    return unpackCompletions((open(key, subject, data).payload as ResultsMessage).completions)
   })
   return [...new Map(ends.map((end) => [end.uid, end])).values()]
 }
@@ -239,7 +239,7 @@ describe('a task that no agent can run', () => {
     const client = await connect({ servers: cluster.server.url, token })
     onTestFinished(() => client.close())
     const key = deriveKeys('another token', null).toDriver
-    const header = { ...noHeader, epoch: 1, number: 1 }
+    const header = { ...emptyHeader, epoch: 1, number: 1 }
     const other = seal(key, announcementSubject, header, null)
     const announce = setInterval(() => client.publish(announcementSubject, other), 100)
     onTestFinished(() => clearInterval(announce))

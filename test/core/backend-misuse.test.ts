@@ -70,7 +70,7 @@ describe('a backend that does not keep the promises of its port', () => {
     const { session } = open(new ThrowingBackend('submit'))
     const task = quick({ retries: 3 })
     await session.submitTasks([task])
-    await expect(task).rejects.toThrow('the backend failed to take the job: broken')
+    await expect(task).rejects.toThrow('the backend failed to accept the job: broken')
     expect((task.error as Error).cause).toBeInstanceOf(BackendError)
   })
 

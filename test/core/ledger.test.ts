@@ -24,7 +24,7 @@ function openLedger(listen: (type: string, entry: Entry) => void = () => {}) {
   const emitter: LifecycleEmitter = {
     ...nullEmitter,
     created: (entry) => tell(entry, 'TaskCreated'),
-    changed: (entry) => void (entry.life.event !== null && tell(entry, entry.life.event)),
+    changed: (entry) => void (entry.lifecycle.event !== null && tell(entry, entry.lifecycle.event)),
   }
   const clock = new ManualClock()
   const warnings: string[] = []
@@ -269,8 +269,8 @@ describe('row 23: a cancel in the middle of a change', () => {
 
   it('ledger: TaskQueued has its own time, after the subscribers of TaskSubmitted', () => {
     const times = new Map<string, number>()
-    const stage = openLedger((type, { life }) => {
-      times.set(type, life.time)
+    const stage = openLedger((type, { lifecycle }) => {
+      times.set(type, lifecycle.time)
       // As with a slow listener.
       if (type === 'TaskSubmitted') stage.clock.stepWall(5)
     })

@@ -13,7 +13,7 @@ import {
   expectObject,
   expectOneOf,
   expectString,
-  nearest,
+  findNearest,
 } from '../../src/foundation/options.ts'
 import { assertProperty } from '../property.ts'
 
@@ -133,14 +133,14 @@ describe('what is shown of a value', () => {
 describe('did you mean', () => {
   it('a suggestion is the nearest name, in either case, or none', () => {
     const known = ['local', 'cluster', 'hpc']
-    expect(nearest('locl', known)).toBe('local')
-    expect(nearest('CLUSTRE', known)).toBe('cluster')
-    expect(nearest('hp', known)).toBe('hpc')
-    expect(nearest('something', known)).toBeUndefined()
-    expect(nearest('x'.repeat(10_000), known)).toBeUndefined()
+    expect(findNearest('locl', known)).toBe('local')
+    expect(findNearest('CLUSTRE', known)).toBe('cluster')
+    expect(findNearest('hp', known)).toBe('hpc')
+    expect(findNearest('something', known)).toBeUndefined()
+    expect(findNearest('x'.repeat(10_000), known)).toBeUndefined()
     expect(didYouMean('locl', known)).toBe('; did you mean "local"?')
     expect(didYouMean('zzz', known)).toBe('')
-    expect(nearest('local', known)).toBe('local')
+    expect(findNearest('local', known)).toBe('local')
   })
 })
 

@@ -3,7 +3,7 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../src/foundation/clock.ts'
-import { mayHaveSubmitted, parseJobsOf } from '../../src/hpc/launch/folder-jobs.ts'
+import { mayHaveSubmitted, parseFolderJobs } from '../../src/hpc/launch/submit-batch.ts'
 import { followChain } from '../../src/hpc/launch/launch-chain.ts'
 import { LaunchFolder } from '../../src/hpc/launch/launch-folder.ts'
 import { SchedulerError, SlurmCommands } from '../../src/hpc/slurm/slurm-commands.ts'
@@ -25,7 +25,7 @@ describe('the jobs of a launch', () => {
     const lines = ['#!/bin/sh', `case "$*" in *16*) echo '${limit}'; exit ;; esac`, told]
     writeFileSync(join(parent, 'squeue'), `${lines.join('\n')}\n`, { mode: 0o755 })
     writeFileSync(join(parent, 'scancel'), '#!/bin/sh\n', { mode: 0o755 })
-    const folders = LaunchFolder.chainOf(parent, 's', 3)
+    const folders = LaunchFolder.chooseFolders(parent, 's', 3)
     const links = folders.map((folder, at) => ({ folder, jobId: String(16 + at) }))
     folders[0]?.write('started', 'run\n')
     folders[0]?.write('ended', '')
@@ -94,7 +94,10 @@ describe('the jobs of a launch', () => {
     ]
     writeFileSync(join(parent, 'squeue'), `${lines.join('\n')}\n`, { mode: 0o755 })
     writeFileSync(join(parent, 'scancel'), '#!/bin/sh\n', { mode: 0o755 })
-    const [folder, next] = LaunchFolder.chainOf(parent, 's', 2) as [LaunchFolder, LaunchFolder]
+    const [folder, next] = LaunchFolder.chooseFolders(parent, 's', 2) as [
+      LaunchFolder,
+      LaunchFolder,
+    ]
     const begin = 'tutti launch: the script begins\n'
     const said = '*** JOB 7 ON n1 CANCELLED AT 2026-01-01T00:00:00 DUE TO JOB REQUEUE ***\n'
     folder.write('started', 'run\n')
@@ -136,7 +139,7 @@ describe('the jobs of a launch', () => {
       '11',
       '',
     ]
-    expect(parseJobsOf("/work a/b/telemetry/s'1.launch", lines.join('\n'))).toEqual(['7', '8'])
+    expect(parseFolderJobs("/work a/b/telemetry/s'1.launch", lines.join('\n'))).toEqual(['7', '8'])
   })
 
   it('jobs of a launch may exist after sbatch has failed without an answer', () => {

@@ -66,7 +66,7 @@ describe('a launched script that somebody ends', () => {
       expect([end.code, end.stdout]).toEqual([143, ''])
       // On a busy machine the signal may come so late that sbatch itself gives up first.
       expect(end.stderr).toMatch(
-        /sbatch had not answered when it was interrupted|sbatch failed: .*timed out/,
+        /sbatch did not answer before it was interrupted|sbatch failed: .*timed out/,
       )
       expect(end.stderr).toContain('Slurm may have taken the job nevertheless')
       rmSync(join(folder, 'asked'))

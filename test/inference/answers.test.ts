@@ -2,7 +2,7 @@ import { hostname } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import { createEchoEngine } from '../../src/inference/engines/echo/echo-engine.ts'
 import type { InferenceEngine } from '../../src/inference/generation/inference-engine.ts'
-import { inferenceCodeOf } from '../../src/inference/generation/inference-errors.ts'
+import { toInferenceCode } from '../../src/inference/generation/inference-errors.ts'
 import { Session } from '../../src/session/session.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { configWith, openBackend } from './open-backend.ts'
@@ -51,7 +51,7 @@ describe('AI tasks', () => {
     const list = new AITask({ prompt: ['fine', 'a zebra'], backend: 'llm', ...options })
     await session.submitTasks([...tasks, list])
     await session.waitTasks([...tasks, list])
-    const codes = [...tasks, list].map(({ error }) => inferenceCodeOf(error?.cause))
+    const codes = [...tasks, list].map(({ error }) => toInferenceCode(error?.cause))
     expect(codes).toEqual(['content_filter', 'context_length_exceeded', 'content_filter'])
     expect(attempts.filter((type) => type === 'tutti.TaskAttempt')).toEqual([])
   })

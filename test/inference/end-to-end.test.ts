@@ -195,7 +195,7 @@ describe('real clients, the real server and a model with a chat template', () =>
 describe('AI tasks on the story model', () => {
   it('generate stories in parallel, each with its own sampling', async () => {
     const folder = fileURLToPath(new URL('../../.models/', import.meta.url))
-    const modelName = installModel('stories15M', { folder, say() {} }).path
+    const modelName = installModel('stories15M', { folder, onProgress() {} }).path
     const backend = await InferenceBackend.create({
       name: 'llm',
       configFile: configWith('llm:\n  max_model_len: 256\n'),

@@ -126,7 +126,7 @@ describe('secrets of inference', () => {
     const models = fileURLToPath(new URL('../../.models/', import.meta.url))
     process.env['TUTTI_CANARY_TOKEN'] = token
     const backend = await openBackend({
-      modelName: installModel('stories15M', { folder: models, say() {} }).path,
+      modelName: installModel('stories15M', { folder: models, onProgress() {} }).path,
       configFile: configWith(
         `  hf_token: \${env:TUTTI_CANARY_TOKEN}\nllm:\n  max_model_len: 256\n`,
       ),

@@ -125,12 +125,12 @@ describe('the views of a record', () => {
     const path = writeRecord(tempFolder(), 'a.jsonl', line('SessionStarted'), done('a'))
     await readViews(path, { snapshot: 'write' })
     const view = readFileSync(`${path}.view`)
-    // All of the checksum and what follows it, then every so often.
-    const headEnd = view.indexOf('\n')
+    // Every so often in the head, then each byte of its end and of the checksum behind it.
+    const headStart = view.indexOf('{"magic"')
     // In place: rewriting the file for each byte takes longer than reading the record.
     const file = openSync(`${path}.view`, 'r+')
     onTestFinished(() => closeSync(file))
-    for (let at = 0; at <= headEnd; at += at < 400 ? 1 : 97) {
+    for (let at = headStart; at < view.length; at += at > view.length - 400 ? 1 : 97) {
       writeSync(file, Buffer.of((view[at] ?? 0) ^ 1), 0, 1, at)
       const views = await readViews(path)
       writeSync(file, view, at, 1, at)
@@ -273,14 +273,12 @@ describe('a run of several sessions', () => {
 /** One byte is wrong in each part of a snapshot whose path ends so. */
 function damagedIn(view: Buffer, ...lastKeys: readonly string[]): Buffer {
   const damaged = Buffer.from(view)
-  const headEnd = view.indexOf('\n')
-  const { parts } = JSON.parse(view.toString('utf8', 9, headEnd)) as {
-    parts: { path: string[]; bytes: number }[]
+  const headStart = view.indexOf('{"magic"')
+  const { parts } = JSON.parse(view.toString('utf8', headStart, view.lastIndexOf('}') + 1)) as {
+    parts: { path: string[]; offset: number }[]
   }
-  let at = headEnd + 1
-  for (const { path, bytes } of parts) {
-    if (lastKeys.includes(path.at(-1) ?? '')) damaged[at] = (damaged[at] ?? 0) ^ 1
-    at += bytes
+  for (const { path, offset } of parts) {
+    if (lastKeys.includes(path.at(-1) ?? '')) damaged[offset] = (damaged[offset] ?? 0) ^ 1
   }
   return damaged
 }

@@ -44,11 +44,11 @@ describe('the critical path through blocks', () => {
       ...pairOf('c', 4.2),
     ]
     const report = reportOfRun({ nodes, tasks, end: 6.3 })
-    expect(report.words.bound).toBe('critical path')
+    expect(report.boundText.bound).toBe('critical path')
     expect(pathOf(report)).toEqual(['a1', 'a2', 'b1', 'b2', 'c1', 'c2'])
     expect(report.bounds.criticalPath).toMatchObject({ length: 6, delaySeconds: 0 })
     expect(report.bounds.criticalPath.seconds).toBeCloseTo(6)
-    expect(report.words.improvements.join()).not.toContain('submitted earlier')
+    expect(report.boundText.improvements.join()).not.toContain('submitted earlier')
   })
 
   it('report: a task that a block made after another one had ended waited for it', () => {
@@ -64,7 +64,7 @@ describe('the critical path through blocks', () => {
     const tasks = [block('a', { start: 0, end: 4 }), beside, ...steps]
     const report = reportOfRun({ nodes, tasks, end: 4 })
     expect(pathOf(report)).toEqual(['s0', 's1', 's2', 's3'])
-    expect(report.words.bound).toBe('critical path')
+    expect(report.boundText.bound).toBe('critical path')
   })
 
   it('report: a block takes as long as its tasks would, not as long as they wait for slots', () => {
@@ -80,7 +80,7 @@ describe('the critical path through blocks', () => {
     expect(pathOf(report).at(-1)).toBe('sum')
     expect(report.bounds.criticalPath.length).toBe(2)
     expect(report.bounds.criticalPath.seconds).toBeCloseTo(2)
-    expect(report.words.bound).toBe('slots')
+    expect(report.boundText.bound).toBe('slots')
   })
 
   it('report: delays between attempts of a block are a part of the path, and named', () => {
@@ -107,7 +107,7 @@ describe('the critical path through blocks', () => {
     expect(pathOf(report)).toEqual(['t1', 't2', 't3'])
     expect(report.bounds.criticalPath).toMatchObject({ length: 3, delaySeconds: 4 })
     expect(report.bounds.criticalPath.seconds).toBeCloseTo(7)
-    expect(report.words.improvements[0]).toBe(
+    expect(report.boundText.improvements[0]).toBe(
       'Without the delays between attempts (`delaySeconds`) on the critical path it could end up ' +
         'to 4.00 s earlier.',
     )

@@ -31,7 +31,7 @@ export interface Seen {
 }
 
 /** The rules that look at colors: nothing else differs between light and dark pages. */
-const colorRules = ['color-contrast', 'link-in-text-block']
+export const colorRules = ['color-contrast', 'link-in-text-block']
 
 /** Light, dark and narrow, and on paper. */
 export async function look(browser: Browser, name: string, html: string): Promise<Seen> {
@@ -76,7 +76,7 @@ export async function look(browser: Browser, name: string, html: string): Promis
 }
 
 /** With `null`: of all rules. */
-async function violationsOf(page: Page, rules: readonly string[] | null): Promise<string[]> {
+export async function violationsOf(page: Page, rules: readonly string[] | null): Promise<string[]> {
   const isThere = await page.evaluate(() => 'axe' in globalThis)
   if (!isThere) await page.evaluate(axe.source)
   return await page.evaluate(async (only) => {
@@ -129,5 +129,5 @@ async function paperOf(page: Page): Promise<string[]> {
   return found
 }
 
-const overflowOf = (page: Page): Promise<number> =>
+export const overflowOf = (page: Page): Promise<number> =>
   page.evaluate('document.documentElement.scrollWidth - window.innerWidth') as Promise<number>

@@ -15,15 +15,9 @@ export function changedBy(
 
 /** How much earlier the run could end, in seconds. */
 export function savedBy(text: string): number {
-  const [, max = null, unit = ''] = /up to ([\d.]+) (m?s) earlier/.exec(text) ?? []
-  if (max !== null) return secondsOf(max, unit)
-  const [, best = '', bestUnit = '', now = '', nowUnit = ''] =
-    /after ([\d.]+) (m?s) at best, instead of ([\d.]+) (m?s)/.exec(text) ?? []
-  return secondsOf(now, nowUnit) - secondsOf(best, bestUnit)
+  const [, max = '', unit = ''] = /up to ([\d.]+) (m?s) earlier/.exec(text) ?? []
+  return Number(max) / (unit === 'ms' ? 1000 : 1)
 }
-
-const secondsOf = (number: string, unit: string): number =>
-  Number(number) / (unit === 'ms' ? 1000 : 1)
 
 type Change = (workload: Workload, report: ReportData, text: string) => Workload
 

@@ -21,7 +21,7 @@ const reportOfWorkload = (workload: Workload): ReportData =>
 function tryImprovements(workload: Workload): { report: ReportData; said: Said[] } {
   const first = schedule(workload)
   const report = reportOf(passOver(eventsOfSchedule(workload, first)))
-  const said = report.words.improvements.flatMap((text) => {
+  const said = report.boundText.improvements.flatMap((text) => {
     const changed = changedBy(text, workload, report)
     if (changed === null) return []
     const saved = first.end - schedule(changed.workload).end
@@ -116,7 +116,7 @@ describe('what would shorten a run', () => {
       const [, workload, kind, expected] = row
       const { report, said } = tryImprovements(workload)
       const own = said.find((one) => one.kind.includes(kind))
-      expect(own, report.words.improvements.join('\n')).toBeDefined()
+      expect(own, report.boundText.improvements.join('\n')).toBeDefined()
       expect(own?.saved).toBeCloseTo(expected, 6)
       expect(own?.said).toBeGreaterThanOrEqual(expected - 0.006)
       expect(own?.said).toBeLessThanOrEqual(1.12 * expected + 0.006)
@@ -131,7 +131,7 @@ describe('what would shorten a run', () => {
         for (const { kind, said: max, saved } of said) {
           kinds.add(kind)
           // Three digits are said, of two numbers that are rounded.
-          expect(saved, `${kind}: ${report.words.improvements.join('\n')}`).toBeLessThanOrEqual(
+          expect(saved, `${kind}: ${report.boundText.improvements.join('\n')}`).toBeLessThanOrEqual(
             max + 0.01 * report.bounds.seconds,
           )
           expect(max).toBeGreaterThan(0)
@@ -146,7 +146,7 @@ describe('what would shorten a run', () => {
     const lengths = new Set<string>()
     assertProperty(
       fc.property(anyWorkload, (workload) => {
-        const { improvements } = reportOfWorkload(workload).words
+        const { improvements } = reportOfWorkload(workload).boundText
         expect(improvements).toHaveLength(3)
         const wide = workload.nodes.map((node) => ({ ...node, cores: 1000 }))
         const changed = {
@@ -174,8 +174,10 @@ describe('what would shorten a run', () => {
       nodes: nodes(2),
       jobs: [main, ...jobs(10, 1, { name: 'x', isFailed: true })],
     }
-    const { words } = tryImprovements(workload).report
-    expect(words.improvements.join('\n')).not.toMatch(/Attempts that failed|twice as many slots/)
+    const { boundText } = tryImprovements(workload).report
+    expect(boundText.improvements.join('\n')).not.toMatch(
+      /Attempts that failed|twice as many slots/,
+    )
   })
 
   it('report: late starts are not reported as too few gpus', () => {
@@ -185,7 +187,7 @@ describe('what would shorten a run', () => {
       jobs: jobs(40, 0.25, { gpus: 1 }),
       gap: 0.125,
     })
-    expect(report.words.bound).toBe('short tasks')
+    expect(report.boundText.bound).toBe('short tasks')
     expect(said.map(({ kind }) => kind)).toEqual(['With the work of about'])
     expect(said[0]?.saved).toBe(2.625)
     expect(said[0]?.said).toBeCloseTo(2.63, 6)
@@ -208,14 +210,14 @@ describe('a run that is not over', () => {
   it('report: gives no sentence about what would shorten it, and says that it is not over', () => {
     const events = eventsOf(run).filter(({ event_type }) => event_type !== 'SessionEnded')
     const killed = reportOf(passOver(events), {}, 'interrupted')
-    expect(killed.words.improvements).toEqual([])
-    expect(killed.words.sentences[1]).toBe(
+    expect(killed.boundText.improvements).toEqual([])
+    expect(killed.boundText.sentences[1]).toBe(
       'The run is not over, 11 tasks have no end: this is about its time up to its last event.',
     )
-    const live = reportOf(passOver(events), {}, 'running').words
+    const live = reportOf(passOver(events), {}, 'running').boundText
     expect(live.improvements).toEqual([])
     expect(live.sentences[1]).toBe('The run is in progress: this is about its time so far.')
-    const ended = reportOfRun(run).words
+    const ended = reportOfRun(run).boundText
     expect(ended.improvements).toEqual([])
     expect(ended.sentences[1]).toBe(
       '11 tasks have no end in the record, so what would shorten the run is not known.',
@@ -237,9 +239,9 @@ describe('a run that is not over', () => {
         ? { ...event, attributes: { ...event.attributes, reason: 'session closed' } }
         : event,
     )
-    const { words } = reportOf(passOver(events))
-    expect(words).toMatchObject({ bound: 'slots', improvements: [] })
-    expect(words.sentences[1]).toBe(
+    const { boundText } = reportOf(passOver(events))
+    expect(boundText).toMatchObject({ bound: 'slots', improvements: [] })
+    expect(boundText.sentences[1]).toBe(
       'The run was stopped, 13 tasks were canceled then: this is about its time up to its end.',
     )
     const again = eventsOf({ ...run, tasks: cut }).map((event) => ({
@@ -248,7 +250,7 @@ describe('a run that is not over', () => {
       attributes:
         event.event_type === 'SessionStarted' ? { resumed_from: 'first' } : event.attributes,
     }))
-    const resumed = reportOf(passOver([...events, ...again])).words
+    const resumed = reportOf(passOver([...events, ...again])).boundText
     expect(resumed.sentences.join('\n')).not.toContain('was stopped')
   })
 

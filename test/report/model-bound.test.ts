@@ -4,8 +4,8 @@ import type { ReportData } from '../../src/report/report-data.ts'
 import type { SyntheticTask } from '../views/synthetic-run.ts'
 import { reportOfRun } from './synthetic-reports.ts'
 
-const textOf = ({ words }: ReportData): string =>
-  [...words.sentences, ...words.improvements].join('\n')
+const textOf = ({ boundText }: ReportData): string =>
+  [...boundText.sentences, ...boundText.improvements].join('\n')
 
 /** Prompts that a model answers four at a time, of 2 s each, all ready from the start. */
 const prompts = (count: number): SyntheticTask[] =>
@@ -25,16 +25,16 @@ describe('a run whose prompts wait for a model', () => {
   it('report: the model bounded it, also where slots of another backend were idle', () => {
     const nodes = [{ nodeId: 'n1', cores: 2 }]
     const data = reportOfRun({ nodes, tasks: [closure, ...prompts(20)], end: 10 })
-    expect(data.words.bound).toBe('model')
-    expect(data.words.sentences).toEqual([
+    expect(data.boundText.bound).toBe('model')
+    expect(data.boundText.sentences).toEqual([
       'The model of llm bounded this run: it answered prompts for 100 % of the time, at most 4 ' +
-        'at once (`sequences`, of other engines than llama `max_concurrency`), and for 80 % of ' +
-        'the time further ones waited, 5.00 s on average.',
+        'at a time (`sequences`, of other engines than llama `max_concurrency`), and for 80 % of ' +
+        'the time further ones waited.',
       '2 slots of local ran tasks for 0 % of 10.0 s.',
     ])
-    expect(data.words.improvements[0]).toBe(
+    expect(data.boundText.improvements[0]).toBe(
       'With twice as many prompts of llm at a time (`sequences`, of other engines than llama ' +
-        '`max_concurrency`) it could end after 5.00 s at best, instead of 10.0 s.',
+        '`max_concurrency`) it could end up to 5.00 s earlier.',
     )
     expect(textOf(data)).not.toContain('ready earlier')
     const page = [...renderReport(data)].join('')
@@ -44,7 +44,7 @@ describe('a run whose prompts wait for a model', () => {
 
   it('report: without any node told, no worker of a model counts as a slot', () => {
     const data = reportOfRun({ nodes: [], tasks: prompts(20), end: 10 })
-    expect(data.words.bound).toBe('model')
+    expect(data.boundText.bound).toBe('model')
     expect(data.bounds.slots).toBe(0)
     expect(textOf(data)).not.toMatch(/slots? ran|NaN|Infinity/u)
     expect([...renderReport(data)].join('')).not.toMatch(/NaN|Infinity|slots in use/u)
@@ -62,9 +62,9 @@ describe('a run whose prompts wait for a model', () => {
     }))
     const waiting = answers.map((task, at) => ({ ...task, created: 2 * at }))
     const nodes = [{ nodeId: 'n1', cores: 2 }]
-    const { words } = reportOfRun({ nodes, tasks: [...waiting, ...after], end: 9 })
-    expect(words.bound).toBe('model')
-    expect(words.sentences[0]).toContain('none had to wait for it')
+    const { boundText } = reportOfRun({ nodes, tasks: [...waiting, ...after], end: 9 })
+    expect(boundText.bound).toBe('model')
+    expect(boundText.sentences[0]).toContain('none had to wait for it')
   })
 
   it('report: a chain of prompts is a critical path', () => {
@@ -74,7 +74,7 @@ describe('a run whose prompts wait for a model', () => {
       end: 2 * at + 2,
       ...(at === 0 ? {} : { ready: 2 * at, dependencies: [`p${at - 1}`] }),
     }))
-    const { words } = reportOfRun({ nodes: [], tasks: chain, end: 10 })
-    expect(words.bound).toBe('critical path')
+    const { boundText } = reportOfRun({ nodes: [], tasks: chain, end: 10 })
+    expect(boundText.bound).toBe('critical path')
   })
 })

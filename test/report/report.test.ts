@@ -5,7 +5,7 @@ import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
 import { makeReport } from '../../src/report/report.ts'
 import { renderComparison } from '../../src/report/comparison.ts'
 import { renderReport } from '../../src/report/page/document.ts'
-import { describeRun } from '../../src/views/words/run-verdict.ts'
+import { describeRun } from '../../src/views/texts/run-verdict.ts'
 import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
 import { startCommandIn } from '../cli/run-command.ts'
 import { eventsOf, passOver } from '../views/synthetic-run.ts'
@@ -45,13 +45,13 @@ describe('what bounded this run', () => {
   })
 
   it.each(runs)('report: three sentences with numbers would shorten the run %s', (_, run) => {
-    const { improvements } = reportOfRun(run).words
+    const { improvements } = reportOfRun(run).boundText
     expect(improvements).toHaveLength(3)
     for (const sentence of improvements) expect(sentence).toMatch(/\d/)
   })
 
   it('report: a run in which nothing ran has no bound', () => {
-    const { words: said } = reportOfRun({ nodes: [], tasks: [], end: 5 })
+    const { boundText: said } = reportOfRun({ nodes: [], tasks: [], end: 5 })
     expect(said).toEqual({
       bound: null,
       sentences: ['Nothing bounded this run: no task ran in it.'],
@@ -106,7 +106,7 @@ describe('the page', () => {
     )
     const cut = { nodes: [], tasks: [{ uid: 'a', start: 0, end: 1 }, { uid: 'b' }], end: 2 }
     const killed = reportOf(passOver(eventsOf(cut).slice(0, -1)), {}, 'interrupted')
-    expect(describeRun(killed).sentence).toContain('1 of 2 tasks was done, 0 had failed and 1 was')
+    expect(describeRun(killed).sentence).toContain('1 of 2 tasks done, 0 failed, 1 open')
     expect(describeRun(reportOf(passOver(mixedEvents()))).sentence).toMatch(
       /^119 of 123 tasks succeeded in .*; 4 failed \(1 worker lost\)\.$/,
     )
@@ -159,8 +159,8 @@ describe('the page', () => {
     const { verdict, sentences, severity } = compare(fast, slow)
     expect(severity).toBe('bad')
     expect(verdict).toMatch(/^The second run was \d+ % slower: /)
-    expect(sentences[0]).toMatch(/^2 names became slower: simulate \(median/)
-    expect(compare(slow, fast).sentences[0]).toMatch(/^2 names became faster/)
+    expect(sentences[0]).toMatch(/^Slower: simulate \(median/)
+    expect(compare(slow, fast).sentences[0]).toMatch(/^Faster: /)
     expect(compare(fast, fast).verdict).toContain('as long as the first')
     // Both have one id.
     const html = [...renderComparison(fast, slow)].join('')
@@ -200,7 +200,7 @@ describe('two runs', () => {
 
   it('report: a name whose slowest tasks alone became slower is told', () => {
     expect(compare(runWith(1), runWith(3)).sentences[0]).toBe(
-      'One name became slower in its slowest tasks: simulate (p95 1.00 s before, 3.00 s now).',
+      'Slower in the slowest tasks: simulate (p95 1.00 s before, 3.00 s now).',
     )
     expect(compare(runWith(1), runWith(1)).sentences[0]).toContain('No name became')
   })
@@ -223,15 +223,12 @@ describe('two runs', () => {
     const { verdict, severity, sentences } = compare(bagOf(40, 1), bagOf(10, 2))
     expect(verdict).toBe(
       'The runs differ in their tasks: 40 tasks in the first, 10 tasks in the second. ' +
-        'The second did 50 % fewer tasks per second than the first: 0.50 after 1.00 ' +
-        '(they took 40.0 s, then 20.0 s).',
+        'They did 1.00 tasks per second, then 0.50, and took 40.0 s, then 20.0 s.',
     )
     expect(severity).toBe('bad')
-    expect(sentences).toEqual([
-      'One name became slower: simulate (median 1.00 s before, 2.00 s now).',
-    ])
+    expect(sentences).toEqual(['Slower: simulate (median 1.00 s before, 2.00 s now).'])
     const fewer = compare(bagOf(40, 1), bagOf(10, 1))
-    expect(fewer.verdict).toContain('The second did as many tasks per second as the first')
+    expect(fewer.verdict).toContain('They did 1.00 tasks per second, then 1.00')
     expect(fewer.verdict).not.toMatch(/faster|slower/)
     expect(fewer.sentences.join(' ')).not.toMatch(/fewer failed/)
     const html = [...renderComparison(bagOf(40, 1), bagOf(10, 1))].join('')
@@ -243,8 +240,8 @@ describe('two runs', () => {
   it('report: a run of which fewer tasks were done is not called faster', () => {
     const { verdict, sentences } = compare(bagOf(40, 1), bagOf(40, 0.5, 30))
     expect(verdict).toBe(
-      'Both runs have the same 40 tasks, which ended differently: all done in the first; ' +
-        '10 done, 30 failed in the second. They took 40.0 s, then 20.0 s.',
+      'The same tasks ended differently: 40 tasks in the first, 40 tasks (10 done, 30 failed) ' +
+        'in the second. They took 40.0 s, then 20.0 s.',
     )
     expect(sentences).toEqual([
       'Its tasks waited 9.75 s on average from being ready to their start, 19.5 s in the ' +
@@ -312,7 +309,7 @@ describe('tutti report', () => {
     lock.release()
     const over = await read('report', path, '-o', '-')
     expect(running.stdout).toMatch(
-      />The run is in progress: so far, after [^,]+, 20 of 40 tasks are done, 0 have failed and 20/,
+      />The run is in progress: after [^,]+, 20 of 40 tasks done, 0 failed, 20 open/,
     )
     expect(running.stdout).not.toMatch(/The run has no end|torn/)
     expect(running.stdout).toContain('"state":"running"')

@@ -5,8 +5,11 @@ import { collectReport, type ReportData } from '../../src/report/report-data.ts'
 import { createRunPass, type RunPass } from '../../src/views/all-panels.ts'
 import type { ViewEvent } from '../../src/views/panel.ts'
 import type { RecordState } from '../../src/views/panels/run.ts'
-import { type ComparisonWords, compareWords } from '../../src/views/words/comparison-words.ts'
-import { RunPair } from '../../src/views/words/run-pair.ts'
+import {
+  type ComparisonText,
+  describeComparison,
+  pairRuns,
+} from '../../src/views/texts/comparison-text.ts'
 import {
   eventsOf,
   passOver,
@@ -172,5 +175,5 @@ export function largePass(tasks: number): RunPass {
 }
 
 /** The sentences about two runs. */
-export const compare = (before: ReportData, after: ReportData): ComparisonWords =>
-  compareWords(new RunPair(before, after))
+export const compare = (before: ReportData, after: ReportData): ComparisonText =>
+  describeComparison(pairRuns(before, after))

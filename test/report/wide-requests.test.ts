@@ -17,17 +17,17 @@ describe('tasks that wait behind requests for several cores', () => {
   })
 
   it('report: those are named, and not the workers, of which one was free', () => {
-    const { words, bounds } = reportOfRun({ nodes, tasks: turns, end: 20 })
+    const { boundText, bounds } = reportOfRun({ nodes, tasks: turns, end: 20 })
     expect(bounds.backends[0]).toMatchObject({ wide: { count: 4, max: 4 } })
     expect(bounds.backends[0]?.idleSeconds.cores).toBeCloseTo(18)
-    expect(words.bound).toBe('slots')
-    expect(words.sentences[0]).toBe(
+    expect(boundText.bound).toBe('slots')
+    expect(boundText.sentences[0]).toBe(
       'Requests for several cores bounded this run: 4 tasks asked for up to 4 cores each, and ' +
         'for 90 % of the time the first task in the queue needed more cores than were free, so ' +
         'those behind it waited as well. Smaller requests would have finished it earlier, and so ' +
         'would more cores.',
     )
-    expect(words.sentences.join(' ')).not.toContain('none was free')
+    expect(boundText.sentences.join(' ')).not.toContain('none was free')
   })
 
   it('report: where the workers were busy those are named, also with such a request', () => {
@@ -38,8 +38,8 @@ describe('tasks that wait behind requests for several cores', () => {
     }))
     const wide = { uid: 'wide', start: 13, end: 13.5, resources: cores(4) }
     const one = [{ nodeId: 'n1', cores: 4, workers: 1, maxProcesses: 2 }]
-    const { words } = reportOfRun({ nodes: one, tasks: [...functions, wide], end: 13.5 })
-    expect(words.sentences[0]).toMatch(
+    const { boundText } = reportOfRun({ nodes: one, tasks: [...functions, wide], end: 13.5 })
+    expect(boundText.sentences[0]).toMatch(
       /^The slots bounded this run: 1 worker .* for 67 % of it tasks waited because none was free/,
     )
   })

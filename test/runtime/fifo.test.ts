@@ -22,7 +22,7 @@ it('a Fifo gives its items in the order of their arrival, however many come and 
           const given = Array.from({ length: one.shift }, () => fifo.shift())
           expect(given.filter((item) => item !== undefined)).toEqual(plain.splice(0, one.shift))
         }
-        if ('take' in one) expect(fifo.take(one.take)).toEqual(plain.splice(0, one.take))
+        if ('take' in one) expect(fifo.shiftMany(one.take)).toEqual(plain.splice(0, one.take))
         if ('clear' in one) {
           fifo.clear()
           plain = []

@@ -35,12 +35,12 @@ describe('MessageBatcher', () => {
   it('a held message waits for the next flush, whoever asks for it', () => {
     const { batcher, batches, turn } = open()
     batcher.flushSoon()
-    batcher.hold('a')
+    batcher.enqueue('a')
     turn()
     expect(batches).toEqual([])
     batcher.post('b')
     turn()
-    batcher.hold('c')
+    batcher.enqueue('c')
     batcher.flushSoon()
     turn()
     expect(batches).toEqual([['a', 'b'], ['c']])
@@ -66,7 +66,7 @@ describe('MessageBatcher', () => {
   it('a flush that is not urgent waits for the interval', async () => {
     const { batcher, batches, clock } = open({ minIntervalMs: 4 })
     const flush = (text: string, isUrgent: boolean): void => {
-      batcher.hold(text)
+      batcher.enqueue(text)
       expect(batcher.flush(isUrgent)).toBeUndefined()
     }
     for (const text of ['a', 'b', 'c']) flush(text, false)
@@ -81,7 +81,7 @@ describe('MessageBatcher', () => {
   it('a sender waits while too many batches are on their way', async () => {
     const { batcher, departures } = open({ maxInFlight: 3 })
     const flush = (text: string): Promise<void> | undefined => {
-      batcher.hold(text)
+      batcher.enqueue(text)
       return batcher.flush()
     }
     expect([flush('a'), flush('b')]).toEqual([undefined, undefined])
@@ -107,7 +107,7 @@ describe('MessageBatcher', () => {
   it('drain sends what is held and resolves when everything has left', async () => {
     const { batcher, batches, departures } = open()
     batcher.send('a')
-    batcher.hold('b')
+    batcher.enqueue('b')
     const order: string[] = []
     const drained = batcher.drain().then(() => order.push('drained'))
     expect(batches).toEqual([['a'], ['b']])

@@ -19,11 +19,11 @@ describe('PriorityQueue', () => {
         expect(queue.size).toBe(kept.length)
         const order = kept.map(() => {
           const first = queue.peek()
-          expect(queue.take()).toBe(first)
+          expect(queue.pop()).toBe(first)
           return first
         })
         expect(order).toEqual(kept.toSorted((a, b) => a - b))
-        expect([queue.size, queue.peek(), queue.take()]).toEqual([0, undefined, undefined])
+        expect([queue.size, queue.peek(), queue.pop()]).toEqual([0, undefined, undefined])
       }),
     )
   })

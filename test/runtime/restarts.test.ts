@@ -7,9 +7,9 @@ const open = () => new Restarts({ firstDelayMs: 100, maxDelayMs: 500, giveUpAfte
 describe('Restarts', () => {
   it('the delay doubles with each failure in a row, up to its limit', () => {
     const backOff = open()
-    expect(backOff.mayStart(() => 0)).toBe(true)
+    expect(backOff.canStart(() => 0)).toBe(true)
     expect([0, 0, 0, 0, 0].map((now) => backOff.fail(now))).toEqual([100, 200, 400, 500, 500])
-    expect([450, 500].map((now) => backOff.mayStart(() => now))).toEqual([false, true])
+    expect([450, 500].map((now) => backOff.canStart(() => now))).toEqual([false, true])
   })
 
   it('Restarts gives up after so many failures in a row, until another attempt is due', () => {
@@ -33,7 +33,7 @@ describe('Restarts', () => {
   it('without a limit it never gives up', () => {
     const backOff = new Restarts({ firstDelayMs: 1, maxDelayMs: 10 })
     for (let failure = 0; failure < 2000; failure++) backOff.fail(0)
-    expect([backOff.hasGivenUp(0), backOff.notBeforeMs]).toEqual([false, 10])
+    expect([backOff.hasGivenUp(0), backOff.nextStartMs]).toEqual([false, 10])
   })
 })
 
@@ -50,10 +50,10 @@ describe('Restarts of several at once', () => {
     for (let round = 0, now = 0; round < 5; round++) {
       const begun = [starts.begin(now), starts.begin(now)]
       expect(begun.map((one) => starts.fail(now, 'no', one) > 0)).toEqual([true, false])
-      expect(starts.notBeforeMs).toBe(now + backOff.fail(now))
-      expect(starts.mayStart(() => starts.notBeforeMs - 1)).toBe(false)
-      now = starts.notBeforeMs
-      expect(starts.mayStart(() => now)).toBe(true)
+      expect(starts.nextStartMs).toBe(now + backOff.fail(now))
+      expect(starts.canStart(() => starts.nextStartMs - 1)).toBe(false)
+      now = starts.nextStartMs
+      expect(starts.canStart(() => now)).toBe(true)
     }
     expect(starts.failures).toBe(10)
   })
@@ -66,9 +66,9 @@ describe('Restarts of several at once', () => {
       true,
       false,
     ])
-    expect([starts.hasGivenUp(2001), starts.mayStart(() => 2001)]).toEqual([false, true])
+    expect([starts.hasGivenUp(2001), starts.canStart(() => 2001)]).toEqual([false, true])
     starts.fail(3000, 'no', starts.begin(3000))
-    expect(starts.notBeforeMs).toBe(3100)
+    expect(starts.nextStartMs).toBe(3100)
   })
 })
 

@@ -17,7 +17,7 @@ function watched(hungMs: number) {
       nextTurn: (callback) => clock.nextTurn(callback),
     },
     intervalMs: 1000,
-    hungMs: () => hungMs,
+    maxSilenceMs: () => hungMs,
     expected: () => state.expected,
     onCheck: () => state.checks++,
     onHung: (hung) => {
@@ -25,7 +25,7 @@ function watched(hungMs: number) {
       state.expected = []
     },
   })
-  watch.sign(one)
+  watch.recordActivity(one)
   return { clock, one, state, watch }
 }
 
@@ -43,7 +43,7 @@ describe('SilenceWatch', () => {
   it('SilenceWatch begins anew after a sign of life', async () => {
     const { clock, one, state, watch } = watched(20_000)
     for (let at = 0; at < 20; at++) {
-      watch.sign(one)
+      watch.recordActivity(one)
       await clock.advance(19_000)
     }
     expect(state.hung).toEqual([])
@@ -52,7 +52,7 @@ describe('SilenceWatch', () => {
   it('SilenceWatch counts from the sign of life, not from the check after it', async () => {
     const { clock, one, state, watch } = watched(20_000)
     await clock.advance(700)
-    watch.sign(one)
+    watch.recordActivity(one)
     await clock.advance(20_200)
     expect([one.silentMs, state.hung]).toEqual([19_300, []])
     await clock.advance(100)
@@ -72,7 +72,7 @@ describe('SilenceWatch', () => {
     await clock.advance(100_000)
     expect([one.silentMs, state.timers, state.hung]).toEqual([0, 1, []])
     state.expected = [one]
-    watch.sign(one)
+    watch.recordActivity(one)
     await clock.advance(20_000)
     expect(state.hung).toHaveLength(1)
   })

@@ -152,13 +152,13 @@ it('one value in the place of a list: the error says what it is and what to writ
   for (const call of ['submitTasks', 'waitTasks'] as const) {
     expect(await rejection(session[call](task as never))).toMatchObject({
       message: message('tasks', 'ComputeTask'),
-      hint: 'Write `[task]`, also for a single one.',
+      hint: 'Write `[task]`, even for a single one.',
     })
   }
   expect(() => new Session(backend as never)).toThrow(
     expect.objectContaining({
       message: message('backends', 'FakeBackend'),
-      hint: 'Write `new Session([backend])`, also for a single one.',
+      hint: 'Write `new Session([backend])`, even for a single one.',
     }),
   )
   expect(() => closeOnSignals(telemetry as never)).toThrow(

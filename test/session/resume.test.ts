@@ -173,7 +173,7 @@ describe('resume of a session', () => {
     const { warnings } = await run({ folder, resume: record }, [noted('b', 1, 'b')])
     expect(newCalls()).toEqual([])
     expect(warnings).toEqual([
-      'TasksNotMade: 1 task of the record was not made again and did not run: a',
+      'TasksNotMade: 1 task of the record was not created again and did not run: a',
     ])
   })
 
@@ -221,7 +221,7 @@ describe('resume of a session', () => {
     const error = await rejection(run({ folder, resume: record, session: { id: 'other' } }, []))
     expect(error).toMatchObject({
       name: 'StateError',
-      message: 'the session has the id "other", and the record "mine"',
+      message: 'the session has the id "other", but the record has "mine"',
     })
     const { id } = await run({ folder, resume: record, session: { id: 'mine' } }, [])
     expect(id).toBe('mine')
@@ -249,10 +249,10 @@ describe('resume of a session', () => {
     const misspelt = session.resume(record, { keepFail: true } as never)
     await expect(misspelt).rejects.toThrow('did you mean "keepFailed"?')
     const resuming = session.resume(record)
-    await expect(session.submitTasks([noted('x')])).rejects.toThrow('resume() is under way')
-    await expect(session.startTelemetry()).rejects.toThrow('resume() is under way')
+    await expect(session.submitTasks([noted('x')])).rejects.toThrow('resume() has not finished')
+    await expect(session.startTelemetry()).rejects.toThrow('resume() has not finished')
     await resuming
-    await expect(session.resume(record)).rejects.toThrow('resumes a record already')
+    await expect(session.resume(record)).rejects.toThrow('already resumes a record')
     const elsewhere = { checkpointPath: tempFolder() }
     await expect(session.startTelemetry(elsewhere)).rejects.toThrow('the resumed record is in')
   })

@@ -283,7 +283,7 @@ describe('retries with a delay', () => {
     expect((await rejection(task)).cause).toBe(original)
     expect(warnings).toEqual([
       `RetryConditionFailed: \`retries.if\` of task ${task.uid} failed, ` +
-        'so it is not tried again: cannot decide',
+        'so the task is not retried: cannot decide',
     ])
   })
 

@@ -106,7 +106,7 @@ describe('a program', () => {
       'arguments[2]: contains NUL',
     )
     expect(() => program({ arguments: ['x'.repeat(212 * 1024)] })).toThrow(
-      'arguments[0]: 212 KB are more than a program can be given (ARG_MAX); use a file or stdin',
+      'arguments[0]: 212 KB exceed the maximum size of arguments (ARG_MAX); use a file or stdin',
     )
     expect(program({ arguments: ['x'.repeat(131_071)] }).arguments).toHaveLength(1)
     expect(() => program({ arguments: ['é'.repeat(65_536)] })).toThrow(/\(ARG_MAX\)/)

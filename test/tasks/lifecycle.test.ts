@@ -3,9 +3,9 @@ import { describe, expect, it } from 'vitest'
 import {
   advance,
   hasEnded,
-  laterStart,
-  type Life,
-  newLife,
+  attemptStarted,
+  type Lifecycle,
+  newLifecycle,
   type Stimulus,
   taskStates,
 } from '../../src/tasks/lifecycle.ts'
@@ -28,14 +28,14 @@ const step = fc.record({
 })
 
 interface Told {
-  readonly change: Life
+  readonly change: Lifecycle
   readonly monotonicMs: number
 }
 
 function live(steps: readonly { stimulus: Stimulus; elapsedMs: number; wallStep: number }[]) {
   let wallSeconds = 1_700_000_000
   let monotonicMs = 0
-  let life = newLife({ wallSeconds, monotonicMs })
+  let life = newLifecycle({ wallSeconds, monotonicMs })
   const told: Told[] = []
   for (const { stimulus, elapsedMs, wallStep } of steps) {
     monotonicMs += elapsedMs
@@ -90,7 +90,8 @@ describe('advance', () => {
         let attemptMs: number | null = null
         for (const { change, monotonicMs } of live(steps).told) {
           if (change.event === 'TaskStarted') startedMs = monotonicMs
-          if (change.event === 'TaskStarted' || change.event === laterStart) attemptMs = monotonicMs
+          if (change.event === 'TaskStarted' || change.event === attemptStarted)
+            attemptMs = monotonicMs
           const sinceMs = change.event === 'tutti.TaskAttempt' ? attemptMs : startedMs
           const ranMs = sinceMs === null ? 0 : monotonicMs - sinceMs
           expect(change.durationSeconds).toBeCloseTo(ranMs / 1000, 9)
@@ -105,7 +106,7 @@ describe('advance', () => {
 
   it('advance leaves the life alone, and changes nothing after the end', () => {
     const at = (seconds: number) => ({ wallSeconds: seconds, monotonicMs: seconds * 1000 })
-    const created = Object.freeze(newLife(at(1)))
+    const created = Object.freeze(newLifecycle(at(1)))
     const submitted = advance(created, 'submit', at(2))
     expect(created.state).toBe('CREATED')
     expect(submitted).toMatchObject({ event: 'TaskSubmitted', time: 2 })
@@ -133,7 +134,7 @@ describe('advance', () => {
       ['start', 'tutti.AttemptStarted', 6],
       ['complete', 'TaskCompleted', 7],
     ]
-    let life = newLife(at(0))
+    let life = newLifecycle(at(0))
     script.forEach(([stimulus, event, seconds], index) => {
       const change = advance(life, stimulus, at(index + 1))
       expect(change?.event).toBe(event)

@@ -2,16 +2,16 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
   type Amounts,
-  couldRun,
-  describeLack,
+  canRun,
+  describeShortage,
   describeNode,
   describeRequest,
   fitsInto,
   hasLabels,
-  lackOf,
+  findShortage,
   missingResource,
-  ranksIn,
-  roomIn,
+  maxRanks,
+  maxRequests,
 } from '../../src/tasks/resource-fit.ts'
 import { defaultResources } from '../../src/tasks/resources.ts'
 import { assertProperty } from '../property.ts'
@@ -40,7 +40,7 @@ describe('resource fit', () => {
   it('room: so many requests fit together, and one more does not', () => {
     assertProperty(
       fc.property(node, request, (free, asked) => {
-        const room = roomIn(free, asked)
+        const room = maxRequests(free, asked)
         expect(fitsInto(free, times(room, asked))).toBe(true)
         expect(fitsInto(free, times(room + 1, asked))).toBe(false)
         expect(room > 0).toBe(fitsInto(free, asked))
@@ -51,8 +51,8 @@ describe('resource fit', () => {
   it('a node could run a request if and only if it lacks nothing', () => {
     assertProperty(
       fc.property(node, request, (one, asked) => {
-        expect(missingResource(one, asked) === null).toBe(couldRun(one, asked))
-        expect(lackOf(one, asked) === null).toBe(fitsInto(one, asked))
+        expect(missingResource(one, asked) === null).toBe(canRun(one, asked))
+        expect(findShortage(one, asked) === null).toBe(fitsInto(one, asked))
       }),
     )
   })
@@ -60,15 +60,15 @@ describe('resource fit', () => {
   it('a larger node with more labels runs whatever a smaller one runs', () => {
     assertProperty(
       fc.property(node, node, request, (small, extra, asked) => {
-        fc.pre(couldRun(small, asked))
+        fc.pre(canRun(small, asked))
         const large = {
           cores: small.cores + extra.cores,
           gpus: small.gpus + extra.gpus,
           memoryMb: small.memoryMb + extra.memoryMb,
           labels: { ...extra.labels, ...small.labels },
         }
-        expect(couldRun(large, asked)).toBe(true)
-        expect(ranksIn(large, asked)).toBeGreaterThanOrEqual(ranksIn(small, asked))
+        expect(canRun(large, asked)).toBe(true)
+        expect(maxRanks(large, asked)).toBeGreaterThanOrEqual(maxRanks(small, asked))
       }),
     )
   })
@@ -76,8 +76,8 @@ describe('resource fit', () => {
   it('ranks: a node has exactly ranksPerNode of them, or none', () => {
     assertProperty(
       fc.property(node, request, (one, asked) => {
-        const ranks = ranksIn(one, asked)
-        const room = hasLabels(one, asked) ? roomIn(one, asked) : 0
+        const ranks = maxRanks(one, asked)
+        const room = hasLabels(one, asked) ? maxRequests(one, asked) : 0
         const { ranksPerNode = room } = asked
         expect(ranks).toBe(room >= ranksPerNode ? ranksPerNode : 0)
       }),
@@ -86,7 +86,7 @@ describe('resource fit', () => {
 
   it('a single node could run no request for several ranks', () => {
     const whole = { cores: 8, gpus: 0, memoryMb: 1000 }
-    expect(couldRun(whole, { ...defaultResources, ranks: 2 })).toBe(false)
+    expect(canRun(whole, { ...defaultResources, ranks: 2 })).toBe(false)
   })
 
   it('amounts are described with their units', () => {
@@ -98,7 +98,7 @@ describe('resource fit', () => {
     expect(missingResource({ ...small, cores: 4, gpus: 1 }, asked)).toBe(
       'does not have the label disk=ssd',
     )
-    expect(describeLack(defaultResources, [{ name: 'n1', facts: small }], 'none')).toBe(
+    expect(describeShortage(defaultResources, [{ name: 'n1', facts: small }], 'none')).toBe(
       'no agent has 1 core; the largest of them, "n1", has 1 core, 0 GPUs and 4000 MB of memory',
     )
   })

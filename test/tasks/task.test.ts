@@ -5,8 +5,8 @@ import { TaskCanceledError } from '../../src/foundation/task-errors.ts'
 import { AITask } from '../../src/tasks/ai-task.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import {
-  claimFor,
-  recordFor,
+  claimRecord,
+  findRecord,
   type TaskHolder,
   type TaskRecord,
 } from '../../src/tasks/task-record.ts'
@@ -158,7 +158,7 @@ describe('options of every task', () => {
 const owner: TaskHolder = { ledger: {} }
 
 function claim(task: Task): TaskRecord {
-  const record = task[claimFor](owner)
+  const record = task[claimRecord](owner)
   if (record === null) throw new Error(`${task.uid} was claimed before`)
   return record
 }
@@ -176,13 +176,13 @@ describe('awaiting a task', () => {
   it('an await gives the value to everybody, before and after the end', async () => {
     const task = make({})
     const record = claim(task)
-    expect(task[claimFor](owner)).toBe(null)
-    expect([task[recordFor](owner.ledger), task[recordFor]({})]).toEqual([record, null])
+    expect(task[claimRecord](owner)).toBe(null)
+    expect([task[findRecord](owner.ledger), task[findRecord]({})]).toEqual([record, null])
     const early = [task.then((value) => value + 1), Promise.all([task, task])]
     record.settle({ state: 'DONE', value: 41 })
     expect(await Promise.all(early)).toEqual([42, [41, 41]])
     expect([await task, task.returnValue, task.error]).toEqual([41, 41, null])
-    expect([task[recordFor](owner.ledger), task[claimFor](owner)]).toEqual([null, null])
+    expect([task[findRecord](owner.ledger), task[claimRecord](owner)]).toEqual([null, null])
   })
 
   it('an await rejects for everybody, before and after the end', async () => {

@@ -1,9 +1,11 @@
 import { expect, it } from 'vitest'
 import type { FinishedSpan } from '../../src/checkpoint/format.ts'
 import type { CheckpointWriter } from '../../src/checkpoint/writer.ts'
+import { stampEvent } from '../../src/events/event.ts'
+import { TaskCreated } from '../../src/events/vocabulary.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
+import { DerivedIds, newIdKey } from '../../src/events/derived-ids.ts'
 import { EventBus } from '../../src/telemetry/bus.ts'
-import { Envelope } from '../../src/telemetry/spans/envelope.ts'
 import { Recorder } from '../../src/telemetry/recorder.ts'
 
 const span = (attributes: object): FinishedSpan => ({
@@ -21,44 +23,50 @@ const span = (attributes: object): FinishedSpan => ({
 })
 
 it('bus: dispatch continues after a consumer threw', async () => {
-  const received: string[] = []
+  const received: (string | null)[] = []
   const bus = new EventBus({
     clock: systemClock,
     log: { warn() {} },
-    record: null,
     subscribers: {
-      accept({ spanId }) {
-        received.push(spanId)
-        if (spanId === 'bad') throw new Error('on purpose')
+      isNeeded: true,
+      accept({ task_id: uid }) {
+        received.push(uid)
+        if (uid === 'bad') throw new Error('on purpose')
       },
-      endOfBatch() {},
     },
     inContext: (dispatch) => dispatch(),
   })
+  const publish = (task_id: string): void =>
+    bus.publish(stampEvent(TaskCreated, systemClock, { session_id: 's', backend: '', task_id }))
   bus.endStart()
-  bus.publish(new Envelope(null, 'bad'))
+  publish('bad')
   expect(() => bus.drain()).toThrow('on purpose')
-  expect(bus.drained()).toBe(null)
-  bus.publish(new Envelope(null, 'good'))
+  expect(bus.whenDrained()).toBe(null)
+  publish('good')
   bus.drainFully()
   expect(received).toEqual(['bad', 'good'])
 })
 
 it('recorder: a span that cannot be encoded is written without attributes and annotations', () => {
   const lines: string[] = []
-  const writer = { append: (line: string) => void lines.push(line) } as unknown as CheckpointWriter
+  const writer = {
+    append: (line: string) => void lines.push(line),
+    checkAge() {},
+  } as unknown as CheckpointWriter
   const recorder = new Recorder({
     results: null,
     writer,
     clock: systemClock,
+    sessionId: 's',
     traceId: 't',
+    ids: new DerivedIds(newIdKey()),
     toSpan: () => span({}),
     readMetrics: () => ({}),
     metricSeconds: null,
   })
   // Like a span longer than the longest string, JSON cannot encode it.
-  recorder.accept(new Envelope(null, 'a', span({ size: 1n })))
-  recorder.accept(new Envelope(null, 'a', span({ size: 1 })))
+  recorder.addSpan(span({ size: 1n }), 0)
+  recorder.addSpan(span({ size: 1 }), 0)
   expect(lines.map((line) => (JSON.parse(line) as FinishedSpan).attributes)).toEqual([
     { truncated: true },
     { size: 1 },

@@ -68,7 +68,7 @@ describe('span enrichers', () => {
     expect(added).toEqual({ own: 1 })
     expect(warnings.map(({ message }) => message)).toEqual(
       Object.keys(reserved).map(
-        (key) => `span enricher greedy: "${key}" is ignored: the span has this attribute itself`,
+        (key) => `span enricher greedy: "${key}" is ignored: the span already has this attribute`,
       ),
     )
   })
@@ -127,9 +127,9 @@ describe('row 42: faulty enrichers', () => {
   }
 
   const wrongValues: [string, () => object, string][] = [
-    ['nests', () => ({ nested: { a: 1 } }), 'it is no text, number or boolean'],
-    ['has null', () => ({ nested: null }), 'it is no text, number or boolean'],
-    ['has a list', () => ({ nested: [1] }), 'it is no text, number or boolean'],
+    ['nests', () => ({ nested: { a: 1 } }), 'it is not a string, number or boolean'],
+    ['has null', () => ({ nested: null }), 'it is not a string, number or boolean'],
+    ['has a list', () => ({ nested: [1] }), 'it is not a string, number or boolean'],
     ['has NaN', () => ({ nested: Number.NaN }), 'it is not a finite number'],
     [
       'has a getter that throws',
@@ -165,7 +165,7 @@ describe('row 42: faulty enrichers', () => {
     })
     expect(Object.keys(added)).toEqual(Array.from({ length: 128 }, (_, at) => `k${at}`))
     expect(warnings.map(({ message }) => message)).toEqual([
-      'span enricher many: "k128" and what follows it are ignored: 1000 keys (at most 128)',
+      'span enricher many: "k128" and all later keys are ignored: 1000 keys (at most 128)',
     ])
   })
 

@@ -341,6 +341,13 @@ describe('summary', () => {
       duration: { mean: expect.closeTo(5.05) as number, p50: 5, p95: 9.5, p99: 9.9, max: 10 },
       late_results: 0,
       resources: [],
+      telemetry: {
+        main_cpu_seconds: expect.any(Number) as number,
+        thread_cpu_seconds: 0,
+        in_place_writes: 0,
+        bytes_written: 0,
+        spill_bytes: 0,
+      },
     }
     expect(telemetry.summary()).toEqual(expected)
     await telemetry.stop()

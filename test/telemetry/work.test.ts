@@ -137,7 +137,7 @@ describe('measurements', () => {
     for (let at = 0; at < 3000; at++) {
       measured.record({ instrument: latency, value: 1, labels: { model: `m${at}` } })
     }
-    const series = [...measured.all()]
+    const series = [...measured.list()]
     expect(series).toHaveLength(1001)
     expect(series.at(-1)).toMatchObject({ labels: { overflow: 'true' }, count: 2000 })
   })

@@ -8,9 +8,11 @@ import { differences, documented } from './contract-tables.ts'
 import { lineAt, type SourceFile } from './source-file.ts'
 
 /** Endings that belong here. A new kind of file is a decision: add it with the file. */
-const knownKinds =
-  /\.(?:ts|mts|mjs|md|json|yaml|txt|csv|proto|c|py)$|\.telemetry\.jsonl$|^(?:\.ci\/run|LICENSE)$/
+const knownEndings =
+  /\.(?:tsx?|m[tj]s|css|html|svg|png|md|json|yaml|txt|csv|proto|c|py|telemetry\.jsonl)$/
 const knownNames = new Set([
+  '.ci/run',
+  'LICENSE',
   '.editorconfig',
   '.gitattributes',
   '.gitignore',
@@ -22,7 +24,7 @@ const knownNames = new Set([
 /** Paths, as git tracks them, of files that have no place in the repository. */
 export function unknownKinds(paths: readonly string[]): string[] {
   return paths
-    .filter((path) => !knownKinds.test(path) && !knownNames.has(path))
+    .filter((path) => !knownEndings.test(path) && !knownNames.has(path))
     .map((path) => `${path}:1: a kind of file that the repository does not know`)
 }
 

@@ -19,14 +19,13 @@ interface Permit {
 }
 
 const clock = 'src/foundation/clock.ts'
+/** The page runs in a browser, where the clock of Node is missing. */
+const pageClock = 'src/dashboard/web/state/page-clock.ts'
 
 /** Packages, and modules of Node that only some may use. A name ending in `/` is a scope. */
 const modulePermits: readonly Permit[] = [
   { names: ['@opentelemetry/'], files: ['src/telemetry/otel/'] },
-  {
-    names: ['koffi'],
-    files: ['src/backends/sampling/nvml.ts', 'src/backends/local/programs/koffi-spawner.ts'],
-  },
+  { names: ['koffi'], files: ['src/backends/local/programs/koffi-spawner.ts'] },
   { names: ['commander'], files: ['src/cli/program/'] },
   {
     names: ['node-llama-cpp'],
@@ -36,7 +35,14 @@ const modulePermits: readonly Permit[] = [
   { names: ['zod'], files: ['src/inference/schema/schema.ts'] },
   { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },
   { names: ['eventsource-parser'], files: ['src/inference/engines/openai/upstream-call.ts'] },
-  { names: ['re2js'], files: ['src/inference/guardrails/own-patterns.ts'] },
+  { names: ['preact', '@preact/', 'uplot'], files: ['src/dashboard/web/'] },
+  {
+    names: ['re2js'],
+    files: [
+      'src/inference/guardrails/rule-patterns.ts',
+      'src/dashboard/queries/tasks/query-language.ts',
+    ],
+  },
   { names: ['@nats-io/', 'msgpackr'], files: ['src/cluster/'] },
   {
     names: ['node:child_process'],
@@ -52,16 +58,17 @@ const modulePermits: readonly Permit[] = [
       'src/cli/reading/report.ts',
     ],
   },
-  { names: ['node:timers', 'node:timers/promises', 'node:perf_hooks'], files: [clock] },
+  { names: ['node:timers', 'node:timers/promises'], files: [clock] },
+  { names: ['node:perf_hooks'], files: [clock, 'src/backends/sampling/loop-delay.ts'] },
 ]
 
 /** Globals that read time, randomness or the process's own streams and handlers. */
 const globalPermits: readonly Permit[] = [
-  { names: ['Date.now', 'new Date()', 'performance.now'], files: [clock] },
+  { names: ['Date.now', 'new Date()', 'performance.now'], files: [clock, pageClock] },
   { names: ['process.hrtime'], files: [clock, 'src/backends/local/machine-time.ts'] },
   {
     names: ['setTimeout', 'setInterval', 'setImmediate'],
-    files: [clock, 'src/testing/manual-clock.ts'],
+    files: [clock, 'src/testing/manual-clock.ts', pageClock],
   },
   { names: ['Math.random'], files: [] },
   { names: ['process.emitWarning'], files: ['src/foundation/log.ts'] },
@@ -106,7 +113,6 @@ const fileReaderPermits: readonly Permit[] = [
       regularFile,
       // Files of the system.
       'src/backends/local/programs/running-program.ts',
-      'src/backends/sampling/own-cpu.ts',
       'src/backends/sampling/cgroup.ts',
       'src/checkpoint/lock.ts',
       'src/cli/doctor.ts',

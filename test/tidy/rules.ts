@@ -89,7 +89,7 @@ export const rules: Readonly<Record<string, Rule>> = {
       { 'src/index.ts': `export { a } from './telemetry/manager.ts'` },
       { 'src/testing/index.ts': `export { a } from './manual-clock.ts'` },
       { 'src/hpc/index.ts': `export { a } from './allocation.ts'` },
-      { 'src/telemetry/spans/spans.ts': `import { a } from '../metrics/task-table.ts'` },
+      { 'src/telemetry/spans/span-registry.ts': `import { a } from '../metrics/task-table.ts'` },
       { 'src/inference/engines/llama/a.ts': `import { a } from '../../generation/batcher.ts'` },
       { 'src/inference/inference-service.ts': `import { a } from './server/server.ts'` },
     ],

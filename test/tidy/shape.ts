@@ -114,7 +114,7 @@ export function ownOnces(files: readonly SourceFile[]): string[] {
 export function emptyNames(files: readonly SourceFile[]): string[] {
   return code(files).flatMap(({ path }) => {
     const name = path.split('/').at(-1) ?? ''
-    const stem = name.replace(/(?:\.test|\.long|\.hpc|\.bench|\.d)?\.m?[jt]s$/, '')
+    const stem = name.replace(/(?:\.test|\.long|\.hpc|\.bench|\.d)?\.m?[jt]sx?$/, '')
     if (/^(?:utils?|helpers?|common|misc|types?)$/.test(stem)) {
       return [`${path}:1: "${stem}" does not say what is in it`]
     }

@@ -38,18 +38,18 @@ export function listPaths(root: string): string[] {
   return [...paths].filter((path) => existsSync(join(root, path))).toSorted()
 }
 
-/** Every text file of the repository. */
+/** Every file of the repository. Files that are not text are empty. */
 export function readTree(root: string): SourceFile[] {
-  return listPaths(root)
-    .filter(isText)
-    .map((path) => ({ path, text: readFileSync(join(root, path), 'utf8') }))
+  return listPaths(root).map((path) => {
+    return { path, text: isText(path) ? readFileSync(join(root, path), 'utf8') : '' }
+  })
 }
 
 /** The code files below a folder, such as `src`. */
 export function codeIn(files: readonly SourceFile[], ...folders: string[]): SourceFile[] {
   return files.filter(
     ({ path }) =>
-      /\.m?[jt]s$/.test(path) && folders.some((folder) => path.startsWith(`${folder}/`)),
+      /\.m?[jt]sx?$/.test(path) && folders.some((folder) => path.startsWith(`${folder}/`)),
   )
 }
 

@@ -13,9 +13,8 @@ const started = (uid: string, time: number, worker = 'n1/local/w1'): ViewEvent =
 const ended = (uid: string, time: number, type = 'TaskCompleted'): ViewEvent =>
   viewEvent(type, uid, { event_time: time })
 
-function lanesOver(events: Iterable<ViewEvent>, maxSegments?: number): LanesState {
+function lanesOver(events: Iterable<ViewEvent>): LanesState {
   const pass = new Pass({ lanes })
-  if (maxSegments !== undefined) Object.assign(pass.states.lanes, { maxSegments })
   for (const event of events) pass.take(event)
   return pass.states.lanes
 }
@@ -31,11 +30,11 @@ it('lanes: each attempt is a segment of its worker, with its own end', () => {
     viewEvent('TaskCompleted', 'never-started', { event_time: 30 }),
   ])
   const shown = lanes.show(state, { limit: 10 })
-  expect(shown).toMatchObject({ level: 0, onlyCoarse: 0, isCut: false })
+  expect(shown).toMatchObject({ level: 0, isCut: false })
   expect(shown.segments).toEqual([
-    { lane: 0, task: 0, start: 10, end: 12, outcome: 'retried', attempt: 1 },
-    { lane: 1, task: 0, start: 16, end: 20, outcome: 'failed', attempt: 2 },
-    { lane: 0, task: 1, start: 17, end: 30, outcome: 'running', attempt: 1 },
+    { lane: 0, task: 0, start: 10, end: 12, outcome: 'retried', attempt: 1, retryDelay: 3 },
+    { lane: 1, task: 0, start: 16, end: 20, outcome: 'failed', attempt: 2, retryDelay: 0 },
+    { lane: 0, task: 1, start: 17, end: 30, outcome: 'running', attempt: 1, retryDelay: 0 },
   ])
   const common = { backend: 'local', nodeId: 'n1' }
   expect(shown.lanes).toEqual([
@@ -71,19 +70,17 @@ it('lanes: a wider range gets a coarser level, whose cells sum all segments', ()
   expect(lanes.show(state, { limit: 1 })).toMatchObject({ isCut: true, cells: [] })
 })
 
-it('lanes: beyond the limit the oldest segments are only coarse, and it says so', () => {
-  const events = [started('long', 0), ...manyTasks(10_000), ended('long', 20_000)]
-  const state = lanesOver(events, 5000)
+it('lanes: blocks sum the attempts that ended in the range, without those that still run', () => {
+  const state = lanesOver([started('long', 0), ...manyTasks(10_000)])
   const recent = lanes.show(state, { from: 9000, limit: 10_000 })
-  expect(recent).toMatchObject({ level: 0, onlyCoarse: 8190 })
-  // Tasks that ran all the time are included.
-  expect(recent.segments.find(({ task }) => task === 0)).toMatchObject({ start: 0, end: 20_000 })
-  const all = lanes.show(state, { limit: 10_000 })
+  expect(recent).toMatchObject({ level: 0 })
+  expect(recent.segments.find(({ task }) => task === 0)).toMatchObject({ outcome: 'running' })
+  const all = lanes.show(state, { from: 9000, limit: 100 })
   expect(all.level).toBe(1)
-  expect(all.cells.reduce((total, { segments }) => total + segments, 0)).toBe(10_001)
+  expect(all.cells.reduce((total, { segments }) => total + segments, 0)).toBe(1000)
 })
 
-it('lanes: a segment takes at most 40 bytes, all levels included', () => {
+it('lanes: a segment takes at most 40 bytes, however many there are', () => {
   const count = 40_960
   const state = lanesOver(manyTasks(count))
   const bytes = (value: unknown): number => {
@@ -91,7 +88,5 @@ it('lanes: a segment takes at most 40 bytes, all levels included', () => {
     if (typeof value !== 'object' || value === null) return 0
     return Object.values(value).reduce((sum: number, part) => sum + bytes(part), 0)
   }
-  // The first block of every column of a coarse level is for up to 65,536 segments.
-  const firstBlocks = 6 * 4096 * 36
-  expect(bytes(state) - firstBlocks).toBeLessThanOrEqual(40 * count)
+  expect(bytes(state)).toBeLessThanOrEqual(40 * count)
 })

@@ -8,8 +8,8 @@ import { lifeOf } from './view-event.ts'
 
 /** `npm test`: just above 3/4 of a power of two, where the uid index has doubled its slots. */
 const tasks = byRun(3 * 2 ** 13 + 1, 1_000_000)
-/** Columns grow by blocks of 4096 rows; the six coarse levels of lanes have seven each. */
-const constantBytes = 150_000 + 6 * 36 * 4096
+/** Columns grow by blocks of 4096 rows. */
+const constantBytes = 250_000
 
 /**
  * The bytes of plain state: typed arrays as they are, everything else as its largest estimate. An

@@ -41,7 +41,7 @@ const changed = (before: object, after: object): SyntheticNode[] => [
 describe('sizes of nodes', () => {
   it('bounds: a node that comes back with more or fewer cores has each size for its time', () => {
     const more = boundsOf(changed({ cores: 1 }, { cores: 8 }), one)
-    expect(more).toMatchObject({ slots: 8, fewestSlots: 1 })
+    expect(more).toMatchObject({ slots: 8, minSlots: 1 })
     expect(more.slotSeconds).toMatchObject({ ran: 10, noTaskReady: 35, nodeAway: 0 })
     const less = boundsOf(changed({ cores: 4 }, { cores: 2 }), one)
     expect(less.slotSeconds).toMatchObject({ ran: 10, noTaskReady: 20, nodeAway: 0 })
@@ -72,19 +72,19 @@ describe('sizes of nodes', () => {
     const late = { uid: 'a', start: 5, end: 10 }
     const waited = { ran: 5, noTaskReady: 0, heldBack: 0, nodeAway: 0 }
     const gpus = boundsOf(changed({}, { gpus: 2 }), asking({ gpus: 1 }))
-    expect(gpus.slotSeconds).toMatchObject({ ...waited, noSlotFitted: { gpus: 5 } })
+    expect(gpus.slotSeconds).toMatchObject({ ...waited, gpus: 5 })
     const memory = boundsOf(changed({ memoryMb: 10 }, {}), asking({ memory_mb: 20 }))
-    expect(memory.slotSeconds).toMatchObject({ ...waited, noSlotFitted: { memory: 5 } })
+    expect(memory.slotSeconds).toMatchObject({ ...waited, memory: 5 })
     const labels = boundsOf(
       changed({}, { labels: { disk: 'ssd' } }),
       asking({ labels: { disk: 'ssd' } }),
     )
-    expect(labels.slotSeconds).toMatchObject({ ...waited, noSlotFitted: { labels: 5 } })
+    expect(labels.slotSeconds).toMatchObject({ ...waited, labels: 5 })
     const workers = boundsOf(changed({ cores: 2, workers: 1 }, { cores: 2, workers: 2 }), [
       ...one,
       { ...late, uid: 'b', worker: 'n1/local/w2' },
     ])
-    expect(workers.slotSeconds).toMatchObject({ ran: 15, noSlotFitted: { workers: 5 } })
+    expect(workers.slotSeconds).toMatchObject({ ran: 15, workers: 5 })
     expect(workers.slotSeconds).toMatchObject({ heldBack: 0, noTaskReady: 0 })
   })
 
@@ -94,10 +94,10 @@ describe('sizes of nodes', () => {
       SyntheticNode,
     ]
     const moved = boundsOfSessions([[n1], [{ ...n1, nodeId: 'n3' }]])
-    expect(moved).toMatchObject({ slots: 2, fewestSlots: 2, seconds: 20 })
+    expect(moved).toMatchObject({ slots: 2, minSlots: 2, seconds: 20 })
     expect(moved.slotSeconds).toMatchObject({ nodeAway: 0 })
     const between = boundsOfSessions([[n1, n2], [n1], [n1, n2]])
-    expect(between).toMatchObject({ slots: 4, fewestSlots: 2, seconds: 30 })
+    expect(between).toMatchObject({ slots: 4, minSlots: 2, seconds: 30 })
     expect(between.slotSeconds).toMatchObject({ ran: 30, noTaskReady: 70, nodeAway: 0 })
     const same = boundsOfSessions([[n1], [n1]])
     expect(same.backends).toMatchObject([{ sizes: [{ seconds: 20, capacity: { cores: 2 } }] }])
@@ -114,7 +114,7 @@ describe('sizes of nodes', () => {
     const { states } = passOver(eventsOf({ nodes: joins, tasks: one, end: 10 }))
     expect(states.bounds.nodes[0]?.earlier.length).toBeLessThanOrEqual(100)
     const shown = boundsOf(joins, one)
-    expect(shown).toMatchObject({ slots: 2, fewestSlots: 1 })
+    expect(shown).toMatchObject({ slots: 2, minSlots: 1 })
   })
 
   it('bounds: a node that joins and leaves thousands of times has bounded state', () => {

@@ -3,7 +3,7 @@ import {
   escapeControls,
   escapeLines,
   nameAndProgram,
-  ownFrames,
+  userFrames,
   rateText,
 } from '../../src/views/readable.ts'
 import { shortNames, spanText } from '../../src/views/readable.ts'
@@ -32,11 +32,11 @@ describe('words for people', () => {
   ])('stack: the frames of a function end where tutti called it, %s', (_, caller) => {
     const own = 'Error: bad\n    at simulate (file:///x/sim.mjs:8:53)'
     for (const frame of [`    at ${caller}`, `    at async #settle (${caller})`]) {
-      expect(ownFrames(`${own}\n${frame}\n    at other (node:internal:1:1)`)).toBe(own)
+      expect(userFrames(`${own}\n${frame}\n    at other (node:internal:1:1)`)).toBe(own)
     }
     // A file of that name that is not in the package.
     const user = `${own}\n    at run (file:///x/src/worker.js:1:1)`
-    expect(ownFrames(user)).toBe(user)
+    expect(userFrames(user)).toBe(user)
   })
 
   it('stack: one without a frame of the user has none', () => {
@@ -44,9 +44,9 @@ describe('words for people', () => {
       'at toFailure (file:///x/node_modules/tutti/dist/workflow/index.js:55:10)',
       'at process.processTicksAndRejections (node:internal/process/task_queues:105:5)',
     ].map((frame) => `\n    ${frame}`)
-    expect(ownFrames(`Error: bad${frames.join('')}`)).toBe('Error: bad')
+    expect(userFrames(`Error: bad${frames.join('')}`)).toBe('Error: bad')
     const user = `Error: bad${frames[0]}\n    at main (file:///x/main.mjs:1:1)`
-    expect(ownFrames(user)).toBe(user)
+    expect(userFrames(user)).toBe(user)
   })
 
   it('stack: frames of tutti that called the user, and of what has no file, are left out', () => {
@@ -54,9 +54,9 @@ describe('words for people', () => {
     const own =
       'SyntaxError: bad\n    at JSON.parse (<anonymous>)\n    at join (file:///x/p.ts:26:27)'
     const callers = [`at ${tutti}`, 'at run (node:internal/x:65:14)', `at closure (${tutti})`]
-    expect(ownFrames([own, ...callers].join('\n    '))).toBe(own)
+    expect(userFrames([own, ...callers].join('\n    '))).toBe(own)
     const refusal = [`at refuse (${tutti})`, 'at guardInput.next (<anonymous>)']
-    expect(ownFrames(['Error: refused', ...refusal].join('\n    '))).toBe('Error: refused')
+    expect(userFrames(['Error: refused', ...refusal].join('\n    '))).toBe('Error: refused')
   })
 
   it('rates have three digits', () => {

@@ -15,7 +15,7 @@ const failure = (uid: string): ViewEvent[] => [
 ]
 
 /** A task of a later file that says which one of an earlier file it is. */
-const goesOn = (events: readonly ViewEvent[], origin: string, back = 1): ViewEvent[] =>
+const continuing = (events: readonly ViewEvent[], origin: string, back = 1): ViewEvent[] =>
   events.map((event) => {
     if (event.event_type !== 'TaskCreated') return event
     const attributes = { ...event.attributes, origin_uid: origin, origin_files_back: back }
@@ -58,12 +58,12 @@ it('task index: a task is followed by its origin, whichever uids it has', () => 
     ...lifeOf('task-000001'),
     ...failure('task-000002'),
     resumed,
-    ...goesOn(lifeOf('task-000001'), 'task-000002'),
-    ...goesOn(reused('task-000002'), 'task-000001'),
+    ...continuing(lifeOf('task-000001'), 'task-000002'),
+    ...continuing(reused('task-000002'), 'task-000001'),
     ...failure('task-000003'),
     resumed,
-    ...goesOn(reused('task-000003'), 'task-000002', 2),
-    ...goesOn(lifeOf('task-000001'), 'task-000003'),
+    ...continuing(reused('task-000003'), 'task-000002', 2),
+    ...continuing(lifeOf('task-000001'), 'task-000003'),
   )
   expect(totals).toEqual({ tasks: 3, completed: 3, failed: 0, open: 0 })
   expect(states).toEqual(['task-000002 DONE', 'task-000003 DONE', 'task-000001 DONE'])
@@ -73,10 +73,10 @@ it('task index: a task is followed by its origin, whichever uids it has', () => 
 it('task index: without its previous file a file is followed as well', () => {
   const { counts: totals } = shown(
     resumed,
-    ...goesOn(failure('task-000001'), 'task-000007'),
+    ...continuing(failure('task-000001'), 'task-000007'),
     ...failure('task-000007'),
     resumed,
-    ...goesOn(lifeOf('task-000001'), 'task-000007', 2),
+    ...continuing(lifeOf('task-000001'), 'task-000007', 2),
   )
   expect(totals).toEqual({ tasks: 2, completed: 1, failed: 1, open: 0 })
 })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { findHandles, substitute } from '../../src/workflow/arguments.ts'
-import { claimFor } from '../../src/tasks/task-record.ts'
+import { findHandles, substituteHandles } from '../../src/workflow/arguments.ts'
+import { claimRecord } from '../../src/tasks/task-record.ts'
 import { EngineHandle } from '../../src/workflow/handle.ts'
 import { planFunction } from '../../src/workflow/plan.ts'
 
@@ -15,7 +15,7 @@ const owner = {
 
 function done(value: unknown): EngineHandle {
   const handle = new EngineHandle(plan, owner)
-  handle[claimFor]({ ledger: owner })?.settle({ state: 'DONE', value })
+  handle[claimRecord]({ ledger: owner })?.settle({ state: 'DONE', value })
   return handle
 }
 
@@ -36,14 +36,14 @@ describe('handles in arguments', () => {
     }
     const args = [new Own(), new Map([['k', handle]]), new Set([handle]), () => handle]
     expect(findHandles(args)).toEqual([])
-    expect(substitute(args)).toEqual(args)
+    expect(substituteHandles(args)).toEqual(args)
   })
 
   it('arguments: handles are replaced by values, and only their containers are copied', () => {
     const handle = done('value')
     const untouched = { big: [1, 2, 3] }
     const args = [handle, { handle, untouched }, untouched, [[handle]]]
-    const values = substitute(args)
+    const values = substituteHandles(args)
     expect(values).toEqual(['value', { handle: 'value', untouched }, untouched, [['value']]])
     expect(values[2]).toBe(untouched)
     expect((values[1] as { untouched: unknown }).untouched).toBe(untouched)
@@ -55,7 +55,7 @@ describe('handles in arguments', () => {
     const shared = { handle }
     const ring: { self?: unknown; shared: unknown } = { shared }
     ring.self = ring
-    const [copy, again] = substitute([ring, shared]) as [typeof ring, unknown]
+    const [copy, again] = substituteHandles([ring, shared]) as [typeof ring, unknown]
     expect(copy.self).toBe(copy)
     expect(copy.shared).toBe(again)
     expect(again).toEqual({ handle: 7 })
@@ -65,7 +65,7 @@ describe('handles in arguments', () => {
   it('arguments: a handle in an object that 200,000 others share is replaced', () => {
     const shared = { handle: done(7) }
     const rows = Array.from({ length: 200_000 }, (_, at) => ({ at, shared }))
-    const [copies] = substitute([rows]) as [{ shared: unknown }[]]
+    const [copies] = substituteHandles([rows]) as [{ shared: unknown }[]]
     expect(copies).toHaveLength(200_000)
     expect(copies.at(-1)).toEqual({ at: 199_999, shared: { handle: 7 } })
   })
@@ -75,7 +75,7 @@ describe('handles in arguments', () => {
     const odd = JSON.parse('{"__proto__": {"x": 1}}') as Record<string, unknown>
     odd['handle'] = handle
     const bare = Object.assign(Object.create(null) as object, { handle })
-    const [copy, bareCopy] = substitute([odd, bare]) as [object, object]
+    const [copy, bareCopy] = substituteHandles([odd, bare]) as [object, object]
     expect(Object.keys(copy)).toEqual(['__proto__', 'handle'])
     expect(Object.getPrototypeOf(copy)).toBe(Object.prototype)
     expect(Object.getPrototypeOf(bareCopy)).toBe(null)

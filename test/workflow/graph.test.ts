@@ -28,16 +28,16 @@ class KeyedGraph<K> {
   }
 
   end(key: K): K[] {
-    return this.#graph.end(this.#nodeOf(key)).map((node) => node.key)
+    return this.#graph.complete(this.#nodeOf(key)).map((node) => node.key)
   }
 
   failDependents(key: K): { readonly node: K; readonly via: K }[] {
     const failed = this.#graph.failDependents(this.#nodeOf(key))
-    return failed.map(({ node, via }) => ({ node: node.key, via: via.key }))
+    return failed.map(({ node, dependency }) => ({ node: node.key, via: dependency.key }))
   }
 
   path(from: K, to: K): K[] | null {
-    return this.#graph.path(this.#nodeOf(from), this.#nodeOf(to))?.map(({ key }) => key) ?? null
+    return this.#graph.findPath(this.#nodeOf(from), this.#nodeOf(to))?.map(({ key }) => key) ?? null
   }
 
   #nodeOf(key: K): Node<K> {

@@ -1,4 +1,4 @@
-/** The local backend: chooses the executor of each task and limits what tasks use of the node. */
+/** The local backend: chooses the executor of each task and limits the resources that tasks use. */
 
 import { hostname } from 'node:os'
 import { type Clock, systemClock } from '../../foundation/clock.ts'
@@ -27,7 +27,7 @@ import type {
   SampledNode,
 } from '../backend.ts'
 import { createLocalSampler } from '../sampling/node-sampler.ts'
-import { InProcessExecutor } from './closures.ts'
+import { InProcessExecutor } from './in-process-executor.ts'
 import {
   expectCores,
   expectGpus,
@@ -40,52 +40,55 @@ import {
 import { LauncherPool } from './programs/launcher-pool.ts'
 import type { Client, ExecutorKind } from './scheduled-jobs.ts'
 import { Scheduler } from './scheduler.ts'
-import { type Capacity, neverFits } from './slots.ts'
+import { type Capacity, resourceRefusal } from './slots.ts'
 import { WorkerPool } from './functions/worker-pool.ts'
 
 /** How much of this node a `ConcurrentBackend` uses, and how its workers are isolated. */
 export interface ConcurrentBackendOptions {
-  /** Default `concurrent`. */
+  /** The name of the backend. Default `concurrent`. */
   readonly name?: string
   /** The number of threads or processes for functions, at most 1024. Default: `cores`. */
   readonly workers?: number
   /** The maximum number of concurrent programs. Default: `cores`. */
   readonly maxProcesses?: number
   /**
-   * `process` isolates crashes of native code, which end a whole process; `thread` is faster.
-   * Default `thread`, or `process` with `workerMemoryMb`.
+   * How functions are isolated. `process` confines crashes of native code, which end a whole
+   * process; `thread` is faster. Default `thread`, or `process` if `workerMemoryMb` is set.
    */
   readonly isolation?: 'thread' | 'process'
   /**
-   * Heap size in megabytes above which a function worker is ended. With it, functions run in
-   * processes unless `isolation` is given: a thread beyond its limit can abort this process.
-   * Default: Node's own limit.
+   * The heap size in megabytes above which a function worker is ended. If set, functions run in
+   * processes unless `isolation` is given, because a thread that exceeds its limit can abort this
+   * process. Default: Node's limit.
    */
   readonly workerMemoryMb?: number
   /**
-   * How long a worker may take to import a function's module. This time counts neither towards the
+   * How long a worker may take to import a function's module. The import counts neither towards the
    * task's duration nor towards its `timeoutSeconds`. Default 60.
    */
   readonly importTimeoutSeconds?: number
   /**
-   * The `node_id` of events and samples. Worker ids begin with the node id and the backend's name,
-   * so they are unique across the nodes and backends of a session. Default: the host name.
+   * The `node_id` of events and samples. Worker ids begin with the node id and the backend's name.
+   * Default: the host name.
    */
   readonly nodeId?: string
   /**
-   * Cores for tasks. Default: what the CPU affinity and the control group of this process allow,
-   * but at least `workers` and at least `maxProcesses`.
+   * The number of cores for tasks. Default: the cores that this process may use by its CPU affinity
+   * and control group, but at least `workers` and at least `maxProcesses`.
    */
   readonly cores?: number
   /**
-   * GPUs for tasks: a number of visible GPUs, or a list of indexes and UUIDs (`GPU-…`, `MIG-…`) as
-   * in `CUDA_VISIBLE_DEVICES`, visible or not. Default: all visible GPUs.
+   * The GPUs for tasks: a number of visible GPUs, or a list of indexes and UUIDs (`GPU-…`, `MIG-…`)
+   * as in `CUDA_VISIBLE_DEVICES`. Listed GPUs need not be visible. Default: all visible GPUs.
    */
   readonly gpus?: number | readonly (number | string)[]
-  /** Memory for tasks in megabytes. Default: the control group's limit, else the node's memory. */
+  /**
+   * The memory for tasks in megabytes. Default: the limit of the control group, or else the node's
+   * memory.
+   */
   readonly memoryMb?: number
   /**
-   * The working directory of programs whose session names none. A relative path is resolved when
+   * The working directory of programs if their session names none. A relative path is resolved when
    * the backend is created. Default: the current directory of this process when the program starts.
    */
   readonly workDir?: string
@@ -95,7 +98,7 @@ export interface ConcurrentBackendOptions {
 
 type ResolvedOptions = ReturnType<typeof resolveConcurrentBackendOptions>
 
-/** Needed to call the constructor, which `private` does not protect in JavaScript. */
+/** A key for the constructor. It prevents calls from JavaScript, where `private` has no effect. */
 const createKey = Symbol('create')
 
 export type LocalConnection = ReturnType<ConcurrentBackend['connect']>
@@ -119,9 +122,12 @@ export class ConcurrentBackend implements Backend {
     closures: InProcessExecutor
   }>
   readonly #listeners = new Set<BackendListener>()
-  readonly #close = once(() => this.#closeOnce())
+  readonly #close = once(() => this.#closeExecutors())
 
-  /** Resolves at once: threads and launchers are started by the first task that needs them. */
+  /**
+   * Creates a backend. No thread or process is started yet: the first tasks start the workers that
+   * they need.
+   */
   static async create(options: ConcurrentBackendOptions = {}): Promise<ConcurrentBackend> {
     return new ConcurrentBackend(resolveConcurrentBackendOptions(options), createKey)
   }
@@ -139,7 +145,7 @@ export class ConcurrentBackend implements Backend {
       for (const listener of this.#listeners) listener.notice(notice)
     })
     const listener = this.#scheduler
-    // A session may have several backends on one node: the backend's name keeps worker ids unique.
+    // The backend's name keeps worker ids unique if a session has several backends on one node.
     const ids = { nodeId, idPrefix: `${nodeId}/${name}` }
     this.#executors = {
       functions: new WorkerPool({
@@ -161,7 +167,7 @@ export class ConcurrentBackend implements Backend {
         closureOf: (job) => listener.closureOf(job),
       }),
     }
-    this.#scheduler.use(this.#executors)
+    this.#scheduler.setExecutors(this.#executors)
     this.nodes = [
       {
         nodeId,
@@ -184,7 +190,7 @@ export class ConcurrentBackend implements Backend {
           'import; move it to a module of its own, which a bundler leaves external',
       }
     }
-    const refusal = neverFits(spec.resources, this.#capacity)
+    const refusal = resourceRefusal(spec.resources, this.#capacity)
     if (refusal !== null || spec.kind === 'closure') return refusal
     const { functions, programs } = this.#executors
     return (spec.kind === 'function' ? functions : programs).refusal()
@@ -194,7 +200,9 @@ export class ConcurrentBackend implements Backend {
     listener: BackendListener,
     session: ConnectedSession,
   ): Connection & {
-    /** For agents: takes back the jobs that no executor has yet. They get no report. */
+    /**
+     * Removes and returns the jobs that no executor has yet. They get no report. Used by agents.
+     */
     withdraw(): Job[]
   } {
     this.#listeners.add(listener)
@@ -203,7 +211,7 @@ export class ConcurrentBackend implements Backend {
       submit: (jobs) => this.#submit(jobs, client),
       cancel: (job, reason) => this.#scheduler.cancel(job, reason),
       output: async (job) => {
-        const assigned = this.#scheduler.assigned(job)
+        const assigned = this.#scheduler.findAssigned(job)
         return assigned === null ? null : this.#executors.programs.output(assigned)
       },
       withdraw: () => this.#scheduler.withdraw(listener),
@@ -222,18 +230,18 @@ export class ConcurrentBackend implements Backend {
 
   #submit(jobs: readonly Job[], client: Client): void {
     const { listener } = client
-    if (!this.#close.isCalled) this.#scheduler.submit(jobs, kindOf, client)
+    if (!this.#close.isCalled) this.#scheduler.submit(jobs, executorKindOf, client)
     else for (const job of jobs) listener.report(job, { kind: 'cancel', reason: 'backend closed' })
   }
 
   async #release({ listener, session }: Client, reason: string): Promise<void> {
     this.#scheduler.cancelAll(listener, reason)
-    await this.#scheduler.drained(listener)
+    await this.#scheduler.waitUntilDrained(listener)
     await this.#executors.programs.endBackground(session.id)
     this.#listeners.delete(listener)
   }
 
-  async #closeOnce(): Promise<void> {
+  async #closeExecutors(): Promise<void> {
     const reason = 'backend closed'
     this.#scheduler.close(reason)
     await Promise.all(Object.values(this.#executors).map((executor) => executor.close(reason)))
@@ -241,7 +249,7 @@ export class ConcurrentBackend implements Backend {
   }
 }
 
-function kindOf({ spec }: Job): ExecutorKind {
+function executorKindOf({ spec }: Job): ExecutorKind {
   if (spec.kind === 'program') return 'programs'
   return spec.kind === 'function' ? 'functions' : 'closures'
 }
@@ -249,7 +257,10 @@ function kindOf({ spec }: Job): ExecutorKind {
 const workerLimit = 1024
 const processLimit = 65_536
 
-/** Defaults to the usable cores, and to at least one per worker and one per program. */
+/**
+ * Returns the number of cores. The default is the number of usable cores, but at least one per
+ * worker and one per program.
+ */
 function resolveCores({ cores, workers = 1, maxProcesses = 1 }: ConcurrentBackendOptions): number {
   if (cores !== undefined) return expectCores(cores)
   return Math.max(
@@ -288,12 +299,15 @@ function resolveConcurrentBackendOptions(options: ConcurrentBackendOptions) {
     memoryMb: memoryMb === undefined ? usableMemoryMb() : expectMemoryMb(memoryMb),
     gpuIds: gpus === undefined ? visibleGpus() : expectGpus(gpus),
   }
-  if (workerMemoryMb !== undefined && isolation === 'thread') warnOfThreads(resolved)
+  if (workerMemoryMb !== undefined && isolation === 'thread') warnAboutThreadLimit(resolved)
   return { ...resolved, capacity }
 }
 
-/** See https://github.com/nodejs/node/issues/47224. */
-function warnOfThreads({ name, log }: { readonly name: string; readonly log: Log }): void {
+/**
+ * Warns that a thread beyond its memory limit can abort this process. See
+ * https://github.com/nodejs/node/issues/47224.
+ */
+function warnAboutThreadLimit({ name, log }: { readonly name: string; readonly log: Log }): void {
   const text = `backend "${name}": a thread beyond \`workerMemoryMb\` can abort this process`
   log.warn('ThreadMemoryLimit', `${text}; use \`isolation: 'process'\``)
 }

@@ -1,34 +1,38 @@
-/** A queue of waiting jobs, ordered by priority, then retries before new jobs, then arrival. */
+/**
+ * A queue of waiting jobs. They are ordered by priority, then retries before new jobs, then by
+ * arrival.
+ */
 
 import { PriorityQueue } from '../../runtime/priority-queue.ts'
 
 export interface WaitingJob {
   readonly spec: { readonly priority: number }
-  /** The order of arrival. */
   readonly sequence: number
   readonly isRetry: boolean
 }
 
-/** The order in which jobs leave a queue, for `toSorted`. */
+/** Compares jobs by the order in which they leave a queue. */
 export const byTurn = (a: WaitingJob, b: WaitingJob): number =>
   b.spec.priority - a.spec.priority ||
   Number(b.isRetry) - Number(a.isRetry) ||
   a.sequence - b.sequence
 
-/** The retries or the new jobs of one priority; entries before `from` are empty. */
-interface Level<T> {
+/** Either the retries or the new jobs of one priority. Entries before `head` are empty. */
+interface PriorityLevel<T> {
   readonly priority: number
   readonly isRetry: boolean
   jobs: (T | undefined)[]
-  from: number
-  /** The number of waiting jobs, without those that were removed but are still in `jobs`. */
+  head: number
+  /** The number of waiting jobs. Removed jobs that are still in `jobs` do not count. */
   waiting: number
 }
 
 export class JobQueue<T extends WaitingJob> {
-  readonly #levels = { retries: new Map<number, Level<T>>(), others: new Map<number, Level<T>>() }
-  readonly #byPriority = new PriorityQueue<Level<T>>(isLevelBefore)
-  /** Jobs that were removed but are still in the list of their level. */
+  readonly #levels = {
+    retries: new Map<number, PriorityLevel<T>>(),
+    others: new Map<number, PriorityLevel<T>>(),
+  }
+  readonly #byPriority = new PriorityQueue<PriorityLevel<T>>(isLevelBefore)
   readonly #removed = new Set<T>()
   #length = 0
 
@@ -36,7 +40,6 @@ export class JobQueue<T extends WaitingJob> {
     return this.#length
   }
 
-  /** The lowest priority of all waiting jobs; `null` if none waits. */
   get lowestPriority(): number | null {
     let lowest: number | null = null
     for (const levels of Object.values(this.#levels)) {
@@ -47,7 +50,6 @@ export class JobQueue<T extends WaitingJob> {
     return lowest
   }
 
-  /** How many jobs have a higher priority than `min`. */
   countAbove(min: number): number {
     let count = 0
     for (const levels of Object.values(this.#levels)) {
@@ -58,53 +60,52 @@ export class JobQueue<T extends WaitingJob> {
 
   push(waiting: T): void {
     const level = this.#levelOf(waiting)
-    if (!this.#isListed(waiting)) level.jobs.push(waiting)
+    if (!this.#restoreRemoved(waiting)) level.jobs.push(waiting)
     level.waiting++
     this.#length++
   }
 
-  /** Returns taken jobs to their former position, ahead of all jobs that arrived later. */
-  putBack(waiting: readonly T[]): void {
-    const unlisted = waiting.filter((one) => !this.#isListed(one))
+  /** Puts jobs back at their former positions, ahead of all jobs that arrived later. */
+  requeue(waiting: readonly T[]): void {
+    const unlisted = waiting.filter((one) => !this.#restoreRemoved(one))
     for (const [level, back] of Map.groupBy(unlisted, (one) => this.#levelOf(one))) {
-      mergeInto(level, back.toSorted(bySequence))
+      mergeSorted(level, back.toSorted(bySequence))
     }
     for (const one of waiting) this.#levelOf(one).waiting++
     this.#length += waiting.length
   }
 
-  /** The next job, which stays in the queue. */
   peek(): T | undefined {
     for (;;) {
       const level = this.#byPriority.peek()
       if (level === undefined) return undefined
-      for (; level.from < level.jobs.length; level.from++) {
-        const waiting = level.jobs[level.from]
+      for (; level.head < level.jobs.length; level.head++) {
+        const waiting = level.jobs[level.head]
         if (waiting !== undefined && !this.#removed.delete(waiting)) return waiting
-        level.jobs[level.from] = undefined
+        level.jobs[level.head] = undefined
       }
-      this.#byPriority.take()
-      this.#levelsLike(level).delete(level.priority)
+      this.#byPriority.pop()
+      this.#levelMapOf(level).delete(level.priority)
     }
   }
 
-  take(): T | undefined {
+  pop(): T | undefined {
     const waiting = this.peek()
     const level = this.#byPriority.peek()
     if (waiting === undefined || level === undefined) return undefined
-    // Cleared, so that the queue does not keep a taken job in memory.
-    level.jobs[level.from] = undefined
-    level.from++
+    // Drops the reference to the job, so that its memory can be freed.
+    level.jobs[level.head] = undefined
+    level.head++
     level.waiting--
     this.#length--
-    if (level.from > 4096 && level.from * 2 > level.jobs.length) {
-      level.jobs = level.jobs.slice(level.from)
-      level.from = 0
+    if (level.head > 4096 && level.head * 2 > level.jobs.length) {
+      level.jobs = level.jobs.slice(level.head)
+      level.head = 0
     }
     return waiting
   }
 
-  /** Removes a waiting job in constant time, whatever the length of the queue. */
+  /** Removes a waiting job in constant time. */
   remove(job: T): void {
     this.#removed.add(job)
     this.#levelOf(job).waiting--
@@ -112,8 +113,7 @@ export class JobQueue<T extends WaitingJob> {
     if (this.#removed.size > 1024 && this.#removed.size > this.#length) this.#compact()
   }
 
-  /** Restores a removed job that is still in its list, at its old position; otherwise `false`. */
-  #isListed(waiting: T): boolean {
+  #restoreRemoved(waiting: T): boolean {
     return this.#removed.size > 0 && this.#removed.delete(waiting)
   }
 
@@ -121,47 +121,47 @@ export class JobQueue<T extends WaitingJob> {
     const { retries, others } = this.#levels
     for (const level of [...retries.values(), ...others.values()]) {
       level.jobs = level.jobs
-        .slice(level.from)
+        .slice(level.head)
         .filter((waiting) => waiting !== undefined && !this.#removed.has(waiting))
-      level.from = 0
+      level.head = 0
     }
     this.#removed.clear()
   }
 
-  #levelsLike({ isRetry }: { readonly isRetry: boolean }): Map<number, Level<T>> {
+  #levelMapOf({ isRetry }: { readonly isRetry: boolean }): Map<number, PriorityLevel<T>> {
     return isRetry ? this.#levels.retries : this.#levels.others
   }
 
-  #levelOf(waiting: T): Level<T> {
-    const levels = this.#levelsLike(waiting)
+  #levelOf(waiting: T): PriorityLevel<T> {
+    const levels = this.#levelMapOf(waiting)
     const { isRetry } = waiting
     const { priority } = waiting.spec
     const known = levels.get(priority)
     if (known !== undefined) return known
-    const added: Level<T> = { priority, isRetry, jobs: [], from: 0, waiting: 0 }
+    const added: PriorityLevel<T> = { priority, isRetry, jobs: [], head: 0, waiting: 0 }
     levels.set(priority, added)
     this.#byPriority.add(added)
     return added
   }
 }
 
-const isLevelBefore = <T>(a: Level<T>, b: Level<T>): boolean =>
+const isLevelBefore = <T>(a: PriorityLevel<T>, b: PriorityLevel<T>): boolean =>
   a.priority === b.priority ? a.isRetry && !b.isRetry : a.priority > b.priority
 
 /**
- * Inserts the sorted jobs `inOrder` into the sorted list of a level. Fast, because most jobs of the
- * level arrived later.
+ * Inserts the sorted jobs `inOrder` into the sorted list of a level. This is fast, because most
+ * jobs of the level arrived later.
  */
-function mergeInto<T extends WaitingJob>(level: Level<T>, inOrder: readonly T[]): void {
-  const { jobs, from } = level
+function mergeSorted<T extends WaitingJob>(level: PriorityLevel<T>, inOrder: readonly T[]): void {
+  const { jobs, head } = level
   const last = inOrder.at(-1)?.sequence ?? 0
-  let end = from
+  let end = head
   while (end < jobs.length && (jobs[end]?.sequence ?? 0) < last) end++
-  const merged = [...jobs.slice(from, end), ...inOrder].toSorted(bySequence)
-  const start = from - inOrder.length
+  const merged = [...jobs.slice(head, end), ...inOrder].toSorted(bySequence)
+  const start = head - inOrder.length
   if (start >= 0) for (const [at, one] of merged.entries()) jobs[start + at] = one
   else level.jobs = [...merged, ...jobs.slice(end)]
-  level.from = Math.max(0, start)
+  level.head = Math.max(0, start)
 }
 
 const bySequence = (a: WaitingJob | undefined, b: WaitingJob | undefined): number =>

@@ -1,34 +1,34 @@
-/** Times that all processes of a machine agree on, and their conversion to a session's clock. */
+/** Times of the machine's monotonic clock, and their conversion to a session's clock. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Moment } from '../../tasks/lifecycle.ts'
 
-/** Milliseconds of the machine's monotonic clock, which is the same in every thread and process. */
+/** The monotonic clock that all threads and processes of a machine share, in milliseconds. */
 export function machineMs(): number {
   const [seconds, nanoseconds] = process.hrtime()
   return seconds * 1000 + nanoseconds / 1e6
 }
 
-/** One reading of all clocks, with which many times can be converted. */
-export interface TimeReading extends Moment {
+/** One reading of all clocks, which can be used to convert many times. */
+export interface ClockReading extends Moment {
   readonly machineMs: number
 }
 
-/** A reading that takes longer was interrupted, so its clocks were not read at the same moment. */
+/** A slower reading was interrupted, so its clocks were not read at the same moment. */
 const maxReadingMs = 1
-const maxReadings = 10
+const maxAttempts = 10
 
-export function readTime(clock: Clock): TimeReading {
+export function readClocks(clock: Clock): ClockReading {
   for (let count = 1; ; count++) {
     const before = machineMs()
     const [wallSeconds, monotonicMs] = [clock.now(), clock.monotonicMs()]
     const isOneMoment = machineMs() - before <= maxReadingMs
-    if (isOneMoment || count === maxReadings) return { wallSeconds, monotonicMs, machineMs: before }
+    if (isOneMoment || count === maxAttempts) return { wallSeconds, monotonicMs, machineMs: before }
   }
 }
 
-/** Converts a machine time that is not later than the reading to the clock that was read. */
-export function momentOf(reading: TimeReading, atMachineMs: number): Moment {
+/** Converts a machine time, which must not be later than the reading. */
+export function toMoment(reading: ClockReading, atMachineMs: number): Moment {
   const agoMs = Math.max(0, reading.machineMs - atMachineMs)
   return {
     wallSeconds: reading.wallSeconds - agoMs / 1000,

@@ -7,33 +7,30 @@ import type { BackendListener, ConnectedSession, Job } from '../backend.ts'
 import { TaggedJob } from '../job-tag.ts'
 import type { WaitingJob } from './job-queue.ts'
 
-/** Which executor runs a job. */
 export type ExecutorKind = 'functions' | 'programs' | 'closures'
 
-/** The submitter of a job. */
 export interface Client {
   readonly listener: BackendListener
   readonly session: ConnectedSession
 }
 
-/** Closures run on the event loop and hold no core. */
-const nothing: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
+/** The resources of closures, which run on the event loop and hold no core. */
+const noResources: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
 
 /**
- * Passed to executors in place of the submitted job. It gives access to the client without a
- * lookup, whether the submitted job is a session's own object or a copy.
+ * A job as it is passed to executors in place of the submitted job, so that its client is known
+ * without a lookup.
  */
 export class ScheduledJob implements Job, WaitingJob, Indexed {
   setIndex = -1
   isWaiting = true
-  /** The job as the client submitted it. */
   readonly original: Job
   readonly spec: TaskSpec
   readonly sequence: number
   readonly executor: ExecutorKind
   readonly client: Client
-  /** Whether the job asks for one core and nothing else. Such jobs may share a batch. */
-  readonly isDefault: boolean
+  /** Whether the job requests only one core, so that it may share a batch with others. */
+  readonly hasDefaultRequest: boolean
 
   constructor(original: Job, sequence: number, executor: ExecutorKind, client: Client) {
     this.original = original
@@ -41,7 +38,7 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
     this.sequence = sequence
     this.executor = executor
     this.client = client
-    this.isDefault = isDefaultRequest(original.spec.resources)
+    this.hasDefaultRequest = isDefaultRequest(original.spec.resources)
   }
 
   get sessionId(): string {
@@ -60,19 +57,18 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
     return this.original.isRetry === true
   }
 
-  /** Whether the job holds no resources while it runs. */
-  get isFree(): boolean {
-    return this.isDefault && this.executor === 'closures'
+  get needsNoResources(): boolean {
+    return this.hasDefaultRequest && this.executor === 'closures'
   }
 
   get request(): ResourceRequest {
-    return this.isFree ? nothing : this.spec.resources
+    return this.needsNoResources ? noResources : this.spec.resources
   }
 }
 
 export class ScheduledJobs {
   readonly #all = new IndexedSet<ScheduledJob>()
-  /** Jobs by the submitted object, to find untagged ones. Created by the first such lookup. */
+  /** Jobs without a tag, by the submitted object. Created at the first lookup of such a job. */
   #untagged: Map<Job, ScheduledJob> | null = null
 
   add(scheduled: ScheduledJob): void {
@@ -86,7 +82,7 @@ export class ScheduledJobs {
     return this.#all.has(scheduled)
   }
 
-  /** Finds a job by the object that was submitted; `null` if it is not here. */
+  /** Returns `null` if the job has ended or was never submitted here. */
   find(original: Job): ScheduledJob | null {
     const tag = TaggedJob.tagOf(original)
     if (tag instanceof ScheduledJob && this.#all.has(tag)) return tag
@@ -101,7 +97,7 @@ export class ScheduledJobs {
     if (this.#all.size === 0) this.#untagged = null
   }
 
-  /** All jobs in the order of arrival, as a new array. */
+  /** Returns a new array of all jobs in the order of arrival. */
   toArray(): ScheduledJob[] {
     return this.#all.toArray()
   }

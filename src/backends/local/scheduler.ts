@@ -7,7 +7,7 @@ import { JobQueue } from './job-queue.ts'
 import { type Client, type ExecutorKind, ScheduledJob, ScheduledJobs } from './scheduled-jobs.ts'
 import { type Capacity, type Grant, Slots } from './slots.ts'
 
-const kinds: readonly ExecutorKind[] = ['functions', 'programs', 'closures']
+const executorKinds: readonly ExecutorKind[] = ['functions', 'programs', 'closures']
 
 export class Scheduler implements ExecutorListener {
   readonly #slots: Slots
@@ -18,13 +18,12 @@ export class Scheduler implements ExecutorListener {
   }
   readonly #jobs = new ScheduledJobs()
   readonly #grants = new Map<Batch, Grant>()
-  /** How many jobs each client has here. `#waiters` holds the `drained` callers of each client. */
-  readonly #open = new Map<BackendListener, number>()
-  readonly #waiters = new Map<BackendListener, (() => void)[]>()
+  readonly #jobCounts = new Map<BackendListener, number>()
+  readonly #drainCallbacks = new Map<BackendListener, (() => void)[]>()
   readonly #onNotice: (notice: Notice) => void
   #executors: Readonly<Record<ExecutorKind, Executor>> | null = null
   #sequence = 0
-  #isBeginning = false
+  #isDispatching = false
   #closeReason: string | null = null
 
   constructor(capacity: Capacity, onNotice: (notice: Notice) => void) {
@@ -32,8 +31,7 @@ export class Scheduler implements ExecutorListener {
     this.#onNotice = onNotice
   }
 
-  /** The executors report to this scheduler, so they are created after it. */
-  use(executors: Readonly<Record<ExecutorKind, Executor>>): void {
+  setExecutors(executors: Readonly<Record<ExecutorKind, Executor>>): void {
     this.#executors = executors
   }
 
@@ -50,38 +48,37 @@ export class Scheduler implements ExecutorListener {
       }
     }
     const taken = jobs.length - wrong.length
-    this.#open.set(listener, (this.#open.get(listener) ?? 0) + taken)
+    this.#jobCounts.set(listener, (this.#jobCounts.get(listener) ?? 0) + taken)
     for (const { job, error: cause } of wrong) {
       const text = `this is no job, and cannot run: ${messageOf(cause)}`
       listener.report(job, { kind: 'fail', error: new BackendError(text, { cause }) })
     }
-    this.#beginJobs()
+    this.#dispatchAll()
   }
 
   cancel(job: Job, reason: string): void {
     const scheduled = this.#jobs.find(job)
     if (scheduled !== null) this.#cancel(scheduled, reason)
-    // The canceled job may have blocked jobs behind it.
-    this.#beginJobs()
+    this.#dispatchAll()
   }
 
-  /** The job in the form that its executor got; `null` if no executor has it. */
-  assigned(job: Job): Job | null {
+  /** The job that was passed to an executor; `null` if it still waits or has ended. */
+  findAssigned(job: Job): Job | null {
     const scheduled = this.#jobs.find(job)
     return scheduled === null || scheduled.isWaiting ? null : scheduled
   }
 
   /** Cancels all jobs of a client. No other job begins before all of them are canceled. */
   cancelAll(listener: BackendListener, reason: string): void {
-    this.#withoutBeginning(() => {
+    this.#withoutDispatch(() => {
       for (const job of this.#jobs.toArray()) {
         if (job.client.listener === listener) this.#cancel(job, reason)
       }
     })
-    this.#beginJobs()
+    this.#dispatchAll()
   }
 
-  /** Takes back the jobs of a client that no executor has yet. They get no report. */
+  /** Removes and returns the waiting jobs of a client. They get no report. */
   withdraw(listener: BackendListener): Job[] {
     const taken = this.#jobs.toArray().filter(({ isWaiting, client }) => {
       return isWaiting && client.listener === listener
@@ -89,46 +86,43 @@ export class Scheduler implements ExecutorListener {
     for (const job of taken) {
       this.#queues[job.executor].remove(job)
       this.#jobs.delete(job)
-      this.#leave(listener)
+      this.#countDown(listener)
     }
-    // A withdrawn job may have blocked jobs behind it.
-    if (taken.length > 0) this.#beginJobs()
+    if (taken.length > 0) this.#dispatchAll()
     return taken.map(({ original }) => original)
   }
 
-  /** Cancels waiting jobs, and later those that are given back. Executors end the jobs they run. */
+  /** Requeued jobs are canceled when they come back. Executors cancel the jobs that they run. */
   close(reason: string): void {
     this.#closeReason = reason
-    this.#withoutBeginning(() => {
+    this.#withoutDispatch(() => {
       for (const job of this.#jobs.toArray()) {
         if (job.isWaiting) this.#cancel(job, reason)
       }
     })
   }
 
-  /** Resolves when this client has no job here. */
-  async drained(listener: BackendListener): Promise<void> {
-    if ((this.#open.get(listener) ?? 0) === 0) return
+  async waitUntilDrained(listener: BackendListener): Promise<void> {
+    if ((this.#jobCounts.get(listener) ?? 0) === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
-    this.#waiters.set(listener, [...(this.#waiters.get(listener) ?? []), resolve])
+    this.#drainCallbacks.set(listener, [...(this.#drainCallbacks.get(listener) ?? []), resolve])
     await promise
   }
 
-  /** A function that calls the job's closure with its arguments; `null` for any other job. */
   closureOf(job: Job): (() => unknown) | null {
-    const scheduled = this.#scheduled(job)
+    const scheduled = this.#findOpenJob(job)
     return scheduled?.client.session.closureOf(scheduled.original) ?? null
   }
 
   report(job: Job, report: TaskReport): void {
-    const scheduled = this.#scheduled(job)
+    const scheduled = this.#findOpenJob(job)
     if (scheduled === null) return
     const { original, client } = scheduled
     const { listener } = client
     if (report.kind === 'start') return listener.report(original, report)
     this.#jobs.delete(scheduled)
     listener.report(original, report)
-    this.#leave(listener)
+    this.#countDown(listener)
   }
 
   resultDropped(job: Job): void {
@@ -140,10 +134,10 @@ export class Scheduler implements ExecutorListener {
     else this.#onNotice(notice)
   }
 
-  giveBack(jobs: readonly Job[]): void {
+  requeue(jobs: readonly Job[]): void {
     const back: Record<ExecutorKind, ScheduledJob[]> = { functions: [], programs: [], closures: [] }
     for (const job of jobs) {
-      const scheduled = this.#scheduled(job)
+      const scheduled = this.#findOpenJob(job)
       if (scheduled === null || scheduled.isWaiting) continue
       if (this.#closeReason !== null) {
         this.report(job, { kind: 'cancel', reason: this.#closeReason })
@@ -152,16 +146,17 @@ export class Scheduler implements ExecutorListener {
       scheduled.isWaiting = true
       back[scheduled.executor].push(scheduled)
     }
-    for (const kind of kinds) if (back[kind].length > 0) this.#queues[kind].putBack(back[kind])
-    this.#beginJobs()
+    for (const kind of executorKinds)
+      if (back[kind].length > 0) this.#queues[kind].requeue(back[kind])
+    this.#dispatchAll()
   }
 
   finish(batch: Batch): void {
     const grant = this.#grants.get(batch)
     if (grant === undefined) return
     this.#grants.delete(batch)
-    this.#slots.giveBack(grant)
-    this.#beginJobs()
+    this.#slots.release(grant)
+    this.#dispatchAll()
   }
 
   #cancel(job: ScheduledJob, reason: string): void {
@@ -172,55 +167,51 @@ export class Scheduler implements ExecutorListener {
     } else this.#executors?.[job.executor].cancel(job, reason)
   }
 
-  /** The scheduled job behind an executor's report; `null` if it has ended. */
-  #scheduled(job: Job): ScheduledJob | null {
+  #findOpenJob(job: Job): ScheduledJob | null {
     return job instanceof ScheduledJob && this.#jobs.has(job) ? job : null
   }
 
-  #leave(listener: BackendListener): void {
-    const left = (this.#open.get(listener) ?? 1) - 1
-    this.#open.set(listener, left)
-    if (left === 0) this.#resolveDrained(listener)
-  }
-
-  #resolveDrained(listener: BackendListener): void {
-    this.#open.delete(listener)
-    const waiters = this.#waiters.get(listener) ?? []
-    this.#waiters.delete(listener)
+  #countDown(listener: BackendListener): void {
+    const left = (this.#jobCounts.get(listener) ?? 1) - 1
+    this.#jobCounts.set(listener, left)
+    if (left > 0) return
+    this.#jobCounts.delete(listener)
+    const waiters = this.#drainCallbacks.get(listener) ?? []
+    this.#drainCallbacks.delete(listener)
     for (const resolve of waiters) resolve()
   }
 
-  #withoutBeginning(act: () => void): void {
-    const wasBeginning = this.#isBeginning
-    this.#isBeginning = true
+  #withoutDispatch(act: () => void): void {
+    const wasDispatching = this.#isDispatching
+    this.#isDispatching = true
     try {
       act()
     } finally {
-      this.#isBeginning = wasBeginning
+      this.#isDispatching = wasDispatching
     }
   }
 
-  /** Begins all jobs that can begin. A nested call leaves them to the loop of the outer call. */
-  #beginJobs(): void {
-    if (this.#isBeginning || this.#closeReason !== null) return
-    this.#withoutBeginning(() => {
-      while (this.#beginOne());
+  /** A nested call has no effect, because the outer call starts the jobs. */
+  #dispatchAll(): void {
+    if (this.#isDispatching || this.#closeReason !== null) return
+    this.#withoutDispatch(() => {
+      while (this.#dispatchNext());
     })
   }
 
   /**
-   * Begins the first job whose executor has a free slot. If that job does not fit into the free
-   * resources, only a job that needs none may begin, so small requests cannot starve a large one. A
-   * job that waits for the start of a worker holds no resources: jobs of other executors overtake
-   * it, unless their priority is lower, because they may run for hours.
+   * Starts the first job whose executor has a free slot. If that job does not fit into the free
+   * resources, only a job that needs no resources may start, so that small requests cannot starve a
+   * large one. Jobs of other executors may overtake a job that waits for the start of a worker,
+   * unless their priority is lower.
    */
-  #beginOne(): boolean {
+  #dispatchNext(): boolean {
     const executors = this.#executors
     if (executors === null) return false
     let first: ScheduledJob | undefined
     let free: ScheduledJob | undefined
     let awaiting: ScheduledJob | undefined
-    for (const kind of kinds) {
+    for (const kind of executorKinds) {
       const [queue, executor] = [this.#queues[kind], executors[kind]]
       if (queue.length === 0) continue
       if (executor.canPrepare === true) this.#prepare(executor, queue)
@@ -230,43 +221,43 @@ export class Scheduler implements ExecutorListener {
       }
       const head = queue.peek()
       if (head === undefined) continue
-      if (first === undefined || isBefore(head, first)) first = head
-      if (head.isFree) free = head
+      if (first === undefined || runsBefore(head, first)) first = head
+      if (head.needsNoResources) free = head
     }
     if (first === undefined) return false
     const isHeld = awaiting !== undefined && awaiting.spec.priority > first.spec.priority
     const next = !isHeld && this.#slots.fits(first.request) ? first : free
     if (next === undefined) return false
-    this.#begin(next, executors[next.executor])
+    this.#dispatch(next, executors[next.executor])
     return true
   }
 
   #prepare(executor: Executor, queue: JobQueue<ScheduledJob>): void {
     const head = queue.peek()
     if (head === undefined) return
-    const batches = Math.min(queue.length, this.#slots.count(head.request))
+    const batches = Math.min(queue.length, this.#slots.countFitting(head.request))
     if (batches > 0) executor.prepare?.(batches)
   }
 
-  #begin(first: ScheduledJob, executor: Executor): void {
+  #dispatch(first: ScheduledJob, executor: Executor): void {
     const queue = this.#queues[first.executor]
     const { request } = first
-    const max = first.isDefault ? executor.batchSize(queue.length) : 1
+    const max = first.hasDefaultRequest ? executor.batchSize(queue.length) : 1
     const jobs: Job[] = []
     do {
-      const scheduled = queue.take()
+      const scheduled = queue.pop()
       if (scheduled === undefined) break
       scheduled.isWaiting = false
       jobs.push(scheduled)
-    } while (jobs.length < max && queue.peek()?.isDefault === true)
-    const grant = this.#slots.take(request)
+    } while (jobs.length < max && queue.peek()?.hasDefaultRequest === true)
+    const grant = this.#slots.acquire(request)
     const batch: Batch = { jobs, gpuIds: grant.gpuIds }
     this.#grants.set(batch, grant)
     executor.assign(batch)
   }
 }
 
-function isBefore(a: ScheduledJob, b: ScheduledJob): boolean {
+function runsBefore(a: ScheduledJob, b: ScheduledJob): boolean {
   const [mine, other] = [a.spec.priority, b.spec.priority]
   if (mine !== other) return mine > other
   return a.isRetry === b.isRetry ? a.sequence < b.sequence : a.isRetry

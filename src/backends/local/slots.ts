@@ -1,12 +1,11 @@
-/** Counts the resources of a node that are in use. It starts nothing. */
+/** Counts the free resources of a node. */
 
-import { fitsInto, lackOf, roomIn } from '../../tasks/resource-fit.ts'
+import { fitsInto, findShortage, maxRequests } from '../../tasks/resource-fit.ts'
 import { isDefaultRequest, type ResourceRequest } from '../../tasks/resources.ts'
 
 /** A GPU as CUDA_VISIBLE_DEVICES names it: an index, or a UUID such as `GPU-…` or `MIG-…`. */
 export type GpuId = number | string
 
-/** The resources that a node offers. */
 export interface Capacity {
   readonly cores: number
   readonly memoryMb: number
@@ -16,12 +15,11 @@ export interface Capacity {
 /** The resources that a batch holds while it runs. */
 export type Grant = Capacity
 
-/** The free resources of a node, which batches take and give back. */
+/** The free resources of a node. Batches acquire and release them. */
 export class Slots {
   cores: number
   memoryMb: number
   readonly #allGpuIds: readonly GpuId[]
-  /** The free GPUs, in the order of the capacity. */
   #gpuIds: GpuId[]
 
   constructor(capacity: Capacity) {
@@ -39,19 +37,18 @@ export class Slots {
     return fitsInto(this, request)
   }
 
-  /** How many such requests fit at the same time. */
-  count(request: ResourceRequest): number {
-    return roomIn(this, request)
+  countFitting(request: ResourceRequest): number {
+    return maxRequests(this, request)
   }
 
-  take(request: ResourceRequest): Grant {
+  acquire(request: ResourceRequest): Grant {
     const { cores, memoryMb, gpus } = request
     this.cores -= cores
     this.memoryMb -= memoryMb
     return { cores, memoryMb, gpuIds: gpus === 0 ? noGpus : this.#gpuIds.splice(0, gpus) }
   }
 
-  giveBack(grant: Grant): void {
+  release(grant: Grant): void {
     this.cores += grant.cores
     this.memoryMb += grant.memoryMb
     if (grant.gpuIds.length === 0) return
@@ -62,15 +59,14 @@ export class Slots {
 
 const noGpus: readonly GpuId[] = Object.freeze([])
 
-/** Why this node can never satisfy the request, or `null`. */
-export function neverFits(
+/** Returns the reason why this node can never satisfy the request, or `null` if it can. */
+export function resourceRefusal(
   request: ResourceRequest,
   capacity: Capacity,
 ): { field: string; message: string } | null {
-  // The default request is one core, which every node has.
   if (isDefaultRequest(request)) return null
   const node = { ...capacity, gpus: capacity.gpuIds.length }
-  const lack = lackOf(node, request)
+  const lack = findShortage(node, request)
   if (lack !== null) {
     return { field: `resources.${lack}`, message: `asks for ${request[lack]}, has ${node[lack]}` }
   }

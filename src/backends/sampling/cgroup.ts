@@ -1,31 +1,27 @@
-/**
- * Finds the control group (version 1 or 2) that limits this process, and the files that count its
- * usage. The parsers of the kernel's texts are pure.
- */
+/** Finds the control group (version 1 or 2) that limits this process, and its usage files. */
 
 import { existsSync, readFileSync } from 'node:fs'
 import { posix } from 'node:path'
 
-/** The folders of the kernel's files; tests replace them. */
 export interface KernelRoots {
-  /** `/proc` by default. */
   readonly procRoot: string
-  /** `/sys/fs/cgroup` by default. */
   readonly cgroupRoot: string
 }
 
-/** A limit in processors, and the file that counts the usage of its group. */
+/** A CPU limit in processors, and the file that contains the usage. */
 export interface CpuLimit {
   readonly cores: number
   readonly usageFile: string
   readonly parseMicroseconds: (text: string) => number | null
 }
 
-/** The tightest limit below `processors`, as it is now; `undefined` if there is none. */
+/** Returns the tightest limit below `processors`; `undefined` if there is none. */
 export function findCpuLimit(roots: KernelRoots, processors: number): CpuLimit | undefined {
   const group = findGroup(roots, 'cpu')
   if (group?.version === 2) {
-    const found = tightest(group, processors, (level) => parseCpuMax(readText(`${level}/cpu.max`)))
+    const found = findTightest(group, processors, (level) =>
+      parseCpuMax(readText(`${level}/cpu.max`)),
+    )
     if (found === undefined) return undefined
     return {
       cores: found.limit,
@@ -35,7 +31,7 @@ export function findCpuLimit(roots: KernelRoots, processors: number): CpuLimit |
   }
   const usage = findGroup(roots, 'cpuacct')
   if (group === undefined || usage === undefined) return undefined
-  const found = tightest(group, processors, (level) =>
+  const found = findTightest(group, processors, (level) =>
     parseCpuQuota(readText(`${level}/cpu.cfs_quota_us`), readText(`${level}/cpu.cfs_period_us`)),
   )
   if (found === undefined) return undefined
@@ -49,24 +45,24 @@ export function findCpuLimit(roots: KernelRoots, processors: number): CpuLimit |
   }
 }
 
-/** A limit in bytes, and the files that count the usage of its group. */
+/** A memory limit, and the files that contain the usage. */
 export interface MemoryLimit {
   readonly bytes: number
   readonly usageFile: string
   readonly statFile: string
-  /** The line of `statFile` that counts the file cache which the kernel reclaims first. */
-  readonly inactiveName: string
+  /** The line in `statFile` that has the file cache, which the kernel reclaims first. */
+  readonly inactiveField: string
 }
 
-/** The tightest limit below `totalBytes`, as it is now; `undefined` if there is none. */
+/** Returns the tightest limit below `totalBytes`; `undefined` if there is none. */
 export function findMemoryLimit(roots: KernelRoots, totalBytes: number): MemoryLimit | undefined {
   const group = findGroup(roots, 'memory')
   if (group === undefined) return undefined
-  const [limitName, usageName, inactiveName] =
+  const [limitName, usageName, inactiveField] =
     group.version === 2
       ? (['memory.max', 'memory.current', 'inactive_file'] as const)
       : (['memory.limit_in_bytes', 'memory.usage_in_bytes', 'total_inactive_file'] as const)
-  const found = tightest(group, totalBytes, (level) =>
+  const found = findTightest(group, totalBytes, (level) =>
     parseCount(readText(`${level}/${limitName}`)),
   )
   if (found === undefined) return undefined
@@ -75,17 +71,17 @@ export function findMemoryLimit(roots: KernelRoots, totalBytes: number): MemoryL
     bytes: found.limit,
     usageFile: `${level}/${usageName}`,
     statFile: `${level}/memory.stat`,
-    inactiveName,
+    inactiveField,
   }
 }
 
-interface Group {
+interface ControlGroup {
   readonly version: 1 | 2
   readonly mount: string
   readonly path: string
 }
 
-function findGroup(roots: KernelRoots, controller: string): Group | undefined {
+function findGroup(roots: KernelRoots, controller: string): ControlGroup | undefined {
   const membership = parseMembership(readText(`${roots.procRoot}/self/cgroup`) ?? '', controller)
   if (membership === undefined) return undefined
   const mount = membership.folders
@@ -96,26 +92,25 @@ function findGroup(roots: KernelRoots, controller: string): Group | undefined {
     : { version: membership.version, mount, path: membership.path }
 }
 
-interface Limit {
+interface LevelLimit {
   /** The path below the mount; `""` is the mount itself. */
   readonly path: string
   readonly limit: number
 }
 
 /**
- * The smallest limit of the group and its ancestors. On a tie the outermost is used, because its
- * usage includes the others'. A container without a cgroup namespace sees its path on the host,
- * which does not exist inside: the search ends at the mount, which is the container's own group.
+ * The smallest limit of the group and its ancestors; on a tie the outermost, whose usage includes
+ * the others. In a container without a cgroup namespace, only the mount exists.
  */
-function tightest(
-  group: Group,
+function findTightest(
+  group: ControlGroup,
   ceiling: number,
-  limitOf: (level: string) => number | null,
-): Limit | undefined {
-  let best: Limit | undefined
+  readLimit: (level: string) => number | null,
+): LevelLimit | undefined {
+  let best: LevelLimit | undefined
   for (let path = group.path; ; path = posix.dirname(path)) {
     const below = path === '/' ? '' : path
-    const limit = limitOf(`${group.mount}${below}`)
+    const limit = readLimit(`${group.mount}${below}`)
     if (limit !== null && limit < ceiling && limit <= (best?.limit ?? Infinity)) {
       best = { path: below, limit }
     }
@@ -132,24 +127,21 @@ export function readText(path: string): string | null {
   }
 }
 
-/** The group of a controller; `folders` are possible names of its mount below the cgroup root. */
+/** The group of a controller. `folders` are possible names of its mount below the cgroup root. */
 export interface GroupMembership {
   readonly version: 1 | 2
   readonly folders: readonly string[]
   readonly path: string
 }
 
-/**
- * Finds a controller's group in `/proc/self/cgroup`. Version 1 takes precedence: a controller that
- * is mounted there is not available in version 2.
- */
+/** A controller that version 1 uses is not available in version 2, so version 1 is preferred. */
 export function parseMembership(cgroup: string, controller: string): GroupMembership | undefined {
   let unified: GroupMembership | undefined
   for (const line of cgroup.split('\n')) {
     const fields = /^\d+:([^:]*):(\/.*)$/.exec(line)
     if (fields === null) continue
     const controllers = fields[1] ?? ''
-    // A process outside of its cgroup namespace sees `/..`, which must not lead out of the mount.
+    // Outside its cgroup namespace, a process sees `/..`, which must not leave the mount.
     const path = posix.normalize(fields[2] ?? '/').replace(/(?<=.)\/$/, '')
     if (controllers.split(',').includes(controller)) {
       return { version: 1, folders: [controller, controllers], path }
@@ -159,19 +151,19 @@ export function parseMembership(cgroup: string, controller: string): GroupMember
   return unified
 }
 
-/** `cpu.max` as processors; `null` without a limit. */
+/** Parses `cpu.max` as a number of processors; `null` if there is no limit. */
 export function parseCpuMax(text: string | null): number | null {
   const [quota = null, period = null] = (text ?? '').trim().split(' ')
   return parseCpuQuota(quota, period)
 }
 
-/** A quota and its period, both in microseconds, as processors; `null` without a limit. */
+/** Converts a quota and its period to a number of processors; `null` if there is no limit. */
 export function parseCpuQuota(quota: string | null, period: string | null): number | null {
   const cores = (parseCount(quota) ?? 0) / (parseCount(period) ?? 0)
   return cores > 0 && Number.isFinite(cores) ? cores : null
 }
 
-/** The value of one line of a text of `name value` lines. */
+/** Returns the number in the line `name value` of a text, or `null` if there is none. */
 export function parseStat(text: string, name: string): number | null {
   for (const line of text.split('\n')) {
     if (line.startsWith(`${name} `)) return parseCount(line.slice(name.length + 1))

@@ -1,8 +1,8 @@
-/** Samplers of this node for remote callers, which name their sampler and request each sample. */
+/** Samplers for remote callers. Each has its own sampler, and requests every sample. */
 
 import type { ResourceSample, ResourceSampler } from './sampler.ts'
 
-/** The first request sets the baseline, the last one closes the sampler. */
+/** The first request sets the baseline. The last request closes the sampler. */
 export type SampleStep = 'first' | 'next' | 'last'
 
 export class NamedSamplers {
@@ -13,8 +13,8 @@ export class NamedSamplers {
     this.#create = create
   }
 
-  /** Resolves to `null` for the first and the last request. */
-  async ask(name: string, step: SampleStep): Promise<ResourceSample | null> {
+  /** Handles a request. Resolves with `null` for the first and the last request. */
+  async handleRequest(name: string, step: SampleStep): Promise<ResourceSample | null> {
     let sampler = this.#samplers.get(name)
     if (step === 'last') {
       this.#samplers.delete(name)

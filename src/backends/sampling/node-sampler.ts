@@ -4,48 +4,41 @@ import { cpus, freemem, totalmem } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
 import {
-  type CpuLimit,
   findCpuLimit,
   findMemoryLimit,
   type KernelRoots,
-  type MemoryLimit,
   parseCount,
   parseStat,
+  readText,
 } from './cgroup.ts'
 import { GpuSampler } from './gpu-sampler.ts'
-import { OpenFile } from './open-file.ts'
-import { ownCpuTicks, ticksPerSecond } from './own-cpu.ts'
+import { processTreeTicks, ticksPerSecond } from './process-tree-cpu.ts'
 import {
   countProcessors,
+  type MemoryInfo,
   parseCpuUsage,
   parseDiskBytes,
   parseMemory,
   parseNetBytes,
 } from './proc.ts'
-import { DeltaCounter, percentOf, ShareMeter, type Usage } from './reading.ts'
+import { DeltaCounter, percentOf, UtilizationMeter, type Usage } from './reading.ts'
 import type { NodeReadings, ResourceSampler } from './sampler.ts'
 
 export interface NodeSamplerOptions extends Partial<KernelRoots> {
   readonly clock: Clock
 }
 
-/** Enough for the first line of `/proc/stat`, the only one that is parsed. */
-const cpuLineBytes = 512
-
 /**
- * The readings of the node. If `/proc` is unreadable, CPU and memory are read from `node:os` and
- * the rest is `null`. No method waits or throws. Limits are looked up once, in `prime`.
+ * If `/proc` is unreadable, CPU and memory are read from `node:os`, and the rest is `null`. No
+ * method waits or throws. Only `prime` looks up the limits.
  */
 export class NodeSampler {
   readonly #clock: Clock
   readonly #roots: KernelRoots
-  readonly #files: OpenFile[] = []
   #readCpu: () => Usage | null = () => null
   #readMemory: () => number | null = () => null
-  #readDisks: () => ReturnType<typeof parseDiskBytes> = () => null
-  #readNetwork: () => ReturnType<typeof parseNetBytes> = () => null
-  readonly #cpu = new ShareMeter()
-  readonly #ownCpu = new ShareMeter()
+  readonly #cpu = new UtilizationMeter()
+  readonly #runCpu = new UtilizationMeter()
   #processors = 1
   readonly #diskRead = new DeltaCounter()
   readonly #diskWritten = new DeltaCounter()
@@ -58,30 +51,24 @@ export class NodeSampler {
     this.#roots = { procRoot, cgroupRoot }
   }
 
-  /** Opens the files that exist and reads the CPU counters for the first time. */
   prime(): void {
-    this.close()
-    this.#readCpu = this.#chooseCpu()
-    this.#readMemory = this.#chooseMemory()
-    const disks = this.#openProc('diskstats')
-    this.#readDisks = () => parsed(disks.read(), parseDiskBytes)
-    const network = this.#openProc('net/dev')
-    this.#readNetwork = () => parsed(network.read(), parseNetBytes)
+    this.#readCpu = this.#chooseCpuReader()
+    this.#readMemory = this.#chooseMemoryReader()
     this.#cpu.advance(this.#readCpu())
     this.runCpuPercent()
   }
 
-  /** The share of the node's processors that this process and its descendants have used. */
+  /** Returns the share of the node's processors that this process and its descendants use. */
   runCpuPercent(): number | null {
-    const busy = ownCpuTicks(this.#roots.procRoot, process.pid)
+    const busy = processTreeTicks(this.#roots.procRoot, process.pid)
     const seconds = this.#clock.monotonicMs() / 1000
     const total = seconds * ticksPerSecond * this.#processors
-    return this.#ownCpu.advance(busy === null ? null : { busy, total })
+    return this.#runCpu.advance(busy === null ? null : { busy, total })
   }
 
   sample(): NodeReadings {
-    const disks = this.#readDisks()
-    const network = this.#readNetwork()
+    const disks = this.#readProc('diskstats', parseDiskBytes)
+    const network = this.#readProc('net/dev', parseNetBytes)
     return {
       cpu_percent: this.#cpu.advance(this.#readCpu()),
       memory_percent: this.#readMemory(),
@@ -92,75 +79,54 @@ export class NodeSampler {
     }
   }
 
-  /** Closes the files; readings from them are `null` afterwards. */
-  close(): void {
-    for (const file of this.#files.splice(0)) file.close()
-  }
-
-  #chooseCpu(): () => Usage | null {
-    const stat = this.#openProc('stat')
-    const whole = stat.read()
-    const processors = whole === null ? cpus().length : countProcessors(whole)
+  #chooseCpuReader(): () => Usage | null {
+    const processors = this.#readProc('stat', countProcessors) ?? cpus().length
     const limit = findCpuLimit(this.#roots, processors)
     this.#processors = limit?.cores ?? processors
-    const limited = limit === undefined ? undefined : this.#limitedCpu(limit)
-    if (limited !== undefined) return limited
-    if (parsed(whole, parseCpuUsage) === null) return cpuUsageOfSystem
-    return () => parsed(stat.readHead(cpuLineBytes), parseCpuUsage)
-  }
-
-  #limitedCpu(limit: CpuLimit): (() => Usage | null) | undefined {
-    const file = this.#open(limit.usageFile)
-    const read = (): Usage | null => {
-      const busy = parsed(file.read(), limit.parseMicroseconds)
-      const elapsed = this.#clock.monotonicMs() * 1000
-      return busy === null ? null : { busy, total: elapsed * limit.cores }
+    if (limit !== undefined) {
+      const readLimited = (): Usage | null => {
+        const busy = readAs(limit.usageFile, limit.parseMicroseconds)
+        const elapsed = this.#clock.monotonicMs() * 1000
+        return busy === null ? null : { busy, total: elapsed * limit.cores }
+      }
+      if (readLimited() !== null) return readLimited
     }
-    return read() === null ? undefined : read
+    const readAll = (): Usage | null => this.#readProc('stat', parseCpuUsage)
+    return readAll() === null ? readSystemCpu : readAll
   }
 
-  #chooseMemory(): () => number | null {
-    const meminfo = this.#openProc('meminfo')
-    const known = parsed(meminfo.read(), parseMemory)
+  #chooseMemoryReader(): () => number | null {
+    const readAll = (): MemoryInfo | null => this.#readProc('meminfo', parseMemory)
+    const known = readAll()
     const limit = findMemoryLimit(this.#roots, known?.totalBytes ?? totalmem())
-    const limited = limit === undefined ? undefined : this.#limitedMemory(limit)
-    if (limited !== undefined) return limited
-    if (known === null) return memoryPercentOfSystem
+    if (limit !== undefined) {
+      const readLimited = (): number | null => {
+        const used = readAs(limit.usageFile, parseCount)
+        if (used === null) return null
+        const inactive = readAs(limit.statFile, (text) => parseStat(text, limit.inactiveField))
+        return percentOf(used - (inactive ?? 0), limit.bytes)
+      }
+      if (readLimited() !== null) return readLimited
+    }
+    if (known === null) return readSystemMemory
     return () => {
-      const memory = parsed(meminfo.read(), parseMemory)
+      const memory = readAll()
       if (memory === null) return null
       return percentOf(memory.totalBytes - memory.availableBytes, memory.totalBytes)
     }
   }
 
-  #limitedMemory(limit: MemoryLimit): (() => number | null) | undefined {
-    const usage = this.#open(limit.usageFile)
-    const stat = this.#open(limit.statFile)
-    const read = (): number | null => {
-      const used = parsed(usage.read(), parseCount)
-      if (used === null) return null
-      const inactive = parsed(stat.read(), (text) => parseStat(text, limit.inactiveName))
-      return percentOf(used - (inactive ?? 0), limit.bytes)
-    }
-    return read() === null ? undefined : read
-  }
-
-  #openProc(name: string): OpenFile {
-    return this.#open(`${this.#roots.procRoot}/${name}`)
-  }
-
-  #open(path: string): OpenFile {
-    const file = new OpenFile(path)
-    this.#files.push(file)
-    return file
+  #readProc<T>(name: string, parse: (text: string) => T | null): T | null {
+    return readAs(`${this.#roots.procRoot}/${name}`, parse)
   }
 }
 
-function parsed<T>(text: string | null, parse: (text: string) => T | null): T | null {
+function readAs<T>(path: string, parse: (text: string) => T | null): T | null {
+  const text = readText(path)
   return text === null ? null : parse(text)
 }
 
-function cpuUsageOfSystem(): Usage | null {
+function readSystemCpu(): Usage | null {
   let busy = 0
   let total = 0
   for (const { times } of cpus()) {
@@ -171,16 +137,15 @@ function cpuUsageOfSystem(): Usage | null {
   return total > 0 ? { busy, total } : null
 }
 
-const memoryPercentOfSystem = (): number | null => percentOf(totalmem() - freemem(), totalmem())
+const readSystemMemory = (): number | null => percentOf(totalmem() - freemem(), totalmem())
 
 export interface LocalSamplerOptions {
   readonly clock: Clock
   readonly log: Log
-  /** The time between samples. */
   readonly pollSeconds: number
 }
 
-/** Creates a sampler of this machine. Its `prime` probes for GPUs, for at most 2 s. */
+/** Creates a sampler of this machine. Its `prime` method probes for GPUs and takes at most 2 s. */
 export function createLocalSampler(options: LocalSamplerOptions): ResourceSampler {
   const node = new NodeSampler(options)
   const gpus = new GpuSampler(options)
@@ -193,9 +158,6 @@ export function createLocalSampler(options: LocalSamplerOptions): ResourceSample
       const runCpuPercent = node.runCpuPercent()
       return { node: node.sample(), gpus: await gpus.sample(), runCpuPercent }
     },
-    async close() {
-      node.close()
-      await gpus.close()
-    },
+    close: () => gpus.close(),
   }
 }

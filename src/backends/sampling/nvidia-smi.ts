@@ -1,36 +1,35 @@
-/** Reads GPUs through one `nvidia-smi` process that prints a line per GPU at an interval. */
+/** Reads GPUs through one `nvidia-smi` process, which repeatedly prints one line per GPU. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf } from '../../foundation/errors.ts'
 import { clampPercent } from './reading.ts'
-import { type GpuReading, type GpuSource, maxWaitMs, type ProbeResult } from './sampler.ts'
+import { type GpuReading, type GpuSource, readTimeoutMs, type ProbeResult } from './sampler.ts'
 
 export interface NvidiaSmiOptions {
   readonly clock: Clock
   readonly pollSeconds: number
 }
 
-interface Known extends GpuReading {
+interface TimedReading extends GpuReading {
   readonly atMs: number
 }
 
-/** The minimum time between two starts: starting a process blocks the event loop. */
-const restartMs = 60_000
-/** The longest time between two lines, which limits the age of a reading. */
+/** The minimum time between two starts, because starting a process blocks the event loop. */
+const minRestartMs = 60_000
+/** The maximum time between two lines of a GPU, which also limits the age of a reading. */
 const maxPeriodMs = 1000
 const minPeriodMs = 100
 
 /**
- * Uses one process for the whole run; one per poll would cost 23 ms and a fork of the orchestrator
- * each time. A reading becomes `null` if it is not renewed within its period plus 2 s. If no
- * reading is renewed, the program hangs and is killed.
+ * One process for the whole run, because a process per poll costs 23 ms. A reading becomes `null`
+ * if it is not renewed. If none is renewed, the process is killed.
  */
 export class NvidiaSmi implements GpuSource {
   readonly name = 'nvidia-smi'
   readonly #clock: Clock
   readonly #periodMs: number
-  readonly #known = new Map<number, Known>()
+  readonly #readings = new Map<number, TimedReading>()
   #stream: SmiStream | undefined
   #startedMs = 0
 
@@ -50,15 +49,15 @@ export class NvidiaSmi implements GpuSource {
 
   async sample(): Promise<readonly GpuReading[]> {
     const nowMs = this.#clock.monotonicMs()
-    if (this.#stream === undefined && nowMs - this.#startedMs >= restartMs) this.#start().unref()
-    const oldestMs = nowMs - this.#periodMs - maxWaitMs
+    if (this.#stream === undefined && nowMs - this.#startedMs >= minRestartMs) this.#start().unref()
+    const oldestMs = nowMs - this.#periodMs - readTimeoutMs
     if (this.#isSilentSince(oldestMs)) await this.#letOutputArrive()
     if (this.#isSilentSince(oldestMs)) {
       const reason = this.#stream?.failure ?? 'gives no readings'
       await this.close()
       throw new Error(reason)
     }
-    const known = [...this.#known.values()].toSorted((a, b) => a.gpu_id - b.gpu_id)
+    const known = [...this.#readings.values()].toSorted((a, b) => a.gpu_id - b.gpu_id)
     return known.map(({ gpu_id, gpu_percent, atMs }) => ({
       gpu_id,
       gpu_percent: atMs < oldestMs ? null : gpu_percent,
@@ -72,13 +71,10 @@ export class NvidiaSmi implements GpuSource {
   }
 
   #isSilentSince(ms: number): boolean {
-    return this.#startedMs < ms && [...this.#known.values()].every(({ atMs }) => atMs < ms)
+    return this.#startedMs < ms && [...this.#readings.values()].every(({ atMs }) => atMs < ms)
   }
 
-  /**
-   * If the event loop was busy, output may still wait unread. One of the next two turns reads it,
-   * whatever phase the current turn is in.
-   */
+  /** Output may be unread because the event loop was busy. One of the next two turns reads it. */
   #letOutputArrive(): Promise<void> {
     return new Promise((resolve) => {
       this.#clock.nextTurn(() => this.#clock.nextTurn(resolve))
@@ -88,28 +84,25 @@ export class NvidiaSmi implements GpuSource {
   #start(): SmiStream {
     this.#startedMs = this.#clock.monotonicMs()
     const stream = new SmiStream(this.#periodMs, (reading) => {
-      this.#known.set(reading.gpu_id, { ...reading, atMs: this.#clock.monotonicMs() })
+      this.#readings.set(reading.gpu_id, { ...reading, atMs: this.#clock.monotonicMs() })
     })
     this.#stream = stream
     return stream
   }
 }
 
-/** Longer than any valid line. */
 const maxLineLength = 4096
 
-/** The process and its output, cut into lines. */
 class SmiStream {
   readonly firstOutcome: Promise<'reading' | Exclude<ProbeResult, { state: 'ready' }>>
   readonly #child: ChildProcess
   readonly #exited: Promise<void>
-  #rest = ''
-  #lastUnread = ''
-  #end = 'gives no readings'
+  #partialLine = ''
+  #lastUnparsed = ''
+  #exitText = 'gives no readings'
 
-  constructor(periodMs: number, take: (reading: GpuReading) => void) {
-    // In a process group of its own, so that Ctrl-C does not reach nvidia-smi. If this process is
-    // killed, nvidia-smi ends when it writes its next line into the closed pipe.
+  constructor(periodMs: number, onReading: (reading: GpuReading) => void) {
+    // Ctrl-C does not reach it. If this process is killed, it ends at its next line.
     const child: ChildProcess = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,
@@ -121,40 +114,39 @@ class SmiStream {
       child.on('error', () => resolve())
     })
     this.firstOutcome = new Promise((resolve) => {
-      // `stdout` is missing if no descriptor was free for it.
+      // `stdout` is missing if there was no free descriptor for it.
       child.stdout?.on('error', () => {})
       child.stdout?.setEncoding('latin1').on('data', (chunk: string) => {
-        for (const line of this.#cut(chunk)) {
+        for (const line of this.#splitLines(chunk)) {
           const reading = parseGpuLine(line)
-          if (reading === undefined) this.#lastUnread = line.trim().slice(0, 200)
-          else take(reading)
+          if (reading === undefined) this.#lastUnparsed = line.trim().slice(0, 200)
+          else onReading(reading)
           if (reading !== undefined) resolve('reading')
         }
       })
       child.once('error', (error) => {
-        this.#end = `cannot be started (${errnoOf(error)})`
+        this.#exitText = `cannot be started (${errnoOf(error)})`
         resolve({ state: errnoOf(error) === 'ENOENT' ? 'absent' : 'broken', reason: this.failure })
       })
       child.once('close', (code, signal) => {
-        this.#end = `ended with ${signal ?? `code ${code}`}`
+        this.#exitText = `ended with ${signal ?? `code ${code}`}`
         resolve({ state: 'broken', reason: this.failure })
       })
     })
   }
 
-  /** Why the program failed, as text for users. */
   get failure(): string {
-    return this.#lastUnread === '' ? this.#end : `${this.#end}, saying "${this.#lastUnread}"`
+    return this.#lastUnparsed === ''
+      ? this.#exitText
+      : `${this.#exitText}, saying "${this.#lastUnparsed}"`
   }
 
-  /** From now on, the program does not keep this process alive. */
   unref(): void {
     this.#child.unref()
     const { stdout } = this.#child
     if (stdout !== null && 'unref' in stdout && typeof stdout.unref === 'function') stdout.unref()
   }
 
-  /** Resolves when the process has exited. */
   async kill(): Promise<void> {
     this.#child.ref()
     this.#child.kill('SIGKILL')
@@ -162,10 +154,10 @@ class SmiStream {
     await this.#exited
   }
 
-  #cut(chunk: string): string[] {
-    const lines = (this.#rest + chunk).split('\n')
-    this.#rest = lines.pop() ?? ''
-    if (this.#rest.length > maxLineLength) this.#rest = ''
+  #splitLines(chunk: string): string[] {
+    const lines = (this.#partialLine + chunk).split('\n')
+    this.#partialLine = lines.pop() ?? ''
+    if (this.#partialLine.length > maxLineLength) this.#partialLine = ''
     return lines
   }
 }
@@ -176,13 +168,10 @@ export const gpuQuery: readonly string[] = [
   '--format=csv,noheader,nounits',
 ]
 
-/** More than any machine has; a larger number is not an index. */
+/** More GPUs than any machine has. A larger number is not an index. */
 const maxGpus = 1024
 
-/**
- * Parses a line such as `0, 37`. The usage is `null` for a GPU without a value (`[N/A]`). Returns
- * `undefined` for any other text.
- */
+/** The usage is `null` for a GPU without a value (`[N/A]`). `undefined` for any other text. */
 export function parseGpuLine(line: string): GpuReading | undefined {
   const fields = /^\s*(\d{1,4})\s*,\s*(?:(-?\d+(?:\.\d+)?)\s*%?|\[[^\]]*\])\s*$/.exec(line)
   if (fields === null || Number(fields[1]) >= maxGpus) return undefined

@@ -1,5 +1,6 @@
-/** One node of the poller: calls its sampler and emits its events. It has no timer. */
+/** Polls one node: calls its sampler and emits the events. */
 
+import { hostname } from 'node:os'
 import { stampEvent } from '../../events/event.ts'
 import { type ResourceReadings, ResourceUpdate } from '../../events/resource-update.ts'
 import type { EventSink } from '../../events/sink.ts'
@@ -7,10 +8,10 @@ import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { expectInteger, expectNumber } from '../../foundation/options.ts'
-import { maxWaitMs, withDeadline } from './sampler.ts'
+import type { LoopDelay } from './loop-delay.ts'
+import { readTimeoutMs, withReadTimeout } from './sampler.ts'
 import { type ResourceSample, type ResourceSampler, unknownReadings } from './sampler.ts'
 
-/** A node and its backend, which are both named in events, and the node's sampler. */
 export interface PolledNodeOptions {
   readonly backend: string
   readonly nodeId: string
@@ -19,22 +20,23 @@ export interface PolledNodeOptions {
 
 /** The parts of the poller that a node needs. */
 export interface PolledNodeContext {
+  /** Set if the delay of this process belongs to the polls of its own host. */
+  readonly loopDelay?: Pick<LoopDelay, 'readMaxMs'>
   readonly clock: Clock
   readonly sink: EventSink
   readonly sessionId: string
   readonly log: Log
 }
 
-/** Longer than samplers wait by themselves, because their own errors are more precise. */
-const hungAfterMs = 2 * maxWaitMs
+/** Above the time limits of samplers, whose errors are more precise. */
+const hungAfterMs = 2 * readTimeoutMs
 
-/** Calls its sampler, one call at a time. No method rejects; a failing sampler is reported once. */
+/** Makes one call at a time. No method rejects. A failing sampler is reported once. */
 export class PolledNode {
   readonly #node: PolledNodeOptions
   readonly #context: PolledNodeContext
   #running: { readonly done: Promise<void>; readonly sinceMs: number } | undefined
   #isPriming = false
-  /** Whether a poll was due while the sampler was being primed. */
   #isPollDue = false
   #isClosed = false
   #isWarned = false
@@ -50,10 +52,7 @@ export class PolledNode {
     this.#run(() => this.#node.sampler.prime())
   }
 
-  /**
-   * Polls once, and emits the sample's events when it arrives. Postponed until the sampler is
-   * primed; skipped while the previous poll is running.
-   */
+  /** Waits until the sampler is primed. Skipped while the previous poll runs. */
   poll(): void {
     this.#isPollDue = this.#isPriming
     if (this.#running === undefined) {
@@ -63,31 +62,28 @@ export class PolledNode {
     }
   }
 
-  /**
-   * Makes the last poll, after any call that is still running. Resolves when its events are
-   * emitted.
-   */
-  async pollOnceMore(): Promise<void> {
-    await this.settled()
+  /** Polls after the running call has ended. Resolves when the events are emitted. */
+  async pollFinally(): Promise<void> {
+    await this.waitUntilIdle()
     if (this.#isHung) return
     this.poll()
-    await this.settled()
+    await this.waitUntilIdle()
   }
 
-  /** Resolves when no call is running, or after 2 s. Each call is waited for only once. */
-  async settled(): Promise<void> {
+  /** Resolves when no call is running, or after 2 s. Waits only once for a call that hangs. */
+  async waitUntilIdle(): Promise<void> {
     if (this.#running === undefined || this.#isHung) return
-    await withDeadline(this.#context.clock, this.#running.done).catch(() => {
+    await withReadTimeout(this.#context.clock, this.#running.done).catch(() => {
       this.#isHung = true
     })
   }
 
-  /** Emits nothing more. Resolves when the sampler is closed, or after 2 s. */
+  /** No more events are emitted. Resolves when the sampler is closed, or after 2 s. */
   async close(): Promise<void> {
     this.#isClosed = true
     try {
-      const closed = this.settled().then(() => this.#node.sampler.close())
-      await withDeadline(this.#context.clock, closed)
+      const closed = this.waitUntilIdle().then(() => this.#node.sampler.close())
+      await withReadTimeout(this.#context.clock, closed)
     } catch (error) {
       this.#warn(`could not be closed: ${messageOf(error)}`)
     }
@@ -120,36 +116,49 @@ export class PolledNode {
   }
 
   #emit(sample: ResourceSample): void {
-    if (!this.#isClosed) emitSample(this.#context, this.#node, sample)
+    if (!this.#isClosed) emitSample(this.#context, this.#node, sample, this.#readLoopDelay())
   }
 
-  #warn(trouble: string): void {
+  #readLoopDelay(): number | null {
+    const isOwnHost = this.#node.nodeId === hostname()
+    return isOwnHost ? (this.#context.loopDelay?.readMaxMs() ?? null) : null
+  }
+
+  #warn(problem: string): void {
     if (this.#isWarned) return
     this.#isWarned = true
     const { backend, nodeId } = this.#node
-    const message = `The resource sampler of node "${nodeId}" (backend "${backend}") ${trouble}`
+    const message = `The resource sampler of node "${nodeId}" (backend "${backend}") ${problem}`
     this.#context.log.warn('SamplerFailed', message)
   }
 }
 
-/** Emits the 1 + N ResourceUpdate events of a node with N GPUs. */
+/**
+ * Emits the 1 + N ResourceUpdate events of a node with N GPUs. `loopDelayMs` is that of the
+ * session's process, if it runs on the node.
+ */
 export function emitSample(
   { clock, sink, sessionId }: PolledNodeContext,
   { backend, nodeId }: Omit<PolledNodeOptions, 'sampler'>,
   sample: ResourceSample,
+  loopDelayMs: number | null = null,
 ): void {
   expectSample(sample)
   const event_time = sample.at ?? clock.now()
   const origin = { session_id: sessionId, backend, node_id: nodeId, event_time }
-  const { runCpuPercent: run_cpu_percent = null } = sample
+  const { runCpuPercent = null } = sample
+  const known = {
+    ...(runCpuPercent === null ? {} : { run_cpu_percent: runCpuPercent }),
+    ...(loopDelayMs === null ? {} : { loop_delay_ms: loopDelayMs }),
+  }
+  const hasKnown = Object.keys(known).length > 0
   for (const readings of toReadings(sample)) {
-    const isKnown = readings.gpu_id === null && run_cpu_percent !== null
-    const more = isKnown ? { attributes: { run_cpu_percent } } : {}
+    const more = readings.gpu_id === null && hasKnown ? { attributes: known } : {}
     sink.emit(stampEvent(ResourceUpdate, clock, { ...origin, ...more, ...readings }))
   }
 }
 
-/** Samples come from nodes and third-party backends; a wrong value would invalidate the record. */
+/** A wrong value from a third-party backend would invalidate the record. */
 function expectSample({ at, node, gpus, runCpuPercent = null }: ResourceSample): void {
   if (at !== undefined) expectNumber('sample.at', at, { min: 0 })
   const { cpu_percent, memory_percent, ...bytes } = node
@@ -169,7 +178,7 @@ function expectSample({ at, node, gpus, runCpuPercent = null }: ResourceSample):
   }
 }
 
-/** The readings of the node, including its busiest GPU, followed by those of each GPU. */
+/** Returns the readings of the node, including its busiest GPU, and then those of each GPU. */
 function toReadings({ node, gpus }: ResourceSample): ResourceReadings[] {
   const known = gpus.map((gpu) => gpu.gpu_percent).filter((percent) => percent !== null)
   const busiest = known.length === 0 ? null : Math.max(...known)

@@ -1,7 +1,4 @@
-/**
- * Follows the nodes of a session's backends: emits events when they join or leave, and polls them
- * at an interval. It reads no resources itself.
- */
+/** Polls the nodes of a session's backends, and emits events when nodes join or leave. */
 
 import { hostname } from 'node:os'
 import { stampEvent, type TrustedFields } from '../../events/event.ts'
@@ -12,33 +9,32 @@ import { definedFields, expectNumber } from '../../foundation/options.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
 import type { NodeCapacity, NodeNotice, SampledNode } from '../backend.ts'
+import type { LoopDelay } from './loop-delay.ts'
 import { createLocalSampler } from './node-sampler.ts'
 import { emitSample, PolledNode, type PolledNodeContext } from './polled-node.ts'
 
 export interface ResourcePollerOptions extends PolledNodeContext {
-  /** The time between polls, above 0 and at most a day. Default 5. */
+  /** The time between two polls in seconds, above 0 and at most a day. Default 5. */
   readonly intervalSeconds?: number
-  /** The node that is sampled, as backend `tutti`, while no backend has one. Default: this host. */
-  readonly ownHost?: SampledNode
+  /** Measures the event loop while the poller runs. Default: nothing. */
+  readonly loopDelay?: LoopDelay
+  /** The node that is sampled while no backend has a node. Default: this host. */
+  readonly host?: SampledNode
 }
 
-/** The backend name in the events of the session's own host. */
-const ownBackend = 'tutti'
+const hostBackend = 'tutti'
 
 /**
- * Polls every node once per interval, for the first time one interval after `start()`, and for a
- * last time in `stop()`. A poll of a node with N GPUs emits 1 + N ResourceUpdate events with the
- * same `event_time`, even if several backends have the node. A node is not polled before it is
- * primed; its polls never overlap; missed polls are not made up for; no node waits for another. The
- * poller closes the samplers that it created.
+ * Polls every node once per interval, and once at `stop()`. A poll of a node with N GPUs emits 1 +
+ * N ResourceUpdate events with one `event_time`. No node waits for another, polls of a node never
+ * overlap, and missed ones are skipped.
  */
 export class ResourcePoller extends Service {
   readonly #options: ResourcePollerOptions
   readonly #intervalMs: number
   readonly #claims = new NodeClaims()
-  /** By node id. */
   readonly #polled = new Map<string, { readonly owner: NodeClaim; readonly node: PolledNode }>()
-  readonly #ownHost: NodeClaim
+  readonly #hostClaim: NodeClaim
   #polledHost: PolledNode | null = null
   #state: 'new' | 'running' | 'stopped' = 'new'
   #cancelTimer: () => void = () => {}
@@ -53,30 +49,27 @@ export class ResourcePoller extends Service {
       nodeId: hostname(),
       createSampler: (pollSeconds) => createLocalSampler({ clock, log, pollSeconds }),
     }
-    this.#ownHost = { backend: ownBackend, node: options.ownHost ?? host }
+    this.#hostClaim = { backend: hostBackend, node: options.host ?? host }
   }
 
-  /**
-   * Follows a backend with its current nodes. Must be called in the session's order. After
-   * `start()`, a new node is primed at once and polled from the next cycle on.
-   */
-  follow(backend: string, nodes: readonly SampledNode[]): void {
+  /** Call it in the session's order. A node that joins later is polled from the next cycle on. */
+  addBackend(backend: string, nodes: readonly SampledNode[]): void {
     this.#claims.addBackend(backend)
     for (const node of nodes) this.#join({ backend, node })
   }
 
-  /** Handles a backend's notice that a node joined, left, or sent a sample. */
-  take(backend: string, notice: NodeNotice): void {
+  handleNotice(backend: string, notice: NodeNotice): void {
     if (this.#state === 'stopped') return
     if (notice.kind === 'node-joined') this.#join({ backend, node: notice.node })
     else if (notice.kind === 'node-left') this.#leave(backend, notice)
-    else this.#record(backend, notice)
+    else this.#recordSample(backend, notice)
   }
 
-  /** Does not wait until the samplers are primed, because events would be dispatched meanwhile. */
+  /** Does not wait for samplers to be primed, so that events can be dispatched meanwhile. */
   protected onStart(): Promise<void> {
     this.#state = 'running'
-    this.#updateOwnHost()
+    this.#options.loopDelay?.start()
+    this.#updateHost()
     for (const { node } of this.#polled.values()) node.prime()
     this.#pollAt(this.#options.clock.monotonicMs() + this.#intervalMs)
     return Promise.resolve()
@@ -85,15 +78,16 @@ export class ResourcePoller extends Service {
   protected async onStop(): Promise<void> {
     this.#state = 'stopped'
     this.#cancelTimer()
-    const nodes = this.#allPolled()
+    const nodes = this.#listPolled()
     this.#polled.clear()
     this.#polledHost = null
     await Promise.all(
       nodes.map(async (node) => {
-        await node.pollOnceMore()
+        await node.pollFinally()
         await node.close()
       }),
     )
+    this.#options.loopDelay?.stop()
   }
 
   #join(claim: NodeClaim): void {
@@ -104,10 +98,10 @@ export class ResourcePoller extends Service {
     const shownLabels = maskSecretsIn(toFrozen(labels))
     const facts = { cores, gpus, memory_mb: memoryMb, labels: shownLabels, version }
     const { clock, sink } = this.#options
-    const origin = { ...this.#origin(backend, nodeId), attributes: limitsOf(capacity) }
+    const origin = { ...this.#origin(backend, nodeId), attributes: toLimitAttributes(capacity) }
     sink.emit(stampEvent(NodeJoined, clock, { ...origin, ...facts }))
     this.#updateOwner(nodeId)
-    this.#updateOwnHost()
+    this.#updateHost()
   }
 
   #leave(backend: string, notice: NodeNotice & { readonly kind: 'node-left' }): void {
@@ -118,15 +112,18 @@ export class ResourcePoller extends Service {
     if (lost === undefined) sink.emit(stampEvent(NodeDrained, clock, origin))
     else sink.emit(stampEvent(NodeLost, clock, { ...origin, ...maskSecretsIn(toFrozen(lost)) }))
     this.#updateOwner(nodeId)
-    this.#updateOwnHost()
+    this.#updateHost()
   }
 
   #origin(backend: string, nodeId: string): TrustedFields {
     return { session_id: this.#options.sessionId, backend, node_id: nodeId }
   }
 
-  /** Records a sample that the node sent; ignored if another backend samples the node. */
-  #record(backend: string, { nodeId, sample }: NodeNotice & { readonly kind: 'sample' }): void {
+  /** The sample is ignored if another backend samples the node. */
+  #recordSample(
+    backend: string,
+    { nodeId, sample }: NodeNotice & { readonly kind: 'sample' },
+  ): void {
     const owner = this.#claims.ownerOf(nodeId)
     if (owner !== undefined && owner.backend !== backend) return
     emitSample(this.#options, { backend, nodeId }, sample)
@@ -144,14 +141,14 @@ export class ResourcePoller extends Service {
     if (this.#state === 'running') node.prime()
   }
 
-  #updateOwnHost(): void {
+  #updateHost(): void {
     if (this.#state !== 'running' || this.#claims.isEmpty === (this.#polledHost !== null)) return
     void this.#polledHost?.close()
-    this.#polledHost = this.#claims.isEmpty ? this.#create(this.#ownHost) : null
+    this.#polledHost = this.#claims.isEmpty ? this.#create(this.#hostClaim) : null
     this.#polledHost?.prime()
   }
 
-  /** `null` if the node sends its own samples, or cannot be sampled. */
+  /** Returns `null` if the node sends samples itself or cannot be sampled. */
   #create({ backend, node }: NodeClaim): PolledNode | null {
     const { nodeId } = node
     try {
@@ -166,7 +163,7 @@ export class ResourcePoller extends Service {
     }
   }
 
-  #allPolled(): PolledNode[] {
+  #listPolled(): PolledNode[] {
     const nodes = Array.from(this.#polled.values(), ({ node }) => node)
     return this.#polledHost === null ? nodes : [...nodes, this.#polledHost]
   }
@@ -175,52 +172,40 @@ export class ResourcePoller extends Service {
     const { clock } = this.#options
     const poll = (): void => {
       this.#pollAt(nextDueMs(dueMs, clock.monotonicMs(), this.#intervalMs))
-      for (const node of this.#allPolled()) node.poll()
+      for (const node of this.#listPolled()) node.poll()
     }
-    // A short interval may have passed already.
     const waitMs = Math.max(0, dueMs - clock.monotonicMs())
     this.#cancelTimer = clock.after(waitMs, poll, { background: true })
   }
 }
 
-/** Attributes of NodeJoined: the limits that the node reports besides its resources. */
-const limitsOf = ({ workers, maxProcesses }: Partial<NodeCapacity> = {}): JsonObject =>
+const toLimitAttributes = ({ workers, maxProcesses }: Partial<NodeCapacity> = {}): JsonObject =>
   Object.freeze(definedFields({ workers, max_processes: maxProcesses }))
 
-/**
- * Keeps the schedule if a poll was slightly late. After a long pause, such as a suspended machine,
- * starts a new schedule, so that missed polls are not made up for.
- */
+/** Keeps the schedule after a slight delay. After a long pause, skips the missed polls. */
 export function nextDueMs(dueMs: number, nowMs: number, intervalMs: number): number {
   return (nowMs - dueMs < intervalMs / 2 ? dueMs : nowMs) + intervalMs
 }
 
-/** A node, and a backend that has it. */
 interface NodeClaim {
   readonly backend: string
   readonly node: SampledNode
 }
 
-/**
- * If several backends have a node, decides whose samples are recorded: those of the backend with
- * the highest `samplingPriority` or, on a tie, of the backend that the session has had longest.
- */
+/** Of several backends, the highest `samplingPriority` samples a node, on a tie the first. */
 class NodeClaims {
-  /** Names of backends in the session's order. */
   readonly #backends: string[] = []
   readonly #claims = new Map<string, NodeClaim[]>()
 
-  /** Whether no backend has a node. */
   get isEmpty(): boolean {
     return this.#claims.size === 0
   }
 
-  /** Must be called in the session's order, also for backends without nodes. */
+  /** Adds a backend. Must be called in the session's order, also for backends without nodes. */
   addBackend(backend: string): void {
     if (!this.#backends.includes(backend)) this.#backends.push(backend)
   }
 
-  /** Returns `false` and changes nothing if the backend already had the node. */
   add(claim: NodeClaim): boolean {
     const { nodeId } = claim.node
     const claims = this.#claims.get(nodeId) ?? []
@@ -235,7 +220,6 @@ class NodeClaims {
     return true
   }
 
-  /** Returns `false` if the backend did not have the node. */
   remove(backend: string, nodeId: string): boolean {
     const claims = this.#claims.get(nodeId) ?? []
     const left = claims.filter((claim) => claim.backend !== backend)
@@ -244,7 +228,6 @@ class NodeClaims {
     return left.length < claims.length
   }
 
-  /** The claim whose samples are recorded. */
   ownerOf(nodeId: string): NodeClaim | undefined {
     return this.#claims.get(nodeId)?.[0]
   }

@@ -2,12 +2,12 @@
 
 import type { Usage } from './reading.ts'
 
-/** The processor ticks of the whole node, from the first line of `/proc/stat`. */
+/** Parses the processor ticks of the whole node from the first line of `/proc/stat`. */
 export function parseCpuUsage(stat: string): Usage | null {
   const line = /^cpu +(\d[\d ]*)/.exec(stat)
   if (line === null) return null
   const ticks = (line[1] ?? '').trim().split(/ +/).map(Number)
-  // The columns after the eighth are guest times, which user and nice already include.
+  // The guest times after the eighth column are omitted, because user and nice include them.
   const [user = 0, nice = 0, system = 0, idle = NaN, wait = 0, irq = 0, softirq = 0, steal = 0] =
     ticks
   const busy = user + nice + system + irq + softirq + steal
@@ -15,18 +15,18 @@ export function parseCpuUsage(stat: string): Usage | null {
   return Number.isFinite(total) ? { busy, total } : null
 }
 
-/** The number of processors in a complete `/proc/stat`. */
+/** Counts the processors in a complete `/proc/stat`. */
 export function countProcessors(stat: string): number {
   return stat.match(/^cpu\d+ /gm)?.length ?? 0
 }
 
-export interface Memory {
+export interface MemoryInfo {
   readonly totalBytes: number
   readonly availableBytes: number
 }
 
-/** Parses `/proc/meminfo`. Kernels before 3.14 have no MemAvailable: free plus cached is used. */
-export function parseMemory(meminfo: string): Memory | null {
+/** Kernels before 3.14 have no MemAvailable. Free plus cached is used then. */
+export function parseMemory(meminfo: string): MemoryInfo | null {
   const kilobytes = (name: string): number => {
     const found = new RegExp(`^${name}: *(\\d+) kB`, 'm').exec(meminfo)
     return found === null ? NaN : Number(found[1])
@@ -45,22 +45,22 @@ export interface DiskBytes {
   readonly written: number
 }
 
-/** The kernel counts sectors of this size on every disk, whatever the disk's own sector size. */
+/** The size of a sector. The kernel counts in sectors of this size for every disk. */
 const sectorBytes = 512
 
-/** Memory and optical devices, and devices on top of disks that are counted themselves. */
-const uncountedDisk = /^(?:loop|ram|zram|fd|sr|dm-|md|bcache|drbd|zd|nvme\d+c\d+n)/
+/** Disks that are not counted: memory and optical devices, and devices on top of other disks. */
+const ignoredDisk = /^(?:loop|ram|zram|fd|sr|dm-|md|bcache|drbd|zd|nvme\d+c\d+n)/
 
-/** Columns: major, minor, name, then reads, merged, sectors, time, and the same for writes. */
+/** Major, minor, name, then reads, merged, sectors, time, and the same for writes. */
 const diskLine = /^ *\d+ +\d+ +(\S+) \d+ \d+ (\d+) \d+ \d+ \d+ (\d+) /gm
 
-/** The bytes read from and written to all whole disks in `/proc/diskstats`. */
+/** Sums the bytes read from and written to all disks in `/proc/diskstats`. */
 export function parseDiskBytes(diskstats: string): DiskBytes | null {
   const names = new Set<string>()
   const disks: { readonly name: string; readonly read: number; readonly written: number }[] = []
   for (const [, name = '', read, written] of diskstats.matchAll(diskLine)) {
     names.add(name)
-    if (uncountedDisk.test(name)) continue
+    if (ignoredDisk.test(name)) continue
     disks.push({ name, read: Number(read), written: Number(written) })
   }
   if (names.size === 0) return null
@@ -72,8 +72,8 @@ export function parseDiskBytes(diskstats: string): DiskBytes | null {
 }
 
 /**
- * A name denotes a partition if its disk is in the file too. The name alone is not enough: some
- * virtual machines have an `xvda1` that is a whole disk.
+ * Whether a name denotes a partition, which is true if its disk is listed too. The form of the name
+ * is not enough, because some virtual machines have an `xvda1` that is a whole disk.
  */
 function isPartition(name: string, disks: ReadonlySet<string>): boolean {
   const parts = /^(?:(.*\d)p|(.*[^\d]))\d+$/.exec(name)
@@ -86,10 +86,10 @@ export interface NetBytes {
   readonly received: number
 }
 
-/** Columns: the name, eight columns of received data, and the bytes sent. */
+/** A line of `/proc/net/dev`: the name, eight columns of received data, and the bytes sent. */
 const interfaceLine = /^ *(\S+?): *(\d+)(?: +\d+){7} +(\d+) /gm
 
-/** The bytes of all interfaces in `/proc/net/dev` except loopback. */
+/** Sums the bytes of all interfaces in `/proc/net/dev` except loopback. */
 export function parseNetBytes(dev: string): NetBytes | null {
   const lines = [...dev.matchAll(interfaceLine)]
   if (lines.length === 0) return null

@@ -1,20 +1,16 @@
-/** Converts raw counters to readings: never NaN, never negative, never above 100 %. */
+/** Converts counters to readings. A percentage is never NaN, negative or above 100. */
 
-/** `part` as a percentage of `whole`, from 0 to 100; `null` if that is undefined. */
+/** Returns `part` as a percentage of `whole`, from 0 to 100; `null` if `whole` is not positive. */
 export function percentOf(part: number, whole: number): number | null {
   return whole > 0 ? clampPercent((part / whole) * 100) : null
 }
 
-/** Limits a number to 0 to 100; `null` for NaN. */
+/** Limits a number to the range from 0 to 100. Returns `null` for NaN. */
 export function clampPercent(value: number): number | null {
   return Number.isNaN(value) ? null : Math.min(100, Math.max(0, value))
 }
 
-/**
- * The increase of a counter since its last known value. `null` for the first value, and when the
- * counter went backwards, because the increase is unknown after a wrap or a reset. After unknown
- * values, the next known value includes their increase.
- */
+/** Returns `null` for the first value, an unknown value, and after a counter went backwards. */
 export class DeltaCounter {
   #previous: number | undefined
 
@@ -26,18 +22,17 @@ export class DeltaCounter {
   }
 }
 
-/** Two counters in the same unit: how much was used, and how much could have been used. */
+/** Two counters in the same unit: the amount used and the total amount. */
 export interface Usage {
   readonly busy: number
   readonly total: number
 }
 
 /**
- * The share of `busy` in `total` since the last known usage; `null` for the first usage and after a
- * reset. If the counters have not changed, it is the last share or, without one, the share since
- * the counters began.
+ * The percentage of `busy` in `total` since the last usage; `null` for the first one, for an
+ * unknown one, and after a reset. If `total` has not changed, the last percentage counts.
  */
-export class ShareMeter {
+export class UtilizationMeter {
   #previous: Usage | undefined
   #share: number | null = null
 

@@ -1,9 +1,9 @@
-/** The ports for reading a node and its GPUs. They know nothing of events and intervals. */
+/** The ports for reading a node and its GPUs. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 
-/** The usage of a node; `null` means unknown. Byte fields count since the previous sample. */
+/** `null` means unknown. Byte counts cover the time since the previous sample. */
 export interface NodeReadings {
   readonly cpu_percent: number | null
   readonly memory_percent: number | null
@@ -13,26 +13,25 @@ export interface NodeReadings {
   readonly net_recv_bytes: number | null
 }
 
-/** The usage of one GPU; `null` means unknown. */
+/** The usage of one GPU. `null` means unknown. */
 export interface GpuReading {
   readonly gpu_id: number
   readonly gpu_percent: number | null
 }
 
-/** One reading of a node; `gpus` is ordered by `gpu_id` and empty without GPUs. */
+/** One reading of a node. `gpus` is ordered by `gpu_id`. */
 export interface ResourceSample {
   /** Wall-clock seconds of the reading. Default: the time at which the sample arrives. */
   readonly at?: number
   readonly node: NodeReadings
   readonly gpus: readonly GpuReading[]
-  /** The part of the node's `cpu_percent` that this run uses. Default: unknown. */
+  /** The part of the node's CPU that this run uses, in percent. Default: unknown. */
   readonly runCpuPercent?: number | null
 }
 
 /**
- * Reads one node. `prime` is called first and sets the baseline, so that the first sample has a
- * `cpu_percent`; byte counts are `null` in the first sample. Calls never overlap. An unreadable
- * source results in `null` values, never in a rejection.
+ * Reads one node. `prime` sets the baseline, so that the first sample has a `cpu_percent`. Calls
+ * never overlap. What cannot be read is `null`, not a rejection.
  */
 export interface ResourceSampler {
   /** Reads the counters for the first time. */
@@ -49,9 +48,8 @@ export type ProbeResult =
   | { readonly state: 'absent' | 'broken'; readonly reason: string }
 
 /**
- * One way to read the GPUs of this machine. `sample` is called only after a `ready` probe; its
- * result is ordered by `gpu_id`, and it rejects if nothing could be read. Calls never overlap,
- * except that `close` also ends a probe that hangs.
+ * A way to read the GPUs. `sample` is called only after a `ready` probe, and rejects if nothing
+ * could be read. Calls never overlap, except that `close` also ends a probe that hangs.
  */
 export interface GpuSource {
   readonly name: string
@@ -60,7 +58,7 @@ export interface GpuSource {
   close(): Promise<void>
 }
 
-/** The readings of a node that could not be read at all. */
+/** The readings of a node that could not be read. */
 export const unknownReadings: NodeReadings = Object.freeze({
   cpu_percent: null,
   memory_percent: null,
@@ -70,9 +68,9 @@ export const unknownReadings: NodeReadings = Object.freeze({
   net_recv_bytes: null,
 })
 
-/** How long to wait for a reading; after that, the sample is completed without it. */
-export const maxWaitMs = 2000
+/** How long to wait for a reading. After this time, the sample is completed without it. */
+export const readTimeoutMs = 2000
 
-/** Settles like the promise, or rejects with `TimeoutError` after `maxWaitMs`. */
-export const withDeadline = <T>(clock: Clock, promise: Promise<T>): Promise<T> =>
-  boundedWait(clock, maxWaitMs, promise)
+/** Settles like the promise, or rejects with `TimeoutError` after `readTimeoutMs`. */
+export const withReadTimeout = <T>(clock: Clock, promise: Promise<T>): Promise<T> =>
+  boundedWait(clock, readTimeoutMs, promise)

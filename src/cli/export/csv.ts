@@ -1,31 +1,32 @@
-/** The tasks of a run as CSV: a header, then one row per task. Pure. */
+/** The tasks of a run as CSV: a header, and one row per task. */
 
+import { terminalEvents } from '../../events/vocabulary.ts'
 import { isLibraryAttribute } from '../../tasks/task-fields.ts'
 import type { RunPass } from '../../views/all-panels.ts'
 import { numberOf, textOf, type ViewEvent } from '../../views/panel.ts'
 import { commandText } from '../../views/readable.ts'
-import { findHere } from '../../views/task-index.ts'
+import { findInFile } from '../../views/task-index.ts'
 import { eachTask, type TaskView } from '../../views/tasks.ts'
 
-type Value = string | number | null
+type CellValue = string | number | null
 
-/** Details of a task that its events contain but the views do not. */
-interface TaskDetails {
-  backend: string
-  attempts: number
+const createDetails = () => ({
+  backend: '',
+  attempts: 0,
   /** `null` for prompts, which use no cores. */
-  cores: number | null
-  gpus: number | null
-  cpuSeconds: number | null
-  peakMemoryBytes: number | null
-  command: string
-  exitCode: number | null
-  errorMessage: string
-  /** The user's attributes with their column numbers; `null` if there are none. */
-  attributes: readonly (readonly [column: number, value: Value])[] | null
-}
+  cores: null as number | null,
+  gpus: null as number | null,
+  cpuSeconds: null as number | null,
+  peakMemoryBytes: null as number | null,
+  command: '',
+  exitCode: null as number | null,
+  errorMessage: '',
+  attributes: null as readonly (readonly [column: number, value: CellValue])[] | null,
+})
 
-type Column = readonly [head: string, value: (task: TaskView, details: TaskDetails) => Value]
+type TaskDetails = ReturnType<typeof createDetails>
+
+type Column = readonly [head: string, value: (task: TaskView, details: TaskDetails) => CellValue]
 
 const columns: readonly Column[] = [
   ['uid', ({ uid }) => uid],
@@ -49,72 +50,57 @@ const columns: readonly Column[] = [
   ['scope', ({ scope }) => scope],
 ]
 
-const rowsAtOnce = 1000
+const rowsPerChunk = 1000
 const maxCommandLength = 4096
-/** Attributes beyond this number get no column, so that rows stay short. */
+/** Keeps rows short. Further attributes are left out. */
 const maxAttributes = 1000
 
-const newDetails = (): TaskDetails => ({
-  backend: '',
-  attempts: 0,
-  cores: null,
-  gpus: null,
-  cpuSeconds: null,
-  peakMemoryBytes: null,
-  command: '',
-  exitCode: null,
-  errorMessage: '',
-  attributes: null,
-})
-
-/** Collects the whole run before any row is written, because a later event may change any row. */
+/** Collects the whole run, because any later event may change a row. */
 export class CsvTable {
   readonly #pass: RunPass
   readonly #details: (TaskDetails | undefined)[] = []
-  /** The column number of each user attribute, by name. */
   readonly #attributes = new Map<string, number>()
 
-  /** The caller must pass each event to `pass` before `take`. */
+  /** The caller must pass each event to `pass` before it calls `addEvent`. */
   constructor(pass: RunPass) {
     this.#pass = pass
   }
 
-  take(event: ViewEvent): void {
+  addEvent(event: ViewEvent): void {
     const { task_id, event_type: type, attributes } = event
-    const task = task_id === null ? -1 : findHere(this.#pass.counts.index, task_id)
+    const task = task_id === null ? -1 : findInFile(this.#pass.counts.index, task_id)
     if (task === -1) return
-    const details = (this.#details[task] ??= newDetails())
+    const details = (this.#details[task] ??= createDetails())
     const attempt = numberOf(event.attempt) ?? numberOf(attributes['attempt']) ?? 0
     details.attempts = Math.max(details.attempts, attempt)
-    if (type === 'TaskCreated') details.attributes = this.#ownAttributes(attributes)
-    else if (type === 'TaskSubmitted') Object.assign(details, submissionIn(event))
-    else if (isStart.has(type)) Object.assign(details, noEnd)
-    else if (isEnd.has(type) && attributes['reused'] !== true) {
-      Object.assign(details, endIn(event))
+    if (type === 'TaskCreated') details.attributes = this.#readUserAttributes(attributes)
+    else if (type === 'TaskSubmitted') Object.assign(details, readSubmission(event))
+    else if (startEvents.has(type)) Object.assign(details, emptyResult)
+    else if (terminalEvents.has(type) && attributes['reused'] !== true) {
+      Object.assign(details, readResult(event))
     }
   }
 
   /** Yields many rows at a time, in order of creation. Times are wall-clock seconds. */
   *rows(): Generator<string> {
     const heads = columns.map(([head]) => head)
-    const own = Array.from(this.#attributes.keys(), (name) => this.#headOf(name, heads))
-    let piece = `${[...heads, ...own].map(cell).join(',')}\r\n`
+    const own = Array.from(this.#attributes.keys(), (name) => this.#attributeHeader(name, heads))
+    let chunk = `${[...heads, ...own].map(formatCell).join(',')}\r\n`
     let count = 0
     for (const task of eachTask(this.#pass)) {
-      const details = this.#details[task.task] ?? newDetails()
+      const details = this.#details[task.task] ?? createDetails()
       const values = columns.map(([, value]) => value(task, details))
-      const further: Value[] = own.map(() => null)
+      const further: CellValue[] = own.map(() => null)
       for (const [column, value] of details.attributes ?? []) further[column] = value
-      piece += `${[...values, ...further].map(cell).join(',')}\r\n`
-      if (++count % rowsAtOnce !== 0) continue
-      yield piece
-      piece = ''
+      chunk += `${[...values, ...further].map(formatCell).join(',')}\r\n`
+      if (++count % rowsPerChunk !== 0) continue
+      yield chunk
+      chunk = ''
     }
-    yield piece
+    yield chunk
   }
 
-  /** Renames an attribute with the name of a column, avoiding the names of other attributes. */
-  #headOf(name: string, heads: readonly string[]): string {
+  #attributeHeader(name: string, heads: readonly string[]): string {
     let head = name
     while (heads.includes(head) || (head !== name && this.#attributes.has(head))) {
       head = `attributes.${head}`
@@ -122,8 +108,8 @@ export class CsvTable {
     return head
   }
 
-  #ownAttributes(attributes: ViewEvent['attributes']): TaskDetails['attributes'] {
-    const found: (readonly [number, Value])[] = []
+  #readUserAttributes(attributes: ViewEvent['attributes']): TaskDetails['attributes'] {
+    const found: (readonly [number, CellValue])[] = []
     for (const [name, value] of Object.entries(attributes)) {
       if (isLibraryAttribute(name)) continue
       let column = this.#attributes.get(name)
@@ -131,16 +117,15 @@ export class CsvTable {
         column = this.#attributes.size
         this.#attributes.set(name, column)
       }
-      if (column !== undefined) found.push([column, toValue(value)])
+      if (column !== undefined) found.push([column, toCellValue(value)])
     }
     return found.length === 0 ? null : found
   }
 }
 
-const isStart = new Set(['TaskStarted', 'tutti.AttemptStarted'])
-const isEnd = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled'])
+const startEvents = new Set(['TaskStarted', 'tutti.AttemptStarted'])
 
-function submissionIn({ backend, attributes }: ViewEvent): Partial<TaskDetails> {
+function readSubmission({ backend, attributes }: ViewEvent): Partial<TaskDetails> {
   const isPrompt = attributes['task_type'] === 'ai'
   const given = attributes['resources'] as Readonly<Record<string, unknown>> | null | undefined
   const { cores, gpus, ranks } = given ?? {}
@@ -156,25 +141,25 @@ function submissionIn({ backend, attributes }: ViewEvent): Partial<TaskDetails> 
   }
 }
 
-const noEnd = { cpuSeconds: null, peakMemoryBytes: null, exitCode: null, errorMessage: '' }
+const emptyResult = { cpuSeconds: null, peakMemoryBytes: null, exitCode: null, errorMessage: '' }
 
-const endIn = ({ attributes }: ViewEvent): Partial<TaskDetails> => ({
+const readResult = ({ attributes }: ViewEvent): Partial<TaskDetails> => ({
   cpuSeconds: numberOf(attributes['cpu_seconds']),
   peakMemoryBytes: numberOf(attributes['peak_memory_bytes']),
   exitCode: numberOf(attributes['exit_code']),
   errorMessage: textOf(attributes['error_message']),
 })
 
-const toValue = (value: unknown): Value =>
+const toCellValue = (value: unknown): CellValue =>
   typeof value === 'string' || typeof value === 'number' ? value : JSON.stringify(value)
 
 /** Spreadsheets ignore white space before a formula, and some accept full-width signs. */
-const formulaStart = /^(?:\s*[=+\-@＝＋－＠]|[\t\r\n])/
+const formulaPattern = /^(?:\s*[=+\-@＝＋－＠]|[\t\r\n])/
 
-/** Escapes a cell (RFC 4180). Prefixes text that looks like a formula with a quote. */
-function cell(value: Value): string {
+/** Escapes a cell as in RFC 4180. Adds a quote before text that looks like a formula. */
+function formatCell(value: CellValue): string {
   if (value === null) return ''
   if (typeof value === 'number') return String(value)
-  const text = formulaStart.test(value) ? `'${value}` : value
+  const text = formulaPattern.test(value) ? `'${value}` : value
   return /[",\r\n]/.test(text) ? `"${text.replaceAll('"', '""')}"` : text
 }

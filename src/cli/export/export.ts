@@ -10,9 +10,9 @@ import { createRunPass, type RunPass } from '../../views/all-panels.ts'
 import { encodeSpans } from '../../telemetry/otel/otlp.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { expectRecord, notesOfLines, type RecordGaps } from '../reading/open-record.ts'
-import { expectNoRecord, isStandardOutput, writePieces } from '../reading/output-file.ts'
-import { type Followed, withReadingProgress } from '../reading/reading-progress.ts'
+import { expectRecord, lineGapNotes, type RecordGaps } from '../reading/open-record.ts'
+import { expectNoRecord, isStandardOutput, writeOutputFile } from '../reading/output-file.ts'
+import { type ReadingHooks, withReadingProgress } from '../reading/reading-progress.ts'
 import { CsvTable } from './csv.ts'
 import { OpenSpans } from './open-spans.ts'
 import { perfettoTrace } from './perfetto.ts'
@@ -21,48 +21,50 @@ import { prometheusText } from './prometheus.ts'
 export interface ExportOptions {
   readonly format: string
   readonly output?: string
-  /** Writes OTLP as protobuf instead of JSON. */
   readonly protobuf?: boolean
 }
 
-type Pieces = AsyncIterable<string | Uint8Array>
+type Chunks = AsyncIterable<string | Uint8Array>
 
-/** The exported record, and the parts of it that could not be read. */
-interface Reading {
+/** The exported record. The export sets `gaps` to the parts that could not be read. */
+interface ExportedRecord {
   readonly path: string
   gaps: RecordGaps
 }
 
-const formats = {
-  otlp: (reading: Reading, followed: Followed, { protobuf = false }: ExportOptions): Pieces =>
-    encodeSpans(spansOf(reading, followed), protobuf ? 'protobuf' : 'json'),
-  perfetto: (reading: Reading, followed: Followed): Pieces =>
-    perfettoTrace(linesOf(reading, followed)),
-  csv: async function* (reading: Reading, followed: Followed): Pieces {
+const exporters = {
+  otlp: (
+    reading: ExportedRecord,
+    followed: ReadingHooks,
+    { protobuf = false }: ExportOptions,
+  ): Chunks => encodeSpans(readSpans(reading, followed), protobuf ? 'protobuf' : 'json'),
+  perfetto: (reading: ExportedRecord, followed: ReadingHooks): Chunks =>
+    perfettoTrace(readLines(reading, followed)),
+  csv: async function* (reading: ExportedRecord, followed: ReadingHooks): Chunks {
     const pass = createRunPass()
     const table = new CsvTable(pass)
-    for await (const batch of linesOf(reading, followed)) {
+    for await (const batch of readLines(reading, followed)) {
       for (const line of batch) {
         if (line.section !== 'event') continue
         pass.take(line)
-        table.take(line)
+        table.addEvent(line)
       }
     }
     yield* table.rows()
   },
-  prometheus: async function* (reading: Reading, followed: Followed): Pieces {
-    yield prometheusText(await passOf(reading, followed))
+  prometheus: async function* (reading: ExportedRecord, followed: ReadingHooks): Chunks {
+    yield prometheusText(await readPass(reading, followed))
   },
 }
 
-/** Writes to stdout, or to a file that appears only when it is complete. */
+/** Exports a record to stdout, or to a file that appears only when it is complete. */
 export async function exportRecord(
-  what: string,
+  source: string,
   options: ExportOptions,
   output: Output,
 ): Promise<number> {
-  const known = Object.keys(formats)
-  if (!Object.hasOwn(formats, options.format)) {
+  const known = Object.keys(exporters)
+  if (!Object.hasOwn(exporters, options.format)) {
     const near = didYouMean(options.format, known)
     throw new ValueError(`--format: there is no format "${options.format}"${near}`, {
       field: '--format',
@@ -75,71 +77,71 @@ export async function exportRecord(
       hint: 'Leave it out; perfetto is always protobuf.',
     })
   }
-  const path = await findRecord(what)
+  const path = await findRecord(source)
   const target = options.output ?? '-'
   const isPrinted = isStandardOutput(target)
   if (!isPrinted) await expectNoRecord(target, [path])
   await expectRecord(path)
-  const format = formats[options.format as keyof typeof formats]
-  const reading: Reading = { path, gaps: { bad: 0, torn: null, missing: null } }
+  const format = exporters[options.format as keyof typeof exporters]
+  const reading: ExportedRecord = { path, gaps: { bad: 0, torn: null, missing: null } }
   if (isPrinted) {
-    const print = async (followed: Followed): Promise<void> => {
+    const print = async (followed: ReadingHooks): Promise<void> => {
       for await (const piece of format(reading, followed, options)) {
         if (output.closed.aborted) break
         await output.write(piece)
       }
     }
-    // No progress lines: they would be mixed with the printed output.
+    // On a terminal, progress lines would be mixed with the output.
     if (output.isTerminal) await print({ signal: output.closed, onRead() {} })
     else await withReadingProgress(output, print)
-    await tellGaps(reading, output)
+    await reportGaps(reading, output)
     return exitCodes.ok
   }
   const bytes = await withReadingProgress(output, (followed) =>
-    writePieces(target, format(reading, followed, options)),
+    writeOutputFile(target, format(reading, followed, options)),
   )
-  await tellGaps(reading, output)
+  await reportGaps(reading, output)
   const open = options.format === 'perfetto' ? '; open it in https://ui.perfetto.dev' : ''
   output.result({ path: target, bytes }, [`export  ${target}${open}`])
   return exitCodes.ok
 }
 
-async function tellGaps({ path, gaps }: Reading, output: Output): Promise<void> {
-  for (const note of await notesOfLines(path, gaps)) output.problem(note)
+async function reportGaps({ path, gaps }: ExportedRecord, output: Output): Promise<void> {
+  for (const note of await lineGapNotes(path, gaps)) output.problem(note)
 }
 
-async function passOf(reading: Reading, followed: Followed): Promise<RunPass> {
+async function readPass(reading: ExportedRecord, followed: ReadingHooks): Promise<RunPass> {
   const { pass, ...gaps } = await readViews(reading.path, followed)
   reading.gaps = gaps
   return pass
 }
 
-/** The files of the run, oldest first; earlier files may be missing. */
-async function filesOf(reading: Reading): Promise<readonly string[]> {
+/** Lists the files of the run, oldest first. */
+async function listFiles(reading: ExportedRecord): Promise<readonly string[]> {
   const { files, missing } = await findChain(reading.path)
   reading.gaps = { ...reading.gaps, missing }
   return files
 }
 
-/** Yields the lines of a file in batches, and records those that could not be read. */
-async function* batchesOf(reading: Reading, file: string, followed: Followed) {
+async function* readFileBatches(reading: ExportedRecord, file: string, followed: ReadingHooks) {
   const { bad, torn } = yield* readBatches(file, followed)
   reading.gaps = { ...reading.gaps, bad: reading.gaps.bad + bad, torn }
 }
 
-async function* linesOf(reading: Reading, followed: Followed) {
-  for (const file of await filesOf(reading)) yield* batchesOf(reading, file, followed)
+async function* readLines(reading: ExportedRecord, followed: ReadingHooks) {
+  for (const file of await listFiles(reading)) yield* readFileBatches(reading, file, followed)
 }
 
-const spansAtOnce = 500
+const spansPerBatch = 500
 
-async function* spansOf(reading: Reading, followed: Followed) {
-  for (const file of await filesOf(reading)) {
+async function* readSpans(reading: ExportedRecord, followed: ReadingHooks) {
+  for (const file of await listFiles(reading)) {
     const open = new OpenSpans()
-    for await (const batch of batchesOf(reading, file, followed)) {
-      for (const line of batch) open.take(line)
+    for await (const batch of readFileBatches(reading, file, followed)) {
+      for (const line of batch) open.addLine(line)
       const spans = batch.filter((line) => line.section === 'span')
-      for (let at = 0; at < spans.length; at += spansAtOnce) yield spans.slice(at, at + spansAtOnce)
+      for (let at = 0; at < spans.length; at += spansPerBatch)
+        yield spans.slice(at, at + spansPerBatch)
     }
     const unfinished = await open.toSpans(file)
     if (unfinished.length > 0) yield unfinished

@@ -1,7 +1,6 @@
 /**
- * Creates spans for everything that has not ended in the record (session, workflows, scopes and
- * started tasks), because the process was killed or is still running. Without them, spans of
- * finished tasks would refer to a missing parent, and a viewer would show no root.
+ * Creates spans for a session, workflows, scopes and tasks that have not ended in the record.
+ * Without them, the spans of finished tasks would refer to a missing parent.
  */
 
 import { isPipe } from '../../checkpoint/chain.ts'
@@ -9,38 +8,37 @@ import type { CheckpointLine, EventLine, FinishedSpan } from '../../checkpoint/f
 import { readBatches } from '../../checkpoint/reader.ts'
 import type { JsonObject, JsonValue } from '../../foundation/json-value.ts'
 
-/** Handles one file of a run: call `take` for all lines, then `toSpans`. */
+/** Finds the open spans of one file of a run. Call `addLine` for all lines, and then `toSpans`. */
 export class OpenSpans {
-  /** Open parents of ended spans, with the earliest start time of a child. */
+  /** The earliest start time of a child, by the id of its open parent. */
   readonly #parents = new Map<string, number>()
-  /** Span ids of started tasks. */
-  readonly #begun = new Set<string>()
-  /** Start events of open workflows, by workflow id. */
+  /** The span ids of started tasks. */
+  readonly #startedTasks = new Set<string>()
+  /** The start events of open workflows, by workflow id. */
   readonly #workflows = new Map<unknown, EventLine>()
-  /** The start event of the session; `null` while no session is open. */
   #session: EventLine | null = null
   #lastTime = -Infinity
 
-  take(line: CheckpointLine): void {
-    if (line.section === 'span') this.#takeSpan(line)
-    else if (line.section === 'event') this.#takeEvent(line)
+  addLine(line: CheckpointLine): void {
+    if (line.section === 'span') this.#addSpan(line)
+    else if (line.section === 'event') this.#addEvent(line)
   }
 
-  #takeSpan({ span_id, parent_span_id, name, start_time, end_time }: FinishedSpan): void {
+  #addSpan({ span_id, parent_span_id, name, start_time, end_time }: FinishedSpan): void {
     this.#lastTime = Math.max(this.#lastTime, end_time)
     this.#parents.delete(span_id)
-    this.#begun.delete(span_id)
+    this.#startedTasks.delete(span_id)
     if (span_id === this.#session?.span_id) this.#session = null
-    // The parent of a session is a span of the application, which the record does not contain.
+    // The parent of a session is a span of the application, which is not in the record.
     if (parent_span_id === null || name === 'session') return
     const earliest = Math.min(start_time, this.#parents.get(parent_span_id) ?? Infinity)
     this.#parents.set(parent_span_id, earliest)
   }
 
-  #takeEvent(line: EventLine): void {
+  #addEvent(line: EventLine): void {
     this.#lastTime = Math.max(this.#lastTime, line.event_time)
     if (line.event_type === 'SessionStarted') this.#session ??= line
-    else if (line.event_type === 'TaskStarted') this.#begun.add(line.span_id)
+    else if (line.event_type === 'TaskStarted') this.#startedTasks.add(line.span_id)
     else if (line.event_type === 'tutti.WorkflowStarted') {
       this.#workflows.set(line['workflow_id'], line)
     } else if (line.event_type === 'tutti.WorkflowEnded') {
@@ -48,7 +46,7 @@ export class OpenSpans {
     }
   }
 
-  /** The spans end at the last line of the file and have the attribute `tutti.unfinished`. */
+  /** Open spans end at the last line of the file and have `tutti.unfinished`. */
   async toSpans(file: string): Promise<FinishedSpan[]> {
     const session = this.#session
     if (session === null) return []
@@ -76,14 +74,14 @@ export class OpenSpans {
       spans.push(toSpan('workflow', line.span_id, outer, { from: line.event_time, attributes }))
     }
     const known = new Set(spans.map(({ span_id }) => span_id))
-    const open = new Set([...this.#parents.keys(), ...this.#begun])
+    const open = new Set([...this.#parents.keys(), ...this.#startedTasks])
     const others = [...open].filter((id) => !known.has(id))
     const tasks = await findTasks(file, new Set(others))
     for (const id of others) {
       const task = tasks.get(id)
       const from = task?.event_time ?? this.#parents.get(id) ?? this.#lastTime
       const attributes = task === undefined ? {} : taskAttributes(task)
-      // A scope of the application has no event; it is known only from its children.
+      // A scope has no event, and is known only from its children.
       const name = task === undefined ? 'scope' : 'task'
       spans.push(toSpan(name, id, outerOf(attributes['workflow_id']), { from, attributes }))
     }
@@ -102,7 +100,7 @@ function taskAttributes({ backend, task_id, attributes }: EventLine): Record<str
   return { backend, task_id, executable: executable ?? '', task_type: task_type ?? '', ...workflow }
 }
 
-/** Finds the first events of the tasks with these spans. A pipe cannot be read a second time. */
+/** Returns none for a pipe, which cannot be read a second time. */
 async function findTasks(file: string, ids: ReadonlySet<string>): Promise<Map<string, EventLine>> {
   const found = new Map<string, EventLine>()
   if (ids.size === 0 || isPipe(file)) return found

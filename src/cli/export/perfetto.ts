@@ -1,21 +1,29 @@
-/** Converts a run to a Perfetto trace: nodes are processes, workers threads, attempts slices. */
+/** Converts a run to a Perfetto trace. Nodes become processes, and workers become threads. */
 
 import type { CheckpointLine, EventLine } from '../../checkpoint/format.ts'
+import { terminalEvents } from '../../events/vocabulary.ts'
 import { TaskNames } from '../../views/panel.ts'
 
-/** Field numbers from `perfetto_trace.proto`. */
-const packet = { timestamp: 8, sequence: 10, trackEvent: 11, trackDescriptor: 60 } as const
-const track = { uuid: 1, process: 3, thread: 4, parent: 5, counter: 8, name: 2 } as const
-const trackEvent = { type: 9, track: 11, name: 23, category: 22, annotation: 4, value: 44 } as const
-const types = { begin: 1, end: 2, counter: 4 } as const
+/** The field numbers of `perfetto_trace.proto`. */
+const packetFields = { timestamp: 8, sequence: 10, trackEvent: 11, trackDescriptor: 60 } as const
+const trackFields = { uuid: 1, process: 3, thread: 4, parent: 5, counter: 8, name: 2 } as const
+const trackEventFields = {
+  type: 9,
+  track: 11,
+  name: 23,
+  category: 22,
+  annotation: 4,
+  value: 44,
+} as const
+const eventTypes = { begin: 1, end: 2, counter: 4 } as const
 
-/** Keeps only unfinished tasks in memory. */
+/** Yields the bytes of the trace. Keeps only unfinished tasks in memory. */
 export async function* perfettoTrace(
   batches: AsyncIterable<readonly CheckpointLine[]>,
 ): AsyncGenerator<Uint8Array> {
   const trace = new TraceWriter()
   for await (const batch of batches) {
-    for (const line of batch) if (line.section === 'event') trace.take(line)
+    for (const line of batch) if (line.section === 'event') trace.addEvent(line)
     const bytes = trace.takeBytes()
     if (bytes.length > 0) yield bytes
   }
@@ -30,12 +38,12 @@ interface Attempt {
   readonly start: number
 }
 
-/** An attempt that was running when its session was killed; an agent may have continued it. */
+/** An attempt that was running when its session was killed. An agent may have continued it. */
 interface LostAttempt extends Attempt {
   readonly lastTime: number
 }
 
-/** One row of a worker; overlapping attempts of a worker are in separate rows. */
+/** A row of a worker. Attempts that overlap are in separate rows. */
 interface WorkerRow {
   readonly track: bigint
   isBusy: boolean
@@ -50,21 +58,21 @@ class TraceWriter {
   >()
   readonly #rows = new Map<string, WorkerRow[]>()
   readonly #counters = new Map<string, bigint>()
-  /** The running attempt by task uid. */
   readonly #running = new Map<string, Attempt>()
   readonly #lost = new Map<string, LostAttempt>()
   readonly #names = new TaskNames()
   #lastTime = 0
 
-  take(event: EventLine): void {
+  addEvent(event: EventLine): void {
     const { event_type: type, task_id: uid } = event
     if (type === 'SessionStarted') this.#loseRunning()
     this.#lastTime = Math.max(this.#lastTime, event.event_time)
-    if (type === 'ResourceUpdate') this.#count(event)
+    if (type === 'ResourceUpdate') this.#addCounters(event)
     if (uid === null) return
     const name = this.#names.nameOf(event)
-    if (type === 'TaskStarted' || type === 'tutti.AttemptStarted') this.#begin(uid, name, event)
-    else if (ends.has(type)) this.#end(uid, event)
+    if (type === 'TaskStarted' || type === 'tutti.AttemptStarted')
+      this.#beginAttempt(uid, name, event)
+    else if (terminalEvents.has(type) || type === 'tutti.TaskAttempt') this.#endAttempt(uid, event)
   }
 
   takeBytes(): Uint8Array {
@@ -73,16 +81,15 @@ class TraceWriter {
     return bytes
   }
 
-  /** Ends the slices of lost attempts that no session continued: all, or only those of one row. */
   endLost(of?: WorkerRow): void {
     for (const [uid, { row, lastTime }] of this.#lost) {
       if (of !== undefined && row !== of) continue
       this.#lost.delete(uid)
-      this.#endSlice(row, lastTime, [annotation('end', 'lost')])
+      this.#endSlice(row, lastTime, [createAnnotation('end', 'lost')])
     }
   }
 
-  /** Call at the start of a session: attempts of the previous session may still be continued. */
+  /** Marks the running attempts as lost. Called when a session starts, which may continue them. */
   #loseRunning(): void {
     this.endLost()
     for (const [uid, attempt] of this.#running) {
@@ -92,7 +99,7 @@ class TraceWriter {
     this.#running.clear()
   }
 
-  #begin(uid: string, name: string, event: EventLine): void {
+  #beginAttempt(uid: string, name: string, event: EventLine): void {
     if (this.#running.has(uid)) return
     const { attributes } = event
     const number = attributes['attempt'] ?? event['attempt']
@@ -103,45 +110,45 @@ class TraceWriter {
       this.#running.set(uid, lost)
       return
     }
-    if (lost !== undefined) this.#endSlice(lost.row, lost.lastTime, [annotation('end', 'lost')])
+    if (lost !== undefined)
+      this.#endSlice(lost.row, lost.lastTime, [createAnnotation('end', 'lost')])
     const worker = attributes['worker_id'] ?? event['worker_id']
-    const row = this.#freeRow(event.node_id ?? event.backend, String(worker ?? event.backend))
-    // A worker that starts another attempt has not continued its lost attempt.
+    const row = this.#findFreeRow(event.node_id ?? event.backend, String(worker ?? event.backend))
+    // A worker that starts another attempt does not continue its lost attempt.
     this.endLost(row)
     row.isBusy = true
     this.#running.set(uid, { row, number, start: event.event_time })
-    this.#event(event.event_time, [
-      varintField(trackEvent.type, types.begin),
-      varintField(trackEvent.track, row.track),
-      textField(trackEvent.category, 'task'),
-      textField(trackEvent.name, name || uid),
-      annotation('task', uid),
+    this.#writeEvent(event.event_time, [
+      varintField(trackEventFields.type, eventTypes.begin),
+      varintField(trackEventFields.track, row.track),
+      textField(trackEventFields.category, 'task'),
+      textField(trackEventFields.name, name || uid),
+      createAnnotation('task', uid),
     ])
   }
 
-  #end(uid: string, event: EventLine): void {
+  #endAttempt(uid: string, event: EventLine): void {
     const attempt = this.#running.get(uid) ?? this.#lost.get(uid)
     if (attempt === undefined) return
     this.#running.delete(uid)
     this.#lost.delete(uid)
     attempt.row.isBusy = false
     const error = event.attributes['error_type'] ?? event['error_type']
-    this.#endSlice(attempt.row, endOf(attempt, event), [
-      annotation('end', event.event_type),
-      ...(typeof error === 'string' ? [annotation('error', error)] : []),
+    this.#endSlice(attempt.row, endTimeOf(attempt, event), [
+      createAnnotation('end', event.event_type),
+      ...(typeof error === 'string' ? [createAnnotation('error', error)] : []),
     ])
   }
 
   #endSlice(row: WorkerRow, seconds: number, annotations: readonly Uint8Array[]): void {
-    this.#event(seconds, [
-      varintField(trackEvent.type, types.end),
-      varintField(trackEvent.track, row.track),
+    this.#writeEvent(seconds, [
+      varintField(trackEventFields.type, eventTypes.end),
+      varintField(trackEventFields.track, row.track),
       ...annotations,
     ])
   }
 
-  /** Writes the measurements of a node as counters. */
-  #count(event: EventLine): void {
+  #addCounters(event: EventLine): void {
     if (event['resource_scope'] !== 'per_node') return
     for (const kind of ['cpu_percent', 'memory_percent', 'gpu_percent']) {
       const value = event[kind]
@@ -150,87 +157,91 @@ class TraceWriter {
       const key = `${node} ${kind}`
       let uuid = this.#counters.get(key)
       if (uuid === undefined) {
-        uuid = this.#newTrack([
-          varintField(track.parent, this.#nodeOf(node).track),
-          textField(track.name, kind),
-          bytesField(track.counter, message([])),
+        uuid = this.#createTrack([
+          varintField(trackFields.parent, this.#getNode(node).track),
+          textField(trackFields.name, kind),
+          bytesField(trackFields.counter, joinFields([])),
         ])
         this.#counters.set(key, uuid)
       }
-      this.#event(event.event_time, [
-        varintField(trackEvent.type, types.counter),
-        varintField(trackEvent.track, uuid),
-        doubleField(trackEvent.value, value),
+      this.#writeEvent(event.event_time, [
+        varintField(trackEventFields.type, eventTypes.counter),
+        varintField(trackEventFields.track, uuid),
+        doubleField(trackEventFields.value, value),
       ])
     }
   }
 
-  #freeRow(node: string, worker: string): WorkerRow {
+  #findFreeRow(node: string, worker: string): WorkerRow {
     const key = JSON.stringify([node, worker])
     const rows = this.#rows.get(key) ?? []
     this.#rows.set(key, rows)
     const free = rows.find(({ isBusy }) => !isBusy)
     if (free !== undefined) return free
-    const owner = this.#nodeOf(node)
+    const owner = this.#getNode(node)
     owner.tids++
     const name = rows.length === 0 ? worker : `${worker} (${rows.length + 1})`
-    const thread = message([
+    const thread = joinFields([
       varintField(1, owner.pid),
       varintField(2, owner.pid * 100_000n + owner.tids),
       textField(5, name),
     ])
-    const row = { track: this.#newTrack([bytesField(track.thread, thread)]), isBusy: false }
+    const row = {
+      track: this.#createTrack([bytesField(trackFields.thread, thread)]),
+      isBusy: false,
+    }
     rows.push(row)
     return row
   }
 
-  #nodeOf(node: string) {
+  #getNode(node: string) {
     const known = this.#nodes.get(node)
     if (known !== undefined) return known
     const pid = BigInt(this.#nodes.size + 1)
-    const process = message([varintField(1, pid), textField(6, node)])
-    const made = { track: this.#newTrack([bytesField(track.process, process)]), pid, tids: 0n }
+    const process = joinFields([varintField(1, pid), textField(6, node)])
+    const made = {
+      track: this.#createTrack([bytesField(trackFields.process, process)]),
+      pid,
+      tids: 0n,
+    }
     this.#nodes.set(node, made)
     return made
   }
 
-  #newTrack(fields: readonly Uint8Array[]): bigint {
+  #createTrack(fields: readonly Uint8Array[]): bigint {
     const uuid = ++this.#tracks
-    const descriptor = message([varintField(track.uuid, uuid), ...fields])
-    this.#packet([bytesField(packet.trackDescriptor, descriptor)])
+    const descriptor = joinFields([varintField(trackFields.uuid, uuid), ...fields])
+    this.#writePacket([bytesField(packetFields.trackDescriptor, descriptor)])
     return uuid
   }
 
-  #event(seconds: number, fields: readonly Uint8Array[]): void {
+  #writeEvent(seconds: number, fields: readonly Uint8Array[]): void {
     const nanoseconds = BigInt(Math.max(0, Math.round(seconds * 1e6))) * 1000n
-    this.#packet([
-      varintField(packet.timestamp, nanoseconds),
-      bytesField(packet.trackEvent, message(fields)),
+    this.#writePacket([
+      varintField(packetFields.timestamp, nanoseconds),
+      bytesField(packetFields.trackEvent, joinFields(fields)),
     ])
   }
 
-  /** A trace is a repeated field of packets with the field number 1. */
-  #packet(fields: readonly Uint8Array[]): void {
-    this.#parts.push(bytesField(1, message([...fields, varintField(packet.sequence, 1)])))
+  /** Writes one packet. A trace is a list of packets, which have the field number 1. */
+  #writePacket(fields: readonly Uint8Array[]): void {
+    this.#parts.push(bytesField(1, joinFields([...fields, varintField(packetFields.sequence, 1)])))
   }
 }
 
-/** A lost attempt is reported late, so the time when it ended is computed from its duration. */
-function endOf(attempt: Attempt, event: EventLine): number {
+/** The end of a lost attempt is reported late, so its duration is used instead. */
+function endTimeOf(attempt: Attempt, event: EventLine): number {
   const ran = event['duration_seconds']
   const wasLost = 'lastTime' in attempt
   return wasLost && typeof ran === 'number' && ran > 0 ? attempt.start + ran : event.event_time
 }
 
-const ends = new Set(['TaskCompleted', 'TaskFailed', 'TaskCanceled', 'tutti.TaskAttempt'])
+const createAnnotation = (name: string, value: string): Uint8Array =>
+  bytesField(trackEventFields.annotation, joinFields([textField(10, name), textField(6, value)]))
 
-const annotation = (name: string, value: string): Uint8Array =>
-  bytesField(trackEvent.annotation, message([textField(10, name), textField(6, value)]))
+const wireTypes = { varint: 0, fixed64: 1, bytes: 2 } as const
 
-/** The protobuf wire types that a trace needs. */
-const wire = { varint: 0, fixed64: 1, bytes: 2 } as const
-
-function varint(value: bigint): number[] {
+function encodeVarint(value: bigint): number[] {
   const bytes: number[] = []
   let rest = value
   while (rest >= 128n) {
@@ -241,25 +252,25 @@ function varint(value: bigint): number[] {
   return bytes
 }
 
-const tag = (field: number, kind: number): number[] => varint(BigInt(field * 8 + kind))
+const encodeTag = (field: number, kind: number): number[] => encodeVarint(BigInt(field * 8 + kind))
 
 /** Unsigned values only. */
 const varintField = (field: number, value: number | bigint): Uint8Array =>
-  Uint8Array.from([...tag(field, wire.varint), ...varint(BigInt(value))])
+  Uint8Array.from([...encodeTag(field, wireTypes.varint), ...encodeVarint(BigInt(value))])
 
 function doubleField(field: number, value: number): Uint8Array {
   const bytes = Buffer.alloc(8)
   bytes.writeDoubleLE(value)
-  return Buffer.concat([Uint8Array.from(tag(field, wire.fixed64)), bytes])
+  return Buffer.concat([Uint8Array.from(encodeTag(field, wireTypes.fixed64)), bytes])
 }
 
-/** Also used for nested messages. */
+/** Also writes nested messages. */
 const bytesField = (field: number, bytes: Uint8Array): Uint8Array =>
   Buffer.concat([
-    Uint8Array.from([...tag(field, wire.bytes), ...varint(BigInt(bytes.length))]),
+    Uint8Array.from([...encodeTag(field, wireTypes.bytes), ...encodeVarint(BigInt(bytes.length))]),
     bytes,
   ])
 
 const textField = (field: number, text: string): Uint8Array => bytesField(field, Buffer.from(text))
 
-const message = (fields: readonly Uint8Array[]): Uint8Array => Buffer.concat(fields)
+const joinFields = (fields: readonly Uint8Array[]): Uint8Array => Buffer.concat(fields)

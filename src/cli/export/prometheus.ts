@@ -1,4 +1,4 @@
-/** The totals of a run in Prometheus text format, with the same names as the live endpoint. */
+/** The totals of a run in the text format of Prometheus, with the names of the live endpoint. */
 
 import { addValue, createDistribution, type Distribution } from '../../events/measurement.ts'
 import {
@@ -14,7 +14,7 @@ import {
   pointLine,
 } from '../../telemetry/metrics/prometheus-text.ts'
 import type { RunPass } from '../../views/all-panels.ts'
-import { submittedIn } from '../../views/panels/counts.ts'
+import { countSubmitted } from '../../views/panels/counts.ts'
 import { run } from '../../views/panels/run.ts'
 import { eachTask } from '../../views/tasks.ts'
 
@@ -22,16 +22,16 @@ import { eachTask } from '../../views/tasks.ts'
 export function prometheusText(pass: RunPass): string {
   const { sessionId } = run.show(pass.states.run)
   const recorded = pass.counts.totals
-  const totals = { ...recorded, submitted: submittedIn(recorded) }
+  const totals = { ...recorded, submitted: countSubmitted(recorded) }
   let text = ''
   for (const instrument of taskInstruments) {
-    const head = headOf(instrument)
+    const head = toMetricHead(instrument)
     const value = instrument.total(totals)
     text += headLines(head) + pointLine(head, labelText({ session_id: sessionId }), value)
   }
-  text += distributionLines(distributionsOf(pass, sessionId))
+  text += distributionLines(collectDistributions(pass, sessionId))
   for (const instrument of nodeInstruments) {
-    const head = headOf(instrument)
+    const head = toMetricHead(instrument)
     text += headLines(head)
     for (const node of pass.states.resources.nodes.values()) {
       const value = instrument.perNode(node)
@@ -42,7 +42,7 @@ export function prometheusText(pass: RunPass): string {
   return text
 }
 
-function distributionsOf(pass: RunPass, session_id: string): Distribution[] {
+function collectDistributions(pass: RunPass, session_id: string): Distribution[] {
   const all = taskHistograms.map((instrument) => {
     return { instrument, byName: new Map<string, Distribution>() }
   })
@@ -62,7 +62,9 @@ function distributionsOf(pass: RunPass, session_id: string): Distribution[] {
   return all.flatMap(({ byName }) => [...byName.values()])
 }
 
-const headOf = (instrument: Omit<MetricHead, 'kind'> & { readonly kind: string }): MetricHead => ({
+const toMetricHead = (
+  instrument: Omit<MetricHead, 'kind'> & { readonly kind: string },
+): MetricHead => ({
   ...instrument,
   kind: instrument.kind === 'counter' ? 'counter' : 'gauge',
 })

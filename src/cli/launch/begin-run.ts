@@ -1,36 +1,34 @@
 /**
- * Called by the batch script of a launch before every run but the first: Slurm has requeued the
- * job, or it is a later job of a chain. Makes the script resume the record of the earlier runs.
- * Prints `stop` if the script must not run.
+ * Called by the batch script of a launch if the job was requeued, or if it is a later job of a
+ * chain. Makes the script resume the earlier record. Prints `stop` if the script must not run.
  */
 
 import { dirname } from 'node:path'
 import { findLastFile, readSessionStart } from '../../checkpoint/chain.ts'
-import { expectUnlocked, lockPathOf, remoteJobOf } from '../../checkpoint/lock.ts'
-import { parseRecordPath, recordsIn } from '../../checkpoint/record-names.ts'
-import { readRequest, readRecordOf, writeRequest } from '../../checkpoint/run-file.ts'
+import { expectUnlocked, lockPathOf, readRemoteJob } from '../../checkpoint/lock.ts'
+import { parseRecordPath, listRecords } from '../../checkpoint/record-names.ts'
+import { readRequest, readRequestRecord, writeRequest } from '../../checkpoint/run-file.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { messageOf, StateError, TuttiError } from '../../foundation/errors.ts'
-import { type ChainLink, shouldContinue, linksOf } from '../../hpc/launch/launch-chain.ts'
+import { type ChainLink, shouldContinue, readLinks } from '../../hpc/launch/launch-chain.ts'
 import { LaunchFolder } from '../../hpc/launch/launch-folder.ts'
 import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { SlurmJob } from '../../hpc/slurm/slurm-job.ts'
 import { exitCodes } from '../exit.ts'
 import { createOutput, type Output } from '../output.ts'
-import { endedJobOf } from '../reading/record-writer.ts'
+import { findEndedJob } from '../reading/record-writer.ts'
 
-/** Resume options for a request that had none, if there is a record by now. */
-const asRecorded = { changed: 'refuse', keep_failed: false } as const
+/** The options with which a record is resumed if the first request was for a new run. */
+const defaultResume = { changed: 'refuse', keep_failed: false } as const
 
-/** Resolves with whether the script should run. */
 async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> {
-  const { place, chain } = folder
-  const links = linksOf(folder).slice(0, place + 1)
+  const { chainIndex, chain } = folder
+  const links = readLinks(folder).slice(0, chainIndex + 1)
   const jobId = process.env['SLURM_JOB_ID'] ?? ''
-  const link = `link ${place + 1} of ${chain.length} (job ${jobId})`
+  const link = `link ${chainIndex + 1} of ${chain.length} (job ${jobId})`
   const name = chain.length === 1 ? `job ${jobId}` : link
   if (!folder.hasStarted) {
-    const why = await whyStop(links.at(-2))
+    const why = await findStopReason(links.at(-2))
     if (why !== null) {
       output.problem(`${name} does not begin: ${why}`)
       return false
@@ -38,9 +36,10 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
   }
   const request = readRequest(folder.file('request'))
   if (request === null) throw new StateError(`${folder.file('request')} is missing or damaged`)
-  const folders = chain.slice(0, place + 1)
-  const record = await findRecord(folders, request.session_id ?? '', jobId)
-  const resume = record === null ? request.resume : { ...asRecorded, ...request.resume, ...record }
+  const folders = chain.slice(0, chainIndex + 1)
+  const record = await findLastRecord(folders, request.session_id ?? '', jobId)
+  const resume =
+    record === null ? request.resume : { ...defaultResume, ...request.resume, ...record }
   writeRequest(folder.file('request'), { ...request, resume })
   const what = folder.hasStarted ? ' was put back into the queue, and' : ''
   const how =
@@ -51,36 +50,34 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
   return true
 }
 
-/** Why this job must not run; `null` if the previous job could not finish the run. */
-async function whyStop(before: ChainLink | undefined): Promise<string | null> {
+async function findStopReason(before: ChainLink | undefined): Promise<string | null> {
   if (before === undefined || !before.folder.hasStarted) return 'the previous job was canceled'
   const { jobId, folder } = before
   const job = new SlurmJob(jobId, new SlurmCommands(), systemClock)
-  // Some minutes after the end of a job, Slurm no longer knows it.
+  // Ignores errors, because Slurm forgets a job some minutes after its end.
   const report = await job.report().catch(() => null)
   const code = folder.exitCode()
   if (shouldContinue({ code, state: report?.state ?? null }, folder)) return null
-  const isOwn = folder.endOf(code) === 'own'
+  const isOwn = folder.classifyEnd(code) === 'own'
   return isOwn ? `the script has ended with exit code ${code}` : `job ${jobId} was canceled`
 }
 
-/** The last record that the runs of these folders have written; `null` if there is none. */
-async function findRecord(
+async function findLastRecord(
   folders: readonly LaunchFolder[],
   sessionId: string,
   ownJob: string,
 ): Promise<{ readonly record: string; readonly session_id: string } | null> {
-  const named = folders.map((one) => readRecordOf(one.file('request'))).findLast((one) => one)
-  // Records are beside the launch folders, unless the script chose another folder.
-  const place = dirname(named ?? folders[0]?.path ?? '')
+  const named = folders.map((one) => readRequestRecord(one.file('request'))).findLast((one) => one)
+  // Records are next to the launch folders, unless the script chose another folder.
+  const chainIndex = dirname(named ?? folders[0]?.path ?? '')
   const id = (named && parseRecordPath(named)?.sessionId) || sessionId
-  const lock = lockPathOf(place, id)
-  const holder = remoteJobOf(lock)
+  const lock = lockPathOf(chainIndex, id)
+  const holder = readRemoteJob(lock)
   const jobs = folders.map((one) => one.facts()?.jobId)
-  // Slurm has ended the earlier runs, otherwise this one could not have started.
+  // The earlier jobs have ended, because Slurm has started this one.
   const isEarlier = holder !== null && (holder.id === ownJob || jobs.includes(holder.id))
-  expectUnlocked(lock, isEarlier ? holder : await endedJobOf(lock))
-  const last = await findLastFile(recordsIn(place).filter((one) => one.sessionId === id))
+  expectUnlocked(lock, isEarlier ? holder : await findEndedJob(lock))
+  const last = await findLastFile(listRecords(chainIndex).filter((one) => one.sessionId === id))
   if (last === null) return null
   const started = await readSessionStart(last.path)
   return { record: last.path, session_id: started?.session_id ?? id }

@@ -8,8 +8,8 @@ import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { type BatchRequest, toBatchOptions } from '../../hpc/launch/batch-job.ts'
 import { type LaunchCheck, readChecks, toCheckScript } from '../../hpc/launch/check-script.ts'
-import { onFirstNode, type PlacedCommand } from '../../hpc/launch/first-node.ts'
-import { readHostFile } from '../../hpc/launch/host-file.ts'
+import { toFirstNodeCommand, type PlacedCommand } from '../../hpc/launch/first-node.ts'
+import { readHostFile } from '../../hpc/host-list-allocation.ts'
 import { followLaunch } from '../../hpc/launch/launch.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
 import { submitBatch } from '../../hpc/launch/submit-batch.ts'
@@ -25,17 +25,14 @@ import { createStatusLine, Interruption } from './following.ts'
 export interface CheckOptions extends Omit<BatchRequest, 'more'> {
   /** A file with host names, used instead of Slurm. */
   readonly hosts?: string
-  /** The work folder of the agents on their nodes. */
   readonly workDir?: string
 }
 
-/** Time limit of the job, in minutes. */
 const jobMinutes = '2'
-/** Time limit of the check; leaves time to cancel a job and still end within a minute. */
-const maxMs = 50_000
-/** Time limit of each Slurm command. */
-const timeoutSeconds = 10
-const pollMs = 100
+/** Leaves time to cancel the job, so that the command ends within a minute. */
+const checkTimeoutMs = 50_000
+const commandTimeoutSeconds = 10
+const pollIntervalMs = 100
 
 /** `more` are additional options of sbatch. */
 export async function checkLaunch(
@@ -49,42 +46,41 @@ export async function checkLaunch(
   const jobId = process.env['SLURM_JOB_ID']
   const method = hosts === null ? 'slurm' : 'hosts'
   const facts = { method, jobId, hosts: hosts?.slice(0, 1), workDir: options.workDir }
-  const place = attempt('record folder', () => {
+  const place = runCheck('record folder', () => {
     folder.write('facts', JSON.stringify(facts))
     return folder.path
   })
-  const server = attempt('nats-server', findNatsServer)
+  const server = runCheck('nats-server', findNatsServer)
   try {
-    // Without a folder no check is possible. The node reports whether it can write there.
-    if (place.state !== 'ok') return report([place, server], output)
+    // Without the folder, no checks can run on the node.
+    if (place.state !== 'ok') return printChecks([place, server], output)
     const checks = [server]
     using trial = new CheckRun(folder, checks, output)
-    if (hosts !== null) await trial.runHere(['sh', '-c', trial.script])
-    else if (jobId !== undefined) await trial.runInside(jobId)
+    if (hosts !== null) await trial.runLocally(['sh', '-c', trial.script])
+    else if (jobId !== undefined) await trial.runInJob(jobId)
     else {
       const one = toBatchOptions(
         { ...options, nodes: 1, time: jobMinutes, more },
         'tutti-check',
         folder,
       )
-      const code = await trial.runOutside(batch, one)
+      const code = await trial.runInNewJob(batch, one)
       if (code !== null) return code
     }
-    return report(checks, output)
+    return printChecks(checks, output)
   } finally {
     rmSync(folder.path, { recursive: true, force: true })
   }
 }
 
-/** Runs the check script in one of three ways and adds to the checks. */
 class CheckRun {
   readonly script: string
   readonly #folder: LaunchFolder
   readonly #checks: LaunchCheck[]
   readonly #output: Output
-  readonly #commands = new SlurmCommands({ timeoutSeconds })
+  readonly #commands = new SlurmCommands({ timeoutSeconds: commandTimeoutSeconds })
   readonly #status: (line: string | null) => void
-  readonly #late = new AbortController()
+  readonly #timeout = new AbortController()
   readonly #cancelTimers: (() => void)[] = []
 
   constructor(folder: LaunchFolder, checks: LaunchCheck[], output: Output) {
@@ -93,7 +89,7 @@ class CheckRun {
     this.#checks = checks
     this.#output = output
     this.#status = createStatusLine(output)
-    this.#cancelTimers.push(systemClock.after(maxMs, () => this.#late.abort()))
+    this.#cancelTimers.push(systemClock.after(checkTimeoutMs, () => this.#timeout.abort()))
     this.#showProgress()
   }
 
@@ -102,17 +98,16 @@ class CheckRun {
     for (const cancel of this.#cancelTimers) cancel()
   }
 
-  /** Shows the latest check on the node, once the node has started. */
   #showProgress(): void {
     const checks = this.#folder.hasStarted ? readChecks(this.#folder, 0, 'the node') : []
     const last = checks.at(-1)
     if (last !== undefined) this.#status(`${last.where}: ${last.name} ${last.state}, continuing`)
-    this.#cancelTimers[1] = systemClock.after(pollMs, () => this.#showProgress())
+    this.#cancelTimers[1] = systemClock.after(pollIntervalMs, () => this.#showProgress())
   }
 
-  async runHere(command: readonly string[], stop: PlacedCommand['stop'] = null): Promise<void> {
+  async runLocally(command: readonly string[], stop: PlacedCommand['stop'] = null): Promise<void> {
     this.#status('checking the first node')
-    const { signal } = this.#late
+    const { signal } = this.#timeout
     const onStart = (pid: number): void => {
       signal.addEventListener('abort', () => void process.kill(pid, 'SIGTERM'), { once: true })
     }
@@ -120,37 +115,42 @@ class CheckRun {
     this.#checks.push(...readChecks(this.#folder, signal.aborted ? null : code, 'here'))
   }
 
-  /** Runs it on the first node of an existing job. */
-  async runInside(jobId: string): Promise<void> {
+  async runInJob(jobId: string): Promise<void> {
     try {
       const words = ['sh', '-c', this.script]
       const pidFile = this.#folder.file('pid')
-      const placed = await onFirstNode(jobId, words, { pidFile }, this.#commands, systemClock)
-      await this.runHere(placed.words, placed.stop)
+      const placed = await toFirstNodeCommand(
+        jobId,
+        words,
+        { pidFile },
+        this.#commands,
+        systemClock,
+      )
+      await this.runLocally(placed.words, placed.stop)
     } catch (error) {
       this.#checks.push(toProblem('job', error))
     }
   }
 
-  /** Runs it in a new job. Resolves with an exit code if a signal ended it. */
-  async runOutside(asked: readonly string[], one: readonly string[]): Promise<number | null> {
+  /** Resolves with an exit code if a signal stopped it; otherwise with `null`. */
+  async runInNewJob(asked: readonly string[], one: readonly string[]): Promise<number | null> {
     const folder = this.#folder
     folder.write('script', this.script)
     const interruption = new Interruption('', { cancelOnSignal: true }, this.#output)
-    const signal = AbortSignal.any([interruption.signal, this.#late.signal])
+    const signal = AbortSignal.any([interruption.signal, this.#timeout.signal])
     this.#status('asking Slurm whether it accepts the request')
     try {
-      // `--test-only` with the complete request: Slurm reports whether it would accept the job.
-      const commands = this.#commands.endedBy(signal)
+      // Asks Slurm whether it would accept the complete request.
+      const commands = this.#commands.withSignal(signal)
       await commands.submit(...asked, '--test-only', folder.file('script'))
       this.#checks.push(toCheck('request', 'Slurm accepts it'))
-      // A node that does not see the folder could not open an output file there.
+      // If the node does not see the folder, it cannot open an output file there.
       const options = [...one, '--output=/dev/null']
       const how = { clock: systemClock, signal }
       interruption.jobId = await submitBatch(this.#commands, options, folder, how)
       return await this.#follow(interruption, signal)
     } catch (error) {
-      if (interruption.signal.aborted) return interruption.codeAfter(error)
+      if (interruption.signal.aborted) return interruption.exitCodeFor(error)
       this.#checks.push(toProblem('request', error))
       return null
     } finally {
@@ -163,11 +163,16 @@ class CheckRun {
     const commands = this.#commands
     const folder = this.#folder
     const job = new SlurmJob(jobId, commands, systemClock)
-    const status = (line: string | null): void => this.#show(line)
+    // Ignores `null`, because once the job runs, `#showProgress` shows the checks of the node.
+    const status = (line: string | null): void => {
+      if (line !== null) this.#status(line)
+    }
     const view = { stdout() {}, stderr() {}, notice() {}, status }
     try {
       const all = { jobId, folder, commands, clock: systemClock, view, signal }
-      const code = await followLaunch(all).catch((error: unknown) => this.#codeOf(jobId, error))
+      const code = await followLaunch(all).catch((error: unknown) =>
+        this.#readExitCode(jobId, error),
+      )
       if (interruption.signal.aborted) return interruption.exitCode
       if (code !== null || folder.hasStarted) {
         this.#checks.push(...readChecks(folder, code, 'the node'))
@@ -178,14 +183,9 @@ class CheckRun {
     }
   }
 
-  /** Shows the state of a waiting job; `#showProgress` shows the checks on its node. */
-  #show(line: string | null): void {
-    if (line !== null) this.#status(line)
-  }
-
-  /** The exit code of a job that could write nothing; throws `error` if it has none. */
-  async #codeOf(jobId: string, error: unknown): Promise<number> {
-    const fields = parseFields(await this.#commands.ask('scontrol', 'show', 'job', jobId))
+  /** Asks Slurm for the exit code of a job that could write nothing. Throws `error` if it is 0. */
+  async #readExitCode(jobId: string, error: unknown): Promise<number> {
+    const fields = parseFields(await this.#commands.query('scontrol', 'show', 'job', jobId))
     const code = Number(fields.get('ExitCode')?.split(':')[0])
     if (code > 0) return code
     throw error
@@ -194,7 +194,7 @@ class CheckRun {
   async #describeWait(job: SlurmJob): Promise<LaunchCheck> {
     const found = await job.report()
     const state = found === null ? 'unknown' : `${found.state} (${found.reason})`
-    const text = `none within ${maxMs / 1000} s: job ${job.id} was ${state}`
+    const text = `none within ${checkTimeoutMs / 1000} s: job ${job.id} was ${state}`
     return toProblem('node', new BackendError(text, { hint: 'Try another partition, or later.' }))
   }
 }
@@ -212,7 +212,7 @@ function toProblem(name: string, error: unknown): LaunchCheck {
   return { name, state: 'problem', where: 'here', detail: messageOf(error), hint }
 }
 
-function attempt(name: string, find: () => string): LaunchCheck {
+function runCheck(name: string, find: () => string): LaunchCheck {
   try {
     return toCheck(name, find())
   } catch (error) {
@@ -220,19 +220,19 @@ function attempt(name: string, find: () => string): LaunchCheck {
   }
 }
 
-function report(checks: readonly LaunchCheck[], output: Output): number {
+function printChecks(checks: readonly LaunchCheck[], output: Output): number {
   const bad = checks.filter(({ state }) => state !== 'ok')
   const widest = Math.max(...checks.map(({ name }) => name.length))
   const failed = `a launch would fail: ${countText(bad.length, 'check')} above failed`
   const last = bad.length === 0 ? 'a launch works' : failed
   output.result({ ok: bad.length === 0, checks }, [
-    ...checks.flatMap((check) => linesOf(check, widest)),
+    ...checks.flatMap((check) => formatCheck(check, widest)),
     last,
   ])
   return bad.length === 0 ? exitCodes.ok : exitCodes.backendFailed
 }
 
-function linesOf({ name, state, where, detail, hint }: LaunchCheck, widest: number): string[] {
+function formatCheck({ name, state, where, detail, hint }: LaunchCheck, widest: number): string[] {
   const text = detail.trim().replaceAll(/\s*\n\s*/g, '; ')
   const line = `${state.padEnd(7)}  ${name.padEnd(widest)}  ${where}: ${text}`
   return hint === null ? [line] : [line, `  hint: ${hint}`]

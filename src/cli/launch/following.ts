@@ -1,11 +1,11 @@
-/** Following a job: showing its state, and handling stop signals. */
+/** Shows the state of a job, and handles stop signals while the job is followed. */
 
 import { createInterface } from 'node:readline/promises'
 import { TuttiError } from '../../foundation/errors.ts'
 import { signalExitCodes, type StopSignal, stopSignals } from '../exit.ts'
 import type { Output } from '../output.ts'
 
-/** Shows a status line when it changes; `null` removes it, once the job prints output itself. */
+/** Shows a status line when it changes. `null` removes the line. */
 export function createStatusLine(output: Output): (line: string | null) => void {
   let shown: string | null = ''
   return (line) => {
@@ -14,40 +14,42 @@ export function createStatusLine(output: Output): (line: string | null) => void 
   }
 }
 
-const maxNamed = 4
+const maxNamedNodes = 4
 
-/** Prints on a terminal where a job runs, because the script itself may print nothing. */
-export function createBeginLine(
+/**
+ * Returns a function that prints the nodes of a job when it starts, because the script may print
+ * nothing. Returns `undefined` if there is no terminal.
+ */
+export function createStartNotice(
   output: Output,
 ): ((jobId: string, nodes: readonly string[]) => void) | undefined {
   if (!process.stderr.isTTY || output.form !== 'text') return undefined
   return (jobId, nodes) => {
     const ends = `${nodes[0]} to ${nodes.at(-1)} (${nodes.length} nodes)`
-    const where = nodes.length > maxNamed ? ends : nodes.join(', ')
+    const where = nodes.length > maxNamedNodes ? ends : nodes.join(', ')
     output.problem(`job ${jobId} runs on ${where}`)
   }
 }
 
 export interface InterruptionOptions {
-  /** Default: the job continues, unless the user at the terminal chooses to cancel it. */
+  /** By default, the job continues, unless the user at the terminal cancels it. */
   readonly cancelOnSignal?: boolean
 }
 
-/** Handles stop signals while a job is followed: it continues unless canceling is requested. */
+/** Handles stop signals while a job is followed. The job continues unless the user cancels it. */
 export class Interruption {
-  isCancel: boolean
+  shouldCancel: boolean
   exitCode = 0
-  /** The job that is followed. */
   jobId: string
   readonly #controller = new AbortController()
-  readonly #onSignal = (signal: StopSignal): void => void this.#take(signal)
+  readonly #onSignal = (signal: StopSignal): void => void this.#handleSignal(signal)
   readonly #output: Output
   #isAsking = false
 
   constructor(jobId: string, { cancelOnSignal = false }: InterruptionOptions, output: Output) {
     this.jobId = jobId
     this.#output = output
-    this.isCancel = cancelOnSignal
+    this.shouldCancel = cancelOnSignal
     for (const signal of stopSignals) process.on(signal, this.#onSignal)
   }
 
@@ -55,28 +57,28 @@ export class Interruption {
     return this.#controller.signal
   }
 
-  /** After a signal: prints the error and returns the exit code. Otherwise rethrows the error. */
-  codeAfter(error: unknown): number {
+  /** After a signal, prints the error and returns the exit code. Otherwise rethrows the error. */
+  exitCodeFor(error: unknown): number {
     if (this.exitCode === 0 || !TuttiError.isInstance(error)) throw error
     this.#output.failure(error)
     return this.exitCode
   }
 
-  /** Also ends a pending question. */
+  /** Stops handling signals. Also closes a question to the user. */
   release(): void {
     for (const signal of stopSignals) process.off(signal, this.#onSignal)
     this.#controller.abort()
   }
 
-  async #take(signal: StopSignal): Promise<void> {
+  async #handleSignal(signal: StopSignal): Promise<void> {
     this.exitCode = signalExitCodes[signal]
     const isTerminal = process.stdin.isTTY && process.stderr.isTTY
-    if (this.#isAsking) this.isCancel = true
-    else if (signal === 'SIGINT' && isTerminal && !this.isCancel) await this.#ask()
+    if (this.#isAsking) this.shouldCancel = true
+    else if (signal === 'SIGINT' && isTerminal && !this.shouldCancel) await this.#askUser()
     this.#controller.abort()
   }
 
-  async #ask(): Promise<void> {
+  async #askUser(): Promise<void> {
     this.#isAsking = true
     const what = this.jobId === '' ? 'the job' : `job ${this.jobId}`
     this.#output.problem(`${what}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
@@ -85,7 +87,7 @@ export class Interruption {
     lines.once('line', answer)
     lines.once('close', () => answer(''))
     this.signal.addEventListener('abort', () => lines.close())
-    if (/^c/i.test((await promise).trim())) this.isCancel = true
+    if (/^c/i.test((await promise).trim())) this.shouldCancel = true
     lines.close()
   }
 }

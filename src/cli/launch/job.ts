@@ -1,59 +1,54 @@
-/** Launches with new Slurm jobs: submitted and followed, or held for a script on this machine. */
+/** Launches with new Slurm jobs, which run the script or hold nodes for it. */
 
 import { basename, extname, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import {
-  readCommandOf,
-  readRecordOf,
-  type RunRequest,
-  runVariable,
-  writeRequest,
-} from '../../checkpoint/run-file.ts'
+import { readRequestRecord, type RunRequest } from '../../checkpoint/run-file.ts'
+import { runVariable, writeRequest } from '../../checkpoint/run-file.ts'
 import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, ValueError } from '../../foundation/errors.ts'
 import { type BatchRequest, toBatchOptions, toBatchScript } from '../../hpc/launch/batch-job.ts'
-import { FolderGuard } from '../../hpc/launch/folder-jobs.ts'
-import { endAllocations, PlaceholderJob, lifeMinutes } from '../../hpc/launch/placeholder-job.ts'
+import { FolderGuard } from '../../hpc/launch/submit-batch.ts'
+import {
+  cancelAllocations,
+  PlaceholderJob,
+  maxSilentMinutes,
+} from '../../hpc/launch/placeholder-job.ts'
 import {
   cancelLinks,
   type ChainLink,
   followChain,
-  linksOf,
+  readLinks,
   submitChain,
 } from '../../hpc/launch/launch-chain.ts'
 import { LaunchFolder, launchParent } from '../../hpc/launch/launch-folder.ts'
 import { SchedulerError, SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
-import { reportRecord, resumeCommand } from '../run/resume-command.ts'
-import {
-  createBeginLine,
-  createStatusLine,
-  Interruption,
-  type InterruptionOptions,
-} from './following.ts'
+import { reportRecord, resumeLine } from '../run/resume-command.ts'
+import { openRunDashboard } from '../dashboard/run-dashboard.ts'
+import { createStartNotice, createStatusLine } from './following.ts'
+import { Interruption, type InterruptionOptions } from './following.ts'
 
 export interface JobCommandOptions extends Omit<BatchRequest, 'more'>, InterruptionOptions {
   readonly detach?: boolean
-  /** The work folder of the agents on their nodes. */
   readonly workDir?: string
+  readonly dashboard?: boolean
 }
 
-/** The request to Slurm and to the script. */
 interface JobLaunch {
   readonly options: JobCommandOptions
-  /** Additional options of sbatch. */
   readonly more: readonly string[]
   readonly request: RunRequest
 }
 
-/** Runs the script on this machine and reports its process id. */
 type RunScript = (onStart: (pid: number) => void) => Promise<number>
 
-const maxTailLength = 65_536
+const maxStderrTail = 65_536
 const variables = { facts: launchVariable, request: runVariable }
 
-/** Runs the script on the first node of a new job; one folder per job. */
+/**
+ * Runs the script on the first node of a new job. A chain has several jobs, with one folder each.
+ */
 export async function submitJobs(
   { words, options, more, request }: JobLaunch & { readonly words: readonly string[] },
   folders: readonly LaunchFolder[],
@@ -81,26 +76,26 @@ export async function submitJobs(
     const script = { words, cwd: command.folder, variables, ...programs }
     folder.write('script', toBatchScript(script, folder))
   }
-  // A signal during submission applies to all jobs, including those not yet submitted.
+  // A signal during submission also applies to jobs that are not submitted yet.
   const interruption = new Interruption('', options, output)
   const { signal } = interruption
   const how = { clock: systemClock, signal }
   const submitting = submitChain(new SlurmCommands(), folders, optionsOf, how)
   const links = await submitting.catch((error: unknown) => {
     interruption.release()
-    return interruption.codeAfter(error)
+    return interruption.exitCodeFor(error)
   })
   if (typeof links === 'number') return links
   const isFollowed = options.detach !== true || signal.aborted
-  if (isFollowed) return follow(links, interruption, output)
+  if (isFollowed) return follow(links, interruption, options, output)
   interruption.release()
   const [job_id = '', ...later] = links.map(({ jobId }) => jobId)
   output.result({ job_id, ...(later.length === 0 ? {} : { later_job_ids: later }) }, [job_id])
   return 0
 }
 
-/** Runs the script on this machine with the nodes of a job that only holds them. */
-export async function holdAndRun(
+/** Runs the script on this machine, with the nodes of a job that only holds them. */
+export async function runWithHeldNodes(
   launched: JobLaunch & { readonly run: RunScript },
   folder: LaunchFolder,
   output: Output,
@@ -120,20 +115,20 @@ export async function holdAndRun(
     const onStatus = createStatusLine(output)
     const options = { batch, folder, commands, clock: systemClock, onStatus, signal }
     const opening = PlaceholderJob.open(options).finally(() => interruption.release())
-    const held = await opening.catch((error: unknown) => interruption.codeAfter(error))
+    const held = await opening.catch((error: unknown) => interruption.exitCodeFor(error))
     if (held === null) return interruption.exitCode
     if (typeof held === 'number') return held
     try {
       const { jobId } = held
       folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here', workDir }))
-      createBeginLine(output)?.(
+      createStartNotice(output)?.(
         jobId,
         held.allocation.nodes.map(({ name }) => name),
       )
       const code = await run((pid) => guard.scriptStarted(pid))
-      // A script that requests allocations itself may continue without these nodes.
+      // A script that requests further nodes may continue without the held nodes.
       if (!folder.isElastic)
-        await held.expectHeld().catch((error: unknown) => warnOfSilence(error, output))
+        await held.expectRunning().catch((error: unknown) => warnNoAnswer(error, output))
       return code
     } finally {
       await held.close()
@@ -141,7 +136,7 @@ export async function holdAndRun(
   })
 }
 
-/** Makes sure that no job of the launch remains, even if this process is killed. */
+/** Calls `run`, and then ends all jobs of the launch, even if this process is killed. */
 async function withGuard(
   folder: LaunchFolder,
   output: Output,
@@ -152,20 +147,20 @@ async function withGuard(
   try {
     return await run(guard, commands)
   } finally {
-    await endAllocations(folder, commands).catch((error: unknown) => warnOfSilence(error, output))
+    await cancelAllocations(folder, commands).catch((error: unknown) => warnNoAnswer(error, output))
     guard.close()
   }
 }
 
-/** Only warns if Slurm does not answer at the end: the exit code stays that of the script. */
-function warnOfSilence(error: unknown, output: Output): void {
+/** Warns that Slurm does not answer at the end. The exit code of the script stays the same. */
+function warnNoAnswer(error: unknown, output: Output): void {
   if (!(error instanceof SchedulerError)) throw error
-  const left = `jobs that are left end within ${lifeMinutes} minutes of their start`
+  const left = `jobs that are left end within ${maxSilentMinutes} minutes of their start`
   output.problem(`warning: ${error.message}; ${left}`)
 }
 
-/** Runs the script on this machine; it requests nodes itself, and all of them are released. */
-export async function runAlone(
+/** Runs the script on this machine. The script requests nodes, which are released afterwards. */
+export async function runWithoutNodes(
   request: RunRequest,
   { workDir }: JobCommandOptions,
   run: RunScript,
@@ -187,24 +182,27 @@ export async function attachToJob(
     const text = `--attach: no launch of job ${jobId} in ${launchParent}`
     throw new ValueError(text, { field: '--attach' })
   }
-  const links = linksOf(folder)
-  return follow(links, new Interruption(links[0]?.jobId ?? '', options, output), output)
+  const links = readLinks(folder)
+  const interruption = new Interruption(links[0]?.jobId ?? '', options, output)
+  return follow(links, interruption, options, output)
 }
 
 async function follow(
   links: readonly ChainLink[],
   interruption: Interruption,
+  { dashboard }: JobCommandOptions,
   output: Output,
 ): Promise<number> {
+  await using _ = await openRunDashboard(dashboard, () => findLastRecord(links), output)
   const commands = new SlurmCommands()
   const { signal } = interruption
   interruption.jobId = links[0]?.jobId ?? ''
-  /** The end of the job's stderr, where the batch script prints how to resume. */
+  // The end of stderr, where the batch script prints how to resume.
   let tail = ''
   const view = {
     stdout: (chunk: Buffer) => void process.stdout.write(chunk),
     stderr: (chunk: Buffer) => {
-      tail = (tail + chunk.toString()).slice(-maxTailLength)
+      tail = (tail + chunk.toString()).slice(-maxStderrTail)
       process.stderr.write(chunk)
     },
     status: createStatusLine(output),
@@ -212,7 +210,7 @@ async function follow(
     putBack: () => {
       tail = ''
     },
-    begun: createBeginLine(output),
+    begun: createStartNotice(output),
   }
   const onLink = ({ jobId }: ChainLink): void => {
     interruption.jobId = jobId
@@ -221,20 +219,20 @@ async function follow(
     const parts = { commands, clock: systemClock, view, signal, onLink }
     const code = await followChain(links, parts)
     if (code !== null) {
-      const record = recordOf(links)
+      const record = findLastRecord(links)
       if (record !== null) reportRecord(record, output)
       return code
     }
     const { jobId } = interruption
     const all = links.map((link) => link.jobId).join(', ')
-    if (interruption.isCancel && !(await isCanceled(commands, links, output))) {
+    if (interruption.shouldCancel && !(await tryCancel(commands, links, output))) {
       return interruption.exitCode
     }
     const attach = `npx tutti launch --attach ${jobId}`
     const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
     const left = `job ${jobId} continues; attach to it with: ${attach}`
-    output.problem(interruption.isCancel ? canceled : left)
-    if (interruption.isCancel) printResume(links, output)
+    output.problem(interruption.shouldCancel ? canceled : left)
+    if (interruption.shouldCancel) printResume(links, output)
     return interruption.exitCode
   } catch (error) {
     const isLost = BackendError.isInstance(error) && error.code === 'AllocationLostError'
@@ -245,8 +243,10 @@ async function follow(
   }
 }
 
-/** Only warns if Slurm does not answer: the exit code stays that of the signal. */
-async function isCanceled(
+/**
+ * Cancels the jobs. If Slurm does not answer, prints how to cancel them and resolves with `false`.
+ */
+async function tryCancel(
   commands: SlurmCommands,
   links: readonly ChainLink[],
   output: Output,
@@ -262,16 +262,12 @@ async function isCanceled(
   }
 }
 
-/** The record of the last job that has written one. */
-const recordOf = (links: readonly ChainLink[]): string | null =>
-  links.map(({ folder }) => readRecordOf(folder.file('request'))).findLast((one) => one !== null) ??
-  null
+const findLastRecord = (links: readonly ChainLink[]): string | null =>
+  links
+    .map(({ folder }) => readRequestRecord(folder.file('request')))
+    .findLast((one) => one !== null) ?? null
 
-/** Prints how to resume the record of a canceled job. */
 function printResume(links: readonly ChainLink[], output: Output): void {
-  const record = recordOf(links)
-  const command = record === null ? null : readCommandOf([record])
-  if (record !== null && command !== null) {
-    output.problem(`resume  ${resumeCommand(record, command)}`)
-  }
+  const line = resumeLine(findLastRecord(links))
+  if (line !== null) output.problem(line)
 }

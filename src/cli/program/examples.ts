@@ -1,11 +1,10 @@
-/** An example of every command for its help. A test runs each of them. */
+/** Examples for the help of every command. A test runs each of them. */
 
 import type { Command } from 'commander'
 
 const record = 'telemetry/s-81bd.1790000000.telemetry.jsonl'
 const cluster = '--connect nats://127.0.0.1:4222 --token-file cluster.token'
 
-/** Keys are the words of a command. */
 const examples: Readonly<Record<string, readonly string[]>> = {
   demo: ['tutti demo --simulations 20'],
   run: [
@@ -26,6 +25,7 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   logs: ['tutti logs failing', 'tutti logs failing s-81 -f'],
   tail: ['tutti tail -n 20 --type TaskFailed --type tutti.WorkerLost', 'tutti tail -f latest'],
   top: ['tutti top latest'],
+  dashboard: ['tutti dashboard', 'tutti dashboard telemetry --port 4700'],
   report: ['tutti report', 'tutti report s-81 latest -o compared.html'],
   export: [
     'tutti export s-81 --format perfetto -o trace.pftrace',
@@ -45,7 +45,6 @@ const firstSteps = ['tutti demo --simulations 20', 'tutti status', 'tutti report
 const exampleText = (lines: readonly string[]): string =>
   `\nExamples:\n${lines.map((line) => `  $ ${line}`).join('\n')}`
 
-/** Adds the examples to the help of the commands. */
 export function addExamples(program: Command, before: readonly string[] = []): void {
   if (before.length === 0) program.addHelpText('after', exampleText(firstSteps))
   for (const command of program.commands) {

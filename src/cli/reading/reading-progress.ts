@@ -8,27 +8,27 @@ import { statOf } from '../../foundation/regular-file.ts'
 import { numberText } from '../../views/readable.ts'
 import type { Output } from '../output.ts'
 
-/** No progress is shown before this time. */
-const firstMs = 1000
-const intervalMs = 250
+/** Progress is shown only if reading takes longer than this. */
+const initialDelayMs = 1000
+const updateIntervalMs = 250
 
-/** Options to stop a reader and to follow its position. */
-export type Followed = Required<Pick<ReadOptions, 'signal' | 'onRead'>>
+/** Options that stop a reader, and report its position. */
+export type ReadingHooks = Required<Pick<ReadOptions, 'signal' | 'onRead'>>
 
-/** Calls `read` with progress options, and removes the progress line afterwards. */
+/** Shows progress while `read` runs, and removes the progress line afterwards. */
 export async function withReadingProgress<Result>(
   output: Output,
-  read: (followed: Followed) => Promise<Result>,
+  read: (followed: ReadingHooks) => Promise<Result>,
   clock: Pick<Clock, 'monotonicMs'> = systemClock,
 ): Promise<Result> {
   const signal = output.closed
   if (output.terminal?.isTTY !== true) return await read({ signal, onRead() {} })
-  let nextAt = clock.monotonicMs() + firstMs
+  let nextAt = clock.monotonicMs() + initialDelayMs
   let isDrawn = false
   const onRead = (bytes: number, path: string): void => {
     const now = clock.monotonicMs()
     if (now < nextAt) return
-    nextAt = now + intervalMs
+    nextAt = now + updateIntervalMs
     isDrawn = true
     output.progress([`reading ${basename(path)}  ${describe(bytes, path)}`])
   }
@@ -39,7 +39,9 @@ export async function withReadingProgress<Result>(
   }
 }
 
-/** Counts uncompressed bytes; their total is unknown for a compressed file. */
+/**
+ * Describes the position in a file. For a compressed file, the total number of bytes is unknown.
+ */
 function describe(bytes: number, path: string): string {
   const size = isCompressed(path) ? 0 : (statOf(path)?.size ?? 0)
   if (size < bytes) return megabytes(bytes)

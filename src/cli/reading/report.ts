@@ -1,64 +1,61 @@
-/** `tutti report`: writes an HTML page about one run, or a comparison of two. */
+/** `tutti report`: writes an HTML page about one run, or a comparison of two runs. */
 
 import { spawn } from 'node:child_process'
 import { basename, resolve } from 'node:path'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
+import { definedFields } from '../../foundation/options.ts'
 import { findRecord } from '../../record/find-record.ts'
 import type { RecordViews } from '../../record/record-views.ts'
 import { compareRuns, makeReport } from '../../report/report.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { foreignFile, isForeign } from './open-record.ts'
+import { notARecordError, isNotARecord } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
-import { expectNoRecord, isStandardOutput, writePieces } from './output-file.ts'
+import { expectNoRecord, isStandardOutput, writeOutputFile } from './output-file.ts'
 import { withReadingProgress } from './reading-progress.ts'
 
 export interface ReportCommandOptions {
-  /** `-` means standard output. */
+  /** The file to write. `-` means standard output. */
   readonly output?: string
-  /** Opens the report in the browser. */
   readonly open?: boolean
   readonly scope?: string
 }
 
 export async function writeReport(
-  what: string,
+  source: string,
   other: string | undefined,
   options: ReportCommandOptions,
   output: Output,
 ): Promise<number> {
-  if (options.open === true) expectPerson(options, output)
-  const path = await findRecord(what)
+  if (options.open === true) expectTerminal(options, output)
+  const path = await findRecord(source)
   const second = other === undefined ? null : await findRecord(other)
   const target = options.output ?? defaultPath(path, second)
   const isPrinted = isStandardOutput(target)
   if (!isPrinted) await expectNoRecord(target, second === null ? [path] : [path, second])
   const writers = new RecordWriters()
   const pieces = await withReadingProgress(output, (followed) => {
-    const { scope } = options
-    const only = scope === undefined ? {} : { scope }
-    const how = { ...followed, writers, expectRecord, ...only }
+    const how = { ...followed, writers, expectRecord, ...definedFields({ scope: options.scope }) }
     return second === null ? makeReport(path, how) : compareRuns(path, second, how)
   })
   if (isPrinted) {
     for (const piece of pieces) await output.write(piece)
     return exitCodes.ok
   }
-  const bytes = await writePieces(target, pieces)
+  const bytes = await writeOutputFile(target, pieces)
   output.result({ path: target, bytes }, [`report  ${target}`])
   const problem = options.open === true ? await openFile(resolve(target)) : null
   if (problem !== null) output.problem(`the report is not opened: ${problem}`)
   return exitCodes.ok
 }
 
-/** Accepts a file named like a record even if none of its lines can be read. */
+/** Accepts a file with the name of a record, even if no line can be read. */
 function expectRecord(path: string, views: RecordViews): void {
-  if (parseRecordPath(path) === null && isForeign(path, views)) throw foreignFile(path)
+  if (parseRecordPath(path) === null && isNotARecord(path, views)) throw notARecordError(path)
 }
 
-/** Opening a browser needs a user at a terminal, and a file. */
-function expectPerson({ output: target }: ReportCommandOptions, output: Output): void {
+function expectTerminal({ output: target }: ReportCommandOptions, output: Output): void {
   const field = '--open'
   if (target === '-') throw new ValueError('--open needs a file, not -o -', { field })
   if (output.isTerminal) return
@@ -68,7 +65,7 @@ function expectPerson({ output: target }: ReportCommandOptions, output: Output):
   })
 }
 
-/** Uses the working folder, because the folder of the record may be read-only. */
+/** In the working folder, because the folder of the record may be read-only. */
 function defaultPath(path: string, second: string | null): string {
   const stem = (file: string): string =>
     basename(file).replace(/(?:\.\d+(?:-\d+)?)?\.telemetry\.jsonl(?:\.zst)?$/, '')
@@ -76,17 +73,16 @@ function defaultPath(path: string, second: string | null): string {
   return `${name}.report.html`
 }
 
-/** The command that opens a file in the default application of the desktop. */
-function openerOf(path: string): readonly [command: string, ...args: string[]] {
+function openCommand(path: string): readonly [command: string, ...args: string[]] {
   if (process.platform === 'darwin') return ['open', path]
   // `start` takes the first quoted argument as a window title.
   if (process.platform === 'win32') return ['cmd', '/c', 'start', '""', path]
   return ['xdg-open', path]
 }
 
-/** Resolves with `null` once the program has started, or with the reason why it could not. */
+/** Resolves with `null` when the program has started, or with the reason why it has not. */
 function openFile(path: string): Promise<string | null> {
-  const [command, ...args] = openerOf(path)
+  const [command, ...args] = openCommand(path)
   return new Promise((settle) => {
     const child = spawn(command, args, { stdio: 'ignore', detached: true })
     child.once('error', (error) => settle(`${command}: ${messageOf(error)}`))

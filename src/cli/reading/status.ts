@@ -1,29 +1,28 @@
-/** `tutti status`: the state or result of a run on one screen. */
+/** `tutti status`: shows the state or result of a run on one screen. */
 
 import { countText, numberText, secondsText } from '../../views/readable.ts'
-import { countOtherOpen, counts, submittedIn } from '../../views/panels/counts.ts'
+import { countOtherOpen, counts, countSubmitted } from '../../views/panels/counts.ts'
 import { causeLines } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
-import { allDurations, allReused, names, type NameView } from '../../views/panels/names.ts'
-import { type NameTimes, noTimes, timesByName } from '../../views/bounds/name-times.ts'
+import { allDurations, countReused, names, type NameView } from '../../views/panels/names.ts'
+import { type NameSeconds, noSeconds, sumSecondsByName } from '../../views/bounds/name-times.ts'
 import { findText } from '../../views/columns.ts'
 import { type NodeSummary, resources, showNodes } from '../../views/panels/resources.ts'
 import { run, runSeconds } from '../../views/panels/run.ts'
 import { statsInPlace } from '../../views/stats.ts'
 import type { Output } from '../output.ts'
-import { type OpenRecord, recordFields, recordNotes, recordWord } from './open-record.ts'
-import { showRecord } from './open-record.ts'
-import { type ResumeHint, resumeHintOf } from './resume-hint.ts'
+import { type OpenRecord, recordFields, recordNotes } from './open-record.ts'
+import { recordArgument, showRecord } from './open-record.ts'
+import { type ResumeHint, findResumeHint } from './resume-hint.ts'
 import { type Column, nameColumn, tableLines } from './text.ts'
 
 export const maxNames = 20
 const maxNodes = 8
 
-/** Resolves with exit code 0, also for a failed run. */
-export async function showStatus(what: string, output: Output): Promise<number> {
-  return await showRecord(what, output, async (record) => {
-    const hint = await resumeHintOf(record)
-    // Only the requested form is computed, because each takes time for a large run.
+export async function showStatus(source: string, output: Output): Promise<number> {
+  return await showRecord(source, output, async (record) => {
+    const hint = await findResumeHint(record)
+    // Each form takes time for a large run, so only the requested one is computed.
     if (output.form === 'json') output.result(statusFields(record, hint), [])
     else output.result({}, statusLines(record, hint, output.width))
   })
@@ -31,7 +30,7 @@ export async function showStatus(what: string, output: Output): Promise<number> 
 
 export function statusFields(record: OpenRecord, hint: ResumeHint | null): object {
   const { states } = record.pass
-  const { submitted, completed, failed, canceled, running, queued, tasks } = totalsOf(record)
+  const { submitted, completed, failed, canceled, running, queued, tasks } = readTotals(record)
   const { startTime, endTime, lastTime, sessions, retries, workersLost } = run.show(states.run)
   const { nodesLost, lostLines } = health.show(states.health)
   const durations = allDurations(states.names)
@@ -40,15 +39,15 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
     start_time: startTime,
     end_time: endTime,
     last_event_time: record.lines === 0 ? null : lastTime,
-    duration_seconds: durationOf(record),
+    duration_seconds: runDuration(record),
     sessions,
     tasks: { submitted, completed, failed, canceled, running },
     created: tasks,
-    reused: allReused(record.pass.states.names),
+    reused: countReused(record.pass.states.names),
     queued,
-    between_attempts: waitingIn(record),
+    between_attempts: countWaiting(record),
     duration: durations.length === 0 ? null : statsInPlace(durations),
-    names: namesIn(record).map((name) => ({
+    names: nameRows(record).map((name) => ({
       name: name.name,
       task_type: name.taskType,
       total: name.total,
@@ -71,13 +70,13 @@ export function statusFields(record: OpenRecord, hint: ResumeHint | null): objec
   }
 }
 
-type NameRow = NameView & NameTimes
+type NameRow = NameView & NameSeconds
 
 /** After a session has ended, no task counts as running. */
-function namesIn({ pass, now, state }: OpenRecord): NameRow[] {
-  const times = timesByName({ counts: pass.counts, ...pass.states }, now)
+function nameRows({ pass, now, state }: OpenRecord): NameRow[] {
+  const times = sumSecondsByName({ counts: pass.counts, ...pass.states }, now)
   return names.show(pass.states.names, { durations: true }).map((view) => {
-    const own = times[findText(pass.states.names.names, view.name)] ?? noTimes
+    const own = times[findText(pass.states.names.names, view.name)] ?? noSeconds
     return {
       ...view,
       ...own,
@@ -86,34 +85,31 @@ function namesIn({ pass, now, state }: OpenRecord): NameRow[] {
   })
 }
 
-/** Tasks in state RUNNING that wait for their next attempt. */
-const waitingIn = ({ pass: { states } }: OpenRecord): number =>
+const countWaiting = ({ pass: { states } }: OpenRecord): number =>
   names.show(states.names, { durations: false }).reduce((sum, { waiting }) => sum + waiting, 0)
 
-function totalsOf({ pass }: OpenRecord): ReturnType<typeof counts.show> {
+function readTotals({ pass }: OpenRecord): ReturnType<typeof counts.show> {
   const totals = counts.show(pass.counts)
-  return { ...totals, submitted: submittedIn(totals) }
+  return { ...totals, submitted: countSubmitted(totals) }
 }
 
-/** Up to now, or to the last event if no process writes the record anymore. */
-const durationOf = ({ pass: { states }, now }: OpenRecord): number =>
+const runDuration = ({ pass: { states }, now }: OpenRecord): number =>
   runSeconds(states.run, states.bounds.attended, now)
 
-/** The maximum number of listed names, and whether names with running tasks come first. */
-interface NameChoice {
+interface NameListOptions {
   readonly max: number
   readonly isRunningFirst: boolean
 }
 
-/** Also used for the screen of `tutti top`. */
+/** Returns the lines of `tutti status`. `tutti top` shows them as well. */
 export function statusLines(
   record: OpenRecord,
   hint: ResumeHint | null,
   width: number,
-  { max, isRunningFirst }: NameChoice = { max: maxNames, isRunningFirst: false },
+  { max, isRunningFirst }: NameListOptions = { max: maxNames, isRunningFirst: false },
 ): string[] {
   const { states } = record.pass
-  const byTotal = namesIn(record).toSorted((a, b) => b.total - a.total)
+  const byTotal = nameRows(record).toSorted((a, b) => b.total - a.total)
   const isFirst = ({ running }: NameRow): number => (isRunningFirst && running > 0 ? 1 : 0)
   const shown = byTotal.toSorted((a, b) => isFirst(b) - isFirst(a))
   const nodes = showNodes(states.resources)
@@ -136,18 +132,18 @@ function headLine(record: OpenRecord): string {
   const { sessionId, state, files, lines, bad } = record
   const isEmpty = lines === 0 && bad === 0 && state !== 'running'
   if (isEmpty) return 'the record is empty: nothing is known about its session'
-  const seconds = secondsText(durationOf(record))
+  const seconds = secondsText(runDuration(record))
   const how = { running: 'running for', ended: 'ended after', interrupted: 'interrupted after' }
   const resumed = files.length > 1 ? `, ${files.length} files of one run` : ''
   return `session ${sessionId}  ${how[state]} ${seconds}${resumed}`
 }
 
 function taskLine(record: OpenRecord): string {
-  const { tasks, completed, failed, canceled, running, queued } = totalsOf(record)
+  const { tasks, completed, failed, canceled, running, queued } = readTotals(record)
   const { unsubmitted, submitted, left } = countOtherOpen(record.pass.counts)
-  const waiting = waitingIn(record)
+  const waiting = countWaiting(record)
   const isOver = record.state === 'interrupted'
-  const reused = allReused(record.pass.states.names)
+  const reused = countReused(record.pass.states.names)
   const ofThem = reused === 0 ? '' : ` (${numberText(reused)} of them reused)`
   const parts = [
     `${countText(tasks, 'task')}: ${numberText(completed)} done${ofThem}`,
@@ -175,14 +171,14 @@ function taskLine(record: OpenRecord): string {
 function failureLines(record: OpenRecord): string[] {
   const lines = causeLines(record.pass.states.failures, 3)
   if (lines.length === 0) return []
-  return [...lines, `show them with: npx tutti failures ${recordWord(record)}`]
+  return [...lines, `show them with: npx tutti failures ${recordArgument(record)}`]
 }
 
-const number = (
+const numberColumn = (
   head: string,
   cell: (name: NameRow) => string,
-  dispensable: number,
-): Column<NameRow> => ({ head, cell, isNumber: true, dispensable })
+  dropOrder: number,
+): Column<NameRow> => ({ head, cell, isNumber: true, dropOrder })
 
 const runningText = ({ running, waiting }: NameView): string => numberText(running - waiting)
 const interruptedText = ({ running }: NameView): string => numberText(running)
@@ -191,13 +187,12 @@ const interruptedText = ({ running }: NameView): string => numberText(running)
 function columnsFor({ state }: OpenRecord, shown: readonly NameRow[]): readonly Column<NameRow>[] {
   const numbers = numberColumns.map((column) =>
     column.head === 'running' && state === 'interrupted'
-      ? number('interrupted', interruptedText, 3)
+      ? numberColumn('interrupted', interruptedText, 3)
       : column,
   )
-  return [nameColumn(shown, { narrowest: 8 }), ...numbers]
+  return [nameColumn(shown, { minWidth: 8 }), ...numbers]
 }
 
-/** The longest duration, including tasks that are still running. */
 const maxText = ({ duration, maxRunningSeconds }: NameRow): string =>
   secondsText(
     duration || maxRunningSeconds !== null
@@ -206,31 +201,32 @@ const maxText = ({ duration, maxRunningSeconds }: NameRow): string =>
   )
 
 const numberColumns: readonly Column<NameRow>[] = [
-  number('tasks', ({ total }) => numberText(total), 5),
-  number('done', ({ completed }) => numberText(completed), 2),
-  number('failed', ({ failed }) => numberText(failed), 1),
-  number('canceled', ({ canceled }) => numberText(canceled), 8),
-  number('running', runningText, 3),
-  number('p50', (name) => secondsText(name.duration?.p50 ?? null), 6),
-  number('p95', (name) => secondsText(name.duration?.p95 ?? null), 7),
-  number('max', maxText, 9),
-  number('total', ({ ranSeconds }) => secondsText(ranSeconds || null), 4),
+  numberColumn('tasks', ({ total }) => numberText(total), 5),
+  numberColumn('done', ({ completed }) => numberText(completed), 2),
+  numberColumn('failed', ({ failed }) => numberText(failed), 1),
+  numberColumn('canceled', ({ canceled }) => numberText(canceled), 8),
+  numberColumn('running', runningText, 3),
+  numberColumn('p50', (name) => secondsText(name.duration?.p50 ?? null), 6),
+  numberColumn('p95', (name) => secondsText(name.duration?.p95 ?? null), 7),
+  numberColumn('max', maxText, 9),
+  numberColumn('total', ({ ranSeconds }) => secondsText(ranSeconds || null), 4),
 ]
 
-const percent = (value: number | null): string => (value === null ? '-' : `${Math.round(value)} %`)
+const percentText = (value: number | null): string =>
+  value === null ? '-' : `${Math.round(value)} %`
 
 const nodeColumns: readonly Column<NodeSummary>[] = [
-  { head: 'node', cell: ({ node_id }) => node_id, narrowest: 8 },
+  { head: 'node', cell: ({ node_id }) => node_id, minWidth: 8 },
   ...(['cpu', 'memory', 'gpu'] as const).map((kind, at) => ({
     head: kind,
-    cell: (node: NodeSummary) => percent(node[`${kind}_percent`].mean),
+    cell: (node: NodeSummary) => percentText(node[`${kind}_percent`].mean),
     isNumber: true,
-    dispensable: at + 1,
+    dropOrder: at + 1,
   })),
   {
     head: 'highest cpu',
-    cell: ({ cpu_percent }) => percent(cpu_percent.max),
+    cell: ({ cpu_percent }) => percentText(cpu_percent.max),
     isNumber: true,
-    dispensable: 4,
+    dropOrder: 4,
   },
 ]

@@ -1,6 +1,7 @@
-/** `tutti tail`: the latest events of a record, and with `--follow` new ones. */
+/** `tutti tail`: shows the latest events of a record and, with `--follow`, new events. */
 
-import { cutText, firstLine, progressText, secondsText, timeText } from '../../views/readable.ts'
+import { cutText, timeText } from '../../views/readable.ts'
+import { eventDetails } from '../../views/texts/event-details.ts'
 import { closeSync, readSync, statSync } from 'node:fs'
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../checkpoint/chain.ts'
@@ -10,40 +11,39 @@ import { type LinePosition, readBatches, type ReadSummary } from '../../checkpoi
 import { sleep, systemClock } from '../../foundation/clock.ts'
 import { openRegularFileSync, statOf } from '../../foundation/regular-file.ts'
 import { findRecord } from '../../record/find-record.ts'
-import { exitCodes, stopNever, stopOnSignal } from '../exit.ts'
+import { exitCodes, neverStop, stopOnSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { EventFilter, type FilterOptions } from './event-filter.ts'
-import { foreignFile, isForeign, lostSession } from './open-record.ts'
+import { notARecordError, isNotARecord, lostSessionNote } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
 
 export interface TailOptions extends FilterOptions {
-  /** The number of latest matching events to show. */
   readonly lines: number
   readonly follow?: boolean
 }
 
-const pollMs = 200
+const pollIntervalMs = 200
 /** The search for the latest events starts this many bytes before the end of the file. */
-const firstWindow = 2 ** 20
+const initialWindowBytes = 2 ** 20
 
 /**
- * Stops when the session or its process ends, on a signal, or when the output is closed. With
- * `--json`, prints one JSON value per line. A resumed run is shown as one run with all its files.
+ * Shows the latest events. With `--follow`, continues until the session or its process ends, a
+ * signal arrives, or the output is closed. Shows all files of a resumed run as one.
  */
-export async function tail(what: string, options: TailOptions, output: Output): Promise<number> {
-  const path = await findRecord(what)
+export async function tail(source: string, options: TailOptions, output: Output): Promise<number> {
+  const path = await findRecord(source)
   const { files } = await findChain(path)
   const file = files.at(-1) ?? path
-  // Taken before reading, because another file may replace this one.
+  // Read first, because another file may replace this one.
   const identity = new FileIdentity(file)
-  const stop = options.follow === true ? stopOnSignal(output.closed) : stopNever
+  const stop = options.follow === true ? stopOnSignal(output.closed) : neverStop
   const filter = new EventFilter(options)
   try {
     const { latest, last } = await readLatest(files, options.lines, filter, output.closed)
     const isOpen = !last.hasEnded && !isPipe(path) && !isCompressed(path)
     const isFollowed = options.follow === true && isOpen
-    // With `--lines 0` nothing was searched, so no value can be reported as unknown.
-    if (options.lines > 0) await filter.expectKnown(isFollowed)
+    // With `--lines 0`, no event was searched.
+    if (options.lines > 0) await filter.expectKnownValues(isFollowed)
     for (const one of latest) show(one, output)
     if (!isFollowed) return exitCodes.ok
     await follow(file, { identity, last, filter, output, signal: stop.signal })
@@ -53,8 +53,7 @@ export async function tail(what: string, options: TailOptions, output: Output): 
   }
 }
 
-/** The position reached in a file. */
-interface ReadSoFar {
+interface TailPosition {
   readonly end: LinePosition
   readonly hasEnded: boolean
   /** `null` before the first event. */
@@ -66,26 +65,25 @@ interface NamedEvent {
   readonly name: string
 }
 
-interface Latest {
+interface LatestEvents {
   readonly latest: readonly NamedEvent[]
-  /** The position in the last file. */
-  readonly last: ReadSoFar
+  readonly last: TailPosition
 }
 
-/** Reads backwards from the end of the run, and as little as possible. */
+/** Reads the latest events. Starts with the last file, and reads as little as possible. */
 async function readLatest(
   files: readonly string[],
   lines: number,
   filter: EventFilter,
   closed: AbortSignal,
-): Promise<Latest> {
-  const read = async (file: string, max: number): Promise<Latest> =>
-    await readFile(file, max, filter, closed)
-  if (filter.needsAll) {
+): Promise<LatestEvents> {
+  const read = async (file: string, max: number): Promise<LatestEvents> =>
+    await readFileEnd(file, max, filter, closed)
+  if (filter.needsAllEvents) {
     let found = await read(files[0] ?? '', lines)
     for (const file of files.slice(1)) {
       const next = await read(file, lines)
-      found = { ...next, latest: latestOf([...found.latest, ...next.latest], lines) }
+      found = { ...next, latest: takeLatest([...found.latest, ...next.latest], lines) }
     }
     return found
   }
@@ -98,30 +96,30 @@ async function readLatest(
   return found
 }
 
-const latestOf = (events: readonly NamedEvent[], lines: number): readonly NamedEvent[] =>
+const takeLatest = (events: readonly NamedEvent[], lines: number): readonly NamedEvent[] =>
   lines === 0 ? [] : events.slice(-lines)
 
-async function readFile(
+async function readFileEnd(
   path: string,
   lines: number,
   filter: EventFilter,
   closed: AbortSignal,
-): Promise<Latest> {
-  const isPlain = !filter.needsAll && !isPipe(path) && !isCompressed(path)
+): Promise<LatestEvents> {
+  const isPlain = !filter.needsAllEvents && !isPipe(path) && !isCompressed(path)
   const size = isPlain ? (statOf(path)?.size ?? 0) : 0
-  for (let window = firstWindow; ; window *= 8) {
+  for (let window = initialWindowBytes; ; window *= 8) {
     const from = Math.max(0, size - window)
     const found = await readFrom(path, from, { lines, filter, closed })
     if (from === 0 || found.latest.length >= lines) return found
   }
 }
 
-/** Starts at any byte offset; skips an incomplete first line. */
+/** Reads the latest events after `offset`. Skips the first line if `offset` is inside of it. */
 async function readFrom(
   path: string,
   offset: number,
   { lines, filter, closed }: { lines: number; filter: EventFilter; closed: AbortSignal },
-): Promise<Latest> {
+): Promise<LatestEvents> {
   const latest: NamedEvent[] = []
   const batches = readBatches(path, {
     skipSpans: true,
@@ -129,20 +127,20 @@ async function readFrom(
     signal: closed,
     ...(offset === 0 ? {} : { from: { line: 1, offset } }),
   })
-  const { summary, hasEnded, sessionId } = await eachEvent(batches, (event) => {
+  const { summary, hasEnded, sessionId } = await forEachEvent(batches, (event) => {
     const name = filter.names.nameOf(event)
     if (!filter.matches(event)) return
     latest.push({ event, name })
     if (latest.length > lines * 2) latest.splice(0, latest.length - lines)
   })
-  if (offset === 0 && isForeign(path, summary)) throw foreignFile(path)
-  return { latest: latestOf(latest, lines), last: { end: summary.end, hasEnded, sessionId } }
+  if (offset === 0 && isNotARecord(path, summary)) throw notARecordError(path)
+  return { latest: takeLatest(latest, lines), last: { end: summary.end, hasEnded, sessionId } }
 }
 
-async function eachEvent(
+async function forEachEvent(
   batches: ReturnType<typeof readBatches>,
   take: (event: EventLine) => void,
-): Promise<Omit<ReadSoFar, 'end'> & { readonly summary: ReadSummary }> {
+): Promise<Omit<TailPosition, 'end'> & { readonly summary: ReadSummary }> {
   let hasEnded = false
   let sessionId: string | null = null
   for (;;) {
@@ -157,10 +155,9 @@ async function eachEvent(
   }
 }
 
-/** The number of compared bytes, enough for the unique id in the first line. */
+/** The number of bytes at the start of a record that contain its unique id. */
 const headBytes = 512
 
-/** Detects when the file was replaced or its beginning was rewritten. */
 class FileIdentity {
   readonly #path: string
   readonly #ino: number
@@ -173,7 +170,7 @@ class FileIdentity {
   }
 
   /** The size of the file; `null` if the file was replaced or is shorter than `min`. */
-  sizeOfSame(min: number): number | null {
+  sizeIfSame(min: number): number | null {
     const stat = statOf(this.#path)
     if (stat === null || stat.ino !== this.#ino || stat.size < min) return null
     const head = this.#readHead()
@@ -182,7 +179,6 @@ class FileIdentity {
     return stat.size
   }
 
-  /** Returns no bytes if the file cannot be read, for example because it was removed. */
   #readHead(): Buffer {
     const bytes = Buffer.alloc(headBytes)
     try {
@@ -200,7 +196,7 @@ class FileIdentity {
 
 interface FollowParts {
   readonly identity: FileIdentity
-  readonly last: ReadSoFar
+  readonly last: TailPosition
   readonly filter: EventFilter
   readonly output: Output
   readonly signal: AbortSignal
@@ -211,26 +207,26 @@ async function follow(file: string, parts: FollowParts): Promise<void> {
   const writers = new RecordWriters()
   let now = last
   while (!signal.aborted) {
-    // Checked before reading, so that everything the process wrote before it exited is shown.
+    // Checks the process before reading, because it may write and exit in between.
     const { sessionId } = now
     const isWritten = sessionId === null || (await writers.isWriting(dirname(file), sessionId))
-    const size = identity.sizeOfSame(now.end.offset)
+    const size = identity.sizeIfSame(now.end.offset)
     if (size === null) return output.problem(`${file} was removed or replaced`)
-    if (size > now.end.offset) now = await showNew(file, now, filter, output)
+    if (size > now.end.offset) now = await showNewEvents(file, now, filter, output)
     if (now.hasEnded) return
-    if (!isWritten) return output.problem(lostSession)
-    await sleep(systemClock, pollMs, { signal }).catch(() => undefined)
+    if (!isWritten) return output.problem(lostSessionNote)
+    await sleep(systemClock, pollIntervalMs, { signal }).catch(() => undefined)
   }
 }
 
-async function showNew(
+async function showNewEvents(
   path: string,
-  { end: from, sessionId }: ReadSoFar,
+  { end: from, sessionId }: TailPosition,
   filter: EventFilter,
   output: Output,
-): Promise<ReadSoFar> {
+): Promise<TailPosition> {
   const batches = readBatches(path, { skipSpans: true, onlyWholeLines: true, from })
-  const found = await eachEvent(batches, (event) => {
+  const found = await forEachEvent(batches, (event) => {
     const name = filter.names.nameOf(event)
     if (filter.matches(event)) show({ event, name }, output)
   })
@@ -240,67 +236,17 @@ async function showNew(
 
 function show({ event, name }: NamedEvent, output: Output): void {
   if (!output.closed.aborted)
-    output.result(event, [cutText(toText(event, name, output.width), output.width)])
+    output.result(event, [cutText(formatEvent(event, name, output.width), output.width)])
 }
 
-/** On narrower terminals, first the date and then the time is left out. */
-const widthOf = { date: 60, time: 40 }
+/** The minimum widths of a terminal that shows the date, or the time. */
+const minWidths = { date: 60, time: 40 }
 
-/** Leaves out fields that another column shows. */
-function toText(event: EventLine, name: string, width: number): string {
+function formatEvent(event: EventLine, name: string, width: number): string {
   const { event_type, event_time, task_id, node_id, attributes } = event
   const where = attributes['worker_id'] ?? event['worker_id'] ?? node_id
-  const today = width < widthOf.date ? event_time : undefined
-  const time = width < widthOf.time ? null : timeText(event_time, today)
-  const parts = [time, event_type, task_id, name, where, ...detailsOf(event)]
+  const today = width < minWidths.date ? event_time : undefined
+  const time = width < minWidths.time ? null : timeText(event_time, today)
+  const parts = [time, event_type, task_id, name, where, ...eventDetails(event)]
   return parts.filter((part) => typeof part === 'string' && part !== '').join('  ')
-}
-
-function detailsOf(event: EventLine): string[] {
-  const { attributes } = event
-  const details: string[] = []
-  const seconds = event['duration_seconds']
-  if (typeof seconds === 'number') details.push(secondsText(seconds))
-  for (const key of ['error_type', 'reason', 'error_message'] as const) {
-    const value = attributes[key] ?? event[key]
-    if (typeof value === 'string' && value !== '') details.push(value.split('\n', 1)[0] ?? '')
-  }
-  for (const key of ['cpu_percent', 'memory_percent', 'gpu_percent'] as const) {
-    const value = event[key]
-    if (typeof value === 'number') details.push(`${key.split('_')[0]} ${Math.round(value)} %`)
-  }
-  return [...details, ...ownFields(event)]
-}
-
-/** Fields that every event has, or that are shown in another form. */
-const shownFields = new Set(
-  (
-    'section event_type event_id event_time emit_time session_id backend task_id node_id ' +
-    'attributes trace_id span_id name worker_id duration_seconds error_type reason error_message'
-  ).split(' '),
-)
-/** Fields of the library's events that contain a time. */
-const timeFields = new Set(['start_time', 'retry_at'])
-
-/** The fields of an event type outside the specification, as `key=value`. */
-function ownFields(event: EventLine): string[] {
-  const { event_type, event_time, fraction, text } = event
-  if (event_type === 'tutti.TaskProgress' && typeof fraction === 'number') {
-    return [progressText(fraction, typeof text === 'string' ? text : '', maxValueLength)]
-  }
-  if (!event_type.includes('.')) return []
-  const isOurs = event_type.startsWith('tutti.')
-  return Object.entries(event).flatMap(([key, value]) => {
-    if (shownFields.has(key) || value === null) return []
-    const isTime = isOurs && timeFields.has(key) && typeof value === 'number'
-    return [`${key}=${isTime ? timeText(value, event_time) : valueText(value)}`]
-  })
-}
-
-const maxValueLength = 200
-
-/** Formats a value as JSON, except text that is a single word. */
-function valueText(value: unknown): string {
-  const isWord = typeof value === 'string' && /^[^\s"]+$/.test(value)
-  return firstLine(isWord ? value : JSON.stringify(value), maxValueLength)
 }

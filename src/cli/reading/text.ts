@@ -1,4 +1,4 @@
-/** Formats text for a terminal of any width: tables, and wrapped or truncated lines. Pure. */
+/** Formats tables and wraps lines for a terminal of any width. */
 
 import { displayWidth, firstColumns, padColumns } from '../../foundation/text/display-width.ts'
 import { cutMiddle, cutText, escapeControls, shortNames } from '../../views/readable.ts'
@@ -8,18 +8,16 @@ export interface Column<Row> {
   readonly cell: (row: Row) => string
   /** Whether to align to the right. Default `false`. */
   readonly isNumber?: boolean
-  /** If space is limited, columns with a higher number are left out first. Default 0: never. */
-  readonly dispensable?: number
-  /** The width to which text may be truncated before a column is left out. Default: never. */
-  readonly narrowest?: number
-  /** Truncates text at the end; by default in the middle, because names often differ at the end. */
-  readonly isCutAtEnd?: boolean
+  /** On a narrow terminal, the highest is left out first. Default 0: never. */
+  readonly dropOrder?: number
+  /** The minimum width of truncated text. Default: text is not truncated. */
+  readonly minWidth?: number
+  readonly isTruncatedAtEnd?: boolean
 }
 
-/** The column for names of tasks. */
 export function nameColumn<Row extends { readonly name: string }>(
   rows: readonly Row[],
-  more: Pick<Column<Row>, 'dispensable' | 'narrowest'>,
+  more: Pick<Column<Row>, 'dropOrder' | 'minWidth'>,
 ): Column<Row> {
   const shortOf = shortNames(rows.map(({ name }) => name))
   return { head: 'name', cell: ({ name }) => shortOf(name), ...more }
@@ -33,61 +31,60 @@ interface MeasuredColumn<Row> {
 }
 
 const gap = '  '
-/** Longer cells are truncated even without a terminal, because they widen the whole table. */
+/** Cells that are wider than this are truncated even without a terminal. */
 const maxCellWidth = 200
 
-/** Returns lines of aligned columns with headers, none wider than `width`. */
+/** Returns aligned columns with headers. No line is wider than `width`. */
 export function tableLines<Row>(
   columns: readonly Column<Row>[],
   rows: readonly Row[],
   width = Infinity,
 ): string[] {
   const all = columns.map((column) => {
-    const cut = cutOf(column)
+    const cut = truncatorOf(column)
     const texts = rows.map((row) => escapeControls(cut(column.cell(row), maxCellWidth)))
     const cells = [column.head, ...texts.map((text) => cut(text, maxCellWidth))]
     const widest = cells.reduce((max, text) => Math.max(max, displayWidth(text)), 0)
-    const min = Math.min(widest, Math.max(column.narrowest ?? widest, column.head.length))
+    const min = Math.min(widest, Math.max(column.minWidth ?? widest, column.head.length))
     return { column, cells, widest, min }
   })
-  const shown = withWidths(keepFitting(all, width), width)
+  const shown = assignWidths(dropColumns(all, width), width)
   return Array.from({ length: rows.length + 1 }, (_, row) => {
     const cells = shown.map(({ column, cells: texts, width: own }) => {
-      const text = cutOf(column)(texts[row] ?? '', own)
+      const text = truncatorOf(column)(texts[row] ?? '', own)
       return padColumns(text, own, column.isNumber === true ? 'start' : 'end')
     })
     return cutText(cells.join(gap).trimEnd(), width)
   })
 }
 
-const cutOf = <Row>({ isCutAtEnd }: Column<Row>): typeof cutText =>
-  isCutAtEnd === true ? cutText : cutMiddle
+const truncatorOf = <Row>({ isTruncatedAtEnd }: Column<Row>): typeof cutText =>
+  isTruncatedAtEnd === true ? cutText : cutMiddle
 
-const sumOf = (widths: readonly number[]): number =>
+const totalWidth = (widths: readonly number[]): number =>
   widths.reduce((sum, one) => sum + one + gap.length, -gap.length)
 
-/** Leaves out the least important columns until the rest fits. */
-function keepFitting<Row>(
+function dropColumns<Row>(
   all: readonly MeasuredColumn<Row>[],
   width: number,
 ): readonly MeasuredColumn<Row>[] {
   const byRank = all
-    .filter(({ column }) => (column.dispensable ?? 0) > 0)
-    .toSorted((a, b) => (b.column.dispensable ?? 0) - (a.column.dispensable ?? 0))
+    .filter(({ column }) => (column.dropOrder ?? 0) > 0)
+    .toSorted((a, b) => (b.column.dropOrder ?? 0) - (a.column.dropOrder ?? 0))
   let kept = all
   for (const one of byRank) {
-    if (sumOf(kept.map(({ min }) => min)) <= width) break
+    if (totalWidth(kept.map(({ min }) => min)) <= width) break
     kept = kept.filter((other) => other !== one)
   }
   return kept
 }
 
 /**
- * Distributes the remaining width to truncated columns, from left to right. If the required columns
- * do not fit, the first one gets less than its minimum width.
+ * Gives the remaining width to truncated columns, from left to right. If the required columns do
+ * not fit, the first one gets less than its minimum width.
  */
-function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
-  let room = width - sumOf(kept.map(({ min }) => min))
+function assignWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
+  let room = width - totalWidth(kept.map(({ min }) => min))
   return kept.map((one) => {
     const more = Math.max(1 - one.min, Math.min(room, one.widest - one.min))
     room -= more
@@ -95,54 +92,54 @@ function withWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) {
   })
 }
 
-const mark = ' \\'
+const continuationMark = ' \\'
 
 /**
- * Breaks a line between words, and inside a word that is too long. Continuation lines are indented;
- * in a command, lines end with a backslash instead, so that the copied text works in a shell.
+ * Breaks a line between words, or inside of a word that is too long, and indents the continuation.
+ * Lines of a command end with a backslash instead, so that a user can copy them.
  */
 export function wrapLine(line: string, width: number): string[] {
-  if (displayWidth(line) <= width || labelledPath.test(line) || commandPart.test(line))
+  if (displayWidth(line) <= width || labelledPath.test(line) || wrappedCommand.test(line))
     return [line]
-  const at = commandIn(line)
+  const at = findCommand(line)
   if (at === -1) return wrapWords(line, width)
-  // If the command does not fit after the text, the text gets its own lines.
+  // If the command does not fit after the text, it starts on a new line.
   const [first = ''] = /^(?:npx )?\S*/.exec(line.slice(at)) ?? []
-  const before = displayWidth(line.slice(0, at) + first + mark)
+  const before = displayWidth(line.slice(0, at) + first + continuationMark)
   if (before <= width) return wrapCommand(line, width)
   return [...wrapWords(line.slice(0, at).trimEnd(), width), ...wrapCommand(line.slice(at), width)]
 }
 
-/** A labelled path, such as that of a record, is not wrapped, so that it can be copied. */
+/** Matches a path after a label. It is not wrapped, so that a user can copy it. */
 const labelledPath = /^\w+ {2,}\S*\/\S+$/
 
-/** A line of a command that already has one line per option. */
-const commandPart = / \\$|^ +-\w '.*'$/
+const wrappedCommand = / \\$|^ +-\w '.*'$/
 
-/** The index at which a shell command begins; -1 if there is none. */
-function commandIn(line: string): number {
+function findCommand(line: string): number {
   const label = /^ {2}command: /.exec(line)
   return label === null ? line.search(knownCommands) : label[0].length
 }
 
-/** Commands that tutti suggests to users. */
 const knownCommands = /\bnpx tutti |\b(?:apt-get|npm|ubuntu-drivers) install /
 
 function wrapWords(line: string, width: number): string[] {
   const [own = ''] = /^ */.exec(line) ?? []
   const indent = ' '.repeat(Math.min(own.length + 2, Math.floor(width / 4)))
-  return breakAt(line, width, indent, () => '')
+  return breakLine(line, width, indent, () => '')
 }
 
-/** Inside a word, the backslash has no space before it. Quoted text is not wrapped. */
+/**
+ * Wraps a command. A backslash inside of a word has no space before it. A line with quoted text is
+ * not wrapped.
+ */
 const wrapCommand = (line: string, width: number): string[] =>
   displayWidth(line) <= width || /['"]/.test(line)
     ? [line]
-    : breakAt(line, Math.max(1, width - mark.length), '', (isInWord) =>
-        isInWord ? mark.trim() : mark,
+    : breakLine(line, Math.max(1, width - continuationMark.length), '', (isInWord) =>
+        isInWord ? continuationMark.trim() : continuationMark,
       )
 
-function breakAt(
+function breakLine(
   line: string,
   width: number,
   indent: string,

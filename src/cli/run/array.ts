@@ -1,19 +1,18 @@
-/** `tutti run --array`: one program, run once for each number of a list. */
+/** `tutti run --array`: runs a program once for each number of a list. */
 
 import { ValueError } from '../../foundation/errors.ts'
 import { ComputeTask } from '../../index.ts'
 
-/** Replaced by the number in the program and its arguments. */
 const placeholder = '{}'
 const idVariable = 'TUTTI_ARRAY_ID'
-/** The maximum number of tasks of an array; a typing error must not fill the memory. */
+/** The maximum size of an array, so that a typing error does not fill the memory. */
 const maxNumbers = 1_000_000
-/** Up to twelve digits, so that a range is counted exactly. */
-const partForm = /^(\d{1,12})(?:-(\d{1,12})(?::(\d{1,12}))?)?$/
+/** With more than twelve digits, the size of a range would not be exact. */
+const rangePattern = /^(\d{1,12})(?:-(\d{1,12})(?::(\d{1,12}))?)?$/
 
 /**
- * The numbers of a list such as `1-10,20` or `1-100:5` (every fifth). As in Slurm, they are in
- * ascending order and without repetitions. Throws a `ValueError` that names the wrong part.
+ * Parses a list such as `1-10,20` or `1-100:5` (every fifth) to ascending numbers without
+ * repetitions, like Slurm. Throws a `ValueError` that names the wrong part.
  */
 function parseArray(text: string): number[] {
   const numbers = new Set<number>()
@@ -28,7 +27,7 @@ function parseArray(text: string): number[] {
 }
 
 function parsePart(part: string, text: string) {
-  const [, start, end = start, every = '1'] = partForm.exec(part) ?? []
+  const [, start, end = start, every = '1'] = rangePattern.exec(part) ?? []
   if (start === undefined)
     throw invalidArray(text, part, `"${part}" is neither a whole number nor a range`)
   const [first, last, step] = [Number(start), Number(end), Number(every)]
@@ -49,8 +48,8 @@ function invalidArray(text: string, part: string, problem: string): ValueError {
   })
 }
 
-/** One task per number, with uids `<name>-<number>`; all have the name of the program. */
-export function arrayTasks(
+/** Creates one task per number, with the uid `<name>-<number>`. */
+export function createArrayTasks(
   array: string,
   [program = '', ...args]: readonly string[],
 ): ComputeTask[] {
@@ -67,10 +66,9 @@ export function arrayTasks(
   })
 }
 
-/** The maximum length of the part of an id that precedes the number. */
 const maxIdCharacters = 100
 
-/** A name as the beginning of an id: `python3 mesh.py` becomes `python3-mesh.py`. */
+/** Converts `python3 mesh.py` to `python3-mesh.py`. */
 const toIdPart = (name: string): string =>
   name
     .replaceAll(/[^A-Za-z0-9._]+/g, '-')

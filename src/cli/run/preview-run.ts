@@ -1,4 +1,4 @@
-/** `tutti resume --dry-run`: lists what a resume would run. Writes nothing, starts nothing. */
+/** `tutti resume --dry-run`: lists the tasks that a resume would run, and runs nothing. */
 
 import type { RunCommand } from '../../checkpoint/run-file.ts'
 import { previewResume, type ResumePreview } from '../../core/resume/preview.ts'
@@ -7,9 +7,11 @@ import { countText, numberText } from '../../views/readable.ts'
 import { exitCodes } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { type Column, nameColumn, tableLines } from '../reading/text.ts'
-import { tasksOf } from './run-tasks.ts'
+import { createTasks } from './run-tasks.ts'
 
-/** A script creates its tasks when it runs, so only those of the record are known. */
+/**
+ * Lists the tasks that a resume would run. For a script, only the tasks in the record are known.
+ */
 export async function showPreview(
   command: RunCommand,
   args: readonly string[],
@@ -18,12 +20,12 @@ export async function showPreview(
 ): Promise<number> {
   await using local = await ConcurrentBackend.create({ name: 'local' })
   const isScript = command.kind === 'script'
-  const tasks = isScript ? null : await tasksOf(command, args, local)
+  const tasks = isScript ? null : await createTasks(command, args, local)
   const preview = await previewResume(record, how, tasks)
   const { runs, total } = preview
   output.result({ record, total, tasks: runs, complete: !isScript }, [
     ...(runs.length === 0 ? [] : tableLines(columnsFor(runs), runs, output.width)),
-    [summaryOf(preview, isScript), ...(isScript ? notesOf(preview, how) : [])].join('; '),
+    [summaryText(preview, isScript), ...(isScript ? scriptNotes(preview, how) : [])].join('; '),
   ])
   return exitCodes.ok
 }
@@ -31,13 +33,12 @@ export async function showPreview(
 type PreviewedTask = ResumePreview['runs'][number]
 
 const columnsFor = (tasks: readonly PreviewedTask[]): readonly Column<PreviewedTask>[] => [
-  { head: 'task', cell: ({ uid }) => uid, narrowest: 12 },
+  { head: 'task', cell: ({ uid }) => uid, minWidth: 12 },
   { head: 'reason', cell: ({ reason }) => reason },
-  nameColumn(tasks, { dispensable: 1, narrowest: 12 }),
+  nameColumn(tasks, { dropOrder: 1, minWidth: 12 }),
 ]
 
-/** For example `2 of 5 tasks would run: 1 failed, 1 new`. */
-function summaryOf({ runs, total }: ResumePreview, isScript: boolean): string {
+function summaryText({ runs, total }: ResumePreview, isScript: boolean): string {
   const all = countText(total, isScript ? 'recorded task' : 'task')
   const reasons = Map.groupBy(runs, ({ reason }) => reason)
   const countOf = ([reason, { length }]: readonly [string, readonly unknown[]]): string =>
@@ -46,7 +47,7 @@ function summaryOf({ runs, total }: ResumePreview, isScript: boolean): string {
   return `${numberText(runs.length)} of ${all} would run${counts === '' ? '' : `: ${counts}`}`
 }
 
-function notesOf({ unnamed }: ResumePreview, { changed }: Required<ResumeOptions>): string[] {
+function scriptNotes({ unnamed }: ResumePreview, { changed }: Required<ResumeOptions>): string[] {
   const others = changed === 'rerun' ? '' : ' without a uid of its own'
   return [
     'the script may create others',

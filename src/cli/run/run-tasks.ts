@@ -1,45 +1,48 @@
-/** Runs the tasks of a file or an array with progress; prints how to resume if some are left. */
+/** Runs the tasks of a file or an array, and prints how to resume if some did not complete. */
 
-import { keepCommand, type RunCommand } from '../../checkpoint/run-file.ts'
+import { storeCommand, type RunCommand } from '../../checkpoint/run-file.ts'
 import { type ComputeTask, ConcurrentBackend, type ResumeOptions, Session } from '../../index.ts'
-import { nearestPath } from '../../record/find-record.ts'
-import { countText, numberText, quoteWord } from '../../views/readable.ts'
+import { toShortPath } from '../../record/find-record.ts'
+import { countText, numberText, quoteArgument } from '../../views/readable.ts'
 import type { TelemetrySummary } from '../../views/summary.ts'
 import { exitCodes, signalExitCodes } from '../exit.ts'
 import { runLive } from '../live-run.ts'
 import type { Output } from '../output.ts'
-import { arrayTasks } from './array.ts'
+import { openRunDashboard } from '../dashboard/run-dashboard.ts'
+import { createArrayTasks } from './array.ts'
 import { resumeCommand } from './resume-command.ts'
 import { reportResume } from './script-reports.ts'
 import { readTasks } from './task-file.ts'
 
 export interface RunTasksOptions {
-  /** The folder of the record; a resumed record is continued in its own folder. */
+  /** The folder of a new record. A resumed run stays in its folder. */
   readonly folder: string
   readonly resume: { readonly record: string; readonly how: ResumeOptions } | null
-  /** The arguments of an array's program, with secrets. */
+  /** The arguments of an array's program, including secrets. */
   readonly args: readonly string[]
+  readonly dashboard?: boolean
 }
 
-/** The tasks of the command, in the order of its file or numbers. */
-export async function tasksOf(
+export async function createTasks(
   { kind, file, array = '' }: RunCommand,
   args: readonly string[],
   backend: ConcurrentBackend,
 ): Promise<ComputeTask[]> {
-  return kind === 'array' ? arrayTasks(array, [file, ...args]) : await readTasks(file, backend)
+  return kind === 'array'
+    ? createArrayTasks(array, [file, ...args])
+    : await readTasks(file, backend)
 }
 
 /** Resolves with the exit code: 1 if a task failed. */
 export async function runTasks(
   command: RunCommand,
-  { folder, resume, args }: RunTasksOptions,
+  { folder, resume, args, dashboard = false }: RunTasksOptions,
   output: Output,
 ): Promise<number> {
   const local = await ConcurrentBackend.create({ name: 'local' })
   const session = new Session([local], { workDir: command.folder })
   try {
-    const tasks = await tasksOf(command, args, local)
+    const tasks = await createTasks(command, args, local)
     if (resume !== null) {
       reportResume(output)
       await session.resume(resume.record, resume.how)
@@ -47,8 +50,9 @@ export async function runTasks(
     const checkpointPath = resume === null ? { checkpointPath: folder } : {}
     const telemetry = await session.startTelemetry({ ...checkpointPath, keepResults: true })
     const record = telemetry.checkpointFile ?? ''
-    keepCommand(record, command)
-    const near = nearestPath(record)
+    await using _ = await openRunDashboard(dashboard, () => record, output)
+    storeCommand(record, command)
+    const near = toShortPath(record)
     const resumeLine = `resume  ${resumeCommand(near, command)}`
     let notStarted = 0
     telemetry.subscribe((event) => {
@@ -61,18 +65,18 @@ export async function runTasks(
     })
     const summary = telemetry.summary()
     const { completed, failed } = summary.tasks
-    // `null` if no task ran, for example because all were resumed; views of a record do the same.
+    // As in the views of a record, the duration is `null` if no task ran.
     const duration = summary.duration.max === 0 ? null : summary.duration
     const isDone = signal === null && completed === tasks.length
     output.result({ ...summary, duration, record: near, journal: near }, [
-      // Without a signal, the summary of the progress has the totals.
+      // Without a signal, the progress lines already show the totals.
       ...(signal === null ? [] : [stoppedLine(signal, tasks.length, summary.tasks, notStarted)]),
       `record  ${near}`,
       ...(isDone ? [] : [resumeLine]),
     ])
     if (output.form === 'quiet' && failed > 0) {
       const all = countText(tasks.length, 'task')
-      const show = `npx tutti failures ${quoteWord(near)}`
+      const show = `npx tutti failures ${quoteArgument(near)}`
       output.problem(
         `${numberText(failed)} of ${all} failed; show them with: ${show}\n${resumeLine}`,
       )
@@ -90,7 +94,7 @@ function stoppedLine(
   { completed, failed, canceled }: TelemetrySummary['tasks'],
   notStarted: number,
 ): string {
-  // Tasks of a long list that were not submitted yet have no events.
+  // Tasks that were not submitted yet have no events.
   const notSubmitted = tasks - completed - failed - canceled
   return (
     `stopped cleanly by ${signal}: ${countText(tasks, 'task')}, ` +

@@ -1,4 +1,4 @@
-/** `tutti run` and `tutti resume`: a script or a task file, with a record to resume from. */
+/** `tutti run` and `tutti resume`: run a script, a task file or an array. */
 
 import { countText } from '../../views/readable.ts'
 import { dirname, resolve } from 'node:path'
@@ -6,61 +6,63 @@ import {
   expectNotContinued,
   findChain,
   isAbandoned,
-  noFirstLine,
+  emptyRecordError,
   readSessionStart,
 } from '../../checkpoint/chain.ts'
 import { expectNotHeld, expectUnlocked, lockPathOf } from '../../checkpoint/lock.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import {
-  commandProblemOf,
-  readCommandOf,
+  explainUnusableCommand,
+  readRunCommand,
   type RunCommand,
-  toKeptArguments,
+  omitSecretArguments,
 } from '../../checkpoint/run-file.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import { isRegularFile, statOf } from '../../foundation/regular-file.ts'
 import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
-import { endedJobOf } from '../reading/record-writer.ts'
+import { findEndedJob } from '../reading/record-writer.ts'
 import type { Output } from '../output.ts'
-import { kindOf, acceptedFiles } from './file-kinds.ts'
-import { resumeCommand, secretPlaces } from './resume-command.ts'
+import { detectFileKind, acceptedFilesHint } from './file-kinds.ts'
+import { resumeCommand, secretPlaceholders } from './resume-command.ts'
 import { runScript } from './run-script.ts'
 import { runTasks } from './run-tasks.ts'
 
 export interface RunOptions {
-  /** The folder of the record of tasks; a script chooses its own. Default `./telemetry`. */
+  /** The folder of the record; not for scripts. Default `./telemetry`. */
   readonly folder?: string
   /** The numbers for which a program runs, such as `1-10,20`. */
   readonly array?: string
+  readonly dashboard?: boolean
 }
 
-const usualFolder = './telemetry'
+const defaultFolder = './telemetry'
 
-/** Resolves with the script's exit code or, for tasks, with 1 if one failed. */
+/** Resolves with the exit code of the script, or with 1 if a task failed. */
 export async function run(
   file: string,
   args: readonly string[],
-  { folder, array }: RunOptions,
+  { folder, array, dashboard = false }: RunOptions,
   output: Output,
 ): Promise<number> {
-  const typed = { arguments: toKeptArguments(args), folder: process.cwd() }
+  const typed = { arguments: omitSecretArguments(args), folder: process.cwd() }
   if (array !== undefined) {
     const command = { kind: 'array', file, ...typed, array } as const
-    return runTasks(command, { folder: folder ?? usualFolder, resume: null, args }, output)
+    const how = { folder: folder ?? defaultFolder, resume: null, args, dashboard }
+    return runTasks(command, how, output)
   }
   const path = resolve(file)
   const found = statOf(path)
-  if (found === null) throw noSuchFile(file)
+  if (found === null) throw fileNotFoundError(file)
   if (!found.isFile()) {
     const what = found.isDirectory() ? 'a folder' : 'not a regular file'
     throw new ValueError(`${file} is ${what}`, {
       code: 'FileNotFoundError',
       got: file,
-      hint: acceptedFiles,
+      hint: acceptedFilesHint,
     })
   }
-  const kind = kindOf(file)
+  const kind = detectFileKind(file)
   if (kind === 'script' && folder !== undefined) {
     throw new ValueError(`--folder: ${file} is a script, whose own program names the folder`, {
       field: '--folder',
@@ -76,31 +78,31 @@ export async function run(
   }
   const command = { kind, file: path, ...typed } as const
   if (kind === 'tasks') {
-    return runTasks(command, { folder: folder ?? usualFolder, resume: null, args }, output)
+    const how = { folder: folder ?? defaultFolder, resume: null, args, dashboard }
+    return runTasks(command, how, output)
   }
-  return runScript({ command, keep_results: true, resume: null }, args, output)
+  return runScript({ command, keep_results: true, resume: null }, args, output, dashboard)
 }
 
 export interface ResumeCommandOptions extends Required<ResumeOptions> {
-  /** Whether to list what would run, and run nothing. */
   readonly isDryRun: boolean
 }
 
-/** Resumes a record the way it was started. `given` replaces arguments that were not stored. */
+/** Resumes a record with its stored command. `given` are arguments that were not stored. */
 export async function resume(
-  what: string,
+  source: string,
   given: readonly string[],
   { isDryRun, ...how }: ResumeCommandOptions,
   output: Output,
 ): Promise<number> {
-  const record = await findRecord(what)
+  const record = await findRecord(source)
   const { files } = await findChain(record)
   const path = files.at(-1) ?? record
-  // Checked before a script starts; the session that continues the record checks again.
+  // The session checks this as well, but only after the script has started.
   const session_id = await expectResumable(path, isDryRun)
-  const command = readCommandOf(files)
+  const command = readRunCommand(files)
   if (command === null) {
-    const problem = commandProblemOf(files)
+    const problem = explainUnusableCommand(files)
     if (problem !== null) throw problem
     throw new ValueError(`${record} was not made by tutti run`, {
       code: 'CommandMissingError',
@@ -110,7 +112,7 @@ export async function resume(
     })
   }
   const isTyped = command.kind === 'array'
-  if (!isTyped && !isRegularFile(command.file)) throw noSuchFile(command.file)
+  if (!isTyped && !isRegularFile(command.file)) throw fileNotFoundError(command.file)
   if (!isFolder(command.folder)) {
     throw new ValueError(`there is no folder ${command.folder}, in which the run was started`, {
       code: 'FileNotFoundError',
@@ -130,31 +132,29 @@ export async function resume(
   const { changed, keepFailed: keep_failed } = how
   const continued = { record: path, session_id, changed, keep_failed }
   if (command.launch !== undefined) {
-    const { launchAgain } = await import('../launch/launch.ts')
-    return launchAgain(command, args, continued, output)
+    const { relaunch } = await import('../launch/launch.ts')
+    return relaunch(command, args, continued, output)
   }
   return runScript({ command, keep_results: true, resume: continued }, args, output)
 }
 
-/** Resolves with the id of the record's session. */
+/** Throws if the record cannot be resumed. Resolves with the id of the record's session. */
 async function expectResumable(path: string, isDryRun: boolean): Promise<string> {
-  if (await isAbandoned(path)) throw await noFirstLine(path)
+  if (await isAbandoned(path)) throw await emptyRecordError(path)
   const started = (await readSessionStart(path))?.session_id
   const sessionId = started ?? parseRecordPath(path)?.sessionId ?? ''
-  if (sessionId !== '') await expectNoWriter(lockPathOf(dirname(path), sessionId), isDryRun)
+  if (sessionId !== '') {
+    const lock = lockPathOf(dirname(path), sessionId)
+    const check = isDryRun ? expectNotHeld : expectUnlocked
+    check(lock, await findEndedJob(lock))
+  }
   await expectNotContinued(path)
   return started ?? ''
 }
 
-/** The script may run in a job on another host: then Slurm knows whether the job has ended. */
-async function expectNoWriter(lock: string, isDryRun: boolean): Promise<void> {
-  const check = isDryRun ? expectNotHeld : expectUnlocked
-  check(lock, await endedJobOf(lock))
-}
-
 const isFolder = (path: string): boolean => statOf(path)?.isDirectory() ?? false
 
-const noSuchFile = (file: string): ValueError =>
+const fileNotFoundError = (file: string): ValueError =>
   new ValueError(`there is no file ${file}`, { code: 'FileNotFoundError', got: file })
 
 function completeArguments(
@@ -162,7 +162,7 @@ function completeArguments(
   command: RunCommand,
   given: readonly string[],
 ): readonly string[] {
-  const missing = secretPlaces(command)
+  const missing = secretPlaceholders(command)
   if (missing.length !== given.length) {
     const isKept = missing.length === 0
     const what = isKept ? 'all arguments were kept' : `expected ${missing.join(' ')}`

@@ -1,6 +1,6 @@
 /**
- * Notices of the command in the script's process: how many tasks of a resumed record are skipped,
- * before anything starts, and in one line why a record cannot be written or continued.
+ * Prints notices of the command in the process of the script: how many tasks of a resumed record
+ * are skipped, and why a record cannot be written or resumed.
  */
 
 import { subscribe } from 'node:diagnostics_channel'
@@ -16,32 +16,32 @@ import { numberText } from '../../views/readable.ts'
 import { exitCodes, isOutputFailure } from '../exit.ts'
 import { createOutput, type Output, type OutputForm } from '../output.ts'
 
-/** Published by a session once it continues a record, after its first submission was accepted. */
+/** Published by a session that resumes a record, after its first submission was accepted. */
 export interface ResumeMessage {
   readonly record: ResumedRecord
   readonly options: ResumeOptions
 }
 
-/** `form` is the output form of the command. */
-export function reportForCommand(form: string): void {
+/** Installs the notices. `form` is the output form of the command. */
+export function installReports(form: string): void {
   const shown: OutputForm = form === 'json' || form === 'quiet' ? form : 'text'
   const output = createOutput(shown, process.stdout, process.stderr)
   reportResume(output)
   process.on('uncaughtExceptionMonitor', (error: unknown) => {
-    if (!isOfRecord(error) || process.listenerCount('uncaughtException') > 0) return
+    if (!isRecordError(error) || process.listenerCount('uncaughtException') > 0) return
     output.failure(error)
     process.exit(isOutputFailure(error) ? exitCodes.outputFailed : exitCodes.usage)
   })
 }
 
-/** Prints before the first task starts. After a refusal only the error is printed. */
+/** Prints how many tasks are skipped, before the first task starts. */
 export function reportResume(output: Output): void {
   subscribe(resumeChannel, (message) => {
     if (output.form === 'text') output.problem(describeResume(message as ResumeMessage))
   })
 }
 
-/** For example `skipping 3 of 5 recorded tasks; 2 run again: 1 failed, 1 unfinished`. */
+/** Returns a text such as `skipping 3 of 5 recorded tasks; 2 run again: 1 failed, 1 unfinished`. */
 export function describeResume({ record, options }: ResumeMessage): string {
   const { done, failed, canceled, unfinished, notKept, unnamed } = record
   const isKept = options.keepFailed === true
@@ -56,7 +56,7 @@ export function describeResume({ record, options }: ResumeMessage): string {
   const reasons = counts
     .filter(([count]) => count > 0)
     .map(([count, what]) => `${numberText(count)} ${what}`)
-  // Which tasks have changed is known only after the program has created them.
+  // A task can be compared with the record only after the program has created it.
   const isForced = options.changed === 'rerun'
   const mayChange = skipped > 0 && (isForced || unnamed > 0)
   const others = isForced ? '' : ' without a uid of its own'
@@ -70,8 +70,10 @@ export function describeResume({ record, options }: ResumeMessage): string {
   ].join('; ')
 }
 
-/** Errors about the record are not mistakes in the script, so their stack is not printed. */
-function isOfRecord(error: unknown): error is TuttiError {
+/**
+ * Whether the error is about the record. For such errors, the stack of the script would not help.
+ */
+function isRecordError(error: unknown): error is TuttiError {
   if (CheckpointError.isInstance(error)) return true
   if (StateError.isInstance(error)) return error.code === 'ResumeRefusedError'
   return ValueError.isInstance(error) && error.code === 'DefinitionChangedError'

@@ -12,41 +12,40 @@ import {
   type MapNode,
   type SourcePosition,
   startOfFile,
-  treeOf,
-  valueOf,
+  toConfigNode,
+  toPlainValue,
 } from '../../inference/config/config-tree.ts'
 import { parseYamlTree } from '../../inference/config/yaml-tree.ts'
 import { isYamlFile } from './file-kinds.ts'
 
-/** Larger than the limits of a configuration, because a file may have many tasks. */
+/** A file may have many tasks, so the limits are larger than for a configuration. */
 const yamlLimits = { bytes: 2 ** 26, tokens: 10_000_000 }
 
 /** The keys of a task: the options of `ComputeTask` in snake_case. */
-const known = (
+const taskKeys = (
   'executable arguments cwd env stdin shell capture_stdio kill_background uid name backend ' +
   'timeout_seconds retries priority attributes resources'
 ).split(' ')
-/** Options with known inner keys. The inner keys of other options are the user's own. */
-const nested: Readonly<Record<string, readonly string[]>> = {
+/** The inner keys of options. The keys of `env` and `attributes` are not checked. */
+const nestedKeys: Readonly<Record<string, readonly string[]>> = {
   retries: ['times', 'delay_seconds', 'factor', 'max_delay_seconds', 'jitter'],
   resources: ['cores', 'gpus', 'memory_mb', 'ranks', 'ranks_per_node', 'labels', 'seconds'],
   capture_stdio: ['stdout', 'stderr'],
 }
 
-/** A task and its position in the file. */
-interface Item {
+interface TaskItem {
   readonly node: ConfigNode
   readonly position: SourcePosition
 }
 
 /**
- * Throws one `ValueError` that lists all problems as `file:line`, including tasks that the backend
- * would refuse.
+ * Reads the tasks of a file. Throws a `ValueError` that lists all problems, including tasks that
+ * the backend would refuse.
  */
 export async function readTasks(file: string, backend: TaskBackend): Promise<ComputeTask[]> {
   const text = readText(file)
   const problems = new ConfigProblems({ kind: 'file', name: file })
-  const items = isYamlFile(file) ? itemsOfYaml(text, problems) : itemsOfLines(text, problems)
+  const items = isYamlFile(file) ? parseYamlItems(text, problems) : parseJsonLines(text, problems)
   const tasks: ComputeTask[] = []
   const uids = new Map<string, number>()
   if (items.length === 0) problems.add(startOfFile, 'there is no task in this file')
@@ -55,8 +54,8 @@ export async function readTasks(file: string, backend: TaskBackend): Promise<Com
     if (task === null) continue
     const before = uids.get(task.uid)
     if (before !== undefined) problems.add(position, `uid: already used on line ${before}`)
-    const refusal = refusalOf(task, backend)
-    if (refusal !== null) problems.add(position, withFileKeys(refusal))
+    const refusal = explainRefusal(task, backend)
+    if (refusal !== null) problems.add(position, replaceOptionNames(refusal))
     uids.set(task.uid, position.line)
     tasks.push(task)
   }
@@ -64,10 +63,12 @@ export async function readTasks(file: string, backend: TaskBackend): Promise<Com
   return tasks
 }
 
-/** The only backend of the session, which runs on this machine. */
 type TaskBackend = Pick<ConcurrentBackend, 'name' | 'refuse'>
 
-function refusalOf({ backend: wanted, spec }: ComputeTask, backend: TaskBackend): string | null {
+function explainRefusal(
+  { backend: wanted, spec }: ComputeTask,
+  backend: TaskBackend,
+): string | null {
   if (wanted !== null && wanted !== backend.name) {
     return `backend: there is no "${wanted}"; tutti run has only "${backend.name}"`
   }
@@ -90,7 +91,7 @@ function readText(file: string): string {
   }
 }
 
-function itemsOfYaml(text: string, problems: ConfigProblems): readonly Item[] {
+function parseYamlItems(text: string, problems: ConfigProblems): readonly TaskItem[] {
   const root = parseYamlTree(text, problems, yamlLimits)
   if (isEmptyNode(root)) return []
   if (root.kind === 'list') return root.items.map((node) => ({ node, position: node.position }))
@@ -98,12 +99,12 @@ function itemsOfYaml(text: string, problems: ConfigProblems): readonly Item[] {
   return []
 }
 
-function itemsOfLines(text: string, problems: ConfigProblems): readonly Item[] {
+function parseJsonLines(text: string, problems: ConfigProblems): readonly TaskItem[] {
   return text.split('\n').flatMap((line, at) => {
     const position = { ...startOfFile, line: at + 1 }
     if (line.trim() === '') return []
     try {
-      return { node: treeOf(JSON.parse(line)), position }
+      return { node: toConfigNode(JSON.parse(line)), position }
     } catch {
       problems.add(position, 'not valid JSON')
       return []
@@ -120,20 +121,20 @@ function toTask(
     problems.add(position, 'expected a task: an object with `executable`')
     return null
   }
-  const unknown = [...unknownKeys(node, known)]
+  const unknown = [...unknownKeys(node, taskKeys)]
   for (const { key, value } of node.entries) {
-    const keys = nested[key]
+    const keys = nestedKeys[key]
     if (keys !== undefined && value.kind === 'map') unknown.push(...unknownKeys(value, keys, key))
   }
   for (const { position: own, text } of unknown) {
-    // In JSON Lines only the line of a problem is known.
+    // In JSON Lines, positions within the line are unknown.
     problems.add(own.line > position.line ? own : position, text)
   }
   if (unknown.length > 0) return null
   try {
     return new ComputeTask(toOptions(node))
   } catch (error) {
-    problems.add(position, withFileKeys(messageOf(error)))
+    problems.add(position, replaceOptionNames(messageOf(error)))
     return null
   }
 }
@@ -150,15 +151,14 @@ const unknownKeys = (node: MapNode, keys: readonly string[], parent?: string): U
     return { position, text: `${place}${key}: unknown key${didYouMean(key, keys)}` }
   })
 
-/** Replaces option names in a message by the keys used in the file. */
-const withFileKeys = (message: string): string =>
+const replaceOptionNames = (message: string): string =>
   message.replaceAll(camelCaseKey, (key) => fileKeys.get(key) ?? key)
 
 function toOptions(node: MapNode): ExecutableOptions {
-  const entries = Object.entries(valueOf(node) as Record<string, unknown>)
+  const entries = Object.entries(toPlainValue(node) as Record<string, unknown>)
   const options = entries.map(([key, value]) => [
     toCamelCase(key),
-    key in nested && isRecord(value) ? withCamelCase(value) : value,
+    key in nestedKeys && isRecord(value) ? camelCaseKeys(value) : value,
   ])
   return Object.fromEntries(options)
 }
@@ -166,14 +166,13 @@ function toOptions(node: MapNode): ExecutableOptions {
 const isRecord = (value: unknown): value is Record<string, unknown> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-const withCamelCase = (value: Record<string, unknown>): object =>
+const camelCaseKeys = (value: Record<string, unknown>): object =>
   Object.fromEntries(Object.entries(value).map(([key, part]) => [toCamelCase(key), part]))
 
 const toCamelCase = (key: string): string =>
   key.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())
 
 const camelCaseKey = /\b[a-z]+(?:[A-Z][a-z]+)+\b/g
-/** Keys by option name. */
 const fileKeys = new Map(
-  [...known, ...Object.values(nested).flat()].map((key) => [toCamelCase(key), key]),
+  [...taskKeys, ...Object.values(nestedKeys).flat()].map((key) => [toCamelCase(key), key]),
 )

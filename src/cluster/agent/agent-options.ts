@@ -41,45 +41,39 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly cores?: number
   readonly gpus?: number | readonly (number | string)[]
   readonly memoryMb?: number
-  /** The agent runs only tasks whose requested labels are all among these, with the same values. */
+  /** Labels of this node. A task's labels must all be among them, with the same values. */
   readonly labels?: Readonly<Record<string, string>>
-  /** The parent of the agent's own folder. Default: the system's folder for temporary files. */
+  /** The parent of the agent's folder. Default: the system's folder for temporary files. */
   readonly workDir?: string
-  /** Where functions run. Only processes limit native libraries to the GPUs of a function. */
+  /** Only processes limit native libraries to the GPUs that a function has requested. */
   readonly isolation?: 'thread' | 'process'
-  /** The kind of tasks that the agent runs. Default: both. */
   readonly only?: 'functions' | 'programs'
   /**
-   * Glob patterns for the absolute paths of programs and modules, with symbolic links resolved;
-   * modules of a bundle are matched by their path in their project. Default: all are allowed.
+   * Glob patterns that the absolute path of a program or module must match after symbolic links are
+   * resolved. A module of a bundle is matched by its path in its project. Default: all are allowed.
    */
   readonly allow?: readonly string[]
   readonly clock?: Clock
   readonly log?: Log
 }
 
-const ownKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
-const knownKeys = [...brokerKeys, ...ownKeys, 'isolation', 'only', 'allow']
+const agentKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
+const knownKeys = [...brokerKeys, ...agentKeys, 'isolation', 'only', 'allow']
 
-/** The maximum number of workers per node. Other cores serve tasks that request several. */
+/** A node with more cores uses the others for tasks that request several cores. */
 const maxWorkers = 1024
 
 /** How an agent and its parent process detect each other's exit. */
 export interface AgentLifetimeOptions {
-  /**
-   * Whether a watcher process notifies drivers immediately if the agent is killed. Not needed if
-   * the parent process does so. Default `false`.
-   */
+  /** A watcher process reports a killed agent, unless the parent does. Default `false`. */
   readonly hasWatcher?: boolean
-  /** The agent leaves after this time without a server, for servers that exit with the driver. */
+  /** Leaves after so long without the server. For a server that exits with the driver. */
   readonly serverSeconds?: number
-  /**
-   * Receives a function that removes the agent's folder if it is empty, for exits without `close`.
-   */
+  /** Gets a function that removes the agent's empty folder, for an exit without `close`. */
   readonly onFolder?: (remove: () => void) => void
 }
 
-/** Connects an agent to its broker. The agent runs until it is drained or closed. */
+/** Starts an agent and connects it to its broker. The agent runs until it is drained or closed. */
 export async function startAgent(
   options: StartAgentOptions,
   { hasWatcher = false, serverSeconds, onFolder }: AgentLifetimeOptions = {},
@@ -95,7 +89,7 @@ export async function startAgent(
   const { broker: connection, token } = resolveBrokerOptions(options, `agent ${name}`, log)
   removeFromEnvironment([token, connection.password, connection.credentials])
   const folder = await WorkFolder.open({ workDir: options.workDir, agent: name, clock, log })
-  onFolder?.(() => folder.closeEmpty())
+  onFolder?.(() => folder.removeIfEmpty())
   const opened: { close(): Promise<void> }[] = []
   try {
     const broker = await connectToNats(connection)
@@ -109,7 +103,7 @@ export async function startAgent(
     opened.push(backend)
     const remove = (bundle: string): Promise<void> => folder.remove(bundle)
     const bundles = new UnpackedBundles(join(folder.path, 'bundles'), remove)
-    const ruled = {
+    const ruledAgent = {
       name,
       folder: folder.path,
       projectPath: (file: string) => bundles.projectPath(file),
@@ -126,10 +120,10 @@ export async function startAgent(
       clock,
       log,
       createSampler: () => createLocalSampler({ clock, log, pollSeconds: 5 }),
-      refuse: (spec) => refuseByRules(rules, ruled, spec),
+      refuse: (spec) => refuseByRules(rules, ruledAgent, spec),
       watcher,
     })
-    followBroker(agent, { broker, clock, log })
+    watchBroker(agent, { broker, clock, log })
     if (serverSeconds !== undefined) leaveWithServer(agent, broker, clock, serverSeconds)
     await watcher?.ready
     return agent
@@ -140,7 +134,6 @@ export async function startAgent(
   }
 }
 
-/** The resources that the agent offers. Default: all that this process may use. */
 function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
   return {
     cores: cores === undefined ? usableCores() : expectCores(cores),
@@ -150,15 +143,14 @@ function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
   }
 }
 
-/** Reports disconnects of the broker until the agent has left. */
-function followBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
+function watchBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
   const watch = new BrokerWatch({ ...parts, owner: `agent "${agent.name}"` })
-  onceLeft(agent, () => watch.close())
+  whenLeft(agent, () => watch.close())
 }
 
 function leaveWithServer(agent: Agent, broker: Broker, clock: Clock, seconds: number): void {
   let cancel = (): void => {}
-  const leave = (): void => agent.leave({ needsEnds: false })
+  const leave = (): void => agent.leave({ waitForResults: false })
   const unsubscribe = broker.onConnection((isConnected) => {
     cancel()
     if (!isConnected) cancel = clock.after(seconds * 1000, leave)
@@ -167,11 +159,10 @@ function leaveWithServer(agent: Agent, broker: Broker, clock: Clock, seconds: nu
     unsubscribe()
     cancel()
   }
-  onceLeft(agent, stop)
+  whenLeft(agent, stop)
 }
 
-/** Calls back when the agent has left, even if leaving failed. */
-function onceLeft({ left }: Agent, onLeft: () => void): void {
+function whenLeft({ left }: Agent, onLeft: () => void): void {
   left.then(onLeft, onLeft)
 }
 
@@ -185,7 +176,7 @@ function resolveRules({ only, allow }: StartAgentOptions): AgentRules {
   return { only: only ?? null, allow: allow ?? null }
 }
 
-/** Removes credentials from the environment, which tasks inherit from the agent. */
+/** Removes credentials from `process.env`, because tasks inherit the environment of the agent. */
 function removeFromEnvironment(secrets: readonly (string | undefined)[]): void {
   for (const [name, value] of Object.entries(process.env)) {
     if (value === undefined) continue

@@ -1,21 +1,21 @@
-/** The program of an agent that `ClusterBackend.local` starts. */
+/** The program of an agent process that `ClusterBackend.local` starts. */
 
 import { messageOf } from '../../foundation/errors.ts'
 import { connectToParent } from '../../runtime/child-program.ts'
 import type { Agent } from './agent.ts'
 import { startAgent, type StartAgentOptions } from './agent-options.ts'
 
-export type ToAgentProgram = { readonly kind: 'start'; readonly options: StartAgentOptions }
+export type AgentProgramInput = { readonly kind: 'start'; readonly options: StartAgentOptions }
 
-export type FromAgentProgram =
+export type AgentProgramOutput =
   | { readonly kind: 'started' }
   | { readonly kind: 'failed'; readonly message: string }
 
 let agent: Agent | null = null
 
-const parent = connectToParent<ToAgentProgram, FromAgentProgram>({
-  onMessage: ({ options }) => start(options).catch(exitWith),
-  onEnd: () => end().catch(exitWith),
+const parent = connectToParent<AgentProgramInput, AgentProgramOutput>({
+  onMessage: ({ options }) => start(options).catch(exitWithError),
+  onEnd: () => closeAgent().catch(exitWithError),
 })
 
 async function start(options: StartAgentOptions): Promise<void> {
@@ -27,14 +27,14 @@ async function start(options: StartAgentOptions): Promise<void> {
   }
 }
 
-/** The parent process reports the exit code together with the stderr output. */
-function exitWith(error: unknown): void {
+/** Writes the error to stderr, which the parent process reports together with the exit code. */
+function exitWithError(error: unknown): void {
   process.stderr.write(`${messageOf(error)}\n`)
   process.exit(1)
 }
 
-/** The driver and its server exit as well, so task results need not be stored. */
-async function end(): Promise<void> {
-  await agent?.close({ needsEnds: false })
+/** Does not wait until results are stored, because the driver and its server exit as well. */
+async function closeAgent(): Promise<void> {
+  await agent?.close({ waitForResults: false })
   process.exit(0)
 }

@@ -1,4 +1,4 @@
-/** One session on an agent: holds its jobs from arrival until their results are in the stream. */
+/** One session on an agent. It holds the session's jobs until their results are in the stream. */
 
 import {
   type BackendListener,
@@ -17,7 +17,7 @@ import type { Broker } from '../broker/broker.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import { payloadLimit, unpackJobs } from '../wire/job-batches.ts'
 import {
-  silenceMs,
+  maxSilenceMs,
   type AgentStart,
   type Attach,
   type DriverMessage,
@@ -27,7 +27,7 @@ import {
   type SentJob,
   type WireJob,
 } from '../wire/messages.ts'
-import { type SessionSubjects, sessionSubjects, toUseId } from '../wire/subjects.ts'
+import { type SessionSubjects, sessionSubjects, toSessionUseId } from '../wire/subjects.ts'
 import { DriverLink } from './driver-link.ts'
 import { ResultOutbox } from './result-outbox.ts'
 import { HeldAttempt, HeldAttempts } from './held-attempt.ts'
@@ -44,30 +44,27 @@ export interface AgentSessionOptions {
   readonly cluster: Keys
   readonly broker: Broker
   readonly clock: Clock
-  /** The parent of the folder for a session whose own folder does not exist on this node. */
+  /** The parent of temporary folders, for sessions whose working folder is not on this node. */
   readonly folder: WorkFolder
   readonly bundles: UnpackedBundles
   readonly connect: (listener: BackendListener) => LocalConnection
-  /** Returns why the agent's rules forbid a task, or `null`. */
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
-  /** Returns how much work the session's driver may send now. */
   readonly offer: (session: AgentSession) => Offer
-  /** Called when a message with jobs has arrived. */
   readonly onArrival: () => void
-  /** Called when a job is waiting or resources have become free. */
+  /** Called when a job has been queued or resources have become free. */
   readonly onChange: () => void
   readonly onRefusedMessage: (reason: string) => void
   readonly onProblem: (error: unknown) => void
-  /** Called with an unexpected error: the session cannot continue. */
+  /** Called with an unexpected error. The session cannot continue after it. */
   readonly onFailed: (error: unknown) => void
   readonly onDroppedEvent: (why: string) => void
 }
 
 export class AgentSession implements BackendListener {
-  /** Identifies the session and its backend. */
+  /** Identifies the session and the backend of its driver. */
   readonly id: string
   readonly subjects: SessionSubjects
-  /** Identifies this use of the agent. Result messages are numbered from 1 within it. */
+  /** Identifies this `AgentSession`. Its messages with results are numbered from 1. */
   readonly endsEpoch: number
   readonly outbox: ResultOutbox
   readonly driver: DriverLink
@@ -81,7 +78,7 @@ export class AgentSession implements BackendListener {
   #sequence = 0
   readonly #reports: SessionReports
   readonly #modules: SessionModules
-  readonly #arriving: ArrivingSpecs
+  readonly #arrivingSpecs: ArrivingSpecs
   #isDraining = false
   #endings: Promise<void> | null = null
 
@@ -91,7 +88,7 @@ export class AgentSession implements BackendListener {
     this.#options = options
     this.#attach = attach
     this.#keys = options.deriveKeys(attach)
-    this.id = toUseId(attach)
+    this.id = toSessionUseId(attach)
     this.endsEpoch = newEpoch()
     this.subjects = sessionSubjects(attach)
     this.held = new HeldAttempts(clock, () => this.driver.hasWaiting)
@@ -102,12 +99,12 @@ export class AgentSession implements BackendListener {
       keys,
       run: () => this.#attach.run,
       resultTtlSeconds: () => this.#attach.resultTtlSeconds,
-      patienceMs: () => this.#attach.agentTimeoutSeconds * 1000,
+      refusalTimeoutMs: () => this.#attach.agentTimeoutSeconds * 1000,
       isRecorded: (message) => this.outbox.isRecorded(message),
       onProblem: (error) => this.outbox.block(error),
     })
     const { objects } = this.#store
-    this.#arriving = new ArrivingSpecs(objects)
+    this.#arrivingSpecs = new ArrivingSpecs(objects)
     this.#modules = new SessionModules({ ...options, objects, sessionId: this.id })
     this.#connection = options.connect(this)
     this.outbox = new ResultOutbox({
@@ -115,7 +112,7 @@ export class AgentSession implements BackendListener {
       agent: self.name,
       epoch: this.endsEpoch,
       key: () => this.#keys.toDriver,
-      subject: this.subjects.endsOf(self.name),
+      subject: this.subjects.agentResults(self.name),
       store: this.#store,
       ahead: () => options.offer(this).ahead,
       isDriverHeard: () => this.driver.isHeard,
@@ -126,7 +123,7 @@ export class AgentSession implements BackendListener {
     })
     this.#reports = new SessionReports({
       clock,
-      head: () => ({ offer: options.offer(this), ...this.outbox.state }),
+      header: () => ({ offer: options.offer(this), ...this.outbox.state }),
       limitBytes: () => payloadLimit(broker.maxPayload),
       link: () => this.driver,
       onDropped: options.onDroppedEvent,
@@ -137,8 +134,8 @@ export class AgentSession implements BackendListener {
         agent: self.name,
         subjects: this.subjects,
         keys,
-        onMessage: (message) => this.#take(message),
-        onBeat: (beat) => this.outbox.takeBeat(beat),
+        onMessage: (message) => this.#handleMessage(message),
+        onHeartbeat: (beat) => this.outbox.handleHeartbeat(beat),
         onRefused: options.onRefusedMessage,
       },
       attach,
@@ -149,59 +146,54 @@ export class AgentSession implements BackendListener {
     return this.#attach.run
   }
 
-  /** Whether the session could use more cores, so that it gets a share of the node. */
+  /** Whether the session has jobs to begin. Only active sessions get a share of the node. */
   get isActive(): boolean {
     return this.held.queued > 0 || this.driver.hasWaiting
   }
 
-  /** Whether the session is ending here: a driver that attaches then gets a new `AgentSession`. */
+  /** Whether `end` has been called. A driver that attaches now gets a new `AgentSession`. */
   get isEnding(): boolean {
     return this.#endings !== null
   }
 
-  /** Attaches a driver again: a restarted driver, or one that had lost this agent. */
-  attachTo(attach: Attach): void {
+  reattach(attach: Attach): void {
     const isLater = attach.epoch !== this.driver.epoch
     const isAnotherRun = attach.run !== this.#attach.run
     this.#attach = attach
     if (isAnotherRun) {
       this.#keys = this.#options.deriveKeys(attach)
-      this.outbox.signAgain()
+      this.outbox.updateSignatures()
     }
-    // A restarted driver sends the jobs that it still needs again, perhaps with changes.
-    if (isLater) this.#giveBackAll()
+    // A restarted driver sends the jobs that it still needs again, possibly with changes.
+    if (isLater) this.#returnAllJobs()
     const unconfirmed = this.driver.attach(attach)
     // A driver that had lost this agent no longer tracks the tasks of these events.
-    this.#reports.restart(isLater ? unconfirmed : [], (uid) => this.held.latest(uid) > 0)
+    this.#reports.restart(isLater ? unconfirmed : [], (uid) => this.held.latestAttempt(uid) > 0)
   }
 
-  /** Called every half second. Returns `true` when the session's driver is gone for good. */
+  /** Called every half second. Returns `true` if the session's driver is gone for good. */
   tick(nowMs: number): boolean {
     this.driver.tick()
     this.#reports.send()
-    // The running attempts take long, so queued ones may begin sooner on other nodes.
+    // No attempt has ended recently, so attempts in the backend's queue may begin sooner elsewhere.
     if (this.held.isStalled) this.#withdraw()
-    // Returns jobs beyond the offer and one second of work, because another node may be free.
-    const excess = this.held.excess(this.#options.offer(this).ahead, this.driver)
-    this.#giveBack(excess)
+    const excess = this.held.findExcess(this.#options.offer(this).ahead, this.driver)
+    this.#returnJobs(excess)
     if (excess.length > 0) this.#options.onChange()
-    return nowMs - this.driver.heardMs > this.#attach.ownerTtlSeconds * 1000
+    return nowMs - this.driver.lastHeardMs > this.#attach.ownerTtlSeconds * 1000
   }
 
   reconnected(): void {
-    this.driver.reconnected()
+    this.driver.handleReconnect()
     this.outbox.resend()
   }
 
-  /**
-   * Begins waiting jobs until they hold this many cores; returns how many they hold. Begins nothing
-   * while the driver is silent, because it may move the jobs to another node.
-   */
+  /** Returns the cores that the submitted jobs use. Submits nothing while the driver is silent. */
   begin(maxCores: number): number {
     if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
-    if (this.#options.clock.monotonicMs() - this.driver.heardMs > silenceMs) return 0
+    if (this.#options.clock.monotonicMs() - this.driver.lastHeardMs > maxSilenceMs) return 0
     try {
-      const { jobs, cores } = this.held.give(maxCores)
+      const { jobs, cores } = this.held.takeFromQueue(maxCores)
       if (jobs.length > 0) this.#connection.submit(jobs)
       return cores
     } catch (error) {
@@ -210,30 +202,29 @@ export class AgentSession implements BackendListener {
     }
   }
 
-  /** Returns the output of a running program so far; `null` if the attempt does not run here. */
   async output(uid: string, attempt: number): Promise<ProgramOutput | null> {
     const held = this.held.get(uid)
     if (held?.attempt !== attempt) return null
     return (await this.#connection.output?.(held)) ?? null
   }
 
-  /** Returns all jobs that have not begun, and accepts no more. */
+  /** Returns all jobs that have not begun to the driver, also those that arrive later. */
   drain(): void {
     this.#isDraining = true
-    this.#giveBackAll()
+    this.#returnAllJobs()
   }
 
   report(job: Job, report: TaskReport): void {
     if (!(job instanceof HeldAttempt)) return
     try {
-      this.#takeReport(job, report)
+      this.#handleReport(job, report)
     } catch (error) {
       this.#options.onFailed(error)
     }
   }
 
-  #takeReport(job: HeldAttempt, report: TaskReport): void {
-    if (!job.isHeld && report.kind !== 'start') this.#leaveCores(job)
+  #handleReport(job: HeldAttempt, report: TaskReport): void {
+    if (!job.isHeld && report.kind !== 'start') this.#releaseCores(job)
     if (!job.isHeld) return
     const atMs = report.at?.monotonicMs ?? this.#options.clock.monotonicMs()
     if (report.kind === 'start') {
@@ -243,7 +234,7 @@ export class AgentSession implements BackendListener {
       this.#reports.addStart(job)
       return
     }
-    this.#end(job, this.#modules.nameNode(report, job.spec), atMs)
+    this.#end(job, this.#modules.addNodeName(report, job.spec), atMs)
   }
 
   notice(notice: Notice): void {
@@ -256,12 +247,11 @@ export class AgentSession implements BackendListener {
     }
   }
 
-  /** Called when the agent leaves: limits how long `end` waits for the broker. */
   limitWait(): void {
-    this.outbox.limitWait(this.#attach.ownerTtlSeconds * 1000)
+    this.outbox.setSettleTimeout(this.#attach.ownerTtlSeconds * 1000)
   }
 
-  /** Ends all attempts. If `isAbandoned` by its driver, waits until the stream has all results. */
+  /** If the driver is gone (`isAbandoned`), waits until all results are in the stream. */
   end(reason: string, isAbandoned: boolean): Promise<void> {
     this.#endings ??= this.#endOnce(reason, isAbandoned)
     return this.#endings
@@ -280,11 +270,11 @@ export class AgentSession implements BackendListener {
       this.outbox.close()
       this.driver.close()
       await this.#store.close()
-      await Promise.all([this.#folder.remove(), this.#modules.leave()])
+      await Promise.all([this.#folder.remove(), this.#modules.release()])
     }
   }
 
-  /** While the broker cannot store results, running attempts continue, but no new ones begin. */
+  /** The broker cannot store results. Running attempts continue, but no new ones begin. */
   #throttle(error: unknown): void {
     if (this.outbox.isBlocked) return
     const reason = `the broker does not store results: ${messageOf(error)}`
@@ -292,29 +282,29 @@ export class AgentSession implements BackendListener {
     this.#options.onProblem(error)
   }
 
-  #take(message: DriverMessage): void {
+  #handleMessage(message: DriverMessage): void {
     if (message.kind === 'cancel') this.#cancel(message.jobs, message.reason)
     else if (message.kind === 'recall') {
       this.#withdraw()
-      this.#giveBack(message.jobs.map(([uid]) => this.held.get(uid)))
+      this.#returnJobs(message.jobs.map(([uid]) => this.held.get(uid)))
     } else if (message.kind === 'recorded') {
-      for (const uid of this.outbox.recorded(message)) this.held.recorded(uid)
+      for (const uid of this.outbox.markRecorded(message)) this.held.markRecorded(uid)
       this.#options.onChange()
-    } else if (message.kind === 'missing') this.outbox.sendAgain(message)
+    } else if (message.kind === 'missing') this.outbox.resendMissing(message)
     else {
-      const hold = (job: SentJob, spec: TaskSpec): void => this.#hold(job, spec)
-      unpackJobs(message, hold, (job) => this.#holdOther(job).catch(this.#options.onFailed))
+      const holdJob = (job: SentJob, spec: TaskSpec): void => this.#hold(job, spec)
+      unpackJobs(message, holdJob, (job) => this.#holdStoredJob(job).catch(this.#options.onFailed))
       this.#options.onArrival()
     }
   }
 
-  async #holdOther(job: WireJob): Promise<void> {
+  async #holdStoredJob(job: WireJob): Promise<void> {
     const { uid, attempt, spec, specObject } = job
     if (spec !== null) return this.#hold(job, spec)
     if (specObject === null) return
     const { epoch } = this.driver
     try {
-      const loaded = await this.#arriving.load(job, specObject)
+      const loaded = await this.#arrivingSpecs.load(job, specObject)
       if (this.driver.epoch !== epoch) return
       this.#hold(job, loaded.spec)
       if (loaded.cancelReason !== null) this.#cancel([[uid, attempt]], loaded.cancelReason)
@@ -326,20 +316,20 @@ export class AgentSession implements BackendListener {
   }
 
   #hold(job: SentJob, spec: TaskSpec): void {
-    // The job may have been submitted before, by this driver or before its restart.
-    const latest = this.held.latest(job.uid)
+    // The job may have been sent before, by this driver or by the driver before a restart.
+    const latest = this.held.latestAttempt(job.uid)
     const older = latest === 0 ? undefined : this.held.get(job.uid)
     if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
-    // The driver had lost this agent and abandoned an attempt that may still run here.
+    // The driver had lost this agent and given up an earlier attempt, which may still run here.
     if (older !== undefined) {
       this.held.delete(older)
       if (older.isWaiting) this.held.unqueue(older)
       else this.#connection.cancel(older, 'a later attempt has arrived')
     }
     if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
-    const digest = this.#modules.digestOf(spec)
+    const digest = this.#modules.findDigest(spec)
     const local = digest === null ? spec : this.#modules.toLocal(spec)
-    const { spec: placed, problem } = this.#folder.place(local, this.#attach.folder)
+    const { spec: placed, problem } = this.#folder.toPlacedSpec(local, this.#attach.folder)
     const held = new HeldAttempt(this.id, job, placed, ++this.#sequence)
     this.held.add(held)
     if (problem !== undefined) this.#fail(held, problem)
@@ -347,15 +337,15 @@ export class AgentSession implements BackendListener {
     else this.#enqueueWithBundle(held, digest).catch(this.#options.onFailed)
   }
 
-  /** A replaced attempt holds its cores until it has ended. */
-  #leaveCores(held: HeldAttempt): void {
-    this.held.leave(held)
+  /** An attempt that was replaced keeps its cores until it has ended. */
+  #releaseCores(held: HeldAttempt): void {
+    this.held.releaseCores(held)
     this.#options.onChange()
   }
 
   #enqueue(held: HeldAttempt): void {
     const notAllowed = this.#options.refuse(held.spec)
-    if (notAllowed !== null) return this.#giveBack([held], notAllowed)
+    if (notAllowed !== null) return this.#returnJobs([held], notAllowed)
     this.held.enqueue(held)
   }
 
@@ -365,7 +355,7 @@ export class AgentSession implements BackendListener {
     if (prepared === 'ready') this.#enqueue(held)
     else if (prepared === 'lost') {
       this.#reports.addLostBundle(digest)
-      this.#giveBack([held])
+      this.#returnJobs([held])
     } else this.#fail(held, prepared)
     this.#options.onChange()
   }
@@ -378,7 +368,7 @@ export class AgentSession implements BackendListener {
   #cancel(jobs: readonly JobReference[], reason: string): void {
     for (const [uid, attempt] of jobs) {
       const held = this.held.get(uid)
-      this.#arriving.cancel(uid, attempt, reason)
+      this.#arrivingSpecs.cancel(uid, attempt, reason)
       if (held === undefined) this.outbox.cancel(uid, attempt, reason)
       if (held === undefined || held.attempt !== attempt) continue
       if (held.isWaiting) this.#cancelWaiting(held, reason)
@@ -392,22 +382,21 @@ export class AgentSession implements BackendListener {
   }
 
   #end(held: HeldAttempt, report: Exclude<TaskReport, { kind: 'start' }>, atMs: number): void {
-    this.held.end(held, atMs)
+    this.held.markEnded(held, atMs)
     this.outbox.add(held, report, atMs, this.held)
-    this.#leaveCores(held)
+    this.#releaseCores(held)
   }
 
-  /** Moves attempts that the backend has not begun back into the queue. */
   #withdraw(): void {
-    this.held.putBack(this.#connection.withdraw().filter((job) => job instanceof HeldAttempt))
+    this.held.requeue(this.#connection.withdraw().filter((job) => job instanceof HeldAttempt))
   }
 
-  #giveBackAll(): void {
+  #returnAllJobs(): void {
     this.#withdraw()
-    this.#giveBack(this.held.waiting)
+    this.#returnJobs(this.held.waiting)
   }
 
-  #giveBack(jobs: readonly (HeldAttempt | undefined)[], notAllowed?: NotAllowed): void {
+  #returnJobs(jobs: readonly (HeldAttempt | undefined)[], notAllowed?: NotAllowed): void {
     for (const held of jobs) {
       if (held?.isWaiting !== true) continue
       this.held.unqueue(held)

@@ -1,4 +1,4 @@
-/** The agent of a node: makes a local backend available to the sessions that use it. */
+/** The agent of a node. It lets the drivers of sessions run tasks on the node's local backend. */
 
 import type { Backend } from '../../backends/backend.ts'
 import type { LocalConnection } from '../../backends/local/concurrent-backend.ts'
@@ -24,13 +24,14 @@ import {
   VersionMismatchError,
 } from '../wire/envelope.ts'
 import {
-  agentClosed,
+  agentClosedReason,
   type AgentRules,
   type Attach,
   type Attached,
   type Challenged,
   type Detach,
   type Detached,
+  expectMessage,
   type NodeFacts,
   type NotAllowed,
   type Offer,
@@ -38,8 +39,7 @@ import {
   type Pong,
 } from '../wire/messages.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
-import { expectMessage } from '../wire/message-forms.ts'
-import { agentSubject, discoverySubject, toUseId } from '../wire/subjects.ts'
+import { agentSubject, discoverySubject, toSessionUseId } from '../wire/subjects.ts'
 import { AgentSession } from './agent-session.ts'
 import { NodeShares } from './node-shares.ts'
 import type { AgentWatcher } from './presence/agent-watcher.ts'
@@ -64,28 +64,23 @@ export interface AgentOptions {
   readonly clock: Clock
   readonly log: Log
   readonly createSampler: () => ResourceSampler
-  /** Returns why the agent's rules forbid a task, or `null`. */
   readonly refuse: (spec: TaskSpec) => NotAllowed | null
-  /** Closed by the agent; `null` if the parent process reports the agent's exit. */
+  /** Closed by the agent. `null` if the parent process notifies drivers of the agent's exit. */
   readonly watcher: AgentWatcher | null
 }
 
-const tickMs = 500
+const tickIntervalMs = 500
 const requestKinds = ['ping', 'challenge', 'attach', 'detach', 'sample', 'output'] as const
 const announceEveryTicks = 4
-/** The maximum number of closed runs that are remembered. The oldest are dropped first. */
 const maxClosedRuns = 1000
 
 export class Agent {
   readonly name: string
   readonly #options: AgentOptions
   readonly #keys: Keys
-  /** Identifies this start of the agent. */
   readonly #epoch: number
   readonly #sessions = new Map<string, AgentSession>()
-  /**
-   * For each run, the epoch of the driver that closed it. Earlier drivers may still try to attach.
-   */
+  /** The epoch of the driver that closed each run. Earlier drivers are refused. */
   readonly #closedRuns = new Map<string, number>()
   readonly #shares: NodeShares
   readonly #samplers: NamedSamplers
@@ -94,11 +89,11 @@ export class Agent {
   readonly #challenges = new Challenges()
   readonly #messages: ReceivedMessages
   #ticks = 0
-  #isFeedDue = false
+  #isFeedScheduled = false
   #isDraining = false
   #cancelTick: () => void = () => {}
-  readonly #close = once((needsEnds: boolean) =>
-    this.#closeOnce(needsEnds).catch((error: unknown) => {
+  readonly #close = once((waitForResults: boolean) =>
+    this.#closeOnce(waitForResults).catch((error: unknown) => {
       this.#left.reject(error)
       throw error
     }),
@@ -106,7 +101,7 @@ export class Agent {
   #tokenCheck: TokenCheck | null = null
   readonly #announcer: Announcer
 
-  /** Rejects with `BackendError` when the name is taken. */
+  /** Starts an agent. Rejects with `BackendError` if another agent has the same name. */
   static async start(options: AgentOptions): Promise<Agent> {
     const agent = new Agent(options)
     const hasWatcher = options.watcher !== null
@@ -139,15 +134,11 @@ export class Agent {
     })
   }
 
-  /**
-   * Resolves when the agent has left the cluster, with the number of results that the broker did
-   * not store. Rejects if the agent leaves because its token is wrong.
-   */
+  /** Resolves with the number of results that were not stored. Rejects if the token is wrong. */
   get left(): Promise<number> {
     return this.#left.promise
   }
 
-  /** Finishes running tasks, accepts no new jobs, then leaves. */
   drain(): void {
     if (this.#isDraining) return
     this.#isDraining = true
@@ -157,27 +148,28 @@ export class Agent {
   }
 
   /**
-   * Ends running tasks. Leaves when the broker has stored all results, or has stored none for the
-   * `ownerTtlSeconds` of their session. With `needsEnds: false`, even in a later call, leaves
-   * without waiting. Idempotent, same promise. If it rejects, so does `left`.
+   * Cancels tasks, and leaves when the broker has stored all results, or after `ownerTtlSeconds`
+   * without progress. With `waitForResults: false`, even in a later call, leaves immediately.
    */
-  close({ needsEnds = true }: { readonly needsEnds?: boolean } = {}): Promise<void> {
-    if (!needsEnds) for (const { outbox } of this.#sessions.values()) outbox.close()
-    return this.#close(needsEnds)
+  close({ waitForResults = true }: { readonly waitForResults?: boolean } = {}): Promise<void> {
+    if (!waitForResults) for (const { outbox } of this.#sessions.values()) outbox.close()
+    return this.#close(waitForResults)
   }
 
-  /** Like `close`, for a caller that awaits `left`, which rejects with the same error. */
-  leave(options: { readonly needsEnds?: boolean } = {}): void {
+  /** Ignores the rejection, for callers that await `left`, which rejects with the same error. */
+  leave(options: { readonly waitForResults?: boolean } = {}): void {
     this.close(options).catch(() => {})
   }
 
-  async #closeOnce(needsEnds: boolean): Promise<void> {
+  async #closeOnce(waitForResults: boolean): Promise<void> {
     this.#isDraining = true
     this.#cancelTick()
     this.#tokenCheck?.close()
     const sessions = [...this.#sessions.values()]
-    if (needsEnds) for (const session of sessions) session.limitWait()
-    await Promise.allSettled(sessions.map((session) => session.end(agentClosed, needsEnds)))
+    if (waitForResults) for (const session of sessions) session.limitWait()
+    await Promise.allSettled(
+      sessions.map((session) => session.end(agentClosedReason, waitForResults)),
+    )
     const undelivered = sessions.reduce((sum, { outbox }) => sum + outbox.undelivered, 0)
     this.#announcer.announce('gone')
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
@@ -192,7 +184,7 @@ export class Agent {
   #subscribe(): void {
     const { broker, name } = this.#options
     this.#unsubscribe.push(
-      broker.subscribe(agentSubject(name), (message) => this.#takeRequest(message)),
+      broker.subscribe(agentSubject(name), (message) => this.#handleRequest(message)),
       broker.subscribe(discoverySubject, ({ subject, data }) => {
         this.#announcer.answer(this.#messages.open(subject, data) !== null)
       }),
@@ -219,7 +211,7 @@ export class Agent {
     })
   }
 
-  #takeRequest(message: BrokerMessage): void {
+  #handleRequest(message: BrokerMessage): void {
     const receivedMs = this.#options.clock.monotonicMs()
     const opened = this.#messages.open(message.subject, message.data)
     if (opened === null) return
@@ -243,30 +235,31 @@ export class Agent {
     }
     if (request.kind === 'challenge') {
       const { use, run = '' } = request
-      const known = use === undefined ? undefined : this.#sessions.get(toUseId(use))
+      const known = use === undefined ? undefined : this.#sessions.get(toSessionUseId(use))
       const latestStart = Math.max(known?.driver.epoch ?? 0, this.#closedRuns.get(run) ?? 0)
       const nonce = this.#challenges.issue()
       return { kind: 'challenged', nonce, latestStart } satisfies Challenged
     }
     if (request.kind === 'detach') return this.#detach(request)
-    if (request.kind === 'output') return this.#outputOf(request)
-    if (request.kind === 'sample') return this.#samplers.ask(request.sampler, request.step)
-    if (!this.#challenges.take(request.nonce)) throw new Error('it was sent before')
+    if (request.kind === 'output') return this.#readOutput(request)
+    if (request.kind === 'sample')
+      return this.#samplers.handleRequest(request.sampler, request.step)
+    if (!this.#challenges.redeem(request.nonce)) throw new Error('it was sent before')
     return this.#attach(request)
   }
 
-  async #outputOf({ uid, attempt, run, ...use }: OutputRequest): Promise<ProgramOutput | null> {
-    const session = this.#sessions.get(toUseId(use))
+  async #readOutput({ uid, attempt, run, ...use }: OutputRequest): Promise<ProgramOutput | null> {
+    const session = this.#sessions.get(toSessionUseId(use))
     return session?.run === run ? session.output(uid, attempt) : null
   }
 
   async #attach(attach: Attach): Promise<Attached> {
     const { sessionId, epoch } = attach
-    const id = toUseId(attach)
+    const id = toSessionUseId(attach)
     const ending = this.#sessions.get(id)
     if (ending?.isEnding === true) await this.#removeSession(ending, '', true)
-    else if (ending?.driver.hasClosedBefore(attach) === true) {
-      // The stream now belongs to another session.
+    else if (ending?.driver.wasClosedBefore(attach) === true) {
+      // The stream now belongs to another run, so no more results are sent to it.
       ending.outbox.close()
       await this.#removeSession(ending, 'its session was closed', false)
     }
@@ -284,14 +277,14 @@ export class Agent {
       const message = `agent "${this.name}" is leaving`
       return { kind: 'refused', code: 'AgentDrainingError', message }
     }
-    known?.attachTo(attach)
+    known?.reattach(attach)
     const session = known ?? this.#addSession(attach)
     return {
       kind: 'attached',
       epoch: this.#epoch,
       offer: this.#offer(session),
-      // Results that were not sent yet are listed as held jobs, so that the driver waits for them.
-      held: [...session.held.jobs, ...session.outbox.unsent],
+      // Includes ended attempts whose unsent results the driver waits for.
+      held: [...session.held.heldJobs, ...session.outbox.unsent],
       endsEpoch: session.endsEpoch,
       endMessages: session.outbox.state.endMessages,
       unrecorded: session.outbox.unrecorded,
@@ -311,11 +304,11 @@ export class Agent {
       folder,
       bundles,
       connect: (listener) =>
-        backend.connect(listener, { id: toUseId(attach), closureOf: () => null }),
+        backend.connect(listener, { id: toSessionUseId(attach), closureOf: () => null }),
       refuse: (spec) => this.#options.refuse(spec),
       offer: (one) => this.#offer(one),
-      onArrival: () => this.#feedArrived(),
-      onChange: () => this.#feedSoon(),
+      onArrival: () => this.#feedAfterArrival(),
+      onChange: () => this.#scheduleFeed(),
       onRefusedMessage: (reason) => this.#messages.refuse(reason),
       onProblem: (error) => {
         const text = `the broker does not store results of tasks: ${messageOf(error)}`
@@ -331,8 +324,8 @@ export class Agent {
 
   async #detach(detach: Detach): Promise<Detached> {
     const { epoch, run, reason } = detach
-    const session = this.#sessions.get(toUseId(detach))
-    // Ignores replayed detach messages of closed runs.
+    const session = this.#sessions.get(toSessionUseId(detach))
+    // Ignores copies of earlier detach messages, whose run is already closed.
     if (session === undefined || session.run !== run)
       return { kind: 'detached', isSuperseded: false }
     const isSuperseded = session.driver.epoch > epoch
@@ -345,15 +338,16 @@ export class Agent {
   }
 
   async #removeSession(session: AgentSession, reason: string, isAbandoned: boolean): Promise<void> {
-    await session.end(reason, isAbandoned).catch((error: unknown) => this.#warnOf(session, error))
+    await session
+      .end(reason, isAbandoned)
+      .catch((error: unknown) => this.#warnOfFailure(session, error))
     if (this.#sessions.get(session.id) === session) this.#sessions.delete(session.id)
     if (this.#isDraining) this.#leaveWhenIdle()
   }
 
-  /** An unexpected error ends only the session in which it occurred. */
   #failSession(session: AgentSession, error: unknown): void {
     if (session.isEnding) return
-    this.#warnOf(session, error)
+    this.#warnOfFailure(session, error)
     session.limitWait()
     this.#startRemoval(session, 'its agent failed')
   }
@@ -362,7 +356,7 @@ export class Agent {
     this.#removeSession(session, reason, true).catch((error: unknown) => this.#left.reject(error))
   }
 
-  #warnOf({ id }: AgentSession, error: unknown): void {
+  #warnOfFailure({ id }: AgentSession, error: unknown): void {
     const cause = error instanceof Error ? (error.stack ?? error.message) : String(error)
     const text = `ends its part of session "${id}" after an unexpected error: ${cause}`
     this.#warn('AgentSessionFailed', maskSecrets(text))
@@ -373,18 +367,18 @@ export class Agent {
     return this.#shares.offer(session)
   }
 
-  /** Feeds immediately if the node is idle, so that a single job does not wait for others. */
-  #feedArrived(): void {
-    if (this.#shares.isIdle && !this.#isFeedDue) this.#feed()
-    else this.#feedSoon()
+  /** Begins jobs immediately if the node is idle, so that a single job is not delayed. */
+  #feedAfterArrival(): void {
+    if (this.#shares.isIdle && !this.#isFeedScheduled) this.#feed()
+    else this.#scheduleFeed()
   }
 
-  #feedSoon(): void {
-    // Without a waiting job there is nothing to feed; the next arrival feeds again.
-    if (this.#isFeedDue || !(this.#isDraining || this.#shares.hasWaiting)) return
-    this.#isFeedDue = true
+  #scheduleFeed(): void {
+    // Without a waiting job there is nothing to begin. The next arrival schedules this again.
+    if (this.#isFeedScheduled || !(this.#isDraining || this.#shares.hasWaiting)) return
+    this.#isFeedScheduled = true
     this.#options.clock.nextTurn(() => {
-      this.#isFeedDue = false
+      this.#isFeedScheduled = false
       this.#feed()
     })
   }
@@ -395,7 +389,7 @@ export class Agent {
   }
 
   #tick(): void {
-    this.#cancelTick = this.#options.clock.after(tickMs, () => this.#tick())
+    this.#cancelTick = this.#options.clock.after(tickIntervalMs, () => this.#tick())
     const nowMs = this.#options.clock.monotonicMs()
     this.#forEachSession((session) => {
       if (session.tick(nowMs)) this.#startRemoval(session, 'the driver is gone')
@@ -404,7 +398,6 @@ export class Agent {
     if (this.#ticks++ % announceEveryTicks === 0) this.#announcer.announce()
   }
 
-  /** If `action` throws, only the session for which it was called ends. */
   #forEachSession(action: (session: AgentSession) => void): void {
     for (const session of this.#sessions.values()) {
       try {
@@ -431,10 +424,8 @@ interface ReceivedMessagesOptions {
   readonly log: Log
 }
 
-/** Verifies and decodes messages to an agent, and counts refused ones for announcements. */
 class ReceivedMessages {
   readonly #options: ReceivedMessagesOptions
-  /** Protocol versions of drivers that this agent cannot understand. */
   readonly #otherVersions = new Set<number>()
   #refused = 0
 
@@ -446,7 +437,6 @@ class ReceivedMessages {
     return this.#refused
   }
 
-  /** `null` if the message is refused. */
   open(subject: string, data: Uint8Array): OpenedMessage | null {
     try {
       return open(this.#options.key, subject, data)
@@ -459,7 +449,6 @@ class ReceivedMessages {
     }
   }
 
-  /** Warns about the first refused message, and about the first of each unknown version. */
   refuse(reason: string, isNewVersion = false): void {
     if (this.#refused++ > 0 && !isNewVersion) return
     const { name, log } = this.#options

@@ -1,25 +1,22 @@
-/** Decides which tasks an agent runs for a sender that has the token. */
+/** Decides which tasks an agent may run. The rules also apply to senders that have the token. */
 
 import { lstatSync, realpathSync } from 'node:fs'
 import { basename, dirname, join, matchesGlob, resolve } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { candidatesIn, ProgramLookup } from '../../backends/local/programs/program-lookup.ts'
 import type { ProgramSpec, TaskSpec } from '../../tasks/spec.ts'
-import { type AgentRules, type NotAllowed, refuseByKind, rulesHint } from '../wire/messages.ts'
+import { refuseByKind, rulesHint } from '../wire/agent-rules.ts'
+import type { AgentRules, NotAllowed } from '../wire/messages.ts'
 
-/** The agent to which the rules apply. */
 export interface RuledAgent {
   readonly name: string
-  /** The only folder to which programs may write output when paths are restricted. */
+  /** The only folder in which programs may write output files if `allow` is set. */
   readonly folder: string
-  /** A bundled module's path in its project; `null` for a file of this node. */
+  /** Returns the path of a bundled module in its project; `null` for a file of this node. */
   projectPath(file: string): string | null
 }
 
-/**
- * Returns why this agent's rules forbid the task, or `null`. The rules are not a sandbox: they do
- * not limit the behavior of an allowed program.
- */
+/** `null` if the rules allow the task. They are no sandbox for an allowed program. */
 export function refuseByRules(
   rules: AgentRules,
   agent: RuledAgent,
@@ -29,7 +26,7 @@ export function refuseByRules(
   const { allow } = rules
   const byKind = refuseByKind(name, rules, spec)
   if (byKind !== null || allow === null) return byKind
-  const paths = pathsOf(spec, agent)
+  const paths = findPaths(spec, agent)
   if (!paths.some((path) => allow.some((glob) => matchesGlob(path, glob)))) {
     const [path = spec.executable] = paths
     const isShell = spec.kind === 'program' && spec.shell
@@ -37,12 +34,12 @@ export function refuseByRules(
     return notAllowed(`agent "${name}" does not allow ${path}${why}`)
   }
   if (spec.kind !== 'program') return null
-  const variable = Object.keys(spec.env ?? {}).find(isLeading)
+  const variable = Object.keys(spec.env ?? {}).find(loadsCode)
   if (variable !== undefined) {
     const hint = 'Set it in the environment of the agent, which its tasks inherit.'
     return notAllowed(`agent "${name}" does not allow tasks to set ${variable}`, hint)
   }
-  const output = outputPaths(spec).find((file) => !isBelow(file, agent.folder))
+  const output = outputPaths(spec).find((file) => !isInFolder(file, agent.folder))
   if (output === undefined) return null
   const hint = 'Without `captureStdio` the task has the beginning and the end of its output.'
   return notAllowed(`agent "${name}" does not allow output to be written to ${output}`, hint)
@@ -61,14 +58,13 @@ const variablesByUse = {
   plugIns: 'GIT_* MAKEFLAGS MAKEFILES OPENSSL_* CUDA_INJECTION* OMPI_* PMIX_* PRTE_*',
 }
 
-/**
- * Variables that make a loader, a shell, an interpreter or a common tool run additional code. A
- * trailing star matches any suffix.
- */
-export const leadingVariables = Object.values(variablesByUse).flatMap((names) => names.split(' '))
+/** Variables that make a loader, a shell or a common tool run code. A star ends a prefix. */
+export const codeLoadingVariables = Object.values(variablesByUse).flatMap((names) =>
+  names.split(' '),
+)
 
-const isLeading = (variable: string): boolean =>
-  leadingVariables.some((one) =>
+const loadsCode = (variable: string): boolean =>
+  codeLoadingVariables.some((one) =>
     one.endsWith('*') ? variable.startsWith(one.slice(0, -1)) : variable === one,
   )
 
@@ -77,8 +73,8 @@ function outputPaths({ captureStdio, workDir, cwd }: ProgramSpec): string[] {
   return files.map((file) => resolve(workDir ?? '.', cwd ?? '.', file))
 }
 
-/** Compares real paths. For a file that does not exist yet, compares the path of its folder. */
-function isBelow(file: string, folder: string): boolean {
+/** Resolves symbolic links. The file need not exist, but its parent folder must. */
+function isInFolder(file: string, folder: string): boolean {
   const parent = realPath(dirname(file))
   const path = realPath(file) ?? (parent === null ? null : join(parent, basename(file)))
   return path !== null && path.startsWith(`${folder}/`)
@@ -86,20 +82,17 @@ function isBelow(file: string, folder: string): boolean {
 
 const notAllowed = (message: string, hint = rulesHint): NotAllowed => ({ message, hint })
 
-/**
- * Returns the real paths to match, because a symbolic link must not bypass the rules. For a missing
- * file, returns the path it would have, so that the task fails as on any node. Empty for non-files.
- */
-function pathsOf(spec: TaskSpec, agent: RuledAgent): readonly string[] {
+/** Resolves links, which must not bypass the rules. A missing file has its future path. */
+function findPaths(spec: TaskSpec, agent: RuledAgent): readonly string[] {
   if (spec.kind === 'program') return programPaths(spec)
   if (spec.kind !== 'function' || !spec.definition.module.startsWith('file:')) return []
-  const file = futurePath(fileURLToPath(spec.definition.module))
+  const file = resolvePath(fileURLToPath(spec.definition.module))
   return file === null ? [] : [agent.projectPath(file) ?? file]
 }
 
 const lookup = new ProgramLookup()
 
-/** The path at which the launcher finds the program, or all paths at which it would look. */
+/** The path at which the launcher finds the program, or else every path that it would try. */
 function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): readonly string[] {
   // A shell can run any program, so there is no path to match.
   if (shell) return []
@@ -107,17 +100,17 @@ function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): re
   const found = lookup.find(executable, path)
   const files = found === undefined ? candidatesIn(executable, path) : [found]
   return files
-    .map((file) => futurePath(resolve(workDir ?? '.', cwd ?? '.', file)))
+    .map((file) => resolvePath(resolve(workDir ?? '.', cwd ?? '.', file)))
     .filter((file) => file !== null)
 }
 
-/** The real path of a file, or the path it would have if it existed. */
-function futurePath(file: string): string | null {
+/** The real path, also of a file that does not exist; `null` for a dangling symbolic link. */
+function resolvePath(file: string): string | null {
   const missing: string[] = []
   for (let existing = file; ; existing = dirname(existing)) {
     const real = realPath(existing)
     if (real !== null) return join(real, ...missing)
-    // The target of a dangling link may change later.
+    // A dangling link is not allowed, because its target may change later.
     if (isLink(existing) || existing === dirname(existing)) return null
     missing.unshift(basename(existing))
   }

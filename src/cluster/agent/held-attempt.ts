@@ -1,4 +1,4 @@
-/** The attempts that an agent holds for a session: queued here, or given to the node's backend. */
+/** The attempts that an agent holds for a session, queued or submitted to the node's backend. */
 
 import type { Job, OutputFiles } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
@@ -7,45 +7,40 @@ import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { HeldJob, PriorityRange, SentJob } from '../wire/messages.ts'
 
-/** The minimum time over which the completion rate is measured. */
-const rateMs = 50
-/** After this time without a completion, no attempts are given to the backend in advance. */
+const minRateMs = 50
+/** After this time without a completion, no attempts are submitted beyond the node's cores. */
 const stalledMs = 100
 /** After this time without a completion, the measured rate drops to 0. */
 const staleMs = 1000
-/** A lower bound for measured times: the clock may not advance while a few short jobs run. */
-const minMs = 0.01
-const maxFactor = 64
+/** The minimum for measured times, because the clock may not advance while a few short jobs run. */
+const minElapsedMs = 0.01
+const maxAheadFactor = 64
 /**
- * Short attempts that end slowly, because the machine is busy with other work, count as if they
- * ended faster: smaller batches would cost more messages, and slow the machine down further.
+ * How far the estimated rate of short attempts may exceed the measured one, which is too low on a
+ * busy machine. Fewer jobs per message would slow the machine down further.
  */
-const maxRaise = 64
-const maxRaisedPerSecond = 2000
-/** Attempts below this duration count as short. */
-const shortMs = 50
-/** The minimum number of short attempts from which the next ones are predicted. */
-const minShort = 4
+const maxEstimateFactor = 64
+const maxEstimatedRate = 2000
+const maxShortMs = 50
+const minShortAttempts = 4
 
 export class HeldAttempt extends TaggedJob implements Job {
   readonly sessionId: string
-  /** The driver's index of the job. */
   readonly index: number
   readonly uid: string
   readonly attempt: number
   readonly spec: TaskSpec
   readonly sequence: number
-  /** Whether the attempt has neither ended nor left. Written only by `HeldAttempts`. */
+  /** Whether the attempt has neither ended nor been returned. Written only by `HeldAttempts`. */
   isHeld = false
   isWaiting = true
-  /** Whether the attempt is in the queue, and does not wait for its module. */
+  /** Whether the attempt is in the queue. `false` while it waits for its module. */
   isQueued = false
-  /** Whether the attempt was given to the node's backend, and holds its cores. */
-  isGiven = false
+  /** Whether the attempt was submitted to the node's backend and still uses cores there. */
+  isSubmitted = false
   beganMs: number | null = null
   workerId: string | null = null
   files: OutputFiles | null = null
-  /** The time of the last event from the attempt's code. */
   lastEventMs = -Infinity
 
   constructor(
@@ -67,53 +62,45 @@ export class HeldAttempt extends TaggedJob implements Job {
     return this.attempt > 1
   }
 
-  /** The form in which a driver that attaches learns of the attempt. */
   toHeldJob(): HeldJob {
     const { uid, attempt, beganMs, workerId } = this
     return { uid, attempt, beganMs, workerId }
   }
 }
 
-/** The properties of a driver that decide whether queued jobs are returned to it. */
+/** The state of a driver that determines which queued jobs are returned to it. */
 export interface PlacingDriver {
-  /** Whether the driver could give returned jobs to another agent. */
-  readonly canPlaceMore: boolean
-  /** The priorities of the driver's jobs that may be sent ahead; `null` if there are none. */
+  readonly canPlaceReturned: boolean
   readonly waitingPriorities: PriorityRange | null
 }
 
-/**
- * Tracks for each task the held attempt, or the number of the attempt until its result is recorded.
- */
+/** Keeps the number of a task's ended attempt until its result is recorded. */
 export class HeldAttempts {
   readonly #clock: Clock
-  readonly #hasDriverMore: () => boolean
+  readonly #hasDriverJobs: () => boolean
   readonly #attempts = new Map<string, HeldAttempt | number>()
   readonly #queue = new JobQueue<HeldAttempt>()
   #size = 0
-  #givenCores = 0
-  /** Since when at least one attempt is held; `null` if none is. */
+  #submittedCores = 0
   #busySinceMs: number | null = null
   #busyMs = 0
-  #ends = 0
-  /** The attempts among `#ends` that had begun, and their total run time. */
-  #begunEnds = 0
+  #ended = 0
+  /** The number of attempts among `#ended` that had begun. `#ranMs` is their total run time. */
+  #begunEnded = 0
   #ranMs = 0
-  /** How many of the latest ended attempts were short. */
-  #shortEnds = 0
+  /** How many of the latest ended attempts were short. Halved by each longer attempt. */
+  #shortEnded = 0
   #measuredMs: number
-  /** When the last attempt ended. */
   #endedMs = -Infinity
   #rate: number | null = null
-  #raisedRate = 0
-  /** Whether no attempt was held at some time since the last measurement. */
+  #estimatedRate = 0
+  /** Whether there was a time since the last measurement at which no attempt was held. */
   #hasBeenIdle = false
   #aheadFactor = 1
 
-  /** `hasDriverMore`: whether the driver has jobs that wait for an agent. */
   constructor(clock: Clock, hasDriverMore: () => boolean) {
     this.#clock = clock
-    this.#hasDriverMore = hasDriverMore
+    this.#hasDriverJobs = hasDriverMore
     this.#measuredMs = clock.monotonicMs()
   }
 
@@ -122,17 +109,15 @@ export class HeldAttempts {
   }
 
   /**
-   * Recent completions per second of busy time, because idle time says nothing about the node's
-   * capacity. Not below the rate that short attempts would reach on an otherwise idle machine,
-   * within limits. `null` before the first completion.
+   * The recent completions per second of busy time, or `null` before the first one. For short
+   * attempts, at least the estimated rate on an otherwise idle machine, within limits.
    */
   get rate(): number | null {
     const nowMs = this.#clock.monotonicMs()
-    if (nowMs - this.#measuredMs >= rateMs) this.#measure(nowMs)
-    return this.#rate === null ? null : Math.max(this.#rate, this.#raisedRate)
+    if (nowMs - this.#measuredMs >= minRateMs) this.#measure(nowMs)
+    return this.#rate === null ? null : Math.max(this.#rate, this.#estimatedRate)
   }
 
-  /** Whether no attempt has ended for a while: the next ones may take as long. */
   get isStalled(): boolean {
     return this.#clock.monotonicMs() - this.#endedMs > stalledMs
   }
@@ -140,13 +125,10 @@ export class HeldAttempts {
   /** How long the held attempts keep the node busy at the current rate; 0 if none is held. */
   get workMs(): number {
     if (this.#size === 0) return 0
-    return this.#rate === null || this.#rate === 0 ? minMs : (this.#size * 1000) / this.#rate
+    return this.#rate === null || this.#rate === 0 ? minElapsedMs : (this.#size * 1000) / this.#rate
   }
 
-  /**
-   * The factor by which more jobs than usual should wait here. It grows while the agent runs out of
-   * jobs although its driver has some, because the round trip takes long.
-   */
+  /** Grows while the agent runs out of jobs although its driver has some. */
   get aheadFactor(): number {
     return this.#aheadFactor
   }
@@ -156,8 +138,8 @@ export class HeldAttempts {
     return typeof found === 'object' ? found : undefined
   }
 
-  /** The latest attempt that is held or has ended; 0 for an unknown task. */
-  latest(uid: string): number {
+  /** The task's latest attempt that is held or has ended; 0 for an unknown task. */
+  latestAttempt(uid: string): number {
     const found = this.#attempts.get(uid) ?? 0
     return typeof found === 'number' ? found : found.attempt
   }
@@ -168,33 +150,28 @@ export class HeldAttempts {
     if (this.#size++ === 0) this.#busySinceMs = this.#clock.monotonicMs()
   }
 
-  /** Marks the attempt as ended at `atMs`. Its number is kept until its result is recorded. */
-  end(held: HeldAttempt, atMs: number): void {
+  markEnded(held: HeldAttempt, atMs: number): void {
     this.#attempts.set(held.uid, held.attempt)
     held.isHeld = false
     this.#endedMs = this.#clock.monotonicMs()
-    this.#ends++
+    this.#ended++
     if (held.beganMs !== null) {
-      this.#countEnd(atMs - held.beganMs)
+      this.#countResult(atMs - held.beganMs)
     }
-    this.#leave()
+    this.#countRemoved()
   }
 
   delete(held: HeldAttempt): void {
     this.#attempts.delete(held.uid)
     held.isHeld = false
-    this.#leave()
+    this.#countRemoved()
   }
 
-  /**
-   * Called when the result of an attempt is recorded. A later attempt of the task may be held by
-   * now.
-   */
-  recorded(uid: string): void {
+  /** Forgets a task whose result is recorded, unless a later attempt of it is held. */
+  markRecorded(uid: string): void {
     if (typeof this.#attempts.get(uid) === 'number') this.#attempts.delete(uid)
   }
 
-  /** The number of attempts that could begin now. */
   get queued(): number {
     return this.#queue.length
   }
@@ -209,71 +186,67 @@ export class HeldAttempts {
     held.isQueued = false
   }
 
-  /** The cores of attempts that were given to the backend. */
-  get givenCores(): number {
-    return this.#givenCores
+  get submittedCores(): number {
+    return this.#submittedCores
   }
 
-  /** Takes the next attempts for the backend from the queue, until they hold this many cores. */
-  give(maxCores: number): { readonly jobs: readonly HeldAttempt[]; readonly cores: number } {
+  takeFromQueue(maxCores: number): {
+    readonly jobs: readonly HeldAttempt[]
+    readonly cores: number
+  } {
     const jobs: HeldAttempt[] = []
     let cores = 0
     while (cores < maxCores) {
-      const held = this.#queue.take()
+      const held = this.#queue.pop()
       if (held === undefined) break
       held.isWaiting = false
-      held.isGiven = true
+      held.isSubmitted = true
       cores += held.spec.resources.cores
       jobs.push(held)
     }
-    this.#givenCores += cores
+    this.#submittedCores += cores
     return { jobs, cores }
   }
 
-  /** The backend no longer has the attempt. */
-  leave(held: HeldAttempt): void {
-    if (held.isGiven) this.#givenCores -= held.spec.resources.cores
-    held.isGiven = false
+  releaseCores(held: HeldAttempt): void {
+    if (held.isSubmitted) this.#submittedCores -= held.spec.resources.cores
+    held.isSubmitted = false
   }
 
-  /** Requeues attempts that the backend returned without beginning them. */
-  putBack(held: readonly HeldAttempt[]): void {
+  requeue(held: readonly HeldAttempt[]): void {
     for (const one of held) {
-      this.leave(one)
+      this.releaseCores(one)
       one.isWaiting = true
       one.isQueued = true
     }
-    this.#queue.putBack(held)
+    this.#queue.requeue(held)
   }
 
-  /**
-   * Queued attempts beyond the offer and one second of work, if they may begin sooner elsewhere.
-   */
-  excess(
+  /** Queued attempts beyond the offer and a second of work, which may begin sooner elsewhere. */
+  findExcess(
     ahead: number,
-    { canPlaceMore, waitingPriorities }: PlacingDriver,
+    { canPlaceReturned, waitingPriorities }: PlacingDriver,
   ): readonly HeldAttempt[] {
     const max = Math.ceil(Math.max(ahead, this.rate ?? 0))
     if (this.#queue.length <= max) return []
     const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
     const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
-    // Other jobs of lower priority would be sent before these, and those of higher priority need
-    // the room. Attempts of the same priority as all waiting jobs would only come back.
+    // These attempts are returned in any case: those that would precede lower-priority jobs on
+    // another node, and those that take the place of higher-priority jobs here. Others would only
+    // come back.
     const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
       spec.priority > lowest || spec.priority < highest
     const excess = new Set(queued.slice(max).filter(isOutOfTurn))
-    if (!canPlaceMore) return [...excess]
+    if (!canPlaceReturned) return [...excess]
     const left = queued.filter((held) => !excess.has(held))
     return [...excess, ...left.slice(Math.max(2 * ahead + 8, max))]
   }
 
-  /** The attempts that were not given to the backend. */
   get waiting(): HeldAttempt[] {
     return this.toArray().filter(({ isWaiting }) => isWaiting)
   }
 
-  /** The form in which a driver that attaches learns of the attempts. */
-  get jobs(): readonly HeldJob[] {
+  get heldJobs(): readonly HeldJob[] {
     return this.toArray().map((held) => held.toHeldJob())
   }
 
@@ -281,14 +254,16 @@ export class HeldAttempts {
     return [...this.#attempts.values()].filter((one) => typeof one === 'object')
   }
 
-  #countEnd(ranMs: number): void {
-    this.#begunEnds++
+  #countResult(ranMs: number): void {
+    this.#begunEnded++
     this.#ranMs += ranMs
-    const isShort = ranMs < shortMs
-    this.#shortEnds = isShort ? Math.min(2 * minShort, this.#shortEnds + 1) : this.#shortEnds >> 1
+    const isShort = ranMs < maxShortMs
+    this.#shortEnded = isShort
+      ? Math.min(2 * minShortAttempts, this.#shortEnded + 1)
+      : this.#shortEnded >> 1
   }
 
-  #leave(): void {
+  #countRemoved(): void {
     if (--this.#size > 0 || this.#busySinceMs === null) return
     this.#hasBeenIdle = true
     this.#busyMs += this.#clock.monotonicMs() - this.#busySinceMs
@@ -298,20 +273,19 @@ export class HeldAttempts {
   #measure(nowMs: number): void {
     const currentMs = this.#busySinceMs === null ? 0 : nowMs - this.#busySinceMs
     const busyMs = this.#busyMs + currentMs
-    // Without work, or before the first completion, the rate is unknown.
-    if (busyMs === 0 || (this.#rate === null && this.#ends === 0)) return
+    if (busyMs === 0 || (this.#rate === null && this.#ended === 0)) return
     // One long attempt does not immediately invalidate the rate of earlier ones.
-    if (this.#ends === 0 && nowMs - this.#measuredMs < staleMs) return
-    this.#rate = (this.#ends * 1000) / Math.max(busyMs, minMs)
-    const possible = (this.#begunEnds * 1000) / Math.max(this.#ranMs, minMs)
-    const raise = this.#shortEnds < minShort ? 1 : maxRaise
-    this.#raisedRate = Math.min(possible, this.#rate * raise, maxRaisedPerSecond)
-    const hasLackedJobs = this.#hasBeenIdle && this.#hasDriverMore()
+    if (this.#ended === 0 && nowMs - this.#measuredMs < staleMs) return
+    this.#rate = (this.#ended * 1000) / Math.max(busyMs, minElapsedMs)
+    const possible = (this.#begunEnded * 1000) / Math.max(this.#ranMs, minElapsedMs)
+    const raise = this.#shortEnded < minShortAttempts ? 1 : maxEstimateFactor
+    this.#estimatedRate = Math.min(possible, this.#rate * raise, maxEstimatedRate)
+    const hasLackedJobs = this.#hasBeenIdle && this.#hasDriverJobs()
     const factor = hasLackedJobs ? this.#aheadFactor * 2 : this.#aheadFactor / 2
-    this.#aheadFactor = Math.max(1, Math.min(maxFactor, factor))
+    this.#aheadFactor = Math.max(1, Math.min(maxAheadFactor, factor))
     this.#hasBeenIdle = false
-    this.#ends = 0
-    this.#begunEnds = 0
+    this.#ended = 0
+    this.#begunEnded = 0
     this.#ranMs = 0
     this.#busyMs = 0
     if (this.#busySinceMs !== null) this.#busySinceMs = nowMs

@@ -1,53 +1,49 @@
-/** Divides an agent's node among sessions: how much each is offered, and whose jobs begin next. */
+/** Divides an agent's node among sessions: how much each is offered, and which jobs begin next. */
 
 import type { NodeFacts, Offer } from '../wire/messages.ts'
 import type { AgentSession } from './agent-session.ts'
 
-/** How many seconds of work may be queued at this node; `fedSeconds` applies to its backend. */
+/** Seconds of work that may wait at this node, `backendSeconds` of it in the backend. */
 const aheadSeconds = 0.05
 /**
- * A message costs the driver as much as several tasks, so with many agents each message has more
- * jobs: from `manyAgents` on in proportion to their number, up to a factor of `maxTimes`.
+ * With more agents than this, messages have more jobs, up to `maxAgentFactor` times as many: a
+ * message costs the driver as much as several tasks.
  */
 const manyAgents = 16
-const maxTimes = 4
-const fedSeconds = 0.02
+const maxAgentFactor = 4
+const backendSeconds = 0.02
 const maxAhead = 4000
 
 export class NodeShares {
   readonly #facts: NodeFacts
   readonly #sessions: ReadonlyMap<string, AgentSession>
-  /** The turn in which each session was last served. */
   readonly #turns = new WeakMap<AgentSession, number>()
   readonly #turnOf = (session: AgentSession): number => this.#turns.get(session) ?? 0
   #turn = 0
 
-  /** `sessions` is the agent's live map. */
+  /** `sessions` is the map of the agent, which changes while this object is used. */
   constructor(facts: NodeFacts, sessions: ReadonlyMap<string, AgentSession>) {
     this.#facts = facts
     this.#sessions = sessions
   }
 
-  /** Offers an equal share to every session that wants more than it has. */
   offer(session: AgentSession): Offer {
     const { cores, gpus, memoryMb } = this.#facts
     const active = [...this.#sessions.values()].filter(({ isActive }) => isActive)
     const shares = active.length + (session.isActive ? 0 : 1)
     const share = Math.ceil(cores / shares)
-    // Uses the rate of the whole node: a session with few completions would get ever smaller
-    // offers.
-    const rate = this.#rate()
-    const times = Math.max(1, Math.min(maxTimes, session.outbox.agents / manyAgents))
+    // With its own rate, a session with few completions would get ever smaller offers.
+    const rate = this.#totalRate()
+    const times = Math.max(1, Math.min(maxAgentFactor, session.outbox.agents / manyAgents))
     const seconds = aheadSeconds * times * session.held.aheadFactor
     const ahead =
       rate === null ? 2 * cores : Math.min(maxAhead, Math.max(1, Math.ceil(rate * seconds)))
-    // Does not offer cores that other sessions use, so that drivers prefer nodes with free cores.
+    // Cores that other sessions use are not offered, so that drivers prefer nodes with free cores.
     const free = Math.max(0, cores - this.#runningCores())
-    const offered = Math.min(share, session.held.givenCores + free)
+    const offered = Math.min(share, session.held.submittedCores + free)
     return { cores: offered, gpus, memoryMb, ahead: Math.ceil(ahead / shares) }
   }
 
-  /** Whether no core is in use. */
   get isIdle(): boolean {
     return this.#runningCores() === 0
   }
@@ -57,16 +53,15 @@ export class NodeShares {
     return false
   }
 
-  /** Gives the backend as many jobs as it can run, from all sessions in turn. */
   feed(): void {
     const sessions = [...this.#sessions.values()]
-    const fed = Math.min(maxAhead, Math.floor(this.#liveRate() * fedSeconds))
+    const fed = Math.min(maxAhead, Math.floor(this.#activeRate() * backendSeconds))
     let room = this.#facts.cores + fed - this.#runningCores()
     while (room > 0) {
       const waiting = sessions.filter(({ held }) => held.queued > 0)
-      // Picks the session with the fewest running cores. Among equals, the one served longest ago.
       const [next] = waiting.toSorted(
-        (a, b) => a.held.givenCores - b.held.givenCores || this.#turnOf(a) - this.#turnOf(b),
+        (a, b) =>
+          a.held.submittedCores - b.held.submittedCores || this.#turnOf(a) - this.#turnOf(b),
       )
       if (next === undefined) break
       this.#turns.set(next, ++this.#turn)
@@ -76,8 +71,7 @@ export class NodeShares {
     }
   }
 
-  /** Completions per second that the node can reach, over all sessions; `null` before the first. */
-  #rate(): number | null {
+  #totalRate(): number | null {
     let sum: number | null = null
     for (const { held } of this.#sessions.values()) {
       if (held.rate !== null) sum = (sum ?? 0) + held.rate
@@ -85,8 +79,7 @@ export class NodeShares {
     return sum
   }
 
-  /** The total rate of the sessions in which an attempt has ended recently. */
-  #liveRate(): number {
+  #activeRate(): number {
     let sum = 0
     for (const { held } of this.#sessions.values()) if (!held.isStalled) sum += held.rate ?? 0
     return sum
@@ -94,7 +87,7 @@ export class NodeShares {
 
   #runningCores(): number {
     let sum = 0
-    for (const { held } of this.#sessions.values()) sum += held.givenCores
+    for (const { held } of this.#sessions.values()) sum += held.submittedCores
     return sum
   }
 }

@@ -1,4 +1,4 @@
-/** Sends the results of a session's attempts to its stream; keeps them until they are recorded. */
+/** Sends results of a session to its stream, and keeps them until the driver has recorded them. */
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
@@ -7,131 +7,121 @@ import { type Broker, isNoRoom } from '../broker/broker.ts'
 import type { ObjectToStore } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
 import {
-  type End,
+  type AttemptResult,
   type EndedAttempt,
-  type EndReport,
-  halvesOfEvents,
-  packEnds,
-  toEnd,
-  toWireEnd,
+  type ResultReport,
+  splitEvents,
+  packResults,
+  toResult,
+  toWireResult,
 } from '../wire/ends.ts'
-import { type Header, type Key, sealBytes, signAgain } from '../wire/envelope.ts'
+import { type Header, type Key, sealBytes, replaceSignature } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import type {
   AgentReport,
-  Beat,
+  Heartbeat,
   DriverMessage,
-  EndsMessage,
+  ResultsMessage,
   EventsMark,
   HeldJob,
   ReportedEvents,
-  WireEnd,
+  WireResult,
 } from '../wire/messages.ts'
 import type { HeldAttempts } from './held-attempt.ts'
-import { type EndsData, type EndsStore, UnrecordedResults } from './unrecorded-results.ts'
+import { type SealedResults, type ResultStore, UnrecordedResults } from './unrecorded-results.ts'
 import { LargeResults } from './large-results.ts'
 
-export interface EndsOutboxOptions {
+export interface ResultOutboxOptions {
   readonly agent: string
-  /** Identifies this outbox. Its messages are numbered from 1. */
+  /** Identifies this outbox. The messages of an outbox are numbered from 1. */
   readonly epoch: number
   readonly key: () => Key
   readonly subject: string
   readonly broker: Broker
-  readonly store: EndsStore
+  readonly store: ResultStore
   readonly clock: Clock
-  /** How many jobs may wait at the agent; sent with every message. */
   readonly ahead: () => number
-  /** Whether the session is believed to continue, so that the stream still belongs to it. */
+  /** Whether the driver was heard recently, so that the stream still belongs to this session. */
   readonly isDriverHeard: () => boolean
-  /** Called before results are sent, to send events first. */
+  /** Called before results are sent, so that pending events can be sent first. */
   readonly onFlush: () => void
-  /** The last message with events, if the driver has not confirmed it. */
   readonly unconfirmedMark: () => EventsMark | undefined
-  /** Replaces paths of this node in errors by those of the driver's machine. */
   readonly restorePaths: (text: string) => string
-  /** Called for every failure to store a message. */
   readonly onProblem: (error: unknown) => void
   readonly onFailed: (error: unknown) => void
 }
 
-type StreamNews = Pick<Beat, 'agents' | 'lostStreams' | 'needsRoom'>
+type HeartbeatNews = Pick<Heartbeat, 'agents' | 'lostStreams' | 'needsRoom'>
 type HeldWork = Pick<HeldAttempts, 'workMs' | 'rate'>
 type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
 
-/** Above this rate, results within `busyBatchMs` of the last message share the next one. */
-const busyPerSecond = 2000
+/** Above this number of completions per second, at least `busyBatchMs` pass between messages. */
+const busyRate = 2000
 const busyBatchMs = 2
-/** With many agents, each has few results per second, so they wait longer to share a message. */
+/**
+ * The minimum time between messages, per agent of the session. With many agents, each has few
+ * results per second, so results wait longer to share a message.
+ */
 const batchMsPerAgent = 1.2
 const maxBatchMs = 80
 /** While jobs wait at the agent, results are less urgent: the driver need not send jobs yet. */
 const backlogBatchMs = 20
-const appendMs = 5000
-const retryMs = 500
+const appendTimeoutMs = 5000
+const retryDelayMs = 500
 /** After this time without progress, `settle` checks whether the stream still exists. */
-const goneMs = 1000
+const streamCheckMs = 1000
 
 export class ResultOutbox {
-  readonly #options: EndsOutboxOptions
-  #waiting: End[] = []
+  readonly #options: ResultOutboxOptions
+  #waiting: AttemptResult[] = []
   #isScheduled = false
   #flushedMs = -Infinity
   #agents = 1
   #lostStreams = 0
   #sent = 0
-  readonly #kept = new UnrecordedResults()
+  readonly #unrecorded = new UnrecordedResults()
   #settled: PromiseWithResolvers<void> | null = null
-  /** Why the broker does not store messages; `null` while it does. */
   #problem: unknown = null
   #isClosed = false
   #limit: { readonly ms: number; readonly fromMs: number } | null = null
-  #progressedMs = -Infinity
+  #progressMs = -Infinity
   #undelivered = 0
   readonly #large: LargeResults
 
-  constructor(options: EndsOutboxOptions) {
+  constructor(options: ResultOutboxOptions) {
     this.#options = options
     this.#large = new LargeResults({
       objects: options.store.objects,
-      isSmall: (end) => this.#isSmall(this.#serialize([end])),
+      fitsMessage: (end) => this.#fitsMessage(this.#serialize([end])),
     })
   }
 
-  /** Whether the broker refuses to store messages, such as when its disk is full. */
   get isBlocked(): boolean {
     return this.#problem !== null
   }
 
-  /** Whether there is no room for the results of further attempts. */
   get isFull(): boolean {
-    return this.#kept.isFull
+    return this.#unrecorded.isFull
   }
 
-  /** The state of this outbox that reports carry to the driver. */
   get state(): Pick<AgentReport, 'endMessages' | 'needsRoom'> {
     const needsRoom = [this.#problem, (this.#problem as Error | null)?.cause].some(isNoRoom)
     return { endMessages: this.#sent, needsRoom }
   }
 
-  /** Numbers of the messages that no driver has recorded and that can still be sent again. */
+  /** The numbers of messages that no driver has recorded and that can still be resent. */
   get unrecorded(): readonly number[] {
-    return this.#kept.numbers
+    return this.#unrecorded.numbers
   }
 
-  /**
-   * If the value of the attempt still waits for storage, the attempt ends as canceled, without it.
-   */
   cancel(uid: string, attempt: number, reason: string): void {
     this.#large.cancel(uid, attempt, reason)
   }
 
-  /** Whether the result of this task can no longer be sent again. */
   hasGivenUp(uid: string): boolean {
-    return this.#kept.hasGivenUp(uid)
+    return this.#unrecorded.isDropped(uid)
   }
 
-  /** Results that were not sent in a message yet. */
   get unsent(): readonly HeldJob[] {
     return [...this.#waiting, ...this.#large.pending].map((end) => {
       const { uid, attempt, beganMs, workerId } = end
@@ -140,22 +130,21 @@ export class ResultOutbox {
   }
 
   /**
-   * Adds the result of an attempt, as the node's backend reported it. The last result that the
-   * agent holds is sent immediately, because no other could share its message. `held` is the
-   * agent's remaining work; the next message is sent before half of it is done.
+   * Sends the result immediately if the agent holds no other work. Otherwise results wait to share
+   * a message: for the batch time, or up to half of the time of the remaining work (`held`).
    */
-  add(attempt: EndedAttempt, report: EndReport, atMs: number, held: HeldWork): void {
+  add(attempt: EndedAttempt, report: ResultReport, atMs: number, held: HeldWork): void {
     const toRecord = (error: unknown): ErrorRecord =>
       mapErrorTexts(toErrorRecord(error), this.#options.restorePaths)
-    this.#waiting.push(toEnd(attempt, report, atMs, toRecord))
+    this.#waiting.push(toResult(attempt, report, atMs, toRecord))
     const { workMs } = held
     if (workMs === 0) return this.#flush()
     if (this.#isScheduled) return
     const { clock } = this.#options
-    const isBusy = (held.rate ?? 0) > busyPerSecond
+    const isBusy = (held.rate ?? 0) > busyRate
     const batchMs = Math.max(this.#batchMs(isBusy), Math.min(backlogBatchMs, workMs / 2))
     const leftMs = batchMs - (clock.monotonicMs() - this.#flushedMs)
-    // A single result is not delayed, not even for a turn of the event loop.
+    // The last message was long ago, so a single result is sent immediately.
     if (leftMs <= 0 && !isBusy) return this.#flush()
     this.#isScheduled = true
     const flush = (): void => this.#flush()
@@ -163,22 +152,18 @@ export class ResultOutbox {
     else clock.after(leftMs, flush)
   }
 
-  /** Stores events that the driver has not confirmed; called when the agent leaves. */
   addEvents(reports: readonly ReportedEvents[]): void {
     if (reports.length === 0) return
     this.#flush()
     const payload = encode({ ...this.#toMessage([]), reports })
-    if (this.#isSmall(payload)) return this.#publish([], payload)
-    for (const half of halvesOfEvents(reports)) this.addEvents(half)
+    if (this.#fitsMessage(payload)) return this.#publish([], payload)
+    for (const half of splitEvents(reports)) this.addEvents(half)
   }
 
-  /**
-   * Adapts the batch time to the number of agents that send to the driver. After a lost stream,
-   * sends recent messages again, because the server does not report such losses.
-   */
-  takeBeat({ agents, lostStreams, needsRoom }: StreamNews): void {
+  /** Resends recent messages if the stream was lost, which the server does not report. */
+  handleHeartbeat({ agents, lostStreams, needsRoom }: HeartbeatNews): void {
     this.#agents = agents
-    if (needsRoom) this.#background(this.#options.store.makeRoom())
+    if (needsRoom) this.#runInBackground(this.#options.store.makeRoom())
     if (lostStreams === this.#lostStreams) return
     this.#lostStreams = lostStreams
     this.resend()
@@ -194,40 +179,38 @@ export class ResultOutbox {
   }
 
   /**
-   * Drops messages that the driver has recorded, and returns their tasks. The stream keeps them for
-   * a later start of the driver until the session is closed, unless room is needed.
+   * Drops recorded messages, and returns their tasks. The stream keeps these messages for a
+   * restarted driver until room is needed.
    */
-  recorded({ through, taken, lost = [] }: Recorded): readonly string[] {
-    this.#kept.taken(taken)
-    return this.#kept.recorded(through, lost)
+  markRecorded({ through, taken, lost = [] }: Recorded): readonly string[] {
+    this.#unrecorded.markReceived(taken)
+    return this.#unrecorded.markRecorded(through, lost)
   }
 
   isRecorded({ epoch, number }: Pick<Header, 'epoch' | 'number'>): boolean {
-    return epoch === this.#options.epoch && this.#kept.isRecorded(number)
+    return epoch === this.#options.epoch && this.#unrecorded.isRecorded(number)
   }
 
-  /** Sends messages again that the server has lost after storing them. */
-  sendAgain({ from, to }: Extract<DriverMessage, { kind: 'missing' }>): void {
-    for (const message of this.#kept.takeLost(from, to)) this.#background(this.#storeAgain(message))
+  resendMissing({ from, to }: Extract<DriverMessage, { kind: 'missing' }>): void {
+    for (const message of this.#unrecorded.markLost(from, to))
+      this.#runInBackground(this.#restore(message))
   }
 
-  /**
-   * Resolves when the stream has all results or is gone for good, or when the time limit is over.
-   */
+  /** Resolves when the stream has all results or is gone for good, or at the time limit. */
   async settle(isGone: () => Promise<boolean>): Promise<void> {
     const { clock } = this.#options
     const fromMs = clock.monotonicMs()
     this.#flush()
-    while (this.unstoredEnds > 0) {
+    while (this.unstoredResults > 0) {
       this.#settled ??= Promise.withResolvers()
-      const hasProgressed = await boundedWait(clock, goneMs, this.#settled.promise).then(
+      const hasProgressed = await boundedWait(clock, streamCheckMs, this.#settled.promise).then(
         () => true,
         () => false,
       )
       if (hasProgressed) continue
       if (await isGone().catch(() => false)) this.close()
       else if (this.#isLate(fromMs)) {
-        this.#undelivered = this.unstoredEnds
+        this.#undelivered = this.unstoredResults
         this.close()
       }
     }
@@ -235,53 +218,47 @@ export class ResultOutbox {
 
   #isLate(settlingFromMs: number): boolean {
     if (this.#limit === null) return false
-    const fromMs = Math.max(settlingFromMs, this.#progressedMs, this.#limit.fromMs)
+    const fromMs = Math.max(settlingFromMs, this.#progressMs, this.#limit.fromMs)
     return this.#options.clock.monotonicMs() - fromMs >= this.#limit.ms
   }
 
-  /** The number of results that are not in the stream. */
-  get unstoredEnds(): number {
+  get unstoredResults(): number {
     if (this.#isClosed) return 0
-    return this.#kept.unstored.reduce((sum, { uids }) => sum + uids.length, this.#large.count)
+    return this.#unrecorded.unstored.reduce((sum, { uids }) => sum + uids.length, this.#large.count)
   }
 
-  /** Whether nothing more is sent, even if the stream does not have all results. */
   get isClosed(): boolean {
     return this.#isClosed
   }
 
-  /** The number of results that were given up because of the time limit. */
   get undelivered(): number {
     return this.#undelivered
   }
 
-  /** From now on `settle` gives up after this time without progress. */
-  limitWait(ms: number): void {
+  /** Makes `settle` give up after this time without progress. */
+  setSettleTimeout(ms: number): void {
     this.#limit = { ms, fromMs: this.#options.clock.monotonicMs() }
   }
 
-  /** The broker does not store messages; sending is retried. */
   block(error: unknown): void {
     this.#options.onProblem(error)
     this.#problem = error
   }
 
-  /** Stops sending, and drops all kept messages. */
   close(): void {
     this.#isClosed = true
-    this.#kept.clear()
-    this.#progressed()
+    this.#unrecorded.clear()
+    this.#noteProgress()
   }
 
-  /** Signs kept messages with the key of a new run, after the session's stream was lost. */
-  signAgain(): void {
+  /** Signs the kept messages with the key of a new run, after the stream was lost. */
+  updateSignatures(): void {
     const { key, subject } = this.#options
-    for (const { data } of this.#kept.contents) signAgain(key(), subject, data)
+    for (const { data } of this.#unrecorded.contents) replaceSignature(key(), subject, data)
   }
 
-  /** After a disconnect, sends the messages again that are not in the stream. */
   resend(): void {
-    for (const message of this.#kept.unstored) this.#background(this.#append(message))
+    for (const message of this.#unrecorded.unstored) this.#runInBackground(this.#append(message))
   }
 
   #flush(): void {
@@ -294,106 +271,105 @@ export class ResultOutbox {
     this.#send(ends)
   }
 
-  /** Halves a batch that is too large for a message. */
-  #send(ends: readonly End[]): void {
+  #send(ends: readonly AttemptResult[]): void {
     const [first] = ends
     if (first === undefined) return
     const payload = this.#serialize(ends)
-    if (this.#isSmall(payload)) return this.#publish(ends, payload)
-    if (ends.length === 1) return this.#background(this.#sendLarge(toWireEnd(first)))
+    if (this.#fitsMessage(payload)) return this.#publish(ends, payload)
+    if (ends.length === 1) return this.#runInBackground(this.#sendLarge(toWireResult(first)))
     const middle = ends.length >> 1
     this.#send(ends.slice(0, middle))
     this.#send(ends.slice(middle))
   }
 
-  #isSmall({ length }: Buffer): boolean {
+  #fitsMessage({ length }: Buffer): boolean {
     return length <= payloadLimit(this.#options.broker.maxPayload)
   }
 
-  #publish(ends: readonly End[], payload: Buffer, objects: readonly ObjectToStore[] = []): void {
+  #publish(
+    ends: readonly AttemptResult[],
+    payload: Buffer,
+    objects: readonly ObjectToStore[] = [],
+  ): void {
     if (this.#isClosed) return
     const { key, subject, epoch } = this.#options
     const number = ++this.#sent
     const data = sealBytes(key(), subject, { epoch, number, acknowledged: 0 }, payload)
     const message = { number, data, uids: ends.map(({ uid }) => uid), objects }
-    this.#kept.add(message)
-    this.#background(this.#append(message))
+    this.#unrecorded.add(message)
+    this.#runInBackground(this.#append(message))
   }
 
-  async #append(message: EndsData): Promise<void> {
+  async #append(message: SealedResults): Promise<void> {
     const { broker, subject, isDriverHeard } = this.#options
     const { number, data } = message
-    // The client would send the message after the reconnect, when another run may own the stream.
+    // The NATS client would send it after the reconnect, perhaps to the stream of another run.
     if (!broker.isConnected) return
     if (!isDriverHeard() && !(await this.#openStream(number))) return
     try {
-      await broker.store.append(subject, data, appendMs)
+      await broker.store.append(subject, data, appendTimeoutMs)
       this.#problem = null
-      if (!this.#kept.isUnstored(number)) return
-      this.#kept.stored(number)
-      this.#progressed()
+      if (!this.#unrecorded.isUnstored(number)) return
+      this.#unrecorded.markStored(number)
+      this.#noteProgress()
     } catch (error) {
-      if (!this.#kept.isUnstored(number)) return
+      if (!this.#unrecorded.isUnstored(number)) return
       const hasRoom = isNoRoom(error) && (await this.#options.store.makeRoom())
       if (broker.isConnected && !hasRoom) this.block(error)
-      if (!hasRoom) await sleep(this.#options.clock, retryMs)
-      if (await this.#openStream(number)) this.#background(this.#append(message))
+      if (!hasRoom) await sleep(this.#options.clock, retryDelayMs)
+      if (await this.#openStream(number)) this.#runInBackground(this.#append(message))
     }
   }
 
   /**
-   * Waits while the stream belongs to another run, which accepts nothing until this agent has
-   * signed its messages again. `false` if the message was stored or dropped meanwhile.
+   * Waits while the stream belongs to another run. Returns `false` if the message was stored or
+   * dropped in the meantime.
    */
   async #openStream(number: number): Promise<boolean> {
     const { store, clock } = this.#options
-    for (; this.#kept.isUnstored(number); await sleep(clock, retryMs)) {
+    for (; this.#unrecorded.isUnstored(number); await sleep(clock, retryDelayMs)) {
       if (await store.openStream().catch(() => true)) return true
     }
     return false
   }
 
-  /** Stores a message again that the server has lost, with the objects that it refers to. */
-  async #storeAgain(message: EndsData): Promise<void> {
+  async #restore(message: SealedResults): Promise<void> {
     const { objects } = this.#options.store
     try {
       for (const object of message.objects) await objects.put(object)
     } catch {
-      // Only `close` causes a rejection.
+      // `put` rejects only after `close`.
       return
     }
     await this.#append(message)
   }
 
-  /**
-   * Stores the parts that are too large, then sends the message. Waits while the broker refuses.
-   */
-  async #sendLarge(end: WireEnd): Promise<void> {
+  async #sendLarge(end: WireResult): Promise<void> {
     const stored = await this.#large.store(end)
-    if (stored?.isWhole === true) this.#problem = null
+    if (stored?.isComplete === true) this.#problem = null
     if (stored !== null) this.#publish([stored.end], this.#serialize([stored.end]), stored.objects)
-    this.#large.sent(end)
-    this.#progressed()
+    this.#large.markSent(end)
+    this.#noteProgress()
   }
 
-  #progressed(): void {
-    this.#progressedMs = this.#options.clock.monotonicMs()
+  #noteProgress(): void {
+    this.#progressMs = this.#options.clock.monotonicMs()
     this.#settled?.resolve()
     this.#settled = null
   }
 
-  #serialize(all: readonly End[]): Buffer {
+  #serialize(all: readonly AttemptResult[]): Buffer {
     return encode(this.#toMessage(all))
   }
 
-  #background(work: Promise<unknown>): void {
+  #runInBackground(work: Promise<unknown>): void {
     work.catch(this.#options.onFailed)
   }
 
-  #toMessage(all: readonly End[]): EndsMessage {
+  #toMessage(all: readonly AttemptResult[]): ResultsMessage {
     const { agent, ahead, unconfirmedMark } = this.#options
     const events = unconfirmedMark()
-    const message = { kind: 'ends', agent, ahead: ahead(), ...packEnds(all) } as const
+    const message = { kind: 'ends', agent, ahead: ahead(), ...packResults(all) } as const
     return events === undefined ? message : { ...message, events }
   }
 }

@@ -13,7 +13,7 @@ import {
 import { retry } from '../../runtime/retry.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
-import type { EndReport } from '../wire/ends.ts'
+import type { ResultReport } from '../wire/ends.ts'
 import { bundlePrefix } from '../bundles/bundle.ts'
 import type { AgentStart } from '../wire/messages.ts'
 import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'
@@ -26,11 +26,11 @@ export interface SessionModulesOptions {
   readonly clock: Clock
 }
 
-const sharedHint =
+const sharedModulesHint =
   "With `modules: 'shared'` every node needs the module, and what it imports, under the same " +
   "path. Put it there, or have it sent: `ClusterBackend.create({ modules: 'bundle' })`."
 
-/** Error codes of programs that cannot start on this node, but may start on another. */
+/** Errors of programs that cannot start on this node, but may start on another. */
 const nodeErrors = [
   ExecutableNotFoundError,
   ExecutableNotPermittedError,
@@ -40,8 +40,7 @@ const nodeErrors = [
 
 const isMissingFile = (error: unknown): boolean => errnoOf(error) === 'ERR_MODULE_NOT_FOUND'
 
-/** The delay before a bundle that could not be unpacked is requested again. */
-const loading = { delayMs: 500, maxAttempts: 10 }
+const loadPolicy = { delayMs: 500, maxAttempts: 10 }
 
 export class SessionModules {
   readonly #options: SessionModulesOptions
@@ -50,25 +49,26 @@ export class SessionModules {
     this.#options = options
   }
 
-  /** The digest of the bundle that the spec needs; `null` if it needs none. */
-  digestOf(spec: TaskSpec): string | null {
-    return spec.kind === 'function' ? this.#options.bundles.digestOf(spec.definition) : null
+  findDigest(spec: TaskSpec): string | null {
+    return spec.kind === 'function' ? this.#options.bundles.findDigest(spec.definition) : null
   }
 
-  /** Converts the spec of a function in a bundle to its location on this node. */
   toLocal(spec: TaskSpec): TaskSpec {
     if (spec.kind !== 'function') return spec
     return { ...spec, definition: this.#options.bundles.toLocal(spec.definition) }
   }
 
-  /** Loads and unpacks a bundle; `lost` if the broker does not have it. Waits for the broker. */
+  /**
+   * Loads and unpacks a bundle. Resolves with `lost` if the broker does not have it, and with an
+   * error if it cannot be unpacked.
+   */
   async prepare(digest: string): Promise<'ready' | 'lost' | TaskImportError> {
     const { bundles, objects, sessionId, clock, self } = this.#options
     const load = (): Promise<Uint8Array | null> => objects.get(`${bundlePrefix}/${digest}`)
     const { closed: signal } = objects
     try {
-      const use = (): Promise<boolean> => bundles.use(digest, sessionId, load)
-      return (await retry(loading, use, { clock, signal })) ? 'ready' : 'lost'
+      const use = (): Promise<boolean> => bundles.acquire(digest, sessionId, load)
+      return (await retry(loadPolicy, use, { clock, signal })) ? 'ready' : 'lost'
     } catch (cause) {
       if (signal.aborted) return 'lost'
       const text = `node ${self.name} cannot unpack the module: ${messageOf(cause)}`
@@ -76,8 +76,8 @@ export class SessionModules {
     }
   }
 
-  /** Adds the node's name to the error, because other nodes may have the missing file. */
-  nameNode(report: EndReport, spec: TaskSpec): EndReport {
+  /** Adds the node's name to an error about a file or module, because other nodes may have it. */
+  addNodeName(report: ResultReport, spec: TaskSpec): ResultReport {
     if (report.kind !== 'fail') return report
     const { error } = report
     const { name } = this.#options.self
@@ -89,19 +89,18 @@ export class SessionModules {
     }
     if (!(error instanceof TaskImportError)) return report
     const { message, field = 'function', expected = '', cause } = error
-    const isShared = isMissingFile(cause) && this.#isOwnFile(spec)
-    const hint = isShared ? sharedHint : error.hint
+    const isShared = isMissingFile(cause) && this.#isLocalFile(spec)
+    const hint = isShared ? sharedModulesHint : error.hint
     const details = { field, expected, cause, ...(hint === undefined ? {} : { hint }) }
     return { ...report, error: new TaskImportError(`node ${name}: ${message}`, details) }
   }
 
-  /** Whether the function's module is a file of this node instead of a bundle. */
-  #isOwnFile(spec: TaskSpec): boolean {
+  #isLocalFile(spec: TaskSpec): boolean {
     if (spec.kind !== 'function' || !spec.definition.module.startsWith('file:')) return false
     return this.#options.bundles.projectPath(fileURLToPath(spec.definition.module)) === null
   }
 
-  leave(): Promise<void> {
-    return this.#options.bundles.leave(this.#options.sessionId)
+  release(): Promise<void> {
+    return this.#options.bundles.release(this.#options.sessionId)
   }
 }

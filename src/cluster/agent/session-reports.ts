@@ -1,4 +1,4 @@
-/** An agent's reports to a session's driver besides results: starts, returned jobs, events. */
+/** An agent's reports to a driver about starts, returned jobs and events, but not results. */
 
 import type { EventNotice } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -16,26 +16,23 @@ import type { HeldAttempt } from './held-attempt.ts'
 
 export interface SessionReportsOptions {
   readonly clock: Clock
-  readonly head: () => Pick<AgentReport, 'offer' | 'endMessages' | 'needsRoom'>
-  /** The maximum payload of a message, in bytes. */
+  readonly header: () => Pick<AgentReport, 'offer' | 'endMessages' | 'needsRoom'>
   readonly limitBytes: () => number
   readonly link: () => ReportLink
   /** Called only for the first event that is dropped. */
   readonly onDropped: (why: string) => void
 }
 
-/** The link over which reports are sent. */
 export interface ReportLink {
   send(payload: Buffer, hasEvents: boolean): void
-  /** How many bytes the driver has not confirmed. */
   readonly unconfirmedBytes: number
 }
 
-/** While this many bytes wait for an unreachable driver, further events are dropped. */
+/** Events are dropped while more than this many bytes wait for an unreachable driver. */
 const maxUnconfirmedBytes = 64 * 1024 * 1024
 
-/** A start is reported after this time, unless the attempt has ended by then. */
-const startNoticeMs = 50
+/** If an attempt has ended by then, only its result is sent, which includes the start. */
+const startReportDelayMs = 50
 
 export class SessionReports {
   readonly #options: SessionReportsOptions
@@ -53,34 +50,29 @@ export class SessionReports {
   addStart(held: HeldAttempt): void {
     this.#starts.push(held)
     if (this.#starts.length > 1) return
-    this.#options.clock.after(startNoticeMs, () => this.#sendStarts())
+    this.#options.clock.after(startReportDelayMs, () => this.#sendStarts())
   }
 
-  /** Most attempts have ended by now, and their results include their starts. */
+  /** The results of attempts that have ended include their starts. */
   #sendStarts(): void {
     if (this.#events.length > 0) return this.send()
     this.#starts = this.#starts.filter(({ isHeld }) => isHeld)
-    if (this.#starts.length > 0) this.sendSoon()
+    if (this.#starts.length > 0) this.scheduleSend()
   }
 
-  /** Adds a job that has not begun. With `notAllowed`, the driver must not send it here again. */
+  /** With `notAllowed`, the driver must not send the job here again. */
   addReturned({ index, uid, attempt }: SentJob, notAllowed?: NotAllowed): void {
     const why = notAllowed === undefined ? {} : { notAllowed }
     this.#returned.push({ index, uid, attempt, ...why })
-    this.sendSoon()
+    this.scheduleSend()
   }
 
-  /** Reports that the broker has lost a bundle. */
   addLostBundle(digest: string): void {
     this.#lostBundles.push(digest)
-    this.sendSoon()
+    this.scheduleSend()
   }
 
-  /**
-   * Wall clocks of machines differ, so the time is converted to the monotonic clock, whose offset
-   * is known. The process may be interrupted between the two readings, but no event of a task gets
-   * a time before its start or before an earlier event.
-   */
+  /** Uses the monotonic clock, because wall clocks differ. Never before the task's start. */
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
     if (link().unconfirmedBytes > maxUnconfirmedBytes) {
@@ -93,17 +85,17 @@ export class SessionReports {
     const atMs = Math.max(nowMs - ageMs, held?.beganMs ?? -Infinity, held?.lastEventMs ?? -Infinity)
     if (held !== undefined) held.lastEventMs = atMs
     this.#events.push({ eventType, schema, fields: own, taskId, atMs })
-    this.sendSoon()
+    this.scheduleSend()
   }
 
   /**
-   * Called when a driver attaches, which learns of running attempts from the answer. Sends events
-   * that were not confirmed before, for tasks that continue or whose results will be sent.
+   * Discards starts and returned jobs, which the answer to the driver that attaches includes. Sends
+   * the unconfirmed events of tasks whose results are not recorded.
    */
-  restart(unconfirmed: readonly ReportedEvents[], isLeft: (uid: string) => boolean): void {
+  restart(unconfirmed: readonly ReportedEvents[], isKnownTask: (uid: string) => boolean): void {
     this.#reset()
     const earlier = unconfirmed.flatMap(({ events }) => events)
-    const left = earlier.filter(({ taskId }) => taskId !== null && isLeft(taskId))
+    const left = earlier.filter(({ taskId }) => taskId !== null && isKnownTask(taskId))
     if (left.length > 0) this.#events = [...left, ...this.#events]
     this.sendEvents()
   }
@@ -114,7 +106,7 @@ export class SessionReports {
     this.#lostBundles = []
   }
 
-  sendSoon(): void {
+  scheduleSend(): void {
     if (this.#isDue) return
     this.#isDue = true
     this.#options.clock.nextTurn(() => {
@@ -129,10 +121,9 @@ export class SessionReports {
 
   send(): void {
     this.#isDue = false
-    const { head } = this.#options
+    const { header } = this.#options
     const starts: WireStart[] = []
-    // Results include starts, but are sent after events, and a start must precede its task's
-    // events.
+    // A start must precede the events of its task. Results come after events.
     const withEvents = new Set(this.#events.map(({ taskId }) => taskId))
     for (const held of this.#starts) {
       const { index, uid, attempt, beganMs, workerId, files, isHeld } = held
@@ -143,7 +134,7 @@ export class SessionReports {
     }
     const report: AgentReport = {
       kind: 'report',
-      ...head(),
+      ...header(),
       starts,
       returned: this.#returned,
       events: this.#events,
@@ -154,7 +145,6 @@ export class SessionReports {
     this.#sendReport(report)
   }
 
-  /** Halves a report that is too large for a message, by its events, returned jobs and starts. */
   #sendReport(report: AgentReport): void {
     const { link, limitBytes } = this.#options
     const payload = encode(report)
@@ -164,15 +154,15 @@ export class SessionReports {
     if (events.length === 1) this.#drop(`${events[0]?.eventType}: it is too large for a message`)
     if (events.length === 1) this.#sendReport({ ...report, events: [] })
     else if (events.length > 1) {
-      const [first, second] = halvesOf(events)
+      const [first, second] = splitInHalf(events)
       this.#sendReport({ ...report, events: first })
       this.#sendReport({ ...nothing, events: second })
     } else if (returned.length > 1) {
-      const [first, second] = halvesOf(returned)
+      const [first, second] = splitInHalf(returned)
       this.#sendReport({ ...report, returned: first })
       this.#sendReport({ ...nothing, returned: second })
     } else if (starts.length > 1) {
-      const [first, second] = halvesOf(starts)
+      const [first, second] = splitInHalf(starts)
       this.#sendReport({ ...report, starts: first })
       this.#sendReport({ ...nothing, starts: second })
     } else link().send(payload, false)
@@ -183,7 +173,7 @@ export class SessionReports {
   }
 }
 
-function halvesOf<T>(all: readonly T[]): readonly [T[], T[]] {
+function splitInHalf<T>(all: readonly T[]): readonly [T[], T[]] {
   const middle = all.length >> 1
   return [all.slice(0, middle), all.slice(middle)]
 }

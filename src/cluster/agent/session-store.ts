@@ -1,38 +1,35 @@
-/** An agent's storage in the broker for one session: the stream, and large values in it. */
+/** An agent's access to one session's stream and large values in the broker. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
-import { type Header, type Keys, noHeader, open, seal } from '../wire/envelope.ts'
+import { type Header, type Keys, emptyHeader, open, seal } from '../wire/envelope.ts'
 import { decodeSpec } from '../wire/job-batches.ts'
 import type { AgentNote, AgentStart, WireJob } from '../wire/messages.ts'
-import { askOwner } from '../wire/owner-request.ts'
+import { requestOwner } from '../wire/owner-request.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { ResultOutbox } from './result-outbox.ts'
 
 export interface SessionStoreOptions {
   readonly broker: Broker
   readonly clock: Clock
-  /** The cluster's keys, with which a driver proves that it owns the session. */
+  /** The cluster's keys. A driver uses them to prove that it owns the session. */
   readonly cluster: Keys
-  /** The keys of the session's run. */
   readonly keys: () => Keys
   readonly run: () => string
   readonly self: AgentStart
   readonly subjects: SessionSubjects
   readonly resultTtlSeconds: () => number
-  /** How long an object may be refused before it counts as larger than the store. */
-  readonly patienceMs: () => number
-  /** Whether the driver has recorded all results of this message, and the agent has dropped it. */
+  readonly refusalTimeoutMs: () => number
+  /** Whether the driver has recorded the message's results and the agent does not keep it. */
   readonly isRecorded: (message: Header) => boolean
-  /** Called when the broker does not store an object. */
   readonly onProblem: (error: unknown) => void
 }
 
-const answerMs = 1000
-const appendMs = 5000
+const answerTimeoutMs = 1000
+const appendTimeoutMs = 5000
 
 export class SessionStore {
   readonly objects: StoredObjects
@@ -42,11 +39,10 @@ export class SessionStore {
   readonly #subjects: SessionSubjects
   readonly #stream: SessionStream
   #makingRoom: Promise<boolean> | null = null
-  /** The sequence number from which `makeRoom` continues. */
-  #roomFrom = 1
+  #removeFrom = 1
 
   constructor(options: SessionStoreOptions) {
-    const { broker, clock, cluster, subjects, run, resultTtlSeconds, patienceMs, onProblem } =
+    const { broker, clock, cluster, subjects, run, resultTtlSeconds, refusalTimeoutMs, onProblem } =
       options
     const { stream, stored, objects } = subjects
     this.#options = options
@@ -59,20 +55,17 @@ export class SessionStore {
       subjects: stored,
       run,
       maxAgeSeconds: resultTtlSeconds,
-      // A driver that closes the session removes its stream, which must not reappear.
-      mayOpen: () => this.#hasDriver(),
+      // A driver that closes the session removes its stream. The stream must not reappear then.
+      mayCreate: () => this.#hasDriver(),
     })
     const openStream = (): Promise<boolean> => this.openStream()
     const owner = `agent "${options.self.name}"`
     const makeRoom = (): Promise<boolean> => this.makeRoom()
-    const common = { owner, broker, clock, stream, patienceMs, makeRoom }
+    const common = { owner, broker, clock, stream, refusalTimeoutMs, makeRoom }
     this.objects = new StoredObjects({ ...common, objects, openStream, onProblem })
   }
 
-  /**
-   * Recreates the stream if the server has lost it, but only for a live driver. `false` if there is
-   * no stream, or it belongs to another run.
-   */
+  /** Recreates a lost stream for a live driver. `false` without a stream of this run. */
   async openStream(): Promise<boolean> {
     const run = this.#options.run()
     const { stream, used } = this.#subjects
@@ -82,11 +75,7 @@ export class SessionStore {
     return opened?.label === run
   }
 
-  /**
-   * If the store is full, removes results of this agent that the driver has recorded, oldest first.
-   * A restarted driver finds them only in its record. `false` if none was removed. Concurrent calls
-   * share one request.
-   */
+  /** Removes recorded results, oldest first. `false` if there was none. Calls share one request. */
   makeRoom(): Promise<boolean> {
     this.#makingRoom ??= this.#removeRecorded()
       .catch(() => false)
@@ -97,7 +86,7 @@ export class SessionStore {
   async #removeRecorded(): Promise<boolean> {
     const { isRecorded, keys, self } = this.#options
     const { stream } = this.#subjects
-    const subject = this.#subjects.endsOf(self.name)
+    const subject = this.#subjects.agentResults(self.name)
     const mayRemove = (data: Uint8Array): boolean => {
       try {
         return isRecorded(open(keys().toDriver, subject, data))
@@ -107,48 +96,46 @@ export class SessionStore {
       }
     }
     const { store } = this.#broker
-    const { removed, next } = await store.removeFirst(stream, subject, this.#roomFrom, mayRemove)
-    this.#roomFrom = next
+    const { removed, next } = await store.removeFirst(stream, subject, this.#removeFrom, mayRemove)
+    this.#removeFrom = next
     return removed > 0
   }
 
-  /**
-   * Called when the driver with epoch `start` is gone. Resolves when the stream has all results,
-   * and a note that the agent holds nothing more.
-   */
+  /** Resolves when the stream has all results, and a note that the agent holds nothing more. */
   async settle(outbox: ResultOutbox, start: number, endsEpoch: number): Promise<void> {
-    await outbox.settle(() => this.#isGone())
+    await outbox.settle(() => this.#isStreamGone())
     const { self, keys } = this.#options
     const { stream, used } = this.#subjects
     if (outbox.isClosed) return
     try {
       if (!(await this.#broker.store.hasStream(stream))) return
       const note: AgentNote = { ...self, state: 'left', endsEpoch }
-      const data = seal(keys().toDriver, used, { ...noHeader, epoch: start }, note)
-      await this.#broker.store.append(used, data, appendMs)
+      const data = seal(keys().toDriver, used, { ...emptyHeader, epoch: start }, note)
+      await this.#broker.store.append(used, data, appendTimeoutMs)
     } catch {
-      // A driver that returns will treat the agent as lost.
+      // Without the note, a driver that is restarted treats the agent as lost.
     }
   }
 
-  /** Whether no driver will ever read the results. */
-  async #isGone(): Promise<boolean> {
+  async #isStreamGone(): Promise<boolean> {
     if (await this.#hasDriver()) return false
     return !(await this.#broker.store.hasStream(this.#subjects.stream))
   }
 
-  /** Stops storing objects and creating streams. */
   async close(): Promise<void> {
     this.objects.close()
     await this.#stream.close()
   }
 
-  /**
-   * A suspended driver counts, because it may continue. Earlier messages do not prove ownership.
-   */
+  /** Whether the session has a driver. A suspended driver counts, because it may continue. */
   async #hasDriver(): Promise<boolean> {
     try {
-      const { answer } = await askOwner(this.#broker, this.#subjects.owner, this.#cluster, answerMs)
+      const { answer } = await requestOwner(
+        this.#broker,
+        this.#subjects.owner,
+        this.#cluster,
+        answerTimeoutMs,
+      )
       return answer === 'signed' || answer === 'silent'
     } catch {
       // The broker is unreachable, so assume that there is a driver.
@@ -160,14 +147,13 @@ export class SessionStore {
 /** Jobs whose specs are too large for a message and are being loaded from the broker's store. */
 export class ArrivingSpecs {
   readonly #objects: StoredObjects
-  /** The cancel reason of each job, or `null`. */
+  /** The cancel reason of each job; `null` if the job was not canceled. */
   readonly #jobs = new Map<string, string | null>()
 
   constructor(objects: StoredObjects) {
     this.#objects = objects
   }
 
-  /** Records the cancel reason of a job whose spec is being loaded. */
   cancel(uid: string, attempt: number, reason: string): void {
     const key = `${uid}#${attempt}`
     if (this.#jobs.has(key)) this.#jobs.set(key, reason)
@@ -181,7 +167,7 @@ export class ArrivingSpecs {
     const key = `${uid}#${attempt}`
     this.#jobs.set(key, null)
     try {
-      const data = await this.#objects.take(name)
+      const data = await this.#objects.readAndDelete(name)
       if (data === null) throw new Error(`the broker has no object ${name}`)
       return { spec: decodeSpec(data), cancelReason: this.#jobs.get(key) ?? null }
     } finally {

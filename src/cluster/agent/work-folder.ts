@@ -10,7 +10,6 @@ import { inWorkDir, type TaskSpec } from '../../tasks/spec.ts'
 import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
 
 export interface WorkFolderOptions {
-  /** The parent folder. Default: the system's folder for temporary files. */
   readonly workDir: string | undefined
   readonly agent: string
   readonly clock: Clock
@@ -18,30 +17,29 @@ export interface WorkFolderOptions {
 }
 
 export class WorkFolder {
-  /** The real path. */
+  /** The path of the folder, with symbolic links resolved. */
   readonly path: string
   readonly #options: WorkFolderOptions
   #removals = 0
   #isReported = false
 
   /**
-   * Creates the folder, and removes folders of dead processes. Several agents may share a work
-   * folder, even from other hosts and containers, whose processes are not visible here. Their
-   * folders are not removed. Rejects with `ValueError` if the work folder cannot be used.
+   * Creates the folder, and removes folders of dead agents of this host. Rejects with `ValueError`
+   * if the parent folder cannot be used.
    */
   static async open(options: WorkFolderOptions): Promise<WorkFolder> {
     const { workDir, clock, log } = options
     const parent = resolve(workDir ?? tmpdir())
     try {
       createFolder(parent)
-      // All users share the folder for temporary files, so the kind names this package there.
+      // The folder for temporary files is shared, so the name must show which package created it.
       const kind = workDir === undefined ? 'tutti-agent' : 'agent'
       const path = await createOwnedFolder(parent, kind, clock, (left, error) => {
         log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
       })
       return new WorkFolder(path, options)
     } catch (cause) {
-      const text = `workDir: ${parent} cannot be used: ${messageOf(cause)} (${ownerOf(parent)})`
+      const text = `workDir: ${parent} cannot be used: ${messageOf(cause)} (${findOwner(parent)})`
       throw new ValueError(text, {
         field: 'workDir',
         expected: 'a folder that this user can write to',
@@ -58,9 +56,8 @@ export class WorkFolder {
   }
 
   /**
-   * Removes a subfolder. Never rejects: files that programs left there must not stop the agent. A
-   * folder that cannot be removed is reported once and left to the next start of an agent. It is
-   * renamed first, so that the next session of the same name does not find it.
+   * Never rejects, because files that programs left must not stop the agent. Renames the folder
+   * first, so that the next session of the same name does not find it. A failure is logged once.
    */
   async remove(folder: string): Promise<void> {
     const removed = `${folder}.removed-${++this.#removals}`
@@ -77,8 +74,8 @@ export class WorkFolder {
     return this.#remove(this.path)
   }
 
-  /** Like `close`, at process exit: removes the folder only if it is empty. */
-  closeEmpty(): void {
+  /** Removes this folder if it is empty. For use when the process exits without `close`. */
+  removeIfEmpty(): void {
     try {
       rmdirSync(this.path)
     } catch {
@@ -99,17 +96,16 @@ export class WorkFolder {
   }
 }
 
-/** The owner of a path, or of the nearest existing folder above it. */
-function ownerOf(path: string): string {
+function findOwner(path: string): string {
   try {
     const { uid, mode } = statSync(path)
     return `${path} belongs to user ${uid}, with mode ${(mode & 0o7777).toString(8)}`
   } catch {
-    return ownerOf(dirname(path))
+    return findOwner(dirname(path))
   }
 }
 
-/** Creates parents one by one: Node's `recursive` never returns below folders such as /proc. */
+/** Node's `recursive` option never returns below folders such as /proc. */
 function createFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o755 })
@@ -127,39 +123,34 @@ interface PlacedSpec {
   readonly problem?: BackendError
 }
 
-/**
- * The folder in which a session's programs run: its own if this node has it, else a temporary one.
- */
+/** Programs run in the session's working folder, or in a temporary one without it. */
 export class SessionFolder {
-  readonly #substitute: string
+  readonly #temporaryFolder: string
   readonly #node: string
   readonly #parent: WorkFolder
 
   constructor(parent: WorkFolder, name: string, node: string) {
     this.#parent = parent
-    this.#substitute = join(parent.path, name)
+    this.#temporaryFolder = join(parent.path, name)
     this.#node = node
   }
 
-  /**
-   * Returns the spec with a folder of this node; `wanted` is used if the spec names none. `problem`
-   * says why no folder could be created, such as a full disk.
-   */
-  place(spec: TaskSpec, wanted: string): PlacedSpec {
+  /** `wanted` is the default. `problem` is set if no folder could be created. */
+  toPlacedSpec(spec: TaskSpec, wanted: string): PlacedSpec {
     if (spec.kind !== 'program') return { spec }
     const folder = spec.workDir ?? wanted
     if (existsSync(folder)) return { spec: inWorkDir(spec, folder) }
     try {
-      // Created for each program, because an earlier program or a user may have removed it.
-      mkdirSync(this.#substitute, { recursive: true, mode: 0o700 })
+      // The folder is created for each program, because an earlier program or a user may remove it.
+      mkdirSync(this.#temporaryFolder, { recursive: true, mode: 0o700 })
     } catch (cause) {
       const text = `node ${this.#node} cannot create a folder for its programs`
       return { spec, problem: new BackendError(`${text}: ${messageOf(cause)}`, { cause }) }
     }
-    return { spec: inWorkDir(spec, this.#substitute) }
+    return { spec: inWorkDir(spec, this.#temporaryFolder) }
   }
 
   remove(): Promise<void> {
-    return this.#parent.remove(this.#substitute)
+    return this.#parent.remove(this.#temporaryFolder)
   }
 }

@@ -1,7 +1,6 @@
 /**
- * The server's acknowledgements of messages that a stream has stored. All share one subscription,
- * because the client creates several errors in advance per request, which costs more than the
- * message.
+ * Appends messages to streams. All acknowledgements share one subscription, because a request of
+ * the NATS client costs more than the message.
  */
 
 import type { Msg, NatsConnection } from '@nats-io/transport-node'
@@ -9,7 +8,7 @@ import { systemClock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
 import { NoRoomError } from './broker.ts'
 
-/** Server error codes: the store of the account, or of the server, is full. */
+/** Server error codes which mean that the store of the account or of the server is full. */
 export const fullStoreCodes: ReadonlySet<number> = new Set([10_002, 10_023])
 
 interface PendingAppend {
@@ -21,11 +20,10 @@ interface PendingAppend {
 
 export class AppendAcks {
   readonly #connection: NatsConnection
-  /** Acknowledgements are sent to this prefix, followed by the number of the message. */
   readonly #prefix: string
   readonly #pending = new Map<string, PendingAppend>()
   #count = 0
-  /** When overdue messages are rejected next. One timer per message would double its cost. */
+  /** The next check for overdue messages. A timer per message would double its cost. */
   #checkAtMs = Infinity
   #cancelCheck: () => void = () => {}
 
@@ -35,7 +33,7 @@ export class AppendAcks {
     this.#prefix = `${inbox}.`
     connection.subscribe(`${inbox}.*`, {
       callback: (error, message) => {
-        if (error === null) this.#take(message)
+        if (error === null) this.#handleAck(message)
       },
     })
     const close = (): void => this.#close()
@@ -73,7 +71,7 @@ export class AppendAcks {
     if (nextMs < Infinity) this.#scheduleCheck(nextMs, nextMs - nowMs)
   }
 
-  #take(message: Msg): void {
+  #handleAck(message: Msg): void {
     const { subject } = message
     const pending = this.#pending.get(subject)
     if (pending === undefined) return
@@ -94,7 +92,6 @@ export class AppendAcks {
   }
 }
 
-/** Throws with the server's reason if no stream has stored the message. */
 function expectStored(message: Msg): void {
   if (message.data.length === 0) throw new Error('no stream takes the message')
   const { stream, error } = message.json<{

@@ -1,4 +1,4 @@
-/** Warns when the broker is unreachable and when it is back: an outage would look like a hang. */
+/** Reports when the broker is unreachable and when it is back: an outage looks like a hang. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'
@@ -10,23 +10,25 @@ export interface BrokerWatchOptions {
   readonly log: Log
   /** The owner of the connection, such as `agent "first"`. */
   readonly owner: string
-  /** Called once per disconnect, with a reason in text for users. */
-  readonly onAway?: (reason: string) => void
+  /** Called once per outage, with a reason that can be shown to users. */
+  readonly onOutage?: (reason: string) => void
 }
 
-/** A server that is only being restarted is back within this time, and needs no warning. */
-const awayAfterMs = 2000
+/** The delay before the warning. A server that is only being restarted is back within this time. */
+const warnDelayMs = 2000
 
 export class BrokerWatch {
   readonly #options: BrokerWatchOptions
   readonly #unsubscribe: () => void
   #cancel: () => void = () => {}
-  /** When the reported disconnect began, in seconds since the epoch; `null` if none is reported. */
+  /** When the reported outage began, in seconds since the epoch; `null` if there is none. */
   #awaySince: number | null = null
 
   constructor(options: BrokerWatchOptions) {
     this.#options = options
-    this.#unsubscribe = options.broker.onConnection((isConnected) => this.#take(isConnected))
+    this.#unsubscribe = options.broker.onConnection((isConnected) =>
+      this.#handleChange(isConnected),
+    )
   }
 
   close(): void {
@@ -34,20 +36,20 @@ export class BrokerWatch {
     this.#cancel()
   }
 
-  #take(isConnected: boolean): void {
+  #handleChange(isConnected: boolean): void {
     this.#cancel()
     const { clock } = this.#options
     const lostAt = clock.now()
     if (isConnected) return this.#reportBack()
-    this.#cancel = clock.after(awayAfterMs, () => this.#reportAway(lostAt), { background: true })
+    this.#cancel = clock.after(warnDelayMs, () => this.#reportAway(lostAt), { background: true })
   }
 
   #reportAway(lostAt: number): void {
     this.#awaySince = lostAt
-    const { broker, log, owner, onAway } = this.#options
-    const reason = `the broker at ${broker.url} cannot be reached since ${toTime(lostAt)}`
+    const { broker, log, owner, onOutage } = this.#options
+    const reason = `the broker at ${broker.url} cannot be reached since ${formatTime(lostAt)}`
     log.warn('BrokerAway', `${owner}: ${reason}; it is tried again until it is back`)
-    onAway?.(reason)
+    onOutage?.(reason)
   }
 
   #reportBack(): void {
@@ -55,9 +57,9 @@ export class BrokerWatch {
     const { broker, log, owner, clock } = this.#options
     const seconds = Math.round(clock.now() - this.#awaySince)
     this.#awaySince = null
-    const text = `the broker at ${broker.url} is back since ${toTime(clock.now())}`
+    const text = `the broker at ${broker.url} is back since ${formatTime(clock.now())}`
     log.warn('BrokerBack', `${owner}: ${text}, after ${seconds} s`)
   }
 }
 
-const toTime = (seconds: number): string => new Date(seconds * 1000).toISOString()
+const formatTime = (seconds: number): string => new Date(seconds * 1000).toISOString()

@@ -1,17 +1,12 @@
-/** The port of the message broker and its store. It knows neither jobs nor keys. */
+/** The interface to the message broker and its store. It knows neither jobs nor keys. */
 
-/** A message received from the broker. */
 export interface BrokerMessage {
   readonly subject: string
   readonly data: Uint8Array
-  /** Answers the message, if it was sent by `request`. */
   respond(data: Uint8Array): void
 }
 
-/**
- * A client's connection. It reconnects automatically until it is closed. Messages that are
- * published while it is down may be lost without an error.
- */
+/** Reconnects automatically. Messages published meanwhile may be lost without an error. */
 export interface Broker {
   /** The URL of the server, without credentials. */
   readonly url: string
@@ -22,25 +17,21 @@ export interface Broker {
   readonly maxPayload: number
   readonly store: BrokerStore
   publish(subject: string, data: Uint8Array): void
-  /** `onMessage` must not throw. Returns a function that ends the subscription. */
+  /** Returns a function that ends the subscription. `onMessage` must not throw. */
   subscribe(subject: string, onMessage: (message: BrokerMessage) => void): () => void
-  /**
-   * Rejects with `NoResponderError` without a subscriber, with `TimeoutError` without an answer.
-   */
+  /** Rejects with `NoResponderError` without a subscriber, with `TimeoutError` if none answers. */
   request(subject: string, data: Uint8Array, timeoutMs: number): Promise<Uint8Array>
-  /** Like `request`, but ignores answers that are not accepted: any client may have subscribed. */
+  /** Ignores answers that `accepts` does not accept: any client may subscribe. */
   requestAccepted(
     subject: string,
     data: Uint8Array,
     timeoutMs: number,
     accepts: (answer: Uint8Array) => boolean,
   ): Promise<Uint8Array>
-  /** Calls the listener on each disconnect and reconnect. Returns a function that unsubscribes. */
   onConnection(listener: (isConnected: boolean) => void): () => void
   close(): Promise<void>
 }
 
-/** A message that is stored in a stream. */
 export interface StoredMessage {
   readonly subject: string
   readonly data: Uint8Array
@@ -49,15 +40,14 @@ export interface StoredMessage {
 export interface StoredStream {
   readonly name: string
   readonly messages: number
-  /** When the stream was created or got its last message, in seconds since the epoch. */
+  /** When the stream was created or received its last message, in seconds since the epoch. */
   readonly usedAt: number
   readonly maxAgeSeconds: number
 }
 
 export interface StoredObject {
   readonly data: Uint8Array
-  /** The sequence numbers of the object's pieces in the stream. */
-  readonly pieces: readonly number[]
+  readonly chunks: readonly number[]
 }
 
 export interface StreamSettings {
@@ -69,7 +59,6 @@ export interface StreamSettings {
 
 export interface OpenedStream {
   readonly isCreated: boolean
-  /** The label that was set when the stream was created. */
   readonly label: string
 }
 
@@ -77,52 +66,38 @@ export interface OpenedStream {
 export interface StreamState {
   /** When the stream was created. Distinguishes it from a later stream of the same name. */
   readonly created: string
-  /** The label that was set when the stream was created. */
   readonly label: string
   readonly messages: number
 }
 
 /** How far a stream has been read. */
 export interface StreamPosition {
-  /** When the stream was created. Distinguishes it from a later stream of the same name. */
   readonly created: string
   readonly sequence: number
 }
 
-/**
- * Streams of messages that the server keeps on disk, and objects in these streams. Every call has a
- * time limit; a large value takes several calls of the server.
- */
+/** Streams on the server's disk, and objects in them. Every request has a time limit. */
 export interface BrokerStore {
   /** Creates the stream unless it exists, and ensures that it stores these subjects. */
   openStream(name: string, settings: StreamSettings): Promise<OpenedStream>
   hasStream(name: string): Promise<boolean>
-  /** `null` if there is no such stream. */
   findStream(name: string, subject: string): Promise<StreamState | null>
-  /** Lists all streams whose names begin with this prefix. */
   listStreams(prefix: string): Promise<StoredStream[]>
-  /**
-   * Publishes a message and resolves when a stream has stored it. Subscribers receive it
-   * immediately. Rejects with `NoRoomError` if the store is full.
-   */
+  /** Resolves when a stream has stored it. Rejects with `NoRoomError` if the store is full. */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
-  /** The sequence number of the last message of a subject; 0 without a message or a stream. */
+  /** The sequence number of the subject's last message; 0 if there is none. */
   lastSequence(stream: string, subject: string): Promise<number>
-  /**
-   * Like `append`, but only if the last message of the subject has this sequence number, otherwise
-   * `false`. If several clients append after the same message, one succeeds. Rejects with
-   * `StoreFullError` if there is no room now.
-   */
+  /** Resolves with `false` if another message came in between. Of several clients, one succeeds. */
   appendAfter(subject: string, data: Uint8Array, sequence: number): Promise<boolean>
-  /** Reads the messages of a subject that follow `after` and are in the stream now, in order. */
+  /** Reads the messages of a subject after position `after`, in order. */
   read(
     stream: string,
     subject: string,
     after: StreamPosition | null,
   ): Promise<{ readonly messages: readonly StoredMessage[]; readonly position: StreamPosition }>
   /**
-   * Examines the next few hundred messages of a subject from sequence number `from`, and removes
-   * those that `mayRemove` accepts. Resolves with the number to continue from, 1 after the last.
+   * Examines some hundred messages from number `from`, and removes those that `mayRemove` accepts.
+   * `next` is where to continue, or 1 at the end.
    */
   removeFirst(
     stream: string,
@@ -133,19 +108,18 @@ export interface BrokerStore {
   /** Removes the stream and its objects. Also resolves if there is no such stream. */
   remove(stream: string): Promise<void>
   /**
-   * Stores an object below this subject, which a stream must store. May be repeated. If it fails or
-   * is aborted, the stored pieces are removed again. Rejects with `StoreFullError` if there is no
-   * room now.
+   * Stores an object. Safe to repeat. If it fails or is aborted, removes the stored chunks. Rejects
+   * with `StoreFullError` if there is no room now.
    */
   putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void>
   usage(): Promise<StoreUsage>
-  /** `null` if the stream, or a piece of the object, is missing. */
+  /** Resolves with `null` if the stream or a chunk of the object is missing. */
   getObject(stream: string, subject: string): Promise<StoredObject | null>
-  /** `pieces` are the numbers that `getObject` returned, if the object was read. */
-  deleteObject(stream: string, subject: string, pieces?: readonly number[]): Promise<void>
+  /** If the object was read before, pass the `chunks` that `getObject` returned. */
+  deleteObject(stream: string, subject: string, chunks?: readonly number[]): Promise<void>
 }
 
-/** How much the account stores, and its limit; `null` if the server does not report a limit. */
+/** The limit is `null` if the server does not report one. */
 export interface StoreUsage {
   readonly heldBytes: number
   readonly limitBytes: number | null
@@ -161,11 +135,9 @@ export const isNoRoom = (error: unknown): boolean => error instanceof NoRoomErro
 /** Thrown if there is no room for an object now. */
 export class StoreFullError extends NoRoomError implements StoreUsage {
   override readonly name = 'StoreFullError'
-  /** How much the account stored when the object was refused. */
   readonly heldBytes: number
-  /** How much of `heldBytes` belonged to the object. */
+  /** How many of the `heldBytes` belonged to the chunks of the object that were stored. */
   readonly storedBytes: number
-  /** How much the whole object requires. */
   readonly neededBytes: number
   readonly limitBytes: number | null
 
@@ -182,7 +154,7 @@ export class StoreFullError extends NoRoomError implements StoreUsage {
   }
 }
 
-/** The subject of a request has no subscriber: the process that should answer is gone. */
+/** Thrown if the subject of a request has no subscriber: the process that should answer is gone. */
 export class NoResponderError extends Error {
   override readonly name = 'NoResponderError'
 }

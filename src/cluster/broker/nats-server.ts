@@ -1,4 +1,4 @@
-/** A private nats-server for this process, with its own store and token. */
+/** Runs a private nats-server for this process, with its own store and token. */
 
 import { mkdirSync, readdirSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -15,9 +15,9 @@ import { findNatsServer } from './nats-program.ts'
 
 export interface NatsServer {
   readonly url: string
-  /** The folder of the store and the configuration; removed with the server. */
+  /** The folder of the store and the configuration. Removed when the server is closed. */
   readonly folder: string
-  /** Resolves when the server has ended too often to be restarted. */
+  /** Resolves when the server has exited too often in a row and is not restarted anymore. */
   readonly lost: Promise<BackendError>
   close(): Promise<void>
 }
@@ -25,19 +25,16 @@ export interface NatsServer {
 export interface NatsServerOptions {
   readonly token: string
   readonly clock: Clock
-  /** Default: Node's warnings. */
   readonly log?: Log
-  /** Default 127.0.0.1. */
   readonly host?: string
   /** Enables TLS. Both values are in PEM form. */
   readonly tls?: { readonly certificate: string; readonly key: string }
-  /** Whether the server may have been stopped along with this process. Then nothing is logged. */
-  readonly isEndExpected?: () => boolean
+  /** Whether this process is being stopped. An exit of the server is then not logged. */
+  readonly isExitExpected?: () => boolean
 }
 
-const startMs = 10_000
-const pollMs = 20
-/** The maximum number of consecutive restarts. The count is reset after `steadyMs` of uptime. */
+const startTimeoutMs = 10_000
+const pollIntervalMs = 20
 const maxRestarts = 5
 const restartPolicy = {
   firstDelayMs: 100,
@@ -46,7 +43,7 @@ const restartPolicy = {
   steadyMs: 60_000,
 }
 
-/** The server is restarted when it exits, and stops when this process exits, even if killed. */
+/** Restarts the server when it exits. It stops with this process, even if that is killed. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   const program = findNatsServer()
   const { clock, log = processLog } = options
@@ -67,7 +64,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   }
 }
 
-/** One address, certificate and store, used by successive server processes. */
+/** A server with a fixed address, certificate and store. Its process is replaced when it exits. */
 class PrivateServer implements NatsServer {
   readonly folder: string
   readonly #program: string
@@ -76,8 +73,7 @@ class PrivateServer implements NatsServer {
   readonly #lost = Promise.withResolvers<BackendError>()
   #url: string | null = null
   #process: GuardedServer | null = null
-  /** Why the last server exited. */
-  #reason = ''
+  #exitReason = ''
 
   constructor(program: string, folder: string, options: NatsServerOptions & { log: Log }) {
     this.#program = program
@@ -93,7 +89,7 @@ class PrivateServer implements NatsServer {
     return this.#lost.promise
   }
 
-  /** Rejects if the server is not ready in time; then no process remains. */
+  /** Rejects if the server is not ready in time; no process is left running in that case. */
   async start(): Promise<void> {
     let first: GuardedServer | null = await this.#launch()
     const { clock } = this.#options
@@ -113,7 +109,7 @@ class PrivateServer implements NatsServer {
     const { PATH = '' } = process.env
     const ports = join(this.folder, 'ports')
     const server = new GuardedServer({
-      command: [this.#program, '-c', this.#writeFiles(ports)],
+      command: [this.#program, '-c', this.#writeConfig(ports)],
       env: { PATH },
       guardEnv: { PATH },
       graceMs: 2000,
@@ -125,7 +121,7 @@ class PrivateServer implements NatsServer {
     this.#process = server
     try {
       await server.launched
-      this.#url = await findUrl(ports, server, clock)
+      this.#url = await waitForUrl(ports, server, clock)
     } catch (error) {
       await server.stop()
       throw error
@@ -137,25 +133,25 @@ class PrivateServer implements NatsServer {
   readonly close = once(async (): Promise<void> => {
     this.#closing.abort()
     await this.#process?.stop()
-    // The guard process normally removes the folder, but may have been killed itself.
+    // The guard process normally removes the folder, but it may have been killed.
     await removeFolder(this.folder, this.#options.clock)
   })
 
   async #run({ failures, onReady }: SupervisedRun, launched: GuardedServer | null) {
-    // Checked late, because a signal to both processes may have reached the server first.
-    if (failures > 0 && this.#options.isEndExpected?.() !== true) this.#warn(failures)
+    // Checked only now, because a signal to both processes may have reached the server first.
+    if (failures > 0 && this.#options.isExitExpected?.() !== true) this.#warn(failures)
     try {
       const server = launched ?? (await this.#launch())
       onReady()
-      this.#reason = `${await server.ended} ${lastLineOf(server.output)}`.trim()
+      this.#exitReason = `${await server.ended} ${getLastLine(server.output)}`.trim()
     } catch (error) {
-      this.#reason = messageOf(error)
+      this.#exitReason = messageOf(error)
     }
-    return this.#reason
+    return this.#exitReason
   }
 
   #warn(failures: number): void {
-    const text = `the nats-server of this process at ${this.url} has ended: ${this.#reason}`
+    const text = `the nats-server of this process at ${this.url} has ended: ${this.#exitReason}`
     const which = `restart ${failures} of at most ${maxRestarts} in a row`
     this.#options.log.warn('NatsServerRestarted', `${text}; it is started again (${which})`)
   }
@@ -168,11 +164,10 @@ class PrivateServer implements NatsServer {
   }
 
   /**
-   * Writes the configuration and returns its path. Uses a file, because all users can read the
-   * arguments of a process. A restarted server gets the same port, and the same store if it still
-   * exists.
+   * The token must not be an argument, which all users can read. A restarted server gets the same
+   * port, and the same store if it still exists.
    */
-  #writeFiles(ports: string): string {
+  #writeConfig(ports: string): string {
     const { token, host = '127.0.0.1', tls } = this.#options
     const { folder } = this
     const configuration = join(folder, 'server.conf')
@@ -185,24 +180,24 @@ class PrivateServer implements NatsServer {
       `jetstream { store_dir: ${JSON.stringify(join(folder, 'store'))} }`,
       `authorization { token: ${JSON.stringify(token)} }`,
       `ports_file_dir: ${JSON.stringify(ports)}`,
-      ...(tls === undefined ? [] : [toTlsLine(tls, folder)]),
+      ...(tls === undefined ? [] : [writeTlsFiles(tls, folder)]),
     ]
     writeFileSync(configuration, `${lines.join('\n')}\n`, { mode: 0o600 })
     return configuration
   }
 }
 
-const lastLineOf = (output: string): string => output.split('\n').at(-1)?.trim() ?? ''
+const getLastLine = (output: string): string => output.split('\n').at(-1)?.trim() ?? ''
 
-function toTlsLine(tls: { certificate: string; key: string }, folder: string): string {
+function writeTlsFiles(tls: { certificate: string; key: string }, folder: string): string {
   const [certificate, key] = [join(folder, 'certificate.pem'), join(folder, 'key.pem')]
   writeFileSync(certificate, tls.certificate)
   writeFileSync(key, tls.key, { mode: 0o600 })
   return `tls { cert_file: ${JSON.stringify(certificate)}, key_file: ${JSON.stringify(key)} }`
 }
 
-/** Waits for the file in which the server writes its port. */
-async function findUrl(folder: string, server: GuardedServer, clock: Clock): Promise<string> {
+/** Waits for the file to which the server writes its port, and resolves with the server's URL. */
+async function waitForUrl(folder: string, server: GuardedServer, clock: Clock): Promise<string> {
   let exit: string | null = null
   server.ended
     .then((reason) => (exit = reason))
@@ -213,7 +208,7 @@ async function findUrl(folder: string, server: GuardedServer, clock: Clock): Pro
     const text = file === undefined ? '' : readTextFileSync(join(folder, file))
     return /"((?:nats|tls):\/\/[^"]+)"/.exec(text)?.[1]
   }
-  const url = await poll({ delayMs: pollMs, timeoutMs: startMs }, read, { clock })
+  const url = await poll({ delayMs: pollIntervalMs, timeoutMs: startTimeoutMs }, read, { clock })
   if (url !== undefined) return url
-  throw new Error(`it was not ready within ${startMs / 1000} s: ${server.output}`)
+  throw new Error(`it was not ready within ${startTimeoutMs / 1000} s: ${server.output}`)
 }

@@ -1,4 +1,4 @@
-/** Implements `BrokerStore` on NATS: streams, and objects as pieces in these streams. */
+/** Implements `BrokerStore` on NATS: streams, and objects as chunks in these streams. */
 
 import type * as JetStream from '@nats-io/jetstream'
 import type { JetStreamClient, JetStreamManager, StoredMsg, StreamInfo } from '@nats-io/jetstream'
@@ -19,7 +19,6 @@ import {
   type StreamSettings,
 } from './broker.ts'
 
-/** The packages of the NATS client. */
 export interface NatsLibraries {
   readonly transport: typeof Transport
   readonly jetstream: typeof JetStream
@@ -29,38 +28,30 @@ interface ReadMessage extends StoredMessage {
   readonly sequence: number
 }
 
-/** The number of messages per request of `read`. */
-const fetchCount = 256
-/** The number of messages that one call of `removeFirst` examines. */
+const fetchSize = 256
 const maxExamined = 256
-/** The size of an object's pieces, unless the server's limit for messages is smaller. */
-const pieceBytes = 128 * 1024
-/** Bytes of the server's limit that are reserved for headers. */
-const overheadBytes = 1024
-/** The header of each piece that has the total number of pieces. */
-const countHeader = 'Tutti-Pieces'
-const maxPieces = 2 ** 20
-/** How many pieces are transferred concurrently. */
-const parallelPieces = 8
-/** Server error code: a stream of this name exists with other settings. */
-const takenNameCode = 10_058
-/** Server error codes: the last message of the subject is not the expected one. */
-const otherLastCodes: ReadonlySet<number> = new Set([10_071, 10_164])
+const chunkBytes = 128 * 1024
+const headerOverheadBytes = 1024
+const chunkCountHeader = 'Tutti-Pieces'
+const maxChunks = 2 ** 20
+const maxParallelChunks = 8
+/** The server's error code if a stream of this name exists with other settings. */
+const nameTakenCode = 10_058
+/** The server's error codes if the subject's last message is not the expected one. */
+const wrongSequenceCodes: ReadonlySet<number> = new Set([10_071, 10_164])
 
 /**
- * Does not use the client's own object store: each read there leaves a consumer in the server, and
- * waits forever if the server is restarted meanwhile. Pieces that are requested by their subjects
- * need no consumer, and every request has a time limit.
+ * Stores streams and objects in JetStream. The client's own object store leaves consumers in the
+ * server and may wait forever. Here, every request has a time limit.
  */
 export class NatsStore implements BrokerStore {
   readonly #connection: NatsConnection
   readonly #manager: JetStreamManager
   readonly #libraries: NatsLibraries
   readonly #client: JetStreamClient
-  readonly #callMs: number
+  readonly #callTimeoutMs: number
   readonly #acks: AppendAcks
 
-  /** Each request to the server's API ends within `callMs`. */
   constructor(
     connection: NatsConnection,
     manager: JetStreamManager,
@@ -71,7 +62,7 @@ export class NatsStore implements BrokerStore {
     this.#manager = manager
     this.#libraries = libraries
     this.#client = libraries.jetstream.jetstream(connection, { timeout: callMs })
-    this.#callMs = callMs
+    this.#callTimeoutMs = callMs
     this.#acks = new AppendAcks(connection, libraries.transport.createInbox())
   }
 
@@ -83,7 +74,7 @@ export class NatsStore implements BrokerStore {
     const all = new Set([...config.subjects, ...subjects])
     const { description = '' } = config
     const label = description === '' ? settings.label : description
-    // The stream was created by another version, or by another program.
+    // The stream was created by another version of this package or by another program.
     if (all.size > config.subjects.length || description === '') {
       await this.#manager.streams.update(name, { subjects: [...all], description: label })
     }
@@ -104,8 +95,8 @@ export class NatsStore implements BrokerStore {
       })
       return { isCreated: true, label }
     } catch (error) {
-      if (!(error instanceof JetStreamApiError && error.code === takenNameCode)) throw error
-      // Another process has created the stream meanwhile.
+      if (!(error instanceof JetStreamApiError && error.code === nameTakenCode)) throw error
+      // In the meantime, another process has created the stream.
       return this.openStream(name, settings)
     }
   }
@@ -129,7 +120,7 @@ export class NatsStore implements BrokerStore {
     try {
       return await this.#manager.streams.info(name, wanted)
     } catch (error) {
-      if (this.#isMissing(error)) return null
+      if (this.#isStreamMissing(error)) return null
       throw error
     }
   }
@@ -153,7 +144,7 @@ export class NatsStore implements BrokerStore {
   }
 
   async lastSequence(stream: string, subject: string): Promise<number> {
-    return (await this.#getLast(stream, subject))?.seq ?? 0
+    return (await this.#getLastMessage(stream, subject))?.seq ?? 0
   }
 
   async appendAfter(subject: string, data: Uint8Array, sequence: number): Promise<boolean> {
@@ -162,8 +153,8 @@ export class NatsStore implements BrokerStore {
       await this.#client.publish(subject, data, { expect: { lastSubjectSequence: sequence } })
       return true
     } catch (error) {
-      if (error instanceof JetStreamApiError && otherLastCodes.has(error.code)) return false
-      throw await this.#toProblem(error, 0, recordBytes(subject, data.length, 0))
+      if (error instanceof JetStreamApiError && wrongSequenceCodes.has(error.code)) return false
+      throw await this.#toStoreError(error, 0, computeDiskBytes(subject, data.length, 0))
     }
   }
 
@@ -177,7 +168,7 @@ export class NatsStore implements BrokerStore {
     const from = after?.created === created ? after.sequence : 0
     if (from >= state.last_seq) return { messages: [], position: { created, sequence: from } }
     const messages = await this.#readFrom(stream, subject, from + 1)
-    // More messages may have arrived since.
+    // More messages may have arrived since the request for the state of the stream.
     const sequence = Math.max(state.last_seq, messages.at(-1)?.sequence ?? 0)
     return { messages, position: { created, sequence } }
   }
@@ -206,43 +197,43 @@ export class NatsStore implements BrokerStore {
     try {
       await this.#manager.streams.delete(stream)
     } catch (error) {
-      if (!this.#isMissing(error)) throw error
+      if (!this.#isStreamMissing(error)) throw error
     }
   }
 
   async putObject(subject: string, data: Uint8Array, signal: AbortSignal): Promise<void> {
-    const limit = (this.#connection.info?.max_payload ?? Infinity) - overheadBytes
-    const bytes = Math.min(pieceBytes, limit)
+    const limit = (this.#connection.info?.max_payload ?? Infinity) - headerOverheadBytes
+    const bytes = Math.min(chunkBytes, limit)
     const count = Math.max(1, Math.ceil(data.length / bytes))
     const headers = this.#libraries.transport.headers()
-    headers.set(countHeader, String(count))
+    headers.set(chunkCountHeader, String(count))
     const stored: { readonly stream: string; readonly seq: number }[] = []
     const headerBytes = headers.toString().length
-    const sizeOf = (index: number): number =>
-      recordBytes(`${subject}.${index}`, pieceOf(data, index, bytes).length, headerBytes)
+    const computeSize = (index: number): number =>
+      computeDiskBytes(`${subject}.${index}`, sliceChunk(data, index, bytes).length, headerBytes)
     let storedBytes = 0
     try {
-      await forEachPiece(count, async (index) => {
+      await forEachChunk(count, async (index) => {
         signal.throwIfAborted()
-        const piece = pieceOf(data, index, bytes)
-        stored.push(await this.#client.publish(`${subject}.${index}`, piece, { headers }))
-        storedBytes += sizeOf(index)
+        const chunk = sliceChunk(data, index, bytes)
+        stored.push(await this.#client.publish(`${subject}.${index}`, chunk, { headers }))
+        storedBytes += computeSize(index)
       })
     } catch (error) {
       let neededBytes = 0
-      for (let index = 0; index < count; index++) neededBytes += sizeOf(index)
-      const problem = await this.#toProblem(error, storedBytes, neededBytes)
+      for (let index = 0; index < count; index++) neededBytes += computeSize(index)
+      const problem = await this.#toStoreError(error, storedBytes, neededBytes)
       const [first] = stored
       if (first !== undefined) {
-        const pieces = stored.map(({ seq }) => seq)
-        await this.#deletePieces(first.stream, pieces).catch(() => {})
+        const chunks = stored.map(({ seq }) => seq)
+        await this.#deleteChunks(first.stream, chunks).catch(() => {})
       }
       throw problem
     }
   }
 
-  /** Called before pieces are removed, so that the usage includes them. */
-  async #toProblem(error: unknown, storedBytes: number, neededBytes: number): Promise<unknown> {
+  /** Called before chunks are removed, so that the reported usage includes them. */
+  async #toStoreError(error: unknown, storedBytes: number, neededBytes: number): Promise<unknown> {
     const { JetStreamApiError } = this.#libraries.jetstream
     if (!(error instanceof JetStreamApiError && fullStoreCodes.has(error.code))) return error
     try {
@@ -261,56 +252,53 @@ export class NatsStore implements BrokerStore {
   }
 
   async getObject(stream: string, subject: string): Promise<StoredObject | null> {
-    const first = await this.#getPiece(stream, `${subject}.0`)
-    const count = Number(first?.header.get(countHeader))
-    if (first === null || !(count >= 1 && count <= maxPieces)) return null
+    const first = await this.#getChunk(stream, `${subject}.0`)
+    const count = Number(first?.header.get(chunkCountHeader))
+    if (first === null || !(count >= 1 && count <= maxChunks)) return null
     const found = [first]
     let isComplete = true
-    await forEachPiece(count - 1, async (index) => {
+    await forEachChunk(count - 1, async (index) => {
       if (!isComplete) return
-      const piece = await this.#getPiece(stream, `${subject}.${index + 1}`)
-      if (piece === null) isComplete = false
-      else found[index + 1] = piece
+      const chunk = await this.#getChunk(stream, `${subject}.${index + 1}`)
+      if (chunk === null) isComplete = false
+      else found[index + 1] = chunk
     })
     if (!isComplete) return null
-    const data = Buffer.concat(found.map((piece) => piece.data))
-    return { data, pieces: found.map(({ seq }) => seq) }
+    const data = Buffer.concat(found.map((chunk) => chunk.data))
+    return { data, chunks: found.map(({ seq }) => seq) }
   }
 
   async deleteObject(
     stream: string,
     subject: string,
-    pieces: readonly number[] = [],
+    chunks: readonly number[] = [],
   ): Promise<void> {
     try {
-      const known = pieces.length > 0 ? pieces : (await this.getObject(stream, subject))?.pieces
-      await this.#deletePieces(stream, known ?? [])
+      const known = chunks.length > 0 ? chunks : (await this.getObject(stream, subject))?.chunks
+      await this.#deleteChunks(stream, known ?? [])
       await this.#manager.streams.purge(stream, { filter: `${subject}.*` })
     } catch (error) {
-      if (!this.#isMissing(error)) throw error
+      if (!this.#isStreamMissing(error)) throw error
     }
   }
 
-  /**
-   * Deletes pieces one by one: nats-server 2.9 counts messages removed by a purge by subject as
-   * used until it is restarted, so that deleted data would fill the store's limit.
-   */
-  async #deletePieces(stream: string, pieces: readonly number[]): Promise<void> {
+  /** After a purge by subject, nats-server 2.9 counts the removed messages as used. */
+  async #deleteChunks(stream: string, chunks: readonly number[]): Promise<void> {
     const { streams } = this.#manager
-    await forEachPiece(pieces.length, async (index) => {
+    await forEachChunk(chunks.length, async (index) => {
       try {
-        // `false`: does not overwrite the deleted data on disk.
-        await streams.deleteMessage(stream, pieces[index] ?? 0, false)
+        // `false` means that the deleted data is not overwritten on disk.
+        await streams.deleteMessage(stream, chunks[index] ?? 0, false)
       } catch (error) {
-        if (!(await this.#isDeleted(stream, pieces[index] ?? 0, error))) throw error
+        if (!(await this.#isMessageDeleted(stream, chunks[index] ?? 0, error))) throw error
       }
     })
   }
 
-  /** Asks the server, because the error code for a missing message has other causes as well. */
-  async #isDeleted(stream: string, seq: number, error: unknown): Promise<boolean> {
+  /** Asks the server, because the error code has other causes as well. */
+  async #isMessageDeleted(stream: string, seq: number, error: unknown): Promise<boolean> {
     const isAnswer = error instanceof this.#libraries.jetstream.JetStreamApiError
-    if (!isAnswer || this.#isMissing(error)) return false
+    if (!isAnswer || this.#isStreamMissing(error)) return false
     return (await this.#manager.streams.getMessage(stream, { seq })) === null
   }
 
@@ -325,8 +313,8 @@ export class NatsStore implements BrokerStore {
     try {
       for (let left = (await consumer.info()).num_pending; left > 0;) {
         const batch = await consumer.fetch({
-          max_messages: Math.min(left, fetchCount),
-          expires: this.#callMs,
+          max_messages: Math.min(left, fetchSize),
+          expires: this.#callTimeoutMs,
         })
         let count = 0
         for await (const message of batch) {
@@ -337,14 +325,14 @@ export class NatsStore implements BrokerStore {
         if (count === 0) throw new TimeoutError(`stream ${stream} is not read to its end`)
       }
     } finally {
-      // The server would remove an unused consumer, but only after a while.
+      // The server removes unused consumers itself, but only after a while.
       consumer.delete().catch(() => {})
     }
     return messages
   }
 
-  /** A replica may lag behind: only the stream's leader can say that a piece is missing. */
-  async #getPiece(stream: string, subject: string): Promise<StoredMsg | null> {
+  /** Asks the stream's leader if a replica does not have the chunk: it may lag behind. */
+  async #getChunk(stream: string, subject: string): Promise<StoredMsg | null> {
     const wanted = { last_by_subj: subject }
     try {
       const found = await this.#manager.direct.getMessage(stream, wanted)
@@ -353,33 +341,33 @@ export class NatsStore implements BrokerStore {
       const { RequestError } = this.#libraries.transport
       if (!(error instanceof RequestError && error.isNoResponders())) throw error
     }
-    return this.#getLast(stream, subject)
+    return this.#getLastMessage(stream, subject)
   }
 
-  async #getLast(stream: string, subject: string): Promise<StoredMsg | null> {
+  async #getLastMessage(stream: string, subject: string): Promise<StoredMsg | null> {
     try {
       return await this.#manager.streams.getMessage(stream, { last_by_subj: subject })
     } catch (error) {
-      if (this.#isMissing(error)) return null
+      if (this.#isStreamMissing(error)) return null
       throw error
     }
   }
 
-  #isMissing(error: unknown): boolean {
+  #isStreamMissing(error: unknown): boolean {
     const { JetStreamApiCodes, JetStreamApiError } = this.#libraries.jetstream
     return error instanceof JetStreamApiError && error.code === JetStreamApiCodes.StreamNotFound
   }
 }
 
-const pieceOf = (data: Uint8Array, index: number, bytes: number): Uint8Array =>
+const sliceChunk = (data: Uint8Array, index: number, bytes: number): Uint8Array =>
   data.subarray(index * bytes, (index + 1) * bytes)
 
-/** The size that the server counts for a message on disk: the content and its framing. */
-const recordBytes = (subject: string, bytes: number, headerBytes: number): number =>
+/** The size on disk that the server counts for a message: its content and its framing. */
+const computeDiskBytes = (subject: string, bytes: number, headerBytes: number): number =>
   30 + subject.length + bytes + (headerBytes > 0 ? 4 + headerBytes : 0)
 
-/** Runs a few calls at a time. After a failure, starts no more and waits for the running ones. */
-async function forEachPiece(count: number, work: (index: number) => Promise<void>): Promise<void> {
+/** Calls `work` for a few chunks at a time. After a failure, starts no more calls and rejects. */
+async function forEachChunk(count: number, work: (index: number) => Promise<void>): Promise<void> {
   let next = 0
   const run = async (): Promise<void> => {
     while (next < count) {
@@ -391,7 +379,7 @@ async function forEachPiece(count: number, work: (index: number) => Promise<void
       }
     }
   }
-  const runs = Array.from({ length: Math.min(count, parallelPieces) }, run)
+  const runs = Array.from({ length: Math.min(count, maxParallelChunks) }, run)
   const failed = (await Promise.allSettled(runs)).find(({ status }) => status === 'rejected')
   if (failed?.status === 'rejected') throw failed.reason
 }

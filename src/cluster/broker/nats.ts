@@ -1,4 +1,4 @@
-/** Implements `Broker` on NATS. The only file that loads the NATS client. */
+/** Implements `Broker` on NATS. This is the only file that loads the NATS client. */
 
 import { isIP, type Socket } from 'node:net'
 import { checkServerIdentity, type PeerCertificate } from 'node:tls'
@@ -15,50 +15,51 @@ import type { Log } from '../../foundation/log.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { type Broker, type BrokerMessage, type BrokerStore, NoResponderError } from './broker.ts'
 import { type NatsLibraries, NatsStore } from './nats-store.ts'
-import { findRefusal, hintFor, refusePayload, type ServerAddress } from './server-greeting.ts'
+import {
+  findRefusal,
+  suggestFix,
+  checkPayloadLimit,
+  type ServerAddress,
+} from './server-greeting.ts'
 
 export interface NatsOptions {
   readonly servers: readonly string[]
-  /** The client's name, as the server's own tools show it. */
+  /** The client's name. The tools of NATS show it. */
   readonly name: string
   readonly token?: string
   readonly user?: string
   readonly password?: string
-  /** The content of a `.creds` file, which has a JWT and an NKey seed, or a seed alone. */
+  /** The content of a `.creds` file, which has a JWT and an NKey seed, or only an NKey seed. */
   readonly credentials?: string
   readonly tls?: NatsTls
   readonly log: Log
 }
 
-/** Files in PEM form; an empty object uses the system's certificate authorities. */
+/** Paths of PEM files. With an empty object, the system's certificate authorities apply. */
 export interface NatsTls {
-  /** The path of a file, or a certificate as text. */
+  /** The path of a PEM file, or the text of a certificate. */
   readonly ca?: string
   readonly cert?: string
   readonly key?: string
 }
 
 const defaultPort = 4222
-/** The time limit of each call to the server's API. */
-const callMs = 4000
+const callTimeoutMs = 4000
 /** The time limit for connecting, divided among the servers of the list. */
-const connectMs = 3000
-/**
- * The maximum number of attempts with a server that sends its greeting, but accepts no client in
- * time.
- */
-const slowServerAttempts = 5
-/** The delay between reconnects. With the client's default, a server restart costs seconds. */
-const reconnectMs = 100
-/** The interval of pings. A broken link is noticed after three pings without an answer. */
-const pingMs = 2000
+const connectTimeoutMs = 3000
+/** How often to try a server that sends its greeting, but accepts no client in time. */
+const maxConnectAttempts = 5
+/** With the client's default delay, a server restart would cost seconds. */
+const reconnectDelayMs = 100
+/** The interval of pings. A broken link is detected after three pings without an answer. */
+const pingIntervalMs = 2000
 
-/** Whether the text is a certificate itself, instead of a file name. */
+/** Whether the text is a certificate, not the path of one. */
 export const isPemText = (text: string): boolean => text.startsWith('-----BEGIN ')
 
 /**
- * Rejects with `BackendError` within 5 s if there is no server or no JetStream, or if the server
- * refuses this client. A server that sends its greeting, but is slow, gets more time.
+ * Rejects with `BackendError` within 5 s if there is no server or JetStream, or if it refuses this
+ * client. A server that sends its greeting but is slow gets more time.
  */
 export async function connectToNats(options: NatsOptions): Promise<Broker> {
   const libraries = await loadLibraries()
@@ -67,7 +68,7 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
   try {
     const settings = toConnectionOptions(options, libraries)
     connection = await openConnection(settings, options.servers, libraries)
-    const tooSmall = refusePayload(connection.info?.max_payload)
+    const tooSmall = checkPayloadLimit(connection.info?.max_payload)
     if (tooSmall !== null) {
       await connection.close()
       throw new Error(tooSmall)
@@ -75,15 +76,17 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
   } catch (error) {
     const isSilent = error instanceof libraries.transport.TimeoutError
     const why = isSilent ? 'it does not answer' : messageOf(error)
-    throw unusable(where, why, error, hintFor(why, options))
+    throw toUnavailableError(where, why, error, suggestFix(why, options))
   }
   try {
-    const manager = await libraries.jetstream.jetstreamManager(connection, { timeout: callMs })
+    const manager = await libraries.jetstream.jetstreamManager(connection, {
+      timeout: callTimeoutMs,
+    })
     return new NatsBroker(connection, manager, libraries, options)
   } catch (error) {
     await connection.close()
     const why = `JetStream is not available there: ${messageOf(error)}`
-    throw unusable(where, why, error, 'Start nats-server with -js, and with -sd FOLDER.')
+    throw toUnavailableError(where, why, error, 'Start nats-server with -js, and with -sd FOLDER.')
   }
 }
 
@@ -93,33 +96,39 @@ async function openConnection(
   { transport }: NatsLibraries,
 ): Promise<NatsConnection> {
   for (let attempt = 1; ; attempt++) {
-    const call = await endSocketsOnFailure(() => transport.connect(settings))
+    const call = await callWithSockets(() => transport.connect(settings))
     if ('value' in call) return call.value
-    // The server has time limits as well, for authentication and for the TLS handshake.
+    // The server itself also limits the time for authentication and for the TLS handshake.
     const isTimeout =
       call.error instanceof transport.TimeoutError ||
       /authentication timeout|disconnected before secure TLS|ECONNRESET/i.test(
         messageOf(call.error),
       )
     const isSlow = isTimeout && call.hasReceived
-    if (!isSlow || attempt === slowServerAttempts) throw call.error
-    if (attempt === 1) await expectSlow(servers, settings)
+    if (!isSlow || attempt === maxConnectAttempts) throw call.error
+    if (attempt === 1) await throwUnlessSlow(servers, settings)
   }
 }
 
-/** Throws the first refusal, unless one of the servers may only be slow. */
-async function expectSlow(
+async function throwUnlessSlow(
   servers: readonly string[],
   { tls }: NodeConnectionOptions,
 ): Promise<void> {
   const hasCertificate = tls?.certFile !== undefined
-  const asked = servers.map((server) => findRefusal(addressOf(server), hasCertificate, systemClock))
+  const asked = servers.map((server) =>
+    findRefusal(parseAddress(server), hasCertificate, systemClock),
+  )
   const refusals = await Promise.all(asked)
   const [first] = refusals
   if (typeof first === 'string' && !refusals.includes(null)) throw new Error(first)
 }
 
-function unusable(where: string, why: string, cause: unknown, hint?: string): BackendError {
+function toUnavailableError(
+  where: string,
+  why: string,
+  cause: unknown,
+  hint?: string,
+): BackendError {
   return new BackendError(maskSecrets(`the broker at ${where} cannot be used: ${why}`), {
     code: 'BrokerUnavailableError',
     cause,
@@ -127,9 +136,9 @@ function unusable(where: string, why: string, cause: unknown, hint?: string): Ba
   })
 }
 
-/** Starts to load the client early, in a process that will connect soon. */
+/** Starts to load the NATS client. For a process that will connect soon. */
 export function preloadClient(): void {
-  // A later call that connects reports missing packages.
+  // If a package is missing, the call that connects reports it.
   loadLibraries().catch(() => {})
 }
 
@@ -158,11 +167,11 @@ function toConnectionOptions(
   return {
     servers: [...servers],
     name,
-    timeout: Math.ceil(connectMs / servers.length),
-    reconnectTimeWait: reconnectMs,
-    reconnectJitter: reconnectMs,
+    timeout: Math.ceil(connectTimeoutMs / servers.length),
+    reconnectTimeWait: reconnectDelayMs,
+    reconnectJitter: reconnectDelayMs,
     maxReconnectAttempts: -1,
-    pingInterval: pingMs,
+    pingInterval: pingIntervalMs,
     maxPingOut: 2,
     // Avoids creating an error per request only for its stack trace.
     noAsyncTraces: true,
@@ -184,18 +193,21 @@ function toTls(
   servers: readonly string[],
 ): NonNullable<NodeConnectionOptions['tls']> {
   const addresses = servers
-    .map((server) => addressOf(server).host)
+    .map((server) => parseAddress(server).host)
     .filter((host) => isIP(host) !== 0)
   return {
-    ...(addresses.length === 0 ? {} : { checkServerIdentity: identityOf(addresses) }),
+    ...(addresses.length === 0 ? {} : { checkServerIdentity: createIdentityCheck(addresses) }),
     ...(ca === undefined ? {} : isPemText(ca) ? { ca } : { caFile: ca }),
     ...(cert === undefined ? {} : { certFile: cert }),
     ...(key === undefined ? {} : { keyFile: key }),
   }
 }
 
-/** For a server given by its IP address, the client passes no name and Node assumes localhost. */
-const identityOf =
+/**
+ * Also accepts the given IP addresses: for them, the client passes no name to Node, which then
+ * checks for `localhost`.
+ */
+const createIdentityCheck =
   (addresses: readonly string[]) =>
   (name: string, certificate: PeerCertificate): Error | undefined => {
     const names = name === 'localhost' ? [...addresses, name] : [name]
@@ -203,7 +215,7 @@ const identityOf =
     return errors.includes(undefined) ? undefined : errors[0]
   }
 
-function addressOf(server: string): ServerAddress {
+function parseAddress(server: string): ServerAddress {
   const url = URL.parse(server.includes('://') ? server : `nats://${server}`)
   const host = url?.hostname.replace(/^\[|\]$/g, '') ?? ''
   return { host, port: Number(url?.port) || defaultPort }
@@ -222,7 +234,7 @@ class NatsBroker implements Broker {
   readonly #libraries: NatsLibraries
   readonly #log: Log
   readonly #listeners = new Set<(isConnected: boolean) => void>()
-  readonly #refused = new Set<string>()
+  readonly #refusedKinds = new Set<string>()
   #isConnected = true
 
   constructor(
@@ -235,8 +247,8 @@ class NatsBroker implements Broker {
     this.#libraries = libraries
     this.#log = log
     this.url = servers.join(', ')
-    this.store = new NatsStore(connection, manager, libraries, callMs)
-    this.#followStatus().catch((error: unknown) =>
+    this.store = new NatsStore(connection, manager, libraries, callTimeoutMs)
+    this.#watchStatus().catch((error: unknown) =>
       this.#warnOfFailure('the state of the connection is unknown', error),
     )
   }
@@ -254,7 +266,7 @@ class NatsBroker implements Broker {
   }
 
   publish(subject: string, data: Uint8Array): void {
-    // The connection may have been closed meanwhile. Callers notice the missing acknowledgement.
+    // The connection may have been closed already. Callers notice the missing acknowledgement.
     if (!this.#connection.isClosed()) this.#connection.publish(subject, data)
   }
 
@@ -271,8 +283,7 @@ class NatsBroker implements Broker {
             },
           })
         } catch (thrown) {
-          // An exception here would close the connection. The message is not delivered again,
-          // because it would fail again and block the messages after it.
+          // An exception would close the connection. A repetition would fail in the same way.
           this.#warnOfFailure('a message could not be handled, and its content is lost', thrown)
         }
       },
@@ -319,14 +330,14 @@ class NatsBroker implements Broker {
     this.#log.warn('BrokerMessageFailed', `${what}: ${maskSecrets(cause)}`)
   }
 
-  /** Warns once per kind of subject, because the client is not notified in any other way. */
+  /** Logs a subject that the server does not permit, once per kind. There is no other sign. */
   #warnOfRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
     const { operation, subject } = error
     const [first = ''] = subject.split('.')
     const kind = `${operation} ${first}`
-    if (this.#refused.has(kind)) return
-    this.#refused.add(kind)
+    if (this.#refusedKinds.has(kind)) return
+    this.#refusedKinds.add(kind)
     const what = operation === 'publish' ? 'publish to' : 'subscribe to'
     this.#log.warn(
       'BrokerPermissionMissing',
@@ -335,7 +346,7 @@ class NatsBroker implements Broker {
     )
   }
 
-  async #followStatus(): Promise<void> {
+  async #watchStatus(): Promise<void> {
     for await (const status of this.#connection.status()) {
       const { type } = status
       if (type === 'error') this.#warnOfRefusal(status.error)
@@ -362,20 +373,19 @@ function toRequestError(error: unknown, { transport }: NatsLibraries): Error {
   return new TimeoutError(`no answer: ${messageOf(error)}`, { cause: error })
 }
 
-/** Node publishes every client socket here, synchronously in the call that creates it. */
+/** Node publishes every client socket here, synchronously when it is created. */
 const socketChannel = 'net.client.socket'
 
-/** The result of a call. `hasReceived`: whether its sockets have received any data. */
+/** The result of a call. `hasReceived`: whether the sockets of the call have received any data. */
 type SocketCall<T> =
   | { readonly value: T }
   | { readonly error: unknown; readonly hasReceived: boolean }
 
 /**
- * Destroys only the sockets of a call that fails. The NATS client gives up a server that does not
- * answer, but not the socket that is still connecting. That socket would keep the process alive
- * until the operating system gives up as well, after seconds or minutes.
+ * Runs a call. If it fails, destroys the sockets that it created: the NATS client leaves a
+ * connecting socket open, which would keep the process alive for seconds or minutes.
  */
-async function endSocketsOnFailure<T>(call: () => Promise<T>): Promise<SocketCall<T>> {
+async function callWithSockets<T>(call: () => Promise<T>): Promise<SocketCall<T>> {
   const sockets: Socket[] = []
   const calls = new AsyncLocalStorage<Socket[]>()
   const collect = (message: unknown): void => {

@@ -1,6 +1,4 @@
-/**
- * Finds out why a NATS server cannot be used, partly from its greeting, and what to do about it.
- */
+/** Finds out why a NATS server cannot be used and what a user can do about it. */
 
 import { createConnection } from 'node:net'
 import { boundedWait } from '../../foundation/promises.ts'
@@ -11,20 +9,19 @@ export interface ServerAddress {
   readonly port: number
 }
 
-/** A part of the information that a server sends about itself. */
 interface ServerInfo {
   readonly tls_required?: boolean
   /** Whether clients must present a certificate. */
   readonly tls_verify?: boolean
 }
 
-const greetingMs = 1000
-/** The maximum length that is read. Greetings are shorter. */
-const maxBytes = 64 * 1024
+const greetingTimeoutMs = 1000
+/** The maximum number of bytes to read. Greetings are shorter. */
+const maxGreetingBytes = 64 * 1024
 
 /**
- * Returns why the server will never accept this client; `null` if it is only slow, or requires TLS
- * first. The server sends a refusal immediately, but the client may miss it.
+ * Returns why the server will never accept this client; `null` if it is slow or requires TLS first.
+ * A server sends its refusal immediately, but the NATS client may miss it.
  */
 export async function findRefusal(
   address: ServerAddress,
@@ -33,17 +30,17 @@ export async function findRefusal(
 ): Promise<string | null> {
   const { text, isClosed } = await readGreeting(address, clock)
   if (text === '') return null
-  const info = infoOf(text)
+  const info = parseServerInfo(text)
   if (info === null) return 'the program that answers there is not a NATS server'
   if (info.tls_verify === true && !hasCertificate) return 'it wants a certificate of the client'
   const refusal = /^-ERR '(.*)'/m.exec(text)?.[1]
-  // This connection neither authenticates nor starts TLS, so the server's time limit is expected.
+  // This connection does not authenticate, so reaching the server's limit is expected.
   if (refusal !== undefined && /authentication timeout/i.test(refusal)) return null
   const isEnded = isClosed && info.tls_required !== true
   return refusal ?? (isEnded ? 'it ends the connection' : null)
 }
 
-function infoOf(greeting: string): ServerInfo | null {
+function parseServerInfo(greeting: string): ServerInfo | null {
   const [, json] = /^INFO (\{.*\})\s*\r\n/.exec(greeting) ?? []
   try {
     return json === undefined ? null : (JSON.parse(json) as ServerInfo)
@@ -52,7 +49,6 @@ function infoOf(greeting: string): ServerInfo | null {
   }
 }
 
-/** Returns the data that arrives within a second, or until the server closes the connection. */
 async function readGreeting(
   { host, port }: ServerAddress,
   clock: Clock,
@@ -61,31 +57,31 @@ async function readGreeting(
   const { promise: closed, resolve } = Promise.withResolvers<true>()
   let text = ''
   socket.setEncoding('utf8')
-  socket.on('data', (piece: string) => {
-    text += piece
-    if (text.length > maxBytes) socket.destroy()
+  socket.on('data', (chunk: string) => {
+    text += chunk
+    if (text.length > maxGreetingBytes) socket.destroy()
   })
   // An unreachable server has no greeting.
   socket.on('error', () => {})
   socket.on('close', () => resolve(true))
-  const isClosed = await boundedWait(clock, greetingMs, closed).catch(() => false)
+  const isClosed = await boundedWait(clock, greetingTimeoutMs, closed).catch(() => false)
   socket.destroy()
   return { text, isClosed }
 }
 
-/** The minimum payload limit with which all messages can be sent, split if necessary. */
-const minPayload = 4096
+/** The smallest payload limit with which all messages can be sent, split if necessary. */
+const minPayloadBytes = 4096
 
-/** Returns why a server with this payload limit cannot be used, or `null`. */
-export function refusePayload(maxPayload = minPayload): string | null {
-  if (maxPayload >= minPayload) return null
-  return `its \`max_payload\` is ${maxPayload} bytes, and at least ${minPayload} are needed`
+/** Returns the reason why a server with this payload limit cannot be used, or `null` if it can. */
+export function checkPayloadLimit(maxPayload = minPayloadBytes): string | null {
+  if (maxPayload >= minPayloadBytes) return null
+  return `its \`max_payload\` is ${maxPayload} bytes, and at least ${minPayloadBytes} are needed`
 }
 
 const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'
 
 /** Returns what a user should check, given the reason for the failure. */
-export function hintFor(
+export function suggestFix(
   why: string,
   { credentials, user }: { readonly credentials?: string; readonly user?: string },
 ): string | undefined {
@@ -126,7 +122,7 @@ export function hintFor(
   if (/maximum connections/.test(why)) {
     return 'Raise `max_connections` in the configuration of the server.'
   }
-  if (/no server of NATS/.test(why)) {
+  if (/not a NATS server/.test(why)) {
     return `Check the port of the URL: another program has it. ${startHint}`
   }
   return /ENOTFOUND|EAI_AGAIN/.test(why) ? 'Check the name of the host in the URL.' : undefined

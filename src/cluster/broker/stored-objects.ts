@@ -1,7 +1,6 @@
 /**
- * Data of a session that is too large for a message and is stored by the broker. Messages that
- * refer to an object are signed, and its name contains a digest, which verifies the stored data.
- * While the broker is unreachable or accepts nothing, all calls wait.
+ * Data that is too large for a message, in the broker's store. An object's name contains a digest,
+ * and signed messages contain the name. While the broker refuses data, all calls wait.
  */
 
 import { createHash } from 'node:crypto'
@@ -13,33 +12,27 @@ import { backOffDelay } from '../../runtime/retry.ts'
 import { type Broker, type StoredObject, StoreFullError } from './broker.ts'
 
 export interface StoredObjectsOptions {
-  /** The owner for error messages: a backend or an agent, with its name. */
+  /** The owner of the objects, for error messages: a backend or an agent, with its name. */
   readonly owner: string
   readonly broker: Broker
   readonly clock: Clock
   readonly stream: string
-  /** The prefix of the objects' subjects. */
   readonly objects: string
-  /** How long an object may be refused before it counts as larger than the store. */
-  readonly patienceMs: () => number
-  /** Recreates the stream, if the server has lost it. */
+  /** How long the broker may refuse an object before the object counts as larger than the store. */
+  readonly refusalTimeoutMs: () => number
   readonly openStream: () => Promise<unknown>
-  /** Starts to remove data that the stream does not need, if there is any. */
   readonly makeRoom: () => unknown
-  /** Called once per object if the broker responds, but does not store it. */
+  /** Called at most once per object, if the broker is reachable but does not store the object. */
   readonly onProblem: (error: Error) => void
 }
 
-/** Data to be stored, with its names. */
 export interface ObjectToStore {
-  /** The prefix of the object's name. */
   readonly prefix: string
   /** Describes the object in error messages, such as "the value of task t1". */
   readonly title: string
   readonly data: Uint8Array
 }
 
-/** The state of an object while it is being stored. */
 interface PendingObject {
   readonly subject: string
   readonly data: Uint8Array
@@ -47,14 +40,13 @@ interface PendingObject {
   putting: Promise<void>
 }
 
-const never = new AbortController().signal
+const neverAborted = new AbortController().signal
 const firstDelayMs = 100
 const maxDelayMs = 2000
 
-export const digestOf = (data: Uint8Array): string =>
-  createHash('sha256').update(data).digest('hex')
+export const sha256 = (data: Uint8Array): string => createHash('sha256').update(data).digest('hex')
 
-function tooSmall(text: string, cause: StoreFullError): BackendError {
+function createTooSmallError(text: string, cause: StoreFullError): BackendError {
   return new BackendError(text, {
     code: 'StoreTooSmallError',
     hint: 'Raise `max_file_store` of nats-server, or the limit of its account; or pass a file.',
@@ -62,15 +54,15 @@ function tooSmall(text: string, cause: StoreFullError): BackendError {
   })
 }
 
-/** Whether an object was refused permanently. */
-export const isTooSmall = (error: unknown): error is BackendError =>
+/** Whether the error says that an object is larger than the store. */
+export const isStoreTooSmall = (error: unknown): error is BackendError =>
   error instanceof BackendError && error.code === 'StoreTooSmallError'
 
 export class StoredObjects {
   readonly #options: StoredObjectsOptions
   readonly #closed = new AbortController()
   #lastPut: Promise<void> = Promise.resolve()
-  /** Subjects of incomplete objects, of which the store may have pieces. */
+  /** The subjects of incomplete objects. The store may have some of their chunks. */
   readonly #unfinished = new Set<string>()
 
   constructor(options: StoredObjectsOptions) {
@@ -78,38 +70,38 @@ export class StoredObjects {
   }
 
   /**
-   * Resolves with the object's name once the broker has it. Rejects if this store is closed or the
-   * call is `canceled` before, and with `StoreTooSmallError` if even an otherwise empty store would
-   * not take the object, as far as known. Objects are stored one at a time, and the pieces of an
-   * object that does not fit are removed, because parts of several large objects could fill the
-   * store without any becoming complete.
+   * Stores an object, and resolves with its name when the broker has it. Rejects if this store is
+   * closed or the call is `canceled` first, and with `StoreTooSmallError` if the object seems too
+   * large even for an otherwise empty store. Stores one object at a time, and removes the chunks of
+   * an object that does not fit, because incomplete objects could fill the store.
    */
   async put(
     { prefix, title, data }: ObjectToStore,
-    canceled: AbortSignal = never,
+    canceled: AbortSignal = neverAborted,
   ): Promise<string> {
-    const { openStream, makeRoom, onProblem, owner, broker, clock, patienceMs } = this.#options
+    const { openStream, makeRoom, onProblem, owner, broker, clock, refusalTimeoutMs } =
+      this.#options
     const what = `${title} (${data.length} bytes)`
-    const name = `${prefix}/${digestOf(data)}`
+    const name = `${prefix}/${sha256(data)}`
     const object: PendingObject = {
-      subject: this.#subjectOf(name),
+      subject: this.#toSubject(name),
       data,
-      refusals: new StoreRefusals(clock, data.length, patienceMs),
+      refusals: new StoreRefusals(clock, data.length, refusalTimeoutMs),
       putting: Promise.resolve(),
     }
     const putOnce = async (signal: AbortSignal): Promise<void> => {
       try {
-        await this.#putAlone(object, signal)
+        await this.#putExclusively(object, signal)
       } catch (error) {
         if (!(error instanceof StoreFullError)) {
-          object.refusals.forget()
+          object.refusals.reset()
           throw error
         }
         makeRoom()
-        const why = object.refusals.refused(error)
+        const why = object.refusals.addRefusal(error)
         if (why === null) throw error
         const text = `${owner} cannot store ${what}: the store of the broker at ${broker.url}`
-        throw tooSmall(`${text} ${why}`, error)
+        throw createTooSmallError(`${text} ${why}`, error)
       }
     }
     const repair = async (): Promise<void> => {
@@ -120,11 +112,11 @@ export class StoredObjects {
       onProblem(new Error(text, { cause: error }))
     }
     try {
-      await this.#untilDone(putOnce, repair, report, canceled)
+      await this.#retryUntilDone(putOnce, repair, report, canceled)
       return name
     } catch (error) {
       if (canceled.aborted && this.#unfinished.delete(object.subject)) {
-        // Waits for the latest attempt, because its pieces may still be in transit.
+        // Waits for the latest attempt, because its chunks may still be in transit.
         const removeAll = (): void => this.delete(name)
         object.putting.then(removeAll, removeAll)
       }
@@ -132,7 +124,7 @@ export class StoredObjects {
     }
   }
 
-  async #putAlone(object: PendingObject, signal: AbortSignal): Promise<void> {
+  async #putExclusively(object: PendingObject, signal: AbortSignal): Promise<void> {
     const { subject, data, refusals } = object
     const { store } = this.#options.broker
     const { promise: done, resolve } = Promise.withResolvers<void>()
@@ -143,8 +135,8 @@ export class StoredObjects {
       if (this.#unfinished.has(subject)) {
         await unlessAborted(signal, store.deleteObject(this.#options.stream, subject))
         const held = store.usage().then(({ heldBytes }) => heldBytes)
-        // With `Infinity`, no refusal counts as proof that the object is too large.
-        refusals.before(
+        // With `Infinity`, a refusal does not prove that the object is too large.
+        refusals.setHeldBefore(
           await unlessAborted(
             signal,
             held.catch(() => Infinity),
@@ -160,51 +152,47 @@ export class StoredObjects {
     }
   }
 
-  /**
-   * `null` if the broker does not have the object, or has other data under its name. Rejects if
-   * `close` is called meanwhile.
-   */
+  /** `null` if the broker does not have it, or has other data under its name. */
   async get(name: string): Promise<Uint8Array | null> {
     return (await this.#read(name))?.data ?? null
   }
 
-  /** Like `get`, but deletes the object after reading. */
-  async take(name: string): Promise<Uint8Array | null> {
+  async readAndDelete(name: string): Promise<Uint8Array | null> {
     const found = await this.#read(name)
-    if (found !== null) this.delete(name, found.pieces)
+    if (found !== null) this.delete(name, found.chunks)
     return found?.data ?? null
   }
 
-  /** Ignores failures: remaining objects are removed with the session. */
-  delete(name: string, pieces: readonly number[] = []): void {
+  /** Ignores failures, because all objects are removed with the session. */
+  delete(name: string, chunks: readonly number[] = []): void {
     const { broker, stream } = this.#options
-    const subject = this.#subjectOf(name)
-    this.#untilDone(() => broker.store.deleteObject(stream, subject, pieces)).catch(() => {
-      // Only `close` causes a rejection.
+    const subject = this.#toSubject(name)
+    this.#retryUntilDone(() => broker.store.deleteObject(stream, subject, chunks)).catch(() => {
+      // This rejects only after `close`.
     })
   }
 
   async #read(name: string): Promise<StoredObject | null> {
     const { broker, stream } = this.#options
-    const found = await this.#untilDone(() => broker.store.getObject(stream, this.#subjectOf(name)))
-    return found !== null && name.endsWith(`/${digestOf(found.data)}`) ? found : null
+    const found = await this.#retryUntilDone(() =>
+      broker.store.getObject(stream, this.#toSubject(name)),
+    )
+    return found !== null && name.endsWith(`/${sha256(found.data)}`) ? found : null
   }
 
-  /** The signal that `close` aborts. */
   get closed(): AbortSignal {
     return this.#closed.signal
   }
 
-  /** Aborts all pending calls. */
   close(): void {
     this.#closed.abort(new Error('the session has ended'))
   }
 
-  async #untilDone<T>(
+  async #retryUntilDone<T>(
     request: (signal: AbortSignal) => Promise<T>,
     repair: () => Promise<void> = () => Promise.resolve(),
     onProblem: (error: unknown) => void = () => {},
-    canceled = never,
+    canceled = neverAborted,
   ): Promise<T> {
     const { clock, broker } = this.#options
     const signal = AbortSignal.any([this.#closed.signal, canceled])
@@ -214,26 +202,26 @@ export class StoredObjects {
     for (;;) {
       signal.throwIfAborted()
       try {
-        return await this.#untilReconnected(request, signal)
+        return await this.#abortOnReconnect(request, signal)
       } catch (error) {
         signal.throwIfAborted()
-        if (isTooSmall(error)) throw error
-        // The first failure may be due to a connection or a stream that was just lost.
+        if (isStoreTooSmall(error)) throw error
+        // The first failure is not reported: the connection or the stream may just have been lost.
         if (broker.isConnected && failures > 0 && !isReported) {
           isReported = true
           onProblem(error)
         }
-        // A random delay, so that processes whose objects do not fit do not retry in lockstep.
+        // The delay is random, so that processes whose objects do not fit do not retry in lockstep.
         const delayMs = backOffDelay(++failures, limits) * (0.5 + randomFraction())
         const pause = (stop: AbortSignal): Promise<void> => sleep(clock, delayMs, { signal: stop })
-        await this.#untilReconnected(pause, signal).catch(() => {})
-        await this.#untilReconnected(repair, signal).catch(() => {})
+        await this.#abortOnReconnect(pause, signal).catch(() => {})
+        await this.#abortOnReconnect(repair, signal).catch(() => {})
       }
     }
   }
 
-  /** Aborts `wait` at a reconnect: requests over the lost connection are never answered. */
-  async #untilReconnected<T>(
+  /** Aborts `wait` after a reconnect: requests over the lost connection are never answered. */
+  async #abortOnReconnect<T>(
     wait: (signal: AbortSignal) => Promise<T>,
     ended: AbortSignal,
   ): Promise<T> {
@@ -249,54 +237,50 @@ export class StoredObjects {
     }
   }
 
-  #subjectOf(name: string): string {
-    return `${this.#options.objects}.${digestOf(Buffer.from(name)).slice(0, 32)}`
+  #toSubject(name: string): string {
+    return `${this.#options.objects}.${sha256(Buffer.from(name)).slice(0, 32)}`
   }
 }
 
-/** The minimum number of consecutive refusals, because the usage by others fluctuates. */
+/** An object counts as too large after this many refusals: the usage by others fluctuates. */
 const minRefusals = 5
 
 /**
- * The attempts to store one object. A server does not report its own limit. A refusal only includes
- * how much the account stored, and even that may have changed by the time the answer arrives. An
- * object counts as too large if it exceeds the account's limit, or if every attempt over a period
- * of time needed more than the account stored in total, so that removing everything else would not
- * have been enough.
+ * Decides whether an object is too large for the store: it exceeds the account's limit, or every
+ * attempt for some time needed more than the account stored in total.
  */
 class StoreRefusals {
   readonly #clock: Clock
   readonly #bytes: number
-  readonly #patienceMs: () => number
+  readonly #timeoutMs: () => number
   #count = 0
   #fromMs = 0
   #heldBefore = 0
 
-  constructor(clock: Clock, bytes: number, patienceMs: () => number) {
+  constructor(clock: Clock, bytes: number, timeoutMs: () => number) {
     this.#clock = clock
     this.#bytes = bytes
-    this.#patienceMs = patienceMs
+    this.#timeoutMs = timeoutMs
   }
 
-  /** Sets how much other data the account stores, before the next attempt. */
-  before(heldBytes: number): void {
+  setHeldBefore(heldBytes: number): void {
     this.#heldBefore = heldBytes
   }
 
-  /** Resets the count after another kind of failure, because the server may have been replaced. */
-  forget(): void {
+  /** After another kind of failure, the server may have been replaced. */
+  reset(): void {
     this.#count = 0
   }
 
-  /** Counts a refusal. Returns why the object will not fit, or `null` while it may. */
-  refused({ heldBytes, storedBytes, neededBytes, limitBytes }: StoreFullError): string | null {
+  /** Returns the reason why the object will never fit, or `null` if it may fit. */
+  addRefusal({ heldBytes, storedBytes, neededBytes, limitBytes }: StoreFullError): string | null {
     if (limitBytes !== null && this.#bytes > limitBytes) return `is limited to ${limitBytes} bytes`
     const nowMs = this.#clock.monotonicMs()
     const maxBytes = Math.max(heldBytes, this.#heldBefore + storedBytes)
     if (neededBytes <= maxBytes) this.#count = 0
     else if (this.#count++ === 0) this.#fromMs = nowMs
     const forMs = nowMs - this.#fromMs
-    if (this.#count < minRefusals || !(forMs >= this.#patienceMs())) return null
+    if (this.#count < minRefusals || !(forMs >= this.#timeoutMs())) return null
     const seconds = Math.floor(forMs / 1000)
     return `has had room for at most ${maxBytes} bytes for the last ${seconds} s`
   }

@@ -1,6 +1,5 @@
 /**
- * A child process of the driver that imports one module, records which files were loaded for it,
- * and packs these files. The module's code runs here as it would in a worker.
+ * The program of a child process, which imports a module, records the loaded files, and packs them.
  */
 
 import { closeSync, readFileSync } from 'node:fs'
@@ -10,13 +9,13 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { messageOf } from '../../foundation/errors.ts'
 import { openRegularFileSync } from '../../foundation/regular-file.ts'
 import { connectToParent } from '../../runtime/child-program.ts'
-import { digestOf } from '../broker/stored-objects.ts'
+import { sha256 } from '../broker/stored-objects.ts'
 import { encodeBundle } from './bundle.ts'
 import { createBundle, type Import, reachableFiles, UnbundleableError } from './module-graph.ts'
 
-export type ToBundleProgram = { readonly kind: 'pack'; readonly module: string }
+export type BundleProgramInput = { readonly kind: 'pack'; readonly module: string }
 
-export type FromBundleProgram =
+export type BundleProgramOutput =
   | {
       readonly kind: 'packed'
       readonly data: Uint8Array
@@ -26,8 +25,8 @@ export type FromBundleProgram =
   | { readonly kind: 'failed'; readonly message: string; readonly hint: string | null }
 
 const imports: Import[] = []
-/** Files that code refers to by `new URL`, without loading them. */
-const named = new Set<string>()
+/** Files that the code refers to by `new URL` but does not load. */
+const namedFiles = new Set<string>()
 
 registerHooks({
   resolve(specifier, context, nextResolve) {
@@ -38,39 +37,38 @@ registerHooks({
   },
 })
 
-const parent = connectToParent<ToBundleProgram, FromBundleProgram>({
+const parent = connectToParent<BundleProgramInput, BundleProgramOutput>({
   onMessage({ module }) {
-    // Sending the failure failed as well. The driver reports the exit.
-    pack(module).catch(() => process.exit(1))
+    // The failure could not be sent to the driver, which reports the exit instead.
+    packBundle(module).catch(() => process.exit(1))
   },
   onEnd: () => process.exit(0),
-  runsForeignCode: true,
+  runsUserCode: true,
 })
 
-async function pack(module: string): Promise<void> {
+async function packBundle(module: string): Promise<void> {
   try {
     await import(module)
-    await importLater(module)
-    const files = new Set([...reachableFiles(module, imports), ...named])
+    await importDynamicModules(module)
+    const files = new Set([...reachableFiles(module, imports), ...namedFiles])
     const bundle = createBundle(files, imports)
     const data = encodeBundle(bundle)
     const path = relative(bundle.root, fileURLToPath(module))
-    parent.send({ kind: 'packed', data, digest: digestOf(data), path })
+    parent.send({ kind: 'packed', data, digest: sha256(data), path })
   } catch (error) {
     const hint = error instanceof UnbundleableError ? error.hint : null
     parent.send({ kind: 'failed', message: messageOf(error), hint })
   }
 }
 
-const dynamicImport = /\b(?:import|require)\(\s*(['"])([^'"\n]+)\1\s*\)/g
-const namedFile = /\bnew URL\(\s*(['"])(\.{1,2}\/[^'"\n]+)\1\s*,\s*import\.meta\.url\s*\)/g
+const dynamicImportPattern = /\b(?:import|require)\(\s*(['"])([^'"\n]+)\1\s*\)/g
+const fileUrlPattern = /\bnew URL\(\s*(['"])(\.{1,2}\/[^'"\n]+)\1\s*,\s*import\.meta\.url\s*\)/g
 
 /**
- * Imports modules that functions would import only when called, if the specifier is a literal in
- * their source. Also records files that they name relative to `import.meta.url`. Skips code of
- * packages.
+ * Imports the modules that functions import only when called, if the specifier is a literal. Also
+ * records files that the source names relative to `import.meta.url`.
  */
-async function importLater(module: string): Promise<void> {
+async function importDynamicModules(module: string): Promise<void> {
   const read = new Set<string>()
   for (let isNew = true; isNew;) {
     isNew = false
@@ -80,32 +78,33 @@ async function importLater(module: string): Promise<void> {
       isNew = true
       const source = readFileSync(file, 'utf8')
       const base = pathToFileURL(file).href
-      for (const [, , path = ''] of source.matchAll(namedFile)) noteFile(new URL(path, base))
-      for (const [, , specifier = ''] of source.matchAll(dynamicImport)) {
-        await importFrom(specifier, base)
+      for (const [, , path = ''] of source.matchAll(fileUrlPattern))
+        addNamedFile(new URL(path, base))
+      for (const [, , specifier = ''] of source.matchAll(dynamicImportPattern)) {
+        await tryImport(specifier, base)
       }
     }
   }
 }
 
-/** Ignores failures: such an import would also fail on the node, or is not reached there. */
-async function importFrom(specifier: string, from: string): Promise<void> {
+/** Ignores failures: the import would also fail on the node, or is never reached there. */
+async function tryImport(specifier: string, from: string): Promise<void> {
   try {
     const url = import.meta.resolve(specifier, from)
     if (url.startsWith('node:')) return
     imports.push({ specifier, parent: from, url })
     await import(url)
   } catch {
-    // The function that needs this module will report the failure.
+    // The function that imports this module reports the failure when it is called.
   }
 }
 
-function noteFile(url: URL): void {
+function addNamedFile(url: URL): void {
   try {
     const file = fileURLToPath(url)
     closeSync(openRegularFileSync(file))
-    named.add(file)
+    namedFiles.add(file)
   } catch {
-    // The URL is a folder, or the file does not exist.
+    // The URL names a folder, or the file does not exist.
   }
 }

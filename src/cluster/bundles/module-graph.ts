@@ -1,12 +1,12 @@
-/** Finds the files of a module: loaded files, and files that Node reads to resolve imports. */
+/** Finds the files that a module loads, and those that Node reads to resolve imports. */
 
 import { lstatSync, readFileSync, realpathSync, statSync } from 'node:fs'
 import { basename, dirname, isAbsolute, join, relative, resolve, sep } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { isRegularFile } from '../../foundation/regular-file.ts'
-import { type Bundle, maxBundleBytes, ownCodeFolder, ownPackageFolder } from './bundle.ts'
+import { type Bundle, maxBundleBytes, codeFolder, packageFolder } from './bundle.ts'
 
-/** One import: the importing module, the specifier, and the URL that Node resolved. */
+/** An import: the specifier, the importing module (`parent`), and the URL that Node resolved. */
 export interface Import {
   readonly specifier: string
   readonly parent: string
@@ -24,24 +24,24 @@ export class UnbundleableError extends Error {
   }
 }
 
-/** Returns the files that the module has loaded, without this package's own code. */
+/** Returns the module's file and all files that it imports, without the code of this package. */
 export function reachableFiles(module: string, imports: readonly Import[]): ReadonlySet<string> {
-  const byParent = Map.groupBy(imports, ({ parent }) => withoutQuery(parent))
+  const byParent = Map.groupBy(imports, ({ parent }) => removeQuery(parent))
   const files = new Set<string>()
-  const waiting = [withoutQuery(module)]
+  const waiting = [removeQuery(module)]
   for (let url = waiting.pop(); url !== undefined; url = waiting.pop()) {
     if (!url.startsWith('file:')) continue
     const file = fileURLToPath(url)
-    if (files.has(file) || file.startsWith(ownCodeFolder)) continue
+    if (files.has(file) || file.startsWith(codeFolder)) continue
     files.add(file)
-    for (const one of byParent.get(url) ?? []) waiting.push(withoutQuery(one.url))
+    for (const one of byParent.get(url) ?? []) waiting.push(removeQuery(one.url))
   }
   return files
 }
 
-const withoutQuery = (url: string): string => url.replace(/[?#].*$/s, '')
+const removeQuery = (url: string): string => url.replace(/[?#].*$/s, '')
 
-/** Reads the files; throws `UnbundleableError` for native add-ons and for more than the limit. */
+/** Throws `UnbundleableError` for a native add-on and beyond `maxBundleBytes`. */
 export function createBundle(files: ReadonlySet<string>, imports: readonly Import[]): Bundle {
   const addOn = [...files].find((file) => file.endsWith('.node'))
   if (addOn !== undefined) {
@@ -52,14 +52,14 @@ export function createBundle(files: ReadonlySet<string>, imports: readonly Impor
     )
   }
   const all = new Set(files)
-  for (const file of files) for (const one of packageFilesOf(file)) all.add(one)
-  const links = linksOf(files, imports)
-  const root = commonFolder([...all, ...links.values(), ...links.keys(), ownPackageFolder])
+  for (const file of files) for (const one of findPackageFiles(file)) all.add(one)
+  const links = findLinks(files, imports)
+  const root = commonFolder([...all, ...links.values(), ...links.keys(), packageFolder])
   const within = (path: string): string => relative(root, path)
-  expectSize(all)
+  expectBundleSize(all)
   return {
     root,
-    ownPackage: within(ownPackageFolder),
+    ownPackage: within(packageFolder),
     files: [...all].toSorted().map((file) => ({ path: within(file), data: readFileSync(file) })),
     links: [...links.keys()].toSorted().map((path) => ({
       path: within(path),
@@ -68,7 +68,7 @@ export function createBundle(files: ReadonlySet<string>, imports: readonly Impor
   }
 }
 
-function expectSize(files: ReadonlySet<string>): void {
+function expectBundleSize(files: ReadonlySet<string>): void {
   const sizes = Array.from(files, (file) => ({ file, bytes: statSync(file).size }))
   const bytes = sizes.reduce((sum, one) => sum + one.bytes, 0)
   if (bytes <= maxBundleBytes) return
@@ -81,49 +81,49 @@ function expectSize(files: ReadonlySet<string>): void {
   )
 }
 
-/** The `package.json` files that decide how a file is loaded and how its package is found. */
-function packageFilesOf(file: string): string[] {
+/** Finds each `package.json` that determines how a file is loaded and its package is found. */
+function findPackageFiles(file: string): string[] {
   const found: string[] = []
   for (let folder = dirname(file); ; folder = dirname(folder)) {
     const candidate = join(folder, 'package.json')
     if (isRegularFile(candidate)) {
       found.push(candidate)
-      if (!folder.includes(`${sep}${modules}${sep}`)) return found
+      if (!folder.includes(`${sep}${modulesFolder}${sep}`)) return found
     }
     const parent = dirname(folder)
-    const isPackage = basename(parent) === modules || basename(dirname(parent)) === modules
+    const isPackage =
+      basename(parent) === modulesFolder || basename(dirname(parent)) === modulesFolder
     if (parent === folder || (isPackage && found.length > 0)) return found
   }
 }
 
-const modules = 'node_modules'
+const modulesFolder = 'node_modules'
 
-/** Symbolic links on the paths of imports: from the path of a link to its real target. */
-function linksOf(files: ReadonlySet<string>, imports: readonly Import[]): Map<string, string> {
+function findLinks(files: ReadonlySet<string>, imports: readonly Import[]): Map<string, string> {
   const links = new Map<string, string>()
   const seen = new Set<string>()
   for (const { specifier, parent } of imports) {
     if (!parent.startsWith('file:')) continue
-    const from = fileURLToPath(withoutQuery(parent))
-    const path = files.has(from) ? pathOf(specifier, from) : null
-    if (path !== null) noteLinks(path, links, seen)
+    const from = fileURLToPath(removeQuery(parent))
+    const path = files.has(from) ? findImportPath(specifier, from) : null
+    if (path !== null) addLinks(path, links, seen)
   }
   return links
 }
 
-/** The path that Node tries first: a file path, or the nearest folder of the package. */
-function pathOf(specifier: string, from: string): string | null {
+/** The path that Node tries first: a file, or a folder in the nearest `node_modules`. */
+function findImportPath(specifier: string, from: string): string | null {
   if (/^\.{0,2}\//.test(specifier)) return resolve(dirname(from), specifier)
   const name = /^(?:@[^/]+\/)?[^/:#]+/.exec(specifier)?.[0]
   if (name === undefined || specifier.includes(':')) return null
   for (let folder = dirname(from); ; folder = dirname(folder)) {
-    const candidate = join(folder, modules, name)
+    const candidate = join(folder, modulesFolder, name)
     if (lstatSync(candidate, { throwIfNoEntry: false }) !== undefined) return candidate
     if (dirname(folder) === folder) return null
   }
 }
 
-function noteLinks(path: string, links: Map<string, string>, seen: Set<string>): void {
+function addLinks(path: string, links: Map<string, string>, seen: Set<string>): void {
   if (!isAbsolute(path)) return
   let current: string = sep
   for (const [at, part] of path.split(sep).filter(Boolean).entries()) {
@@ -137,7 +137,7 @@ function noteLinks(path: string, links: Map<string, string>, seen: Set<string>):
     seen.add(next)
     if (stat.isSymbolicLink()) {
       const target = realpathSync(next)
-      // A top-level link of the machine, such as /tmp, stays outside of the bundle.
+      // A top-level link of the machine, such as /tmp, is not part of the bundle.
       if (at > 0) links.set(next, target)
       current = target
     } else current = next

@@ -1,4 +1,4 @@
-/** The modules of a session's functions, packed and stored once each, for agents that lack them. */
+/** Packs the modules of a session's functions, and stores each once for agents that lack it. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -9,14 +9,14 @@ import { bundlePrefix, toBundleUrl } from './bundle.ts'
 import { UnbundleableError } from './module-graph.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../../runtime/supervised-child.ts'
-import type { FromBundleProgram, ToBundleProgram } from './bundle-program.ts'
+import type { BundleProgramOutput, BundleProgramInput } from './bundle-program.ts'
 
 interface SentModule {
   readonly url: string
   readonly digest: string
 }
 
-/** The maximum number of concurrent packer processes, each of which holds a module's files. */
+/** The most concurrent child processes. Each has the files of a module in memory. */
 const maxPackers = 4
 
 export class SentModules {
@@ -31,29 +31,24 @@ export class SentModules {
     this.#clock = clock
   }
 
-  /** The URL under which agents know a stored module; `null` if it is not stored yet. */
   find(module: string): string | null {
     return this.#ready.get(module)?.url ?? null
   }
 
-  /**
-   * Resolves once the module is stored. Rejects with `UnbundleableError`, or when the session has
-   * ended.
-   */
+  /** Rejects with `UnbundleableError` if the module cannot be sent, and when the session ends. */
   prepare(module: string): Promise<void> {
     const known = this.#packing.get(module)
     if (known !== undefined) return known
-    const added = this.#packers.run(() => this.#send(module))
+    const added = this.#packers.run(() => this.#packAndStore(module))
     this.#packing.set(module, added)
     added.catch((error: unknown) => {
-      // Only an `UnbundleableError` is permanent; other failures are retried by the next call.
+      // Only an `UnbundleableError` is permanent. After other failures, the next call tries again.
       if (!(error instanceof UnbundleableError)) this.#packing.delete(module)
     })
     return added
   }
 
-  /** Called when the store has lost these bundles. Their modules are stored again when needed. */
-  forget(digests: readonly string[]): void {
+  dropLost(digests: readonly string[]): void {
     for (const [module, { digest }] of this.#ready) {
       if (!digests.includes(digest)) continue
       this.#ready.delete(module)
@@ -61,14 +56,13 @@ export class SentModules {
     }
   }
 
-  async #send(module: string): Promise<void> {
+  async #packAndStore(module: string): Promise<void> {
     const { data, digest, path } = await packModule(module, this.#clock, this.#objects.closed)
     await this.#objects.put({ prefix: bundlePrefix, title: `module ${module}`, data })
     this.#ready.set(module, { url: toBundleUrl(digest, path), digest })
   }
 }
 
-/** The error for a module that cannot be sent; names the node and the module. */
 export function toImportError(module: string, agent: string, cause: unknown): TaskImportError {
   return new TaskImportError(
     `the module ${module} cannot be sent to node ${agent}: ${messageOf(cause)}`,
@@ -81,14 +75,13 @@ export function toImportError(module: string, agent: string, cause: unknown): Ta
   )
 }
 
-/** A packed bundle, ready to be stored. */
-type PackedModule = Extract<FromBundleProgram, { kind: 'packed' }>
+type PackedModule = Extract<BundleProgramOutput, { kind: 'packed' }>
 
-/** The same time limit as for the import of a module in a worker. */
+/** The time limit for the import, which is the same as in a worker. */
 const importTimeoutSeconds = 60
 const importHint = 'The module is imported once on this machine, to see what it needs.'
 
-/** Rejects with `UnbundleableError`, or as soon as the signal is aborted. */
+/** Rejects with `UnbundleableError` if that fails, and as soon as the signal is aborted. */
 async function packModule(
   module: string,
   clock: Clock,
@@ -100,10 +93,10 @@ async function packModule(
   const { promise, resolve, reject } = Promise.withResolvers<PackedModule>()
   const fail = (message: string, hint: string | null): void =>
     reject(new UnbundleableError(message, hint ?? importHint))
-  const child = new SupervisedChild<ToBundleProgram, FromBundleProgram>({
+  const child = new SupervisedChild<BundleProgramInput, BundleProgramOutput>({
     program: siblingProgram(import.meta.url, 'bundle-program'),
     clock,
-    // Needed to resolve a specifier relative to another module.
+    // Required to resolve a specifier relative to another module.
     execArgv: ['--experimental-import-meta-resolve'],
     isDetached: true,
     stdout: 'ignore',
@@ -125,9 +118,9 @@ async function packModule(
     return await unlessAborted(signal, promise)
   } finally {
     cancel()
-    // The module's code may keep the process alive.
+    // Kills the process, because the module's code may keep it alive.
     child.kill()
-    // Without this, a child that was about to start in this turn would still start.
+    // Keeps a child process that was about to start in this turn from starting.
     child.close().catch(() => {})
   }
 }

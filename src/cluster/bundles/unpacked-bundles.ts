@@ -6,18 +6,18 @@ import { pathToFileURL } from 'node:url'
 import { decodeBundle, parseBundleUrl, unpackBundle } from './bundle.ts'
 import type { TaskDefinition } from '../../tasks/define-task.ts'
 
-interface Unpacked {
+interface UnpackedBundle {
   readonly users: Set<string>
   /** Resolves with `false` if the bundle could not be loaded. */
   readonly ready: Promise<boolean>
-  /** The bundle's root folder on the driver's machine. */
+  /** The bundle's root folder on the driver's machine; `null` until the bundle is unpacked. */
   root: string | null
 }
 
 export class UnpackedBundles {
-  /** The real path, by which workers import. Created with the first bundle. */
+  /** The folder of all bundles, with symbolic links resolved. Created with the first bundle. */
   readonly #folder: string
-  readonly #bundles = new Map<string, Unpacked>()
+  readonly #bundles = new Map<string, UnpackedBundle>()
   readonly #remove: (folder: string) => Promise<void>
 
   /** `remove` removes the folder of a bundle. It never rejects. */
@@ -26,24 +26,24 @@ export class UnpackedBundles {
     this.#remove = remove
   }
 
-  /** The digest of a module's bundle; `null` for a module that is a file of this node. */
-  digestOf({ module }: TaskDefinition): string | null {
+  /** Returns the digest of the module's bundle, or `null` if the module is a file of this node. */
+  findDigest({ module }: TaskDefinition): string | null {
     return parseBundleUrl(module)?.digest ?? null
   }
 
-  /** Converts a definition to the one that workers of this node import. */
   toLocal(definition: TaskDefinition): TaskDefinition {
     const found = parseBundleUrl(definition.module)
     if (found === null) return definition
-    const module = pathToFileURL(join(this.#pathOf(found.digest), found.path)).href
+    const module = pathToFileURL(join(this.#toPath(found.digest), found.path)).href
     return { module, name: definition.name }
   }
 
-  /**
-   * Loads and unpacks a bundle, unless it is present. Resolves with `false` if `load` returns
-   * `null`. Rejects with the error of `load` or of the disk.
-   */
-  use(digest: string, sessionId: string, load: () => Promise<Uint8Array | null>): Promise<boolean> {
+  /** Resolves with `false` if `load` gives `null`. Rejects with the error of `load` or the disk. */
+  acquire(
+    digest: string,
+    sessionId: string,
+    load: () => Promise<Uint8Array | null>,
+  ): Promise<boolean> {
     const known = this.#bundles.get(digest)
     if (known !== undefined) {
       known.users.add(sessionId)
@@ -51,7 +51,7 @@ export class UnpackedBundles {
     }
     const ready = this.#load(digest, load)
     this.#bundles.set(digest, { users: new Set([sessionId]), ready, root: null })
-    // A failed load is retried for the next job.
+    // If loading fails, the next job tries again.
     const forget = (): void => {
       this.#bundles.delete(digest)
     }
@@ -59,14 +59,11 @@ export class UnpackedBundles {
     return ready
   }
 
-  /**
-   * The path of a bundled module relative to its nearest `package.json`, or to the bundle's root if
-   * the bundle was removed; `null` for any other file.
-   */
+  /** The path relative to the nearest `package.json` or the root; `null` for any other file. */
   projectPath(file: string): string | null {
     if (!file.startsWith(`${this.#folder}/`)) return null
     const [digest = ''] = relative(this.#folder, file).split('/')
-    const root = this.#pathOf(digest)
+    const root = this.#toPath(digest)
     let folder = dirname(file)
     while (folder.length > root.length && !existsSync(join(folder, 'package.json'))) {
       folder = dirname(folder)
@@ -74,24 +71,23 @@ export class UnpackedBundles {
     return relative(folder, file)
   }
 
-  /** Replaces paths of this node in a text by those of the driver's machine. */
+  /** Replaces the paths of unpacked bundles in a text by the paths on the driver's machine. */
   restorePaths(text: string): string {
     if (!text.includes(this.#folder)) return text
     let restored = text
     for (const [digest, { root }] of this.#bundles) {
       if (root === null) continue
-      restored = restored.replaceAll(`${this.#pathOf(digest)}/`, root === '/' ? '/' : `${root}/`)
+      restored = restored.replaceAll(`${this.#toPath(digest)}/`, root === '/' ? '/' : `${root}/`)
     }
     return restored
   }
 
-  /** Removes bundles that no other session uses. */
-  async leave(sessionId: string): Promise<void> {
+  async release(sessionId: string): Promise<void> {
     const removals: Promise<void>[] = []
     for (const [digest, { users }] of this.#bundles) {
       if (!users.delete(sessionId) || users.size > 0) continue
       this.#bundles.delete(digest)
-      removals.push(this.#remove(this.#pathOf(digest)))
+      removals.push(this.#remove(this.#toPath(digest)))
     }
     await Promise.all(removals)
   }
@@ -101,12 +97,12 @@ export class UnpackedBundles {
     const unpacked = this.#bundles.get(digest)
     if (data === null || unpacked === undefined) return false
     const bundle = decodeBundle(data)
-    unpackBundle(bundle, this.#pathOf(digest))
+    unpackBundle(bundle, this.#toPath(digest))
     unpacked.root = bundle.root
     return true
   }
 
-  #pathOf(digest: string): string {
+  #toPath(digest: string): string {
     return join(this.#folder, digest)
   }
 }

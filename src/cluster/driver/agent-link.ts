@@ -1,4 +1,4 @@
-/** The driver's side of one agent: its jobs, its messages, and which of them are recorded. */
+/** The driver's link to one agent: its jobs, and which of its messages are recorded. */
 
 import type { ContinuedAttempt, Job } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -13,14 +13,14 @@ import {
   payloadLimit,
   type ReferenceMessage,
 } from '../wire/job-batches.ts'
-import type {
-  AgentReport,
-  Attached,
-  DriverMessage,
-  EventsMark,
-  JobReference,
+import {
+  type AgentReport,
+  type Attached,
+  type DriverMessage,
+  type EventsMark,
+  expectMessage,
+  type JobReference,
 } from '../wire/messages.ts'
-import { expectMessage } from '../wire/message-forms.ts'
 import { ReliableLink } from '../wire/reliable-link.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { KnownAgent } from './directory/agent-directory.ts'
@@ -31,7 +31,7 @@ import { NumberSet } from './number-set.ts'
 
 export interface AgentLinkOptions {
   readonly agent: KnownAgent
-  /** Identifies this use of the agent. */
+  /** Identifies this link. Each attach to an agent gets another number. */
   readonly link: number
   readonly keys: Keys
   readonly subjects: SessionSubjects
@@ -41,15 +41,11 @@ export interface AgentLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
-/** After this many further messages, tasks of an earlier start are no longer expected. */
-const maxLater = 1000
-/**
- * The maximum number of bytes in messages that were taken but not yet reported to the agent. An
- * agent that keeps many messages begins nothing, and its map of attempts grows by thousands of
- * tasks.
- */
-const maxUnreportedBytes = 64 * 1024
-/** The session has the complete reason. Agents at most pass it to the task's program. */
+/** After so many later messages, tasks of an earlier start are no longer waited for. */
+const maxLaterMessages = 1000
+/** Beyond this size, messages are confirmed immediately: a full agent begins no tasks. */
+const maxUnconfirmedBytes = 64 * 1024
+/** Agents at most pass a cancel reason to the program. The session keeps all of it. */
 const maxReasonLength = 1000
 
 export class AgentLink {
@@ -57,44 +53,40 @@ export class AgentLink {
   readonly epoch: number
   readonly link: number
   readonly agent: KnownAgent
-  /** Jobs that were sent to the agent and have not ended. */
   readonly jobs = new IndexedSet<DriverJob>()
-  /** The number of messages with results that the agent has sent. */
   endMessages = 0
-  /** Identifies the use of the agent in which these messages are numbered. */
+  /** The agent's session. Its messages with results are numbered up to `endMessages`. */
   endsEpoch = 0
   isAttached = false
-  /** Whether everything that the agent had for an earlier start has arrived. */
+  /** Whether all results that the agent had for an earlier start of the driver have arrived. */
   hasReportedEarlier = false
   isLost = false
   /** The uids of tasks that were running when the agent closed. */
   readonly abandoned: string[] = []
   readonly #options: AgentLinkOptions
   readonly #link: ReliableLink
-  readonly #downSubject: string
-  /**
-   * Messages with results that arrived from this start of the agent, in this use and earlier ones.
-   */
+  readonly #sendSubject: string
+  /** Messages with results from this start of the agent, over any link. */
   #received = new NumberSet()
   readonly #recorded = new NumberSet()
-  /** Messages that were lost, which the agent does not know yet. */
+  /** Messages that could not be recorded and that the agent does not know of yet. */
   readonly #lost: number[] = []
-  /** Messages whose results were given to the session, with their values. */
-  readonly #taken = new NumberSet()
-  /** Messages for an earlier start with unread objects, which the agent keeps. */
+  /** Messages whose results, including their values, were passed to the session. */
+  readonly #delivered = new NumberSet()
+  /** Messages for an earlier start whose objects were not read. The agent must keep them. */
   readonly #unread = new Set<number>()
   #reportedRecorded = 0
-  #reportedTaken = 0
+  #reportedDelivered = 0
   #unreportedBytes = 0
   #earlierThrough = 0
-  #expectedEnds = 0
+  #expectedMessages = 0
   #missingThrough = 0
   #attachedMs = -Infinity
   #expectsEvents = true
-  /** Results that arrived before the events of their tasks. */
-  #waitingEnds: { readonly events: EventsMark; readonly take: () => void }[] = []
+  /** Results that wait because the events of their tasks have not arrived yet. */
+  #waitingResults: { readonly events: EventsMark; readonly apply: () => void }[] = []
   #cancels = new Map<string, JobReference[]>()
-  #isCancelDue = false
+  #isCancelScheduled = false
 
   constructor(options: AgentLinkOptions) {
     const { agent, keys, link, subjects, broker, clock } = options
@@ -103,27 +95,27 @@ export class AgentLink {
     this.agent = agent
     this.name = agent.announcement.name
     this.epoch = agent.announcement.epoch
-    this.#downSubject = subjects.downTo(this.name)
+    this.#sendSubject = subjects.toAgent(this.name)
     this.#link = new ReliableLink({
       clock,
       sendKey: keys.toAgent,
       receiveKey: keys.toDriver,
       epoch: link,
-      idleSubject: this.#downSubject,
+      idleSubject: this.#sendSubject,
       publish: (subject, data) => broker.publish(subject, data),
       onMessage: (payload) => {
         options.onReport(expectMessage(payload, 'report'))
-        if (this.#waitingEnds.length > 0) this.#takeWaitingEnds()
+        if (this.#waitingResults.length > 0) this.#applyWaitingResults()
       },
       onRefused: options.onRefused,
     })
   }
 
   /**
-   * Called when the agent has answered. `received` are its messages that have arrived by now, and
-   * `unread` is the part of them with objects that were not read.
+   * `answer` is the agent's. `received` are its messages that have arrived, `unread` those whose
+   * objects were not read.
    */
-  attached(
+  markAttached(
     received: NumberSet,
     answer: Attached & { kind: 'attached' },
     isFirst: boolean,
@@ -139,81 +131,72 @@ export class AgentLink {
     this.#earlierThrough = isFirst ? endMessages : 0
     received.addRange({ from: 1, to: endMessages }, unrecorded)
     const missing = new Set(unrecorded)
-    // A message may overtake an answer that was sent before it.
+    // A message may arrive before an answer that was sent earlier.
     const kept = [...unread].filter(
       (number) => received.has(number) && (number > endMessages || missing.has(number)),
     )
-    for (const number of kept) this.keep(number)
-    this.#taken.addAll(received)
+    for (const number of kept) this.keepUnread(number)
+    this.#delivered.addAll(received)
     this.#recorded.addAll(received, kept)
     const first = unrecorded.reduce((min, number) => Math.min(min, number), endMessages + 1)
     this.#reportedRecorded = first - 1
-    this.#reportedTaken = first - 1
+    this.#reportedDelivered = first - 1
     this.#missingThrough = endMessages
-    this.#expectedEnds = endMessages
+    this.#expectedMessages = endMessages
   }
 
-  /** Calls `take` when the events of the tasks have arrived, or will never arrive. */
-  takeAfter(events: EventsMark | undefined, take: () => void): void {
+  runAfterEvents(events: EventsMark | undefined, apply: () => void): void {
     const isAwaited = this.#expectsEvents && events?.link === this.link
-    if (events === undefined || !isAwaited || this.hasHeard(events)) return take()
-    this.#link.askForMissing()
-    this.#waitingEnds.push({ events, take })
+    if (events === undefined || !isAwaited || this.hasReceived(events)) return apply()
+    this.#link.requestMissing()
+    this.#waitingResults.push({ events, apply })
   }
 
-  /** Whether this message of the current link has arrived. */
-  hasHeard({ link, number }: EventsMark): boolean {
+  hasReceived({ link, number }: EventsMark): boolean {
     return link === this.link && number <= this.#link.received
   }
 
-  #takeWaitingEnds(): void {
-    const waiting = this.#waitingEnds
-    this.#waitingEnds = []
-    for (const { events, take } of waiting) this.takeAfter(events, take)
+  #applyWaitingResults(): void {
+    const waiting = this.#waitingResults
+    this.#waitingResults = []
+    for (const { events, apply } of waiting) this.runAfterEvents(events, apply)
   }
 
-  /** Ignores further events of the agent, so that no result waits for them. */
-  expectNoEvents(): void {
+  ignoreEvents(): void {
     this.#expectsEvents = false
-    this.#takeWaitingEnds()
+    this.#applyWaitingResults()
   }
 
-  /** Whether the message has results from before this driver used the agent. */
-  isEarlier(number: number): boolean {
+  isFromEarlierStart(number: number): boolean {
     return number <= this.#earlierThrough
   }
 
-  /** Whether messages with results for an earlier start have not arrived yet. */
-  get isMissingEarlier(): boolean {
+  get isMissingEarlierResults(): boolean {
     return this.#received.through < this.#earlierThrough
   }
 
-  /**
-   * Called every half second. Returns whether messages with results are missing that were sent
-   * before the last call; later ones may still be in transit.
-   */
-  isMissingEnds(): boolean {
-    this.#missingThrough = this.#expectedEnds
-    this.#expectedEnds = this.endMessages
+  /** Called every half second. Ignores messages after the last call, which may be in transit. */
+  isMissingResults(): boolean {
+    this.#missingThrough = this.#expectedMessages
+    this.#expectedMessages = this.endMessages
     return this.#received.through < this.#missingThrough
   }
 
-  /** Asks for messages that neither arrived nor are in the stream; `false` if there are none. */
-  askForMissing(): boolean {
+  /** Asks for messages that neither arrived nor are in the stream. `false` if there are none. */
+  requestMissing(): boolean {
     const from = this.#received.through + 1
     if (from > this.#missingThrough) return false
     this.#post({ kind: 'missing', from, to: this.#missingThrough })
     return true
   }
 
-  /** Asks the agent to store the objects of this message again. */
-  askForValue(number: number): void {
+  requestValue(number: number): void {
     this.#post({ kind: 'missing', from: number, to: number })
   }
 
-  /** When the agent's last message about the session arrived, starting with its answer. */
-  get heardMs(): number {
-    return Math.max(this.#attachedMs, this.#link.heardMs)
+  /** Includes the agent's answer to the attach request. */
+  get lastHeardMs(): number {
+    return Math.max(this.#attachedMs, this.#link.lastHeardMs)
   }
 
   receive(subject: string, data: Uint8Array): void {
@@ -221,85 +204,83 @@ export class AgentLink {
   }
 
   send(payload: Buffer): void {
-    this.#link.send(this.#downSubject, payload)
+    this.#link.send(this.#sendSubject, payload)
   }
 
-  /** Cancels are collected and sent together in the next turn. */
+  /** Cancels a job. All cancels of a turn of the event loop are sent together. */
   cancel(job: JobReference, reason: string): void {
     const jobs = this.#cancels.get(reason)
     if (jobs === undefined) this.#cancels.set(reason, [job])
     else jobs.push(job)
-    if (this.#isCancelDue) return
-    this.#isCancelDue = true
+    if (this.#isCancelScheduled) return
+    this.#isCancelScheduled = true
     this.#options.clock.nextTurn(() => {
-      this.#isCancelDue = false
+      this.#isCancelScheduled = false
       const cancels = this.#cancels
       this.#cancels = new Map()
       for (const [why, references] of cancels) {
-        const cut = why.slice(0, maxReasonLength)
-        this.#postCut(references, (part) => ({ kind: 'cancel', jobs: part, reason: cut }))
+        const shortReason = why.slice(0, maxReasonLength)
+        this.#postInParts(references, (part) => ({
+          kind: 'cancel',
+          jobs: part,
+          reason: shortReason,
+        }))
       }
     })
   }
 
-  /** Asks for jobs that were sent before `beforeMs` and have not begun; returns how many. */
-  recall(max: number, beforeMs: number): number {
+  /** Asks for up to `max` jobs sent before `beforeMs` that have not begun. Returns their number. */
+  requestReturn(max: number, beforeMs: number): number {
     const jobs = this.jobs
       .toArray()
       .filter(({ isStarted, sinceMs, group }) => !isStarted && sinceMs < beforeMs && !group)
       .slice(-max)
       .map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
-    this.#postCut(jobs, (part) => ({ kind: 'recall', jobs: part }))
+    this.#postInParts(jobs, (part) => ({ kind: 'recall', jobs: part }))
     return jobs.length
   }
 
-  /** Called when all results of this message are recorded. */
-  recorded(number: number): void {
+  markRecorded(number: number): void {
     this.#recorded.add(number)
   }
 
-  /**
-   * Called when recorded lines were lost. The agent need not wait, but the stream keeps the
-   * message.
-   */
-  lost(number: number): void {
+  /** Its results could not be recorded. The agent drops the message, but the stream keeps it. */
+  markLost(number: number): void {
     this.#lost.push(number)
     this.#recorded.add(number)
   }
 
-  /**
-   * Called when the session has all results of this message. Reported immediately after many bytes.
-   */
-  taken(number: number, bytes: number): void {
-    this.#taken.add(number)
+  /** Above `maxUnconfirmedBytes`, messages are confirmed to the agent immediately. */
+  markReceived(number: number, bytes: number): void {
+    this.#delivered.add(number)
     this.#unreportedBytes += bytes
-    if (this.#unreportedBytes > maxUnreportedBytes) this.#reportRecorded()
+    if (this.#unreportedBytes > maxUnconfirmedBytes) this.#reportRecorded()
   }
 
-  /** Called when this use of the agent will record no result of the message. */
-  settled(number: number): void {
-    this.#taken.add(number)
+  /** Marks a message of which no result will be recorded anymore. */
+  markSettled(number: number): void {
+    this.#delivered.add(number)
     this.#recorded.add(number)
   }
 
-  /** Keeps a message for an earlier start that refers to objects, until its task is recorded. */
-  keep(number: number): void {
-    this.#taken.add(number)
+  /** Makes the agent keep a message that refers to objects, until its task is recorded. */
+  keepUnread(number: number): void {
+    this.#delivered.add(number)
     this.#unread.add(number)
   }
 
-  keeps(number: number): boolean {
+  isUnread(number: number): boolean {
     return this.#unread.has(number)
   }
 
   tick(): void {
     for (const number of this.#unread) {
-      if (this.endMessages <= Math.max(number, this.#earlierThrough) + maxLater) continue
+      if (this.endMessages <= Math.max(number, this.#earlierThrough) + maxLaterMessages) continue
       this.#unread.delete(number)
-      this.settled(number)
+      this.markSettled(number)
     }
     this.#reportRecorded()
-    if (this.#waitingEnds.length > 0) this.#link.askForMissing()
+    if (this.#waitingResults.length > 0) this.#link.requestMissing()
     this.#link.tick()
   }
 
@@ -308,31 +289,30 @@ export class AgentLink {
   }
 
   #reportRecorded(): void {
-    const [through, taken] = [this.#recorded.through, this.#taken.through]
+    const [through, taken] = [this.#recorded.through, this.#delivered.through]
     this.#unreportedBytes = 0
-    if (through <= this.#reportedRecorded && taken <= this.#reportedTaken) return
+    if (through <= this.#reportedRecorded && taken <= this.#reportedDelivered) return
     this.#reportedRecorded = through
-    this.#reportedTaken = taken
+    this.#reportedDelivered = taken
     const lost = this.#lost.splice(0)
     this.#post({ kind: 'recorded', through, taken, ...(lost.length === 0 ? {} : { lost }) })
   }
 
-  #postCut(jobs: readonly JobReference[], toMessage: ReferenceMessage): void {
+  #postInParts(jobs: readonly JobReference[], toMessage: ReferenceMessage): void {
     const limitBytes = payloadLimit(this.#options.broker.maxPayload)
     for (const payload of encodeReferences(jobs, limitBytes, toMessage)) this.send(payload)
   }
 
   #post(message: DriverMessage): void {
-    this.#link.send(this.#downSubject, encode(message))
+    this.#link.send(this.#sendSubject, encode(message))
   }
 }
 
-/** Jobs that are placed together, or not at all. */
+/** Jobs that are placed together or not at all. */
 export interface DriverJobGroup extends JobGroup<DriverJob> {
   readonly jobs: DriverJob[]
-  /** The number of jobs in the group without a node. */
-  unplaced: number
-  /** Called once, with the node of each job. */
+  unplacedCount: number
+  /** Called once, with the names of the nodes in the order of the jobs. */
   readonly onPlaced: (nodes: readonly string[]) => void
 }
 
@@ -343,33 +323,27 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   readonly job: Job
   readonly spec: TaskSpec
   readonly sequence: number
-  readonly avoid: string | null
-  /** Agents known not to allow the job. Does not change while it waits. */
-  excluded: Exclusion | null = null
-  /** The group with which the job begins. Members are not placed again individually. */
+  readonly avoidedNode: string | null
+  /** The agents that are known to refuse the job. Does not change while the job waits. */
+  exclusion: Exclusion | null = null
+  /** The group with which the job begins. The jobs of a group are not placed again individually. */
   readonly group: DriverJobGroup | null
-  /**
-   * The attempt number that agents use for the job. Continues the numbering of an earlier start of
-   * the session, whose attempts this start does not count.
-   */
+  /** The attempt number for agents, which also counts the attempts of earlier starts. */
   wireAttempt: number
-  /** Details that the session needs about attempts of an earlier start. */
   continued: ContinuedAttempt | null = null
-  /** The agent that has the job; `null` while it waits. */
   agent: AgentLink | null = null
-  /** When the session submitted the job. */
-  readonly addedMs: number
-  /** When the job was sent, or began to wait. */
+  readonly submittedMs: number
+  /** When the job was sent to its agent. Without an agent, when it began to wait. */
   sinceMs: number
-  /** When the attempt began, by the clock of this machine. */
+  /** When the attempt began, by the clock of this machine; `null` if it has not begun. */
   startedMs: number | null = null
   /** When the attempt began, by the clock of its agent. */
   beganMs: number | null = null
   latestSeconds = 0
   cancelReason: string | null = null
-  /** The number of nodes that were lost while the job may have begun there unreported. */
+  /** The number of nodes that were lost while they had the job. */
   moves = 0
-  /** Whether the result has arrived: it is being reported, or its value is being read. */
+  /** Whether the result has arrived. It is being reported, or its value is being read. */
   isEnding = false
 
   constructor(
@@ -377,18 +351,18 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
     index: number,
     sequence: number,
     wireAttempt: number,
-    avoid: string | null,
+    avoidedNode: string | null,
     sinceMs: number,
     group: DriverJobGroup | null = null,
   ) {
     this.job = job
     this.index = index
-    this.addedMs = sinceMs
+    this.submittedMs = sinceMs
     this.sinceMs = sinceMs
     this.spec = job.spec
     this.sequence = sequence
     this.wireAttempt = wireAttempt
-    this.avoid = avoid
+    this.avoidedNode = avoidedNode
     this.group = group
   }
 

@@ -1,19 +1,18 @@
-/** Remembers which agents do not allow which tasks, learned from jobs that agents returned. */
+/** Remembers which agents do not allow which tasks. Agents return jobs that they do not allow. */
 
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { NotAllowed } from '../wire/messages.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 
-/** When there are more targets, all are forgotten. Agents will refuse again. */
+/** Beyond this number, all targets are forgotten. Agents will refuse them again. */
 const maxTargets = 10_000
 
 export class AgentRefusals {
-  /** The refusals by task target, then by agent. */
   readonly #targets = new Map<string, Map<string, NotAllowed>>()
   readonly #exclusions = new Map<string, Exclusion>()
 
   add(agent: string, spec: TaskSpec, why: NotAllowed): void {
-    const key = targetOf(spec)
+    const key = toTargetKey(spec)
     if (this.#targets.size >= maxTargets && !this.#targets.has(key)) {
       this.#targets.clear()
       this.#exclusions.clear()
@@ -22,15 +21,13 @@ export class AgentRefusals {
     this.#targets.set(key, refusals.set(agent, why))
   }
 
-  /** Why an agent does not allow a task; `undefined` if unknown or allowed. */
   find(agent: string, spec: TaskSpec): NotAllowed | undefined {
-    return this.#targets.get(targetOf(spec))?.get(agent)
+    return this.#targets.get(toTargetKey(spec))?.get(agent)
   }
 
-  /** The agents that do not allow a task; `null` if there are none. */
-  exclusionOf(spec: TaskSpec): Exclusion | null {
+  findExclusion(spec: TaskSpec): Exclusion | null {
     if (this.#targets.size === 0) return null
-    const refusals = this.#targets.get(targetOf(spec))
+    const refusals = this.#targets.get(toTargetKey(spec))
     if (refusals === undefined) return null
     const names = [...refusals.keys()].toSorted()
     const key = JSON.stringify(names)
@@ -39,10 +36,8 @@ export class AgentRefusals {
     return known
   }
 
-  /**
-   * Forgets an agent that may have been restarted with other rules. `false` if it refused nothing.
-   */
-  forget(agent: string): boolean {
+  /** The agent may have been restarted with other rules. `false` if there were none. */
+  removeAgent(agent: string): boolean {
     let hasRefused = false
     for (const [key, refusals] of this.#targets) {
       if (refusals.delete(agent)) hasRefused = true
@@ -52,8 +47,8 @@ export class AgentRefusals {
   }
 }
 
-/** A key with all properties of a task that an agent's rules depend on. */
-function targetOf(spec: TaskSpec): string {
+/** Returns a key made of all properties of a task on which an agent's rules depend. */
+function toTargetKey(spec: TaskSpec): string {
   if (spec.kind === 'function') return spec.definition.module
   if (spec.kind !== 'program') return spec.kind
   const { executable, shell, cwd, workDir, env, captureStdio } = spec

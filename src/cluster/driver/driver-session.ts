@@ -1,4 +1,4 @@
-/** One session's use of the cluster: claims the session, attaches to agents, sends jobs. */
+/** One session on the cluster: claims the session, attaches to agents, and sends jobs to them. */
 
 import type { BackendListener, Job, SampledNode } from '../../backends/backend.ts'
 import { catchErrors, type Clock } from '../../foundation/clock.ts'
@@ -11,9 +11,13 @@ import type { Broker } from '../broker/broker.ts'
 import { SessionStream } from '../broker/session-stream.ts'
 import { StoredObjects } from '../broker/stored-objects.ts'
 import { deriveKeys, type Keys, seal } from '../wire/envelope.ts'
-import { isOutput } from '../wire/message-forms.ts'
-import type { AgentReport, Beat } from '../wire/messages.ts'
-import { newRun, type SessionSubjects, sessionSubjects, type SessionUse } from '../wire/subjects.ts'
+import { type AgentReport, type Heartbeat, isOutput } from '../wire/messages.ts'
+import {
+  newRunId,
+  type SessionSubjects,
+  sessionSubjects,
+  type SessionUse,
+} from '../wire/subjects.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, ClusterSettings, GroupOptions } from './cluster-connection.ts'
@@ -26,11 +30,11 @@ import { PlacementTrigger } from './placement/placement-trigger.ts'
 import { type ClusterLoad, toLoad, toWaitingWork } from './placement/placement-state.ts'
 import { SentModules } from '../bundles/sent-modules.ts'
 import { SessionAgents } from './session-agents.ts'
-import { claimSession, untilSilent } from './session-owner.ts'
+import { claimSession, waitUntilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './no-agent-watch.ts'
 
 export interface DriverSessionOptions
-  extends Omit<JobPlaces, 'links'>, Pick<ClusterSettings, 'modules' | 'whyNone'> {
+  extends Omit<JobPlaces, 'links'>, Pick<ClusterSettings, 'modules' | 'explainNoAgent'> {
   readonly use: SessionUse
   readonly listener: BackendListener
   readonly broker: Broker
@@ -42,51 +46,47 @@ export interface DriverSessionOptions
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
-  /** Converts an agent to the node that is reported to sessions. */
   readonly toNode: (agent: KnownAgent) => SampledNode
 }
 
-const tickMs = 500
-/** How long an agent may take to return a program's output. */
-const outputMs = 5000
+const tickIntervalMs = 500
+const outputTimeoutMs = 5000
 
 export class DriverSession implements ClusterConnection {
   readonly #options: DriverSessionOptions
-  /** The keys of the session's run. */
   #keys: Keys
-  /** A new run, or the existing one that was found when the session was claimed. */
-  #run = newRun()
+  /** The id of a new run. If a run exists when the session is claimed, its id replaces this one. */
+  #run = newRunId()
   readonly #subjects: SessionSubjects
-  /** The driver's epoch. Agents prefer the highest. 0 before the session is claimed. */
+  /** 0 before the session is claimed. Agents obey the driver with the highest epoch. */
   #epoch = 0
   readonly #jobs: DriverJobs
   readonly #links = new Map<string, AgentLink>()
   readonly #agents: SessionAgents
   readonly #earlier = new EarlierRun()
   readonly #continued: ContinuedJobs
-  readonly #ends: EndReceiver
+  readonly #results: EndReceiver
   readonly #stream: SessionStream
   readonly #objects: StoredObjects
   readonly #modules: SentModules | null
   readonly #sender: JobSender
-  readonly #noAgents: NoAgentWatch
+  readonly #noAgentWatch: NoAgentWatch
   readonly #trigger: PlacementTrigger
   readonly #unsubscribe: (() => void)[] = []
   #isReady = false
   #failure: Error | null = null
   #refusedMessages = 0
-  #beats = 0
-  /** Whether the store has been full since the last heartbeat. */
+  #heartbeats = 0
   #needsRoom = false
   #cancelTick: () => void = () => {}
   readonly #started: Promise<void>
 
-  constructor(given: DriverSessionOptions) {
+  constructor(rawOptions: DriverSessionOptions) {
     const onFailed = (error: unknown): void => this.#fail(error)
-    const options = { ...given, clock: catchErrors(given.clock, onFailed) }
+    const options = { ...rawOptions, clock: catchErrors(rawOptions.clock, onFailed) }
     const { token, use, listener, clock, broker } = options
     this.#options = options
-    this.#trigger = new PlacementTrigger(clock, () => this.#place())
+    this.#trigger = new PlacementTrigger(clock, () => this.#placeJobs())
     this.#keys = deriveKeys(token, { ...use, run: this.#run })
     this.#subjects = sessionSubjects(use)
     this.#jobs = new DriverJobs(listener, clock, { links: this.#links, ...options })
@@ -97,30 +97,31 @@ export class DriverSession implements ClusterConnection {
     this.#stream = new SessionStream({ store, name: stream, subjects, run, maxAgeSeconds })
     this.#objects = this.#createObjects()
     this.#modules = options.modules === 'bundle' ? new SentModules(this.#objects, clock) : null
-    const left = { earlier: this.#earlier, agents: this.#links }
-    const common = { jobs: this.#jobs, objects: this.#objects, clock, onFailed, ...left }
+    const earlierState = { earlier: this.#earlier, agents: this.#links }
+    const common = { jobs: this.#jobs, objects: this.#objects, clock, onFailed, ...earlierState }
     this.#sender = new JobSender({ ...common, broker, modules: this.#modules })
     const { url } = broker
-    this.#noAgents = new NoAgentWatch(this.#jobs, options.directory, { ...options, url })
-    this.#ends = new EndReceiver({
+    this.#noAgentWatch = new NoAgentWatch(this.#jobs, options.directory, { ...options, url })
+    this.#results = new EndReceiver({
       key: () => this.#keys.toDriver,
       subjects: this.#subjects,
       store,
       ...common,
-      onEvents: (agent, report) => this.#continued.takeReport(agent, report, this.#jobs.readTime()),
+      onEvents: (agent, report) =>
+        this.#continued.handleReport(agent, report, this.#jobs.readTime()),
       onEarlier: () => this.#continueWaiting(),
-      // An earlier start has read and deleted the value, so the task runs again.
+      // An earlier start has read and deleted the value, so the task must run again.
       onValueLost: (one, { attempt }) => {
-        this.#continued.runAgain(one, attempt)
-        this.#trigger.soon()
+        this.#continued.rerun(one, attempt)
+        this.#trigger.schedule()
       },
       onRefused: (reason) => this.#refuseMessage(reason),
     })
     this.#continued = new ContinuedJobs({
       ...common,
-      takeEnd: (one, end, message) => this.#ends.takeEnd(one, end, null, message),
+      reportResult: (one, end, message) => this.#results.reportResult(one, end, null, message),
       listener,
-      onSkipped: (agent, moved) => this.#agents.used.skip(agent, moved).catch(onFailed),
+      onSkipped: (agent, moved) => this.#agents.used.noteSkipped(agent, moved).catch(onFailed),
     })
     this.#agents = new SessionAgents({
       ...options,
@@ -129,12 +130,12 @@ export class DriverSession implements ClusterConnection {
       run,
       subjects: this.#subjects,
       jobs: this.#jobs,
-      ends: this.#ends,
+      ends: this.#results,
       stream: this.#stream,
       earlier: this.#earlier,
       links: this.#links,
       onChange: () => this.#continueWaiting(),
-      onReport: (link, report) => this.#takeReport(link, report),
+      onReport: (link, report) => this.#handleReport(link, report),
       onRefused: (reason) => this.#refuseMessage(reason),
       onFailed,
     })
@@ -148,7 +149,7 @@ export class DriverSession implements ClusterConnection {
       owner: `backend "${use.backend}"`,
       broker,
       clock,
-      patienceMs: () => agentTimeoutSeconds * 1000,
+      refusalTimeoutMs: () => agentTimeoutSeconds * 1000,
       openStream: () => this.#stream.open(),
       makeRoom: () => (this.#needsRoom = true),
       onProblem: ({ message }) => log.warn('ObjectNotStored', `${message}; it is sent again`),
@@ -159,39 +160,39 @@ export class DriverSession implements ClusterConnection {
     const nowMs = this.#options.clock.monotonicMs()
     for (const job of jobs) this.#accept(this.#jobs.add(job, nowMs))
     this.#continued.reportMoved()
-    this.#trigger.submitted(jobs.length, this.#jobs.placement.waiting)
+    this.#trigger.handleSubmit(jobs.length, this.#jobs.placement.waiting)
   }
 
   submitTogether(jobs: readonly Job[], options: GroupOptions): void {
     const nowMs = this.#options.clock.monotonicMs()
     for (const one of this.#jobs.addTogether(jobs, options, nowMs)) this.#accept(one)
-    this.#trigger.soon()
+    this.#trigger.schedule()
   }
 
   cancel(job: Job, reason: string): void {
-    const one = this.#jobs.findOwn(job)
+    const one = this.#jobs.findEntry(job)
     if (one === null || one.cancelReason !== null) return
     one.cancelReason = reason
     if (one.isEnding) return
     if (one.agent === null) {
       this.#jobs.placement.remove(one)
-      if (!this.#isReady || this.#ends.hasEarlierStart) this.#earlier.cancel(one.uid, reason)
+      if (!this.#isReady || this.#results.hasEarlierStart) this.#earlier.cancel(one.uid, reason)
       this.#jobs.end(one, { kind: 'cancel', reason }, null)
     } else this.#sender.cancel(one, one.agent, reason)
   }
 
   async output(job: Job): Promise<ProgramOutput | null> {
-    const one = this.#jobs.findOwn(job)
+    const one = this.#jobs.findEntry(job)
     if (one === null || one.agent === null) return null
     const { directory, use } = this.#options
     const { uid, wireAttempt: attempt } = one
     const request = { kind: 'output', ...use, run: this.#run, uid, attempt } as const
-    const answer = await directory.request(one.agent.name, request, outputMs)
-    return isOutput(answer) ? (answer as ProgramOutput) : null
+    const answer = await directory.request(one.agent.name, request, outputTimeoutMs)
+    return isOutput(answer) ? answer : null
   }
 
   recorded(jobs: readonly Job[]): void {
-    this.#jobs.recorded.recorded(jobs)
+    this.#jobs.recorded.markRecorded(jobs)
   }
 
   get load(): ClusterLoad {
@@ -209,13 +210,13 @@ export class DriverSession implements ClusterConnection {
       this.#jobs.end(one, { kind: 'cancel', reason: 'backend closed' }, null)
     } else if (this.#failure !== null) {
       this.#jobs.end(one, { kind: 'fail', error: this.#failure, isFinal: true }, null)
-    } else if (!this.#isReady || !this.#continued.continue(one)) this.#jobs.placement.push(one)
+    } else if (!this.#isReady || !this.#continued.continueJob(one)) this.#jobs.placement.push(one)
   }
 
-  /** Retries for as long as tasks wait for agents, because the broker may be restarting. */
+  /** Retries for up to `agentTimeoutSeconds`, because the broker may be restarting. */
   async #start(): Promise<void> {
     const { clock, agentTimeoutSeconds } = this.#options
-    const policy = { delayMs: tickMs, timeoutMs: agentTimeoutSeconds * 1000 }
+    const policy = { delayMs: tickIntervalMs, timeoutMs: agentTimeoutSeconds * 1000 }
     const mayRetry = (error: unknown): boolean => {
       this.#stop()
       return !(error instanceof BackendError)
@@ -224,10 +225,9 @@ export class DriverSession implements ClusterConnection {
     await retry(policy, claim, { clock, mayRetry }).catch((error: unknown) => this.#fail(error))
   }
 
-  /** Claims the session, reads the data of an earlier start, and attaches to the agents. */
   async #claim(): Promise<void> {
     const { broker, directory } = this.#options
-    const { allEnds, allUp } = this.#subjects
+    const { allResults, fromAllAgents } = this.#subjects
     const claimed = await claimSession({
       ...this.#options,
       stream: this.#stream,
@@ -241,53 +241,49 @@ export class DriverSession implements ClusterConnection {
     this.#run = claimed.run
     this.#unsubscribe.push(
       claimed.stop,
-      broker.subscribe(allEnds, ({ subject, data }) => {
-        this.#ends.take(subject, data)
-        this.#trigger.soon()
+      broker.subscribe(allResults, ({ subject, data }) => {
+        this.#results.receive(subject, data)
+        this.#trigger.schedule()
       }),
-      broker.subscribe(allUp, ({ subject, data }) => this.#agents.receive(subject, data)),
+      broker.subscribe(fromAllAgents, ({ subject, data }) => this.#agents.receive(subject, data)),
       broker.onConnection((isConnected) => {
         if (isConnected) this.#agents.reconnected()
       }),
     )
-    this.#agents.earlier.expect(noted.used)
+    this.#agents.earlier.setUsed(noted.used)
     if (this.release.isCalled) return
     this.#unsubscribe.push(directory.listen(this.#agents))
-    this.#ends.hasEarlierStart = !isNew
+    this.#results.hasEarlierStart = !isNew
     if (!isNew) {
-      // Before the results, because a late result of an attempt that was given up does not count.
+      // Added before the results are read: a late result of a given-up attempt does not count.
       this.#earlier.addLost(noted.lost)
       this.#earlier.addMoved(noted.moved)
-      await this.#ends.readStream(allEnds)
+      await this.#results.readStream(allResults)
       await Promise.all(noted.used.map(({ name }) => directory.locate(name)))
     }
     if (this.release.isCalled) return
     const attached = this.#agents.attachAll()
-    // Sends heartbeats to the agents while waiting for their answers.
+    // Starts to send heartbeats to the agents while waiting for their answers.
     this.#tick()
     await attached
-    await this.#agents.earlier.noteOthersMissing(noted)
+    await this.#agents.earlier.reportMissingAgents(noted)
     if (!this.#isOpen) return
     this.#isReady = true
-    this.#continued.continueFirst()
-    this.#trigger.soon()
+    this.#continued.continueInitialJobs()
+    this.#trigger.schedule()
   }
 
-  /**
-   * Called when the session cannot be used, or a later start has taken over and owns the stored
-   * data.
-   */
   #fail(cause: unknown): void {
     if (!this.#isOpen) return
     const error = cause instanceof Error ? cause : new BackendError(messageOf(cause))
     this.#failure = error
     this.#agents.close()
     this.#stop()
-    this.#jobs.takeWaiting()
+    this.#jobs.removeWaiting()
     const report = { kind: 'fail', error, isFinal: true } as const
     for (const one of this.#jobs.all) this.#jobs.end(one, report, null)
     this.#objects.close()
-    this.#agents.used.leave().catch(() => {})
+    this.#agents.used.removeIfUnowned().catch(() => {})
   }
 
   #stop(): void {
@@ -297,13 +293,13 @@ export class DriverSession implements ClusterConnection {
 
   #continueWaiting(): void {
     if (!this.#isReady) return
-    this.#continued.continueWaiting()
-    this.#trigger.soon()
+    this.#continued.continueWaitingJobs()
+    this.#trigger.schedule()
   }
 
-  #place(): void {
+  #placeJobs(): void {
     if (!this.#isOpen || !this.#isReady) return
-    if (this.#continued.isBusy) return
+    if (this.#continued.isMatching) return
     this.#continued.reportMoved()
     if (this.#agents.used.isNoting) return
     const placed = this.#jobs.placement.assign()
@@ -317,39 +313,39 @@ export class DriverSession implements ClusterConnection {
     }
   }
 
-  #takeReport(agent: AgentLink, report: AgentReport): void {
+  #handleReport(agent: AgentLink, report: AgentReport): void {
     const jobs = this.#jobs
     jobs.placement.setOffer(agent.name, report.offer)
     agent.endMessages = report.endMessages
     this.#needsRoom ||= report.needsRoom
     const now = jobs.readTime()
-    this.#continued.takeReport(agent, report, now)
-    this.#modules?.forget(report.lostBundles)
-    const hasRefused = jobs.takeBack(agent, report.returned)
-    if (hasRefused) this.#noAgents.failUnplaceable(now.monotonicMs)
-    this.#trigger.soon()
+    this.#continued.handleReport(agent, report, now)
+    this.#modules?.dropLost(report.lostBundles)
+    const hasRefused = jobs.acceptReturned(agent, report.returned)
+    if (hasRefused) this.#noAgentWatch.failUnplaceable(now.monotonicMs)
+    this.#trigger.schedule()
   }
 
   #tick(): void {
     const { clock } = this.#options
-    this.#cancelTick = clock.after(tickMs, () => this.#tick(), { background: true })
+    this.#cancelTick = clock.after(tickIntervalMs, () => this.#tick(), { background: true })
     const nowMs = clock.monotonicMs()
-    this.#beat()
+    this.#sendHeartbeat()
     this.#agents.tick(nowMs)
     if (!this.#isReady) return
     this.#jobs.recallWaiting()
-    this.#noAgents.failUnplaceable(nowMs)
-    this.#trigger.soon()
+    this.#noAgentWatch.failUnplaceable(nowMs)
+    this.#trigger.schedule()
   }
 
-  #beat(): void {
-    const { beat: subject } = this.#subjects
+  #sendHeartbeat(): void {
+    const { heartbeat: subject } = this.#subjects
     const { hasStream, lostStreams } = this.#agents.used
     const stream = { hasStream, lostStreams, needsRoom: this.#needsRoom }
     this.#needsRoom = false
     const work = toWaitingWork(this.#jobs.placement)
-    const beat: Beat = { kind: 'beat', ...work, agents: this.#links.size, ...stream }
-    const header = { epoch: this.#epoch, number: ++this.#beats, acknowledged: 0 }
+    const beat: Heartbeat = { kind: 'beat', ...work, agents: this.#links.size, ...stream }
+    const header = { epoch: this.#epoch, number: ++this.#heartbeats, acknowledged: 0 }
     this.#options.broker.publish(subject, seal(this.#keys.toAgent, subject, header, beat))
   }
 
@@ -359,15 +355,15 @@ export class DriverSession implements ClusterConnection {
     this.#options.log.warn('MessageRefused', text)
   }
 
-  /** Does not wait for a broker that does not answer, because nothing could be removed there. */
+  /** Does not wait for a broker that does not answer, where nothing could be removed. */
   async #releaseOnce(reason: string): Promise<void> {
     const { broker, clock, log, ownerTtlSeconds, resultTtlSeconds } = this.#options
     const done = new AbortController()
-    const silent = untilSilent(broker, this.#subjects, clock, done.signal)
+    const silent = waitUntilSilent(broker, this.#subjects, clock, done.signal)
     const removed = this.#removeAll(reason, done.signal).then(() => false)
     const isLeft = await Promise.race([removed, silent])
     done.abort()
-    this.#endAll(reason)
+    this.#endAllJobs(reason)
     if (!isLeft) return
     const kept = `agents end its tasks after ${ownerTtlSeconds} s, and a later driver removes its`
     log.warn(
@@ -378,16 +374,16 @@ export class DriverSession implements ClusterConnection {
   }
 
   async #removeAll(reason: string, signal: AbortSignal): Promise<void> {
-    for (const one of this.#jobs.takeWaiting())
+    for (const one of this.#jobs.removeWaiting())
       this.#jobs.end(one, { kind: 'cancel', reason }, null)
     this.#agents.close()
-    // Otherwise, `#start` would recreate the data that is removed here.
+    // Waits for `#start`, which would otherwise recreate the data that is removed here.
     await this.#started
-    // The stored data belongs to the driver that owns the session, which may be another one.
-    if (this.#failure !== null || this.#epoch === 0) return this.#agents.used.leave()
+    // The stored data belongs to the driver that owns the session. That may be another driver.
+    if (this.#failure !== null || this.#epoch === 0) return this.#agents.used.removeIfUnowned()
     for (const one of this.#jobs.all) one.cancelReason ??= reason
     const isOwn = await this.#agents.detach(reason)
-    this.#endAll(reason)
+    this.#endAllJobs(reason)
     await this.#stream.close()
     if (!isOwn) return
     try {
@@ -400,7 +396,7 @@ export class DriverSession implements ClusterConnection {
     }
   }
 
-  #endAll(reason: string): void {
+  #endAllJobs(reason: string): void {
     for (const one of this.#jobs.all) this.#jobs.end(one, { kind: 'cancel', reason }, null)
     this.#objects.close()
     this.#stop()

@@ -1,7 +1,7 @@
-/** Sends jobs to their assigned agents, after storing data that is too large for messages. */
+/** Sends jobs to their agents. First stores data that is too large for a message. */
 
 import type { Broker } from '../broker/broker.ts'
-import { isTooSmall, type StoredObjects } from '../broker/stored-objects.ts'
+import { isStoreTooSmall, type StoredObjects } from '../broker/stored-objects.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
@@ -10,7 +10,6 @@ import { type SentModules, toImportError } from '../bundles/sent-modules.ts'
 export interface JobSenderOptions {
   readonly jobs: DriverJobs
   readonly broker: Broker
-  /** Stores data that is too large for a message. */
   readonly objects: StoredObjects
   /** `null` if agents import modules from the same paths. */
   readonly modules: SentModules | null
@@ -19,7 +18,6 @@ export interface JobSenderOptions {
 
 export class JobSender {
   readonly #options: JobSenderOptions
-  /** Jobs that are sent only when an object or a module is stored. */
   readonly #unsent = new Map<DriverJob, AbortController>()
 
   constructor(options: JobSenderOptions) {
@@ -28,7 +26,7 @@ export class JobSender {
 
   send(agent: AgentLink, jobs: readonly DriverJob[]): void {
     const { modules } = this.#options
-    if (modules === null) return this.#encode(agent, jobs, sameUrl)
+    if (modules === null) return this.#encode(agent, jobs, keepUrl)
     const missing = (one: DriverJob): string => {
       const { spec } = one
       if (spec.kind !== 'function') return ''
@@ -40,7 +38,7 @@ export class JobSender {
     }
   }
 
-  /** Ends an unsent job immediately, because its agent does not know it. */
+  /** A job that was not sent yet ends immediately, because its agent does not know it. */
   cancel(one: DriverJob, agent: AgentLink, reason: string): void {
     const unsent = this.#unsent.get(one)
     if (unsent === undefined) return agent.cancel([one.uid, one.wireAttempt], reason)
@@ -65,13 +63,13 @@ export class JobSender {
     modules: SentModules,
   ): Promise<void> {
     try {
-      await this.#beforeSent(jobs, () => modules.prepare(module))
+      await this.#storeBeforeSending(jobs, () => modules.prepare(module))
     } catch (cause) {
       const error = toImportError(module, agent.name, cause)
-      for (const one of jobs) if (this.#isStillThere(one, agent)) this.#fail(one, error)
+      for (const one of jobs) if (this.#mustStillSend(one, agent)) this.#fail(one, error)
       return
     }
-    const left = jobs.filter((one) => this.#isStillThere(one, agent))
+    const left = jobs.filter((one) => this.#mustStillSend(one, agent))
     if (left.length > 0) this.#encode(agent, left, (url) => modules.find(url) ?? url)
   }
 
@@ -82,28 +80,27 @@ export class JobSender {
     try {
       const title = `the input of task ${one.uid}`
       const object = { prefix: `${one.uid}/${attempt}/spec`, title, data: spec }
-      name = await this.#beforeSent([one], (canceled) => objects.put(object, canceled))
+      name = await this.#storeBeforeSending([one], (canceled) => objects.put(object, canceled))
     } catch (error) {
-      // Any other error means that the job has ended, or the session with all its jobs.
-      if (isTooSmall(error) && this.#isStillThere(one, agent)) {
+      // Any other error means that the job or the whole session has ended.
+      if (isStoreTooSmall(error) && this.#mustStillSend(one, agent)) {
         jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
       }
       return
     }
-    // A job that has moved meanwhile is stored again, under its new number.
+    // If the job has moved in the meantime, its spec is stored again under its new number.
     const isSame = one.wireAttempt === attempt
-    if (isSame && this.#isStillThere(one, agent)) agent.send(encodeLargeJob(one, name))
-    else if (!isSame || jobs.findOwn(one.job) !== one) objects.delete(name)
+    if (isSame && this.#mustStillSend(one, agent)) agent.send(encodeLargeJob(one, name))
+    else if (!isSame || jobs.findEntry(one.job) !== one) objects.delete(name)
   }
 
-  /** Stores the data that jobs need before they are sent. Jobs can be canceled meanwhile. */
-  async #beforeSent<T>(
+  async #storeBeforeSending<T>(
     jobs: readonly DriverJob[],
     store: (canceled: AbortSignal) => Promise<T>,
   ): Promise<T> {
     const canceled = new AbortController()
     for (const one of jobs) {
-      // The job has moved to another agent meanwhile, under another number.
+      // The job had been assigned to another agent before. Its data is no longer needed there.
       this.#unsent.get(one)?.abort()
       this.#unsent.set(one, canceled)
     }
@@ -114,8 +111,8 @@ export class JobSender {
     }
   }
 
-  /** Whether the job is still to be sent to the agent. A canceled job ends here. */
-  #isStillThere(one: DriverJob, agent: AgentLink): boolean {
+  /** Whether the job must still be sent to the agent. Ends the job if it was canceled. */
+  #mustStillSend(one: DriverJob, agent: AgentLink): boolean {
     if (one.agent !== agent) return false
     const reason = one.cancelReason
     if (reason === null) return true
@@ -128,4 +125,4 @@ export class JobSender {
   }
 }
 
-const sameUrl = (module: string): string => module
+const keepUrl = (module: string): string => module

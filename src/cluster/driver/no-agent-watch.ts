@@ -1,56 +1,49 @@
-/** Fails jobs that no agent can run: none has joined, or none allows them. */
+/** Fails jobs that no agent can run, because none has joined or none allows them. */
 
 import type { DriverJob } from './agent-link.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
-import {
-  type NodeFacts,
-  noRules,
-  type NotAllowed,
-  refuseByKind,
-  rulesHint,
-  silenceMs,
-} from '../wire/messages.ts'
+import { noRules, refuseByKind, rulesHint } from '../wire/agent-rules.ts'
+import { type NodeFacts, type NotAllowed, maxSilenceMs } from '../wire/messages.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { ClusterSettings } from './cluster-connection.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
 import { findUnplaceable, toRequest } from './placement/placement-state.ts'
-import { couldRun, describeRequest, missingResource } from '../../tasks/resource-fit.ts'
+import { canRun, describeRequest, missingResource } from '../../tasks/resource-fit.ts'
 
-export interface NoAgentOptions extends Pick<ClusterSettings, 'whyNone'> {
+export interface NoAgentOptions extends Pick<ClusterSettings, 'explainNoAgent'> {
   readonly secondsLeft?: ClusterSettings['secondsLeft']
   readonly clock: Clock
   readonly url: string
   readonly agentTimeoutSeconds: number
 }
 
-/** Fails tasks that no agent could run, once each has waited for its time limit. */
 export class NoAgentWatch {
   readonly #jobs: DriverJobs
   readonly #directory: AgentDirectory
   readonly #clock: Clock
   readonly #url: string
   readonly #timeoutMs: number
-  readonly #whyNone: NoAgentOptions['whyNone']
+  readonly #explainNoAgent: NoAgentOptions['explainNoAgent']
   readonly #secondsLeft: ClusterSettings['secondsLeft'] | undefined
-  /** Since when no agent fits, and since when the first job waits, by shape of jobs. */
+  /** By shape: since when no agent fits, and since when the first job has been waiting. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
-  #isLooking = false
+  #isCheckScheduled = false
 
   constructor(
     jobs: DriverJobs,
     directory: AgentDirectory,
-    { clock, url, agentTimeoutSeconds, whyNone, secondsLeft }: NoAgentOptions,
+    { clock, url, agentTimeoutSeconds, explainNoAgent, secondsLeft }: NoAgentOptions,
   ) {
     this.#jobs = jobs
     this.#directory = directory
     this.#clock = clock
     this.#url = url
     this.#timeoutMs = agentTimeoutSeconds * 1000
-    this.#whyNone = whyNone
-    // If it is unknown which nodes may join, the time of present nodes may still be extended.
-    this.#secondsLeft = whyNone === null ? undefined : secondsLeft
+    this.#explainNoAgent = explainNoAgent
+    // If nodes may join, ignores the remaining time of nodes, which may be extended.
+    this.#secondsLeft = explainNoAgent === null ? undefined : secondsLeft
   }
 
   failUnplaceable(nowMs: number): void {
@@ -58,8 +51,8 @@ export class NoAgentWatch {
     for (const name of this.#waits.keys()) if (!unplaceable.has(name)) this.#waits.delete(name)
     for (const [name, refusing] of unplaceable) {
       if (refusing.length > 0 && this.#failRefused(name, refusing, nowMs)) continue
-      if (this.#whyNone !== null) {
-        this.#failUncoming(name, this.#whyNone)
+      if (this.#explainNoAgent !== null) {
+        this.#failWithoutAgent(name, this.#explainNoAgent)
         continue
       }
       const { sinceMs, firstMs } = this.#waits.get(name) ?? { sinceMs: nowMs, firstMs: nowMs }
@@ -69,17 +62,17 @@ export class NoAgentWatch {
     }
   }
 
-  /** Fails jobs that all agents with the resources refuse; `false` while another agent may join. */
+  /** Fails jobs that all suitable agents refuse. `false` while another agent may join. */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
     const leftMs = this.#directory.allHeardMs - nowMs
     if (leftMs > 0) {
-      this.#lookAgain(leftMs)
+      this.#scheduleCheck(leftMs)
       return false
     }
     const { placement, refusals } = this.#jobs
-    const all = placement.takeUnplaceable(name)
-    // All jobs with the same key have the same requests.
-    const isOpen = all[0] !== undefined && this.#mayBeAllowed(all[0], refusing, nowMs)
+    const all = placement.removeShape(name)
+    // All jobs of a shape have the same requests, so it is enough to check one.
+    const isOpen = all[0] !== undefined && this.#couldBeAllowed(all[0], refusing, nowMs)
     const refused: (readonly [DriverJob, readonly NotAllowed[]])[] = []
     const left: DriverJob[] = []
     for (const one of all) {
@@ -88,13 +81,13 @@ export class NoAgentWatch {
         return refusals.find(agent, one.spec) ?? refuseByKind(agent, rules, one.spec)
       })
       const known = reasons.filter((reason) => reason !== null)
-      // If refusals were forgotten, the agent is asked again.
+      // If a refusal was forgotten, the agent is asked again.
       one.isEnding = !isOpen && known.length === reasons.length
       if (one.isEnding) refused.push([one, known])
       else left.push(one)
     }
-    for (const one of left) one.excluded = refusals.exclusionOf(one.spec)
-    // Before any report, because the session may cancel other jobs during a report.
+    for (const one of left) one.exclusion = refusals.findExclusion(one.spec)
+    // This comes before any report, because the session may cancel other jobs during a report.
     placement.putBack(left)
     for (const [one, reasons] of refused) {
       this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
@@ -102,30 +95,30 @@ export class NoAgentWatch {
     return !isOpen
   }
 
-  #lookAgain(afterMs: number): void {
-    if (this.#isLooking) return
-    this.#isLooking = true
-    const look = (): void => {
-      this.#isLooking = false
+  #scheduleCheck(afterMs: number): void {
+    if (this.#isCheckScheduled) return
+    this.#isCheckScheduled = true
+    const check = (): void => {
+      this.#isCheckScheduled = false
       this.failUnplaceable(this.#clock.monotonicMs())
     }
-    this.#clock.after(afterMs, look, { background: true })
+    this.#clock.after(afterMs, check, { background: true })
   }
 
-  /**
-   * Fails jobs for which no agent will join, regardless of how long they have waited. Checks each
-   * job, because their run times may differ.
-   */
-  #failUncoming(name: string, whyNone: (resources: ResourceRequest) => BackendError | null): void {
+  /** Checks each job, because their run times may differ. */
+  #failWithoutAgent(
+    name: string,
+    explainNoAgent: (resources: ResourceRequest) => BackendError | null,
+  ): void {
     const { placement } = this.#jobs
     const shape = placement.shapes.find(({ key }) => key === name)
     const head = shape?.queue.peek()
     if (shape === undefined || head === undefined) return
     const { group } = shape
     const why = ({ spec }: DriverJob): BackendError | null =>
-      whyNone(toRequest({ request: spec.resources, group }))
+      explainNoAgent(toRequest({ request: spec.resources, group }))
     if (why(head) === null) return
-    const all = placement.takeUnplaceable(name).map((one) => ({ one, error: why(one) }))
+    const all = placement.removeShape(name).map((one) => ({ one, error: why(one) }))
     const left = all.filter(({ error }) => error === null)
     placement.putBack(left.map(({ one }) => one))
     for (const { one, error } of all) one.isEnding = error !== null
@@ -134,8 +127,8 @@ export class NoAgentWatch {
     }
   }
 
-  /** Whether an agent that is not used yet, or is being restarted, may allow the job. */
-  #mayBeAllowed({ spec }: DriverJob, refusing: readonly string[], nowMs: number): boolean {
+  /** Whether the job may be allowed by an agent that is not used yet or is being restarted. */
+  #couldBeAllowed({ spec }: DriverJob, refusing: readonly string[], nowMs: number): boolean {
     const { agents, gone } = this.#directory
     const sinceMs = nowMs - this.#timeoutMs
     const others = [...agents, ...gone.filter(({ leftMs }) => leftMs > sinceMs)]
@@ -144,37 +137,36 @@ export class NoAgentWatch {
       const { facts, name } = announcement
       if (refusing.includes(name)) return false
       const why = refusals.find(name, spec) ?? refuseByKind(name, announcement, spec)
-      return why === null && couldRun(facts, spec.resources)
+      return why === null && canRun(facts, spec.resources)
     })
   }
 
-  /** Fails jobs that waited too long. Returns since when the first of the others waits. */
+  /** Returns since when the first of the other jobs has been waiting. */
   #failDue(name: string, sinceMs: number, nowMs: number): number {
     const { placement } = this.#jobs
     const due: DriverJob[] = []
     const left: DriverJob[] = []
     let firstMs = nowMs
-    for (const one of placement.takeUnplaceable(name)) {
+    for (const one of placement.removeShape(name)) {
       const fromMs = Math.max(sinceMs, one.sinceMs)
       one.isEnding = nowMs - fromMs >= this.#timeoutMs
       if (!one.isEnding) firstMs = Math.min(firstMs, fromMs)
       if (one.isEnding) due.push(one)
       else left.push(one)
     }
-    // Before any report, because the session may cancel other jobs during a report.
+    // This comes before any report, because the session may cancel other jobs during a report.
     placement.putBack(left)
     let found: string | null = null
     for (const one of due) {
-      // All jobs with the same key have the same requests.
       found ??= this.#describeAgents(one.spec.resources, nowMs)
-      const error = this.#errorOf(one, found)
-      // Final, because another attempt would wait just as long.
+      const error = this.#createError(one, found)
+      // The failure is final, because another attempt would wait just as long.
       this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
     }
     return firstMs
   }
 
-  #errorOf({ spec }: DriverJob, found: string): BackendError {
+  #createError({ spec }: DriverJob, found: string): BackendError {
     const wanted = describeRequest(spec.resources)
     const text = `no agent with ${wanted} came to ${this.#url} within ${this.#timeoutMs / 1000} s`
     const cause = this.#directory.unusable[0]
@@ -185,36 +177,34 @@ export class NoAgentWatch {
     })
   }
 
-  /** Describes the present agents, and why none of them runs such a job. */
   #describeAgents(request: ResourceRequest, nowMs: number): string {
     const { agents, unusable } = this.#directory
     const named = agents.map((agent) => {
       const { name, facts } = agent.announcement
       const free = this.#jobs.held.without(name, facts)
-      return `agent "${name}" ${whyUnusable(agent, free, request, nowMs)}`
+      return `agent "${name}" ${describeProblem(agent, free, request, nowMs)}`
     })
     const all = [...named, ...unusable.map(({ message }) => message)]
-    return all.length === 0 ? '' : `; ${joinSome(all)}`
+    return all.length === 0 ? '' : `; ${joinFirst(all)}`
   }
 }
 
-/** Combines the messages of all agents; the hint is that of the first. */
 function notAllowedError(reasons: readonly NotAllowed[]): BackendError {
-  return new BackendError(joinSome(reasons.map(({ message }) => message)), {
+  return new BackendError(joinFirst(reasons.map(({ message }) => message)), {
     code: 'NotAllowedError',
     hint: reasons[0]?.hint ?? rulesHint,
   })
 }
 
-const maxNamed = 5
+const maxListed = 5
 
-function joinSome(texts: readonly string[]): string {
-  const rest = texts.length > maxNamed ? `; and ${texts.length - maxNamed} more` : ''
-  return `${texts.slice(0, maxNamed).join('; ')}${rest}`
+function joinFirst(texts: readonly string[]): string {
+  const rest = texts.length > maxListed ? `; and ${texts.length - maxListed} more` : ''
+  return `${texts.slice(0, maxListed).join('; ')}${rest}`
 }
 
-function whyUnusable(
-  { announcement: { state, facts }, heardMs }: KnownAgent,
+function describeProblem(
+  { announcement: { state, facts }, lastHeardMs }: KnownAgent,
   free: NodeFacts,
   request: ResourceRequest,
   nowMs: number,
@@ -222,5 +212,5 @@ function whyUnusable(
   if (state !== 'ready') return 'is draining'
   const missing = missingResource(free, request)
   if (missing !== null) return free === facts ? missing : `${missing} besides what services hold`
-  return nowMs - heardMs > silenceMs ? 'does not answer' : 'did not take the session'
+  return nowMs - lastHeardMs > maxSilenceMs ? 'does not answer' : 'did not take the session'
 }

@@ -1,43 +1,38 @@
 /**
- * Tracks which messages of agents are recorded: the session confirms jobs, but agents count
- * messages. A session confirms jobs in the order in which their results were reported. It skips
- * jobs whose lines in the record were lost, for example on a full disk.
+ * Tracks which messages of agents are recorded. Sessions confirm jobs in the order of their
+ * results, and skip jobs whose lines in the record were lost.
  */
 
 import type { Job } from '../../backends/backend.ts'
 import { Fifo } from '../../runtime/fifo.ts'
 import type { AgentLink } from './agent-link.ts'
 
-/** Consecutively reported results from the same message, or without a message. */
-interface Run {
+/** Results that were reported in succession and come from the same message, or from no message. */
+interface ReportRun {
   readonly message: Message | null
   readonly jobs: Job[]
-  /** The number of jobs that were confirmed or skipped. */
   settled: number
 }
 
 interface Message {
   readonly agent: AgentLink
   readonly number: number
-  /** The number of results in the message that are not recorded. */
+  /** The number of results in the message that are not recorded yet. */
   left: number
-  /** Whether the recorded line of one of the results was lost. */
+  /** Whether the record has lost the line of one of the results. */
   isLost: boolean
 }
 
 export class RecordedMessages {
-  readonly #runs = new Fifo<Run>()
-  #last: Run | null = null
+  readonly #runs = new Fifo<ReportRun>()
+  #last: ReportRun | null = null
 
-  /** Called when a message with this many results has arrived. */
-  expect(agent: AgentLink, number: number, count: number): Message {
+  createMessage(agent: AgentLink, number: number, count: number): Message {
     return { agent, number, left: count, isLost: false }
   }
 
-  /**
-   * Called when a job's result was reported to the session; `null` if it came without a message.
-   */
-  reported(message: Message | null, job: Job): void {
+  /** `message` is `null` if the result came without a message. */
+  markReported(message: Message | null, job: Job): void {
     const last = this.#last
     if (last !== null && last.message === message && last.settled < last.jobs.length) {
       last.jobs.push(job)
@@ -47,26 +42,26 @@ export class RecordedMessages {
     this.#runs.push(this.#last)
   }
 
-  /** Called for a result without effect, which the session will not confirm. */
-  dropped(message: Message): void {
-    settle(message)
+  /** Call this for a result that has no effect and that the session will not confirm. */
+  markDropped(message: Message): void {
+    settleResult(message)
   }
 
-  /** The session has recorded the results of these jobs. Earlier jobs that it skipped are lost. */
-  recorded(jobs: readonly Job[]): void {
+  /** Jobs that were reported before these and not confirmed are lost. */
+  markRecorded(jobs: readonly Job[]): void {
     for (const job of jobs) {
-      for (let next = this.#take(); next !== null; next = this.#take()) {
+      for (let next = this.#nextReported(); next !== null; next = this.#nextReported()) {
         const isRecorded = next.job === job
         if (next.message !== null) {
           next.message.isLost ||= !isRecorded
-          settle(next.message)
+          settleResult(next.message)
         }
         if (isRecorded) break
       }
     }
   }
 
-  #take(): { readonly job: Job | undefined; readonly message: Message | null } | null {
+  #nextReported(): { readonly job: Job | undefined; readonly message: Message | null } | null {
     const run = this.#runs.peek()
     if (run === undefined) return null
     const job = run.jobs[run.settled++]
@@ -77,9 +72,9 @@ export class RecordedMessages {
 
 export type { Message as ReceivedMessage }
 
-function settle(message: Message): void {
+function settleResult(message: Message): void {
   const { agent, number, isLost } = message
   if (--message.left > 0) return
-  if (isLost) agent.lost(number)
-  else agent.recorded(number)
+  if (isLost) agent.markLost(number)
+  else agent.markRecorded(number)
 }

@@ -1,4 +1,4 @@
-/** The agents that a session uses: attaches to them, detects lost ones, and attaches again. */
+/** The agents that a session uses: attaches to them, and detects lost ones. */
 
 import { type BackendListener, type SampledNode, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
@@ -9,29 +9,27 @@ import { retry } from '../../runtime/retry.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
-import { expectMessage } from '../wire/message-forms.ts'
+import {
+  agentClosedReason,
+  type AgentReport,
+  type AgentStart,
+  type Attach,
+  type Detached,
+  expectMessage,
+  maxSilenceMs,
+} from '../wire/messages.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
 import { AgentLink } from './agent-link.ts'
 import type { DriverJobs } from './jobs/driver-jobs.ts'
 import { EarlierAgents } from './earlier/earlier-agents.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
-import { type EndReceiver, lostReport, toLostAttempts } from './end-receiver.ts'
-import {
-  agentClosed,
-  type AgentReport,
-  type AgentStart,
-  type Attach,
-  type Detached,
-  silenceMs,
-} from '../wire/messages.ts'
+import { type EndReceiver, toLostReport, toLostAttempts } from './end-receiver.ts'
 import { UsedAgents } from './used-agents.ts'
 
 export interface SessionAgentsOptions {
   readonly use: SessionUse
-  /** The driver's epoch, once it has claimed the session. */
   readonly epoch: () => number
-  /** The keys of this run, once the run is known. */
   readonly keys: () => Keys
   readonly run: () => string
   readonly token: string
@@ -45,40 +43,36 @@ export interface SessionAgentsOptions {
   readonly ends: EndReceiver
   readonly stream: SessionStream
   readonly earlier: EarlierRun
-  /** The links to agents, by name; added and removed here. */
+  /** The links to agents, by name. This class adds and removes them. */
   readonly links: Map<string, AgentLink>
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
   readonly agentTimeoutSeconds: number
-  /** Called when an agent has become ready for jobs, or was lost with its jobs. */
+  /** Called when an agent has become ready for jobs, or was lost together with its jobs. */
   readonly onChange: () => void
   readonly toNode: (agent: KnownAgent) => SampledNode
   readonly onReport: (link: AgentLink, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
-  /**
-   * Called when the session must end: a later start uses an agent, or an unexpected error occurred.
-   */
+  /** A later start uses an agent, or an unexpected error occurred. */
   readonly onFailed: (error: unknown) => void
 }
 
-const requestMs = 5000
-/** Reads are retried, because the server may be restarting. */
-const maxReads = 5
-const rereadMs = 200
+const requestTimeoutMs = 5000
+/** How often to try to read a lost agent's results. The server may be restarting. */
+const maxReadAttempts = 5
+const readDelayMs = 200
 
 export class SessionAgents implements DirectoryListener {
   readonly #options: SessionAgentsOptions
   readonly #links: Map<string, AgentLink>
   readonly #bySubject = new Map<string, AgentLink>()
-  /** Pending attaches by agent. They resolve when all results for an earlier start have arrived. */
+  /** Pending attaches. Resolve when all results for an earlier start have arrived. */
   readonly #attaching = new Map<string, Promise<void>>()
-  /** Agents whose results are being read from the stream. */
   readonly #reading = new Set<AgentLink>()
-  /** The notes of used agents in the session's stream. */
   readonly used: UsedAgents
   readonly earlier: EarlierAgents
-  /** The last reported reason why attaching to each agent failed. */
+  /** The last logged reason for which attaching to an agent failed, by agent. */
   readonly #problems = new Map<string, string>()
   #isClosed = false
 
@@ -91,8 +85,8 @@ export class SessionAgents implements DirectoryListener {
       used: this.used,
       hasAttached: (agent) => this.#hasAttached(agent),
       isClosed: () => this.#isClosed,
-      reportLeft: (name, reason) => this.#reportLeft(name, reason, []),
-      patienceMs: options.lossSeconds * 1000 + 2 * requestMs,
+      reportRestart: (name, reason) => this.#reportLeft(name, reason, []),
+      attachTimeoutMs: options.lossSeconds * 1000 + 2 * requestTimeoutMs,
     })
   }
 
@@ -107,17 +101,17 @@ export class SessionAgents implements DirectoryListener {
   agentLost({ announcement }: KnownAgent, reason: string): void {
     const { name, epoch, state } = announcement
     const link = this.#links.get(name)
-    if (link?.epoch === epoch) this.#startLosing(link, reason)
+    if (link?.epoch === epoch) this.#startRemoval(link, reason)
     else if (link === undefined) {
-      // The agent was reported to the session, but was not used.
+      // The agent had joined, but this session has no link to it.
       this.#reportLeft(name, state === 'gone' ? null : reason, [])
-      this.used.lose({ name, epoch }, []).catch(this.#options.onFailed)
+      this.used.noteLost({ name, epoch }, []).catch(this.#options.onFailed)
     }
   }
 
   /**
-   * Attaches to all known agents that are not used yet; failed attempts are retried. Resolves when
-   * all their results for an earlier start have arrived, or the agents are lost.
+   * Attaches to all known agents, with retries. Resolves when their results for an earlier start
+   * have arrived, or the agents are lost.
    */
   async attachAll(): Promise<void> {
     for (const agent of this.#options.directory.agents) this.#attach(agent)
@@ -129,46 +123,39 @@ export class SessionAgents implements DirectoryListener {
     return link?.epoch === epoch && link.isAttached && !this.#attaching.has(name)
   }
 
-  /** Receives a message of an agent that has no results. */
   receive(subject: string, data: Uint8Array): void {
     this.#bySubject.get(subject)?.receive(subject, data)
   }
 
-  /** Must be called after each reconnect. */
   reconnected(): void {
     for (const link of this.#links.values()) link.resend()
     this.used.reconnected()
-    this.#noteMissing()
+    this.#restoreNotes()
   }
 
-  /** Writes notes of used agents again if the server lost the stream, such as in a restart. */
-  #noteMissing(): void {
+  #restoreNotes(): void {
     const attached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
-    this.used.noteMissing(attached).catch(() => {
+    this.used.restoreNotes(attached).catch(() => {
       // The check is retried at the next tick.
     })
   }
 
-  /** Called every half second. */
   tick(nowMs: number): void {
     for (const link of this.#links.values()) this.#watch(link, nowMs)
     this.attachAll().catch(this.#options.onFailed)
-    this.#noteMissing()
+    this.#restoreNotes()
     this.used.tick(nowMs)
   }
 
-  /**
-   * Ends the use of all agents, including those of an earlier start that were not found yet. Agents
-   * that do not answer drop the session after a while. `false` if a later start uses them.
-   */
+  /** Includes agents of an earlier start. Returns `false` if a later start uses them. */
   async detach(reason: string): Promise<boolean> {
     this.close()
     const names = new Set(this.#links.keys())
-    for (const { name } of this.earlier.unfound) names.add(name)
+    for (const { name } of this.earlier.undecided) names.add(name)
     const answers = await Promise.all(
-      // An agent in use may be lost before it answers, such as all agents of a canceled batch job.
-      Array.from(names, (name) => detachFrom(name, reason, this.#links.has(name), this.#options)),
+      // An attached agent may be lost before it answers, for example if its batch job was canceled.
+      Array.from(names, (name) => detachAgent(name, reason, this.#links.has(name), this.#options)),
     )
     return !answers.some((answer) => answer?.isSuperseded)
   }
@@ -176,39 +163,38 @@ export class SessionAgents implements DirectoryListener {
   /** Stops using all agents without notifying them. */
   close(): void {
     this.#isClosed = true
-    for (const link of this.#links.values()) link.expectNoEvents()
+    for (const link of this.#links.values()) link.ignoreEvents()
     this.used.close()
   }
 
   #watch(link: AgentLink, nowMs: number): void {
-    // A lost agent gets no jobs, even if a message of it has just arrived.
+    // A lost agent gets no jobs, even if it has just sent a message.
     if (link.isLost) return
     const { jobs, directory } = this.#options
-    const { announcement, heardMs } = link.agent
-    const isHeard = nowMs - heardMs < silenceMs
+    const { announcement, lastHeardMs } = link.agent
+    const isHeard = nowMs - lastHeardMs < maxSilenceMs
     jobs.placement.setUsable(link.name, isHeard && announcement.state === 'ready')
     link.tick()
     const lossMs = this.#options.lossSeconds * 1000
-    // The agent answers pings, but sends no messages about the session.
-    const silentMs = heardMs - Math.max(link.heardMs, directory.receivingSinceMs)
+    // Detects an agent that answers pings but sends no messages for this session.
+    const silentMs = lastHeardMs - Math.max(link.lastHeardMs, directory.receivingSinceMs)
     if (link.isAttached && silentMs > lossMs) {
-      return this.#startLosing(link, 'it has given up the session')
+      return this.#startRemoval(link, 'it has given up the session')
     }
     // After a disconnect, messages with results may be missing.
-    if (!link.isMissingEnds() || this.#reading.has(link)) return
+    if (!link.isMissingResults() || this.#reading.has(link)) return
     this.#reading.add(link)
     this.#readMissing(link)
       .finally(() => this.#reading.delete(link))
       .catch(this.#options.onFailed)
   }
 
-  /** Reads missing messages from the stream; requests those that are not there from the agent. */
   async #readMissing(link: AgentLink): Promise<boolean> {
     const { ends, subjects, broker } = this.#options
-    await ends.readStream(subjects.endsOf(link.name)).catch(() => {
-      // The stream may be gone. Missing messages are requested at the next tick.
+    await ends.readStream(subjects.agentResults(link.name)).catch(() => {
+      // The stream may be gone. This is retried at the next tick.
     })
-    return broker.isConnected && link.askForMissing()
+    return broker.isConnected && link.requestMissing()
   }
 
   #attach(agent: KnownAgent): void {
@@ -229,22 +215,22 @@ export class SessionAgents implements DirectoryListener {
     const link = this.#addLink(agent)
     try {
       await this.used.add(link)
-      const challenged = await directory.request(name, challenge, requestMs)
+      const challenged = await directory.request(name, challenge, requestTimeoutMs)
       const request = this.#toAttach(link, expectMessage(challenged, 'challenged').nonce)
-      const attached = await directory.request(name, request, requestMs)
+      const attached = await directory.request(name, request, requestTimeoutMs)
       const answer = expectMessage(attached, 'attached', 'refused')
       if (answer.kind === 'refused') throw new BackendError(answer.message, { code: answer.code })
       if (this.#links.get(name) !== link) return
       if (answer.epoch !== epoch) throw new Error('it was started again')
-      const isFirst = !ends.hasUsed(answer.endsEpoch)
+      const isFirst = !ends.hasUsedEpoch(answer.endsEpoch)
       const { endsEpoch } = answer
-      link.attached(ends.use(endsEpoch), answer, isFirst, earlier.unreadOf(endsEpoch))
+      link.markAttached(ends.acceptEpoch(endsEpoch), answer, isFirst, earlier.findUnread(endsEpoch))
       if (isFirst) await this.#readEarlier(link)
       if (!this.#isUsed(link)) return
       this.#problems.delete(name)
       jobs.addAgent(agent.announcement, answer.offer)
-      earlier.found(link)
-      // Jobs that a lost agent still holds when it returns have been moved to other agents.
+      earlier.markFound(link)
+      // If the agent had been lost, the jobs that it still holds have moved to other agents.
       if (isFirst) earlier.addHeld(link, answer.held)
       else for (const { uid, attempt } of answer.held) link.cancel([uid, attempt], 'it has moved')
       link.hasReportedEarlier = true
@@ -258,14 +244,14 @@ export class SessionAgents implements DirectoryListener {
   }
 
   /**
-   * Reads the results for an earlier start before any job is sent. If the server has lost them,
-   * waits until the agent has sent them again: otherwise finished tasks would run a second time.
+   * Reads the results for an earlier start before any job is sent. Otherwise finished tasks would
+   * run a second time.
    */
   async #readEarlier(link: AgentLink): Promise<void> {
     this.#reading.add(link)
-    while (link.isMissingEarlier && this.#isUsed(link)) {
+    while (link.isMissingEarlierResults && this.#isUsed(link)) {
       await this.#readMissing(link)
-      if (link.isMissingEarlier) await sleep(this.#options.clock, rereadMs)
+      if (link.isMissingEarlierResults) await sleep(this.#options.clock, readDelayMs)
     }
     this.#reading.delete(link)
   }
@@ -274,7 +260,7 @@ export class SessionAgents implements DirectoryListener {
     return !this.#isClosed && !link.isLost && this.#links.get(link.name) === link
   }
 
-  /** Warns once per reason, because attaching is retried every half second. */
+  /** Not the same reason twice in a row: attaching is retried every half second. */
   #reportProblem(name: string, reason: string): void {
     if (this.#problems.get(name) === reason || this.#isClosed) return
     this.#problems.set(name, reason)
@@ -291,18 +277,18 @@ export class SessionAgents implements DirectoryListener {
       broker,
       clock,
       onReport: (report) => onReport(link, report),
-      // An agent signs messages for an earlier run until it knows this one.
+      // Until the agent is attached, it may sign its messages for an earlier run.
       onRefused: (reason) => link.isAttached && onRefused(reason),
     })
     this.#links.set(link.name, link)
-    this.#bySubject.set(subjects.upFrom(link.name), link)
+    this.#bySubject.set(subjects.fromAgent(link.name), link)
     return link
   }
 
   #removeLink(link: AgentLink): void {
     if (this.#links.get(link.name) !== link) return
     this.#links.delete(link.name)
-    this.#bySubject.delete(this.#options.subjects.upFrom(link.name))
+    this.#bySubject.delete(this.#options.subjects.fromAgent(link.name))
   }
 
   #toAttach({ link }: AgentLink, nonce: number): Attach {
@@ -312,64 +298,64 @@ export class SessionAgents implements DirectoryListener {
     return { kind: 'attach', nonce, link, ...times, ...use, ...start, folder: process.cwd() }
   }
 
-  /** Reads results that a lost agent had stored while this driver was disconnected. */
-  async #readLastEnds(name: string): Promise<void> {
+  /** Reads results that a lost agent stored while this driver was disconnected. */
+  async #readLastResults(name: string): Promise<void> {
     const { ends, subjects, clock, log } = this.#options
-    const policy = { delayMs: rereadMs, maxAttempts: maxReads }
-    const read = (): Promise<void> => ends.readStream(subjects.endsOf(name))
+    const policy = { delayMs: readDelayMs, maxAttempts: maxReadAttempts }
+    const read = (): Promise<void> => ends.readStream(subjects.agentResults(name))
     try {
       await retry(policy, read, { clock, mayRetry: () => !this.#isClosed })
     } catch (error) {
-      // Does not warn after `close`, because the session removes its stream then.
+      // After `close` this is not logged, because the session removes its stream.
       const text = `results of agent "${name}" cannot be read: ${messageOf(error)}`
       if (!this.#isClosed) log.warn('StreamUnreadable', text)
     }
   }
 
-  #startLosing(link: AgentLink, reason: string): void {
-    this.#lose(link, reason).catch(this.#options.onFailed)
+  #startRemoval(link: AgentLink, reason: string): void {
+    this.#removeLost(link, reason).catch(this.#options.onFailed)
   }
 
-  async #lose(link: AgentLink, reason: string): Promise<void> {
+  async #removeLost(link: AgentLink, reason: string): Promise<void> {
     const { jobs, listener, earlier } = this.#options
     const { name } = link
     if (link.isLost) return
     link.isLost = true
     jobs.placement.setUsable(name, false)
-    await this.#readLastEnds(name)
-    link.expectNoEvents()
+    await this.#readLastResults(name)
+    link.ignoreEvents()
     if (this.#links.get(name) !== link) return
     this.#removeLink(link)
-    // Before any report, because the session submits the next attempt during a report.
+    // This comes before any report, because the session submits the next attempt during a report.
     jobs.placement.removeNode(name)
-    const untaken = earlier.forget(link, reason)
-    const unbegun = earlier.unbegunOf(link)
-    // If the value of an attempt is being read, its result has arrived.
-    for (const one of link.jobs.toArray()) if (one.isEnding) jobs.leave(one)
+    const untaken = earlier.removeAgent(link, reason)
+    const unbegun = earlier.findUnbegun(link)
+    // These jobs are not lost: their results have arrived, and their values are being read.
+    for (const one of link.jobs.toArray()) if (one.isEnding) jobs.detachFromAgent(one)
     const all = link.jobs.toArray()
-    const counted = jobs.countMoves(link)
+    const counted = jobs.findExcessiveMoves(link)
     const begun = all.filter((one) => one.isStarted || counted.has(one))
     const moved = all.filter((one) => !one.isStarted && !counted.has(one))
     const hasLeft = link.agent.announcement.state === 'gone' && all.length === 0
-    const leaving = link.abandoned.length > 0 ? agentClosed : null
+    const leaving = link.abandoned.length > 0 ? agentClosedReason : null
     const tasks = [...link.abandoned, ...begun.map(({ uid }) => uid)]
     this.#reportLeft(name, hasLeft ? leaving : reason, tasks)
     if (moved.length > 0) {
       const fields = { count: moved.length, tasks: moved.map(({ uid }) => uid) }
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
     }
-    // Copies the attempt numbers at this agent, because `move` changes them.
+    // Copies the attempt numbers that this agent knows, because `move` changes them.
     const single = moved.filter(({ group }) => group === null)
     const left = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
-    // Noted before they are reported, so that a later start does not begin these attempts again.
+    // Lost attempts are noted before they are reported, so that a later start does not repeat them.
     const lost = [...untaken, ...toLostAttempts(begun, name, reason)]
-    const noted = this.used.lose(link, lost, [...unbegun, ...left])
+    const noted = this.used.noteLost(link, lost, [...unbegun, ...left])
     jobs.move(moved)
-    jobs.leaveLost(begun, name)
+    jobs.detachLost(begun, name)
     this.#options.onChange()
     await noted
     for (const one of begun) {
-      if (jobs.has(one)) jobs.end(one, lostReport(one, name, reason), null)
+      if (jobs.has(one)) jobs.end(one, toLostReport(one, name, reason), null)
     }
   }
 
@@ -378,7 +364,7 @@ export class SessionAgents implements DirectoryListener {
     const { listener, directory, toNode } = this.#options
     const lost = reason === null ? {} : { lost: { reason, tasks } }
     listener.notice({ kind: 'node-left', nodeId, ...lost })
-    // A restarted agent has joined before the exit of its predecessor was reported.
+    // If the agent was restarted, it joined before the exit of its predecessor was reported.
     const next = directory.agents.find(({ announcement }) => announcement.name === nodeId)
     if (next !== undefined) listener.notice({ kind: 'node-joined', node: toNode(next) })
   }
@@ -397,15 +383,15 @@ interface DetachOptions {
   readonly ownerTtlSeconds: number
 }
 
-const answerMs = 5000
-const retryMs = 200
-const reconnected = new Error('the connection was down')
+const answerTimeoutMs = 5000
+const retryDelayMs = 200
+const reconnectedError = new Error('the connection was down')
 
 /**
- * Resolves when the agent holds no jobs of the session; with `null` if it does not answer. Sent
- * again after a reconnect. `isUsed`: whether this start of the driver uses the agent.
+ * Resolves when the agent holds no jobs of the session, or with `null` without an answer. Repeats
+ * the request after a reconnect.
  */
-async function detachFrom(
+async function detachAgent(
   name: string,
   reason: string,
   isUsed: boolean,
@@ -414,20 +400,20 @@ async function detachFrom(
   const { directory, use, run, epoch, broker, clock, log, ownerTtlSeconds } = options
   const request = { kind: 'detach', ...use, run: run(), epoch: epoch(), reason } as const
   const ask = async (): Promise<Detached> => {
-    const answer = directory.request(name, request, answerMs)
-    return expectMessage(await unlessReconnected(broker, answer), 'detached')
+    const answer = directory.request(name, request, answerTimeoutMs)
+    return expectMessage(await rejectOnReconnect(broker, answer), 'detached')
   }
   let comesUntilMs = 0
   const mayRetry = (error: unknown): boolean => {
     const nowMs = clock.monotonicMs()
-    // The request was lost with the connection; the agent may reconnect a little later.
-    if (error === reconnected) comesUntilMs = nowMs + silenceMs
-    return error === reconnected || (error instanceof NoResponderError && nowMs < comesUntilMs)
+    // The request was lost with the connection. The agent may reconnect a little later.
+    if (error === reconnectedError) comesUntilMs = nowMs + maxSilenceMs
+    return error === reconnectedError || (error instanceof NoResponderError && nowMs < comesUntilMs)
   }
   try {
-    return await retry({ delayMs: retryMs }, ask, { clock, mayRetry })
+    return await retry({ delayMs: retryDelayMs }, ask, { clock, mayRetry })
   } catch (error) {
-    // Warns only about agents of an earlier start, because the session knows the others.
+    // Only agents of an earlier start are logged, because the session knows the others.
     if (error instanceof NoResponderError || isUsed) return null
     const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
     log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
@@ -435,11 +421,10 @@ async function detachFrom(
   }
 }
 
-/** Rejects with `reconnected` if the connection is restored before the answer arrives. */
-async function unlessReconnected<Result>(broker: Broker, answer: Promise<Result>): Promise<Result> {
+async function rejectOnReconnect<Result>(broker: Broker, answer: Promise<Result>): Promise<Result> {
   const back = Promise.withResolvers<never>()
   const stop = broker.onConnection((isConnected) => {
-    if (isConnected) back.reject(reconnected)
+    if (isConnected) back.reject(reconnectedError)
   })
   try {
     return await Promise.race([answer, back.promise])

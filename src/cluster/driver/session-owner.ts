@@ -1,6 +1,6 @@
 /**
- * Ensures that a session has one driver process at a time. A later start replaces an earlier one,
- * and contacts the agents that the earlier one used.
+ * Ensures that a session has only one driver process at a time. A later start replaces an earlier
+ * one.
  */
 
 import { type BackendListener, toEventNotice } from '../../backends/backend.ts'
@@ -15,47 +15,48 @@ import {
   StoreFullError,
 } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
-import { deriveKeys, type Keys, newDriverEpoch, noHeader, seal } from '../wire/envelope.ts'
-import { silenceMs } from '../wire/messages.ts'
-import { answerAsOwner, askOwner, type OwnerReply, processId } from '../wire/owner-request.ts'
+import { deriveKeys, type Keys, newDriverEpoch, emptyHeader, seal } from '../wire/envelope.ts'
+import { maxSilenceMs } from '../wire/messages.ts'
 import {
-  ownerOfStream,
+  createOwnerResponder,
+  requestOwner,
+  type OwnerReply,
+  processId,
+} from '../wire/owner-request.ts'
+import {
+  toOwnerSubject,
   type SessionSubjects,
   type SessionUse,
   streamPrefix,
 } from '../wire/subjects.ts'
 import type { AgentDirectory } from './directory/agent-directory.ts'
-import { askLatestStart, type NotedAgents, nothingNoted, readNotedAgents } from './used-agents.ts'
+import { requestLatestStart, type NotedAgents, emptyNotes, readNotedAgents } from './used-agents.ts'
 
-const retryMs = 500
+const retryDelayMs = 500
 
-/**
- * The maximum number of requests to a driver that does not answer because it is busy or suspended.
- */
+/** The maximum number of requests to a driver that does not answer. It may be busy or suspended. */
 const maxRequests = 3
 
-/** Repeats the request while a subscriber exists but no driver answers, because it may be busy. */
-async function askOften(
+/** Asks again if a subscriber does not answer, because it may be busy. */
+async function requestOwnerRepeatedly(
   broker: Broker,
   subject: string,
   cluster: Keys,
   requests = maxRequests,
 ): Promise<OwnerReply> {
   for (let asked = 1; ; asked++) {
-    const reply = await askOwner(broker, subject, cluster, silenceMs)
+    const reply = await requestOwner(broker, subject, cluster, maxSilenceMs)
     if (reply.owner !== null || reply.answer === 'nobody' || asked === requests) return reply
   }
 }
 
-/** Rejects with `SessionInUseError` when a live process answers for the session. */
 async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Promise<void> {
   const { broker, subjects, cluster, use } = options
-  // A suspended driver does not answer, and is replaced. If the session was never claimed, a client
-  // that subscribes to everything must not delay the start.
+  // A suspended driver does not answer and is replaced. A session without claim asks once.
   const requests = lastClaim === 0 ? 1 : maxRequests
   const [ofUse, ofSession] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
-      askOften(broker, subject, cluster, requests),
+      requestOwnerRepeatedly(broker, subject, cluster, requests),
     ),
   )
   const isOwn = ofSession?.owner?.process === processId
@@ -79,15 +80,12 @@ export interface ClaimOptions {
   readonly token: string
   readonly use: SessionUse
   readonly clock: Clock
-  /** Whether the session is still needed. */
   readonly isOpen: () => boolean
-  /** Whether tasks wait for the session. */
   readonly hasWaiting: () => boolean
 }
 
-/** A session whose driver is this process. */
 export interface ClaimedSession extends Ownership {
-  /** The driver's epoch, which is higher than all earlier ones of the session. */
+  /** The driver's epoch. It is higher than all earlier epochs of the session. */
   readonly epoch: number
   readonly keys: Keys
   readonly noted: NotedAgents
@@ -110,13 +108,12 @@ export async function claimSession(options: ClaimOptions): Promise<ClaimedSessio
   try {
     const { isNew, run } = ownership
     const keys = deriveKeys(token, { ...use, run })
-    const noted = isNew ? nothingNoted : await readNotedAgents(broker, subjects, keys)
+    const noted = isNew ? emptyNotes : await readNotedAgents(broker, subjects, keys)
     const names = directory.agents.map(({ announcement }) => announcement.name)
     const latestStart = Math.max(
       noted.latestEpoch,
-      // The earlier driver is gone or suspended. Its notes may be gone as well, and its clock may
-      // have been ahead.
-      await askLatestStart(directory, names, { use }),
+      // The notes of the earlier driver may be lost, and its clock may have been ahead.
+      await requestLatestStart(directory, names, { use }),
     )
     return { ...ownership, keys, noted, epoch: newDriverEpoch(clock, latestStart) }
   } catch (error) {
@@ -129,29 +126,24 @@ export interface OwnershipOptions {
   readonly broker: Broker
   readonly stream: SessionStream
   readonly subjects: SessionSubjects
-  /** The cluster's keys, with which a driver proves that it owns the session. */
   readonly cluster: Keys
   readonly use: SessionUse
   readonly clock: Clock
-  /** Whether the session is still needed. */
   readonly isOpen: () => boolean
   /** Called when the broker's store is full. Claiming is retried until there is room. */
   readonly onFull: (error: StoreFullError) => void
 }
 
 export interface Ownership {
-  /** Whether the session was never used before. */
   readonly isNew: boolean
-  /** The run of the stream. It continues if the session was used before. */
+  /** The run of the stream. An earlier run continues if its stream exists. */
   readonly run: string
-  /** Stops answering ownership requests. */
   readonly stop: () => void
 }
 
 /**
- * Makes this process the driver of the session, which answers ownership requests from now on.
- * Rejects with `SessionInUseError` if another process is the driver. If several start at the same
- * time, one succeeds, because each must append after the last claim that existed before it asked.
+ * Makes this process the driver, which answers ownership requests. Rejects with `SessionInUseError`
+ * if another process is. Of several concurrent starts, one succeeds.
  */
 export async function becomeOwner(options: OwnershipOptions): Promise<Ownership> {
   const { broker, stream, subjects, clock, isOpen, onFull } = options
@@ -163,9 +155,9 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
     if (opened === null) throw new Error('it was closed')
     if (opened.isCreated) isCreated = true
     try {
-      const stop = await claim(options, last)
+      const stop = await writeClaim(options, last)
       if (stop !== null) return { isNew: isCreated && last === 0, run: opened.label, stop }
-      // Another process has claimed the session meanwhile, or the stream was replaced: ask again.
+      // In the meantime, another process claimed the session or the stream was replaced: ask again.
       return undefined
     } catch (error) {
       if (!(error instanceof StoreFullError)) throw error
@@ -177,18 +169,18 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
       return undefined
     }
   }
-  return (await poll({ delayMs: retryMs }, attempt, { clock })) as Ownership
+  return (await poll({ delayMs: retryDelayMs }, attempt, { clock })) as Ownership
 }
 
-/** Returns a function that stops the answers; `null` if another claim was written meanwhile. */
-async function claim(
+/** Returns a function that stops the answers; `null` if another claim came first. */
+async function writeClaim(
   { broker, subjects, cluster, use }: OwnershipOptions,
   last: number,
 ): Promise<(() => void) | null> {
   const owner = { process: processId, backend: use.backend }
-  const answer = answerAsOwner(cluster, owner)
+  const answer = createOwnerResponder(cluster, owner)
   const claimed = Promise.withResolvers<boolean>()
-  // Subscribes before writing the claim, and answers once the claim is written.
+  // Subscribes before the claim is written, and answers requests after it is written.
   const answerClaimed = (message: BrokerMessage): void => {
     claimed.promise
       .then((isOwner) => (isOwner ? answer(message) : undefined))
@@ -204,7 +196,7 @@ async function claim(
   }
   let isOwner = false
   try {
-    const data = seal(cluster.toDriver, subjects.claim, noHeader, owner)
+    const data = seal(cluster.toDriver, subjects.claim, emptyHeader, owner)
     isOwner = await broker.store.appendAfter(subjects.claim, data, last)
   } finally {
     claimed.resolve(isOwner)
@@ -213,10 +205,7 @@ async function claim(
   return isOwner ? stop : null
 }
 
-/**
- * Removes streams of sessions whose driver died and did not return. Such a stream is empty once its
- * messages have expired. Called by every driver that connects.
- */
+/** Removes streams whose driver died, and whose messages have all expired. */
 export async function removeExpiredSessions(
   broker: Broker,
   cluster: Keys,
@@ -225,38 +214,36 @@ export async function removeExpiredSessions(
   const { store } = broker
   for (const { name, messages, usedAt, maxAgeSeconds } of await store.listStreams(streamPrefix)) {
     const isExpired = messages === 0 && nowSeconds - usedAt > maxAgeSeconds
-    if (isExpired && !(await isOwned(broker, ownerOfStream(name), cluster))) {
+    if (isExpired && !(await isOwned(broker, toOwnerSubject(name), cluster))) {
       await store.remove(name)
     }
   }
 }
 
 const isOwned = async (broker: Broker, owner: string, cluster: Keys): Promise<boolean> =>
-  (await askOften(broker, owner, cluster)).answer === 'signed'
+  (await requestOwnerRepeatedly(broker, owner, cluster)).answer === 'signed'
 
-const probeMs = 1000
+const probeTimeoutMs = 1000
 const maxUnanswered = 3
-const pauseMs = 250
+const probeIntervalMs = 250
 
-/**
- * Resolves with `true` after the broker has not answered for about 3 s, with `false` if aborted.
- */
-export async function untilSilent(
+/** Resolves with `true` after about 3 s without an answer, with `false` if aborted. */
+export async function waitUntilSilent(
   broker: Broker,
   { owner }: SessionSubjects,
   clock: Clock,
   signal: AbortSignal,
 ): Promise<boolean> {
-  // Counts requests, because timeouts also elapse while this process is suspended.
+  // Counts requests instead of time, because timeouts also elapse while this process is suspended.
   let unanswered = 0
   const isSilent = async (): Promise<boolean> => {
     try {
-      await broker.request(owner, new Uint8Array(), probeMs)
+      await broker.request(owner, new Uint8Array(), probeTimeoutMs)
       unanswered = 0
     } catch (error) {
       unanswered = error instanceof NoResponderError ? 0 : unanswered + 1
     }
     return unanswered === maxUnanswered && !signal.aborted
   }
-  return (await poll({ delayMs: pauseMs }, isSilent, { clock, signal })) === true
+  return (await poll({ delayMs: probeIntervalMs }, isSilent, { clock, signal })) === true
 }

@@ -1,4 +1,4 @@
-/** Encodes values as bytes, so that they arrive as `structuredClone` would deliver them. */
+/** Encodes values as bytes. Decoding them gives the same values as `structuredClone`. */
 
 import { DefaultDeserializer, DefaultSerializer } from 'node:v8'
 
@@ -15,7 +15,7 @@ export function decode(data: Uint8Array): unknown {
   return deserializer.readValue()
 }
 
-/** The methods that V8 calls for typed arrays. Node documents them, but its types omit them. */
+/** V8 calls these methods for typed arrays. Node documents them, but its types omit them. */
 const writeMethod = '_writeHostObject'
 const readMethod = '_readHostObject'
 const writeView = Reflect.get(DefaultSerializer.prototype, writeMethod) as (
@@ -26,40 +26,40 @@ const readView = Reflect.get(DefaultDeserializer.prototype, readMethod) as (
   this: DefaultDeserializer,
 ) => ArrayBufferView
 
-/** Tags that mark which kind of object follows, for objects that V8 leaves to its caller. */
-const viewFollows = 0
-const exceptionFollows = 1
+/** Tags that mark which kind of object follows. Used for objects that V8 leaves to its caller. */
+const viewTag = 0
+const exceptionTag = 1
 
 /**
- * Stands for a DOMException in a value that is sent, because V8 would write an ordinary `Error`. It
- * arrives as a DOMException. It extends a typed array, because V8 leaves these to its caller.
+ * Replaces a DOMException, which V8 would write as an ordinary `Error`. Extends a typed array,
+ * because V8 lets its caller write those.
  */
 export class SentException extends Uint8Array {
-  static standingFor({ name, message, stack }: DOMException): SentException {
+  static fromException({ name, message, stack }: DOMException): SentException {
     return new SentException(encode([name, message, stack]))
   }
 }
 
 class PortableSerializer extends DefaultSerializer {
-  /** A Buffer is written as a Uint8Array, as in a structured clone. */
+  /** Writes a typed array. A Buffer is written as a Uint8Array, as in a structured clone. */
   [writeMethod](view: ArrayBufferView): void {
     if (view instanceof SentException) {
-      this.writeUint32(exceptionFollows)
+      this.writeUint32(exceptionTag)
       this.writeUint32(view.byteLength)
       this.writeRawBytes(view)
       return
     }
     const isBuffer = Buffer.isBuffer(view)
     const sent = isBuffer ? new Uint8Array(view.buffer, view.byteOffset, view.byteLength) : view
-    this.writeUint32(viewFollows)
+    this.writeUint32(viewTag)
     writeView.call(this, sent)
   }
 }
 
 class PortableDeserializer extends DefaultDeserializer {
-  /** Copies each view, because a view of the message's memory would expose and retain all of it. */
+  /** Copies the array, because a view would expose and retain the memory of the message. */
   [readMethod](): ArrayBufferView | DOMException {
-    if (this.readUint32() === exceptionFollows) {
+    if (this.readUint32() === exceptionTag) {
       return toException(this.readRawBytes(this.readUint32()))
     }
     const view = readView.call(this)

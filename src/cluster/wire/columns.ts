@@ -1,6 +1,6 @@
 /**
- * Columns of messages with many jobs, in forms that are serialized as a whole. Arrays of numbers
- * are filled by `push`: V8 treats an array made by `map` as sparse and also writes every index.
+ * Columns for messages with many jobs, each of which V8 serializes as one value. Arrays are filled
+ * by `push`, because V8 treats an array made by `map` as sparse.
  */
 
 /** Separates uids, which never contain a newline. */
@@ -8,40 +8,39 @@ const separator = '\n'
 
 export const joinUids = (uids: readonly string[]): string => uids.join(separator)
 
-/** Splits into `count` uids. The count distinguishes no uid from one empty uid. */
+/** Splits a string into `count` uids. The count distinguishes no uid from one empty uid. */
 export const splitUids = (uids: string, count: number): readonly string[] =>
   count === 0 ? [] : uids.split(separator)
 
-/** Shorter columns stay plain arrays, because converting few numbers costs more than it saves. */
-const fewNumbers = 16
+/** For fewer numbers, packing costs more than it saves. */
+const minPackedLength = 16
 
 /** Packs integers from 0 to 2 ** 32 - 1. */
 export const packIndexes = (numbers: readonly number[]): ArrayLike<number> =>
-  numbers.length < fewNumbers ? numbers : new Uint32Array(numbers)
+  numbers.length < minPackedLength ? numbers : new Uint32Array(numbers)
 
 export const packTimes = (numbers: readonly number[]): ArrayLike<number> =>
-  numbers.length < fewNumbers ? numbers : new Float64Array(numbers)
+  numbers.length < minPackedLength ? numbers : new Float64Array(numbers)
 
-/** A column in which most rows have the same value. It is omitted if all rows have that value. */
+/** A column in which most rows have the same value. The column is omitted if all rows have it. */
 export class RareColumn<T> {
-  readonly #usual: T
+  readonly #commonValue: T
   #values: T[] | null = null
   #count = 0
 
   constructor(usual: T) {
-    this.#usual = usual
+    this.#commonValue = usual
   }
 
   add(value: T): void {
-    if (this.#values === null && value !== this.#usual) {
+    if (this.#values === null && value !== this.#commonValue) {
       this.#values = []
-      for (let row = 0; row < this.#count; row++) this.#values.push(this.#usual)
+      for (let row = 0; row < this.#count; row++) this.#values.push(this.#commonValue)
     }
     this.#values?.push(value)
     this.#count++
   }
 
-  /** `null` if all rows have the usual value. */
   get values(): readonly T[] | null {
     return this.#values
   }

@@ -1,13 +1,9 @@
-/**
- * Completed functions without additional facts. Messages carry them as columns, because numbers of
- * a fixed size and one string are serialized several times faster than one object per completion.
- */
+/** Packs completed functions into columns, which are serialized several times faster. */
 
 import { joinUids, packIndexes, packTimes, RareColumn, splitUids } from './columns.ts'
 
-/** A completed function. Times are those of the agent's machine. */
+/** A completed function. Times are by the clock of the agent's machine. */
 export interface WireCompletion {
-  /** The driver's index of the job, as sent with the job. */
   readonly index: number
   readonly uid: string
   readonly attempt: number
@@ -19,13 +15,12 @@ export interface WireCompletion {
 
 export interface WireCompletions {
   readonly indexes: ArrayLike<number>
-  /** All uids, joined into one string. */
   readonly uids: string
-  /** `null` if all of them are first attempts. */
+  /** `null` if all are first attempts. */
   readonly attempts: readonly number[] | null
   /** Two times per completion: when it began and when it ended. */
   readonly times: ArrayLike<number>
-  /** The distinct worker ids. `workers` has one index per row; `null` if there is only one id. */
+  /** Distinct ids. `workers` has the index of each row; `null` if there is only one id. */
   readonly workerIds: readonly string[]
   readonly workers: readonly number[] | null
   /** `null` if all values are `undefined`. */

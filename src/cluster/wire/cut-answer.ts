@@ -1,12 +1,11 @@
 /**
- * The answer to a request, split into several messages if it exceeds the broker's limit, because an
- * agent may hold any number of jobs. If one part is lost, the whole answer is lost.
+ * Splits an answer that exceeds the broker's limit into several messages. If one part is lost, the
+ * whole answer is lost.
  */
 
 import { decode, encode } from './codec.ts'
-import { type Key, noHeader, open, seal, sealBytes } from './envelope.ts'
+import { type Key, emptyHeader, open, seal, sealBytes } from './envelope.ts'
 
-/** Seals the messages that answer the request with this nonce. */
 export function sealAnswer(
   key: Key,
   subject: string,
@@ -15,7 +14,7 @@ export function sealAnswer(
   limitBytes: number,
 ): readonly Buffer[] {
   const payload = encode(answer)
-  const header = { ...noHeader, epoch: nonce }
+  const header = { ...emptyHeader, epoch: nonce }
   if (payload.length <= limitBytes) return [sealBytes(key, subject, header, payload)]
   const count = Math.ceil(payload.length / partBytes(limitBytes))
   return Array.from({ length: count }, (_, index) => {
@@ -25,9 +24,9 @@ export function sealAnswer(
   })
 }
 
-/** The bytes that serialization adds to a part. */
-const frameBytes = 64
-const partBytes = (limitBytes: number): number => limitBytes - frameBytes
+/** The number of bytes that serialization adds to a part. */
+const partOverheadBytes = 64
+const partBytes = (limitBytes: number): number => limitBytes - partOverheadBytes
 
 /** Collects the parts of an answer. Ignores unsigned messages, which any client may send. */
 export class ReceivedAnswer {
@@ -35,7 +34,6 @@ export class ReceivedAnswer {
   readonly #key: Key
   readonly #subject: string
   readonly #parts = new Map<number, Uint8Array>()
-  /** The whole answer, once all parts have arrived. */
   payload: unknown = null
 
   constructor(nonce: number, key: Key, subject: string) {
@@ -44,8 +42,7 @@ export class ReceivedAnswer {
     this.#subject = subject
   }
 
-  /** Returns whether this message completes the answer. */
-  take(data: Uint8Array): boolean {
+  addPart(data: Uint8Array): boolean {
     try {
       const { epoch, number, acknowledged: count, payload } = open(this.#key, this.#subject, data)
       if (epoch !== this.#nonce) return false
@@ -53,7 +50,7 @@ export class ReceivedAnswer {
       else this.#parts.set(number, payload as Uint8Array)
       if (number === 0) return true
       if (this.#parts.size < count) return false
-      const parts = Array.from({ length: count }, (_, at) => this.#parts.get(at + 1) ?? nothing)
+      const parts = Array.from({ length: count }, (_, at) => this.#parts.get(at + 1) ?? emptyBytes)
       this.payload = decode(Buffer.concat(parts))
       return true
     } catch {
@@ -62,4 +59,4 @@ export class ReceivedAnswer {
   }
 }
 
-const nothing = new Uint8Array()
+const emptyBytes = new Uint8Array()

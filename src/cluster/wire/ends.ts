@@ -1,4 +1,4 @@
-/** Results of attempts, in the form in which messages carry them. */
+/** Converts the results of attempts to the form in which messages carry them. */
 
 import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
 import { type ErrorRecord, mapThrownValues } from '../../foundation/error-record.ts'
@@ -6,14 +6,13 @@ import { messageOf } from '../../foundation/errors.ts'
 import { toJsonValue } from '../../foundation/json-value.ts'
 import { ResultNotSerializableError } from '../../foundation/task-errors.ts'
 import { packCompletions, type WireCompletion } from './completions.ts'
-import type { EndsMessage, ReportedEvents, WireEnd } from './messages.ts'
+import type { ResultsMessage, ReportedEvents, WireResult } from './messages.ts'
 import { toPortable } from './portable.ts'
 
-/** Completions without facts other than the worker's id use the short form. */
-export type End = WireCompletion | WireEnd
-export type EndReport = Exclude<TaskReport, { kind: 'start' }>
+/** A completion whose only fact is the worker's id uses the short form. */
+export type AttemptResult = WireCompletion | WireResult
+export type ResultReport = Exclude<TaskReport, { kind: 'start' }>
 
-/** An agent's data about an attempt that has ended. */
 export interface EndedAttempt {
   readonly index: number
   readonly uid: string
@@ -23,12 +22,12 @@ export interface EndedAttempt {
 }
 
 /** Converts a report to a result. A value that cannot be sent becomes a failure. */
-export function toEnd(
+export function toResult(
   attempt: EndedAttempt,
-  report: EndReport,
+  report: ResultReport,
   atMs: number,
   toRecord: (error: unknown) => ErrorRecord,
-): End {
+): AttemptResult {
   const facts = report.facts ?? null
   if (report.kind === 'complete') return toCompleted(attempt, report.value, facts, atMs, toRecord)
   const common = toCommon(attempt, facts, atMs)
@@ -46,7 +45,7 @@ function toCompleted(
   facts: AttemptFacts | null,
   atMs: number,
   toRecord: (error: unknown) => ErrorRecord,
-): End {
+): AttemptResult {
   const { index, uid, attempt: number, beganMs, workerId } = attempt
   let value: unknown
   try {
@@ -55,7 +54,7 @@ function toCompleted(
     const outcome = { kind: 'fail', error: toRecord(error), isThrown: true } as const
     return { ...toCommon(attempt, facts, atMs), outcome }
   }
-  if (beganMs !== null && workerId !== null && isOnlyWorker(facts)) {
+  if (beganMs !== null && workerId !== null && hasOnlyWorkerId(facts)) {
     return { index, uid, attempt: number, beganMs, atMs, workerId, value }
   }
   return { ...toCommon(attempt, facts, atMs), outcome: { kind: 'complete', value } }
@@ -65,22 +64,24 @@ function toCommon(
   { index, uid, attempt, beganMs, workerId }: EndedAttempt,
   facts: AttemptFacts | null,
   atMs: number,
-): Omit<WireEnd, 'outcome'> {
+): Omit<WireResult, 'outcome'> {
   return { index, uid, attempt, beganMs, atMs, workerId, facts }
 }
 
-function isOnlyWorker(facts: object | null): boolean {
+function hasOnlyWorkerId(facts: object | null): boolean {
   for (const key in facts) if (key !== 'workerId') return false
   return true
 }
 
-const isCompletion = (end: End): end is WireCompletion =>
-  (end as Partial<WireEnd>).outcome === undefined
+const isCompletion = (end: AttemptResult): end is WireCompletion =>
+  (end as Partial<WireResult>).outcome === undefined
 
-/** Packs results in the short form into columns. */
-export function packEnds(all: readonly End[]): Pick<EndsMessage, 'completions' | 'ends'> {
+/** Packs results for a message. Those in the short form become columns. */
+export function packResults(
+  all: readonly AttemptResult[],
+): Pick<ResultsMessage, 'completions' | 'ends'> {
   const completions: WireCompletion[] = []
-  const ends: WireEnd[] = []
+  const ends: WireResult[] = []
   for (const end of all) {
     if (isCompletion(end)) completions.push(end)
     else ends.push(end)
@@ -88,17 +89,17 @@ export function packEnds(all: readonly End[]): Pick<EndsMessage, 'completions' |
   return { completions: packCompletions(completions), ends }
 }
 
-/** Whether a part of the result was too large for a message, and is in the broker's store. */
-export const namesObject = ({ outcome, outputObject, errorObject }: WireEnd): boolean =>
+/** Whether a part of the result was too large for a message and is in the broker's store. */
+export const refersToObject = ({ outcome, outputObject, errorObject }: WireResult): boolean =>
   outcome.kind === 'complete-large' || outputObject !== undefined || errorObject !== undefined
 
-export function toWireEnd(end: End): WireEnd {
+export function toWireResult(end: AttemptResult): WireResult {
   if (!isCompletion(end)) return end
   const { value, ...completion } = end
   return { ...completion, facts: null, outcome: { kind: 'complete', value } }
 }
 
-/** A thrown value that cannot leave its process is sent as its JSON form. */
+/** Uses the JSON form of a thrown value that cannot leave its process. */
 function toPortableValue(value: unknown): unknown {
   try {
     return toPortable(value, 'error', ResultNotSerializableError)
@@ -107,20 +108,16 @@ function toPortableValue(value: unknown): unknown {
   }
 }
 
-/** Longer texts are truncated in the short form of an error. */
 const maxTextLength = 10_000
-/** The short form omits fields with longer JSON, and all fields beyond `maxFields`. */
+/** Longer fields are omitted from the short form, and all fields beyond `maxFields`. */
 const maxFieldLength = 1000
 const maxFields = 20
 
-const shorten = (text: string): string => text.slice(0, maxTextLength)
+const truncate = (text: string): string => text.slice(0, maxTextLength)
 
-/**
- * The short form of an error that is stored because it is too large for a message: enough to
- * identify the error if the store loses it.
- */
+/** Identifies an error that is stored because of its size, in case the store loses it. */
 export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
-  if (!error.isError) return { isError: false, value: shorten(messageOf(error.value)) }
+  if (!error.isError) return { isError: false, value: truncate(messageOf(error.value)) }
   const { type, lineage, name, message, stack, cause } = error
   const fields = Object.entries(error.fields).filter(
     ([, value]) => JSON.stringify(value).length <= maxFieldLength,
@@ -129,16 +126,16 @@ export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
     isError: true,
     type,
     ...(lineage === undefined ? {} : { lineage }),
-    name: shorten(name),
-    message: shorten(message),
-    stack: shorten(stack),
+    name: truncate(name),
+    message: truncate(message),
+    stack: truncate(stack),
     fields: Object.fromEntries(fields.slice(0, maxFields)),
     ...(cause?.isError === true && causes > 0 ? { cause: toShortError(cause, causes - 1) } : {}),
   }
 }
 
-/** Splits events into two halves for two messages; returns none if there is only one event. */
-export function halvesOfEvents(
+/** Splits events into two halves. Returns an empty array if there is only one event. */
+export function splitEvents(
   reports: readonly ReportedEvents[],
 ): readonly (readonly ReportedEvents[])[] {
   const [first, second] = reports

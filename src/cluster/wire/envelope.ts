@@ -1,48 +1,42 @@
 /**
  * The envelope of every message: a version, a signature, and numbers that prevent replay. Nothing
- * of a message is decoded before its signature is checked.
+ * is decoded before the signature is checked.
  */
 
 import { hash, hkdfSync, randomInt, timingSafeEqual } from 'node:crypto'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError } from '../../foundation/errors.ts'
 import { decode, encode } from './codec.ts'
-import { protocolVersion, type SessionRun, toToken, toUseId } from './subjects.ts'
+import { protocolVersion, type SessionRun, toToken, toSessionUseId } from './subjects.ts'
 
-/** The sender of a message, and the position of the message among those of its sender. */
+/** The sender of a message, and the message's position among those of its sender. */
 export interface Header {
-  /** Identifies the start of the sender, or the request that the message answers. */
+  /** Identifies the start of the sender, or the request if the message is an answer. */
   readonly epoch: number
-  /** Counts the messages of this sender to this receiver from 1; 0 for uncounted messages. */
+  /** Counts messages of this sender to this receiver, from 1; 0 if not numbered. */
   readonly number: number
-  /** The sender has received all messages of the receiver up to this number. */
+  /** The number up to which the sender has received all messages of the receiver. */
   readonly acknowledged: number
 }
 
-/** The header of a message that is not part of a counted series. */
-export const noHeader: Header = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })
+/** The header of a message that is not numbered. */
+export const emptyHeader: Header = Object.freeze({ epoch: 0, number: 0, acknowledged: 0 })
 
 export interface OpenedMessage extends Header {
   readonly payload: unknown
 }
 
-/**
- * Identifies a start or a connection. Epochs are random and unordered, because clocks may be set
- * back. Only an answer to a request proves which process is present.
- */
+/** Random and unordered, because clocks may be set back. */
 export const newEpoch = (): number => randomInt(1, 2 ** 48)
 
-/**
- * Identifies a driver's start. It is greater than `latest`, the latest start of the session, even
- * if the clock was set back since. The random fraction distinguishes two starts at the same moment.
- */
+/** Greater than `latest`, even if the clock was set back. A fraction separates two starts. */
 export const newDriverEpoch = (clock: Clock, latest: number): number =>
   Math.max(clock.now() * 1000, latest + 1) + randomInt(1000) / 1000
 
-/** Identifies a request, so that the answer to an earlier request is not accepted for it. */
+/** Creates a nonce, which identifies a request. Answers to earlier requests have other nonces. */
 export const newNonce = (): number => randomInt(2 ** 47)
 
-/** Nonces that a sender must request. Each is valid once, which prevents replay. */
+/** Issues nonces, which a sender must request. Each nonce is valid once, which prevents replay. */
 export class Challenges {
   readonly #open = new Set<number>()
 
@@ -54,13 +48,11 @@ export class Challenges {
     return nonce
   }
 
-  /** Returns `false` for a nonce that was already used, or was never issued. */
-  take(nonce: number): boolean {
+  redeem(nonce: number): boolean {
     return this.#open.delete(nonce)
   }
 }
 
-/** The maximum number of unused nonces that are kept. The oldest are dropped first. */
 const maxChallenges = 1000
 
 export type Key = SigningKey
@@ -71,30 +63,27 @@ export interface Keys {
   readonly toDriver: Key
 }
 
-/**
- * The keys of a session's backend, or of the whole cluster if `run` is `null`. Each run of a
- * session has its own keys, so that messages of an earlier run cannot be replayed.
- */
+/** For the whole cluster if `run` is `null`. Each run has its own keys, against replay. */
 export function deriveKeys(token: string, run: SessionRun | null): Keys {
-  const scope = run === null ? '' : toToken(JSON.stringify([run.run, toUseId(run)]))
+  const scope = run === null ? '' : toToken(JSON.stringify([run.run, toSessionUseId(run)]))
   const derive = (direction: string): Key =>
     new SigningKey(Buffer.from(hkdfSync('sha256', token, 'tutti', `${direction}:${scope}`, 32)))
   return { toAgent: derive('to agent'), toDriver: derive('to driver') }
 }
 
-/** A message whose sender does not have the token, or that does not follow this protocol. */
+/** Thrown if the sender of a message does not have the token or does not follow this protocol. */
 class RefusedMessageError extends Error {
   override readonly name = 'RefusedMessageError'
 }
 
-/** The sender has another token, or the message was altered. */
+/** Thrown if the sender has another token or the message was altered. */
 export class WrongSignatureError extends RefusedMessageError {}
 
-/** The other side uses another version of the protocol. */
+/** Thrown if the other side uses another version of the protocol. */
 export class VersionMismatchError extends BackendError {
   readonly ours: number
   readonly theirs: number
-  /** The name in the announcement of an agent; `null` for any other message. */
+  /** The agent's name, if the message is an announcement; `null` for any other message. */
   readonly agent: string | null
 
   constructor(ours: number, theirs: number, agent: string | null = null) {
@@ -118,7 +107,7 @@ export function seal(key: Key, subject: string, header: Header, payload: unknown
   return sealBytes(key, subject, header, encode(payload))
 }
 
-/** Like `seal`, for a payload that is already serialized. */
+/** Like `seal`, but for a payload that is already serialized. */
 export function sealBytes(key: Key, subject: string, header: Header, payload: Buffer): Buffer {
   const message = Buffer.allocUnsafe(payloadStart + payload.length)
   message[0] = protocolVersion
@@ -130,14 +119,14 @@ export function sealBytes(key: Key, subject: string, header: Header, payload: Bu
   return message
 }
 
-/** Replaces the signature of a message that was sealed with another key. */
-export function signAgain(key: Key, subject: string, message: Buffer): void {
+/** Replaces the signature of a message that was signed with another key. */
+export function replaceSignature(key: Key, subject: string, message: Buffer): void {
   sign(key, subject, message).copy(message, macStart)
 }
 
 /**
- * Throws `RefusedMessageError` or `VersionMismatchError`. All versions of the protocol have the
- * version and the signature at the same offsets, and a name in announcements.
+ * Throws `RefusedMessageError` or `VersionMismatchError`. Version, signature, and the name in
+ * announcements are the same in all versions of the protocol.
  */
 export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
@@ -148,7 +137,7 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
   }
   const version = message[0] ?? 0
   if (version !== protocolVersion) {
-    throw new VersionMismatchError(protocolVersion, version, announcedName(message))
+    throw new VersionMismatchError(protocolVersion, version, readAnnouncedName(message))
   }
   const epoch = message.readDoubleLE(headerStart)
   const number = message.readDoubleLE(headerStart + 8)
@@ -164,8 +153,8 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
 }
 
 /**
- * Reads the position of a message without checking its signature, for messages whose sender has
- * another token; `null` if the bytes are not a counted message of this version.
+ * Does not check the signature, for senders with another token. Returns `null` if the bytes are not
+ * a numbered message of this version.
  */
 export function readHeader(data: Uint8Array): Pick<Header, 'epoch' | 'number'> | null {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
@@ -175,7 +164,7 @@ export function readHeader(data: Uint8Array): Pick<Header, 'epoch' | 'number'> |
   return epoch > 0 && Number.isSafeInteger(number) && number > 0 ? { epoch, number } : null
 }
 
-/** Whether the message answers the request with this nonce, signed with the token. */
+/** Whether the message is an answer to the request with this nonce and is signed with the key. */
 export function isAnswerTo(nonce: number, key: Key, subject: string, answer: Uint8Array): boolean {
   try {
     return open(key, subject, answer).epoch === nonce
@@ -184,8 +173,8 @@ export function isAnswerTo(nonce: number, key: Key, subject: string, answer: Uin
   }
 }
 
-/** The agent's name in an announcement of another version, whose signature was checked. */
-function announcedName(message: Buffer): string | null {
+/** For an announcement of another version, whose signature was checked. */
+function readAnnouncedName(message: Buffer): string | null {
   try {
     const { name } = decode(message.subarray(payloadStart)) as { readonly name?: unknown }
     return typeof name === 'string' ? name : null
@@ -200,21 +189,18 @@ const sign = (key: Key, subject: string, message: Buffer): Buffer =>
 const algorithm = 'sha256'
 const blockBytes = 64
 
-/** A buffer that is reused for all hashes, with the key block, the subject and the message. */
-let pieces = Buffer.alloc(64 * 1024)
+let hashBuffer = Buffer.alloc(64 * 1024)
 
 /**
- * Signs messages and their subjects with HMAC-SHA-256 (RFC 2104). Node's own `Hmac` looks up its
- * algorithm and creates objects for each message, which costs more than hashing a short message;
- * here, everything that depends on the key alone is computed once.
+ * Signs with HMAC-SHA-256 (RFC 2104). Node's own `Hmac` costs more than hashing a short message.
+ * Here, what depends only on the key is computed once.
  */
 export class SigningKey {
-  /** The key XORed with the inner padding, which precedes the message. */
+  /** The key XORed with the inner padding. It precedes the message. */
   readonly #inner: Buffer
   /** The key XORed with the outer padding, followed by space for the inner hash. */
   readonly #outer: Buffer
 
-  /** `secret` must not be longer than a block. */
   constructor(secret: Uint8Array) {
     if (secret.length > blockBytes) throw new RangeError('the key is too long')
     this.#inner = Buffer.alloc(blockBytes, 0x36)
@@ -225,17 +211,17 @@ export class SigningKey {
     }
   }
 
-  /** The signature covers the subject, so that a message cannot be replayed on another subject. */
+  /** Covers the subject, so that a message cannot be replayed on another one. */
   sign(subject: string, version: number, content: Uint8Array): Buffer {
     const from = blockBytes + subject.length + 2
     const length = from + content.length
-    if (pieces.length < length) pieces = Buffer.alloc(length * 2)
-    this.#inner.copy(pieces)
-    pieces.write(subject, blockBytes, 'latin1')
-    pieces[from - 2] = 0
-    pieces[from - 1] = version
-    pieces.set(content, from)
-    hash(algorithm, pieces.subarray(0, length), 'buffer').copy(this.#outer, blockBytes)
+    if (hashBuffer.length < length) hashBuffer = Buffer.alloc(length * 2)
+    this.#inner.copy(hashBuffer)
+    hashBuffer.write(subject, blockBytes, 'latin1')
+    hashBuffer[from - 2] = 0
+    hashBuffer[from - 1] = version
+    hashBuffer.set(content, from)
+    hash(algorithm, hashBuffer.subarray(0, length), 'buffer').copy(this.#outer, blockBytes)
     return hash(algorithm, this.#outer, 'buffer')
   }
 }

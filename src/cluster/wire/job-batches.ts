@@ -8,20 +8,19 @@ import { defaultResources, isDefaultRequest } from '../../tasks/resources.ts'
 import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
 import { decode, encode } from './codec.ts'
 import { joinUids, packIndexes, RareColumn, splitUids } from './columns.ts'
-import { expectSpec } from './message-forms.ts'
-import type {
-  DriverMessage,
-  JobReference,
-  SentJob,
-  WireFunctions,
-  WireJob,
-  WireOptions,
+import {
+  type DriverMessage,
+  expectSpec,
+  type JobReference,
+  type SentJob,
+  type WireFunctions,
+  type WireJob,
+  type WireOptions,
 } from './messages.ts'
 import { toPortable } from './portable.ts'
 
 /** A job with the attempt number that agents use for it. */
 export interface NumberedJob {
-  /** The driver's index of the job. */
   readonly index: number
   readonly job: Job
   readonly wireAttempt: number
@@ -34,40 +33,36 @@ export interface JobBatch<T> {
 
 export interface EncodedJobs<T> {
   readonly batches: readonly JobBatch<T>[]
-  /** Jobs that are too large for a message. Their specs go through the object store. */
+  /** Jobs that are too large for a message. Their specs must be put into the object store. */
   readonly large: readonly { readonly job: T; readonly spec: Buffer }[]
   readonly unsendable: readonly { readonly job: T; readonly error: unknown }[]
 }
 
-/** Larger values go through the object store. */
+/** The maximum size of a value in a message. Larger values go through the object store. */
 const maxValueBytes = 256 * 1024
-/** Bytes of the broker's limit that are reserved for the envelope and the broker's own headers. */
-const overheadBytes = 1024
-/**
- * The maximum number of jobs in a message. In larger messages, the first jobs would begin later.
- */
+const envelopeBytes = 1024
+/** With larger messages, the first jobs would begin later. */
 const maxJobs = 2000
-const maxReferences = 5000
+const maxReferencesPerMessage = 5000
 
-/** The largest payload on a broker with this limit for messages. */
+/** Returns the maximum size of a payload on a broker with this limit for messages. */
 export const payloadLimit = (maxPayload: number): number =>
-  Math.min(maxValueBytes, maxPayload - overheadBytes)
+  Math.min(maxValueBytes, maxPayload - envelopeBytes)
 
-/** Returns the URL under which agents find a module. */
+/** Returns the URL from which agents import a module. */
 export type ModuleUrls = (module: string) => string
 
-/** How jobs are encoded. */
-interface SentForm {
+interface EncodingOptions {
   readonly limitBytes: number
-  readonly urlOf: ModuleUrls
-  /** The arguments of jobs whose arguments are not sent unchanged. */
+  readonly toAgentUrl: ModuleUrls
+  /** The arguments to send for those jobs whose arguments cannot be sent unchanged. */
   readonly changedArgs: ReadonlyMap<NumberedJob, readonly unknown[]>
 }
 
 export function encodeJobs<T extends NumberedJob>(
   jobs: readonly T[],
   limitBytes: number,
-  urlOf: ModuleUrls,
+  toAgentUrl: ModuleUrls,
 ): EncodedJobs<T> {
   const sendable: T[] = []
   const unsendable: { job: T; error: unknown }[] = []
@@ -84,28 +79,27 @@ export function encodeJobs<T extends NumberedJob>(
   }
   const batches: JobBatch<T>[] = []
   const large: { job: T; spec: Buffer }[] = []
-  const form: SentForm = { limitBytes, urlOf, changedArgs }
+  const form: EncodingOptions = { limitBytes, toAgentUrl, changedArgs }
   for (let at = 0; at < sendable.length; at += maxJobs) {
-    cut(sendable.slice(at, at + maxJobs), form, batches, large)
+    splitJobs(sendable.slice(at, at + maxJobs), form, batches, large)
   }
   return { batches, large, unsendable }
 }
 
-/** Creates a message that refers to these jobs. */
 export type ReferenceMessage = (jobs: readonly JobReference[]) => DriverMessage
 
-/** Encodes messages that refer to jobs, split by count and by size. */
+/** Encodes a message that refers to jobs, split into several by count and by size. */
 export function encodeReferences(
   jobs: readonly JobReference[],
   limitBytes: number,
-  messageOf: ReferenceMessage,
+  createMessage: ReferenceMessage,
 ): readonly Buffer[] {
   if (jobs.length === 0) return []
-  const payload = jobs.length <= maxReferences ? encode(messageOf(jobs)) : null
+  const payload = jobs.length <= maxReferencesPerMessage ? encode(createMessage(jobs)) : null
   if (payload !== null && (payload.length <= limitBytes || jobs.length === 1)) return [payload]
   const middle = jobs.length >> 1
   return [jobs.slice(0, middle), jobs.slice(middle)].flatMap((part) =>
-    encodeReferences(part, limitBytes, messageOf),
+    encodeReferences(part, limitBytes, createMessage),
   )
 }
 
@@ -127,50 +121,53 @@ function toSentArguments(spec: TaskSpec): readonly unknown[] {
   return toPortable(args, 'args', ArgumentNotSerializableError)
 }
 
-/** Splits a batch in half if it is too large. Most fit, so sizes are not estimated beforehand. */
-function cut<T extends NumberedJob>(
+/** Splits a batch that is too large in half, without estimating: most batches fit. */
+function splitJobs<T extends NumberedJob>(
   jobs: readonly T[],
-  form: SentForm,
+  form: EncodingOptions,
   batches: JobBatch<T>[],
   large: { job: T; spec: Buffer }[],
 ): void {
   const [first] = jobs
   if (first === undefined) return
-  const payload = encode(toMessage(jobs, form))
+  const payload = encode(toJobsMessage(jobs, form))
   if (payload.length <= form.limitBytes) {
     batches.push({ jobs, payload })
   } else if (jobs.length === 1) {
     large.push({ job: first, spec: encode(toSentSpec(first, form)) })
   } else {
     const middle = jobs.length >> 1
-    cut(jobs.slice(0, middle), form, batches, large)
-    cut(jobs.slice(middle), form, batches, large)
+    splitJobs(jobs.slice(0, middle), form, batches, large)
+    splitJobs(jobs.slice(middle), form, batches, large)
   }
 }
 
-function toSentSpec(one: NumberedJob, { urlOf, changedArgs }: SentForm): TaskSpec {
+function toSentSpec(one: NumberedJob, { toAgentUrl, changedArgs }: EncodingOptions): TaskSpec {
   const { spec } = one.job
   if (spec.kind !== 'function') return spec
   const args = changedArgs.get(one) ?? spec.args
-  return { ...spec, args, definition: toSent(spec.definition, urlOf) }
+  return { ...spec, args, definition: toSentDefinition(spec.definition, toAgentUrl) }
 }
 
-const toSent = ({ module, name }: TaskDefinition, urlOf: ModuleUrls): TaskDefinition => ({
+const toSentDefinition = ({ module, name }: TaskDefinition, urlOf: ModuleUrls): TaskDefinition => ({
   module: urlOf(module),
   name,
 })
 
-function toMessage(jobs: readonly NumberedJob[], { urlOf, changedArgs }: SentForm): DriverMessage {
+function toJobsMessage(
+  jobs: readonly NumberedJob[],
+  { toAgentUrl, changedArgs }: EncodingOptions,
+): DriverMessage {
   const definitions: TaskDefinition[] = []
   const known = new Map<string, number>()
   const functions = new FunctionColumns()
   const others: WireJob[] = []
-  // Compared first, because consecutive jobs usually have the same function.
+  // Consecutive jobs usually have the same function.
   let last: TaskDefinition | null = null
   let definitionIndex = -1
   for (const one of jobs) {
     const { spec, uid } = one.job
-    // Programs have individual options, such as a folder, and are sent as whole specs.
+    // Programs have individual options, such as a folder, so they are sent as whole specs.
     if (spec.kind !== 'function') {
       const { index, wireAttempt: attempt } = one
       others.push({ index, uid, attempt, spec, specObject: null, after: functions.length })
@@ -179,7 +176,8 @@ function toMessage(jobs: readonly NumberedJob[], { urlOf, changedArgs }: SentFor
     const { definition } = spec
     if (last?.name !== definition.name || last.module !== definition.module) {
       const key = `${definition.module}#${definition.name}`
-      definitionIndex = known.get(key) ?? definitions.push(toSent(definition, urlOf)) - 1
+      definitionIndex =
+        known.get(key) ?? definitions.push(toSentDefinition(definition, toAgentUrl)) - 1
       known.set(key, definitionIndex)
       last = definition
     }
@@ -211,7 +209,7 @@ class FunctionColumns {
     this.#attempts.add(wireAttempt)
     this.#definitions.add(definition)
     this.#args.add(args.length === 0 ? noArguments : args)
-    this.#options.add(optionsOf(spec))
+    this.#options.add(pickOptions(spec))
   }
 
   toWire(): WireFunctions {
@@ -226,8 +224,7 @@ class FunctionColumns {
   }
 }
 
-/** The options that differ from the defaults; `null` if all are defaults. */
-function optionsOf({ priority, timeoutSeconds, resources }: FunctionSpec): WireOptions | null {
+function pickOptions({ priority, timeoutSeconds, resources }: FunctionSpec): WireOptions | null {
   const isDefault = isDefaultRequest(resources)
   if (priority === 0 && timeoutSeconds === null && isDefault) return null
   return { priority, timeoutSeconds, ...(isDefault ? {} : { resources }) }
@@ -236,41 +233,41 @@ function optionsOf({ priority, timeoutSeconds, resources }: FunctionSpec): WireO
 /** Passes each job of a message to one of the two callbacks, in the driver's order. */
 export function unpackJobs(
   { functions, definitions, others }: DriverMessage & { kind: 'jobs' },
-  take: (job: SentJob, spec: FunctionSpec) => void,
-  takeOther: (job: WireJob) => void,
+  onFunction: (job: SentJob, spec: FunctionSpec) => void,
+  onOther: (job: WireJob) => void,
 ): void {
   const { indexes, attempts } = functions
   let taken = 0
-  const takeOthers = (until: number): void => {
+  const passOthers = (until: number): void => {
     for (let one = others[taken]; one !== undefined && one.after <= until; one = others[taken]) {
       taken++
-      takeOther(one)
+      onOther(one)
     }
   }
   const uids = splitUids(functions.uids, indexes.length)
-  const plain: FunctionSpec[] = []
+  const sharedSpecs: FunctionSpec[] = []
   for (let row = 0; row < uids.length; row++) {
-    takeOthers(row)
+    passOthers(row)
     const uid = uids[row] ?? ''
     const job = { index: indexes[row] ?? -1, uid, attempt: attempts?.[row] ?? 1 }
-    take(job, toFunctionSpec(functions, row, definitions, plain))
+    onFunction(job, toFunctionSpec(functions, row, definitions, sharedSpecs))
   }
-  takeOthers(uids.length)
+  passOthers(uids.length)
 }
 
-/** `plain` caches, by definition, the spec that jobs without arguments and options share. */
+/** Jobs without arguments and options share one spec per definition (`sharedSpecs`). */
 function toFunctionSpec(
   { definitions: indexes, args, options }: WireFunctions,
   row: number,
   definitions: readonly TaskDefinition[],
-  plain: FunctionSpec[],
+  sharedSpecs: FunctionSpec[],
 ): FunctionSpec {
   const at = indexes?.[row] ?? 0
   const own = options?.[row] ?? null
   if (args !== null || own !== null) {
     return toSpec(definitions[at], args?.[row] ?? noArguments, own)
   }
-  return (plain[at] ??= toSpec(definitions[at], noArguments, null))
+  return (sharedSpecs[at] ??= toSpec(definitions[at], noArguments, null))
 }
 
 function toSpec(

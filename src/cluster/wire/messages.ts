@@ -1,19 +1,42 @@
-/** The messages between driver and agent, without their envelope, and the rules of agents. */
-
-import type { AttemptFacts, OutputFiles } from '../../backends/backend.ts'
-import type { SampleStep } from '../../backends/sampling/named-samplers.ts'
-import type { EventSchema } from '../../events/event.ts'
-import type { ErrorRecord } from '../../foundation/error-record.ts'
-import type { TaskDefinition } from '../../tasks/define-task.ts'
-import type { FunctionSpec, TaskSpec } from '../../tasks/spec.ts'
-import type { WireCompletions } from './completions.ts'
-import type { SessionRun, SessionUse } from './subjects.ts'
-
 /**
- * After this time without messages of its driver, an agent begins no further tasks. A driver sends
- * no jobs to an agent that was silent for as long.
+ * The messages between drivers and agents, without their envelope. A signature proves that the
+ * sender has the token, but not that it works correctly, so each message is checked.
  */
-export const silenceMs = 2000
+
+import type { AttemptFacts } from '../../backends/backend.ts'
+import type { FieldSpec } from '../../events/event.ts'
+import type { ErrorRecord } from '../../foundation/error-record.ts'
+import type { ResourceRequest } from '../../tasks/resources.ts'
+import type { FunctionSpec, ProgramSpec, TaskSpec } from '../../tasks/spec.ts'
+import type { WireCompletions } from './completions.ts'
+import {
+  amount,
+  anything,
+  array,
+  atLeast,
+  type Check,
+  check,
+  count,
+  expectForm,
+  type Fields,
+  fields,
+  fieldsOf,
+  flag,
+  list,
+  malformed,
+  nullable,
+  number,
+  oneOf,
+  optional,
+  record,
+  text,
+  type Value,
+} from './forms.ts'
+
+/** An agent begins no tasks, and a driver sends none, if the other was silent for this long. */
+export const maxSilenceMs = 2000
+/** The cancel reason for tasks that run on an agent when it closes. */
+export const agentClosedReason = 'agent closed'
 
 /** The resources and labels that an agent offers to tasks. */
 export interface NodeFacts {
@@ -23,390 +46,423 @@ export interface NodeFacts {
   readonly labels: Readonly<Record<string, string>>
 }
 
-/** Restricts which tasks an agent runs; `null` means no restriction. */
-export interface AgentRules {
-  readonly only: 'functions' | 'programs' | null
-  /** Glob patterns for the paths of programs and modules. */
-  readonly allow: readonly string[] | null
-}
+const sessionUse = { sessionId: text, backend: text }
+const sessionRun = { ...sessionUse, run: text }
+const attempt = { uid: text, attempt: count }
+const agentStart = { name: text, epoch: number }
+const reference = check<readonly [uid: string, attempt: number]>(
+  (value) => Array.isArray(value) && value.length === 2 && text(value[0]) && count(value[1]),
+)
+const capacity = { cores: count, gpus: count, memoryMb: amount }
+const facts = fieldsOf<NodeFacts>({ ...capacity, labels: record(text) })
+const indexes = check<ArrayLike<number>>(
+  (value) => value instanceof Uint32Array || list(count)(value),
+)
+const times = check<ArrayLike<number>>((value) =>
+  value instanceof Float64Array ? value.every(Number.isFinite) : list(number)(value),
+)
+/** A priority, or `Infinity` if there is none. */
+const priorityBound = check<number>((value) => typeof value === 'number' && !Number.isNaN(value))
 
-export const noRules: AgentRules = Object.freeze({ only: null, allow: null })
-
-/** Why an agent does not allow a task, in text for users. */
-export interface NotAllowed {
-  readonly message: string
-  readonly hint: string
-}
-
-export const rulesHint = 'Start the agent with another --only or --allow.'
-
-/** Closures and prompts are never sent to agents. */
-export const kindOf = ({ kind }: Pick<TaskSpec, 'kind'>): 'functions' | 'programs' =>
-  kind === 'program' ? 'programs' : 'functions'
-
-/** Checks the part of an agent's rules that its driver can also check: the kind of the task. */
-export function refuseByKind(
-  agent: string,
-  { only }: AgentRules,
-  spec: TaskSpec,
-): NotAllowed | null {
-  if (only === null || only === kindOf(spec)) return null
-  const message = `agent "${agent}" runs ${only} only, not ${spec.executable}`
-  return { message, hint: rulesHint }
-}
-
-/** An agent's announcement of itself, signed with the key of the cluster. */
-export interface Announcement extends AgentRules {
-  readonly kind: 'announcement'
-  readonly name: string
-  /** Identifies the agent's start. Another epoch with the same name means another agent. */
-  readonly epoch: number
-  readonly host: string
-  readonly pid: number
-  readonly version: string
-  readonly state: 'ready' | 'draining' | 'gone'
-  readonly facts: NodeFacts
-  readonly sessions: number
-  /** The number of messages that were wrongly signed, were replayed, or could not be decoded. */
-  readonly refusedMessages: number
-}
-
-/** A watcher's report about an agent that cannot report, signed with the key of the cluster. */
-export interface WatcherReport {
-  readonly kind: 'watcher-report'
-  /**
-   * `dead`: the process exited without an announcement. `silent`: it is alive, but does not answer.
-   */
-  readonly state: 'dead' | 'silent'
-  readonly agent: Announcement
-  /** The time since the watcher last heard the agent. */
-  readonly silentSeconds: number
-}
-
-/** Asks whether an agent responds; the answer has the agent's time. */
-export interface Ping {
-  readonly kind: 'ping'
-}
-
-export interface Pong {
-  readonly kind: 'pong'
-  readonly epoch: number
-  /** The agent's monotonic clock when the ping arrived and when this answer was sent. */
-  readonly receivedMs: number
-  readonly sentMs: number
-}
-
-/** Requests the nonce that the next `Attach` must have. */
-export interface Challenge {
-  readonly kind: 'challenge'
-  /** If given, the answer also has the latest driver start of this use of a session. */
-  readonly use?: SessionUse
-  /** A run of this use. The start that closed this run counts as well. */
-  readonly run?: string
-}
-
-export interface Challenged {
-  readonly kind: 'challenged'
-  readonly nonce: number
-  /** The latest start of the driver that the agent knows; 0 if there is none. */
-  readonly latestStart?: number
-}
-
-/** Sent when a driver begins to use an agent for a session. */
-export interface Attach extends SessionRun {
-  readonly kind: 'attach'
-  /** The nonce of the answer to `Challenge`, so that a replayed attach is refused. */
-  readonly nonce: number
-  /** Identifies the driver's start. */
-  readonly epoch: number
-  /** Identifies the messages that follow, which each attach numbers from 1. */
-  readonly link: number
-  /** How long tasks continue after the last message of the driver. */
-  readonly ownerTtlSeconds: number
-  /** How long the broker keeps task results. */
-  readonly resultTtlSeconds: number
-  /** How long tasks wait for an agent, and large values for room in the store. */
-  readonly agentTimeoutSeconds: number
-  /** The working directory of programs, if it exists on the node. */
-  readonly folder: string
-}
-
-export type Attached =
-  | {
-      readonly kind: 'attached'
-      readonly epoch: number
-      readonly offer: Offer
-      /** Attempts that the agent holds: from an earlier driver, or from before a disconnect. */
-      readonly held: readonly HeldJob[]
-      /** Identifies this use of the agent by the session, until the agent ends the use. */
-      readonly endsEpoch: number
-      /**
-       * The number of messages with results that the agent sent, and those that no driver has
-       * recorded.
-       */
-      readonly endMessages: number
-      readonly unrecorded: readonly number[]
-    }
-  | { readonly kind: 'refused'; readonly code: string; readonly message: string }
-
-export interface HeldJob {
-  readonly uid: string
-  readonly attempt: number
-  readonly beganMs: number | null
-  readonly workerId: string | null
-}
-
-/** How much work the agent accepts from a driver. */
-export interface Offer {
-  /** The session's share of cores, GPUs and memory. */
-  readonly cores: number
-  readonly gpus: number
-  readonly memoryMb: number
-  /** Jobs that may wait at the agent, so that the next one begins without a round trip. */
-  readonly ahead: number
-}
-
-export interface PriorityRange {
+const offer = fields({
+  /** The cores that the session may use. `gpus` and `memoryMb` are those of the whole node. */
+  ...capacity,
+  /** How many jobs may wait at the agent, so that the next begins without a round trip. */
+  ahead: count,
+})
+const priorityRange = fields({
   /** The lowest priority of jobs that may be sent ahead; `Infinity` if there are none. */
-  readonly lowest: number
+  lowest: priorityBound,
   /** The highest priority of all waiting jobs. */
-  readonly highest: number
+  highest: priorityBound,
+})
+const heldJob = fields({ ...attempt, beganMs: nullable(number), workerId: nullable(text) })
+const notAllowed = fields({ message: text, hint: text })
+
+const sentJob = {
+  /** The driver's index of the job, which agents send back. */
+  index: count,
+  ...attempt,
 }
-
-/** A heartbeat to all agents of the session, every half second. Lost heartbeats are not resent. */
-export interface Beat {
-  readonly kind: 'beat'
-  /** Whether the driver has jobs that wait for an agent. */
-  readonly hasWaiting: boolean
-  /** The priorities of waiting jobs; omitted if no job waits. */
-  readonly waitingPriorities?: PriorityRange
-  /** Whether an agent of the session has idle cores. */
-  readonly hasIdle: boolean
-  /** How many agents the session uses. */
-  readonly agents: number
-  /** Whether the driver believes that the session's stream exists. A server may lose it. */
-  readonly hasStream: boolean
-  /** How often the server has lost the stream. Agents then store messages again. */
-  readonly lostStreams: number
-  /** Whether the store is full, so that agents must remove recorded results. */
-  readonly needsRoom: boolean
-}
-
-/** Ends the use of an agent by a session; answered when the agent holds nothing of the session. */
-export interface Detach extends SessionRun {
-  readonly kind: 'detach'
-  readonly epoch: number
-  readonly reason: string
-}
-
-export interface Detached {
-  readonly kind: 'detached'
-  /** Whether a later start of the session uses the agent. */
-  readonly isSuperseded: boolean
-}
-
-/**
- * Requests one sample of the node. The answer is a `ResourceSample`, or `null` for a sampler's
- * first request, which sets the baseline, and for its last.
- */
-export interface SampleRequest {
-  readonly kind: 'sample'
-  readonly sampler: string
-  readonly step: SampleStep
-}
-
-/**
- * Requests the output of a running program so far. The answer is a `ProgramOutput`, or `null` if
- * the agent does not run this attempt.
- */
-export interface OutputRequest extends SessionRun {
-  readonly kind: 'output'
-  readonly uid: string
-  readonly attempt: number
-}
-
-/** A request to an agent, outside of a session's ordered messages. */
-export type AgentRequest = Ping | Challenge | Attach | Detach | SampleRequest | OutputRequest
-
-/** The options of a function that differ from the defaults. */
-export type WireOptions = Partial<Pick<FunctionSpec, 'priority' | 'timeoutSeconds' | 'resources'>>
-
-/** Functions as columns, which are serialized faster than one object per function. */
-export interface WireFunctions {
-  /** The driver's index of each job, which the result repeats. */
-  readonly indexes: ArrayLike<number>
-  /** All uids, joined into one string. */
-  readonly uids: string
-  /** `null` if all of them are first attempts. */
-  readonly attempts: readonly number[] | null
-  /** The index of each function's definition in this message; `null` if all use the first. */
-  readonly definitions: readonly number[] | null
-  /** `null` if no function has arguments. */
-  readonly args: readonly (readonly unknown[])[] | null
-  /**
-   * One element per function; `null` means the defaults. The whole list is `null` if all functions
-   * have the defaults.
-   */
-  readonly options: readonly (WireOptions | null)[] | null
-}
-
-/**
- * A job outside of the columns. A spec that is too large for a message is in the broker's store.
- */
-export interface WireJob {
-  readonly index: number
-  readonly uid: string
-  readonly attempt: number
-  readonly spec: TaskSpec | null
-  readonly specObject: string | null
-  /** How many functions of the message precede this job in the driver's order. */
-  readonly after: number
-}
-
-export type JobReference = readonly [uid: string, attempt: number]
-
-/** A driver's messages to one agent; delivered in order. */
-export type DriverMessage =
-  | {
-      readonly kind: 'jobs'
-      readonly definitions: readonly TaskDefinition[]
-      readonly functions: WireFunctions
-      readonly others: readonly WireJob[]
-    }
-  | { readonly kind: 'cancel'; readonly jobs: readonly JobReference[]; readonly reason: string }
-  /** Asks the agent to return jobs that have not begun, because another node is free. */
-  | { readonly kind: 'recall'; readonly jobs: readonly JobReference[] }
-  /**
-   * Results in messages up to `through` are recorded; those up to `taken` arrived with their
-   * values. Results in the `lost` messages are not recorded, and never will be.
-   */
-  | {
-      readonly kind: 'recorded'
-      readonly through: number
-      readonly taken: number
-      readonly lost?: readonly number[]
-    }
-  /** Messages with results that were stored, but are missing in the stream. */
-  | { readonly kind: 'missing'; readonly from: number; readonly to: number }
-
-export interface WireStart {
-  readonly index: number
-  readonly uid: string
-  readonly attempt: number
-  readonly atMs: number
-  readonly workerId: string
+const start = fields({
+  ...sentJob,
+  atMs: number,
+  workerId: text,
   /** The files on the node that receive the program's output. */
-  readonly files?: OutputFiles
+  files: optional(fields({ stdoutPath: optional(text), stderrPath: optional(text) })),
+})
+const returnedJob = fields({
+  ...sentJob,
+  /** Set if the agent's rules forbid the job. The driver must not send it to the agent again. */
+  notAllowed: optional(notAllowed),
+})
+const eventField = fieldsOf<FieldSpec>({
+  type: oneOf('float', 'int', 'str', 'bool', 'any'),
+  nullable: flag,
+  fallback: anything,
+  min: optional(number),
+  max: optional(number),
+})
+const event = fields({
+  eventType: text,
+  schema: record(eventField),
+  fields: record(anything),
+  taskId: nullable(text),
+  atMs: number,
+})
+
+const resources = fieldsOf<ResourceRequest>({
+  cores: atLeast(1),
+  gpus: count,
+  memoryMb: amount,
+  ranks: atLeast(1),
+  ranksPerNode: optional(atLeast(1)),
+  labels: optional(record(text)),
+  seconds: optional(amount),
+})
+const commonSpec = {
+  executable: text,
+  priority: number,
+  timeoutSeconds: nullable(amount),
+  resources,
+  workDir: nullable(text),
 }
-
-/** An attempt, with the driver's index of its job. */
-export interface SentJob {
-  readonly index: number
-  readonly uid: string
-  readonly attempt: number
+const definition = fields({ module: text, name: text })
+/** The forms of specs. Closures and prompts are not sent to agents. */
+const specForms = {
+  function: fieldsOf<FunctionSpec>({ ...commonSpec, definition, args: array }),
+  program: fieldsOf<ProgramSpec>({
+    ...commonSpec,
+    arguments: list(text),
+    cwd: nullable(text),
+    env: nullable(record(nullable(text))),
+    stdin: (value) => value === null || text(value) || fields({ base64: text })(value),
+    shell: flag,
+    captureStdio: nullable(fields({ stdout: optional(text), stderr: optional(text) })),
+    killBackground: flag,
+    isFollowed: oneOf(undefined, true),
+    namedCores: nullable(atLeast(1)),
+  }),
 }
+const spec = check<TaskSpec>((value) => {
+  const { kind } = Object(value) as { readonly kind?: unknown }
+  return (kind === 'function' || kind === 'program') && specForms[kind](value)
+})
+const functionOptions = fields({
+  priority: optional(number),
+  timeoutSeconds: optional(nullable(amount)),
+  resources: optional(resources),
+})
+/** Function jobs as columns. Columns are serialized faster than one object per job. */
+const functions = fields({
+  indexes,
+  /** All uids, joined into one string. */
+  uids: text,
+  /** `null` if all are first attempts. */
+  attempts: nullable(list(count)),
+  /** The index of each function's definition in this message; `null` if all use the first. */
+  definitions: nullable(list(count)),
+  /** `null` if no function has arguments. */
+  args: nullable(list(array)),
+  /** `null` for a function with the defaults, or for the whole list. */
+  options: nullable(list(nullable(functionOptions))),
+})
+/** A job outside of the columns. A spec that is too large is in the broker's store. */
+const job = fields({
+  ...sentJob,
+  spec: nullable(spec),
+  specObject: nullable(text),
+  /** How many functions of the message precede this job in the driver's order. */
+  after: count,
+})
 
-/** A job that the agent returns to the driver before it has begun. */
-export interface ReturnedJob extends SentJob {
-  /** Set if the agent's rules forbid the job, so that sending it there again is pointless. */
-  readonly notAllowed?: NotAllowed
-}
-
-/** The cancel reason for tasks that run on an agent when it closes. */
-export const agentClosed = 'agent closed'
-
+const output = { stdout: optional(text), stderr: optional(text) }
+const attemptFacts = fieldsOf<AttemptFacts>({
+  ...output,
+  workerId: optional(text),
+  cpuSeconds: optional(number),
+  peakMemoryBytes: optional(number),
+  exitCode: optional(number),
+  signal: optional(text),
+  stdoutTail: optional(text),
+  stderrTail: optional(text),
+  stdoutTruncated: oneOf(undefined, true),
+  stderrTruncated: oneOf(undefined, true),
+  stdoutPath: optional(text),
+  stderrPath: optional(text),
+  finishReasons: optional(list(text)),
+})
+/** A cyclic error overflows the stack, and is refused for that reason. */
+const error: Check<ErrorRecord> = check((value) => {
+  const { isError } = Object(value) as { readonly isError?: unknown }
+  return isError === false || (isError === true && errorRecord(value))
+})
+const errorRecord = fieldsOf<Extract<ErrorRecord, { readonly isError: true }>>({
+  isError: flag,
+  type: text,
+  lineage: optional(list(text)),
+  name: text,
+  message: text,
+  stack: text,
+  fields: record(anything),
+  errorFields: optional(record(error)),
+  cause: optional(error),
+  errors: optional(list(error)),
+})
+type Outcome =
+  | { readonly kind: 'complete'; readonly value: unknown }
+  /** The value is in the broker's store. `object` is the name of the stored object. */
+  | { readonly kind: 'complete-large'; readonly object: string }
+  | { readonly kind: 'fail'; readonly error: ErrorRecord; readonly isThrown: boolean }
+  | { readonly kind: 'cancel'; readonly reason: string }
+const outcome = check<Outcome>((value) => {
+  const { kind, ...own } = Object(value) as Record<string, unknown>
+  if (kind === 'complete') return true
+  if (kind === 'complete-large') return text(own['object'])
+  if (kind === 'cancel') return text(own['reason'])
+  return kind === 'fail' && error(own['error']) && flag(own['isThrown'])
+})
 /** The result of an attempt. Times are by the clock of the agent's machine. */
-export interface WireEnd {
-  /** The driver's index of the job, as sent with the job. */
-  readonly index: number
-  readonly uid: string
-  readonly attempt: number
-  readonly beganMs: number | null
-  readonly atMs: number
-  readonly workerId: string | null
-  readonly facts: AttemptFacts | null
-  /** The object in the broker's store that contains `stdout` and `stderr` of the facts. */
-  readonly outputObject?: string
-  /** The object in the broker's store that contains the error; `outcome` has its short form. */
-  readonly errorObject?: string
-  readonly outcome:
-    | { readonly kind: 'complete'; readonly value: unknown }
-    /** The value is an object in the broker's store. */
-    | { readonly kind: 'complete-large'; readonly object: string }
-    | { readonly kind: 'fail'; readonly error: ErrorRecord; readonly isThrown: boolean }
-    | { readonly kind: 'cancel'; readonly reason: string }
+const result = fields({
+  ...sentJob,
+  beganMs: nullable(number),
+  atMs: number,
+  workerId: nullable(text),
+  facts: nullable(attemptFacts),
+  /** The name of the stored object that contains the `stdout` and `stderr` of the facts. */
+  outputObject: optional(text),
+  /** The name of the stored object that contains the error. `outcome` has its short form. */
+  errorObject: optional(text),
+  outcome,
+})
+const completions = fieldsOf<WireCompletions>({
+  indexes,
+  uids: text,
+  attempts: nullable(list(count)),
+  times,
+  workerIds: list(text),
+  workers: nullable(list(count)),
+  values: nullable(array),
+})
+const eventsMark = { link: number, number: count }
+/** The events and starts in a message from an agent to a driver. The starts precede the events. */
+const reportedEvents = fields({ ...eventsMark, starts: list(start), events: list(event) })
+
+const announcement = {
+  ...agentStart,
+  host: text,
+  pid: count,
+  version: text,
+  state: oneOf('ready', 'draining', 'gone'),
+  facts,
+  sessions: count,
+  /** The number of messages that were wrongly signed, were replayed, or could not be decoded. */
+  refusedMessages: count,
+  /** Restrict which tasks the agent runs. `null` means no restriction. */
+  only: oneOf(null, 'functions', 'programs'),
+  allow: nullable(list(text)),
 }
 
-/** An event from the node's backend or a task's code. Its class may exist only on the node. */
-export interface WireEvent {
-  readonly eventType: string
-  readonly schema: EventSchema
-  readonly fields: Readonly<Record<string, unknown>>
-  readonly taskId: string | null
-  readonly atMs: number
+const forms = {
+  /** An agent's announcement of itself, signed with the key of the cluster. */
+  announcement,
+  /** A watcher's report about an agent that does not answer, signed with the key of the cluster. */
+  'watcher-report': {
+    /** `dead`: the process exited unannounced. `silent`: it is alive, but does not answer. */
+    state: oneOf('dead', 'silent'),
+    agent: fields({ kind: oneOf('announcement'), ...announcement }),
+    /** The number of seconds since the watcher last heard the agent. */
+    silentSeconds: number,
+  },
+  /** Asks whether an agent responds. The answer contains the time of the agent's clock. */
+  ping: {},
+  /** Times are by the agent's monotonic clock. */
+  pong: { epoch: number, receivedMs: number, sentMs: number },
+  /**
+   * Requests the nonce that the next `attach` must contain. With `use`, also the latest start of
+   * this driver; with `run`, also the start that closed this run.
+   */
+  challenge: { use: optional(fields(sessionUse)), run: optional(text) },
+  challenged: {
+    nonce: number,
+    /** The epoch of the latest start of the driver that the agent knows; 0 if it knows none. */
+    latestStart: optional(number),
+  },
+  /** Sent when a driver begins to use an agent for a session. */
+  attach: {
+    ...sessionRun,
+    /** The nonce of the answer to `challenge`. A replayed attach is refused because of it. */
+    nonce: number,
+    epoch: number,
+    /** Identifies the messages that follow. Each attach numbers its messages from 1. */
+    link: number,
+    /** How long tasks continue after the last message of the driver. */
+    ownerTtlSeconds: number,
+    /** How long the broker keeps task results. */
+    resultTtlSeconds: number,
+    /** How long tasks wait for an agent, and large values for room in the store. */
+    agentTimeoutSeconds: number,
+    /** The working directory of programs. Used if it exists on the node. */
+    folder: text,
+  },
+  attached: {
+    epoch: number,
+    offer,
+    /** Attempts from an earlier driver or from before a disconnect. */
+    held: list(heldJob),
+    /** Identifies the session on this agent until the agent ends the session. */
+    endsEpoch: number,
+    /** Messages with results so far, and the numbers of those that no driver has recorded. */
+    endMessages: count,
+    unrecorded: list(atLeast(1)),
+  },
+  refused: { code: text, message: text },
+  /** A session stops using an agent. Answered when the agent holds nothing of the session. */
+  detach: { ...sessionRun, epoch: number, reason: text },
+  /** `isSuperseded`: whether a later start of the session uses the agent. */
+  detached: { isSuperseded: flag },
+  /** Answered by a `ResourceSample`; by `null` for the first and the last request. */
+  sample: { sampler: text, step: oneOf('first', 'next', 'last') },
+  /** Answered by a `ProgramOutput`, or by `null` if the agent does not run this attempt. */
+  output: { ...sessionRun, ...attempt },
+  /** Sent to all agents of the session every half second. Lost ones are not resent. */
+  beat: {
+    /** Whether the driver has jobs that wait for an agent. */
+    hasWaiting: flag,
+    /** The priorities of the waiting jobs. Omitted if no job waits. */
+    waitingPriorities: optional(priorityRange),
+    /** Whether an agent of the session has idle cores. */
+    hasIdle: flag,
+    /** How many agents the session uses. */
+    agents: count,
+    /** Whether the session's stream exists, as far as the driver knows. A server may lose it. */
+    hasStream: flag,
+    /** When the number of lost streams grows, agents store messages again. */
+    lostStreams: count,
+    /** Whether the store is full. If so, agents remove recorded results. */
+    needsRoom: flag,
+  },
+  jobs: { definitions: list(definition), functions, others: list(job) },
+  cancel: { jobs: list(reference), reason: text },
+  /** Asks the agent to return jobs that have not begun, because another node is free. */
+  recall: { jobs: list(reference) },
+  /**
+   * Results up to message `through` are recorded, and those up to `taken` have arrived with their
+   * values. Those in `lost` messages never will be recorded.
+   */
+  recorded: { through: count, taken: count, lost: optional(list(count)) },
+  /** Asks for messages with results that were sent but are missing in the stream. */
+  missing: { from: count, to: count },
+  report: {
+    offer,
+    starts: list(start),
+    returned: list(returnedJob),
+    events: list(event),
+    lostBundles: list(text),
+    /** The number of messages with results that the agent has sent to this session's stream. */
+    endMessages: count,
+    /** Whether the store is full and the agent found nothing to remove there. */
+    needsRoom: flag,
+  },
+  /** Stored in the session's stream. The numbering continues when another driver attaches. */
+  ends: {
+    agent: text,
+    /** The agent's current `Offer.ahead`. */
+    ahead: count,
+    completions,
+    ends: list(result),
+    /** The last unconfirmed message with events, which the driver must process first. */
+    events: optional(fields(eventsMark)),
+    /** Events whose arrival is not confirmed. Only sent by an agent that is closing. */
+    reports: optional(list(reportedEvents)),
+  },
 }
 
-/** An agent's messages to a driver; delivered in order. */
-export interface AgentReport {
-  readonly kind: 'report'
-  readonly offer: Offer
-  readonly starts: readonly WireStart[]
-  readonly returned: readonly ReturnedJob[]
-  readonly events: readonly WireEvent[]
-  readonly lostBundles: readonly string[]
-  /** The number of messages with results that the agent has sent to this session's stream. */
-  readonly endMessages: number
-  /** Whether the store is full and the agent has nothing there that could be removed. */
-  readonly needsRoom: boolean
+/** A note about an agent that a session uses. Stored in the stream, with the driver's epoch. */
+const agentNote = {
+  ...agentStart,
+  /** `left`: the agent holds no jobs. `missing`: it is unknown what it held. */
+  state: oneOf('used', 'left', 'missing'),
+  /** The `endsEpoch` that the agent has ended, in notes of the agent itself. */
+  endsEpoch: optional(number),
+  lost: optional(list(fields({ ...attempt, message: text }))),
+  /** Attempts that the agent may have begun. Their tasks were moved to other agents. */
+  moved: optional(list(reference)),
 }
 
+type Kinds = keyof typeof forms
+/** The message of a kind, or of one of several kinds. */
+export type Message<Kind extends Kinds = Kinds> = Kind extends unknown
+  ? { readonly kind: Kind } & Fields<(typeof forms)[Kind]>
+  : never
+
+export type Announcement = Message<'announcement'>
+export type WatcherReport = Message<'watcher-report'>
+export type Pong = Message<'pong'>
+export type Challenge = Message<'challenge'>
+export type Challenged = Message<'challenged'>
+export type Attach = Message<'attach'>
+export type Attached = Message<'attached' | 'refused'>
+export type Heartbeat = Message<'beat'>
+export type Detach = Message<'detach'>
+export type Detached = Message<'detached'>
+export type OutputRequest = Message<'output'>
+/** A request to an agent. Requests are not part of a session's ordered messages. */
+export type AgentRequest = Message<'ping' | 'challenge' | 'attach' | 'detach' | 'sample' | 'output'>
+/** A driver's messages to one agent. They are delivered in order. */
+export type DriverMessage = Message<'jobs' | 'cancel' | 'recall' | 'recorded' | 'missing'>
+/** An agent's messages to a driver. They are delivered in order. */
+export type AgentReport = Message<'report'>
+export type ResultsMessage = Message<'ends'>
+export type HeldJob = Value<typeof heldJob>
+export type Offer = Value<typeof offer>
+export type PriorityRange = Value<typeof priorityRange>
+export type NotAllowed = Value<typeof notAllowed>
+export type AgentRules = Pick<Announcement, 'only' | 'allow'>
+export type WireOptions = Value<typeof functionOptions>
+export type WireFunctions = Value<typeof functions>
+export type WireJob = Value<typeof job>
+export type WireStart = Value<typeof start>
+export type SentJob = Fields<typeof sentJob>
+export type ReturnedJob = Value<typeof returnedJob>
+export type WireResult = Value<typeof result>
+/** The class of the event may not exist in the driver's process. */
+export type WireEvent = Value<typeof event>
+export type EventsMark = Fields<typeof eventsMark>
+export type ReportedEvents = Value<typeof reportedEvents>
+export type JobReference = Value<typeof reference>
 /** One start of an agent's process. */
-export interface AgentStart {
-  readonly name: string
-  readonly epoch: number
+export type AgentStart = Fields<typeof agentStart>
+export type AgentNote = Fields<typeof agentNote>
+/** An attempt that the driver reported as failed because its node was lost. */
+export type LostAttempt = NonNullable<AgentNote['lost']>[number]
+
+/** Returns the message if it has one of these kinds and the form of its kind. Otherwise throws. */
+export function expectMessage<Kind extends Kinds>(
+  payload: unknown,
+  ...kinds: readonly Kind[]
+): Message<Kind> {
+  const { kind } = Object(payload) as { readonly kind?: unknown }
+  const known = kinds.find((one) => one === kind)
+  if (known === undefined) throw malformed('its kind is not known')
+  expectForm(`${known}.`, forms[known], Object(payload) as object)
+  return payload as Message<Kind>
 }
 
-/** An attempt that the driver has failed because its node was lost. */
-export interface LostAttempt {
-  readonly uid: string
-  /** The attempt number that agents use. */
-  readonly attempt: number
-  readonly message: string
+/** Returns a note from a session's stream. Throws if it does not have the form of a note. */
+export function expectNote(payload: unknown): AgentNote {
+  expectForm('', agentNote, Object(payload) as object)
+  return payload as AgentNote
 }
 
-/** The state of an agent that a session uses, stored in the stream with the driver's epoch. */
-export interface AgentNote extends AgentStart {
-  /** `left`: the agent holds nothing more. `missing`: it is unknown what the agent held. */
-  readonly state: 'used' | 'left' | 'missing'
-  /** The `endsEpoch` of the use that has ended; only in notes that the agent itself wrote. */
-  readonly endsEpoch?: number
-  readonly lost?: readonly LostAttempt[]
-  /** Attempts that the agent may have begun, whose tasks were moved to other agents. */
-  readonly moved?: readonly JobReference[]
+/** Returns a spec that a driver has stored. Throws if it does not have the form of a spec. */
+export function expectSpec(stored: unknown): TaskSpec {
+  if (!spec(stored)) throw malformed('its spec has not the form of its kind')
+  return stored
 }
 
-/** Identifies an agent's message with events by its number within a link. */
-export interface EventsMark {
-  readonly link: number
-  readonly number: number
-}
+/** Whether an object that an agent has stored is the output of a program. */
+export const isOutput = fields(output)
 
-/** The events of a message from an agent to a driver, and the starts reported before them. */
-export interface ReportedEvents extends EventsMark {
-  readonly starts: readonly WireStart[]
-  readonly events: readonly WireEvent[]
-}
-
-/** Results of attempts, stored in the session's stream. Numbering continues across drivers. */
-export interface EndsMessage {
-  readonly kind: 'ends'
-  readonly agent: string
-  /** The agent's current `Offer.ahead`. */
-  readonly ahead: number
-  readonly completions: WireCompletions
-  readonly ends: readonly WireEnd[]
-  /** The last unconfirmed events of these tasks. The results apply after these events. */
-  readonly events?: EventsMark
-  /** Sent by an agent that is closing: events whose arrival is not confirmed. */
-  readonly reports?: readonly ReportedEvents[]
-}
+/** Whether an object that an agent has stored is an error. */
+export const isErrorRecord = error

@@ -1,4 +1,4 @@
-/** Prepares values so that they arrive on other machines like a `structuredClone`. */
+/** Prepares values, so that other machines receive what `structuredClone` would return. */
 
 import { types } from 'node:util'
 import { messageOf } from '../../foundation/errors.ts'
@@ -15,24 +15,22 @@ import { SentException } from './codec.ts'
 
 type SerializationError = typeof ArgumentNotSerializableError | typeof ResultNotSerializableError
 
-/**
- * Returns the form of a value to send, usually the value itself. Throws an error of this class with
- * the path of the part that cannot be sent.
- */
+/** Usually the value itself. Throws the error with the path of a part that cannot be sent. */
 export function toPortable<T>(value: T, root: string, errorClass: SerializationError): T {
   if (isPlainValue(value)) return value
   let clone: T
   try {
     clone = structuredClone(value)
   } catch (cause) {
-    throw unportable(uncloneablePath(value, root), errorClass, cause)
+    throw createSerializationError(uncloneablePath(value, root), errorClass, cause)
   }
-  const { processBoundPath, hasException } = inspect(value, root)
-  if (processBoundPath !== null) throw unportable(processBoundPath, errorClass, undefined)
-  return hasException ? withSentExceptions(clone) : value
+  const { processBoundPath, hasException } = inspectValue(value, root)
+  if (processBoundPath !== null)
+    throw createSerializationError(processBoundPath, errorClass, undefined)
+  return hasException ? replaceExceptions(clone) : value
 }
 
-function unportable(
+function createSerializationError(
   field: string,
   errorClass: SerializationError,
   cause: unknown,
@@ -48,15 +46,15 @@ function unportable(
 
 interface Inspection {
   /**
-   * The path of the first object that can be cloned only within one process, such as a Blob, a key
-   * or shared memory. V8's serializer would send an empty object instead.
+   * The first object that exists in this process only, such as a Blob, a key or shared memory. V8's
+   * serializer would send an empty object instead.
    */
   readonly processBoundPath: string | null
-  /** Whether there is a DOMException, which V8's serializer would send as an `Error`. */
+  /** Whether the value contains a DOMException, which V8's serializer would send as an `Error`. */
   readonly hasException: boolean
 }
 
-function inspect(value: unknown, root: string): Inspection {
+function inspectValue(value: unknown, root: string): Inspection {
   const waiting: (readonly [unknown, string])[] = [[value, root]]
   const seen = new Set<unknown>()
   let hasException = false
@@ -72,12 +70,12 @@ function inspect(value: unknown, root: string): Inspection {
   }
 }
 
-/** Replaces DOMExceptions in place, because the clone is not shared. */
-function withSentExceptions<T>(clone: T): T {
+/** Replaces DOMExceptions in the clone itself, because nothing else refers to the clone. */
+function replaceExceptions<T>(clone: T): T {
   const sent = new Map<unknown, SentException>()
   const toSent = (part: unknown): unknown => {
     if (!(part instanceof DOMException)) return part
-    const known = sent.get(part) ?? SentException.standingFor(part)
+    const known = sent.get(part) ?? SentException.fromException(part)
     sent.set(part, known)
     return known
   }
@@ -113,15 +111,15 @@ function mapParts(value: object, map: (part: unknown) => unknown): void {
 function isProcessBound(value: object): boolean {
   if (types.isSharedArrayBuffer(value)) return true
   if (ArrayBuffer.isView(value)) return types.isSharedArrayBuffer(value.buffer)
-  if (Array.isArray(value) || isKnown(value)) return false
+  if (Array.isArray(value) || isBuiltIn(value)) return false
   const prototype: unknown = Object.getPrototypeOf(value)
   if (prototype === null || prototype === Object.prototype) return false
-  // A clone of a class instance is a plain object, except for Node's own classes.
+  // The clone of a class instance is a plain object, unless the class is one of Node's own.
   const clonePrototype: unknown = Object.getPrototypeOf(structuredClone(value))
   return clonePrototype !== Object.prototype
 }
 
-const isKnown = (value: object): boolean =>
+const isBuiltIn = (value: object): boolean =>
   types.isMap(value) ||
   types.isSet(value) ||
   types.isDate(value) ||
@@ -141,7 +139,7 @@ function* partsOf(value: object): Generator<readonly [unknown, string]> {
   } else if (Array.isArray(value)) {
     for (const [at, part] of value.entries()) yield [part, `[${at}]`]
   } else if (types.isNativeError(value)) {
-    // A cloned error preserves no other nested value.
+    // Cloning an error keeps no other nested value.
     yield [value.cause, '.cause']
   } else if (!ArrayBuffer.isView(value) && !types.isAnyArrayBuffer(value)) {
     for (const [key, part] of Object.entries(value)) {

@@ -1,6 +1,6 @@
 /**
- * Delivers messages between two processes once and in order, over a broker that loses messages
- * while a connection is down. It has no timer: its owner calls `tick`.
+ * Delivers messages once and in order, over a broker that loses messages. The link has no timer:
+ * its owner must call `tick` regularly.
  */
 
 import { Fifo } from '../../runtime/fifo.ts'
@@ -12,14 +12,13 @@ export interface ReliableLinkOptions {
   readonly clock: Clock
   readonly sendKey: Key
   readonly receiveKey: Key
-  /** Identifies the link; messages with another epoch are ignored. */
+  /** Identifies the link. Messages with another epoch are ignored. */
   readonly epoch: number
-  /** The subject of messages that carry only an acknowledgement. */
+  /** The subject of messages that contain only an acknowledgement. */
   readonly idleSubject: string
   readonly publish: (subject: string, data: Buffer) => void
-  /** If this throws, the message counts as refused. */
+  /** Called with each message. If it throws, the message counts as refused. */
   readonly onMessage: (payload: unknown) => void
-  /** Called with the reason when a message is not accepted. */
   readonly onRefused: (reason: string) => void
 }
 
@@ -32,17 +31,13 @@ interface Unacknowledged extends SentMessage {
   readonly subject: string
 }
 
-/** Unacknowledged messages are sent again after this time. */
-const resendAfterMs = 1000
+const ackTimeoutMs = 1000
 /** The minimum time between two requests for missing messages, and between two resends. */
-const askAfterMs = 100
+const requestIntervalMs = 100
 /** The maximum number of bytes that are resent before some of them are acknowledged. */
-const windowBytes = 1024 * 1024
-/**
- * After this many bytes an acknowledgement is sent immediately, otherwise with the next message or
- * tick.
- */
-const acknowledgeBytes = 128 * 1024
+const resendWindowBytes = 1024 * 1024
+/** Beyond this size, an acknowledgement is sent at once, otherwise with the next message. */
+const maxUnacknowledgedBytes = 128 * 1024
 
 export class ReliableLink {
   readonly #options: ReliableLinkOptions
@@ -53,32 +48,28 @@ export class ReliableLink {
   /** The last message number that was acknowledged to the other side. */
   #acknowledgedThrough = 0
   #progressMs: number
-  #heardMs: number
-  /** Bytes received since the last acknowledgement was sent. */
+  #lastHeardMs: number
   #receivedBytes = 0
-  /** The messages still to be resent; none if `#resendLast` is less than `#resendNext`. */
+  /** The first and last message to resend. There are none if the first exceeds the last. */
   #resendNext = 1
   #resendLast = 0
-  #askedMs = -Infinity
+  #requestedMs = -Infinity
   #resentMs = -Infinity
 
   constructor(options: ReliableLinkOptions) {
     this.#options = options
     this.#progressMs = options.clock.monotonicMs()
-    this.#heardMs = this.#progressMs
+    this.#lastHeardMs = this.#progressMs
   }
 
-  /** When the last valid message arrived. */
-  get heardMs(): number {
-    return this.#heardMs
+  get lastHeardMs(): number {
+    return this.#lastHeardMs
   }
 
-  /** Messages whose arrival is not confirmed, in order. */
   get unacknowledged(): readonly SentMessage[] {
     return [...this.#unacknowledged]
   }
 
-  /** The total size of the payloads in `unacknowledged`. */
   get unacknowledgedBytes(): number {
     return this.#unacknowledgedBytes
   }
@@ -88,18 +79,17 @@ export class ReliableLink {
     return this.#received
   }
 
-  /** Whether the other side has confirmed this message and all before it. */
+  /** Whether the other side has acknowledged this message and all before it. */
   isAcknowledged(number: number): boolean {
     return number < (this.#unacknowledged.peek()?.number ?? Infinity)
   }
 
-  /** Sends a serialized payload; returns its number. */
   send(subject: string, payload: Buffer): number {
     const number = ++this.#sent
     if (this.#unacknowledged.length === 0) this.#progressMs = this.#options.clock.monotonicMs()
     this.#unacknowledged.push({ subject, number, payload })
     this.#unacknowledgedBytes += payload.length
-    // During a resend, new messages are queued, because they would be refused out of order.
+    // During a resend, new messages are queued, because out of order they would be refused.
     if (this.#resendNext <= this.#resendLast) this.#resendLast = number
     else this.#publish(subject, number, payload)
     return number
@@ -113,20 +103,20 @@ export class ReliableLink {
     } catch (error) {
       return onRefused(messageOf(error))
     }
-    // The message is genuine, but the sender did not know this link yet, or did not know that its
-    // own link was replaced, for example after a disconnect.
+    // A genuine message of another link, such as the one before a reconnect.
     if (message.epoch !== epoch) return
-    this.#heardMs = this.#options.clock.monotonicMs()
-    this.#acknowledge(message)
-    if (message.number === 0) return message.payload === true ? this.#sendMissing() : undefined
-    // A gap needs a resend; a duplicate shows that the acknowledgement was lost.
-    if (message.number > this.#received + 1) this.askForMissing()
+    this.#lastHeardMs = this.#options.clock.monotonicMs()
+    this.#handleAcknowledgement(message)
+    if (message.number === 0)
+      return message.payload === true ? this.#handleResendRequest() : undefined
+    // A gap requires a resend. A duplicate shows that the acknowledgement was lost.
+    if (message.number > this.#received + 1) this.requestMissing()
     else if (message.number <= this.#received)
       this.#acknowledgedThrough = Math.min(this.#acknowledgedThrough, message.number - 1)
     if (message.number !== this.#received + 1) return
     this.#received++
     this.#receivedBytes += data.length
-    if (this.#receivedBytes > acknowledgeBytes) this.#publish(idleSubject, 0, nothing)
+    if (this.#receivedBytes > maxUnacknowledgedBytes) this.#publish(idleSubject, 0, emptyPayload)
     try {
       onMessage(message.payload)
     } catch (error) {
@@ -134,18 +124,14 @@ export class ReliableLink {
     }
   }
 
-  /** Resends messages that were not acknowledged in time, or acknowledges received ones. */
   tick(): void {
     const nowMs = this.#options.clock.monotonicMs()
-    if (this.#unacknowledged.length > 0 && nowMs - this.#progressMs >= resendAfterMs) this.resend()
+    if (this.#unacknowledged.length > 0 && nowMs - this.#progressMs >= ackTimeoutMs) this.resend()
     else if (this.#acknowledgedThrough < this.#received)
-      this.#publish(this.#options.idleSubject, 0, nothing)
+      this.#publish(this.#options.idleSubject, 0, emptyPayload)
   }
 
-  /**
-   * Resends all unacknowledged messages, for example after a disconnect. Resends one window at a
-   * time, so that a slow receiver does not get the same messages repeatedly.
-   */
+  /** One window at a time, so that a slow receiver does not get messages repeatedly. */
   resend(): void {
     this.#progressMs = this.#options.clock.monotonicMs()
     this.#resendNext = this.#unacknowledged.peek()?.number ?? this.#sent + 1
@@ -156,7 +142,8 @@ export class ReliableLink {
   #sendWindow(): void {
     let bytes = 0
     for (const { subject, number, payload } of this.#unacknowledged) {
-      if (number > this.#resendLast || (bytes > 0 && bytes + payload.length > windowBytes)) return
+      if (number > this.#resendLast || (bytes > 0 && bytes + payload.length > resendWindowBytes))
+        return
       bytes += payload.length
       if (number < this.#resendNext) continue
       this.#resendNext = number + 1
@@ -164,35 +151,34 @@ export class ReliableLink {
     }
   }
 
-  /** Requests a resend when the other side has sent more messages than were received. */
-  askForMissing(): void {
+  requestMissing(): void {
     const nowMs = this.#options.clock.monotonicMs()
-    if (nowMs - this.#askedMs < askAfterMs) return
-    this.#askedMs = nowMs
-    this.#publish(this.#options.idleSubject, 0, missing)
+    if (nowMs - this.#requestedMs < requestIntervalMs) return
+    this.#requestedMs = nowMs
+    this.#publish(this.#options.idleSubject, 0, resendRequest)
   }
 
-  #sendMissing(): void {
+  #handleResendRequest(): void {
     const nowMs = this.#options.clock.monotonicMs()
-    if (nowMs - this.#resentMs < askAfterMs) return
+    if (nowMs - this.#resentMs < requestIntervalMs) return
     this.#resentMs = nowMs
     this.resend()
   }
 
-  #acknowledge({ acknowledged }: Header): void {
+  #handleAcknowledgement({ acknowledged }: Header): void {
     for (let isNew = false; ; isNew = true) {
       const first = this.#unacknowledged.peek()
       if (first === undefined || first.number > acknowledged) {
-        if (isNew && this.#resendNext <= this.#resendLast) this.#sendAfter(acknowledged)
+        if (isNew && this.#resendNext <= this.#resendLast) this.#continueResend(acknowledged)
         return
       }
       this.#unacknowledged.shift()
       this.#unacknowledgedBytes -= first.payload.length
-      this.#progressMs = this.#heardMs
+      this.#progressMs = this.#lastHeardMs
     }
   }
 
-  #sendAfter(acknowledged: number): void {
+  #continueResend(acknowledged: number): void {
     this.#resendNext = Math.max(this.#resendNext, acknowledged + 1)
     this.#sendWindow()
   }
@@ -207,6 +193,6 @@ export class ReliableLink {
 }
 
 /** The serialized `undefined`. */
-const nothing = Buffer.from([0xff, 0x0f, 0x5f])
+const emptyPayload = Buffer.from([0xff, 0x0f, 0x5f])
 /** The serialized `true`, which requests missing messages. */
-const missing = Buffer.from([0xff, 0x0f, 0x54])
+const resendRequest = Buffer.from([0xff, 0x0f, 0x54])

@@ -1,4 +1,4 @@
-/** Decides when tasks of a limited name begin, by their number at a time and per second. */
+/** Limits how many tasks with the same name run at a time, and how many start per second. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import {
@@ -15,19 +15,21 @@ import { PriorityQueue, type QueueEntry } from '../../runtime/priority-queue.ts'
 
 /** The limit of a name. At least one of the two fields is required. */
 export interface NameLimit {
-  /** The maximum number of tasks of the name that backends hold at a time. Default: no limit. */
+  /** The maximum number of tasks with this name that backends hold at a time. Default: no limit. */
   readonly concurrent?: number
-  /** The maximum number of attempts of the name that start per second. Default: no limit. */
+  /**
+   * The maximum number of attempts with this task name that start per second. Default: no limit.
+   */
   readonly perSecond?: number
 }
 
-/** Limits, keyed by the name of tasks. */
+/** The limits of tasks, by name. */
 export type NameLimitOptions = Readonly<Record<string, NameLimit>>
 
 /** Validates the limits. A name that no task has is accepted. */
 export function resolveNameLimits(given: unknown): NameLimitOptions {
   const limits = expectObject('limits', given)
-  // Limits in a Map or an inherited object would not be found, so nothing would be limited.
+  // A Map or an inherited object is rejected, because limits in it would not be found.
   const prototype: unknown = Object.getPrototypeOf(limits)
   if (prototype !== null && Object.getPrototypeOf(prototype) !== null) {
     throw invalid('limits', 'a plain object with limits as its own properties', given)
@@ -56,31 +58,33 @@ export const toWireLimits = (limits: NameLimitOptions): JsonObject =>
     ]),
   )
 
-/** Bounds the memory for the times of starts within the window. */
+/**
+ * The maximum of `perSecond`, which limits the memory for the times of starts within the window.
+ */
 const maxPerSecond = 1_000_000
 
-/** An attempt of a task with a limited name. Only `NameLimits` writes it. */
+/** An attempt of a task with a limited name. Only `NameLimits` may change it. */
 export interface LimitedAttempt<T> {
   readonly item: T
   readonly priority: number
   readonly isRetry: boolean
-  /** Numbered in the order of `add`. */
+  /** The number of the attempt in the order of `add`. */
   readonly number: number
   readonly group: NameGroup<T>
   phase: 'waiting' | 'released' | 'started' | 'ended'
   queued: QueueEntry | null
 }
 
-/** The attempts of one name. */
 interface NameGroup<T> {
-  readonly concurrent: number
-  /** At most this many starts within `windowMs`. */
-  readonly starts: number
+  readonly maxConcurrent: number
+  readonly maxStarts: number
   readonly windowMs: number
   readonly waiting: PriorityQueue<LimitedAttempt<T>>
-  /** The times of the starts within the window, in order. */
-  readonly startedMs: Fifo<number>
-  /** `active` attempts were released and have not ended; `notStarted` of them have not started. */
+  readonly startTimesMs: Fifo<number>
+  /**
+   * `active` is the number of attempts that were released and have not ended. `notStarted` is the
+   * number of those that have not started.
+   */
   active: number
   notStarted: number
   isReleasing: boolean
@@ -91,7 +95,7 @@ export class NameLimits<T> {
   readonly #groups: ReadonlyMap<string, NameGroup<T>>
   readonly #clock: Clock
   readonly #release: (item: T) => void
-  #added = 0
+  #nextNumber = 0
 
   /** `release` is called for each attempt that may begin. */
   constructor(limits: NameLimitOptions, clock: Clock, release: (item: T) => void) {
@@ -106,8 +110,8 @@ export class NameLimits<T> {
   }
 
   /**
-   * Queues an attempt until `advance` releases it; `null` if the name has no limit. The order is
-   * by priority, then retries before new tasks, then first come, first served.
+   * Queues an attempt until `advance` releases it. Returns `null` if the name has no limit. The
+   * order is by priority, then retries before new tasks, then first come, first served.
    */
   add(
     name: string,
@@ -115,7 +119,7 @@ export class NameLimits<T> {
   ): LimitedAttempt<T> | null {
     const group = this.#groups.get(name)
     if (group === undefined) return null
-    const number = this.#added++
+    const number = this.#nextNumber++
     const attempt: LimitedAttempt<T> = { ...about, number, group, phase: 'waiting', queued: null }
     attempt.queued = group.waiting.add(attempt)
     return attempt
@@ -127,13 +131,15 @@ export class NameLimits<T> {
     if (attempt.phase !== 'released') return
     attempt.phase = 'started'
     group.notStarted--
-    if (group.starts === Infinity) return
-    group.startedMs.push(this.#clock.monotonicMs())
-    // Sets the timer for the next attempt, which need not wait until this attempt has ended.
+    if (group.maxStarts === Infinity) return
+    group.startTimesMs.push(this.#clock.monotonicMs())
+    // Sets the timer for the next attempt, which may begin before this attempt has ended.
     this.advance(attempt)
   }
 
-  /** Call this when the attempt has ended or no longer waits, so that another one may begin. */
+  /**
+   * Must be called when the attempt has ended or no longer waits, so that another one may begin.
+   */
   end(attempt: LimitedAttempt<T>): void {
     const { group, phase, queued } = attempt
     attempt.phase = 'ended'
@@ -144,7 +150,6 @@ export class NameLimits<T> {
     this.advance(attempt)
   }
 
-  /** Releases attempts of the same name that may begin. */
   advance({ group }: LimitedAttempt<T>): void {
     // `#release` may synchronously end the attempt, which calls this method again.
     if (group.isReleasing) return
@@ -152,7 +157,7 @@ export class NameLimits<T> {
     group.cancelTimer?.()
     group.cancelTimer = null
     while (group.waiting.size > 0 && this.#hasRoom(group)) {
-      const next = group.waiting.take()
+      const next = group.waiting.pop()
       if (next === undefined) break
       next.phase = 'released'
       group.active++
@@ -163,18 +168,23 @@ export class NameLimits<T> {
     if (group.waiting.size > 0) this.#setTimer(group)
   }
 
-  /** A released attempt may start at any time, so it already counts for the current window. */
+  /**
+   * Whether another attempt may be released. A released attempt may start at any time, so it
+   * already counts for the current window.
+   */
   #hasRoom(group: NameGroup<T>): boolean {
-    const { active, concurrent, startedMs, starts, windowMs, notStarted } = group
+    const { active, maxConcurrent, startTimesMs, maxStarts, windowMs, notStarted } = group
     const since = this.#clock.monotonicMs() - windowMs
-    while ((startedMs.peek() ?? Infinity) <= since) startedMs.shift()
-    return active < concurrent && startedMs.length + notStarted < starts
+    while ((startTimesMs.peek() ?? Infinity) <= since) startTimesMs.shift()
+    return active < maxConcurrent && startTimesMs.length + notStarted < maxStarts
   }
 
-  /** Needed only for the window: other waits end when an attempt ends, which calls `advance`. */
+  /**
+   * Sets a timer for the end of the window. Other waits need none: they end when an attempt ends.
+   */
   #setTimer(group: NameGroup<T>): void {
-    const first = group.startedMs.peek()
-    if (first === undefined || group.active >= group.concurrent) return
+    const first = group.startTimesMs.peek()
+    if (first === undefined || group.active >= group.maxConcurrent) return
     const attempt = group.waiting.peek()
     if (attempt === undefined) return
     const waitMs = first + group.windowMs - this.#clock.monotonicMs()
@@ -186,11 +196,11 @@ export class NameLimits<T> {
 function newGroup<T>({ concurrent = Infinity, perSecond = Infinity }: NameLimit): NameGroup<T> {
   const starts = Math.ceil(perSecond)
   return {
-    concurrent,
-    starts,
+    maxConcurrent: concurrent,
+    maxStarts: starts,
     windowMs: perSecond === Infinity ? 0 : (1000 * starts) / perSecond,
     waiting: new PriorityQueue(isBefore),
-    startedMs: new Fifo(),
+    startTimesMs: new Fifo(),
     active: 0,
     notStarted: 0,
     isReleasing: false,

@@ -12,19 +12,18 @@ import { Resumption, type TaskToRun } from './resumption.ts'
 
 export interface ResumePreview {
   readonly runs: readonly TaskToRun[]
-  /** The number of tasks that the preview covers. */
   readonly total: number
-  /** The number of tasks that do not run, but will if their definition has changed. */
+  /** The number of tasks that run again only if their definition has changed. */
   readonly unnamed: number
 }
 
-/** No warnings, because the preview itself contains the counts. */
-const silent: Log = { warn() {} }
+/** No warnings are written, because the preview itself contains the counts. */
+const silentLog: Log = { warn() {} }
 
 /**
- * `tasks` are the programs of a task file or an array. `null` means a script, for which only the
- * tasks of the record are known. Rejects as the resume itself would, but does not check whether
- * another process has locked or continued the record.
+ * Predicts which tasks a resume would run. `tasks` are the programs of a task file or an array;
+ * `null` for a script, whose tasks are known only from the record. Rejects as the resume itself
+ * would, but does not check whether another process has locked or continued the record.
  */
 export async function previewResume(
   path: string,
@@ -33,27 +32,27 @@ export async function previewResume(
 ): Promise<ResumePreview> {
   const nextTurn = (): Promise<void> => new Promise((resolve) => systemClock.nextTurn(resolve))
   const record = await readRecord(path, { keepFailures: options.keepFailed, nextTurn })
-  using resumption = new Resumption(record, options, silent)
+  using resumption = new Resumption(record, options, silentLog)
   const { unnamed, done, failed, canceled, unfinished } = resumption.summary
   if (tasks === null) {
     const total = done + failed + canceled + unfinished
-    return { runs: resumption.runsOfRecord(), total, unnamed }
+    return { runs: resumption.previewRecord(), total, unnamed }
   }
-  return { runs: runsOf(tasks, resumption), total: tasks.length, unnamed: 0 }
+  return { runs: previewTasks(tasks, resumption), total: tasks.length, unnamed: 0 }
 }
 
-function runsOf(tasks: readonly AnyTask[], resumption: Resumption): TaskToRun[] {
+function previewTasks(tasks: readonly AnyTask[], resumption: Resumption): TaskToRun[] {
   const owner = {}
   const wrong = tasks.flatMap((task, at) => {
     const hash = (): string | null => definitionHash(task, owner)
-    const problem = resumption.problemOf(task.uid, task.spec.executable, hash)
+    const problem = resumption.findProblem(task.uid, task.spec.executable, hash)
     return problem === null ? [] : { ...problem, at }
   })
   if (wrong.length > 0) throw toSubmissionError(wrong)
   return tasks.flatMap((task) => {
     const name = maskSecrets(task.name)
     const planned = resumption.plan(task.uid, { name, hash: definitionHash(task, owner) })
-    const reason = resumption.reasonOf(planned)
+    const reason = resumption.findRunReason(planned)
     return reason === null ? [] : { uid: resumption.uidOf(planned) ?? task.uid, name, reason }
   })
 }

@@ -1,6 +1,6 @@
 /** Reads the record of an earlier run and its stored values, in one pass over its files. */
 
-import { findChain, noFirstLine } from '../../checkpoint/chain.ts'
+import { findChain, emptyRecordError } from '../../checkpoint/chain.ts'
 import { checkpointFormat, type EventLine } from '../../checkpoint/format.ts'
 import { type BadLine, readBatches } from '../../checkpoint/reader.ts'
 import { recordIdOf } from '../../checkpoint/results-file.ts'
@@ -10,17 +10,17 @@ import { CheckpointError } from '../../foundation/errors.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import type { TaskOrigin } from '../entry.ts'
 import { RecordedTasks } from './recorded-tasks.ts'
-import { nameIn } from '../../views/panel.ts'
+import { readTaskName } from '../../views/panel.ts'
 
-/** The record of an earlier run. The caller closes `results`. */
+/** The record of an earlier run. The caller must close `results`. */
 export interface EarlierRecord {
   readonly sessionId: string
-  /** The oldest file first. */
+  /** The files of the run, the oldest first. */
   readonly files: readonly string[]
   readonly tasks: RecordedTasks
   /** One reader per file; `null` if no values were stored with that file. */
   readonly results: readonly (ResultsReader | null)[]
-  /** For each failed task, by row: the attributes of its last TaskFailed. Filled on request. */
+  /** The attributes of the last TaskFailed of each failed task, by row. Filled on request. */
   readonly failures: ReadonlyMap<number, JsonObject>
 }
 
@@ -30,22 +30,23 @@ export interface ReadRecordOptions {
 }
 
 /**
- * Rejects with a `CheckpointError` for a damaged line, a missing predecessor, files of several
- * sessions, or another format. Accepts an incomplete last line, which a killed process leaves.
+ * Reads a record. Rejects with a `CheckpointError` if a line is damaged, a predecessor is missing,
+ * the files belong to several sessions, or the format is unknown. Accepts an incomplete last line,
+ * which a killed process leaves.
  */
 export async function readRecord(file: string, options: ReadRecordOptions): Promise<EarlierRecord> {
   const { files, missing } = await findChain(file)
   if (missing !== null) {
-    throw new CheckpointError(`${files[0]} continues ${missing}, which is not beside it`, {
+    throw new CheckpointError(`${files[0]} continues ${missing}, which is not in the same folder`, {
       code: 'CheckpointMissingError',
       path: missing,
-      hint: 'Put the missing file back: it has tasks that are done.',
+      hint: 'Restore the missing file: it contains finished tasks.',
     })
   }
   const reading = new ResumeReader(options)
   try {
     for (const path of files) await reading.read(path)
-    return { ...(await reading.take(file)), files }
+    return { ...(await reading.finish(file)), files }
   } catch (error) {
     reading.close()
     throw error
@@ -72,17 +73,17 @@ class ResumeReader {
       throw damagedError(path, bad)
     }
     for await (const batch of readBatches(path, { onBadLine })) {
-      for (const line of batch) if (line.section === 'event') this.#take(line, path)
+      for (const line of batch) if (line.section === 'event') this.#applyEvent(line, path)
     }
     const results = ResultsReader.open(path, this.#fileId)
     this.#results.push(results)
     if (results === null) return
-    const steps = results.find((uid, at) => this.#tasks.keep(uid, at))
+    const steps = results.locateValues((uid, at) => this.#tasks.storeLocation(uid, at))
     while (steps.next().done !== true) await this.#options.nextTurn()
   }
 
-  async take(path: string): Promise<Omit<EarlierRecord, 'files'>> {
-    if (this.#sessionId === null) throw await noFirstLine(path)
+  async finish(path: string): Promise<Omit<EarlierRecord, 'files'>> {
+    if (this.#sessionId === null) throw await emptyRecordError(path)
     return {
       sessionId: this.#sessionId,
       tasks: this.#tasks,
@@ -95,19 +96,19 @@ class ResumeReader {
     for (const results of this.#results) results?.[Symbol.dispose]()
   }
 
-  #take(event: EventLine, path: string): void {
+  #applyEvent(event: EventLine, path: string): void {
     const { event_type: type, task_id: uid, attributes } = event
-    if (type === 'SessionStarted') return this.#begin(event, path)
+    if (type === 'SessionStarted') return this.#beginFile(event, path)
     if (uid === null) return
     switch (type) {
       case 'TaskCreated':
         return this.#create(uid, attributes, path)
       case 'TaskStarted':
-        return this.#tasks.attempted(uid, numberOf(attributes['attempt']))
+        return this.#tasks.addAttempt(uid, toAttemptNumber(attributes['attempt']))
       case 'tutti.AttemptStarted':
-        return this.#tasks.attempted(uid, numberOf(event['attempt']))
+        return this.#tasks.addAttempt(uid, toAttemptNumber(event['attempt']))
       case 'tutti.TaskAttempt':
-        return this.#tasks.attempted(uid, numberOf(event['attempt']) + 1)
+        return this.#tasks.addAttempt(uid, toAttemptNumber(event['attempt']) + 1)
       case 'TaskCompleted':
         return void this.#tasks.end(uid, 'done', attributes['reused'] === true)
       case 'TaskFailed':
@@ -119,10 +120,10 @@ class ResumeReader {
 
   #create(uid: string, attributes: JsonObject, path: string): void {
     const isNew = this.#tasks.create(uid, {
-      name: nameIn(attributes),
-      hash: textOf(attributes['definition_hash']),
-      origin: originIn(attributes),
-      dependencies: textsOf(attributes['dependencies']),
+      name: readTaskName(attributes),
+      hash: toText(attributes['definition_hash']),
+      origin: readOrigin(attributes),
+      dependencies: toTexts(attributes['dependencies']),
     })
     if (isNew) return
     throw new CheckpointError(`${path} is damaged: it creates task ${uid} twice`, {
@@ -132,7 +133,7 @@ class ResumeReader {
     })
   }
 
-  #begin(start: EventLine, path: string): void {
+  #beginFile(start: EventLine, path: string): void {
     const { session_id: id, attributes } = start
     const { format } = attributes
     if (format !== checkpointFormat) {
@@ -140,7 +141,7 @@ class ResumeReader {
       throw new CheckpointError(text, { path, hint: 'Resume it with the version that wrote it.' })
     }
     if (this.#sessionId !== null && this.#sessionId !== id) {
-      const text = `${path} is of session ${id}, but the file that it continues is of session`
+      const text = `${path} belongs to session ${id}, but it continues a file of session`
       throw new CheckpointError(`${text} ${this.#sessionId}`, { path })
     }
     this.#sessionId = id
@@ -153,17 +154,17 @@ class ResumeReader {
   }
 }
 
-/** The task of an earlier file that this task continues, according to its attributes. */
-function originIn({ origin_uid: uid, origin_files_back: back }: JsonObject): TaskOrigin | null {
+function readOrigin({ origin_uid: uid, origin_files_back: back }: JsonObject): TaskOrigin | null {
   const isNumber = typeof back === 'number' && Number.isInteger(back) && back > 0
   return typeof uid === 'string' && isNumber ? { uid, filesBack: back } : null
 }
 
-const textOf = (value: unknown): string | null => (typeof value === 'string' ? value : null)
-const textsOf = (value: unknown): readonly string[] =>
-  Array.isArray(value) ? value.filter((one) => typeof one === 'string') : none
-const none: readonly never[] = []
-const numberOf = (value: unknown): number => (typeof value === 'number' && value > 0 ? value : 1)
+const toText = (value: unknown): string | null => (typeof value === 'string' ? value : null)
+const toTexts = (value: unknown): readonly string[] =>
+  Array.isArray(value) ? value.filter((one) => typeof one === 'string') : noTexts
+const noTexts: readonly never[] = []
+const toAttemptNumber = (value: unknown): number =>
+  typeof value === 'number' && value > 0 ? value : 1
 
 const damagedError = (path: string, { line, offset, reason }: BadLine): CheckpointError =>
   new CheckpointError(
@@ -171,11 +172,11 @@ const damagedError = (path: string, { line, offset, reason }: BadLine): Checkpoi
     {
       code: 'CheckpointDamagedError',
       path,
-      hint: damagedHint(path),
+      hint: repairHint(path),
     },
   )
 
-function damagedHint(path: string): string {
+function repairHint(path: string): string {
   const copy = findRepaired(path)
   if (copy !== null) return `Resume its repaired copy: ${copy}`
   return `Repair it first: npx tutti journal repair ${path}`

@@ -1,25 +1,24 @@
 /**
- * The tasks of an earlier run, over all files of its chain. If the caller chose the uid, it
- * identifies the task. A generated uid does not: such a task is identified by `definition_hash`
- * and its number among equal tasks. Later files name the task that it continues as its origin,
- * because they do not create tasks in the order of the program.
+ * The tasks of an earlier run, over all files of its chain. A uid that the caller chose identifies
+ * the task. A task with a generated uid is identified by `definition_hash` and its number among
+ * equal tasks. A later file does not create tasks in the order of the program, so it names the task
+ * that it continues as the origin.
  */
 
 import type { ValueLocation } from '../../checkpoint/results-reader.ts'
 import { type Column, createColumn, createTextIndex, findText } from '../../views/columns.ts'
 import { indexOf, setValue, textAt, valueAt } from '../../views/columns.ts'
-import { codePartOf, generatedNumber, inputPartOf } from '../../foundation/ids.ts'
-import { isMarked, unmarked } from '../../foundation/ids.ts'
+import { codeDigestOf, parseUidNumber, inputDigestOf } from '../../foundation/ids.ts'
+import { isMarked, removeMark } from '../../foundation/ids.ts'
 import { EqualTasks } from './equal-tasks.ts'
 import type { TaskInputs, TaskOrigin } from '../entry.ts'
 
 /** The name of a task, and its hash; `null` if the definition cannot be compared. */
-export interface Named {
+export interface TaskSignature {
   readonly name: string
   readonly hash: string | null
 }
 
-/** The location of a task's value: the file of the chain, and the range in its results file. */
 export interface RecordedValue extends ValueLocation {
   /** The index of the file in the chain, from 0. */
   readonly file: number
@@ -32,49 +31,47 @@ export type RecordedState = 'open' | 'done' | 'failed' | 'canceled'
 const states = [null, 'open', 'done', 'failed', 'canceled'] as const
 
 /** The contents of a TaskCreated event. */
-export interface Creation extends Named {
+export interface CreatedTask extends TaskSignature {
   readonly origin: TaskOrigin | null
   /** The uids of the dependencies in the same file. */
   readonly dependencies: readonly string[]
 }
 
-/** The definition by which a task with a generated uid is identified. */
-interface Made {
-  /** The number of the task's hash; 0 without a hash. */
-  readonly hashAt: number
-  /** The rows of the task's dependencies. */
-  readonly rows: readonly number[]
-}
+/**
+ * How a task of the new run relates to its row. `same`: the same task with the same input values.
+ * `outdated`: the same task, but with newer input values. `changed`: a task that continues the row,
+ * but may differ. Only `same` tasks use recorded results.
+ */
+const matchKinds = { same: 1, outdated: 2, changed: 3 } as const
+
+export const noInputs: TaskInputs = Object.freeze({ dependencies: [], enclosing: [] })
 
 /**
- * How a task of the new run relates to its row. `outdated`: the same task, but with newer input
- * values. `changed`: continues the row, but may differ. Only `same` tasks use recorded results.
+ * All recorded tasks, in rows numbered from 1; 0 means no task. A task takes about 150 bytes plus
+ * its uid and hash.
  */
-const taken = { same: 1, outdated: 2, changed: 3 } as const
-
-export const noInputs: TaskInputs = Object.freeze({ dependencies: [], around: [] })
-
-/** Rows are numbered from 1; 0 means none. A task takes about 150 bytes plus uid and hash. */
 export class RecordedTasks {
-  /** Uids are numbered. The columns hold, for each uid, the row and the file of its last task. */
+  /** Uids are numbered. For each uid, the columns hold the row and the file of its last task. */
   readonly #uids = createTextIndex()
   readonly #rowOfUid = createColumn('u32')
   readonly #fileOfUid = createColumn('u32')
   readonly #names = createTextIndex()
-  /** Not a text index, because hashes are long and the strings exist already. */
+  /** Not a text index, because hashes are long and their strings exist anyway. */
   readonly #hashes = new Map<string, number>()
   readonly #hashTexts: string[] = []
   /** Code digests that several functions of one file share. */
   readonly #ambiguousCodes = new Set<string>()
   readonly #equals = new EqualTasks()
   /** Unfinished tasks by name and input, in reverse order for `pop`; filled on first use. */
-  #left: Map<string, number[]> | null = null
-  /** Rows by origin. An origin in the first file is found by its uid, others by file and uid. */
+  #unfinished: Map<string, number[]> | null = null
+  /** Rows by origin. An origin in the first file is found by its uid, any other by file and uid. */
   readonly #byFirstUid = createColumn('u32')
   readonly #byOrigin = new Map<string, number>()
-  /** For tasks whose definition changed: the file and uid where the new one first appeared. */
-  readonly #places = new Map<number, string>()
-  /** Per row: where a task with a generated uid was first created; file 0 for other tasks. */
+  /**
+   * For tasks whose definition changed: the file and uid where the new definition first appeared.
+   */
+  readonly #definitionOrigins = new Map<number, string>()
+  /** For a task with a generated uid: the file and uid of its first creation; otherwise file 0. */
   readonly #originUid = createColumn('u32')
   readonly #originFile = createColumn('u32')
   readonly #uid = createColumn('u32')
@@ -84,23 +81,20 @@ export class RecordedTasks {
   readonly #attempts = createColumn('u32')
   /** The latest file that contains the task. */
   readonly #createdFile = createColumn('u32')
-  /** The file in which the latest attempt began. */
   readonly #attemptFile = createColumn('u32')
   readonly #doneFile = createColumn('u32')
-  /** The hash with which the value was computed, and the hash when the task was last DONE. */
-  readonly #madeHash = createColumn('u32')
+  /** The hash with which the value was computed, and the hash of the task when it was last DONE. */
+  readonly #valueHash = createColumn('u32')
   readonly #doneHash = createColumn('u32')
   /** The number of the file that has the value, from 1; 0 if the value was not stored. */
   readonly #valueFile = createColumn('u32')
   readonly #valueOffset = createColumn('f64')
   readonly #valueBytes = createColumn('u32')
   readonly #valueCrc = createColumn('u32')
-  /** How the new run uses the task; see `taken`. */
-  readonly #taken = createColumn('u8')
+  readonly #matchKind = createColumn('u8')
   #size = 0
   #file = 0
 
-  /** The number of tasks. */
   get size(): number {
     return this.#size
   }
@@ -116,18 +110,19 @@ export class RecordedTasks {
   }
 
   /**
-   * Adds a created task, in the order of the file. `false` if the file creates the same task or
-   * continues the same origin twice, which happens only if the file is damaged.
+   * Adds a created task. Must be called in the order of the file. Returns `false` if the file
+   * creates a task or continues an origin twice, as only a damaged file does.
    */
-  create(uid: string, { name, hash: given, origin, dependencies }: Creation): boolean {
-    const hash = given !== null && isMarked(given) ? this.#takeMarked(uid, given) : given
+  create(uid: string, { name, hash: given, origin, dependencies }: CreatedTask): boolean {
+    const hash = given !== null && isMarked(given) ? this.#normalizeHash(uid, given) : given
     const number = indexOf(this.#uids, uid)
     const hashAt = hash === null ? 0 : this.#indexOfHash(hash) + 1
-    const rows = dependencies.length === 0 ? none : dependencies.map((one) => this.#rowInFile(one))
-    const isNamed = generatedNumber(uid) === null
+    const rows =
+      dependencies.length === 0 ? noRows : dependencies.map((one) => this.#rowInFile(one))
+    const isNamed = parseUidNumber(uid) === null
     const row = isNamed
       ? valueAt(this.#rowOfUid, number) || ++this.#size
-      : this.#rowOfMade(number, origin, { hashAt, rows })
+      : this.#rowOfGenerated(number, origin, hashAt, rows)
     const isRepeated =
       valueAt(this.#fileOfUid, number) === this.#file ||
       valueAt(this.#createdFile, row) === this.#file
@@ -142,8 +137,10 @@ export class RecordedTasks {
     return !isRepeated
   }
 
-  /** Notes an attempt that may have begun. A task done in an earlier file counts as unfinished. */
-  attempted(uid: string, attempt: number): void {
+  /**
+   * Adds an attempt that may have begun. A task that an earlier file completed is unfinished again.
+   */
+  addAttempt(uid: string, attempt: number): void {
     const row = this.#rowInFile(uid)
     if (row === 0) return
     if (attempt > valueAt(this.#attempts, row)) this.#setAttempts(row, attempt)
@@ -153,8 +150,8 @@ export class RecordedTasks {
   }
 
   /**
-   * A done task stays done until it runs again, like `staysEnded` of the views. A newly computed
-   * value replaces an earlier one. Returns the row; 0 for an unknown uid.
+   * Sets how a task ended. A done task stays done until it runs again, like `staysEnded` of the
+   * views. A newly computed value replaces an earlier one. Returns the row; 0 for an unknown uid.
    */
   end(uid: string, state: Exclude<RecordedState, 'open'>, isReused: boolean): number {
     const row = this.#rowInFile(uid)
@@ -162,7 +159,7 @@ export class RecordedTasks {
     if (state === 'done') {
       const hash = valueAt(this.#hash, row)
       // A value reused from the record keeps its hash. A value from a cache gets the current hash.
-      if (!isReused || this.stateOf(row) !== 'done') setValue(this.#madeHash, row, hash)
+      if (!isReused || this.stateOf(row) !== 'done') setValue(this.#valueHash, row, hash)
       setValue(this.#doneFile, row, this.#file)
       setValue(this.#doneHash, row, hash)
       if (!isReused) setValue(this.#valueFile, row, 0)
@@ -171,8 +168,7 @@ export class RecordedTasks {
     return row
   }
 
-  /** Stores the location of a task's value, if the task is done in this file. */
-  keep(uid: string, { offset, bytes, crc }: ValueLocation): void {
+  storeLocation(uid: string, { offset, bytes, crc }: ValueLocation): void {
     const row = this.#rowInFile(uid)
     if (row === 0 || valueAt(this.#doneFile, row) !== this.#file) return
     setValue(this.#valueFile, row, this.#file)
@@ -183,53 +179,59 @@ export class RecordedTasks {
 
   /** The row of a task that the caller named; 0 if there is none, or for a generated uid. */
   findNamed(uid: string): number {
-    return generatedNumber(uid) === null ? this.findUid(uid) : 0
+    return parseUidNumber(uid) === null ? this.findUid(uid) : 0
   }
 
-  /** The row of the task that last had this uid, whether or not it is the same task. */
+  /** The row of the last task that had this uid, whether or not it is the same task. */
   findUid(uid: string): number {
     const number = findText(this.#uids, uid)
     return number === -1 ? 0 : valueAt(this.#rowOfUid, number)
   }
 
-  /** Takes the row for a task of the new run, each row once at most; 0 if there is none. */
-  take(uid: string, hash: string | null, inputs: TaskInputs): number {
+  /**
+   * Finds the row of a task of the new run and marks the row as used. Returns 0 if there is none.
+   */
+  match(uid: string, hash: string | null, inputs: TaskInputs): number {
     const named = this.findNamed(uid)
-    const row = generatedNumber(uid) === null ? named : this.#takeEqual(hash, inputs)
+    const row = parseUidNumber(uid) === null ? named : this.#matchEqual(hash, inputs)
     // A task with a chosen uid remains the same task even if its input values are newer now.
-    const isOutdated = named > 0 && (inputs.around === null || this.#isOutdated(named, inputs))
-    if (row > 0) setValue(this.#taken, row, isOutdated ? taken.outdated : taken.same)
+    const isOutdated = named > 0 && (inputs.enclosing === null || this.#isOutdated(named, inputs))
+    if (row > 0) setValue(this.#matchKind, row, isOutdated ? matchKinds.outdated : matchKinds.same)
     return row
   }
 
   /**
-   * Matches a task of the new run whose code or dependencies changed, or that cannot be compared,
-   * with an unfinished task of the record, by name, input and order. The row only tells which task
-   * is continued; 0 if there is none. `isLeft` is called once per row.
+   * Finds the unfinished task that a task of the new run continues if its definition has changed or
+   * cannot be compared. Matches by name, input and order. Returns 0 if there is none. Calls
+   * `isUnfinished` once per row.
    */
-  takeLeft(uid: string, call: Named & TaskInputs, isLeft: (row: number) => boolean): number {
+  matchUnfinished(
+    uid: string,
+    call: TaskSignature & TaskInputs,
+    isUnfinished: (row: number) => boolean,
+  ): number {
     const { name, hash, dependencies } = call
-    if (generatedNumber(uid) === null) return 0
-    this.#left ??= this.#listLeft(isLeft)
-    const rows = this.#left.get(leftKey(name, hash)) ?? none
+    if (parseUidNumber(uid) === null) return 0
+    this.#unfinished ??= this.#listUnfinished(isUnfinished)
+    const rows = this.#unfinished.get(unfinishedKey(name, hash)) ?? noRows
     for (let row = rows.pop(); row !== undefined; row = rows.pop()) {
-      if (this.isTaken(row)) continue
+      if (this.isMatched(row)) continue
       const isSameCode = hash !== null && this.hashOf(row) === hash
       const isEqual = isSameCode && this.#equals.has(row, valueAt(this.#hash, row), dependencies)
-      // Equal hash, but other recorded dependencies: these are two different tasks.
+      // Tasks with the same hash but different recorded dependencies are different tasks.
       if (isSameCode && !isEqual && !dependencies.includes(0)) continue
       const isOutdated = isEqual && !this.#isAmbiguous(hash)
-      setValue(this.#taken, row, isOutdated ? taken.outdated : taken.changed)
+      setValue(this.#matchKind, row, isOutdated ? matchKinds.outdated : matchKinds.changed)
       return row
     }
     return 0
   }
 
-  #listLeft(isLeft: (row: number) => boolean): Map<string, number[]> {
+  #listUnfinished(isUnfinished: (row: number) => boolean): Map<string, number[]> {
     const left = new Map<string, number[]>()
     for (let row = this.#size; row > 0; row--) {
-      if (!isLeft(row) || valueAt(this.#originFile, row) === 0) continue
-      const key = leftKey(this.nameOf(row), this.hashOf(row))
+      if (!isUnfinished(row) || valueAt(this.#originFile, row) === 0) continue
+      const key = unfinishedKey(this.nameOf(row), this.hashOf(row))
       const rows = left.get(key)
       if (rows === undefined) left.set(key, [row])
       else rows.push(row)
@@ -237,7 +239,7 @@ export class RecordedTasks {
     return left
   }
 
-  /** Where a task with a generated uid was first created, counted back from the new file. */
+  /** For a generated uid: the task's first uid, and how many files ago; `null` for a chosen uid. */
   originOf(row: number): TaskOrigin | null {
     const file = valueAt(this.#originFile, row)
     if (file === 0) return null
@@ -245,10 +247,13 @@ export class RecordedTasks {
   }
 
   /** The file and uid where a task first had its definition; `null` for row 0 or a chosen uid. */
-  placeOf(row: number): string | null {
+  definitionOrigin(row: number): string | null {
     const file = valueAt(this.#originFile, row)
     if (file === 0) return null
-    return this.#places.get(row) ?? `${file}/${textAt(this.#uids, valueAt(this.#originUid, row))}`
+    return (
+      this.#definitionOrigins.get(row) ??
+      `${file}/${textAt(this.#uids, valueAt(this.#originUid, row))}`
+    )
   }
 
   stateOf(row: number): RecordedState | null {
@@ -263,22 +268,19 @@ export class RecordedTasks {
     return textAt(this.#names, valueAt(this.#name, row))
   }
 
-  /** The hash with which the task's value was computed; `null` if it cannot be compared. */
-  madeHashOf(row: number): string | null {
-    return this.#hashAt(this.#madeHash, row)
+  valueHashOf(row: number): string | null {
+    return this.#hashAt(this.#valueHash, row)
   }
 
-  /** The hash when the task was last done, whether its value was computed or kept. */
   doneHashOf(row: number): string | null {
     return this.#hashAt(this.#doneHash, row)
   }
 
-  /** The hash when the task was last created. */
   hashOf(row: number): string | null {
     return this.#hashAt(this.#hash, row)
   }
 
-  /** At least 1, because a start may be missing in the record. */
+  /** The number of attempts. At least 1, because a start may be missing in the record. */
   attemptsOf(row: number): number {
     return Math.max(1, valueAt(this.#attempts, row))
   }
@@ -287,7 +289,6 @@ export class RecordedTasks {
     return valueAt(this.#valueFile, row) > 0
   }
 
-  /** `null` if the value was not stored. */
   valueOf(row: number): RecordedValue | null {
     const file = valueAt(this.#valueFile, row)
     if (file === 0) return null
@@ -299,30 +300,26 @@ export class RecordedTasks {
     }
   }
 
-  /** Whether a later run can identify this task. */
-  isKnown(row: number): boolean {
+  isIdentifiable(row: number): boolean {
     const hash = this.hashOf(row)
     if (hash !== null && !this.#isAmbiguous(hash)) return true
-    return generatedNumber(this.uidOf(row)) === null
+    return parseUidNumber(this.uidOf(row)) === null
   }
 
-  /** Notes that several functions share the code digest of this hash. */
   setAmbiguous(hash: string): void {
-    this.#ambiguousCodes.add(codePartOf(hash))
+    this.#ambiguousCodes.add(codeDigestOf(hash))
   }
 
-  isTaken(row: number): boolean {
-    return valueAt(this.#taken, row) > 0
+  isMatched(row: number): boolean {
+    return valueAt(this.#matchKind, row) > 0
   }
 
-  /** Whether the task of the new run is the same task with the same input values. */
-  isSame(row: number): boolean {
-    return valueAt(this.#taken, row) === taken.same
+  isSameTask(row: number): boolean {
+    return valueAt(this.#matchKind, row) === matchKinds.same
   }
 
-  /** Whether the definition of the task of the new run may differ from the recorded one. */
   isChanged(row: number): boolean {
-    return valueAt(this.#taken, row) === taken.changed
+    return valueAt(this.#matchKind, row) === matchKinds.changed
   }
 
   #hashAt(column: Column, row: number): string | null {
@@ -330,7 +327,10 @@ export class RecordedTasks {
     return this.#hashTexts[at - 1] ?? null
   }
 
-  /** 0 if this file did not create the uid; in another file it may belong to another task. */
+  /**
+   * The row of a task that this file created; otherwise 0, because the uid may belong to another
+   * task in another file.
+   */
   #rowInFile(uid: string): number {
     const number = findText(this.#uids, uid)
     const isHere = number !== -1 && valueAt(this.#fileOfUid, number) === this.#file
@@ -344,22 +344,26 @@ export class RecordedTasks {
     return this.#hashTexts.push(hash) - 1
   }
 
-  /** Handles a marked hash: it does not identify a function, because others share its source. */
-  #takeMarked(uid: string, hash: string): string {
-    if (generatedNumber(uid) === null) return unmarked(hash)
+  #normalizeHash(uid: string, hash: string): string {
+    if (parseUidNumber(uid) === null) return removeMark(hash)
     this.setAmbiguous(hash)
     return hash
   }
 
   #isAmbiguous(hash: string): boolean {
-    return this.#ambiguousCodes.size > 0 && this.#ambiguousCodes.has(codePartOf(hash))
+    return this.#ambiguousCodes.size > 0 && this.#ambiguousCodes.has(codeDigestOf(hash))
   }
 
   /**
    * The row of a task with a generated uid. A task whose definition changed gets a new row that
    * replaces the old one, because a row cannot move to another list of `EqualTasks`.
    */
-  #rowOfMade(uid: number, origin: TaskOrigin | null, { hashAt, rows }: Made): number {
+  #rowOfGenerated(
+    uid: number,
+    origin: TaskOrigin | null,
+    hashAt: number,
+    rows: readonly number[],
+  ): number {
     const file = this.#file - (origin?.filesBack ?? 0)
     const originUid = origin === null ? uid : indexOf(this.#uids, origin.uid)
     const known = origin === null ? 0 : this.#findOrigin(originUid, file)
@@ -372,7 +376,7 @@ export class RecordedTasks {
     setValue(this.#originFile, row, file)
     if (file === 1) setValue(this.#byFirstUid, originUid, row)
     else this.#byOrigin.set(`${file}/${originUid}`, row)
-    if (known > 0) this.#places.set(row, `${this.#file}/${textAt(this.#uids, uid)}`)
+    if (known > 0) this.#definitionOrigins.set(row, `${this.#file}/${textAt(this.#uids, uid)}`)
     setValue(this.#createdFile, row, valueAt(this.#createdFile, known))
     if (hashAt > 0) this.#equals.add(row, hashAt, rows)
     return row
@@ -402,24 +406,25 @@ export class RecordedTasks {
   }
 
   /** Takes the next equal task that is neither replaced by a changed definition nor outdated. */
-  #takeEqual(hash: string | null, inputs: TaskInputs): number {
-    if (hash === null || inputs.around === null || this.#isAmbiguous(hash)) return 0
+  #matchEqual(hash: string | null, inputs: TaskInputs): number {
+    if (hash === null || inputs.enclosing === null || this.#isAmbiguous(hash)) return 0
     const hashAt = (this.#hashes.get(hash) ?? -1) + 1
     if (hashAt === 0) return 0
     const isPassedOver = (row: number): boolean =>
-      this.isTaken(row) || this.stateOf(row) === null || this.#isOutdated(row, inputs)
-    return this.#equals.take(hashAt, inputs.dependencies, isPassedOver)
+      this.isMatched(row) || this.stateOf(row) === null || this.#isOutdated(row, inputs)
+    return this.#equals.takeNext(hashAt, inputs.dependencies, isPassedOver)
   }
 
   /** Whether the task's value, or its running attempt, is older than one of its input values. */
-  #isOutdated(row: number, { dependencies, around }: TaskInputs): boolean {
+  #isOutdated(row: number, { dependencies, enclosing }: TaskInputs): boolean {
     const isDone = this.stateOf(row) === 'done'
     const made = valueAt(isDone ? this.#valueFile : this.#attemptFile, row)
     const isLater = (one: number): boolean => valueAt(this.#valueFile, one) > made
-    return made > 0 && (dependencies.some(isLater) || (around ?? none).some(isLater))
+    return made > 0 && (dependencies.some(isLater) || (enclosing ?? noRows).some(isLater))
   }
 }
 
-const leftKey = (name: string, hash: string | null): string => `${inputPartOf(hash ?? '')}/${name}`
+const unfinishedKey = (name: string, hash: string | null): string =>
+  `${inputDigestOf(hash ?? '')}/${name}`
 
-const none: never[] = []
+const noRows: never[] = []

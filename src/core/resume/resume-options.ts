@@ -19,7 +19,7 @@ export interface ResumeOptions {
   readonly keepFailed?: boolean
 }
 
-/** The record that a session resumes, and the number of its tasks by state, over all files. */
+/** The record that a session resumes, and the number of tasks by state over all its files. */
 export interface ResumedRecord {
   readonly sessionId: string
   /** The files of the run, the oldest first. */
@@ -30,7 +30,7 @@ export interface ResumedRecord {
   readonly unfinished: number
   /** The number of done tasks that run again, because their results were not kept. */
   readonly notKept: number
-  /** The number of kept tasks without a `uid` option, which are identified by definition. */
+  /** The number of kept tasks without a `uid` option, which are identified by their definition. */
   readonly unnamed: number
 }
 

@@ -1,31 +1,28 @@
 /** Decides for each task of a resumed run whether it runs or ends as recorded. */
 
 import type { AnyTask, AttemptFacts } from '../../backends/backend.ts'
-import { codePartOf, generatedNumber, isMarked, unmarked } from '../../foundation/ids.ts'
+import { codeDigestOf, parseUidNumber, isMarked, removeMark } from '../../foundation/ids.ts'
 import { fromErrorRecord } from '../../foundation/error-record.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { ExecutableFailedError } from '../../foundation/task-errors.ts'
 import { countText } from '../../views/readable.ts'
-import { changedParts, markedCodeOf } from '../../tasks/definition-hash.ts'
+import { changedParts, findCodeDigest } from '../../tasks/definition-hash.ts'
 import { withCauses } from '../error-causes.ts'
-import type { Entry, TaskInputs, TaskOrigin, UndispatchedEnd } from '../entry.ts'
+import type { Entry, TaskInputs, TaskOrigin, UndispatchedOutcome } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
-import { type Named, noInputs, type RecordedState } from './recorded-tasks.ts'
+import { type TaskSignature, noInputs, type RecordedState } from './recorded-tasks.ts'
 import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
 
-/** The recorded outcome of a task that does not run again, and the task's uid in the record. */
-export interface RecordedEnd {
-  readonly end: UndispatchedEnd
+export interface RecordedOutcome {
+  readonly end: UndispatchedOutcome
   readonly uid: string
 }
 
-/** Why a task runs: `new` to the record, its recorded state, or why its value is not used. */
 type RunReason = 'new' | 'failed' | 'canceled' | 'unfinished' | 'changed' | 'not kept'
 
-/** A task that a resume would run. */
 export interface TaskToRun {
   readonly uid: string
   readonly name: string
@@ -33,89 +30,87 @@ export interface TaskToRun {
 }
 
 const maxListed = 20
-const none: readonly never[] = []
+const noChanges: readonly never[] = []
 
 export class Resumption implements Disposable {
   readonly summary: ResumedRecord
   readonly #record: EarlierRecord
   readonly #options: ResolvedResumeOptions
   readonly #log: Log
-  /** The number of stored values that could not be read. */
   #unreadable = 0
   #hasRefused = false
-  /** By code digest: the uid of the first recorded task whose outcome was used in this run. */
-  readonly #given = new Map<string, string>()
+  /** By code digest: the uid of the first task whose recorded outcome was used in this run. */
+  readonly #reusedCode = new Map<string, string>()
 
   constructor(record: EarlierRecord, options: ResolvedResumeOptions, log: Log) {
     this.#record = record
     this.#options = options
     this.#log = log
-    this.summary = summarize(record)
-    const notKnown = countNotKnown(record)
+    const { summary, notKnown } = summarize(record)
+    this.summary = summary
     const notKept = this.summary.notKept - notKnown
     if (notKept > 0) {
       const text = `${countText(notKept, 'task is', 'tasks are')} DONE in the record, but without `
-      log.warn('ResultsNotKept', `${text}a kept result; they run again`)
+      log.warn('ResultsNotKept', `${text}a kept result; ${runAgain(notKept)}`)
     }
     if (notKnown > 0) {
       const text = `${countText(notKnown, 'task is', 'tasks are')} DONE in the record, but cannot `
-      const why = 'be distinguished from equal ones; give them a `uid`, else they run again'
+      const why = `be identified without a \`uid\`; ${runAgain(notKnown)}`
       log.warn('TasksNotKnown', `${text}${why}`)
     }
     // This run counts as the next file of the chain.
     record.tasks.beginFile()
   }
 
-  /** The problem if a task is DONE with another definition, or `null`. */
-  problemOf(uid: string, executable: string, hash: () => string | null): Problem | null {
+  /**
+   * Returns a problem if the task is DONE in the record with another definition, or else `null`.
+   */
+  findProblem(uid: string, executable: string, hash: () => string | null): Problem | null {
     if (this.#options.changed !== 'refuse') return null
     const row = this.#record.tasks.findNamed(uid)
     if (row === 0 || this.#record.tasks.stateOf(row) !== 'done') return null
-    const changed = this.#changes(row, hash())
+    const changed = this.#findChanges(row, hash())
     if (changed.length === 0) return null
     this.#hasRefused = true
     return changedDefinition(uid, executable, changed)
   }
 
-  /** Whether a submission was refused because of a changed task. */
   get hasRefused(): boolean {
     return this.#hasRefused
   }
 
   /**
-   * Looks up a task in the record. The result is its row, negative if the task runs; 0 for a new
-   * task. Must be called once per task, in the order in which the program creates tasks.
+   * Returns the row of a task, the negative row if the task has to run, or 0 for a new task. Must
+   * be called once per task, in the order in which the program creates tasks.
    */
-  plan(uid: string, call: Named, inputs: TaskInputs = noInputs): number {
+  plan(uid: string, call: TaskSignature, inputs: TaskInputs = noInputs): number {
     const { tasks } = this.#record
-    const row = tasks.take(uid, call.hash, inputs)
-    if (row === 0) return -tasks.takeLeft(uid, { ...call, ...inputs }, this.#isLeft)
-    return this.#endsAtOnce(row, call.hash) ? row : -row
+    const row = tasks.match(uid, call.hash, inputs)
+    if (row === 0) return -tasks.matchUnfinished(uid, { ...call, ...inputs }, this.#isUnfinished)
+    return this.#endsAsRecorded(row, call.hash) ? row : -row
   }
 
-  /** Why a planned task runs; `null` if it ends as recorded. */
-  reasonOf(planned: number): RunReason | null {
+  findRunReason(planned: number): RunReason | null {
     if (planned > 0) return null
     const { tasks } = this.#record
     const state = tasks.stateOf(-planned)
     if (state === null) return 'new'
     if (state !== 'done') return state === 'open' ? 'unfinished' : state
-    return tasks.hasValue(-planned) && tasks.isKnown(-planned) ? 'changed' : 'not kept'
+    return tasks.hasValue(-planned) && tasks.isIdentifiable(-planned) ? 'changed' : 'not kept'
   }
 
-  /** The recorded uid of a planned task; `null` for a new task. */
   uidOf(planned: number): string | null {
     return planned === 0 ? null : this.#record.tasks.uidOf(Math.abs(planned))
   }
 
   /** The tasks that would run if the program created exactly the tasks of the record. */
-  runsOfRecord(): TaskToRun[] {
+  previewRecord(): TaskToRun[] {
     const { tasks } = this.#record
     const found: TaskToRun[] = []
     for (let row = 1; row <= tasks.size; row++) {
       if (tasks.stateOf(row) === null) continue
-      const isEnded = tasks.isKnown(row) && this.#endsAtOnce(row, tasks.doneHashOf(row))
-      const reason = this.reasonOf(isEnded ? row : -row)
+      const isEnded = tasks.isIdentifiable(row) && this.#endsAsRecorded(row, tasks.doneHashOf(row))
+      const reason = this.findRunReason(isEnded ? row : -row)
       if (reason !== null) found.push({ uid: tasks.uidOf(row), name: tasks.nameOf(row), reason })
     }
     return found
@@ -125,37 +120,34 @@ export class Resumption implements Disposable {
    * Whether a recorded task is unfinished. With `keepFailed`, FAILED tasks count as finished, so
    * that they do not run with a changed definition.
    */
-  readonly #isLeft = (row: number): boolean => {
+  readonly #isUnfinished = (row: number): boolean => {
     const { tasks, failures } = this.#record
     const state = tasks.stateOf(row)
     return state !== null && state !== 'done' && !failures.has(row)
   }
 
-  /** Called before a task is planned, to detect functions with the same source. */
-  take(task: AnyTask, owner: object): void {
-    const code = markedCodeOf(task, owner)
-    if (isOneOfSeveral(task.uid, code)) this.#record.tasks.setAmbiguous(code)
+  prepare(task: AnyTask, owner: object): void {
+    const code = findCodeDigest(task, owner)
+    if (isAmbiguousCode(task.uid, code)) this.#record.tasks.setAmbiguous(code)
   }
 
   /**
-   * The error if a task must not run, because an earlier task of this run was given a recorded
-   * value and its function has the same source. The two may have captured different variables.
+   * Returns an error if an earlier task of this run, whose function has the same source, was given
+   * a recorded value: the two functions may have captured different variables.
    */
-  refusalOf(uid: string, hash: string | null, name: string): StateError | null {
-    if (!isOneOfSeveral(uid, hash)) return null
+  findRefusal(uid: string, hash: string | null, name: string): StateError | null {
+    if (!isAmbiguousCode(uid, hash)) return null
     this.#record.tasks.setAmbiguous(hash)
-    const given = this.#given.get(codePartOf(hash))
+    const given = this.#reusedCode.get(codeDigestOf(hash))
     if (given === undefined) return null
     this.#hasRefused = true
-    return ambiguousFunction(name, given)
+    return ambiguousFunctionError(name, given)
   }
 
-  /** The number of this run's own file in the chain, from 1. */
   get file(): number {
     return this.#record.tasks.file
   }
 
-  /** The recorded task that a planned task continues; `null` if new or identified by its uid. */
   originOf(planned: number): TaskOrigin | null {
     return this.#record.tasks.originOf(Math.abs(planned))
   }
@@ -166,40 +158,41 @@ export class Resumption implements Disposable {
     return this.#record.tasks.isChanged(row) ? 0 : row
   }
 
-  /** Where a recorded task first had its definition; `null` for row 0 or a chosen uid. */
-  placeOf(row: number): string | null {
-    return this.#record.tasks.placeOf(row)
+  definitionOrigin(row: number): string | null {
+    return this.#record.tasks.definitionOrigin(row)
   }
 
-  /** The plan of a task that may use the record's result or attempt; otherwise 0. */
-  givenTo(planned: number): number {
-    return this.#record.tasks.isSame(Math.abs(planned)) ? planned : 0
+  /** Returns `planned` if the task may use the recorded result or attempt; otherwise 0. */
+  usablePlan(planned: number): number {
+    return this.#record.tasks.isSameTask(Math.abs(planned)) ? planned : 0
   }
 
-  /** The recorded outcome of a task; `null` if it runs, after numbering its attempt. */
-  end(entry: Entry): RecordedEnd | null {
+  /**
+   * Returns the recorded outcome of a task; `null` if the task has to run. Its attempts then
+   * continue the recorded numbers.
+   */
+  end(entry: Entry): RecordedOutcome | null {
     const { planned } = entry
     const row = Math.abs(planned)
-    const end = planned > 0 ? this.#endOf(row, entry.task.uid) : null
+    const end = planned > 0 ? this.#readOutcome(row, entry.task.uid) : null
     if (end === null) this.#numberAttempts(entry, row)
-    else this.#remember(entry, row)
+    else this.#noteReuse(entry, row)
     return end === null ? null : { end, uid: this.#record.tasks.uidOf(row) }
   }
 
-  /** Warns about tasks that the program did not create again, and about unreadable values. */
-  reportNotMade(): void {
+  reportMissingTasks(): void {
     const { tasks } = this.#record
     const uids: string[] = []
     let count = 0
     for (let row = 1; row <= tasks.size; row++) {
-      const isLeft = tasks.stateOf(row) !== null && !tasks.isTaken(row)
-      if (isLeft && tasks.isKnown(row) && ++count <= maxListed) uids.push(tasks.uidOf(row))
+      const isLeft = tasks.stateOf(row) !== null && !tasks.isMatched(row)
+      if (isLeft && tasks.isIdentifiable(row) && ++count <= maxListed) uids.push(tasks.uidOf(row))
     }
-    // Without a warning after a refusal, because refused tasks were created but never taken.
+    // No warning after a refusal, because refused tasks were created again but never looked up.
     if (count > 0 && !this.#hasRefused) {
       const rest = count > uids.length ? ' …' : ''
       const were = countText(count, 'task of the record was', 'tasks of the record were')
-      const text = `${were} not made again and did not run`
+      const text = `${were} not created again and did not run`
       this.#log.warn('TasksNotMade', `${text}: ${uids.join(', ')}${rest}`)
     }
     if (this.#unreadable > 0) {
@@ -212,26 +205,25 @@ export class Resumption implements Disposable {
     for (const results of this.#record.results) results?.[Symbol.dispose]()
   }
 
-  /** Remembers functions of tasks that are identified by their definition. */
-  #remember({ task, definitionHash: hash }: Entry, row: number): void {
-    if (hash === null || generatedNumber(task.uid) === null) return
-    const code = codePartOf(hash)
-    if (!this.#given.has(code)) this.#given.set(code, this.#record.tasks.uidOf(row))
+  #noteReuse({ task, definitionHash: hash }: Entry, row: number): void {
+    if (hash === null || parseUidNumber(task.uid) === null) return
+    const code = codeDigestOf(hash)
+    if (!this.#reusedCode.has(code)) this.#reusedCode.set(code, this.#record.tasks.uidOf(row))
   }
 
-  #endsAtOnce(row: number, hash: string | null): boolean {
+  #endsAsRecorded(row: number, hash: string | null): boolean {
     const { tasks, failures } = this.#record
     const state = tasks.stateOf(row)
     if (state === 'failed') return staysFailed(failures.get(row))
     if (state !== 'done' || !tasks.hasValue(row)) return false
-    return this.#options.changed === 'keep' || this.#changes(row, hash).length === 0
+    return this.#options.changed === 'keep' || this.#findChanges(row, hash).length === 0
   }
 
-  #endOf(row: number, uid: string): UndispatchedEnd | null {
+  #readOutcome(row: number, uid: string): UndispatchedOutcome | null {
     const { tasks, failures, results } = this.#record
     const facts = tasks.stateOf(row) === 'failed' ? failures.get(row) : undefined
     if (facts !== undefined)
-      return { kind: 'fail', error: toError(uid, facts), facts: factsIn(facts) }
+      return { kind: 'fail', error: restoreError(uid, facts), facts: readFacts(facts) }
     const location = tasks.valueOf(row)
     if (location === null) return null
     const kept = results[location.file]?.read(location) ?? null
@@ -240,17 +232,17 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * The parts that differ from the definition that computed the value; none if either definition
-   * cannot be compared. If an earlier resume kept the value for this definition, the task is not
-   * refused again; `rerun` still runs it, because another definition computed the value.
+   * Returns the parts of the definition that differ from the definition that computed the value.
+   * Empty if either definition cannot be compared. If an earlier resume kept the value for this
+   * definition, the task is not refused again, but `rerun` still runs it.
    */
-  #changes(row: number, hash: string | null): readonly string[] {
+  #findChanges(row: number, hash: string | null): readonly string[] {
     const { tasks } = this.#record
-    const made = tasks.madeHashOf(row)
-    if (made === null || hash === null || made === hash) return none
+    const made = tasks.valueHashOf(row)
+    if (made === null || hash === null || made === hash) return noChanges
     const changed = changedParts(made, hash)
-    const wasKept = tasks.doneHashOf(row) === unmarked(hash)
-    return wasKept && this.#options.changed === 'refuse' ? none : changed
+    const wasKept = tasks.doneHashOf(row) === removeMark(hash)
+    return wasKept && this.#options.changed === 'refuse' ? noChanges : changed
   }
 
   /**
@@ -272,53 +264,48 @@ export class Resumption implements Disposable {
  * Whether several functions share this code and the caller gave no `uid` to distinguish their
  * tasks. `code` may be a whole hash.
  */
-const isOneOfSeveral = (uid: string, code: string | null): code is string =>
-  code !== null && isMarked(code) && generatedNumber(uid) !== null
+const isAmbiguousCode = (uid: string, code: string | null): code is string =>
+  code !== null && isMarked(code) && parseUidNumber(uid) !== null
 
-const ambiguousFunction = (name: string, given: string): StateError => {
+const ambiguousFunctionError = (name: string, given: string): StateError => {
   const text = `function "${name}" got the recorded value of ${given}`
   return new StateError(`${text}, and now another function with the same source is called`, {
     code: 'AmbiguousFunctionError',
     hint:
       'They may have captured different variables: the next resume runs all of them again. To ' +
-      'keep their values, give the tasks a `uid`, or what differs as arguments.',
+      'keep their values, give the tasks a `uid`, or pass what differs as arguments.',
   })
 }
 
-/** The number of DONE tasks that have neither a `uid` of their own nor a comparable definition. */
-function countNotKnown({ tasks }: EarlierRecord): number {
-  let count = 0
-  for (let row = 1; row <= tasks.size; row++) {
-    if (tasks.stateOf(row) === 'done' && !tasks.isKnown(row)) count++
-  }
-  return count
-}
-
 /**
- * A task that failed because of a dependency is not kept: if the dependency stays failed, the task
- * fails again, with an error that names tasks of this run.
+ * Whether a failed task stays failed. A task that failed because of a dependency does not: if the
+ * dependency stays failed, the task fails again, with an error that names tasks of this run.
  */
 const staysFailed = (facts: JsonObject | undefined): boolean =>
   facts !== undefined && facts['error_type'] !== 'DependencyFailedError'
 
-function summarize({ sessionId, files, tasks }: EarlierRecord): ResumedRecord {
+/** `notKnown` counts DONE tasks that have neither a chosen `uid` nor a comparable definition. */
+function summarize({ sessionId, files, tasks }: EarlierRecord): {
+  readonly summary: ResumedRecord
+  readonly notKnown: number
+} {
   const counts: Record<RecordedState, number> = { open: 0, done: 0, failed: 0, canceled: 0 }
-  let notKept = 0
-  let unnamed = 0
+  let [notKept, notKnown, unnamed] = [0, 0, 0]
   for (let row = 1; row <= tasks.size; row++) {
     const state = tasks.stateOf(row)
     if (state === null) continue
     counts[state]++
     if (state !== 'done') continue
-    if (!tasks.hasValue(row) || !tasks.isKnown(row)) notKept++
-    else if (generatedNumber(tasks.uidOf(row)) !== null) unnamed++
+    if (!tasks.isIdentifiable(row)) notKnown++
+    if (!tasks.hasValue(row) || !tasks.isIdentifiable(row)) notKept++
+    else if (parseUidNumber(tasks.uidOf(row)) !== null) unnamed++
   }
   const { open: unfinished, ...ended } = counts
-  return Object.freeze({ sessionId, files, ...ended, unfinished, notKept, unnamed })
+  const counted = { ...ended, unfinished, notKept, unnamed }
+  return { summary: Object.freeze({ sessionId, files, ...counted }), notKnown }
 }
 
-/** Restores the error of a failed task from its event, which may lack details. */
-function toError(uid: string, facts: JsonObject): unknown {
+function restoreError(uid: string, facts: JsonObject): unknown {
   const text = (key: string): string => (typeof facts[key] === 'string' ? facts[key] : '')
   const type = text('error_type')
   const message = text('error_message')
@@ -332,7 +319,7 @@ function toError(uid: string, facts: JsonObject): unknown {
       stdout: text('stdout_tail'),
       stderr: text('stderr_tail'),
     })
-    // The stack of the failure, not of this call.
+    // Keeps the stack of the failure instead of the stack of this call.
     error.stack = stack || `${type}: ${message}`
     return error
   }
@@ -340,8 +327,9 @@ function toError(uid: string, facts: JsonObject): unknown {
   return fromErrorRecord(withCauses(record, facts['tutti.error_causes']))
 }
 
-/** Reads the program's details from a recorded TaskFailed event, to repeat them on resume. */
-function factsIn(recorded: JsonObject): AttemptFacts {
+const runAgain = (count: number): string => (count === 1 ? 'it runs again' : 'they run again')
+
+function readFacts(recorded: JsonObject): AttemptFacts {
   const { exit_code: exitCode, signal, stdout_tail: stdoutTail, stderr_tail: stderrTail } = recorded
   return {
     ...(typeof exitCode === 'number' ? { exitCode } : {}),

@@ -3,14 +3,14 @@
 import { realpathSync } from 'node:fs'
 import { basename, dirname, resolve } from 'node:path'
 import type { AnyTask } from '../../backends/backend.ts'
-import { expectNotContinued, noFirstLine, readSessionStart } from '../../checkpoint/chain.ts'
-import { removeUnused } from '../../checkpoint/chain.ts'
+import { expectNotContinued, emptyRecordError, readSessionStart } from '../../checkpoint/chain.ts'
+import { removeUnusedRecord } from '../../checkpoint/chain.ts'
 import { readFailure } from '../../checkpoint/files.ts'
 import { acquireLock, type CheckpointLock, lockPathOf } from '../../checkpoint/lock.ts'
 import { ResultReused } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
-import { StateError } from '../../foundation/errors.ts'
-import { generatedNumber } from '../../foundation/ids.ts'
+import { StateError, tryRead } from '../../foundation/errors.ts'
+import { parseUidNumber } from '../../foundation/ids.ts'
 import { emptyAttributes } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
 import { expectString } from '../../foundation/options.ts'
@@ -39,23 +39,22 @@ interface OpenedRecord {
 }
 
 export interface OpenRecordParts {
-  /** The id that the caller chose for the session, if any. */
-  readonly ownId: string | null
+  readonly chosenId: string | null
   readonly clock: Clock
   readonly log: Log
 }
 
-/** The part of `SessionResume` that creators of deferred tasks use. */
+/** The part of `SessionResume` that is used by code that creates deferred tasks. */
 export type ResumedTasks = Pick<
   SessionResume,
-  'isActive' | 'problemOfCall' | 'refusalOf' | 'firstPlaceOf' | 'endAsRecorded'
+  'isActive' | 'findCallProblem' | 'findRefusal' | 'identifyTask' | 'endAsRecorded'
 >
 
 export class SessionResume implements RecordedRun {
   readonly #ledger: Ledger
   #opened: OpenedRecord | null = null
   #isReading = false
-  /** Called once, before the first task starts; not called for a submission that is refused. */
+  /** Called once, before the first task starts, but not for a submission that is refused. */
   onAccepted: (() => void) | null = null
 
   constructor(ledger: Ledger) {
@@ -66,14 +65,14 @@ export class SessionResume implements RecordedRun {
     return this.#opened !== null
   }
 
-  /** `useId` is called with the record's id before the session can be used. */
+  /** Reads and locks a record. Calls `useId` with its session id before the session can be used. */
   async open(
     file: string,
     options: ResumeOptions,
     parts: OpenRecordParts & { readonly useId: (id: string) => Promise<void> },
   ): Promise<ResumedRecord> {
     this.expectNotReading()
-    if (this.#opened !== null) throw new StateError('the session resumes a record already')
+    if (this.#opened !== null) throw new StateError('the session already resumes a record')
     this.#isReading = true
     try {
       const resolved = resolveResumeOptions(options)
@@ -88,20 +87,21 @@ export class SessionResume implements RecordedRun {
     }
   }
 
-  /** Throws while the record is being read, because nothing may be submitted before that. */
   expectNotReading(): void {
     if (!this.#isReading) return
-    throw new StateError('resume() is under way', { hint: 'Write `await session.resume(file)`.' })
+    throw new StateError('resume() has not finished', {
+      hint: 'Write `await session.resume(file)`.',
+    })
   }
 
-  problemOf(task: AnyTask): Problem | null {
+  findProblem(task: AnyTask): Problem | null {
     const { uid, spec } = task
-    return this.problemOfCall(uid, spec.executable, () => definitionHash(task, this.#ledger))
+    return this.findCallProblem(uid, spec.executable, () => definitionHash(task, this.#ledger))
   }
 
-  /** Like `problemOf`; `hash` is called only for a uid that is DONE in the record. */
-  problemOfCall(uid: string, executable: string, hash: () => string | null): Problem | null {
-    return this.#opened?.resumption.problemOf(uid, executable, hash) ?? null
+  /** Like `findProblem`. Calls `hash` only for a uid that is DONE in the record. */
+  findCallProblem(uid: string, executable: string, hash: () => string | null): Problem | null {
+    return this.#opened?.resumption.findProblem(uid, executable, hash) ?? null
   }
 
   accepted(): void {
@@ -111,7 +111,7 @@ export class SessionResume implements RecordedRun {
   }
 
   prepare(task: AnyTask): void {
-    this.#opened?.resumption.take(task, this.#ledger)
+    this.#opened?.resumption.prepare(task, this.#ledger)
   }
 
   plan(task: AnyTask): number {
@@ -121,52 +121,53 @@ export class SessionResume implements RecordedRun {
     return this.#opened.resumption.plan(task.uid, call)
   }
 
-  /** Called before TaskCreated, which names the recorded task as the origin. */
+  /** Sets a task's plan. Called before TaskCreated, which names the recorded task as the origin. */
   setPlan(entry: Entry, planned: number): void {
     if (this.#opened === null) return
     const { resumption } = this.#opened
-    entry.planned = resumption.givenTo(planned)
+    entry.planned = resumption.usablePlan(planned)
     entry.origin = resumption.originOf(planned)
     entry.row = resumption.rowOf(planned)
   }
 
-  /** Like `setPlan`, for a task that has not been planned yet. */
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
     const { task, label, definitionHash: hash } = entry
-    // The record contains masked names.
+    // Names are masked in the record.
     const name = maskSecrets(label)
     this.setPlan(entry, this.#opened.resumption.plan(task.uid, { name, hash }, inputs))
   }
 
   /**
-   * Ends a deferred task as recorded; `false` if it has to run. `mayEnd` is `false` if a task that
-   * it depends on runs again and may return another value. Then neither the recorded value nor an
-   * attempt that still runs is used.
+   * Ends a deferred task as recorded; returns `false` if the task has to run. `mayEnd` is `false`
+   * if a task that it depends on runs again and may return another value. In this case, neither the
+   * recorded value nor an attempt that is still running is used.
    */
   endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
     if (!mayEnd) entry.planned = 0
     return this.end(entry)
   }
 
-  /** Why a deferred task must not run; `null` if it may. */
-  refusalOf(entry: Entry): StateError | null {
+  findRefusal(entry: Entry): StateError | null {
     if (this.#opened === null) return null
     const { task, definitionHash: hash, label } = entry
-    return this.#opened.resumption.refusalOf(task.uid, hash, label)
+    return this.#opened.resumption.findRefusal(task.uid, hash, label)
   }
 
-  /** Identifies the task over all files of the run: its own uid, or where it was first created. */
-  firstPlaceOf({ row, task }: Entry): string {
+  /**
+   * Returns an id that identifies the task in all files of the run: its chosen uid, or where the
+   * task was first created.
+   */
+  identifyTask({ row, task }: Entry): string {
     const { resumption } = this.#opened ?? {}
-    if (generatedNumber(task.uid) === null) return task.uid
-    return resumption?.placeOf(row) ?? `${resumption?.file ?? 1}/${task.uid}`
+    if (parseUidNumber(task.uid) === null) return task.uid
+    return resumption?.definitionOrigin(row) ?? `${resumption?.file ?? 1}/${task.uid}`
   }
 
   end(entry: Entry): boolean {
     if (this.#opened === null) return false
     const recorded = this.#opened.resumption.end(entry)
-    if (hasEnded(entry.life.state)) return true
+    if (hasEnded(entry.lifecycle.state)) return true
     if (recorded === null) return false
     const { end, uid: key } = recorded
     this.#ledger.end(entry, end, () => {
@@ -179,18 +180,20 @@ export class SessionResume implements RecordedRun {
     return true
   }
 
-  /** All files of a run must be in one folder, because a predecessor is looked up there. */
-  folderFor(given: string | undefined): { readonly checkpointPath?: string } {
+  /**
+   * Returns the folder of the resumed record; throws if another one is given. All files of a run
+   * must be in one folder, because earlier files are looked up there.
+   */
+  resolveFolder(given: string | undefined): { readonly checkpointPath?: string } {
     if (this.#opened === null) return {}
     const { folder } = this.#opened
     if (given === undefined || realFolder(given) === folder) return { checkpointPath: folder }
     throw new StateError(`the resumed record is in ${folder}, not in ${given}`, {
       code: 'ResumeRefusedError',
-      hint: 'Leave `checkpointPath` out, or give the folder of the record.',
+      hint: 'Omit `checkpointPath`, or use the folder of the record.',
     })
   }
 
-  /** The parts of the session's new record that refer to the resumed record. */
   get recordParts(): Pick<RecordParts, 'resumedFrom' | 'lock'> {
     const { fileName = null, lock = null } = this.#opened ?? {}
     return { resumedFrom: fileName, lock }
@@ -204,9 +207,9 @@ export class SessionResume implements RecordedRun {
   async close(record: string | null): Promise<void> {
     const hasRefused = this.#opened?.resumption.hasRefused ?? false
     if (!hasRefused) this.accepted()
-    this.#opened?.resumption.reportNotMade()
+    this.#opened?.resumption.reportMissingTasks()
     this.#release()
-    if (hasRefused && record !== null) await removeUnused(record)
+    if (hasRefused && record !== null) await removeUnusedRecord(record)
   }
 
   #release(): void {
@@ -216,38 +219,35 @@ export class SessionResume implements RecordedRun {
   }
 }
 
-function realFolder(path: string): string {
-  try {
-    return realpathSync(path)
-  } catch {
-    return resolve(path)
-  }
-}
+const realFolder = (path: string): string => tryRead(() => realpathSync(path)) ?? resolve(path)
 
 /**
- * Rejects with a `CheckpointError`: `CheckpointLockedError` while another process writes or
- * continues the record, `CheckpointContinuedError` if it was continued before. Rejects with a
+ * Opens and locks a record. Rejects with a `CheckpointLockedError` while another process writes or
+ * continues the record, with a `CheckpointContinuedError` if it was already continued, and with a
  * `StateError` if the session has another id.
  */
 async function openRecord(
   file: string,
   options: ResolvedResumeOptions,
-  { ownId, clock, log }: OpenRecordParts,
+  { chosenId, clock, log }: OpenRecordParts,
 ): Promise<OpenedRecord> {
   const path = realPath(file)
   const start = await readSessionStart(path)
-  if (start === null) throw await noFirstLine(path)
+  if (start === null) throw await emptyRecordError(path)
   const { session_id: sessionId } = start
-  if (ownId !== null && ownId !== sessionId) {
-    throw new StateError(`the session has the id "${ownId}", and the record "${sessionId}"`, {
-      code: 'ResumeRefusedError',
-      hint: 'Leave `id` out, or give the id of the record.',
-    })
+  if (chosenId !== null && chosenId !== sessionId) {
+    throw new StateError(
+      `the session has the id "${chosenId}", but the record has "${sessionId}"`,
+      {
+        code: 'ResumeRefusedError',
+        hint: 'Omit `id`, or use the id of the record.',
+      },
+    )
   }
   const folder = dirname(path)
-  const lock = acquireLock(lockPathOf(folder, sessionId), 'resume')
+  const lock = acquireLock(lockPathOf(folder, sessionId), { purpose: 'resume' })
   try {
-    // Checked while locked, so that no other process can continue the record meanwhile.
+    // Checked while the lock is held, so that no other process can continue the record in between.
     await expectNotContinued(path)
     const nextTurn = (): Promise<void> => new Promise((done) => clock.nextTurn(done))
     const record = await readRecord(path, { keepFailures: options.keepFailed, nextTurn })

@@ -1,15 +1,12 @@
 /** Measures, cuts and pads text by terminal columns. Pure functions. */
 
-/** Text in which every character takes one column. */
+/** Matches text in which every character takes one column. */
 const plainText = /^[\u0020-\u007E\u00A1-\u00AC\u00AE-\u02FF…█░]*$/
 
-/** Combining marks, invisible characters, and the later parts of composed Hangul syllables. */
+/** Matches combining marks, invisible characters, and later parts of Hangul syllables. */
 const zeroWidth = /[\p{Mn}\p{Me}\p{Default_Ignorable_Code_Point}\u1160-\u11FF\uD7B0-\uD7FB]/u
 
-/**
- * Emoji, and characters that are Wide or Fullwidth in East_Asian_Width. Excludes regional
- * indicators, because a flag consists of two.
- */
+/** Matches emoji and wide characters, but no regional indicators: a flag has two of them. */
 const doubleWidth = new RegExp(
   String.raw`(?!\p{RI})[\p{Emoji_Presentation}\u1100-\u115F\u2329\u232A\u2630-\u2637\u268A-\u268F` +
     String.raw`\u2E80-\u303E\u3041-\u3247\u3250-\uA4CF\uA960-\uA97C\uAC00-\uD7A3\uF900-\uFAFF` +
@@ -18,20 +15,17 @@ const doubleWidth = new RegExp(
   'u',
 )
 
-function columnsOf(character: string): number {
+function characterWidth(character: string): number {
   if (character <= '~') return 1
   if (zeroWidth.test(character)) return 0
   return doubleWidth.test(character) ? 2 : 1
 }
 
-/**
- * The number of columns of text without control characters. All parts of a composed emoji count,
- * because many terminals show them side by side.
- */
+/** Counts all parts of a composed emoji, because many terminals show them side by side. */
 export function displayWidth(text: string): number {
   if (plainText.test(text)) return text.length
   let columns = 0
-  for (const character of text) columns += columnsOf(character)
+  for (const character of text) columns += characterWidth(character)
   return columns
 }
 
@@ -39,7 +33,7 @@ export function displayWidth(text: string): number {
 export function firstColumns(text: string, max: number): string {
   let [columns, end] = [0, 0]
   for (const character of text) {
-    columns += columnsOf(character)
+    columns += characterWidth(character)
     if (columns > max) break
     end += character.length
   }
@@ -51,15 +45,15 @@ export function lastColumns(text: string, max: number): string {
   let spare = displayWidth(text) - max
   let start = 0
   for (const character of text) {
-    // Do not start with a combining mark, which would attach to another character.
+    // Do not start with a combining mark, because it would attach to another character.
     if (spare <= 0 && !zeroWidth.test(character)) break
-    spare -= columnsOf(character)
+    spare -= characterWidth(character)
     start += character.length
   }
   return text.slice(start)
 }
 
-/** Pads the text with spaces at the given side. */
+/** Pads the text with spaces on the given side. */
 export function padColumns(text: string, width: number, side: 'end' | 'start' = 'end'): string {
   const spaces = ' '.repeat(Math.max(0, width - displayWidth(text)))
   return side === 'end' ? text + spaces : spaces + text

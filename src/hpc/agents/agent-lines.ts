@@ -1,36 +1,32 @@
-/**
- * The lines that an agent, and the shell around it, write to their standard output for the driver.
- * The shell is the agent's parent, because a killed agent cannot report its own end.
- */
+/** The lines for the driver. The shell reports the exit of an agent, because it may be killed. */
 
 import { toCacheExport } from '../launch/module-cache.ts'
 import { quoteForShell } from '../quote.ts'
 
-/** Written by an agent when it is connected. */
-export const startedLine = 'tutti: agent started'
-/** Tells an agent to finish running tasks and to leave. */
+/** The line that an agent writes when it has connected. */
+export const agentStartedLine = 'tutti: agent started'
+/** The input line that makes an agent finish its running tasks and exit. */
 export const drainLine = 'drain'
-/** The exit code of an agent whose name is in use by a connected agent, such as a suspended one. */
+/** The exit code of an agent whose name is already used by a connected agent. */
 export const nameTakenCode = 75
 
-const endedMark = 'tutti: agent ended on'
+const endedPrefix = 'tutti: agent ended on'
 
 /**
- * A shell command whose last argument is the node's name. It runs the program with that name and
- * reports the program's end. The program handles the scheduler's SIGTERM, not the shell. A node
- * that cannot see the compile cache runs without it.
+ * Returns a shell command that runs the program and reports its exit. The caller appends the node's
+ * name. The shell ignores SIGTERM, so that the program can handle it.
  */
 export function toAgentCommand(
   program: readonly string[],
   cache: string | null = null,
 ): readonly string[] {
   const words = program.map((word) => quoteForShell('a command', word)).join(' ')
-  const keep = cache === null ? '' : `${toCacheExport(cache)}; `
-  // A single line, as a remote shell requires.
-  const script = `trap : TERM; ${keep}${words} "$1"; code=$?; echo "${endedMark} $1"; exit $code`
+  const setUp = cache === null ? '' : `${toCacheExport(cache)}; `
+  // A remote shell requires a single line.
+  const script = `trap : TERM; ${setUp}${words} "$1"; code=$?; echo "${endedPrefix} $1"; exit $code`
   return ['/bin/sh', '-c', script, 'sh']
 }
 
-/** The node whose agent has ended, if the line reports that. */
-export const parseEnded = (line: string): string | null =>
-  line.startsWith(`${endedMark} `) ? line.slice(endedMark.length + 1) : null
+/** Returns the name of the node whose agent has ended; `null` for any other line. */
+export const parseAgentEnded = (line: string): string | null =>
+  line.startsWith(`${endedPrefix} `) ? line.slice(endedPrefix.length + 1) : null

@@ -1,12 +1,11 @@
-/** The `sbatch` options and the batch script of a launch. Pure. */
+/** Creates the `sbatch` options and the batch script of a launch. Pure. */
 
 import { ValueError } from '../../foundation/errors.ts'
 import { expectInteger } from '../../foundation/options.ts'
 import { quoteForShell } from '../quote.ts'
 import { expectTimeLimit } from '../slurm/time-limit.ts'
-import { beginLine, type LaunchFolder, runLine } from './launch-folder.ts'
+import { runBeginLine, type LaunchFolder, runLine } from './launch-folder.ts'
 
-/** The user's request for a job. */
 export interface BatchRequest {
   readonly nodes?: number
   readonly gpusPerNode?: number
@@ -18,24 +17,23 @@ export interface BatchRequest {
   readonly account?: string
   readonly qos?: string
   readonly constraint?: string
-  /** Further options of sbatch, such as `--reservation=x`. */
+  /** Further `sbatch` options, such as `--reservation=x`. */
   readonly more: readonly string[]
-  /** Whether Slurm may requeue the job and run it again. Default `false`. */
   readonly mayRequeue?: boolean
-  /** The id of the job after whose end this one may start. */
+  /** The id of the job that must end before this one starts. */
   readonly after?: string
 }
 
 /** Options of `sbatch` that users must not set, because the launcher depends on them. */
-const reserved = (
+const reservedOptions = (
   'wrap parsable output error array requeue wait export export-file chdir input test-only ' +
   'open-mode'
 ).split(' ')
-/** The short forms of reserved options, and short options without a value (combinable). */
+/** Short forms of the reserved options, and short options without a value. */
 const reservedLetters = 'oeaWDi'
-const plainLetters = 'HhkOQsvV'
+const flagLetters = 'HhkOQsvV'
 
-/** Returns arguments of `sbatch`, not lines of a script, so that no text is interpreted. */
+/** Arguments of `sbatch` instead of lines of the script, so that no shell interprets them. */
 export function toBatchOptions(
   request: BatchRequest,
   name: string,
@@ -62,15 +60,14 @@ export function toBatchOptions(
   )
   for (const option of more) expectExtraOption(option)
   const requeue = request.mayRequeue === true ? '--requeue' : '--no-requeue'
-  // Whole nodes, unless only some cores were requested.
   const exclusive = coresPerNode === undefined ? ['--exclusive'] : []
-  const own = ['--parsable', requeue, '--open-mode=append', ...exclusive]
-  // `afterany` also covers a lost job. The last `--dependency` takes precedence.
+  const fixed = ['--parsable', requeue, '--open-mode=append', ...exclusive]
+  // `afterany` also follows a lost job. It comes last, because the last option counts.
   const after = request.after === undefined ? [] : [`--dependency=afterany:${request.after}`]
-  return [...own, ...given, ...more, ...after]
+  return [...fixed, ...given, ...more, ...after]
 }
 
-/** Escapes `%`, which Slurm replaces in file names. A backslash cannot be escaped there at all. */
+/** Escapes `%` for Slurm. Throws for a backslash, which cannot be escaped. */
 function toFilePattern(file: string): string {
   if (!file.includes('\\')) return file.replaceAll('%', '%%')
   throw new ValueError(`folder: Slurm takes no file whose path has a backslash: ${file}`, {
@@ -82,49 +79,42 @@ function toFilePattern(file: string): string {
 /** Throws a `ValueError` for an option that the launcher sets itself. */
 export function expectExtraOption(option: string, field = 'an option of sbatch'): void {
   expectLine(field, option)
-  if (!isOneOf(option, reserved, reservedLetters)) return
+  if (!matchesOption(option, reservedOptions, reservedLetters)) return
   const text = `${option}: tutti launch sets this option of sbatch itself`
   throw new ValueError(text, { field, got: option })
 }
 
-/** Parses options as sbatch does: long names may be shortened, short options may share a dash. */
-export function isOneOf(option: string, names: readonly string[], letters: string): boolean {
+/** As `sbatch` reads options: long names may be shortened, and letters may share a dash. */
+export function matchesOption(option: string, names: readonly string[], letters: string): boolean {
   if (option.startsWith('--')) {
     const [name = ''] = option.slice(2).split('=')
     return name !== '' && names.some((one) => one.startsWith(name))
   }
   for (const letter of option.slice(1)) {
     if (letters.includes(letter)) return true
-    if (!plainLetters.includes(letter)) return false
+    if (!flagLetters.includes(letter)) return false
   }
   return false
 }
 
-/** Rejects line ends, which would break a message or a listing into several lines. */
+/** Returns the value. Throws if it has a line break, which would split a message or a listing. */
 export function expectLine(field: string, value: string): string {
   quoteForShell(field, value)
   return value
 }
 
 export interface ScriptCommand {
-  /** Node's executable, the script, and its arguments. */
   readonly words: readonly string[]
   readonly cwd: string
-  /**
-   * The names of the variables for the files with the launch's facts and the first session's
-   * request.
-   */
+  /** The environment variables that contain the paths of the facts file and the request file. */
   readonly variables: { readonly facts: string; readonly request: string }
-  /**
-   * Called with the folder before every run of a launch except the first. Tells the script to
-   * continue the record, and prints `stop` if nothing is left to do.
-   */
+  /** Runs before each run except the first. Continues the record, or prints `stop`. */
   readonly begin: readonly string[]
-  /** Called with the folder and the exit code if the run can be continued. */
+  /** Runs after a run that can be continued, with the folder and the exit code. */
   readonly end: readonly string[]
 }
 
-/** The batch script, which runs the user's script on the first node and writes its exit code. */
+/** Returns a script that runs the user's script on the first node and writes its exit code. */
 export function toBatchScript(
   { words, cwd, variables, begin, end }: ScriptCommand,
   folder: LaunchFolder,
@@ -133,20 +123,21 @@ export function toBatchScript(
   const file = (name: Parameters<LaunchFolder['file']>[0]): string => quote(folder.file(name))
   const call = (program: readonly string[]): string =>
     [...program, folder.path].map(quote).join(' ')
-  const { place, chain } = folder
-  const hasRun = place > 0 ? 'true' : `[ -e ${file('started')} ]`
-  const mayEnd = place + 1 < chain.length ? 'true' : `[ "$code" -ne 0 ] || [ -e ${file('ended')} ]`
+  const { chainIndex, chain } = folder
+  const hasRun = chainIndex > 0 ? 'true' : `[ -e ${file('started')} ]`
+  const mayEnd =
+    chainIndex + 1 < chain.length ? 'true' : `[ "$code" -ne 0 ] || [ -e ${file('ended')} ]`
   return `#!/bin/sh
 # Written by tutti launch.
 cd ${quote(cwd)} || exit 1
 code=0
-# The job was put back into the queue, or goes on where the one before had to stop.
+# The job was put back into the queue, or continues where the previous job had to stop.
 if ${hasRun}; then
   next=$(${call(begin)} < /dev/null 2>> ${file('stderr')}) || code=$?
   [ "$next" != stop ] || exit 0
 fi
 rm -f ${file('exit')} ${file('ended')} ${file('signaled')}
-echo ${quote(beginLine)}
+echo ${quote(runBeginLine)}
 echo ${runLine.trim()} >> ${file('started')}
 export ${variables.facts}=${file('facts')}
 export ${variables.request}=${file('request')}

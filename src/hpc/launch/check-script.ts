@@ -1,4 +1,4 @@
-/** The check of a launch (`tutti launch --check`): its script, and the parser of its results. */
+/** The script of `tutti launch --check`, and the parser of its results. */
 
 import { fileURLToPath } from 'node:url'
 import { readTextFileSync } from '../../foundation/regular-file.ts'
@@ -13,32 +13,27 @@ export interface LaunchCheck {
   readonly state: 'ok' | 'missing' | 'problem'
   /** `here`, or the name of a node. */
   readonly where: string
-  /** A path, a version, or the problem. */
   readonly detail: string
-  /** How to fix the problem; `null` if there is nothing to fix or no advice. */
   readonly hint: string | null
 }
 
 /** Exit codes for failures that the script cannot write to the folder. */
-const unseenCode = 41
+const unreadableCode = 41
 const unwritableCode = 42
 
-/**
- * A script for a POSIX shell, because Node may not work on the node. The scheduler transfers it, so
- * that the folder need not be readable.
- */
+/** A shell script, because Node may not work there. The scheduler sends it to the node. */
 export function toCheckScript(folder: LaunchFolder, cwd: string): string {
   const quote = (text: string): string => quoteForShell('a path', text)
   const file = (name: Parameters<LaunchFolder['file']>[0]): string => quote(folder.file(name))
   const node = quote(process.execPath)
   const program = fileURLToPath(siblingProgram(import.meta.url, 'check-program'))
   const missing = (name: string, path: string): string => {
-    const check = { name, state: 'missing', detail: `${path} cannot be used`, hint: placeHint }
+    const check = { name, state: 'missing', detail: `${path} cannot be used`, hint: installHint }
     return `echo ${quote(JSON.stringify(check))} >> ${file('stdout')}`
   }
   return `#!/bin/sh
 # Written by tutti launch --check.
-{ [ -r ${file('facts')} ] && cd ${quote(cwd)}; } || exit ${unseenCode}
+{ [ -r ${file('facts')} ] && cd ${quote(cwd)}; } || exit ${unreadableCode}
 ( : > ${file('started')} ) 2> /dev/null || exit ${unwritableCode}
 export ${launchVariable}=${file('facts')}
 echo "{\\"where\\":\\"\${SLURMD_NODENAME:-here}\\"}" > ${file('stdout')}
@@ -56,12 +51,9 @@ exit "$code"
 `
 }
 
-const placeHint = 'Install it on a file system that all nodes see.'
+const installHint = 'Install it on a file system that all nodes see.'
 
-/**
- * Returns the results that the script wrote, and explains its exit code. The code is `null` if the
- * script did not end in time.
- */
+/** `code` is `null` if the script did not end in time. */
 export function readChecks(
   folder: LaunchFolder,
   code: number | null,
@@ -69,7 +61,7 @@ export function readChecks(
 ): LaunchCheck[] {
   const name = 'shared folder'
   const common = { name, where: place, hint: 'Start it in a folder on a shared file system.' }
-  if (code === unseenCode) {
+  if (code === unreadableCode) {
     return [{ ...common, state: 'missing', detail: `the node does not see ${folder.path}` }]
   }
   if (code === unwritableCode) {
@@ -93,7 +85,7 @@ function readText(folder: LaunchFolder, name: 'stdout' | 'stderr'): string {
   }
 }
 
-/** `null` for other output, because another program may write to the same stream. */
+/** Returns `null` for the output of other programs, which may use the same stream. */
 function parseLine(line: string): LaunchCheck | null {
   try {
     return JSON.parse(line) as LaunchCheck

@@ -6,19 +6,18 @@ import type { SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
 import { toCacheGuard } from './module-cache.ts'
 
-/** A command, changed if it has to run on another machine. */
+/** A command, wrapped in `srun` if it has to run on another machine. */
 export interface PlacedCommand {
   readonly words: readonly string[]
-  /** Sends SIGTERM to the command there; `null` if it is a child of this process. */
+  /** Sends SIGTERM to the command; `null` if the command is a child of this process. */
   readonly stop: readonly string[] | null
 }
 
 /**
- * Runs a command on the first node of the job if this machine is not one of its nodes, as in a
- * shell of `salloc` on a login node. `srun` forwards SIGINT, but kills the command on SIGTERM: the
- * file holds the command's process id, so that it can get a SIGTERM that it can handle.
+ * Runs a command on the first node of the job, unless this machine is one of its nodes. `srun`
+ * kills the command at SIGTERM, so `stop` sends SIGTERM to the process in `pidFile`.
  */
-export async function onFirstNode(
+export async function toFirstNodeCommand(
   jobId: string,
   command: readonly string[],
   { pidFile, moduleCache }: { readonly pidFile: string; readonly moduleCache?: string },
@@ -31,12 +30,12 @@ export async function onFirstNode(
     return { words: command, stop: null }
   }
   const [first = ''] = report.nodes
-  const step = ['--overlap', '--mem=0', '--mpi=none', '--cpu-bind=none', '--quiet']
-  const own = ['srun', `--jobid=${jobId}`, '-w', first, '-N1', '-n1', ...step]
+  const stepOptions = ['--overlap', '--mem=0', '--mpi=none', '--cpu-bind=none', '--quiet']
+  const step = ['srun', `--jobid=${jobId}`, '-w', first, '-N1', '-n1', ...stepOptions]
   const script = `echo "$$" > "$0"; ${toCacheGuard(moduleCache)}; exec "$@"`
-  const named = ['sh', '-c', script, pidFile, ...command]
+  const wrapped = ['sh', '-c', script, pidFile, ...command]
   return {
-    words: [...own, '--disable-status', ...named],
-    stop: [...own, '--input=none', 'sh', '-c', 'kill -TERM "$(cat "$0")"', pidFile],
+    words: [...step, '--disable-status', ...wrapped],
+    stop: [...step, '--input=none', 'sh', '-c', 'kill -TERM "$(cat "$0")"', pidFile],
   }
 }

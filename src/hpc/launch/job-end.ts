@@ -1,62 +1,55 @@
-/** How a Slurm job has ended, from its state or from the files of its launch. */
+/** Determines how a Slurm job has ended, from its state or from the files of its launch. */
 
 import { BackendError } from '../../foundation/errors.ts'
 import type { JobReport } from '../slurm/job-report.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
-/** How a job has ended. */
 export interface LaunchEnd {
-  /** The script's exit code; `null` if it was killed with all processes of the job. */
+  /** The script's exit code; `null` if the script was killed with the job. */
   readonly code: number | null
-  /**
-   * `AllocationLostError` if the end of the job ended the script; `null` if the script ended
-   * itself.
-   */
+  /** `AllocationLostError` if the script ended because its job was ended; otherwise `null`. */
   readonly lost: BackendError | null
-  /** The state as Slurm reported it; `null` if it was not asked or has forgotten the job. */
+  /** The state that Slurm reported; `null` if Slurm was not queried or has forgotten the job. */
   readonly state: string | null
 }
 
-export const exitOf = (code: number, state: string | null = null): LaunchEnd => ({
+export const toExit = (code: number, state: string | null = null): LaunchEnd => ({
   code,
   lost: null,
   state,
 })
 
-export const lostEnd = (
+export const toLostEnd = (
   { jobId, folder }: { readonly jobId: string; readonly folder: LaunchFolder },
-  report: EndReport | null,
+  report: EndState | null,
   code: number | null,
 ): LaunchEnd => ({
   code,
-  lost: lostError(jobId, report, folder),
+  lost: toLostError(jobId, report, folder),
   state: report?.state ?? null,
 })
 
-type EndReport = Pick<JobReport, 'state' | 'reason'>
+type EndState = Pick<JobReport, 'state' | 'reason'>
 
-/**
- * The end according to the files, if Slurm does not report it; `null` if Slurm did not end the
- * script.
- */
-export function endByFiles(folder: LaunchFolder): EndReport | null {
+/** Returns the job's state according to its log; `null` if Slurm did not end the script. */
+export function readEndFromFiles(folder: LaunchFolder): EndState | null {
   const { lostState: state } = folder
   if (state === null) return null
-  // The job was requeued and has not started again.
+  // If Slurm has forgotten a requeued job, the job has not started again.
   return { state, reason: state === 'REQUEUED' ? 'forgotten by Slurm' : 'None' }
 }
 
-/** `report` is `null` if Slurm has forgotten the job, whose first node must see `folder`. */
-export function lostError(
+/** `report` is `null` if Slurm has forgotten the job. The job's first node must see `folder`. */
+export function toLostError(
   jobId: string,
-  report: EndReport | null,
+  report: EndState | null,
   folder?: LaunchFolder,
 ): BackendError {
   const code = 'AllocationLostError'
   const state = report === null ? 'forgotten by Slurm' : report.state
   const why = report === null || report.reason === 'None' ? '' : ` (${report.reason})`
   const text = `job ${jobId} is ${state}${why}`
-  // A job that failed before it began probably could not open a file; Slurm does not say which.
+  // A job that failed before its start probably could not open a file.
   const hasBegun = folder === undefined || folder.hasStarted || report?.state !== 'FAILED'
   if (hasBegun) return new BackendError(text, { code })
   return new BackendError(`${text}: it has not begun; its node may not see ${folder.path}`, {
@@ -65,6 +58,6 @@ export function lostError(
   })
 }
 
-/** Whether the job could never have started, so that none of its files is worth keeping. */
+/** Whether the job could never start, so that its files can be removed. */
 export const isRefusal = (error: unknown): boolean =>
   BackendError.isInstance(error) && error.code === 'AllocationRefusedError'

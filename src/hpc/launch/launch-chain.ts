@@ -1,7 +1,6 @@
 /**
- * The jobs of one launch, which run one after the other. Each job waits for the end of the previous
- * one, and continues its record if the end of the allocation ended the script. Otherwise it is
- * canceled: the script ended by itself, or a user canceled a job of the chain.
+ * The jobs of one launch, which run one after another. If the allocation ended the script, the next
+ * job continues its record. Otherwise, the remaining jobs are canceled.
  */
 
 import { SlurmJob } from '../slurm/slurm-job.ts'
@@ -10,23 +9,20 @@ import { isRefusal, type LaunchEnd } from './job-end.ts'
 import { followJob, type FollowOptions } from './launch.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 import {
-  answerMs,
   withLeftoverHint,
   submitBatch,
   type SubmitOptions,
-  within,
+  runWithDeadline,
 } from './submit-batch.ts'
 
-/** A job of a chain, and its folder. */
 export interface ChainLink {
   readonly jobId: string
   readonly folder: LaunchFolder
 }
 
 /**
- * Submits all jobs at once, so that the later ones already queue while the first one runs. If one
- * is refused, the others are canceled. `optionsOf` returns the sbatch options of a job that follows
- * the job `after`.
+ * Submits all jobs, or none if one is refused. `optionsOf` returns the `sbatch` options of a job
+ * that follows the job `after`.
  */
 export async function submitChain(
   commands: SlurmCommands,
@@ -44,7 +40,7 @@ export async function submitChain(
     }
     return links
   } catch (error) {
-    const isGone = await cancelSoon(commands, links, options).then(
+    const isGone = await cancelWithin(commands, links, options).then(
       () => true,
       () => false,
     )
@@ -53,22 +49,22 @@ export async function submitChain(
   }
 }
 
-/** Waits only briefly after the signal for a scheduler that does not answer. */
-const cancelSoon = (
+/** Cancels the jobs. After an abort, waits only briefly for a scheduler that does not answer. */
+const cancelWithin = (
   commands: SlurmCommands,
   links: readonly ChainLink[],
   { signal, clock }: Pick<SubmitOptions, 'signal' | 'clock'>,
 ): Promise<void> =>
-  within(signal, answerMs, clock, (late) => cancelLinks(commands.endedBy(late), links))
+  runWithDeadline(signal, clock, (late) => cancelLinks(commands.withSignal(late), links))
 
-/** The submitted jobs of the launch to which the folder belongs. */
-export const linksOf = (folder: LaunchFolder): readonly ChainLink[] =>
+/** Returns the submitted jobs of the folder's launch. */
+export const readLinks = (folder: LaunchFolder): readonly ChainLink[] =>
   folder.chain.flatMap((one) => {
     const { jobId } = one.facts() ?? {}
     return jobId === undefined ? [] : [{ jobId, folder: one }]
   })
 
-/** Cancels the last job first, so that none starts. Jobs that have ended are ignored. */
+/** Cancels the last job first, so that none starts because the one before it was canceled. */
 export async function cancelLinks(
   commands: SlurmCommands,
   links: readonly ChainLink[],
@@ -84,17 +80,15 @@ export async function cancelLinks(
 export const shouldContinue = (
   { code, state }: Omit<LaunchEnd, 'lost'>,
   folder: LaunchFolder,
-): boolean => state !== 'CANCELLED' && folder.endOf(code) === 'allocation'
+): boolean => state !== 'CANCELLED' && folder.classifyEnd(code) === 'allocation'
 
 export interface ChainOptions extends Omit<FollowOptions, 'jobId' | 'folder'> {
-  /** Called before a job is followed. */
   readonly onLink: (link: ChainLink) => void
 }
 
 /**
- * Follows one job after the other, each from its first line of output. Resolves with the exit code
- * of the last job that ran, or with `null` if the signal aborted it. Rejects with
- * `AllocationLostError` if the last job was lost.
+ * Resolves with the exit code of the last job that ran; `null` if the signal was aborted. Rejects
+ * with `AllocationLostError` if the last job was lost.
  */
 export async function followChain(
   links: readonly ChainLink[],
@@ -107,7 +101,7 @@ export async function followChain(
     const status = (line: string | null): void =>
       view.status(line === null || count === 1 ? line : `link ${at + 1} of ${count}, ${line}`)
     const rest = links.slice(at + 1)
-    // If canceling fails, the jobs end by themselves as soon as they start.
+    // Ignores failures. A job that cannot be canceled ends by itself as soon as it starts.
     const cancelRest = (): Promise<void> => cancelLinks(commands, rest).catch(() => {})
     const followed = followJob({ ...options, ...link, view: { ...view, status } })
     const end = await followed.catch(async (error: unknown) => {
@@ -124,13 +118,17 @@ export async function followChain(
       return end.code
     }
     const what = end.lost === null ? 'has used up its time' : `is ${end.state ?? 'lost'}`
-    const goes = (await isCanceled(next, options)) ? 'was canceled while it waited' : 'continues'
-    view.notice(`job ${link.jobId} ${what}: link ${at + 2} of ${count}, job ${next.jobId}, ${goes}`)
+    const nextState = (await isCanceled(next, options))
+      ? 'was canceled while it waited'
+      : 'continues'
+    view.notice(
+      `job ${link.jobId} ${what}: link ${at + 2} of ${count}, job ${next.jobId}, ${nextState}`,
+    )
   }
   return null
 }
 
-/** Whether a job was canceled before it started. Slurm forgets a canceled job after minutes. */
+/** Whether the job was canceled. A job that Slurm forgot before it started counts as canceled. */
 async function isCanceled(
   { jobId, folder }: ChainLink,
   { commands, clock }: Pick<ChainOptions, 'commands' | 'clock'>,
@@ -141,7 +139,7 @@ async function isCanceled(
 }
 
 function describeStop({ jobId }: ChainLink, { code, lost, state }: LaunchEnd): string {
-  const gone = state ?? 'forgotten by Slurm'
-  const why = lost === null ? `the script has ended with exit code ${code}` : `it is ${gone}`
+  const lostState = state ?? 'forgotten by Slurm'
+  const why = lost === null ? `the script has ended with exit code ${code}` : `it is ${lostState}`
   return `job ${jobId}: ${why}; the jobs after it are canceled`
 }

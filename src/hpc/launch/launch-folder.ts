@@ -1,4 +1,4 @@
-/** The folder of one launch, whose files the batch script and the launcher use to communicate. */
+/** The folder of a launch, whose files connect the launcher and the batch script. */
 
 import { closeSync, existsSync, readdirSync } from 'node:fs'
 import { readSync, renameSync, rmSync, writeFileSync } from 'node:fs'
@@ -6,49 +6,39 @@ import { basename, dirname, join, resolve } from 'node:path'
 import { makeFolders } from '../../checkpoint/files.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { openRegularFileSync, readTextFileSync, statOf } from '../../foundation/regular-file.ts'
-import {
-  elasticFile,
-  endedFile,
-  launchVariable,
-  signaledFile,
-  type LaunchFacts,
-} from '../start-method.ts'
+import { type LaunchFacts, launchMarks, launchVariable } from '../start-method.ts'
 
-/** The folder that also holds the records of runs. */
+/** The folder of launch folders. It also contains the records of runs. */
 export const launchParent = './telemetry'
 export const launchSuffix = '.launch'
 
-/** The files of a launch. */
 export const launchFiles = {
-  /** Read by the script's backend. */
+  /** Facts about the launch, which the script's backend reads. */
   facts: 'launch.json',
   script: 'batch.sh',
-  /** Slurm's own messages to the batch script. */
+  /** Slurm's messages to the batch script. */
   log: 'batch.log',
-  /** One line per run; there are several runs if Slurm requeues the job. */
+  /** Contains one line per run. Slurm may requeue the job and run the script again. */
   started: 'started',
-  /** The process id of a script that runs on the first node of an existing job. */
+  /** The process id of a script on the first node of an existing job. */
   pid: 'pid',
   stdout: 'stdout.log',
   stderr: 'stderr.log',
   exit: 'exit',
-  /** The request to the script's first session, such as to resume a record. */
+  /** A request to the script's first session, such as to resume a record. */
   request: 'request.json',
-  ended: endedFile,
-  elastic: elasticFile,
-  signaled: signaledFile,
+  ...launchMarks,
 } as const
 
-/** Separates the runs in Slurm's messages to the batch script. */
-export const beginLine = 'tutti launch: the script begins'
+/** The line that separates the runs in the log. */
+export const runBeginLine = 'tutti launch: the script begins'
 
-/** How a run of the script has ended. */
-export type RunEnd =
-  /** It ended by itself, or for a reason that another allocation would not change. */
+export type RunEndCause =
+  /** The script ended by itself. */
   | 'own'
-  /** Its allocation ended or was lost. */
+  /** The script's allocation ended or was lost. */
   | 'allocation'
-  /** A user canceled its job. */
+  /** A user canceled the script's job. */
   | 'canceled'
 
 export class LaunchFolder {
@@ -58,14 +48,13 @@ export class LaunchFolder {
     this.path = path
   }
 
-  /** The folder is created by the first `write`. A resumed session has several folders. */
+  /** The first `write` creates the folder. A resumed session has several. */
   static of(parent: string, sessionId: string): LaunchFolder {
-    const [folder] = LaunchFolder.chainOf(parent, sessionId, 1)
+    const [folder] = LaunchFolder.chooseFolders(parent, sessionId, 1)
     return folder as LaunchFolder
   }
 
-  /** The folders of `length` jobs that run one after the other. */
-  static chainOf(parent: string, sessionId: string, length: number): readonly LaunchFolder[] {
+  static chooseFolders(parent: string, sessionId: string, length: number): readonly LaunchFolder[] {
     const folders: LaunchFolder[] = []
     for (let count = 1; folders.length < length; count++) {
       const name = count === 1 ? sessionId : `${sessionId}-${count}`
@@ -75,7 +64,7 @@ export class LaunchFolder {
     return folders
   }
 
-  /** The folder of a job that was launched from this directory, or `null`. */
+  /** Returns the folder of the job; `null` if the job was not launched from this directory. */
   static find(parent: string, jobId: string): LaunchFolder | null {
     if (!existsSync(parent)) return null
     const names = readdirSync(parent).filter((name) => name.endsWith(launchSuffix))
@@ -87,7 +76,7 @@ export class LaunchFolder {
     return join(this.path, launchFiles[name])
   }
 
-  /** Throws a `ValueError` on failure. Called before anything is submitted to a scheduler. */
+  /** Replaces the file atomically. Throws a `ValueError` if that fails. */
   write(name: keyof typeof launchFiles, content: string): void {
     const file = this.file(name)
     try {
@@ -95,23 +84,21 @@ export class LaunchFolder {
       writeFileSync(`${file}.new`, content)
       renameSync(`${file}.new`, file)
     } catch (cause) {
-      throw unwritable(file, cause)
+      throw unwritableError(file, cause)
     }
   }
 
-  /** The folders of the allocations that the script requested; none if the launch was removed. */
   allocations(): LaunchFolder[] {
     if (!existsSync(this.path)) return []
     const names = readdirSync(this.path).filter((name) => name.startsWith(allocationPrefix))
     return names.map((name) => new LaunchFolder(join(this.path, name)))
   }
 
-  /** Whether the script requests nodes by itself. */
+  /** Whether the script requests nodes itself. */
   get isElastic(): boolean {
     return existsSync(this.file('elastic'))
   }
 
-  /** Removes the folder of a launch that did not start. */
   remove(): void {
     rmSync(this.path, { recursive: true, force: true })
   }
@@ -124,14 +111,13 @@ export class LaunchFolder {
     }
   }
 
-  /** The folders of all jobs of its launch in order, including this one. */
+  /** The folders of all jobs of this launch, in order. */
   get chain(): readonly LaunchFolder[] {
     const { folders = [basename(this.path)] } = this.facts()?.chain ?? {}
     return folders.map((name) => new LaunchFolder(join(dirname(this.path), name)))
   }
 
-  /** The index of its job in the launch, from 0. */
-  get place(): number {
+  get chainIndex(): number {
     return this.facts()?.chain?.at ?? 0
   }
 
@@ -139,49 +125,41 @@ export class LaunchFolder {
     return this.runs > 0
   }
 
-  /** How often the script has been started. */
   get runs(): number {
     const size = statOf(this.file('started'))?.size
     return size === undefined ? 0 : Math.max(1, Math.floor(size / runLine.length))
   }
 
-  /** Whether the end of the allocation ended tasks of the script. */
-  get hasEnded(): boolean {
+  get hasLostTasks(): boolean {
     return existsSync(this.file('ended'))
   }
 
-  /** `code` is the script's exit code; `null` if it was killed with all processes of its job. */
-  endOf(code: number | null): RunEnd {
-    const reason = endReason(this.#log())
+  /** `code` is the script's exit code; `null` if the script was killed with its job. */
+  classifyEnd(code: number | null): RunEndCause {
+    const reason = parseCancelReason(this.#log())
     if (reason === 'canceled') return 'canceled'
-    return code === null || reason !== null || this.hasEnded ? 'allocation' : 'own'
+    return code === null || reason !== null || this.hasLostTasks ? 'allocation' : 'own'
   }
 
-  /**
-   * The state in which Slurm ended the last run, according to the messages in the log, because
-   * Slurm forgets a job after minutes. `null` if the run ended by itself. `REQUEUED` is not a final
-   * state.
-   */
+  /** The state with which Slurm ended the last run, from the log; `null` if it ended by itself. */
   get lostState(): string | null {
     const log = this.#log()
-    const reason = endReason(log)
+    const reason = parseCancelReason(log)
     if (reason === 'canceled') return 'CANCELLED'
-    const [, state] = lostStates.find(([words]) => words.test(log)) ?? []
-    // Slurm omits the reason only if a user canceled the job.
+    const [, state] = lostStatePatterns.find(([words]) => words.test(log)) ?? []
+    // The message names a reason that has no state of its own.
     return state ?? (reason === null ? null : `CANCELLED DUE TO ${reason}`)
   }
 
-  /** Slurm's messages since the last start of the script. */
   #log(): string {
     try {
       const text = readTextFileSync(this.file('log'))
-      return text.slice(text.lastIndexOf(`${beginLine}\n`) + 1)
+      return text.slice(text.lastIndexOf(`${runBeginLine}\n`) + 1)
     } catch {
       return ''
     }
   }
 
-  /** The script's exit code; `null` while it runs. */
   exitCode(): number | null {
     try {
       const text = readTextFileSync(this.file('exit')).trim()
@@ -192,8 +170,7 @@ export class LaunchFolder {
   }
 }
 
-/** Slurm's messages to the batch script, and the states of the job that they mean. */
-const lostStates = [
+const lostStatePatterns = [
   [/ DUE TO TIME LIMIT \*\*\*/i, 'TIMEOUT'],
   [/ DUE TO PREEMPTION \*\*\*/i, 'PREEMPTED'],
   [/ DUE TO NODE FAIL\w*/i, 'NODE_FAIL'],
@@ -205,18 +182,17 @@ const lostStates = [
 export const runLine = 'run\n'
 
 /**
- * Why Slurm ended the processes of a job, from its message in their output: `*** JOB 7 ON n1
- * CANCELLED AT 2026-01-01T00:00:00 DUE TO TIME LIMIT ***`. `canceled` if a user did it: then the
- * message has no reason, or a signal as the reason. `null` if Slurm did not end them.
+ * The reason in Slurm's last message, such as `TIME LIMIT` in `*** JOB 7 ON n1 CANCELLED AT … DUE
+ * TO TIME LIMIT ***`. `canceled` if a user canceled the job, `null` without a message.
  */
-function endReason(log: string): string | null {
+function parseCancelReason(log: string): string | null {
   const lines = log.matchAll(/\*\*\* JOB \S+ ON \S+ CANCELLED AT \S+(?: DUE TO (.+?))? \*\*\*/gi)
   const last = Array.from(lines).at(-1)
   if (last === undefined) return null
   return last[1] === undefined || /^signal\b/i.test(last[1]) ? 'canceled' : last[1]
 }
 
-/** A new folder, within the folder of the launch, for an allocation that the script requests. */
+/** Chooses a folder for an allocation that the script requests. */
 export function newAllocationFolder(): LaunchFolder {
   const parent = dirname(process.env[launchVariable] ?? '')
   for (let count = 1; ; count++) {
@@ -227,7 +203,7 @@ export function newAllocationFolder(): LaunchFolder {
 
 export const allocationPrefix = 'allocation-'
 
-/** Reads what is appended to a file that may not exist yet. */
+/** Reads a growing file that may not exist yet. */
 export class FollowedFile {
   readonly #path: string
   #position = 0
@@ -236,7 +212,7 @@ export class FollowedFile {
     this.#path = path
   }
 
-  /** What was appended since the last call. */
+  /** Returns the bytes appended since the last call. */
   read(): Buffer {
     if (!existsSync(this.#path)) return Buffer.alloc(0)
     const descriptor = openRegularFileSync(this.#path)
@@ -255,5 +231,5 @@ export class FollowedFile {
   }
 }
 
-const unwritable = (path: string, cause: unknown): ValueError =>
+const unwritableError = (path: string, cause: unknown): ValueError =>
   new ValueError(`${path} cannot be written: ${messageOf(cause)}`, { cause })

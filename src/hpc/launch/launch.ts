@@ -1,21 +1,21 @@
 /** Follows a script that was submitted as a Slurm job until its end. */
 
-import type { Clock } from '../../foundation/clock.ts'
+import { type Clock, sleep } from '../../foundation/clock.ts'
+import { BackendError, messageOf } from '../../foundation/errors.ts'
 import { poll } from '../../runtime/retry.ts'
-import { phaseOf } from '../slurm/job-report.ts'
-import type { SlurmCommands } from '../slurm/slurm-commands.ts'
+import { type JobReport, neverStarts, phaseOf } from '../slurm/job-report.ts'
+import { isNoAnswer, isUnknownJob, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { endByFiles, type LaunchEnd, lostEnd, exitOf } from './job-end.ts'
+import { type LaunchEnd, readEndFromFiles, toExit, toLostEnd } from './job-end.ts'
 import { FollowedFile, type LaunchFolder } from './launch-folder.ts'
-import { type LaunchView, RunWatch } from './run-watch.ts'
 
-/** Files are checked often and Slurm rarely: output appears as soon as the script starts. */
-const pollMs = 100
-/** How long the last files of an ended job may take to become visible here. */
-const settleMs = 5000
+/** How often the files are polled. Slurm is queried less often. */
+const pollIntervalMs = 100
+/** How long the last files of an ended job may take to become visible. */
+const fileTimeoutMs = 5000
 
-/** Exit codes from here on mean a signal, which Slurm may have sent. */
-const firstSignal = 128
+/** Exit codes of at least this number mean that a signal, possibly from Slurm, ended the script. */
+const signalExitCodeBase = 128
 
 export interface FollowOptions {
   readonly jobId: string
@@ -23,14 +23,11 @@ export interface FollowOptions {
   readonly commands: SlurmCommands
   readonly clock: Clock
   readonly view: LaunchView
-  /** Stops following; the job continues. */
+  /** If aborted, the launcher stops following the job. The job continues. */
   readonly signal: AbortSignal
 }
 
-/**
- * Resolves with the script's exit code, or with `null` if the signal was aborted first. Rejects
- * with `AllocationLostError` if the end of the job ended the script.
- */
+/** Resolves with the exit code; `null` after an abort. Rejects if the job was lost. */
 export async function followLaunch(options: FollowOptions): Promise<number | null> {
   const end = await followJob(options)
   if (end === null) return null
@@ -41,30 +38,175 @@ export async function followLaunch(options: FollowOptions): Promise<number | nul
 /** Resolves with `null` if the signal was aborted first. */
 export async function followJob(options: FollowOptions): Promise<LaunchEnd | null> {
   const { jobId, folder, commands, clock, view, signal } = options
-  const job = new SlurmJob(jobId, commands.endedBy(signal), clock)
+  const job = new SlurmJob(jobId, commands.withSignal(signal), clock)
   const watch = new RunWatch(job, folder, view)
   const stdout = new FollowedFile(folder.file('stdout'))
   const stderr = new FollowedFile(folder.file('stderr'))
   let endedMs: number | null = null
-  const look = async (): Promise<LaunchEnd | undefined> => {
-    // The exit code is read first, so that the output read after it is complete.
+  const pollOnce = async (): Promise<LaunchEnd | undefined> => {
+    // Read before the output, so that the output is complete if there is an exit code.
     const code = watch.exitCode()
     const [out, error] = [stdout.read(), stderr.read()]
     if (watch.isRunning) view.status(null)
-    await watch.tellBegin()
+    await watch.reportStart()
     if (out.length > 0) view.stdout(out)
     if (error.length > 0) view.stderr(error)
     if (code !== null) {
-      const isOwn = code < firstSignal && folder.endOf(code) === 'own'
-      const end = isOwn ? exitOf(code) : await watch.judge(code, clock, signal)
+      const isOwnExit = code < signalExitCodeBase && folder.classifyEnd(code) === 'own'
+      const end = isOwnExit ? toExit(code) : await watch.findEnd(code, clock, signal)
       if (end !== null) return end
     }
     const report = await watch.report()
     const isRunning = report === undefined || (report !== null && phaseOf(report) !== 'ended')
     if (isRunning) return undefined
     endedMs ??= clock.monotonicMs()
-    const isSettled = clock.monotonicMs() - endedMs >= settleMs
-    return isSettled ? lostEnd(options, report ?? endByFiles(folder), null) : undefined
+    const isSettled = clock.monotonicMs() - endedMs >= fileTimeoutMs
+    return isSettled ? toLostEnd(options, report ?? readEndFromFiles(folder), null) : undefined
   }
-  return (await poll({ delayMs: pollMs }, look, { clock, signal })) ?? null
+  return (await poll({ delayMs: pollIntervalMs }, pollOnce, { clock, signal })) ?? null
+}
+
+/** Displays the progress of a launch. */
+export interface LaunchView {
+  stdout(chunk: Buffer): void
+  stderr(chunk: Buffer): void
+  /** Shows the state of the job. `null` removes it once the script runs. */
+  readonly status: (line: string | null) => void
+  readonly notice: (line: string) => void
+  /** Called when the job was requeued. The output of the previous run is then complete. */
+  readonly putBack?: (() => void) | undefined
+  /** Called when a run of the job has started. Slurm is queried only if this is set. */
+  readonly begun?: ((jobId: string, nodes: readonly string[]) => void) | undefined
+}
+
+const endPollMs = 1000
+const endTimeoutMs = 60_000
+const lostStates = /^(?:CANCELLED|TIMEOUT|DEADLINE|PREEMPTED|NODE_FAIL|BOOT_FAIL|OUT_OF_MEMORY)$/
+
+/** Tracks the runs of one job, which Slurm may requeue and start again. */
+class RunWatch {
+  readonly #job: SlurmJob
+  readonly #folder: LaunchFolder
+  readonly #view: LaunchView
+  /** The number of runs that had ended when Slurm requeued the job. */
+  #endedRuns = 0
+  #reportedRuns = 0
+  /** The latest report, and the number of runs at the time of the request. */
+  #latest: { readonly report: JobReport | null; readonly runs: number } | null = null
+
+  constructor(job: SlurmJob, folder: LaunchFolder, view: LaunchView) {
+    this.#job = job
+    this.#folder = folder
+    this.#view = view
+  }
+
+  /** Whether a run has started since the job was last requeued. */
+  get isRunning(): boolean {
+    return this.#folder.runs > this.#endedRuns
+  }
+
+  async reportStart(): Promise<void> {
+    const { begun } = this.#view
+    if (begun === undefined || !this.isRunning || this.#reportedRuns === this.#folder.runs) return
+    this.#reportedRuns = this.#folder.runs
+    const report = await this.#job.report({ isChanged: true }).catch(() => null)
+    if (report !== null && phaseOf(report) === 'running') begun(this.#job.id, report.nodes)
+  }
+
+  exitCode(): number | null {
+    return this.isRunning ? this.#folder.exitCode() : null
+  }
+
+  /** `null` if Slurm has forgotten the job, `undefined` without an answer. Shows why it waits. */
+  async report(): Promise<JobReport | null | undefined> {
+    const { runs } = this.#folder
+    const report = await this.#job.report().catch(() => undefined)
+    if (report === undefined) return undefined
+    if (this.#latest?.report !== report) this.#latest = { report, runs }
+    if (report === null || phaseOf(report) !== 'waiting') return report
+    // If a run has started since the report was requested, the report is outdated.
+    if (this.#latest.runs < this.#folder.runs) return report
+    if (this.isRunning) this.#noteRequeue(runs)
+    await reportWaiting(report, this.#job, this.#view.status)
+    return report
+  }
+
+  /**
+   * Determines how the script ended. Asks Slurm until it answers, because the job may be about to
+   * be requeued. Resolves with `null` if it was requeued or the signal was aborted.
+   */
+  async findEnd(code: number, clock: Clock, signal: AbortSignal): Promise<LaunchEnd | null> {
+    const { runs } = this.#folder
+    let untilMs = clock.monotonicMs() + endTimeoutMs
+    while (!signal.aborted) {
+      try {
+        const report = await this.#job.report({ isChanged: true })
+        if (report === null) return this.#findEndByFiles(code)
+        this.#latest = { report, runs }
+        if (phaseOf(report) === 'waiting' || this.#folder.runs > runs) {
+          this.#noteRequeue(runs)
+          return null
+        }
+        const end = await this.#findEndByState(report, code)
+        if (end !== null) return end
+      } catch (error) {
+        if (signal.aborted) return null
+        this.#view.status(
+          `job ${this.#job.id} has ended, but Slurm does not report how: ${messageOf(error)}`,
+        )
+        if (isNoAnswer(error)) untilMs = clock.monotonicMs() + endTimeoutMs
+      }
+      // A job that Slurm is about to requeue may take long to end.
+      const isOver = clock.monotonicMs() >= untilMs && this.#folder.lostState !== 'REQUEUED'
+      if (isOver) return this.#findEndByFiles(code)
+      await sleep(clock, endPollMs, { signal }).catch(() => {})
+    }
+    return null
+  }
+
+  /** Resolves with `null` while the job is ending. Rejects if Slurm does not answer. */
+  async #findEndByState(report: JobReport, code: number): Promise<LaunchEnd | null> {
+    const job = { jobId: this.#job.id, folder: this.#folder }
+    if (lostStates.test(report.state)) return toLostEnd(job, report, code)
+    if (phaseOf(report) !== 'ended') return null
+    const isPreempted = await this.#job.isPreempted().catch((error: unknown) => {
+      if (isUnknownJob(error)) return false
+      throw error
+    })
+    if (!isPreempted) return toExit(code, report.state)
+    return toLostEnd(job, { ...report, state: 'PREEMPTED', reason: 'None' }, code)
+  }
+
+  /** Used if Slurm has forgotten the job or gives no usable answer. */
+  #findEndByFiles(code: number): LaunchEnd {
+    const found = readEndFromFiles(this.#folder)
+    const job = { jobId: this.#job.id, folder: this.#folder }
+    return found === null ? toExit(code) : toLostEnd(job, found, code)
+  }
+
+  #noteRequeue(runs: number): void {
+    this.#endedRuns = runs
+    this.#view.putBack?.()
+    this.#view.notice(`job ${this.#job.id} was put back into the queue and will start again`)
+  }
+}
+
+/** Shows why a job waits. Cancels a job that would wait forever, and then throws. */
+export async function reportWaiting(
+  report: JobReport,
+  job: SlurmJob,
+  show: (line: string) => void,
+): Promise<void> {
+  const { id, state, reason, startsAt, partition } = report
+  if (neverStarts(report)) {
+    await job.cancel()
+    throw new BackendError(`job ${id} would never start in partition ${partition}: ${reason}`, {
+      code: 'AllocationRefusedError',
+      hint: `It was canceled. ${await job.nodesHint(partition)}`,
+    })
+  }
+  if (phaseOf(report) !== 'waiting') return
+  const when =
+    startsAt === null ? '' : `, expected ${new Date(startsAt * 1000).toLocaleString('sv')}`
+  show(`job ${id}: ${state.toLowerCase()} (${reason})${when}`)
 }

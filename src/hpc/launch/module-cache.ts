@@ -1,4 +1,4 @@
-/** The folder of Node's compile cache for launched scripts, which speeds up later launches. */
+/** The folder of Node's compile cache, which speeds up later launches. */
 
 import { homedir } from 'node:os'
 import { isAbsolute, join } from 'node:path'
@@ -7,7 +7,7 @@ import { quoteForShell } from '../quote.ts'
 
 export const cacheVariable = 'NODE_COMPILE_CACHE'
 
-/** Creates the folder. `null` if the user has chosen one, or if it cannot be created. */
+/** Returns `null` if the user has chosen another folder, or if it cannot be created. */
 export function openModuleCache(env: NodeJS.ProcessEnv): string | null {
   // Coverage is less precise for code from a cache.
   if (env[cacheVariable] !== undefined || env['NODE_V8_COVERAGE'] !== undefined) return null
@@ -22,25 +22,19 @@ export function openModuleCache(env: NodeJS.ProcessEnv): string | null {
   }
 }
 
-/** Shell code for an agent: uses the cache if its node can see the folder. */
+/** Returns shell code that uses the cache if the node can see the folder. */
 export function toCacheExport(folder: string): string {
   const quoted = quoteForShell('a folder', folder)
   return `[ ! -d ${quoted} ] || export ${cacheVariable}=${quoted}`
 }
 
-/**
- * Shell code for another node: unsets the cache's variable if the folder is not there. Node would
- * create a missing folder, and hangs where that is not possible, as in /proc.
- */
+/** Disables a cache that the node cannot see: Node would create the folder, and may hang. */
 export function toCacheGuard(folder: string | undefined): string {
   if (folder === undefined) return ':'
   return `[ -d ${quoteForShell('a folder', folder)} ] || unset ${cacheVariable}`
 }
 
-/**
- * Removes the variable from this process, because tasks and other children must not inherit it.
- * Returns whether it was set to this folder.
- */
+/** Child processes must not inherit the variable. Returns whether it was removed. */
 export function hideModuleCache(folder: string | undefined): boolean {
   if (folder === undefined || process.env[cacheVariable] !== folder) return false
   return delete process.env[cacheVariable]

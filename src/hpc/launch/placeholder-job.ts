@@ -1,7 +1,6 @@
 /**
- * A job that only holds nodes for a script on this machine. It ends with this process: a step on
- * its first node reads heartbeats of this process, and keeps a directory (the mark) while they
- * come.
+ * A job that only holds nodes for a script on this machine. A step on its first node keeps a
+ * directory (the mark) as long as heartbeats of this process arrive.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -13,40 +12,35 @@ import { poll } from '../../runtime/retry.ts'
 import type { AllocatedNode, Allocation } from '../allocation.ts'
 import { quoteForShell } from '../quote.ts'
 import type { RemoteProcess } from '../remote-process.ts'
-import { addressSharedWith } from '../shared-address.ts'
+import { findSharedAddress } from '../shared-address.ts'
 import { phaseOf } from '../slurm/job-report.ts'
 import { SlurmAllocation } from '../slurm/slurm-allocation.ts'
-import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
+import { isNoAnswer, type SlurmCommands } from '../slurm/slurm-commands.ts'
 import { SlurmJob } from '../slurm/slurm-job.ts'
-import { cancelJobsOf } from './folder-jobs.ts'
-import { isRefusal, lostError } from './job-end.ts'
+import { isRefusal, toLostError } from './job-end.ts'
 import type { LaunchFolder } from './launch-folder.ts'
-import { showWaiting } from './run-watch.ts'
-import { submitBatch } from './submit-batch.ts'
+import { reportWaiting } from './launch.ts'
+import { cancelFolderJobs, submitBatch } from './submit-batch.ts'
 
 export interface PlaceholderJobOptions {
-  /** The options of sbatch. */
   readonly batch: readonly string[]
   readonly folder: LaunchFolder
   readonly commands: SlurmCommands
   readonly clock: Clock
-  /** How long to search for the job if `sbatch` got no answer; 0 leaves that to the caller. */
   readonly withdrawMs?: number
-  /** Slurm has accepted the job. */
   readonly onSubmitted?: (jobId: string) => void
   readonly onStatus: (line: string | null) => void
-  /** Aborts the wait and cancels the job. */
+  /** If aborted, the wait ends and the job is canceled. */
   readonly signal: AbortSignal
 }
 
-const pollMs = 100
-const beatMs = 10_000
-/** How long the first step may take to start. */
-const keeperMs = 30_000
+const pollIntervalMs = 100
+const heartbeatMs = 10_000
+const keeperStartMs = 30_000
 /** How long Slurm may take to report the final state of a job that is ending. */
-const maxEndMs = 5000
-/** The job ends after this long without a heartbeat. */
-export const lifeMinutes = 2
+const endTimeoutMs = 5000
+/** The job ends if it gets no heartbeat for this long. */
+export const maxSilentMinutes = 2
 
 export class PlaceholderJob {
   readonly jobId: string
@@ -54,13 +48,13 @@ export class PlaceholderJob {
   readonly #job: SlurmJob
   readonly #clock: Clock
   readonly #keeper: RemoteProcess
-  #cancelBeat: () => void = () => {}
+  #cancelHeartbeat: () => void = () => {}
 
-  /** Resolves when the job runs, or with `null` if aborted first. If it rejects, no job is left. */
+  /** Resolves with `null` after an abort. If the promise rejects, no job is left. */
   static async open(options: PlaceholderJobOptions): Promise<PlaceholderJob | null> {
     const { batch, folder, commands, clock, onSubmitted } = options
     const mark = `/tmp/tutti-held-${randomBytes(12).toString('hex')}`
-    folder.write('script', toHoldScript(mark, folder))
+    folder.write('script', toHolderScript(mark, folder))
     const submitting = submitBatch(commands, batch, folder, options)
     const jobId = await submitting.catch((error: unknown) => {
       folder.remove()
@@ -71,11 +65,11 @@ export class PlaceholderJob {
       onSubmitted?.(jobId)
       // The launcher reads these facts and cancels the job if this process is killed.
       folder.write('facts', JSON.stringify({ method: 'slurm', jobId }))
-      if (await isStarted(job, options)) {
+      if (await waitForStart(job, options)) {
         const allocation = await SlurmAllocation.open(jobId, commands, clock)
         const starting = startKeeper(allocation, mark, clock)
         const keeper = await starting.catch(async (error: unknown) => {
-          throw (await whyLost(job, clock)) ?? error
+          throw (await findLossError(job, clock)) ?? error
         })
         return new PlaceholderJob(job, allocation, keeper, clock)
       }
@@ -94,78 +88,75 @@ export class PlaceholderJob {
     this.#job = job
     this.#clock = clock
     this.#keeper = keeper
-    this.#beat()
+    this.#sendHeartbeat()
   }
 
-  /**
-   * Throws `AllocationLostError` if the job has ended without `close`. If the scheduler does not
-   * answer, the job is assumed to run.
-   */
-  async expectHeld(): Promise<void> {
-    const report = await this.#job.report({ isChanged: true }).catch(unlessSilent)
+  /** Throws `AllocationLostError`, but not if the scheduler does not answer. */
+  async expectRunning(): Promise<void> {
+    const report = await this.#job.report({ isChanged: true }).catch(ignoreSilence)
     if (report === undefined) return
-    if (report === null || phaseOf(report) !== 'running') throw lostError(this.jobId, report)
+    if (report === null || phaseOf(report) !== 'running') throw toLostError(this.jobId, report)
   }
 
-  /** Releases the nodes. */
   async close(): Promise<void> {
-    this.#cancelBeat()
+    this.#cancelHeartbeat()
     await this.#keeper.close()
-    // If the scheduler does not answer, the job ends by itself soon, because heartbeats stop.
-    await this.#job.cancel().catch(unlessSilent)
+    // If the scheduler does not answer, the job ends by itself, because it gets no more heartbeats.
+    await this.#job.cancel().catch(ignoreSilence)
   }
 
-  #beat(): void {
+  #sendHeartbeat(): void {
     this.#keeper.write('\n')
-    this.#cancelBeat = this.#clock.after(beatMs, () => this.#beat(), { background: true })
+    this.#cancelHeartbeat = this.#clock.after(heartbeatMs, () => this.#sendHeartbeat(), {
+      background: true,
+    })
   }
 }
 
-/**
- * Cancels the allocations that a script requested and left behind, for instance because it was
- * killed. Rejects if the scheduler does not answer; running ones then end by themselves.
- */
-export async function endAllocations(launch: LaunchFolder, commands: SlurmCommands): Promise<void> {
+/** Rejects if the scheduler does not answer; running allocations then end by themselves. */
+export async function cancelAllocations(
+  launch: LaunchFolder,
+  commands: SlurmCommands,
+): Promise<void> {
   const known = launch.allocations().flatMap((folder) => folder.facts()?.jobId ?? [])
-  await cancelJobsOf(launch, commands, known)
+  await cancelFolderJobs(launch, commands, known)
 }
 
-function unlessSilent(error: unknown): undefined {
-  if (!isSilence(error)) throw error
+function ignoreSilence(error: unknown): undefined {
+  if (!isNoAnswer(error)) throw error
 }
 
-/** Why no step of the job can start, if the job has ended; otherwise `null`. */
-async function whyLost(job: SlurmJob, clock: Clock): Promise<BackendError | null> {
+async function findLossError(job: SlurmJob, clock: Clock): Promise<BackendError | null> {
   const ask = async (): Promise<BackendError | null | undefined> => {
     const report = await job.report({ isChanged: true }).catch(() => undefined)
     if (report === undefined) return null
-    if (report === null || phaseOf(report) !== 'running') return lostError(job.id, report)
-    // The final state of a completing job is known only a little later.
+    if (report === null || phaseOf(report) !== 'running') return toLostError(job.id, report)
+    // The final state of a completing job is known later.
     return report.state === 'COMPLETING' ? undefined : null
   }
-  return (await poll({ delayMs: pollMs, timeoutMs: maxEndMs }, ask, { clock })) ?? null
+  return (await poll({ delayMs: pollIntervalMs, timeoutMs: endTimeoutMs }, ask, { clock })) ?? null
 }
 
 /**
- * The batch script. The mark is on the first node, where both the script and the step run. If all
- * processes of a job are killed, the mark stays; a later job removes it when it is old.
+ * Shares the mark with the step on the first node. If all processes of a job are killed, a later
+ * job removes the old mark.
  */
-function toHoldScript(mark: string, folder: LaunchFolder): string {
+function toHolderScript(mark: string, folder: LaunchFolder): string {
   return `#!/bin/sh
 # Written by tutti launch --driver here: holds the nodes while the launcher lives.
 trap 'rmdir ${mark} 2> /dev/null' EXIT
 trap 'exit 0' TERM
-find /tmp -maxdepth 1 -name 'tutti-held-*' -user "$(id -u)" -mmin +${5 * lifeMinutes} \\
+find /tmp -maxdepth 1 -name 'tutti-held-*' -user "$(id -u)" -mmin +${5 * maxSilentMinutes} \\
   -exec rmdir {} + 2> /dev/null
 ( : > ${quoteForShell('a path', folder.file('started'))} ) 2> /dev/null
-for _ in $(seq ${lifeMinutes * 60}); do [ -d ${mark} ] && break; sleep 1; done
-while [ -n "$(find ${mark} -maxdepth 0 -mmin -${lifeMinutes} 2> /dev/null)" ]; do sleep 1; done
+for _ in $(seq ${maxSilentMinutes * 60}); do [ -d ${mark} ] && break; sleep 1; done
+while [ -n "$(find ${mark} -maxdepth 0 -mmin -${maxSilentMinutes} 2> /dev/null)" ]; do sleep 1; done
 exit 0
 `
 }
 
-/** Detects the start by a file if the folder is shared; otherwise from Slurm's report. */
-async function isStarted(job: SlurmJob, options: PlaceholderJobOptions): Promise<boolean> {
+/** A file shows the start if the folder is shared; otherwise Slurm's report does. */
+async function waitForStart(job: SlurmJob, options: PlaceholderJobOptions): Promise<boolean> {
   const { folder, clock, onStatus, signal } = options
   let isSeen = false
   const ask = async (): Promise<boolean> => {
@@ -173,18 +164,18 @@ async function isStarted(job: SlurmJob, options: PlaceholderJobOptions): Promise
     isSeen = folder.hasStarted
     const report = await job.report({ isChanged }).catch(() => undefined)
     if (report === undefined) return false
-    if (report === null || phaseOf(report) === 'ended') throw lostError(job.id, report, folder)
+    if (report === null || phaseOf(report) === 'ended') throw toLostError(job.id, report, folder)
     const isWaiting = phaseOf(report) === 'waiting'
-    if (isWaiting) await showWaiting(report, job, onStatus)
+    if (isWaiting) await reportWaiting(report, job, onStatus)
     else onStatus(null)
     return !isWaiting
   }
-  return (await poll({ delayMs: pollMs }, ask, { clock, signal })) === true
+  return (await poll({ delayMs: pollIntervalMs }, ask, { clock, signal })) === true
 }
 
 /**
- * Creates the mark if the node can reach this machine. The end of the input cancels the job,
- * because the batch script may have missed a mark that existed only briefly.
+ * The script of the step. Creates the mark if the node can reach this machine. Cancels the job at
+ * the end, because the batch script may miss a mark that existed only briefly.
  */
 const keeperScript = `trap 'rmdir "$0" 2> /dev/null' EXIT
 trap 'exit 1' TERM
@@ -209,21 +200,21 @@ async function startKeeper(
   clock: Clock,
 ): Promise<RemoteProcess> {
   const [first] = allocation.nodes as [AllocatedNode, ...AllocatedNode[]]
-  const address = await addressSharedWith(allocation.nodes)
+  const address = await findSharedAddress(allocation.nodes)
   const server = await listen(address)
   const { port } = server.address() as { readonly port: number }
   const { promise: ready, resolve: onReady } = Promise.withResolvers<null>()
   let output = ''
-  const reach = [process.execPath, reachScript, String(port), address]
+  const reachCommand = [process.execPath, reachScript, String(port), address]
   const [keeper] = allocation.start([first], {
-    command: ['sh', '-c', keeperScript, mark, ...reach],
+    command: ['sh', '-c', keeperScript, mark, ...reachCommand],
     input: '',
     onOutput(text) {
       output += text
       if (output.includes('ready')) onReady(null)
     },
   }) as [RemoteProcess]
-  const end = await boundedWait(clock, keeperMs, Promise.race([ready, keeper.ended])).catch(
+  const end = await boundedWait(clock, keeperStartMs, Promise.race([ready, keeper.ended])).catch(
     messageOf,
   )
   server.close()
@@ -237,7 +228,7 @@ async function startKeeper(
   })
 }
 
-/** Listens on a random port, as the server of a script does. */
+/** Listens on a random port, like the server of a script. */
 async function listen(host: string): Promise<Server> {
   const server = createServer((socket) => socket.destroy())
   const { promise, resolve, reject } = Promise.withResolvers<void>()

@@ -1,4 +1,4 @@
-/** One allocation that the backend requested on its own, from submission until it has ended. */
+/** One allocation that the backend requested itself, from submission until its end. */
 
 import type { NodeLoad } from '../../cluster/driver/placement/placement-state.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -9,21 +9,17 @@ import { poll } from '../../runtime/retry.ts'
 import type { NodeAgents } from '../agents/node-agents.ts'
 import type { Allocation } from '../allocation.ts'
 import { AllocationWatch } from '../allocation-watch.ts'
-import { mayHaveSubmitted, withdrawRequest } from '../launch/folder-jobs.ts'
 import { PlaceholderJob, type PlaceholderJobOptions } from '../launch/placeholder-job.ts'
 import type { LaunchFolder } from '../launch/launch-folder.ts'
-import { answerMs, within } from '../launch/submit-batch.ts'
-import { isSilence, type SlurmCommands } from '../slurm/slurm-commands.ts'
-import { judgeEnd, type PilotEnd } from './pilot-history.ts'
+import { mayHaveSubmitted, runWithDeadline, withdrawRequest } from '../launch/submit-batch.ts'
+import { isNoAnswer, type SlurmCommands } from '../slurm/slurm-commands.ts'
+import { classifyEnd, type PilotEnd } from './pilot-history.ts'
 import type { Pilot } from './pilot-plan.ts'
 
 export interface PilotJobOptions {
   readonly id: string
-  /** The index of the allocation's kind. */
   readonly kind: number
-  /** The work that the allocation is requested for, by `workKey`. */
   readonly work: readonly string[]
-  /** Creates the job's folder, and the options of sbatch. */
   readonly prepare: () => Pick<PlaceholderJobOptions, 'folder' | 'batch'>
   readonly commands: SlurmCommands
   readonly clock: Clock
@@ -31,52 +27,43 @@ export interface PilotJobOptions {
   readonly graceSeconds: number
   readonly addAgents: (allocation: Allocation, jobId: string) => Promise<NodeAgents>
   readonly removeAgents: (agents: NodeAgents) => Promise<void>
-  /** Returns the keys (`workKey`) of the waiting work. */
   readonly waiting: () => ReadonlySet<string>
-  /**
-   * Called when Slurm has accepted the request, the nodes are ready, or the job is about to end.
-   */
+  /** Called when Slurm has accepted the request, and when the nodes are ready. */
   readonly onChange: () => void
   readonly onEnding: (secondsLeft: number, jobId: string) => void
   readonly onSilent: (reason: string) => void
 }
 
-/** How long before the allocation's time limit the agents are closed. */
-const closeMs = 5000
-/** How often to query the scheduler about an allocation whose agents have all exited. */
-const questionMs = 1000
-const maxQuestions = 30
-/** The time between attempts to cancel a job while the scheduler does not answer. */
-const cancelMs = 10_000
+const closeBeforeEndMs = 5000
+/** How often, and how many times at most, to query the scheduler after all agents have exited. */
+const queryIntervalMs = 1000
+const maxQueries = 30
+const cancelIntervalMs = 10_000
 
 export class PilotJob implements Pilot {
   readonly id: string
   readonly kind: number
   readonly submittedAt: number
   readonly work: readonly string[]
-  /** `ending`: it gets no more tasks. */
+  /** In the phase `ending`, the allocation gets no more tasks. */
   phase: 'submitting' | 'queued' | 'running' | 'ending' = 'submitting'
-  /** `null` before it runs. */
   allocation: Allocation | null = null
   startedAt: number | null = null
   readyAt: number | null = null
   idleSince: number | null = null
   hasRun = false
-  /** Resolves when the job has ended and is cleaned up. */
+  /** Resolves when the job has ended and everything is cleaned up. */
   readonly ended: Promise<PilotEnd>
   readonly #options: PilotJobOptions
   readonly #abort = new AbortController()
-  /** Stops retrying requests to a scheduler that does not answer. */
+  /** Aborted when the backend closes, to stop retries if the scheduler does not answer. */
   readonly #closing = new AbortController()
   readonly #over = Promise.withResolvers<string | null>()
   #folder: LaunchFolder | null = null
-  /** `null` until Slurm has accepted the job. */
   #jobId: string | null = null
   #watch: AllocationWatch | null = null
-  /** Why the scheduler ended the allocation. */
   #cause: 'limit' | 'loss' = 'loss'
-  /** The number of tasks that the nodes have received from the connected sessions. */
-  #taken = 0
+  #receivedTasks = 0
 
   constructor(options: PilotJobOptions) {
     this.#options = options
@@ -95,99 +82,93 @@ export class PilotJob implements Pilot {
     return this.allocation?.nodes.some(({ name }) => name === node) ?? false
   }
 
-  /** The seconds until the allocation ends, and running tasks are lost. */
   get secondsLeft(): number {
     return this.#watch?.secondsLeft ?? Infinity
   }
 
-  /** Called periodically with the load of all nodes. */
-  note(nodes: ReadonlyMap<string, NodeLoad>): void {
-    const own = this.allocation?.nodes.flatMap(({ name }) => nodes.get(name) ?? []) ?? []
-    const taken = own.reduce((sum, one) => sum + one.taken, 0)
-    const isBusy = this.readyAt === null || own.some((one) => one.isBusy)
-    const isIdle = !isBusy && taken === this.#taken
+  /** Must be called periodically with the load of all nodes. */
+  updateLoad(nodes: ReadonlyMap<string, NodeLoad>): void {
+    const loads = this.allocation?.nodes.flatMap(({ name }) => nodes.get(name) ?? []) ?? []
+    const receivedTasks = loads.reduce((sum, one) => sum + one.taken, 0)
+    const isBusy = this.readyAt === null || loads.some((one) => one.isBusy)
+    const isIdle = !isBusy && receivedTasks === this.#receivedTasks
     const now = this.#options.clock.now()
     this.idleSince = isBusy ? null : isIdle ? (this.idleSince ?? now) : now
-    this.#taken = taken
-    if (taken > 0) this.hasRun = true
+    this.#receivedTasks = receivedTasks
+    if (receivedTasks > 0) this.hasRun = true
   }
 
-  /** Releases the allocation: immediately while it is queued, otherwise after its running tasks. */
-  giveBack(): void {
+  /** Ends a queued allocation now, a running one when its tasks have ended. */
+  release(): void {
     this.phase = 'ending'
     this.#abort.abort()
     this.#over.resolve(null)
   }
 
-  /**
-   * Releases the allocation when the backend closes. Does not wait for an unresponsive scheduler.
-   */
+  /** Does not wait for a scheduler that does not answer. */
   close(): Promise<PilotEnd> {
     this.#closing.abort()
-    this.giveBack()
+    this.release()
     return this.ended
   }
 
   async #run(): Promise<PilotEnd> {
     try {
-      const reason = await this.#hold()
-      if (reason === null) return this.#endOf('given back', '')
+      const reason = await this.#runJob()
+      if (reason === null) return this.#toEnd('given back', '')
       const age = this.#options.clock.now() - (this.startedAt ?? this.submittedAt)
       const { hasRun, readyAt } = this
-      const missed = this.#missed()
-      return this.#endOf(judgeEnd(age, this.#cause, { hasRun, readyAt, missed }), reason)
+      const missed = this.#findMissedWork()
+      return this.#toEnd(classifyEnd(age, this.#cause, { hasRun, readyAt, missed }), reason)
     } catch (error) {
-      const isSilent = isSilence(error)
+      const isSilent = isNoAnswer(error)
       if (isSilent) this.#options.onSilent(messageOf(error))
       await this.#withdraw(error)
-      if (!isSilent) return this.#endOf('failed', messageOf(error))
+      if (!isSilent) return this.#toEnd('failed', messageOf(error))
       const kind = this.#jobId === null ? 'unanswered' : 'given back'
-      return this.#endOf(kind, messageOf(error))
+      return this.#toEnd(kind, messageOf(error))
     }
   }
 
-  /** Removes a job from the queue whose cancellation failed, or whose id is unknown. */
+  /** Cancels a job that could not be canceled before, or whose id is unknown. */
   async #withdraw(cause: unknown): Promise<void> {
     const { commands, clock } = this.#options
     const { signal } = this.#closing
     const jobId = this.#jobId
     const folder = this.#folder
     if (jobId !== null) {
-      await poll({ delayMs: cancelMs }, () => this.#isCanceled(jobId), { clock, signal })
+      await poll({ delayMs: cancelIntervalMs }, () => this.#tryCancel(jobId), { clock, signal })
     } else if (folder !== null && mayHaveSubmitted(cause)) {
-      await within(signal, answerMs, clock, (late) => {
-        const options = { clock, maxMs: Infinity, signal: late }
-        return withdrawRequest(folder, commands.endedBy(late), options)
+      await runWithDeadline(signal, clock, (late) => {
+        const options = { clock, timeoutMs: Infinity, signal: late }
+        return withdrawRequest(folder, commands.withSignal(late), options)
       })
     }
   }
 
-  async #isCanceled(jobId: string): Promise<boolean> {
+  async #tryCancel(jobId: string): Promise<boolean> {
     try {
       await this.#options.commands.run('scancel', '--quiet', jobId)
       return true
     } catch (error) {
-      return !isSilence(error)
+      return !isNoAnswer(error)
     }
   }
 
-  #endOf(kind: PilotEnd['kind'], reason: string): PilotEnd {
+  #toEnd(kind: PilotEnd['kind'], reason: string): PilotEnd {
     const { submittedAt, hasRun } = this
     const at = this.#options.clock.now()
-    return { kind, reason, submittedAt, at, hasRun, missed: this.#missed() }
+    return { kind, reason, submittedAt, at, hasRun, missed: this.#findMissedWork() }
   }
 
-  /** The work that the allocation was requested for, but could not run. */
-  #missed(): readonly string[] {
+  #findMissedWork(): readonly string[] {
     if (this.readyAt === null || this.hasRun) return []
     const waiting = this.#options.waiting()
     return this.work.filter((key) => waiting.has(key))
   }
 
-  /**
-   * Resolves with the reason if the scheduler ended the allocation, with `null` if it was released.
-   */
-  async #hold(): Promise<string | null> {
+  /** Resolves with the scheduler's reason; `null` if the allocation was released. */
+  async #runJob(): Promise<string | null> {
     const { prepare, commands, clock, onChange } = this.#options
     const prepared = prepare()
     this.#folder = prepared.folder
@@ -206,15 +187,15 @@ export class PilotJob implements Pilot {
     })
     if (held === null) return null
     try {
-      return await this.#use(held)
+      return await this.#runAgents(held)
     } finally {
       await held.close()
     }
   }
 
-  async #use({ allocation, jobId }: PlaceholderJob): Promise<string | null> {
+  async #runAgents({ allocation, jobId }: PlaceholderJob): Promise<string | null> {
     const { addAgents, removeAgents, clock, onChange } = this.#options
-    // Set before the agents start, because the first one may get tasks while others are starting.
+    // Set before the agents start, because the first agent may get tasks while others start.
     this.startedAt = clock.now()
     this.allocation = allocation
     this.#watch = this.#watchEnd(allocation, jobId)
@@ -226,8 +207,8 @@ export class PilotJob implements Pilot {
       this.readyAt = clock.now()
       if (this.phase !== 'ending') this.phase = 'running'
       onChange()
-      void this.#askWhenAgentsEnd(allocation, agents)
-      void agents.givenUp.then((why) => this.#over.resolve(why))
+      void this.#queryAfterAgents(allocation, agents)
+      void agents.abandoned.then((why) => this.#over.resolve(why))
       const reason = await this.#over.promise
       this.phase = 'ending'
       await this.#drain(agents)
@@ -238,14 +219,14 @@ export class PilotJob implements Pilot {
     }
   }
 
-  /** If all agents exit, the allocation may have ended, which the scheduler reports later. */
-  async #askWhenAgentsEnd(allocation: Allocation, agents: NodeAgents): Promise<void> {
+  /** The allocation may have ended, which the scheduler reports with a delay. */
+  async #queryAfterAgents(allocation: Allocation, agents: NodeAgents): Promise<void> {
     await agents.ended()
     const ask = async (): Promise<boolean> => {
       if (this.phase === 'running') await allocation.state({ isChanged: true }).catch(() => null)
       return this.phase !== 'running'
     }
-    await poll({ delayMs: questionMs, maxAttempts: maxQuestions }, ask, this.#options)
+    await poll({ delayMs: queryIntervalMs, maxAttempts: maxQueries }, ask, this.#options)
   }
 
   #watchEnd(allocation: Allocation, jobId: string): AllocationWatch {
@@ -258,11 +239,14 @@ export class PilotJob implements Pilot {
     return new AllocationWatch({ allocation, graceSeconds, clock, log, onEnding, onEnd })
   }
 
-  /** Tasks that still run when the time is over are lost with the nodes, and retried elsewhere. */
+  /** Tasks that still run near the time limit are lost with the nodes, and retried elsewhere. */
   async #drain(agents: NodeAgents): Promise<void> {
     const { clock, graceSeconds } = this.#options
     agents.drain()
-    const waitMs = Math.max(0, Math.min(this.secondsLeft + graceSeconds, 1e6) * 1000 - closeMs)
+    const waitMs = Math.max(
+      0,
+      Math.min(this.secondsLeft + graceSeconds, 1e6) * 1000 - closeBeforeEndMs,
+    )
     await boundedWait(clock, waitMs, agents.ended()).catch(() => {})
   }
 }

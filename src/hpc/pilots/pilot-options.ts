@@ -1,4 +1,4 @@
-/** The option `allocations` of the HPC backend: which Slurm jobs it may request on its own. */
+/** The option `allocations`: the Slurm jobs that the HPC backend may request itself. */
 
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import { ValueError } from '../../foundation/errors.ts'
@@ -13,28 +13,33 @@ import {
 } from '../../foundation/options.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
 import { expectLabels } from '../../tasks/resources.ts'
-import { type BatchRequest, expectExtraOption, expectLine, isOneOf } from '../launch/batch-job.ts'
+import {
+  type BatchRequest,
+  expectExtraOption,
+  expectLine,
+  matchesOption,
+} from '../launch/batch-job.ts'
 
 /** Allocations of one kind, which the backend requests when tasks wait. */
 export interface AllocationsOptions {
   /** The number of whole nodes of each allocation. Default 1. */
   readonly nodes?: number
-  /** The minimum number of allocations, even without waiting tasks. Default 0. */
+  /** The minimum number of allocations, which are kept even if no task waits. Default 0. */
   readonly min?: number
   /** The maximum number of concurrent allocations. */
   readonly max: number
   /** The maximum number of allocations that wait in Slurm's queue. Default 1. */
   readonly backlog?: number
-  /** An allocation that has run no task for this long is released. Default 60. */
+  /** An allocation that has been idle for this long is released. Default 60. */
   readonly idleSeconds?: number
-  /** The time limit of each allocation. Default: the partition's. */
+  /** The time limit of each allocation. Default: the time limit of the partition. */
   readonly timeSeconds?: number
   /** The maximum number of allocations that are requested in the whole run. Default: no limit. */
   readonly maxTotal?: number
   /** Labels of the nodes, in addition to `partition` and `allocation` (the job's id). */
   readonly labels?: Readonly<Record<string, string>>
   readonly gpusPerNode?: number
-  /** As for `sbatch`. */
+  /** The same as `sbatch --partition`. */
   readonly partition?: string
   readonly account?: string
   readonly qos?: string
@@ -43,28 +48,27 @@ export interface AllocationsOptions {
   readonly sbatch?: readonly string[]
 }
 
-/** The validated options, with defaults filled in. */
-export type ResolvedAllocations = ReturnType<typeof resolveOne>
+export type ResolvedAllocations = ReturnType<typeof resolveKind>
 
 const textKeys = ['partition', 'account', 'qos', 'constraint'] as const
 const countKeys = ['nodes', 'min', 'max', 'backlog', 'maxTotal', 'gpusPerNode'] as const
 const otherKeys = ['idleSeconds', 'timeSeconds', 'labels', 'sbatch'] as const
 const keys = [...textKeys, ...countKeys, ...otherKeys]
-/** Options of `sbatch` that have their own fields. */
-const namesOfFields = [...textKeys, 'nodes', 'time', 'gpus-per-node']
-const lettersOfFields = 'pAqCNt'
-/** One year, which is longer than any limit, and within the range of Slurm. */
+/** Options of `sbatch` for which `AllocationsOptions` has fields. */
+const fieldOptions = [...textKeys, 'nodes', 'time', 'gpus-per-node']
+const fieldLetters = 'pAqCNt'
+/** One year, which is within the range of Slurm. */
 const maxLimitSeconds = 366 * 86_400
 
-/** `graceSeconds` is the backend's option; each allocation must be longer. */
+/** Validates the option `allocations`. Each allocation must last at least twice `graceSeconds`. */
 export function resolveAllocations(given: unknown, graceSeconds: number): ResolvedAllocations[] {
-  if (!Array.isArray(given)) return [resolveOne('allocations', given, graceSeconds)]
+  if (!Array.isArray(given)) return [resolveKind('allocations', given, graceSeconds)]
   if (given.length === 0) throw invalid('allocations', 'at least one kind of allocation', given)
-  return given.map((one, at) => resolveOne(`allocations[${at}]`, one, graceSeconds))
+  return given.map((one, at) => resolveKind(`allocations[${at}]`, one, graceSeconds))
 }
 
 /** `field` is the name of this entry in error messages, such as `allocations[1]`. */
-function resolveOne(field: string, given: unknown, graceSeconds: number) {
+function resolveKind(field: string, given: unknown, graceSeconds: number) {
   const options = expectObject(field, given) as Partial<AllocationsOptions>
   expectKnownKeys('HpcBackend', options, keys, `${field}.`)
   const count = (key: (typeof countKeys)[number], fallback: number | undefined, min: number) =>
@@ -93,12 +97,12 @@ function resolveOne(field: string, given: unknown, graceSeconds: number) {
       ...(options.gpusPerNode === undefined ? {} : { gpusPerNode: count('gpusPerNode', 0, 0) }),
       ...(timeSeconds === null ? {} : { time: String(timeSeconds / 60) }),
       ...resolveTexts(field, options),
-      more: resolveMore(`${field}.sbatch`, withDefault(options.sbatch, [])),
+      more: resolveExtraOptions(`${field}.sbatch`, withDefault(options.sbatch, [])),
     } satisfies BatchRequest as BatchRequest,
   }
 }
 
-/** Unlike `??`, keeps `null`, so that validation rejects it. */
+/** Unlike `??`, keeps `null`, which the validation then rejects. */
 const withDefault = <T>(given: T | undefined, fallback: T): T =>
   given === undefined ? fallback : given
 
@@ -124,8 +128,8 @@ function resolveTexts(
   )
 }
 
-/** Rejects options that have their own fields, because the plan would not know about them. */
-function resolveMore(field: string, given: unknown): readonly string[] {
+/** Throws for options that have their own fields, because the plan would ignore them here. */
+function resolveExtraOptions(field: string, given: unknown): readonly string[] {
   if (!Array.isArray(given)) throw invalid(field, 'a list of options of sbatch', given)
   return given.map((one, at) => {
     const name = `${field}[${at}]`
@@ -134,13 +138,13 @@ function resolveMore(field: string, given: unknown): readonly string[] {
       throw invalid(name, 'an option, with its value after =', option)
     }
     expectExtraOption(option, name)
-    if (!isOneOf(option, namesOfFields, lettersOfFields)) return option
+    if (!matchesOption(option, fieldOptions, fieldLetters)) return option
     const text = `${name}: ${option} is not for sbatch: allocations have a field for it`
     throw new ValueError(text, { field: name, got: option, expected: 'another option' })
   })
 }
 
-/** The allocations that may be requested, for the SessionStarted event, without unset fields. */
+/** Describes the allocations in the SessionStarted event, without unset fields. */
 export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
   const { nodes, min, max, backlog, idleSeconds, timeSeconds, maxTotal, labels } = options
   const { gpusPerNode, more, partition, account, qos, constraint } = options.request
@@ -158,18 +162,13 @@ export function toAllocationFacts(options: ResolvedAllocations): JsonObject {
   }
 }
 
-/** Rejects labels that all nodes have anyway. */
 function resolveLabels(field: string, given: unknown): Readonly<Record<string, string>> {
   const labels = expectLabels(field, given)
   for (const name of ['partition', allocationLabel]) {
     if (labels[name] === undefined) continue
-    throw new ValueError(
-      `${field}.${name}: nodes already have this label, with the value that Slurm reports`,
-      {
-        field: `${field}.${name}`,
-        got: labels[name],
-      },
-    )
+    const at = `${field}.${name}`
+    const text = `${at}: nodes already have this label, with the value that Slurm reports`
+    throw new ValueError(text, { field: at, got: labels[name] })
   }
   return labels
 }

@@ -1,4 +1,4 @@
-/** Slurm's data about the nodes that allocations may get, before any is requested. */
+/** Queries Slurm for the nodes that allocations may get. */
 
 import { ValueError } from '../../foundation/errors.ts'
 import type { AllocatedNode } from '../allocation.ts'
@@ -14,22 +14,22 @@ import type { ResolvedAllocations } from './pilot-options.ts'
 import type { NodeResources } from '../../tasks/resource-fit.ts'
 import type { PilotKind } from './pilot-plan.ts'
 
-/** One kind of allocation, and the known properties of its nodes. */
+/** One kind of allocation, and what is known about its nodes. */
 export interface PilotSource {
   readonly options: ResolvedAllocations
   readonly kind: PilotKind
-  /** One of the nodes, used to find an address of this machine that they can reach. */
-  readonly near: AllocatedNode
+  /** One of the nodes. It is used to find an address of this machine that the nodes can reach. */
+  readonly exampleNode: AllocatedNode
 }
 
-/** Queries Slurm once for all kinds. Throws a `ValueError` for a kind that can never exist. */
+/** Queries Slurm once for all kinds. Throws a `ValueError` for a kind that cannot exist. */
 export async function findSources(
   given: readonly ResolvedAllocations[],
   commands: SlurmCommands,
   graceSeconds: number,
 ): Promise<PilotSource[]> {
   const args = ['-h', '-N', '-o', nodeFormat]
-  const output = await commands.ask('sinfo', ...args)
+  const output = await commands.query('sinfo', ...args)
   const nodes = parsePartitionNodes(output)
   if (nodes === null) throw unexpectedOutput(`sinfo ${args.join(' ')}`, output)
   return given.map((options) => toSource(options, nodes, graceSeconds))
@@ -42,7 +42,7 @@ function toSource(
 ): PilotSource {
   const { field, request, labels } = options
   const { gpusPerNode = 0, constraint = null } = request
-  const inPartition = nodesOf(options, nodes)
+  const inPartition = selectNodes(options, nodes)
   const fitting = inPartition.filter(
     (node) => node.gpus >= gpusPerNode && mayHaveFeatures(node, constraint),
   )
@@ -51,14 +51,14 @@ function toSource(
   if (first === undefined || count < options.nodes) {
     throw new ValueError(
       `${field}: ${options.nodes} nodes with ${gpusPerNode} GPUs each are requested; ` +
-        `partition ${partitionsOf(inPartition)} has ${count} that fit`,
+        `partition ${joinPartitions(inPartition)} has ${count} that fit`,
       { field },
     )
   }
-  const limit = limitOf(options, fitting, graceSeconds)
-  const lasting = fitting.filter(({ maxSeconds }) => maxSeconds >= limit)
-  // Slurm skips partitions with shorter limits. If all limits are shorter, Slurm reports it.
-  const candidates = (lasting.length > 0 ? lasting : fitting).map((node) => ({
+  const limit = findTimeLimit(options, fitting, graceSeconds)
+  const longEnough = fitting.filter(({ maxSeconds }) => maxSeconds >= limit)
+  // Slurm skips partitions whose time limits are too short, so their nodes are left out.
+  const candidates = (longEnough.length > 0 ? longEnough : fitting).map((node) => ({
     cores: node.cores,
     gpus: gpusPerNode,
     memoryMb: node.memoryMb,
@@ -68,32 +68,29 @@ function toSource(
     options,
     kind: {
       ...options,
-      usableSeconds: toUsable(limit, graceSeconds),
-      candidates: distinct(candidates),
+      usableSeconds: toUsableSeconds(limit, graceSeconds),
+      candidates: removeDuplicates(candidates),
     },
-    near: { name: first.name, address: first.address, memoryMb: null },
+    exampleNode: { name: first.name, address: first.address, memoryMb: null },
   }
 }
 
-/**
- * The time limit of an allocation; the shortest one of several partitions. Throws if it is too
- * short.
- */
-function limitOf(
+function findTimeLimit(
   { field, timeSeconds }: ResolvedAllocations,
   nodes: readonly PartitionNode[],
   graceSeconds: number,
 ): number {
-  const byVariable = parseTimeLimit(process.env['SBATCH_TIMELIMIT'] ?? '')
+  const limitVariable = parseTimeLimit(process.env['SBATCH_TIMELIMIT'] ?? '')
   if (timeSeconds !== null) return timeSeconds
   const limit =
-    byVariable === undefined
+    limitVariable === undefined
       ? Math.min(...nodes.map(({ defaultSeconds }) => defaultSeconds))
-      : (byVariable ?? Infinity)
+      : (limitVariable ?? Infinity)
   const min = 2 * graceSeconds
   if (limit >= min) return limit
   const at = `${field}.timeSeconds`
-  const where = byVariable === undefined ? `partition ${partitionsOf(nodes)}` : 'SBATCH_TIMELIMIT'
+  const where =
+    limitVariable === undefined ? `partition ${joinPartitions(nodes)}` : 'SBATCH_TIMELIMIT'
   const text = `without it the limit is ${limit} s, by ${where}: less than twice graceSeconds`
   throw new ValueError(`${at}: ${text} (${graceSeconds})`, {
     field: at,
@@ -101,19 +98,18 @@ function limitOf(
   })
 }
 
-/** How long agents may take to start, so that an accepted task can begin in time. */
-const startSeconds = 30
+/** The time that is reserved for the start of agents, and not available to tasks. */
+const agentStartSeconds = 30
 
-function toUsable(limit: number, graceSeconds: number): number {
+function toUsableSeconds(limit: number, graceSeconds: number): number {
   const seconds = limit - graceSeconds
-  return seconds - Math.min(startSeconds, seconds / 2)
+  return seconds - Math.min(agentStartSeconds, seconds / 2)
 }
 
-const partitionsOf = (nodes: readonly PartitionNode[]): string =>
+const joinPartitions = (nodes: readonly PartitionNode[]): string =>
   [...new Set(nodes.map(({ partition }) => partition))].join(', ')
 
-/** The nodes of the named partitions, or of the default partition. */
-function nodesOf(
+function selectNodes(
   { field, request }: ResolvedAllocations,
   nodes: readonly PartitionNode[],
 ): readonly PartitionNode[] {
@@ -126,10 +122,10 @@ function nodesOf(
   const unknown = names.filter((name) => nodes.every(({ partition }) => partition !== name))
   if (unknown.length === 0) return nodes.filter(({ partition }) => names.includes(partition))
   const at = `${field}.partition`
-  const text = `Slurm has no partition ${unknown.join(', ')}; it has ${partitionsOf(nodes)}`
+  const text = `Slurm has no partition ${unknown.join(', ')}; it has ${joinPartitions(nodes)}`
   throw new ValueError(`${at}: ${text}`, { field: at, got: named })
 }
 
-function distinct(candidates: readonly NodeResources[]): readonly NodeResources[] {
+function removeDuplicates(candidates: readonly NodeResources[]): readonly NodeResources[] {
   return [...new Map(candidates.map((one) => [JSON.stringify(one), one])).values()]
 }

@@ -13,16 +13,15 @@ import type { ProgramSpec } from '../../tasks/spec.ts'
 
 export type EndReport = Exclude<TaskReport, { kind: 'start' }>
 
-/** The result of one rank. */
-export interface RankEnd {
+export interface RankResult {
   readonly rank: number
   readonly node: string
   readonly report: EndReport
 }
 
-/** The outputs of all ranks, one after another. */
-export function joinOutputs(ends: readonly RankEnd[]): CapturedOutput {
-  const parts = ends.map(({ report }) => outputOf(report))
+/** Concatenates the outputs of all ranks. */
+export function joinOutputs(ends: readonly RankResult[]): CapturedOutput {
+  const parts = ends.map(({ report }) => toOutput(report))
   return {
     stdout: parts.map(({ stdout }) => stdout).join(''),
     stderr: parts.map(({ stderr }) => stderr).join(''),
@@ -31,16 +30,14 @@ export function joinOutputs(ends: readonly RankEnd[]): CapturedOutput {
   }
 }
 
-function outputOf(report: EndReport): CapturedOutput {
+function toOutput(report: EndReport): CapturedOutput {
   if (report.kind === 'complete') return report.value as CapturedOutput
   const { stdout = '', stderr = '', stdoutTruncated, stderrTruncated } = report.facts ?? {}
   return { stdout, stderr, ...definedFields({ stdoutTruncated, stderrTruncated }) }
 }
 
-/**
- * The resources that all ranks used together. File names keep `%r`, the placeholder for the rank.
- */
-export function joinFacts(ends: readonly RankEnd[], spec: ProgramSpec): AttemptFacts {
+/** Adds up the resources of all ranks. File names keep `%r`, the placeholder for the rank. */
+export function joinFacts(ends: readonly RankResult[], spec: ProgramSpec): AttemptFacts {
   const all = ends.map(({ report }) => report.facts)
   const sum = (key: 'cpuSeconds' | 'peakMemoryBytes'): AttemptFacts => {
     const known = all.map((facts) => facts?.[key]).filter((one) => one !== undefined)
@@ -57,31 +54,31 @@ export function joinFacts(ends: readonly RankEnd[], spec: ProgramSpec): AttemptF
   }
 }
 
-/**
- * The rank that failed first, because others may have failed as a consequence. `stepCode` is the
- * exit code of the step, which a call of `MPI_Abort` sets.
- */
-export function firstFailure(ends: readonly RankEnd[], stepCode: number | null): RankEnd | null {
+/** Other ranks may fail as a consequence. `MPI_Abort` sets `stepCode`, the step's exit code. */
+export function findFirstFailure(
+  ends: readonly RankResult[],
+  stepCode: number | null,
+): RankResult | null {
   const all = ends.filter(({ report }) => report.kind === 'fail')
   const aborted = all.filter(({ report }) => report.facts?.exitCode === stepCode)
   const failed = aborted.length > 0 ? aborted : all
-  const timeOf = ({ report }: RankEnd): number => report.at?.monotonicMs ?? Infinity
+  const timeOf = ({ report }: RankResult): number => report.at?.monotonicMs ?? Infinity
   return failed.toSorted((a, b) => timeOf(a) - timeOf(b) || a.rank - b.rank)[0] ?? null
 }
 
-/** The error of the task, based on the first rank that failed. */
+/** Converts the error of the first failed rank into the error of the task. */
 export function toRankError(
-  { rank, node, report }: RankEnd,
-  { uid, program, hasBegun }: { uid: string; program: string; hasBegun: boolean },
+  { rank, node, report }: RankResult,
+  { uid, program, hasStarted }: { uid: string; program: string; hasStarted: boolean },
 ): unknown {
   if (report.kind !== 'fail') return null
   const { error } = report
   if (!(error instanceof ExecutableFailedError)) return error
   const { exitCode, signal, stdout, stderr, stdoutTruncated, stderrTruncated } = error
-  if (!hasBegun && exitCode === 127) {
+  if (!hasStarted && exitCode === 127) {
     return new ExecutableNotFoundError(`${program} was not found on node ${node}`)
   }
-  if (!hasBegun && exitCode === 126) {
+  if (!hasStarted && exitCode === 126) {
     return new ExecutableNotPermittedError(`${program} may not be executed on node ${node}`)
   }
   const how = signal === null ? `exited with code ${exitCode}` : `was killed by ${signal}`

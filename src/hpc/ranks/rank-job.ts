@@ -7,12 +7,11 @@ import { defaultResources } from '../../tasks/resources.ts'
 import type { ProgramSpec } from '../../tasks/spec.ts'
 import { toRankArguments } from './rank-scripts.ts'
 
-/** The task to which a rank belongs. */
+/** The MPI task of a rank. */
 export interface RankOwner {
   readonly job: Job
   readonly spec: ProgramSpec
-  /** Called with the agent's reports about a rank. */
-  take(rank: RankJob, report: TaskReport): void
+  onReport(rank: RankJob, report: TaskReport): void
 }
 
 export class RankJob extends TaggedJob implements Job {
@@ -23,30 +22,30 @@ export class RankJob extends TaggedJob implements Job {
   readonly rank: number
   readonly task: RankOwner
 
-  constructor(task: RankOwner, rank: number, meetingPoint: string) {
+  constructor(task: RankOwner, rank: number, rendezvous: string) {
     super()
     const { job, spec } = task
     this.task = task
     this.rank = rank
     this.sessionId = job.sessionId
-    // Unique, because `meetingPoint` has a random part that is new for each start.
-    this.uid = `${job.uid}#${meetingPoint.slice(-24)}.${rank}`
-    this.spec = toRankSpec(spec, rank, meetingPoint)
+    // Unique, because each start has a new random `rendezvous`.
+    this.uid = `${job.uid}#${rendezvous.slice(-24)}.${rank}`
+    this.spec = toRankSpec(spec, rank, rendezvous)
   }
 }
 
-/** Removes the time limit, which the task enforces, because it begins later than this job. */
-function toRankSpec(spec: ProgramSpec, rank: number, meetingPoint: string): ProgramSpec {
+/** Without a time limit: the task enforces it, because it starts later than this job. */
+function toRankSpec(spec: ProgramSpec, rank: number, rendezvous: string): ProgramSpec {
   const { executable, shell, resources } = spec
   const words = shell ? ['/bin/sh', '-c', executable, 'sh'] : [executable]
   const { cores, gpus, memoryMb, labels, seconds } = resources
   return {
     ...spec,
     executable: '/bin/sh',
-    arguments: toRankArguments(meetingPoint, rank, [...words, ...spec.arguments]),
+    arguments: toRankArguments(rendezvous, rank, [...words, ...spec.arguments]),
     shell: false,
     stdin: rank === 0 ? spec.stdin : null,
-    captureStdio: ownFiles(spec.captureStdio, rank),
+    captureStdio: toRankFiles(spec.captureStdio, rank),
     timeoutSeconds: null,
     killBackground: true,
     resources: {
@@ -56,8 +55,10 @@ function toRankSpec(spec: ProgramSpec, rank: number, meetingPoint: string): Prog
   }
 }
 
-/** Replaces `%r` by the rank. */
-function ownFiles(files: ProgramSpec['captureStdio'], rank: number): ProgramSpec['captureStdio'] {
+function toRankFiles(
+  files: ProgramSpec['captureStdio'],
+  rank: number,
+): ProgramSpec['captureStdio'] {
   if (files === null) return null
   const entries = Object.entries(files).map(([name, file]) => [
     name,

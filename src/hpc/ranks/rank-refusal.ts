@@ -1,19 +1,19 @@
-/** Finds out why an allocation will never run an MPI task. Pure. */
+/** Determines why an allocation can never run an MPI task. Pure. */
 
 import type { NodeCapacity, Refusal } from '../../backends/backend.ts'
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
-import { describeNode, ranksIn } from '../../tasks/resource-fit.ts'
+import { describeNode, maxRanks } from '../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 
-/**
- * Returns `null` for a task without ranks, for a task that fits into the nodes of one allocation,
- * and if suitable nodes `mayCome`. `words` are appended to the message.
- */
+/** Returns `null` if the task fits into one allocation or suitable nodes may start later. */
 export function refuseRanks(
   spec: TaskSpec,
   nodes: readonly NodeCapacity[],
-  { words = [], mayCome = false }: { words?: readonly string[]; mayCome?: boolean } = {},
+  {
+    notes = [],
+    mayStartLater = false,
+  }: { notes?: readonly string[]; mayStartLater?: boolean } = {},
 ): Refusal | null {
   const { resources } = spec
   const { ranks, ranksPerNode } = resources
@@ -31,31 +31,31 @@ export function refuseRanks(
     const message = `${file} would be written by ${ranks} ranks; %r stands for the rank in its name`
     return { field: 'captureStdio', message }
   }
-  return mayCome ? null : refuseTooMany(resources, nodes, words)
+  return mayStartLater ? null : refuseMissingSlots(resources, nodes, notes)
 }
 
-function refuseTooMany(
+function refuseMissingSlots(
   resources: ResourceRequest,
   nodes: readonly NodeCapacity[],
-  words: readonly string[],
+  notes: readonly string[],
 ): Refusal | null {
   const { ranks, ranksPerNode = 1 } = resources
   const allocations = Map.groupBy(nodes, (node) => node.labels?.[allocationLabel]).values()
-  const rooms = Array.from(allocations, (own) =>
-    own.reduce((sum, node) => sum + ranksIn(node, resources), 0),
+  const capacities = Array.from(allocations, (allocationNodes) =>
+    allocationNodes.reduce((sum, node) => sum + maxRanks(node, resources), 0),
   )
-  const room = Math.max(0, ...rooms)
-  if (room >= ranks) return null
+  const capacity = Math.max(0, ...capacities)
+  if (capacity >= ranks) return null
   const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} per node`
   const wanted = `${ranks} ranks of ${describeNode(resources)}${shape}`
-  const there = groupEqual(nodes.map(describeNode)).join('; ')
+  const there = countEqual(nodes.map(describeNode)).join('; ')
   const where = nodes.length === 0 ? 'no node is there' : `there are ${there}`
-  const message = [`there is room for ${room} of ${wanted}; ${where}`, ...words].join('; ')
+  const message = [`there is room for ${capacity} of ${wanted}; ${where}`, ...notes].join('; ')
   return { field: 'resources.ranks', message }
 }
 
-/** Groups equal nodes, such as `4 nodes with …`. */
-function groupEqual(texts: readonly string[]): string[] {
+/** Counts equal texts. Returns texts such as `4 nodes with …`. */
+function countEqual(texts: readonly string[]): string[] {
   const counts = new Map<string, number>()
   for (const text of texts) counts.set(text, (counts.get(text) ?? 0) + 1)
   return Array.from(

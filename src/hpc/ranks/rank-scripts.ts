@@ -1,35 +1,33 @@
 /**
- * The scripts that connect a process to its rank. An agent runs the process on cores and GPUs of
- * the node; a step of the scheduler supplies the rank and the address of the MPI runtime. On each
- * node the two communicate by a pair of FIFOs: one passes the variables, and closing the other one
- * tells the step that the rank has exited.
+ * The scripts that connect a process to its rank: an agent runs the process, and a step of the
+ * scheduler supplies the rank. One FIFO passes the variables, closing another reports the exit.
  */
 
 import { randomBytes } from 'node:crypto'
 
-/** Shared by all steps of a job on a node, unlike other temporary folders. */
+/** Unlike other temporary folders, it is shared by all steps of a job on a node. */
 const folder = '/tmp'
 
-/** The path of a task's FIFOs, which cannot be guessed. */
+/** Returns an unguessable path for the FIFOs of a task. */
 export const newRendezvous = (): string =>
   `${folder}/tutti-ranks-${randomBytes(12).toString('hex')}`
 
-/** Checks the owner of the FIFOs, because another user may have created them. */
+/** Checks who owns the FIFOs, because another user may have created them. */
 const checkFifos = `for one in "$f.env" "$f.end"; do
   [ -p "$one" ] && [ -O "$one" ] || { echo "$one is not our FIFO" >&2; exit 125; }
 done`
 
-/** Variables that a rank takes from its task instead of the step. */
+/** Variables that a rank takes from its task and not from the step. */
 const ownVariables = [
   'PATH PWD OLDPWD HOME USER LOGNAME SHELL SHLVL TMPDIR LANG LD_LIBRARY_PATH HOSTNAME _',
   'CUDA_VISIBLE_DEVICES GPU_DEVICE_ORDINAL ROCR_VISIBLE_DEVICES HIP_VISIBLE_DEVICES',
   'ZE_AFFINITY_MASK f one waited',
 ].join(' ')
 
-/** Printed by the step for each rank that has begun. */
-export const begunLine = 'rank begun'
+/** The line that the step prints for each rank that has started. */
+export const rankStartedLine = 'rank begun'
 
-/** The agent is almost always first. The step stops waiting for it after ten minutes. */
+/** Waits at most ten minutes for the agent, which is almost always there first. */
 const stepScript = `f=$1.\${SLURM_PROCID-$OMPI_COMM_WORLD_RANK}
 waited=0
 until [ -e "$f.end" ]; do
@@ -43,7 +41,7 @@ set -- "$f"
 unset ${ownVariables}
 export -p >&8
 exec 8>&-
-echo '${begunLine}'
+echo '${rankStartedLine}'
 read -r end < "$1.end"
 exit 0`
 
@@ -62,18 +60,18 @@ eval "$variables"
 unset variables f one
 exec "$@"`
 
-/** Runs in the step, once per rank. */
-export const toStepCommand = (meetingPoint: string): readonly string[] => [
+/** The command of the step, which runs once per rank. */
+export const toStepCommand = (rendezvous: string): readonly string[] => [
   '/bin/sh',
   '-c',
   stepScript,
   'sh',
-  meetingPoint,
+  rendezvous,
 ]
 
-/** Runs at the agent, and is replaced by the rank's program. */
+/** The arguments of the agent's shell, which the rank's program then replaces. */
 export const toRankArguments = (
-  meetingPoint: string,
+  rendezvous: string,
   rank: number,
   words: readonly string[],
-): readonly string[] => ['-c', rankScript, 'sh', `${meetingPoint}.${rank}`, ...words]
+): readonly string[] => ['-c', rankScript, 'sh', `${rendezvous}.${rank}`, ...words]

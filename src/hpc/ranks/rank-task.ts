@@ -1,6 +1,6 @@
 /**
- * One attempt of an MPI program. Reserves the slots of all ranks together, lets agents run them,
- * and has the scheduler start one step that connects them. If a rank fails, all are stopped.
+ * One attempt of an MPI program: reserves the slots of all ranks together, and has the scheduler
+ * start one step that connects them. If a rank fails, all are stopped.
  */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
@@ -12,18 +12,18 @@ import type { Moment } from '../../tasks/lifecycle.ts'
 import type { ProgramSpec } from '../../tasks/spec.ts'
 import type { Allocation } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
-import { passingRefusal } from '../slurm/job-report.ts'
+import { parseTemporaryRefusal } from '../slurm/job-report.ts'
 import {
   type EndReport,
-  firstFailure,
+  findFirstFailure,
   joinFacts,
   joinOutputs,
-  type RankEnd,
+  type RankResult,
   toRankError,
 } from './rank-ends.ts'
 import { RankJob, type RankOwner } from './rank-job.ts'
 import type { RankWorkers } from './rank-turns.ts'
-import { begunLine, newRendezvous, toStepCommand } from './rank-scripts.ts'
+import { rankStartedLine, newRendezvous, toStepCommand } from './rank-scripts.ts'
 
 export interface RankTaskParts {
   readonly job: Job
@@ -33,23 +33,22 @@ export interface RankTaskParts {
   readonly clock: Clock
   /** Shared by all sessions of the allocation. */
   readonly workers: RankWorkers
-  /** The node where an earlier attempt failed. */
+  /** The node where the previous attempt failed; `null` if none failed. */
   readonly avoid: string | null
   readonly report: (report: TaskReport) => void
-  /** Called once, when the task no longer waits for slots. */
-  readonly onBegun: () => void
-  /** Called once before the last report, with the node where the task failed, if it did. */
+  /** Called once when the task no longer waits for slots. */
+  readonly onStarted: () => void
+  /** Called once before the last report. `failedOn` is `null` if no node failed. */
   readonly onEnd: (failedOn: string | null) => void
 }
 
-/** How long ranks may take to exit after their step failed, for example by `MPI_Abort`. */
-const afterStepMs = 10_000
+/** How long ranks may take to exit after their step failed, as with `MPI_Abort`. */
+const stepFailureGraceMs = 10_000
 
-/** Why the ranks are stopped before they exit by themselves. */
-type Stop =
+type StopReason =
   | { readonly kind: 'cancel'; readonly reason: string }
   | { readonly kind: 'fail'; readonly error: unknown }
-  /** A rank failed, or its node was lost. */
+  /** A rank failed or its node was lost. */
   | { readonly kind: 'rank' }
 
 export class RankTask implements RankOwner {
@@ -58,14 +57,13 @@ export class RankTask implements RankOwner {
   readonly #parts: RankTaskParts
   #ranks: readonly RankJob[] = []
   #nodes: readonly string[] = []
-  #ends: RankEnd[] = []
+  #results: RankResult[] = []
   #step: RemoteProcess | null = null
-  #stepText = ''
-  /** The exit code of a step that exited before the ranks did. */
+  #stepOutput = ''
   #stepCode: number | null = null
   #workerId: string | null = null
-  #begun: Moment | null = null
-  #stop: Stop | null = null
+  #startedAt: Moment | null = null
+  #stop: StopReason | null = null
   #cancelTimeout: () => void = () => {}
   #isOver = false
   readonly #over = Promise.withResolvers<void>()
@@ -81,89 +79,89 @@ export class RankTask implements RankOwner {
     return this.#over.promise
   }
 
-  /** Reserves slots for all ranks, and starts them when they are available. */
   start(): void {
-    const { connection, avoid, onBegun } = this.#parts
-    if (this.#isOver) return onBegun()
+    const { connection, avoid: avoidedNode, onStarted } = this.#parts
+    if (this.#isOver) return onStarted()
     const { ranks, ranksPerNode = null } = this.spec.resources
-    const meetingPoint = newRendezvous()
-    this.#ranks = Array.from({ length: ranks }, (_, rank) => new RankJob(this, rank, meetingPoint))
-    this.#ends = []
+    const rendezvous = newRendezvous()
+    this.#ranks = Array.from({ length: ranks }, (_, rank) => new RankJob(this, rank, rendezvous))
+    this.#results = []
     this.#nodes = []
     this.#stop = null
     this.#step = null
-    this.#stepText = ''
+    this.#stepOutput = ''
     this.#stepCode = null
     connection.submitTogether(this.#ranks, {
-      perNode: ranksPerNode,
-      avoid,
-      onPlaced: (nodes) => this.#startStep(nodes, meetingPoint),
+      jobsPerNode: ranksPerNode,
+      avoidedNode,
+      onPlaced: (nodes) => this.#startStep(nodes, rendezvous),
     })
   }
 
   cancel(reason: string): void {
     if (this.#stop?.kind === 'cancel') return
-    this.#end({ kind: 'cancel', reason })
+    this.#stopRanks({ kind: 'cancel', reason })
     if (this.#ranks.length === 0) this.#report({ kind: 'cancel', reason }, null)
   }
 
-  take({ rank }: RankJob, report: TaskReport): void {
+  onReport({ rank }: RankJob, report: TaskReport): void {
     if (report.kind === 'start') return
-    this.#ends.push({ rank, node: this.#nodes[rank] ?? '', report })
-    if (this.#stop === null && report.kind !== 'complete') this.#end(toStop(report))
-    if (this.#ends.length === this.#ranks.length) void this.#finish()
+    this.#results.push({ rank, node: this.#nodes[rank] ?? '', report })
+    if (this.#stop === null && report.kind !== 'complete') this.#stopRanks(toStopReason(report))
+    if (this.#results.length === this.#ranks.length) void this.#finish()
   }
 
-  #startStep(nodes: readonly string[], meetingPoint: string): void {
+  #startStep(nodes: readonly string[], rendezvous: string): void {
     this.#nodes = nodes
-    const command = toStepCommand(meetingPoint)
-    const onOutput = (text: string): void => this.#readStep(text)
+    const command = toStepCommand(rendezvous)
+    const onOutput = (text: string): void => this.#readStepOutput(text)
     this.#step = this.#parts.allocation.startRanks({ nodes, command, onOutput })
-    void this.#step.ended.then((how) => this.#stepEnded(how))
+    void this.#step.ended.then((how) => this.#onStepEnded(how))
     if (this.#stop !== null) this.#step.kill()
   }
 
-  /** Counts the ranks that have begun in the step's output. */
-  #readStep(text: string): void {
-    if (this.#begun !== null) return
-    this.#stepText += text
-    if (this.#stepText.split(`${begunLine}\n`).length > this.#ranks.length) this.#begin(this.#now())
+  /** Reports the start of the task when the step's output shows that all ranks have started. */
+  #readStepOutput(text: string): void {
+    if (this.#startedAt !== null) return
+    this.#stepOutput += text
+    if (this.#stepOutput.split(`${rankStartedLine}\n`).length > this.#ranks.length)
+      this.#reportStart(this.#now())
   }
 
-  #begin(at: Moment): void {
+  #reportStart(at: Moment): void {
     const { clock, report } = this.#parts
     const { timeoutSeconds } = this.spec
-    this.#begun = at
-    this.#parts.onBegun()
+    this.#startedAt = at
+    this.#parts.onStarted()
     const [nodeId = ''] = this.#nodes
     const nodes = [...new Set(this.#nodes)]
-    const workerId = this.#parts.workers.take(nodeId)
+    const workerId = this.#parts.workers.assign(nodeId)
     this.#workerId = workerId
     report({ kind: 'start', at, workerId, nodeId, nodes, ranks: this.#ranks.length })
     if (timeoutSeconds === null) return
     this.#cancelTimeout = clock.after(timeoutSeconds * 1000, () => {
       const text = `${this.spec.executable} ran longer than ${timeoutSeconds} s and was stopped`
-      this.#end({ kind: 'fail', error: new TimeoutError(text) })
+      this.#stopRanks({ kind: 'fail', error: new TimeoutError(text) })
     })
   }
 
-  /** Ignores success, because the step then exits as a result of its ranks. */
-  #stepEnded(how: string): void {
+  /** If the step succeeds, its ranks have exited. */
+  #onStepEnded(how: string): void {
     if (how === 'exit code 0' || this.#stop !== null) return
     const output = this.#step?.output ?? ''
     const text = `the step of ${this.spec.executable} ended with ${how}: ${output}`
-    const refusal = passingRefusal(output)
+    const refusal = parseTemporaryRefusal(output)
     const hint = refusal === null ? {} : { hint: `${refusal}: give the task \`retries\`.` }
     const error = new BackendError(text.trim(), { code: 'RankStepError', ...hint })
     this.#stepCode = Number(/^exit code (\d+)$/.exec(how)?.[1] ?? NaN)
     this.#cancelTimeout()
-    // Waits for the rank that aborted, which reports its exit code and is named in the error.
-    this.#cancelTimeout = this.#parts.clock.after(afterStepMs, () => {
-      this.#end({ kind: 'fail', error })
+    // Waits for the rank that aborted, because the error names it and its exit code.
+    this.#cancelTimeout = this.#parts.clock.after(stepFailureGraceMs, () => {
+      this.#stopRanks({ kind: 'fail', error })
     })
   }
 
-  #end(stop: Stop): void {
+  #stopRanks(stop: StopReason): void {
     const { connection } = this.#parts
     this.#stop = stop
     this.#cancelTimeout()
@@ -175,16 +173,19 @@ export class RankTask implements RankOwner {
   async #finish(): Promise<void> {
     this.#cancelTimeout()
     await this.#step?.close()
-    const ends = this.#ends.toSorted((a, b) => a.rank - b.rank)
-    const failure = firstFailure(ends, this.#stepCode)
-    // A task that has not begun is placed on other nodes, without counting an attempt.
-    if (this.#begun === null && this.#stop?.kind === 'rank' && isLoss(failure)) return this.start()
-    const hasBegun = this.#begun !== null
-    // The ranks exited before the step's output about them arrived.
-    const times = ends.filter((end) => end.report.kind === 'complete').map((end) => end.report.at)
-    if (!hasBegun && times.length > 0) this.#begin(earliestOf(times) ?? this.#now())
-    if (this.#begun === null) this.#parts.onBegun()
-    const report = this.#toReport(ends, failure, hasBegun)
+    const results = this.#results.toSorted((a, b) => a.rank - b.rank)
+    const failure = findFirstFailure(results, this.#stepCode)
+    // A task that has not started is placed on other nodes, which does not count as an attempt.
+    if (this.#startedAt === null && this.#stop?.kind === 'rank' && isNodeLoss(failure))
+      return this.start()
+    const hasStarted = this.#startedAt !== null
+    // If the ranks exit before the step's output arrives, the first exit counts as the start.
+    const times = results
+      .filter(({ report }) => report.kind === 'complete')
+      .map(({ report }) => report.at)
+    if (!hasStarted && times.length > 0) this.#reportStart(findEarliest(times) ?? this.#now())
+    if (this.#startedAt === null) this.#parts.onStarted()
+    const report = this.#toReport(results, failure, hasStarted)
     this.#report(report, report.kind === 'fail' ? (failure?.node ?? null) : null)
   }
 
@@ -196,12 +197,16 @@ export class RankTask implements RankOwner {
     this.#over.resolve()
   }
 
-  #toReport(ends: readonly RankEnd[], failure: RankEnd | null, hasBegun: boolean): EndReport {
+  #toReport(
+    results: readonly RankResult[],
+    failure: RankResult | null,
+    hasStarted: boolean,
+  ): EndReport {
     const { job, spec } = this
     const at = this.#now()
     const workerId = this.#workerId === null ? {} : { workerId: this.#workerId }
-    const facts = { ...joinFacts(ends, spec), ...workerId }
-    const output = joinOutputs(ends)
+    const facts = { ...joinFacts(results, spec), ...workerId }
+    const output = joinOutputs(results)
     const stop = this.#stop
     if (stop === null) {
       const value = { ...output, exitCode: 0 }
@@ -211,11 +216,11 @@ export class RankTask implements RankOwner {
       return { kind: 'cancel', at, reason: stop.reason, facts: { ...facts, ...output } }
     }
     const isTimeout = stop.kind === 'fail' && stop.error instanceof TimeoutError
-    const about = { uid: job.uid, program: spec.executable, hasBegun }
+    const about = { uid: job.uid, program: spec.executable, hasStarted }
     const isRank = failure !== null && !isTimeout
     const error = isRank ? toRankError(failure, about) : stop.kind === 'fail' ? stop.error : null
-    const own = isRank ? failure.report.facts : undefined
-    const { exitCode, signal, stdoutTail, stderrTail } = own ?? {}
+    const rankFacts = isRank ? failure.report.facts : undefined
+    const { exitCode, signal, stdoutTail, stderrTail } = rankFacts ?? {}
     return {
       kind: 'fail',
       at,
@@ -235,15 +240,15 @@ export class RankTask implements RankOwner {
   }
 }
 
-function earliestOf(times: readonly (Moment | undefined)[]): Moment | undefined {
+function findEarliest(times: readonly (Moment | undefined)[]): Moment | undefined {
   const known = times.filter((at) => at !== undefined)
   return known.toSorted((a, b) => a.monotonicMs - b.monotonicMs)[0]
 }
 
-const toStop = (report: EndReport): Stop =>
+const toStopReason = (report: EndReport): StopReason =>
   report.kind === 'cancel' ? { kind: 'cancel', reason: report.reason } : { kind: 'rank' }
 
-const isLoss = (failure: RankEnd | null): boolean =>
+const isNodeLoss = (failure: RankResult | null): boolean =>
   failure?.report.kind === 'fail' &&
   TuttiError.isInstance(failure.report.error) &&
   failure.report.error.code === 'NodeLostError'

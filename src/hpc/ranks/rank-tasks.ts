@@ -1,4 +1,4 @@
-/** The MPI programs of a session. Hides the jobs of their ranks from the session. */
+/** Runs the MPI programs of a session, and hides the jobs of the ranks from the session. */
 
 import type { BackendListener, Job, Notice, TaskReport } from '../../backends/backend.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
@@ -16,24 +16,20 @@ export interface RankTasksOptions {
   readonly turns: RankTurns
 }
 
-/** The maximum number of tasks whose failed nodes are remembered. */
-const maxAvoided = 10_000
+const maxRememberedTasks = 10_000
 
 export const hasRanks = ({ spec }: Job): boolean => spec.resources.ranks > 1
 
 export class RankTasks implements BackendListener {
   readonly #options: RankTasksOptions
   readonly #tasks = new Map<Job, RankTask>()
-  /** The node where the last attempt of each task failed. */
-  readonly #failedOn = new Map<string, string>()
+  readonly #failedNodes = new Map<string, string>()
 
   constructor(options: RankTasksOptions) {
     this.#options = options
   }
 
-  /**
-   * Keeps the order of the list, so that later jobs do not take nodes that an MPI task waits for.
-   */
+  /** Submits in order, so that later jobs do not occupy the nodes that an MPI task waits for. */
   submit(jobs: readonly Job[], connection: ClusterConnection): void {
     if (!jobs.some(hasRanks)) return connection.submit(jobs)
     let from = 0
@@ -50,7 +46,6 @@ export class RankTasks implements BackendListener {
     this.#tasks.get(job)?.cancel(reason)
   }
 
-  /** Cancels all tasks and waits until they have ended. */
   async release(reason: string): Promise<void> {
     const tasks = [...this.#tasks.values()]
     for (const task of tasks) task.cancel(reason)
@@ -58,25 +53,24 @@ export class RankTasks implements BackendListener {
   }
 
   report(job: Job, report: TaskReport): void {
-    if (job instanceof RankJob) job.task.take(job, report)
+    if (job instanceof RankJob) job.task.onReport(job, report)
     else this.#options.listener.report(job, report)
   }
 
-  /** Replaces the uids of ranks in notices by the uids of their tasks. */
   notice(notice: Notice): void {
     const { listener } = this.#options
     if (notice.kind === 'node-left' && notice.lost !== undefined) {
-      const tasks = toTasks(notice.lost.tasks)
+      const tasks = toTaskUids(notice.lost.tasks)
       return listener.notice({ ...notice, lost: { ...notice.lost, tasks } })
     }
     if (notice.kind !== 'event') return listener.notice(notice)
     const { taskId, fields } = notice
     const own = fields as { readonly tasks?: unknown }
-    const tasks = Array.isArray(own.tasks) ? { tasks: toTasks(own.tasks as string[]) } : {}
+    const tasks = Array.isArray(own.tasks) ? { tasks: toTaskUids(own.tasks as string[]) } : {}
     listener.notice({
       ...notice,
       fields: { ...fields, ...tasks },
-      taskId: taskId === null ? null : toTask(taskId),
+      taskId: taskId === null ? null : toTaskUid(taskId),
     })
   }
 
@@ -91,14 +85,14 @@ export class RankTasks implements BackendListener {
       connection,
       clock,
       workers: turns.workers,
-      avoid: this.#failedOn.get(uid) ?? null,
+      avoid: this.#failedNodes.get(uid) ?? null,
       report: (report) => listener.report(job, report),
-      onBegun: () => turns.leave(),
+      onStarted: () => turns.leave(),
       onEnd: (failedOn) => {
         this.#tasks.delete(job)
-        if (this.#failedOn.size >= maxAvoided) this.#failedOn.clear()
-        if (failedOn === null) this.#failedOn.delete(uid)
-        else this.#failedOn.set(uid, failedOn)
+        if (this.#failedNodes.size >= maxRememberedTasks) this.#failedNodes.clear()
+        if (failedOn === null) this.#failedNodes.delete(uid)
+        else this.#failedNodes.set(uid, failedOn)
       },
     })
     this.#tasks.set(job, task)
@@ -107,6 +101,6 @@ export class RankTasks implements BackendListener {
 }
 
 /** The uid of a rank begins with the uid of its task. */
-const toTask = (uid: string): string => uid.replace(/#[0-9a-f]{24}\.\d+$/, '')
+const toTaskUid = (uid: string): string => uid.replace(/#[0-9a-f]{24}\.\d+$/, '')
 
-const toTasks = (uids: readonly string[]): string[] => [...new Set(uids.map(toTask))]
+const toTaskUids = (uids: readonly string[]): string[] => [...new Set(uids.map(toTaskUid))]

@@ -1,10 +1,9 @@
 /**
- * Lets the MPI tasks of only one session at a time wait for slots. A session reserves all slots of
- * a task together, but does not see the reservations of other sessions: two tasks could each hold
- * half of the slots and wait forever.
+ * Lets only one session's MPI tasks wait for slots. Sessions do not see each other's reservations,
+ * so two tasks could otherwise each hold half of the slots and wait forever.
  */
 
-interface Waiting {
+interface QueuedStart {
   readonly owner: object
   readonly start: () => void
 }
@@ -12,13 +11,11 @@ interface Waiting {
 export class RankTurns {
   readonly workers = new RankWorkers()
   #owner: object | null = null
-  /** The number of the owner's tasks that have not begun. */
+  /** The number of the owner's tasks that have not started. */
   #open = 0
-  readonly #waiting: Waiting[] = []
+  readonly #waiting: QueuedStart[] = []
 
-  /**
-   * Calls `start` when it is the owner's turn. Each call must be followed by one call of `leave`.
-   */
+  /** Calls `start` when it is the owner's turn. The caller must then call `leave` once. */
   enter(owner: object, start: () => void): void {
     const isFree = this.#owner === null || (this.#owner === owner && this.#waiting.length === 0)
     if (!isFree) return void this.#waiting.push({ owner, start })
@@ -27,7 +24,7 @@ export class RankTurns {
     start()
   }
 
-  /** Called when a task has begun or ended. */
+  /** Must be called when a task has started or ended. */
   leave(): void {
     if (--this.#open > 0) return
     this.#owner = this.#waiting[0]?.owner ?? null
@@ -38,23 +35,20 @@ export class RankTurns {
   }
 }
 
-/**
- * Assigns worker ids to MPI programs: `<node of rank 0>/ranks/<number>`, with the lowest free
- * number, so that concurrent programs have different ids.
- */
+/** Assigns worker ids to MPI programs: `<node of rank 0>/ranks/<lowest free number>`. */
 export class RankWorkers {
-  readonly #taken = new Set<string>()
+  readonly #assigned = new Set<string>()
 
-  take(node: string): string {
+  assign(node: string): string {
     for (let number = 1; ; number++) {
       const workerId = `${node}/ranks/${number}`
-      if (this.#taken.has(workerId)) continue
-      this.#taken.add(workerId)
+      if (this.#assigned.has(workerId)) continue
+      this.#assigned.add(workerId)
       return workerId
     }
   }
 
   release(workerId: string): void {
-    this.#taken.delete(workerId)
+    this.#assigned.delete(workerId)
   }
 }

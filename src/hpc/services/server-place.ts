@@ -1,18 +1,15 @@
-/** Runs on a node: finds an address and a free port for a server there. */
+/** Finds an address and a free port for a server. Runs on the node of the server. */
 
 import { findFreePort } from '../../runtime/server/free-port.ts'
 import type { ServerAddress } from '../../runtime/server/node-servers.ts'
 import { defineTask } from '../../tasks/define-task.ts'
-import { addressTowards } from '../shared-address.ts'
+import { findLocalAddress } from '../shared-address.ts'
 
-/**
- * Returns the address from which this node sends packets to the driver, so that the driver can
- * reach it.
- */
-export const findServerPlace = defineTask(
+/** Returns the address from which this node reaches the driver, and a free port. */
+export const findServerAddress = defineTask(
   import.meta.url,
-  async function findServerPlace(driver: string): Promise<ServerAddress> {
-    const host = await addressTowards({ name: 'of the driver', address: driver })
+  async function findServerAddress(driver: string): Promise<ServerAddress> {
+    const host = await findLocalAddress({ name: 'of the driver', address: driver })
     return { host, port: await findFreePort(host) }
   },
 )

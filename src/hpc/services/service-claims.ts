@@ -3,9 +3,9 @@
 import type { HeldAmounts } from '../../cluster/driver/placement/held-nodes.ts'
 import { ValueError } from '../../foundation/errors.ts'
 import type { ServerRequest } from '../../runtime/server/node-servers.ts'
-import { describeAmount, timesIn } from '../../tasks/resource-fit.ts'
+import { describeAmount, countFits } from '../../tasks/resource-fit.ts'
 
-/** A node, and the resources that other services hold on it. */
+/** A node and the resources that services hold on it. */
 export interface ClaimedNode {
   readonly name: string
   readonly cores: number
@@ -15,7 +15,7 @@ export interface ClaimedNode {
 
 /** Throws a `ValueError` that names the field, the node and the conflicting services. */
 export function expectRoomFor(request: ServerRequest, nodes: readonly ClaimedNode[]): void {
-  expectInside(request, nodes)
+  expectNodesExist(request, nodes)
   for (const [at, wanted] of request.nodes.entries()) {
     const number = request.nodeOffset + at
     const node = nodes[number]
@@ -28,19 +28,24 @@ export function expectRoomFor(request: ServerRequest, nodes: readonly ClaimedNod
       throw new ValueError(`${rule.field}: ${text}; ${needs}`, {
         field: rule.field,
         got: wanted[rule.kind],
-        hint: `Use other nodes by hardware.node_offset, or fewer ${rule.fewer}.`,
+        hint: `Use other nodes by hardware.node_offset, or fewer ${rule.advice}.`,
       })
     }
   }
 }
 
 const rules = [
-  { kind: 'gpus', field: 'hardware.num_gpus', spared: 0, fewer: 'GPUs by hardware.num_gpus' },
-  // One core is left for tasks: one-core tasks would otherwise be sent there and never begin.
-  { kind: 'cores', field: 'engine.cores', spared: 1, fewer: 'cores for each server' },
+  {
+    kind: 'gpus',
+    field: 'hardware.num_gpus',
+    reservedForTasks: 0,
+    advice: 'GPUs by hardware.num_gpus',
+  },
+  // Leaves one core, because one-core tasks would otherwise be sent to the node and never start.
+  { kind: 'cores', field: 'engine.cores', reservedForTasks: 1, advice: 'cores for each server' },
 ] as const
 
-function expectInside(
+function expectNodesExist(
   { service, nodeOffset, nodes: wanted }: ServerRequest,
   nodes: readonly ClaimedNode[],
 ): void {
@@ -57,30 +62,29 @@ function expectInside(
   const isBehind = nodeOffset > last
   const field = isBehind ? 'hardware.node_offset' : 'hardware.num_nodes'
   const end = nodeOffset + wanted.length - 1
-  const asked = end === nodeOffset ? `node ${end}` : `the nodes ${nodeOffset} to ${end}`
+  const requested = end === nodeOffset ? `node ${end}` : `the nodes ${nodeOffset} to ${end}`
   const names =
-    last === 0 ? `node 0 (${nodes[0]?.name})` : `the nodes 0 to ${last} (${namesOf(nodes)})`
-  throw new ValueError(`${field}: service "${service}" needs ${asked}; there are ${names}`, {
+    last === 0 ? `node 0 (${nodes[0]?.name})` : `the nodes 0 to ${last} (${joinNames(nodes)})`
+  throw new ValueError(`${field}: service "${service}" needs ${requested}; there are ${names}`, {
     field,
     expected: isBehind ? `at most ${last}` : `at most ${nodes.length - nodeOffset}`,
     got: isBehind ? nodeOffset : wanted.length,
   })
 }
 
-const namesOf = (nodes: readonly ClaimedNode[]): string =>
+const joinNames = (nodes: readonly ClaimedNode[]): string =>
   `${nodes[0]?.name} to ${nodes.at(-1)?.name}`
 
-/** Describes the node's resources if they are not enough; otherwise `null`. */
 function describeLack(
   { held, ...have }: ClaimedNode,
   wanted: number,
-  { kind, spared }: (typeof rules)[number],
+  { kind, reservedForTasks }: (typeof rules)[number],
 ): string | null {
   const holders = held.filter((one) => one[kind] > 0)
-  const free = holders.reduce((left, one) => left - one[kind], have[kind] - spared)
-  if (timesIn(free, wanted) > 0) return null
+  const free = holders.reduce((left, one) => left - one[kind], have[kind] - reservedForTasks)
+  if (countFits(free, wanted) > 0) return null
   const others = holders.map((one) => `service "${one.service}" holds ${one[kind]}`)
   const whole = describeAmount(kind, have[kind])
   const parts = others.length === 0 ? whole : `${whole}, of which ${others.join(' and ')}`
-  return spared === 0 ? parts : `${parts}, and one stays for tasks`
+  return reservedForTasks === 0 ? parts : `${parts}, and one stays for tasks`
 }

@@ -1,4 +1,4 @@
-/** Reserves parts of an allocation's nodes for the servers of services, beside tasks. */
+/** Reserves parts of an allocation's nodes for the servers of services. */
 
 import { randomUUID } from 'node:crypto'
 import type { BackendListener, NodeCapacity } from '../../backends/backend.ts'
@@ -15,20 +15,18 @@ import type {
   ServerReservation,
 } from '../../runtime/server/node-servers.ts'
 import type { AllocatedNode } from '../allocation.ts'
-import { addressSharedWith } from '../shared-address.ts'
-import { NodeServer } from './node-server.ts'
+import { findSharedAddress } from '../shared-address.ts'
+import { NodeServer, ServerJob } from './node-server.ts'
 import { expectRoomFor } from './service-claims.ts'
-import { ServerJob } from './server-job.ts'
 
 export interface ServiceNodesOptions {
-  /** In the order to which `nodeOffset` refers. */
+  /** Returns the nodes of the allocation, in the order to which `nodeOffset` refers. */
   readonly nodes: () => readonly AllocatedNode[]
   readonly backend: ClusterBackend
   readonly clock: Clock
 }
 
-/** Forwards reports about server jobs to their servers. */
-const listener: BackendListener = {
+const serverListener: BackendListener = {
   report(job, report) {
     if (job instanceof ServerJob) job.onReport(report)
   },
@@ -39,15 +37,13 @@ export class ServiceNodes implements NodeServers {
   readonly #options: ServiceNodesOptions
   readonly #sessionId = `services-${randomUUID()}`
   readonly #reservations = new Set<ServiceReservation>()
-  /** The last known capacity of each node, for use while its agent is being restarted. */
+  /** The last known capacity of each node, used while its agent restarts. */
   readonly #capacities = new Map<string, NodeCapacity>()
-  /** Nodes that can no longer be used, with the reason. */
-  readonly #lost = new Map<string, string>()
+  readonly #lostNodes = new Map<string, string>()
   #connection: ClusterConnection | null = null
   #driverAddress: Promise<string> | null = null
-  #servers = 0
-  /** Why no server may start anymore; `null` while servers may start. */
-  #over: string | null = null
+  #serverCount = 0
+  #closedReason: string | null = null
 
   constructor(options: ServiceNodesOptions) {
     this.#options = options
@@ -55,17 +51,17 @@ export class ServiceNodes implements NodeServers {
 
   reserveServers(request: ServerRequest): ServerReservation {
     const { backend } = this.#options
-    if (this.#over !== null) throw new StateError(this.#over)
+    if (this.#closedReason !== null) throw new StateError(this.#closedReason)
     const all = this.#options.nodes()
     const claimed = all.map(({ name }) => ({
       name,
-      ...this.#capacityOf(name),
+      ...this.#findCapacity(name),
       held: backend.held.of(name),
     }))
     expectRoomFor(request, claimed)
     const { service, nodeOffset, nodes: wanted } = request
     for (const { name } of all.slice(nodeOffset, nodeOffset + wanted.length)) {
-      const reason = this.#lost.get(name)
+      const reason = this.#lostNodes.get(name)
       if (reason !== undefined) throw new StateError(reason)
     }
     const own = wanted.map((amounts, at) => {
@@ -82,20 +78,19 @@ export class ServiceNodes implements NodeServers {
     return reservation
   }
 
-  /** Whether any reservation is still open. */
   get hasServices(): boolean {
     return this.#reservations.size > 0
   }
 
-  /** Called when no server can run on this node anymore. Ends services that have no other node. */
+  /** Must be called when a node can no longer be used. Ends services that have no other node. */
   loseNode(name: string, reason: string): void {
-    this.#lost.set(name, reason)
+    this.#lostNodes.set(name, reason)
     for (const one of this.#reservations) one.loseNode(name, reason)
   }
 
-  /** Stops all servers with this reason. No further server can be started. */
+  /** Stops all servers. No further server can start. */
   async end(reason: string): Promise<void> {
-    this.#over ??= reason
+    this.#closedReason ??= reason
     await Promise.all([...this.#reservations].map((one) => one.end(reason)))
     await this.#connection?.release(reason)
   }
@@ -103,24 +98,24 @@ export class ServiceNodes implements NodeServers {
   #start(node: string, order: ServerOrder): ServerProcess {
     const { backend, clock } = this.#options
     this.#connection ??= backend.connect(
-      listener,
+      serverListener,
       { id: this.#sessionId, closureOf: () => null },
-      // `shared`: this package exists wherever the agent's own program was found.
-      { modules: 'shared', isOfServices: true },
+      // Uses `shared`, because the agent's program comes from the same package.
+      { modules: 'shared', isForServices: true },
     )
     return new NodeServer({
       order,
       node,
       connection: this.#connection,
       sessionId: this.#sessionId,
-      uid: `server-${++this.#servers}`,
-      hasRoom: () => backend.held.hasRoom(node, this.#capacityOf(node)),
-      driverAddress: () => (this.#driverAddress ??= addressSharedWith(this.#options.nodes())),
+      uid: `server-${++this.#serverCount}`,
+      hasRoom: () => backend.held.hasRoom(node, this.#findCapacity(node)),
+      driverAddress: () => (this.#driverAddress ??= findSharedAddress(this.#options.nodes())),
       clock,
     })
   }
 
-  #capacityOf(name: string): NodeCapacity {
+  #findCapacity(name: string): NodeCapacity {
     for (const { nodeId, capacity } of this.#options.backend.nodes) {
       if (capacity !== undefined) this.#capacities.set(nodeId, capacity)
     }
@@ -141,10 +136,8 @@ interface ReservationParts {
 class ServiceReservation implements ServerReservation {
   readonly #nodes: readonly ReservedNode[]
   readonly #parts: ReservationParts
-  /** The servers, with the names of their nodes. */
   readonly #servers = new Map<ServerProcess, string>()
-  /** Nodes of this reservation that can no longer be used, with the reason. */
-  readonly #lost = new Map<string, string>()
+  readonly #lostNodes = new Map<string, string>()
   readonly #over = Promise.withResolvers<string>()
 
   constructor(nodes: readonly ReservedNode[], parts: ReservationParts) {
@@ -159,25 +152,25 @@ class ServiceReservation implements ServerReservation {
   start(order: ServerOrder): ServerProcess {
     const node = this.#nodes[order.node]
     if (this.close.isCalled || node === undefined) {
-      return neverStarted(`nothing is reserved for a server on node ${order.node} any more`)
+      return createUnstarted(`nothing is reserved for a server on node ${order.node} any more`)
     }
-    const lost = this.#lost.get(node.name)
-    if (lost !== undefined) return neverStarted(lost)
+    const lossReason = this.#lostNodes.get(node.name)
+    if (lossReason !== undefined) return createUnstarted(lossReason)
     const server = this.#parts.start(node.name, order)
     this.#servers.set(server, node.name)
     void server.ended.then(() => this.#servers.delete(server))
     return server
   }
 
-  /** Stops the servers on this node, or the whole service if it has no other node. */
+  /** Stops the servers on this node, or the whole service if all its nodes are lost. */
   loseNode(name: string, reason: string): void {
     if (!this.#nodes.some((node) => node.name === name)) return
-    this.#lost.set(name, reason)
-    if (this.#nodes.every((node) => this.#lost.has(node.name))) void this.end(reason)
+    this.#lostNodes.set(name, reason)
+    if (this.#nodes.every((node) => this.#lostNodes.has(node.name))) void this.end(reason)
     else for (const [server, node] of this.#servers) if (node === name) void server.stop()
   }
 
-  /** Reports the reason to the service before its servers exit. */
+  /** Stops the servers. Reports the reason to the service before they exit. */
   end(reason: string): Promise<void> {
     if (!this.close.isCalled) this.#over.resolve(reason)
     return this.close()
@@ -190,7 +183,7 @@ class ServiceReservation implements ServerReservation {
   })
 }
 
-function neverStarted(why: string): ServerProcess {
+function createUnstarted(why: string): ServerProcess {
   const error = new StateError(why)
   const launched = Promise.reject(error)
   launched.catch(() => {})

@@ -1,30 +1,28 @@
-/** Parses what `squeue` and `scontrol` print about jobs and nodes, in all versions. Pure. */
+/** Parses the output of `squeue` and `scontrol` about jobs and nodes. Pure. */
 
 import { parseTimeLimit } from './time-limit.ts'
 import { ValueError } from '../../foundation/errors.ts'
 
-/** Fields that every version of `squeue` has. The list of nodes may be empty, so it is last. */
+/** Every version of `squeue` has these fields. The node list may be empty, so it comes last. */
 export const jobFormat = '%i|%T|%r|%V|%S|%e|%l|%P|%N'
 
 export interface JobReport {
   readonly id: string
   /** Slurm's name of the state, such as `RUNNING`. */
   readonly state: string
-  /** Why it waits or has failed; `None` if there is no reason. */
+  /** Why the job waits or has failed; `None` if there is no reason. */
   readonly reason: string
   /** Seconds since the epoch; `null` while unknown. */
   readonly submittedAt: number | null
-  /** The time of its start; for a waiting job, of its expected start. */
+  /** When the job started, or is expected to start. */
   readonly startsAt: number | null
-  /** When its time limit ends it. */
   readonly endsAt: number | null
-  /** `null` without a limit. */
   readonly limitSeconds: number | null
   readonly partition: string
   readonly nodes: readonly string[]
 }
 
-/** Parses a line of `squeue -h -o FORMAT`, printed with `TZ=UTC`; `null` for any other text. */
+/** Parses a line that was printed with `TZ=UTC`. Returns `null` for any other text. */
 export function parseJobLine(line: string): JobReport | null {
   const fields = line.trim().split('|')
   const [id = '', state = '', reason = '', submitted = '', starts = '', ends = ''] = fields
@@ -48,26 +46,23 @@ export function parseJobLine(line: string): JobReport | null {
   }
 }
 
-/** `null` for `N/A`, `Unknown` and `None`. */
+/** Returns seconds since the epoch; `null` for `N/A`, `Unknown` and `None`. */
 function parseTime(text: string): number | null {
   if (!/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d$/.test(text)) return null
   return Date.parse(`${text}Z`) / 1000
 }
 
-const waiting = new Set(['PENDING', 'CONFIGURING', 'REQUEUED', 'REQUEUE_HOLD', 'REQUEUE_FED'])
-const running = new Set(['RUNNING', 'COMPLETING', 'SUSPENDED', 'STOPPED', 'SIGNALING', 'RESIZING'])
+const waitingStates = /^(?:PENDING|CONFIGURING|REQUEUED|REQUEUE_HOLD|REQUEUE_FED)$/
+const runningStates = /^(?:RUNNING|COMPLETING|SUSPENDED|STOPPED|SIGNALING|RESIZING)$/
 
-/** An unknown state counts as ended. */
+/** Returns the phase of a job. An unknown state counts as ended. */
 export function phaseOf({ state }: JobReport): 'waiting' | 'running' | 'ended' {
-  if (waiting.has(state)) return 'waiting'
-  return running.has(state) ? 'running' : 'ended'
+  if (waitingStates.test(state)) return 'waiting'
+  return runningStates.test(state) ? 'running' : 'ended'
 }
 
-/**
- * Reasons for which a job waits forever: it asks for what its partition, account or quality of
- * service never allows. For too many nodes, Slurm says `PartitionNodeLimit` or `PartitionConfig`.
- */
-const endless = [
+/** The partition, account or quality of service never allows the request. */
+const endlessReasons = [
   /^Partition(?:NodeLimit|TimeLimit|Config)$/,
   /^(?:BadConstraints|DependencyNeverSatisfied|AccountNotAllowed|QOSNotAllowed)$/,
   /^(?:InvalidAccount|InvalidQOS|QOSMin\w+)$/,
@@ -75,13 +70,9 @@ const endless = [
 ]
 
 export const neverStarts = (report: JobReport): boolean =>
-  phaseOf(report) === 'waiting' && endless.some((one) => one.test(report.reason))
+  phaseOf(report) === 'waiting' && endlessReasons.some((one) => one.test(report.reason))
 
-/**
- * Parses the `Name=value` pairs of `scontrol show job` and `scontrol show node`. The first line of
- * a job ends with the job's name, which may contain anything and is therefore cut off. If a field
- * occurs more than once, its first value is used.
- */
+/** Parses `Name=value` pairs of `scontrol show`, except the job's name. The first value counts. */
 export function parseFields(text: string): ReadonlyMap<string, string> {
   const [first = '', ...lines] = text.trim().split('\n')
   const fields = new Map<string, string>()
@@ -94,10 +85,7 @@ export function parseFields(text: string): ReadonlyMap<string, string> {
   return fields
 }
 
-/**
- * Memory in megabytes by node, from `scontrol show job --details`. Nodes are missing if Slurm does
- * not manage memory.
- */
+/** The memory of each node in megabytes. Nodes without managed memory have no entry. */
 export function parseNodeMemory(text: string): ReadonlyMap<string, number> {
   const lines = text.matchAll(/^\s*Nodes=(\S+)\s.*?\bMem=(\d+)/gm)
   return new Map(
@@ -107,86 +95,51 @@ export function parseNodeMemory(text: string): ReadonlyMap<string, number> {
   )
 }
 
-/** Parses `scontrol show config`, which pads names; `null` if it has no cluster name. */
+/** Returns the cluster's name from the output of `scontrol show config`. */
 export const parseClusterName = (text: string): string | null =>
   /^ClusterName\s*=\s*(\S+)\s*$/m.exec(text)?.[1] ?? null
 
-/** Whether `srun` was refused a step because its job has ended. */
+/** Whether Slurm refused a step because the job has ended. */
 export const isJobOver = (output: string): boolean =>
   /Slurm job \d+ has expired|Invalid job id specified/i.test(output)
 
-/**
- * Why `srun` was temporarily refused a step; `null` for any other output. After a restart of its
- * controller, Slurm 22.05 forgets what running steps share, and counts their memory as used until
- * the nodes have reported them, which takes some seconds.
- */
-export const passingRefusal = (output: string): string | null =>
+/** After a restart, Slurm 22.05 counts the memory of running steps twice for some seconds. */
+export const parseTemporaryRefusal = (output: string): string | null =>
   /Unable to create step .*Memory required by task is not available/.test(output)
     ? 'Slurm refuses new steps for some seconds after slurmctld was started again'
     : null
 
-/** More than any machine has: a wrong expression must not exhaust the memory. */
+/** The maximum number of hosts, so that a wrong expression cannot exhaust the memory. */
 const maxHosts = 65_536
+const hostPattern = /^(?:[\w.-]|\[\d{1,9}(?:-\d{1,9})?(?:,\d{1,9}(?:-\d{1,9})?)*\])+$/
 
-/**
- * Parses Slurm's host list expressions, such as `n[01-03,7],gpu4`, into names in the same order.
- * Throws a `ValueError` for other texts.
- */
+/** Expands Slurm's host lists, such as `n[01-03,7],gpu4`, in order. Throws for other texts. */
 export function parseHostList(text: string): string[] {
-  const names = splitEntries(text).flatMap((entry) => expand(entry, text))
-  if (names.length > maxHosts) throw notAHostList(text, `more than ${maxHosts} hosts`)
-  return names
+  const entries = text.split(/,(?![^[]*\])/)
+  if (!entries.every((entry) => hostPattern.test(entry))) throw invalidHostList(text)
+  return entries.flatMap(expandHosts)
 }
 
-/** Splits at commas outside of brackets. */
-function splitEntries(text: string): string[] {
-  const entries = ['']
-  let isInBrackets = false
-  for (const character of text) {
-    if (character === '[' || character === ']') {
-      if (isInBrackets === (character === '['))
-        throw notAHostList(text, 'its brackets do not match')
-      isInBrackets = character === '['
-    }
-    if (character === ',' && !isInBrackets) entries.push('')
-    else entries[entries.length - 1] += character
-  }
-  if (isInBrackets) throw notAHostList(text, 'its brackets do not match')
-  return entries
+/** Expands a name with any number of brackets, as in `rack[1-2]n[01-16]`. */
+function expandHosts(entry: string): string[] {
+  const [, before = '', ranges, after = ''] = /^([^[]*)\[(.*?)\](.*)$/.exec(entry) ?? []
+  if (ranges === undefined) return [entry]
+  const numbers = ranges.split(',').flatMap(expandRange)
+  const rest = expandHosts(after)
+  if (numbers.length * rest.length > maxHosts) throw invalidHostList(entry)
+  return numbers.flatMap((number) => rest.map((end) => before + number + end))
 }
 
-/** A name may have several brackets: `rack[1-2]n[01-16]`. */
-function expand(entry: string, text: string): string[] {
-  const match = /^([^[]*)\[([^\]]*)\](.*)$/s.exec(entry)
-  if (match === null) {
-    if (!/^[\w.-]+$/.test(entry)) throw notAHostList(text, `"${entry}" is no name of a host`)
-    return [entry]
-  }
-  const [, before = '', ranges = '', after = ''] = match
-  const numbers = ranges.split(',').flatMap((range) => expandRange(range, text))
-  const rest = after === '' ? [''] : expand(after, text)
-  if (numbers.length * rest.length > maxHosts) {
-    throw notAHostList(text, `more than ${maxHosts} hosts`)
-  }
-  if (!/^[\w.-]*$/.test(before)) throw notAHostList(text, `"${before}" is no name of a host`)
-  return numbers.flatMap((number) => rest.map((end) => `${before}${number}${end}`))
+/** Expands a range of numbers. Leading zeros are part of the name. */
+function expandRange(range: string): string[] {
+  const [low = '', high = low] = range.split('-')
+  const length = Number(high) - Number(low) + 1
+  if (length < 1 || length > maxHosts) throw invalidHostList(range)
+  return Array.from({ length }, (_, at) => String(Number(low) + at).padStart(low.length, '0'))
 }
 
-/** Leading zeros are part of the name. */
-function expandRange(range: string, text: string): string[] {
-  const match = /^(\d{1,9})(?:-(\d{1,9}))?$/.exec(range)
-  if (match === null) throw notAHostList(text, `"${range}" is no range of numbers`)
-  const [, low = '', high = low] = match
-  const count = Number(high) - Number(low) + 1
-  if (count < 1) throw notAHostList(text, `"${range}" is no range of numbers`)
-  if (count > maxHosts) throw notAHostList(text, `more than ${maxHosts} hosts`)
-  return Array.from({ length: count }, (_, at) =>
-    String(Number(low) + at).padStart(low.length, '0'),
-  )
-}
-
-const notAHostList = (text: string, why: string): ValueError =>
-  new ValueError(`a list of hosts cannot be read: ${why}: ${JSON.stringify(text)}`, {
-    expected: 'a list such as n[01-03,7],gpu4',
+const invalidHostList = (text: string): ValueError =>
+  new ValueError(`a list of hosts cannot be read: ${JSON.stringify(text)}`, {
+    expected: `a list such as n[01-03,7],gpu4 with at most ${maxHosts} hosts`,
     got: text,
   })

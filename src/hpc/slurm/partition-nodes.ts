@@ -1,8 +1,8 @@
-/** Parses what `sinfo` prints about the nodes of a partition, in all versions. Pure. */
+/** Parses the output of `sinfo` about the nodes of partitions. Pure. */
 
 import { parseTimeLimit } from './time-limit.ts'
 
-/** Fields that every version of `sinfo` has. */
+/** The fields to request from `sinfo`. Every version has them. */
 export const nodeFormat = '%n|%o|%c|%m|%G|%f|%P|%L|%l'
 
 export interface PartitionNode {
@@ -11,18 +11,17 @@ export interface PartitionNode {
   readonly cores: number
   readonly memoryMb: number
   readonly gpus: number
-  /** The features that `--constraint` can ask for. */
+  /** The features that `--constraint` can request. */
   readonly features: readonly string[]
   readonly partition: string
-  /** Whether jobs that name no partition use this one. */
   readonly isDefault: boolean
-  /** The time limit of jobs that set none; `Infinity` without one. */
+  /** The time limit of jobs that set none; `Infinity` if there is no limit. */
   readonly defaultSeconds: number
-  /** The longest time limit of a job; `Infinity` without one. */
+  /** The maximum time limit of a job; `Infinity` if there is none. */
   readonly maxSeconds: number
 }
 
-/** Parses lines of `sinfo -h -N -o FORMAT`; `null` if one of them is malformed. */
+/** Parses lines of `sinfo -h -N -o FORMAT`. Returns `null` if a line is malformed. */
 export function parsePartitionNodes(text: string): readonly PartitionNode[] | null {
   const nodes = text
     .split('\n')
@@ -35,7 +34,7 @@ function parseNode(line: string): PartitionNode | null {
   const fields = line.trim().split('|')
   const [name = '', address = '', cores, memory, gres = '', features = '', partition = ''] = fields
   const maxSeconds = parseTimeLimit(fields[8] ?? '')
-  // If different nodes are printed together, their sizes end with a plus; such lines are rejected.
+  // Rejects sizes that end with a plus, which stand for several different nodes.
   if (fields.length !== 9 || maxSeconds === undefined) return null
   if (!/^\d+$/.test(cores ?? '') || !/^\d+$/.test(memory ?? '')) return null
   return {
@@ -47,25 +46,19 @@ function parseNode(line: string): PartitionNode | null {
     features: features === '(null)' ? [] : features.split(','),
     partition: partition.replace(/\*$/, ''),
     isDefault: partition.endsWith('*'),
-    // A partition without a default (`n/a`) uses its longest limit.
+    // A partition without a default (`n/a`) uses its maximum.
     defaultSeconds: parseTimeLimit(fields[7] ?? '') ?? maxSeconds ?? Infinity,
     maxSeconds: maxSeconds ?? Infinity,
   }
 }
 
-/**
- * Parses texts such as `gpu:2`, `gpu:a100:4(S:0-1),gpu:v100:2` and `(null)`; ignores other
- * resources.
- */
+/** Counts the GPUs in texts such as `gpu:2`, `gpu:a100:4(S:0-1),gpu:v100:2` and `(null)`. */
 function countGpus(gres: string): number {
   const counts = gres.matchAll(/(?:^|,)gpu(?::[^:,(]+)?:(\d+)/g)
   return Array.from(counts).reduce((sum, [, count]) => sum + Number(count), 0)
 }
 
-/**
- * Whether a node may have the requested features. Only conjunctions (`a&b`, `a,b`) are evaluated;
- * for other expressions any node may fit, and Slurm decides.
- */
+/** Evaluates only conjunctions (`a&b`, `a,b`). For other expressions, Slurm decides. */
 export function mayHaveFeatures({ features }: PartitionNode, constraint: string | null): boolean {
   if (constraint === null || !/^[\w.,&-]+$/.test(constraint)) return true
   return constraint.split(/[,&]/).every((one) => features.includes(one))

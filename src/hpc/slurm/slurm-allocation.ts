@@ -15,32 +15,15 @@ import { type JobReport, parseFields, parseNodeMemory, phaseOf } from './job-rep
 import { type SlurmCommands, unexpectedOutput } from './slurm-commands.ts'
 import { SlurmJob } from './slurm-job.ts'
 
-/**
- * A step with one process per node, which can use the whole node without reserving any of it. The
- * end of a process or of a node ends neither the step nor the job.
- */
-const stepOptions = [
-  '--overlap',
-  '--ntasks-per-node=1',
-  '--mem=0',
-  '--mpi=none',
-  '--cpu-bind=none',
-  '--kill-on-bad-exit=0',
-  '--no-kill',
-  '--wait=0',
-  '--quiet',
-]
+/** One process per node. The end of a process or a node ends neither the step nor the job. */
+const stepOptions = (
+  '--ntasks-per-node=1 --mpi=none --no-kill --overlap --mem=0 --cpu-bind=none ' +
+  '--kill-on-bad-exit=0 --wait=0 --quiet'
+).split(' ')
 
-/** A step whose processes are the ranks of an MPI program. Slurm reserves nothing for it. */
-const rankOptions = [
-  '--overlap',
-  '--mem=0',
-  '--mpi=pmix',
-  '--cpu-bind=none',
-  '--kill-on-bad-exit=0',
-  '--wait=0',
-  '--quiet',
-]
+/** The step reserves no resources. */
+const rankOptions =
+  '--mpi=pmix --overlap --mem=0 --cpu-bind=none --kill-on-bad-exit=0 --wait=0 --quiet'.split(' ')
 
 export class SlurmAllocation implements Allocation {
   readonly label: string
@@ -51,18 +34,18 @@ export class SlurmAllocation implements Allocation {
   readonly #job: SlurmJob
   readonly #commands: SlurmCommands
   readonly #clock: Clock
-  #judged: { readonly report: JobReport; readonly isPreempted: Promise<boolean> } | null = null
+  #preemptionCheck: { readonly report: JobReport; readonly isPreempted: Promise<boolean> } | null =
+    null
 
-  /** Rejects if the job is not running. */
   static async open(
     jobId: string,
     commands: SlurmCommands,
     clock: Clock,
   ): Promise<SlurmAllocation> {
     const job = new SlurmJob(jobId, commands, clock)
-    const asking = commands.ask('scontrol', 'show', 'job', '-d', jobId)
-    // This rejection is handled below, unless the job is not running, which is the error to report.
-    asking.catch(() => {})
+    const detailsQuery = commands.query('scontrol', 'show', 'job', '-d', jobId)
+    // Prevents an unhandled rejection. If the job is not running, another error is thrown below.
+    detailsQuery.catch(() => {})
     const report = await job.report()
     if (report === null || phaseOf(report) !== 'running') {
       const state = report === null ? 'not known to Slurm' : report.state
@@ -70,7 +53,7 @@ export class SlurmAllocation implements Allocation {
         code: 'AllocationLostError',
       })
     }
-    const [addresses, details] = await Promise.all([addressesOf(report, commands), asking])
+    const [addresses, details] = await Promise.all([queryAddresses(report, commands), detailsQuery])
     const memory = parseNodeMemory(details)
     const nodes = report.nodes.map((name) => ({
       name,
@@ -100,9 +83,9 @@ export class SlurmAllocation implements Allocation {
     }
     this.nodes = nodes
     this.limitSeconds = limitSeconds
-    // A shell of `salloc` has the variables of the job, but may run on none of its nodes.
-    const { SLURM_JOB_ID: own, SLURMD_NODENAME: here = '' } = process.env
-    this.hasThisProcess = own === job.id && report.nodes.includes(here)
+    // A shell of `salloc` has the job's variables too, but may run on another machine.
+    const { SLURM_JOB_ID: jobId, SLURMD_NODENAME: here = '' } = process.env
+    this.hasThisProcess = jobId === job.id && report.nodes.includes(here)
     this.#job = job
     this.#commands = commands
     this.#clock = clock
@@ -116,7 +99,7 @@ export class SlurmAllocation implements Allocation {
     const { state, reason, endsAt } = report
     const why = reason === 'None' ? state : `${state} (${reason})`
     const isCompleting = state === 'COMPLETING'
-    // To a process in it, a completing job is lost: the process is killed before Slurm says why.
+    // Slurm kills the processes of the job, including this one, before it reports the reason.
     const isLost = phaseOf(report) !== 'running' || (isCompleting && this.hasThisProcess)
     if (!isLost && (await this.#isPreempted(report))) {
       return { endsAt, lost: 'PREEMPTED', isEnding: false }
@@ -128,12 +111,12 @@ export class SlurmAllocation implements Allocation {
     const { command, ...streams } = given
     const count = String(nodes.length)
     const where = ['-w', nodes.map(({ name }) => name).join(','), '-N', count, '-n', count]
-    const own = [`--jobid=${this.#job.id}`, ...where, ...stepOptions]
-    // One step for all nodes; each process gets its node's name from Slurm.
-    const named = ['sh', '-c', 'exec "$@" "$SLURMD_NODENAME"', 'sh', ...command]
+    const stepArgs = [`--jobid=${this.#job.id}`, ...where, ...stepOptions]
+    // Slurm tells each process the name of its node.
+    const nodeCommand = ['sh', '-c', 'exec "$@" "$SLURMD_NODENAME"', 'sh', ...command]
     return [
       new RemoteProcess({
-        command: ['srun', ...own, ...named],
+        command: ['srun', ...stepArgs, ...nodeCommand],
         env: this.#commands.env,
         ...streams,
         clock: this.#clock,
@@ -144,12 +127,11 @@ export class SlurmAllocation implements Allocation {
   startRanks({ nodes, command, onOutput }: RankCommand): RemoteProcess {
     const count = String(new Set(nodes).size)
     const size = ['-N', count, '-n', String(nodes.length)]
-    // The nodes of the ranks, in the order of the ranks.
     const where = ['--distribution=arbitrary', '-w', nodes.join(',')]
-    const own = [`--jobid=${this.#job.id}`, ...size, ...where, ...rankOptions]
+    const stepArgs = [`--jobid=${this.#job.id}`, ...size, ...where, ...rankOptions]
     return new RemoteProcess({
-      command: ['srun', ...own, ...command],
-      env: this.#commands.plainEnv,
+      command: ['srun', ...stepArgs, ...command],
+      env: this.#commands.minimalEnv,
       input: '',
       clock: this.#clock,
       onOutput,
@@ -160,31 +142,26 @@ export class SlurmAllocation implements Allocation {
     await this.#job.cancel()
   }
 
-  /**
-   * The grace time of a preemption is for the script only: when it begins, Slurm ends the steps of
-   * agents and tasks.
-   */
+  /** A preemption begins with the end of the job's steps. Only the script has grace time. */
   async #isPreempted(report: JobReport): Promise<boolean> {
-    if (!isShortened(report)) return false
-    // Asked only once per report.
-    if (this.#judged?.report !== report) {
-      this.#judged = { report, isPreempted: this.#job.isPreempted() }
+    if (!endsEarly(report)) return false
+    if (this.#preemptionCheck?.report !== report) {
+      this.#preemptionCheck = { report, isPreempted: this.#job.isPreempted() }
     }
-    return this.#judged.isPreempted
+    return this.#preemptionCheck.isPreempted
   }
 }
 
-/** Whether the job ends earlier than its time limit. */
-const isShortened = ({ startsAt, endsAt, limitSeconds }: JobReport): boolean =>
+const endsEarly = ({ startsAt, endsAt, limitSeconds }: JobReport): boolean =>
   startsAt !== null && endsAt !== null && endsAt < startsAt + (limitSeconds ?? Infinity)
 
-/** The addresses of the nodes by name, as the controller knows them. */
-async function addressesOf(
+/** Returns the addresses that the controller uses, by node name. */
+async function queryAddresses(
   { nodes }: JobReport,
   commands: SlurmCommands,
 ): Promise<ReadonlyMap<string, string>> {
   const args = ['show', 'node', nodes.join(',')]
-  const output = await commands.ask('scontrol', ...args)
+  const output = await commands.query('scontrol', ...args)
   const found = output.split(/\n(?=NodeName=)/).map(parseFields)
   const addresses = new Map(
     found.map((fields) => [fields.get('NodeName') ?? '', fields.get('NodeAddr') ?? '']),

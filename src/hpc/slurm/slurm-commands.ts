@@ -1,7 +1,12 @@
-/** Runs the commands of Slurm with a time limit, unaffected by the caller's Slurm variables. */
+/** Runs Slurm commands with a time limit and without the caller's Slurm variables. */
 
 import { execFile, type ExecFileException } from 'node:child_process'
-import { BackendError, type ErrorDetails, errnoOf, markErrors } from '../../foundation/errors.ts'
+import {
+  BackendError,
+  type ErrorDetails,
+  errnoOf,
+  registerErrorClasses,
+} from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { countText } from '../../views/readable.ts'
 
@@ -24,32 +29,32 @@ export class SchedulerError extends BackendError {
   }
 }
 
-markErrors({ SchedulerError })
+registerErrorClasses({ SchedulerError })
 
 export interface SlurmCommandsOptions {
-  /** The caller's environment. Default: this process's. */
+  /** Default: the environment of this process. */
   readonly env?: NodeJS.ProcessEnv
   /** The time limit of each command. Default 30. */
   readonly timeoutSeconds?: number
-  /** Ends running commands when it is aborted, as the time limit does. Default: none. */
+  /** Aborting ends running commands, as the time limit does. */
   readonly signal?: AbortSignal
 }
 
 const maxOutputLength = 16 * 2 ** 20
 const maxShownLength = 2000
 
-/** The `SLURM_*` variables that commands need; all others are options of the caller's own calls. */
-const kept = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
+/** Other `SLURM_*` variables are removed, because they change the options of commands. */
+const keptVariables = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
 
-/** Variables of `sbatch` for options that a launch sets itself: `reserved` in `batch-job.ts`. */
-const ofLaunch = new Set(
+/** The variables of the options in `reservedOptions` of `batch-job.ts`. */
+const launchVariables = new Set(
   ['WAIT', 'ARRAY_INX', 'OUTPUT', 'ERROR', 'INPUT', 'EXPORT', 'REQUEUE', 'WRAP', 'CHDIR'].map(
     (name) => `SBATCH_${name}`,
   ),
 )
 
-/** Messages of `sbatch` about a request for more nodes, or larger nodes, than exist. */
-const aboutNodes = /node (?:count|configuration)/i
+/** Matches messages about a request for more or larger nodes than exist. */
+const nodeCountMessage = /node (?:count|configuration)/i
 
 export class SlurmCommands {
   readonly #env: NodeJS.ProcessEnv
@@ -62,38 +67,38 @@ export class SlurmCommands {
     this.#signal = signal
   }
 
-  /** The same commands, which are ended when the signal is aborted. */
-  endedBy(signal: AbortSignal): SlurmCommands {
+  /** Returns the same commands with a signal that ends them. */
+  withSignal(signal: AbortSignal): SlurmCommands {
     return new SlurmCommands({ env: this.#env, timeoutSeconds: this.#timeoutSeconds, signal })
   }
 
-  /** For `srun` and `sbatch`, which pass their environment on. */
+  /** The environment of `srun` and `sbatch`, which the processes of the job inherit. */
   get env(): NodeJS.ProcessEnv {
     return withoutSlurmVariables(this.#env)
   }
 
-  /** For steps whose processes must get only the variables of the step. */
-  get plainEnv(): NodeJS.ProcessEnv {
-    const names = ['PATH', 'HOME', 'USER', ...kept]
+  /** The environment of `srun` for steps whose processes get only the variables of the step. */
+  get minimalEnv(): NodeJS.ProcessEnv {
+    const names = ['PATH', 'HOME', 'USER', ...keptVariables]
     return Object.fromEntries(
       names.map((name) => [name, this.#env[name]]).filter(([, value]) => value !== undefined),
     ) as NodeJS.ProcessEnv
   }
 
-  /** Resolves with the output; rejects with a `SchedulerError`. */
+  /** Runs a command. Resolves with its output, or rejects with a `SchedulerError`. */
   run(command: string, ...args: readonly string[]): Promise<string> {
     return this.#execute(command, args, this.env)
   }
 
-  /** Runs `sbatch`, for which users may have defaults in variables such as `SBATCH_ACCOUNT`. */
+  /** Runs `sbatch`. Keeps the user's defaults in variables such as `SBATCH_ACCOUNT`. */
   async submit(...args: readonly string[]): Promise<string> {
     const own = Object.entries(this.#env).filter(
-      ([name]) => name.startsWith('SBATCH_') && !ofLaunch.has(name),
+      ([name]) => name.startsWith('SBATCH_') && !launchVariables.has(name),
     )
     try {
       return await this.#execute('sbatch', args, { ...this.env, ...Object.fromEntries(own) })
     } catch (error) {
-      if (!(error instanceof SchedulerError) || !aboutNodes.test(error.stderr)) throw error
+      if (!(error instanceof SchedulerError) || !nodeCountMessage.test(error.stderr)) throw error
       const partition = args.findLast((one) => one.startsWith('--partition='))?.split('=')[1]
       const { message, code, command, stderr, cause } = error
       const hint = await this.nodesHint(partition)
@@ -101,19 +106,19 @@ export class SlurmCommands {
     }
   }
 
-  /** For a request that cannot be met: how many nodes there are. */
+  /** Returns a hint about the number of nodes, for a request that cannot be met. */
   async nodesHint(partition?: string): Promise<string> {
     const where = partition === undefined ? [] : [`--partition=${partition}`]
     const all = ['--noheader', '--Node', '--format=%N', ...where]
-    const names = await this.ask('sinfo', ...all).catch(() => '')
+    const names = await this.query('sinfo', ...all).catch(() => '')
     const count = new Set(names.split('\n').filter((name) => name.trim() !== '')).size
     const whose = partition === undefined ? 'The cluster' : `Partition ${partition}`
     const has = count === 0 ? '' : `${whose} has ${countText(count, 'node')}. `
     return `${has}Ask for less, or for another partition.`
   }
 
-  /** Runs a command that only reads. Times are in UTC. */
-  ask(command: string, ...args: readonly string[]): Promise<string> {
+  /** Runs a read-only command, which prints times in UTC. */
+  query(command: string, ...args: readonly string[]): Promise<string> {
     return this.#execute(command, args, { ...this.env, TZ: 'UTC', LC_ALL: 'C' })
   }
 
@@ -140,32 +145,30 @@ export class SlurmCommands {
     const [program = ''] = words
     const command = maskSecrets(words.join(' '))
     const stderr = maskSecrets(stderrText.trim()).slice(-maxShownLength)
-    const facts = { command, stderr, cause: error }
-    const details = `${stderr === '' ? '' : `: ${stderr}`} (${command})`
+    const details = { command, stderr, cause: error }
+    const suffix = `${stderr === '' ? '' : `: ${stderr}`} (${command})`
     if (errnoOf(error) === 'ENOENT') {
-      return new SchedulerError(`${program} was not found${details}`, {
-        ...facts,
+      return new SchedulerError(`${program} was not found${suffix}`, {
+        ...details,
         code: 'SchedulerMissingError',
         hint: 'Run it where the commands of Slurm are on PATH, such as a login node.',
       })
     }
-    if (error.name === 'AbortError') {
-      const why = `${program} had not answered when it was interrupted`
-      return new SchedulerError(`${why}${details}`, { ...facts, code: 'SchedulerTimeoutError' })
+    const isAborted = error.name === 'AbortError'
+    if (isAborted || error.killed === true) {
+      const when = isAborted ? 'before it was interrupted' : `within ${this.#timeoutSeconds} s`
+      const why = `${program} did not answer ${when}${suffix}`
+      return new SchedulerError(why, { ...details, code: 'SchedulerTimeoutError' })
     }
-    if (error.killed === true) {
-      const why = `${program} did not answer within ${this.#timeoutSeconds} s`
-      return new SchedulerError(`${why}${details}`, { ...facts, code: 'SchedulerTimeoutError' })
-    }
-    return new SchedulerError(`${program} failed${details}`, facts)
+    return new SchedulerError(`${program} failed${suffix}`, details)
   }
 }
 
-/** Removes the options of the step in which this process runs. */
 function withoutSlurmVariables(env: NodeJS.ProcessEnv): NodeJS.ProcessEnv {
   const names = Object.keys(env).filter((name) => {
     return (
-      kept.has(name) || !/^(?:SLURM|SBATCH|SRUN|SALLOC|SQUEUE|SINFO|SCANCEL|PMI[2X]?)_/.test(name)
+      keptVariables.has(name) ||
+      !/^(?:SLURM|SBATCH|SRUN|SALLOC|SQUEUE|SINFO|SCANCEL|PMI[2X]?)_/.test(name)
     )
   })
   return Object.fromEntries(names.map((name) => [name, env[name]]))
@@ -182,14 +185,14 @@ export const unexpectedOutput = (command: string, output: string): SchedulerErro
     },
   )
 
-/** Whether the command named a job that Slurm has forgotten, minutes after the job's end. */
+/** Whether Slurm has forgotten the job, as it does minutes after the job's end. */
 export const isUnknownJob = (error: unknown): boolean =>
   error instanceof SchedulerError && /Invalid job id/i.test(error.stderr)
 
-/** Whether the scheduler did not answer, so that the result of the request is unknown. */
-export const isSilence = (error: unknown): boolean =>
+/** Whether the scheduler did not answer, so that the result is unknown. */
+export const isNoAnswer = (error: unknown): boolean =>
   error instanceof SchedulerError &&
-  (error.code === 'SchedulerTimeoutError' || silences.test(error.stderr))
+  (error.code === 'SchedulerTimeoutError' || silencePattern.test(error.stderr))
 
-const silences =
+const silencePattern =
   /Unable to contact slurm controller|Socket timed out|Connection (?:refused|timed out)/i

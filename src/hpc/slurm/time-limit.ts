@@ -5,13 +5,12 @@ import { invalid } from '../../foundation/options.ts'
 /** The notations that `sbatch --time` documents. */
 const timeForms = 'M, M:S, H:M:S, D-H, D-H:M or D-H:M:S (minutes, hours, days), or UNLIMITED'
 
-/** Slurm counts seconds in 32 bits; a longer limit has no meaning there. */
+/** Slurm stores seconds in 32 bits. */
 const maxSeconds = 2 ** 32
 
 /**
- * Seconds, or `null` for no limit. As in Slurm, parts may exceed their unit (`90:00` is an hour and
- * a half), zero means no limit, and seconds are rounded up to whole minutes. `undefined` for any
- * other text.
+ * Returns seconds, `null` for no limit, `undefined` for other text. As in Slurm, parts may exceed
+ * their unit, zero means no limit, and seconds are rounded up to whole minutes.
  */
 export function parseTimeLimit(text: string): number | null | undefined {
   if (/^(?:unlimited|infinite|-1)$/i.test(text)) return null
@@ -27,7 +26,7 @@ export function parseTimeLimit(text: string): number | null | undefined {
   return seconds === 0 ? null : Math.ceil(seconds / 60) * 60
 }
 
-/** Throws a `ValueError` that lists the notations. */
+/** Returns seconds, or `null` for no limit. The error lists the valid notations. */
 export function expectTimeLimit(field: string, text: string): number | null {
   const seconds = parseTimeLimit(text)
   if (seconds !== undefined) return seconds

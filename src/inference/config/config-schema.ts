@@ -1,27 +1,25 @@
-/**
- * The configuration file as a schema: types, checks and `docs/config.schema.json` derive from it.
- */
+/** The schema of the configuration file. `docs/config.schema.json` is generated from it. */
 
 import { annotate, type JsonSchema, toJsonSchema, z } from '../schema/schema.ts'
-import { findPatternProblem } from '../guardrails/own-patterns.ts'
+import { findPatternProblem } from '../guardrails/rule-patterns.ts'
 import { builtInRules } from '../guardrails/rules.ts'
 import { Secret } from '../schema/secret.ts'
 import { engineSection } from '../engines/engines.ts'
 import {
-  addRule,
+  addIssue,
   createTextSchema,
   type Environment,
   integer,
   listOf,
   numberAbove,
-  numberFrom,
+  numberBetween,
   oneOf,
   section,
-  sharedRanges,
+  settingRanges,
   toggle,
 } from '../schema/config-fields.ts'
 
-/** The schema of a file. `env` has the variables that replace `${env:NAME}` in texts. */
+/** `env` has the variables that replace `${env:NAME}` in texts. */
 export function createConfigSchema(env: Environment) {
   return section({
     required: requiredSection(env).prefault({}),
@@ -35,13 +33,12 @@ export function createConfigSchema(env: Environment) {
   })
 }
 
-/** A parsed file, with defaults. */
 export type FileConfig = z.output<ReturnType<typeof createConfigSchema>>
 
 const servedNames = 'a name without blanks, or a list of them'
 
-const shared = (name: keyof typeof sharedRanges) =>
-  integer(sharedRanges[name].min, sharedRanges[name].max)
+const sharedInteger = (name: keyof typeof settingRanges) =>
+  integer(settingRanges[name].min, settingRanges[name].max)
 
 function requiredSection(env: Environment) {
   const text = createTextSchema(env)
@@ -60,15 +57,15 @@ function requiredSection(env: Environment) {
       .optional()
       .describe('Token of the hub; needed only to download. Prefer `${env:NAME}` or `token_file`.'),
     token_file: text().optional().describe('File that holds the token, relative to this file.'),
-    tp_size: shared('tpSize').default(1).describe('GPUs that share one copy of the model.'),
+    tp_size: sharedInteger('tpSize').default(1).describe('GPUs that share one copy of the model.'),
   }).describe('The model, and the token to download it.')
 }
 
 function hardwareSection() {
   return section({
-    num_nodes: shared('numNodes').default(1).describe('Nodes that run workers.'),
-    num_gpus: shared('numGpus').default(1).describe('GPUs of each node; 0 for CPU only.'),
-    node_offset: shared('offset').default(0).describe('First node that is used.'),
+    num_nodes: sharedInteger('numNodes').default(1).describe('Nodes that run workers.'),
+    num_gpus: sharedInteger('numGpus').default(1).describe('GPUs of each node; 0 for CPU only.'),
+    node_offset: sharedInteger('offset').default(0).describe('First node that is used.'),
     num_inf_workers: integer(1, 65_536)
       .optional()
       .describe('Workers. Default: num_nodes × ⌊num_gpus ÷ tp_size⌋, at least 1.'),
@@ -94,7 +91,7 @@ function llmSection(env: Environment) {
     max_model_len: integer(1, 10_000_000)
       .default(8192)
       .describe('Tokens of prompt and answer together.'),
-    temperature: numberFrom(0, 2).default(0.5).describe('0 always takes the likeliest token.'),
+    temperature: numberBetween(0, 2).default(0.5).describe('0 always takes the likeliest token.'),
     top_p: numberAbove(0, 1)
       .default(0.95)
       .describe('Considers the likeliest tokens up to this total probability.'),
@@ -123,8 +120,10 @@ function llmSection(env: Environment) {
 function batchingSection() {
   return section({
     toggle_on: toggle().default(true).describe('Whether requests are batched.'),
-    max_batch_size: shared('maxBatchSize').default(1024).describe('Most requests of a batch.'),
-    max_batch_wait_ms: shared('maxBatchWaitMs')
+    max_batch_size: sharedInteger('maxBatchSize')
+      .default(1024)
+      .describe('Most requests of a batch.'),
+    max_batch_wait_ms: sharedInteger('maxBatchWaitMs')
       .default(500)
       .describe('Longest time that a request waits for others.'),
     type: oneOf('adaptive', 'fixed')
@@ -138,7 +137,7 @@ function batchingSection() {
 
 function dynamicWorkersSection() {
   const workers = integer(1, 65_536)
-  const seconds = numberFrom(0, 86_400)
+  const seconds = numberBetween(0, 86_400)
   return section({
     toggle_on: toggle().default(false).describe('Whether workers are added and removed by load.'),
     min_workers: workers.default(1).describe('Fewest workers.'),
@@ -169,7 +168,7 @@ function guardrailSection(env: Environment) {
   const rules = z.union([builtIn, own, list]).transform((value) => [value].flat())
   return section({
     toggle_on: toggle().default(false).describe('Whether prompts and answers are checked.'),
-    sensitivity: numberFrom(0, 1)
+    sensitivity: numberBetween(0, 1)
       .default(0.5)
       .describe('For `injection`: with a higher value weaker signs are enough.'),
     rules: annotate(rules, about)
@@ -191,7 +190,7 @@ function ruleSchema(env: Environment) {
   const phrases = listOf(word, { expected: 'a word or phrase' })
   const pattern = text().transform((source, context) => {
     const problem = findPatternProblem(source)
-    if (problem !== undefined) addRule(context, problem)
+    if (problem !== undefined) addIssue(context, problem)
     return source
   })
   return section({
@@ -210,23 +209,23 @@ function ruleSchema(env: Environment) {
 
 const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null
 
-/** Checks only which keys exist, so that a rule is checked even if its values are invalid. */
+/** Checks which keys may be used together, even if their values are invalid. */
 function checkRule(rule: object, context: z.core.$RefinementCtx): void {
   const id = 'id' in rule ? rule.id : undefined
   const stage = 'stage' in rule ? rule.stage : 'input'
   const name = builtInRules.find((one) => one === id)
   const hasMatcher = 'pattern' in rule || 'keywords' in rule
   if ('pattern' in rule && 'keywords' in rule) {
-    addRule(context, 'expected a pattern or keywords, not both')
+    addIssue(context, 'expected a pattern or keywords, not both')
   } else if (typeof id !== 'string' || !ruleId.test(id)) {
     return
   } else if ('keywords' in rule && Array.isArray(rule.keywords) && rule.keywords.length === 0) {
     const message = 'expected at least one word or phrase'
     context.issues.push({ code: 'custom', message, path: ['keywords'], input: rule.keywords })
   } else if (!hasMatcher && name === undefined) {
-    addRule(context, 'expected a pattern or keywords')
+    addIssue(context, 'expected a pattern or keywords')
   } else if (hasMatcher && name !== undefined) {
-    addRule(context, `expected another id, ${name} is a built-in rule`)
+    addIssue(context, `expected another id, ${name} is a built-in rule`)
   } else if ((name === 'injection' || name === 'limits') && stage !== 'input') {
     const message = `${name} checks prompts only`
     context.issues.push({ code: 'custom', message, path: ['stage'], input: stage })
@@ -236,26 +235,26 @@ function checkRule(rule: object, context: z.core.$RefinementCtx): void {
 export function configJsonSchema(): JsonSchema {
   const schema = toJsonSchema(createConfigSchema({}), 'draft-7')
   const title = 'Configuration of a tutti inference backend'
-  return { ...(withNulls(schema) as JsonSchema), title }
+  return { ...(allowNulls(schema) as JsonSchema), title }
 }
 
-/** A copy of the schema in which every optional key may also be null, as in `key:`. */
-function withNulls(schema: unknown): unknown {
-  if (Array.isArray(schema)) return schema.map(withNulls)
+/** Returns a copy of the schema in which every optional key may also be null, as in `key:`. */
+function allowNulls(schema: unknown): unknown {
+  if (Array.isArray(schema)) return schema.map(allowNulls)
   if (typeof schema !== 'object' || schema === null) return schema
-  const entries = Object.entries(schema).map(([key, value]) => [key, withNulls(value)])
+  const entries = Object.entries(schema).map(([key, value]) => [key, allowNulls(value)])
   const copy = Object.fromEntries(entries) as JsonSchema
   const { properties, required = [] } = copy
   if (properties === undefined) return copy
   const names = Object.keys(properties)
   const optional = names.map((name) => {
     const property = properties[name] as JsonSchema
-    return [name, required.includes(name) ? property : orNull(property)]
+    return [name, required.includes(name) ? property : allowNull(property)]
   })
   return { ...copy, properties: Object.fromEntries(optional) }
 }
 
-function orNull(schema: JsonSchema): JsonSchema {
+function allowNull(schema: JsonSchema): JsonSchema {
   const { type, const: only, enum: choices, anyOf, oneOf: kinds, ...rest } = schema
   if (only !== undefined) return { ...rest, enum: [only, null] }
   if (choices !== undefined) return { ...rest, enum: [...choices, null] }

@@ -5,13 +5,13 @@ import type { Secret } from '../schema/secret.ts'
 
 /** All settings except those of the engine. */
 export interface CommonConfig {
-  /** A hub name or a local path. */
+  /** The name of the model on a model hub, or a local path. */
   readonly modelName: string
-  /** The absolute path of a local model; otherwise the model's name. */
+  /** The absolute path if the model is a local file; otherwise the model's name. */
   readonly modelPath: string
-  /** The names of the model for clients. Default: the model's name without folder and `.gguf`. */
+  /** The names of the model for clients. Default: its name without folder and `.gguf`. */
   readonly servedNames: readonly string[]
-  /** Passed only to the program that downloads the model. */
+  /** The token for the model hub. Only the program that downloads the model gets it. */
   readonly hubToken: Secret | null
   /** The number of GPUs that share one model. Default 1. */
   readonly tpSize: number
@@ -50,7 +50,7 @@ export interface LlmConfig {
   readonly maxModelLen: number
   readonly temperature: number
   readonly topP: number
-  /** 0 considers all tokens. */
+  /** The number of most likely tokens to sample from; 0 for all tokens. */
   readonly topK: number
   readonly repetitionPenalty: number
   readonly seed: number | null
@@ -65,7 +65,7 @@ export interface BatchingConfig {
   readonly isOn: boolean
   readonly maxBatchSize: number
   readonly maxBatchWaitMs: number
-  /** Default: `fixed` if the file or an option gives `maxBatchWaitMs`, otherwise `adaptive`. */
+  /** Default: `fixed` if the file or an option sets `maxBatchWaitMs`, otherwise `adaptive`. */
   readonly type: 'adaptive' | 'fixed'
 }
 
@@ -75,10 +75,7 @@ export interface DynamicWorkersConfig {
   readonly minWorkers: number
   /** The maximum number of workers. Default: `numInfWorkers`, at least `minWorkers`. */
   readonly maxWorkers: number
-  /**
-   * The number of running and queued requests per worker that scaling aims for. Default: the number
-   * of requests that one worker handles at a time, at most `maxBatchSize`.
-   */
+  /** Running and queued requests per worker. Default: what one worker handles at a time. */
   readonly targetOngoingRequests: number
   readonly spinUpSeconds: number
   readonly spinDownSeconds: number

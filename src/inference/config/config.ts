@@ -15,12 +15,12 @@ import {
   ConfigProblems,
   isEmptyNode,
   startOfFile,
-  treeOf,
-  WrittenFile,
+  toConfigNode,
+  ConfigDocument,
 } from './config-tree.ts'
 import { readEngineOption, resolveOverrides } from './overrides.ts'
-import { descriptorOf, type EngineConfig, toEngineConfig } from '../engines/engines.ts'
-import { type ConfigFiles, filesBeside, readConfigFile, warnOfReaders } from './files.ts'
+import { findDescriptor, type EngineConfig, toEngineConfig } from '../engines/engines.ts'
+import { type ConfigFiles, createConfigFiles, readConfigFile, warnIfReadable } from './files.ts'
 import type { DynamicWorkersConfig, HardwareConfig, LlmConfig } from './config-sections.ts'
 import type { ConfigSections, InferenceConfig, InferenceOverrides } from './inference-config.ts'
 import { readTree } from './read-tree.ts'
@@ -29,7 +29,7 @@ import type { Environment } from '../schema/config-fields.ts'
 import { Secret } from '../schema/secret.ts'
 import { parseYamlTree } from './yaml-tree.ts'
 
-/** Reads and validates a file, and fills in defaults. Overrides take precedence over the file. */
+/** Overrides take precedence over the file. */
 export async function loadInferenceConfig(
   path: string,
   overrides: InferenceOverrides = {},
@@ -37,7 +37,7 @@ export async function loadInferenceConfig(
 ): Promise<InferenceConfig> {
   const checked = resolveOverrides(overrides)
   const { text, mode } = readConfigFile(path)
-  const files = filesBeside(dirname(path), log)
+  const files = createConfigFiles(dirname(path), log)
   const config = parseInferenceConfig(text, {
     file: basename(path),
     env: process.env,
@@ -47,31 +47,28 @@ export async function loadInferenceConfig(
   const holdsSecret = [config.hubToken, ...Object.values(config.engine)].some(
     (value) => value instanceof Secret && text.includes(value.reveal()),
   )
-  if (holdsSecret) warnOfReaders(log, path, mode & 0o004)
+  if (holdsSecret) warnIfReadable(log, path, mode & 0o004)
   return config
 }
 
-/** Validates an object and fills in defaults. Relative paths start at the working directory. */
+/** Relative paths start at the working directory. */
 export function readInferenceConfig(
   sections: ConfigSections,
   overrides: InferenceOverrides = {},
   log: Log = processLog,
 ): InferenceConfig {
-  return resolveConfig(treeOf(expectObject('config', sections)), {
+  return resolveConfig(toConfigNode(expectObject('config', sections)), {
     problems: new ConfigProblems({ kind: 'object' }),
     env: process.env,
-    files: filesBeside('.', log),
+    files: createConfigFiles('.', log),
     overrides: resolveOverrides(overrides),
   })
 }
 
 export interface ParseOptions {
-  /** The file's name, for messages. */
   readonly file: string
-  /** The environment variables that replace `${env:NAME}`. */
   readonly env: Environment
   readonly overrides?: InferenceOverrides
-  /** Access to the files that the configuration names. Default: all files are missing. */
   readonly files?: ConfigFiles
 }
 
@@ -98,7 +95,7 @@ export interface ResolveContext {
   readonly files: ConfigFiles
 }
 
-/** Returns the settings, deeply frozen. Throws one error with all problems. */
+/** The settings are deeply frozen. One error lists all problems. */
 function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConfig {
   const { problems, env, overrides } = context
   if (root.kind !== 'map' && !isEmptyNode(root)) {
@@ -108,21 +105,21 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
   const tree: ConfigNode =
     root.kind === 'map' ? root : { kind: 'map', entries: [], position: startOfFile }
   const file = readTree(createConfigSchema(env), tree, problems)
-  const written = new WrittenFile(tree, problems)
-  const engine = readEngineOption(overrides.engine, fileEngine(file, context.files), env)
-  const required = resolveRequired(file.required, written, engine, context)
-  const problem = descriptorOf(engine).findProblem?.(engine)
-  if (problem !== undefined) written.refuse(['engine', problem.key], problem.text, 'key')
+  const document = new ConfigDocument(tree, problems)
+  const engine = readEngineOption(overrides.engine, resolveFileEngine(file, context.files), env)
+  const required = resolveRequired(file.required, document, engine, context)
+  const problem = findDescriptor(engine).findProblem?.(engine)
+  if (problem !== undefined) document.addProblem(['engine', problem.key], problem.text, 'key')
   const hardware = resolveHardware(file.hardware, overrides, required.tpSize)
-  const batching = resolveBatching(file.input_batching, written, overrides)
-  const slots = descriptorOf(engine).slots(engine, batching.maxBatchSize)
+  const batching = resolveBatching(file.input_batching, document, overrides)
+  const slots = findDescriptor(engine).slots(engine, batching.maxBatchSize)
   const config: InferenceConfig = {
     ...required,
     hardware,
-    llm: resolveLlm(file.llm, written, engine),
+    llm: resolveLlm(file.llm, document, engine),
     batching,
-    guardrails: resolveGuardrails(file.guardrails, written),
-    dynamicWorkers: resolveDynamicWorkers(file.dynamic_workers, written, hardware, slots),
+    guardrails: resolveGuardrails(file.guardrails, document),
+    dynamicWorkers: resolveDynamicWorkers(file.dynamic_workers, document, hardware, slots),
     engine,
     server: { isStrict: file.server.strict },
   }
@@ -130,41 +127,41 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
   return freezeDeeply(config)
 }
 
-/** Requires a token only for a hub model that the built-in llama engine downloads. */
+/** A token is required only for a hub model that the llama engine downloads. */
 function resolveRequired(
   section: FileConfig['required'],
-  written: WrittenFile,
+  document: ConfigDocument,
   engine: EngineConfig,
   { overrides, files }: ResolveContext,
 ): Pick<InferenceConfig, 'modelName' | 'modelPath' | 'servedNames' | 'hubToken' | 'tpSize'> {
   const modelName = overrides.modelName ?? section.model_name ?? ''
-  if (overrides.modelName === undefined && !written.has('required', 'model_name')) {
-    written.refuse(['required', 'model_name'], 'missing; set it, or the option modelName')
+  if (overrides.modelName === undefined && !document.has('required', 'model_name')) {
+    document.addProblem(['required', 'model_name'], 'missing; set it, or the option modelName')
   }
-  const hasToken = written.has('required', 'hf_token')
-  const hasFile = written.has('required', 'token_file')
+  const hasToken = document.has('required', 'hf_token')
+  const hasFile = document.has('required', 'token_file')
   let hubToken = section.hf_token ?? null
   if (hasToken && hasFile) {
-    written.refuse(['required', 'token_file'], 'hf_token is set too; keep one of them')
+    document.addProblem(['required', 'token_file'], 'hf_token is set too; keep one of them')
   } else if (section.token_file !== undefined) {
     const { token, reason } = readToken(files, section.token_file)
     if (token !== undefined) hubToken = new Secret(token)
-    else written.refuse(['required', 'token_file'], `cannot be used (${reason})`)
+    else document.addProblem(['required', 'token_file'], `cannot be used (${reason})`)
   }
   const isWritten = overrides.modelName === undefined
   const localPath = isWritten ? files.resolve(modelName) : modelName
-  const isHub = modelName !== '' && !looksLocal(modelName) && !files.exists(localPath)
-  const { model } = descriptorOf(engine)
-  const modelPath = model !== 'name' && !isHub && !isRemote(modelName) ? localPath : modelName
-  // If the kind is misspelt, it is unknown whether the engine would download the model.
-  const kind = overrides.engine === undefined ? written.valueAt('engine', 'kind') : undefined
+  const isHub = modelName !== '' && !isLocalName(modelName) && !files.exists(localPath)
+  const { model } = findDescriptor(engine)
+  const modelPath = model !== 'name' && !isHub && !isRemoteName(modelName) ? localPath : modelName
+  // If the kind is misspelt, it is unknown whether the engine needs a token, so none is required.
+  const kind = overrides.engine === undefined ? document.valueAt('engine', 'kind') : undefined
   const isKindKnown = kind === undefined || kind === engine.kind
-  const isOurs = model === 'download' && typeof overrides.engine !== 'function'
-  if (isOurs && isKindKnown && isHub && !hasToken && !hasFile) {
+  const isDownloaded = model === 'download' && typeof overrides.engine !== 'function'
+  if (isDownloaded && isKindKnown && isHub && !hasToken && !hasFile) {
     const ways = 'set it, or token_file, or name a local file'
-    written.refuse(['required', 'hf_token'], `needed to download the model; ${ways}`)
+    document.addProblem(['required', 'hf_token'], `needed to download the model; ${ways}`)
   }
-  const servedNames = section.served_name ?? [servedNameOf(modelName)]
+  const servedNames = section.served_name ?? [toServedName(modelName)]
   const tpSize = overrides.tpSize ?? section.tp_size
   return { modelName, modelPath, servedNames, hubToken, tpSize }
 }
@@ -178,19 +175,18 @@ function readToken(files: ConfigFiles, path: string): { token?: string; reason?:
   }
 }
 
-/** The default name for clients. It must never be a path. */
-const servedNameOf = (name: string): string =>
-  looksLocal(name) && !isRemote(name) ? basename(name).replace(/\.gguf$/i, '') || name : name
+/** The default name is never a path. */
+const toServedName = (name: string): string =>
+  isLocalName(name) && !isRemoteName(name) ? basename(name).replace(/\.gguf$/i, '') || name : name
 
-const looksLocal = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
+const isLocalName = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
 
-/** Whether the engine downloads the model, even if the name ends in `.gguf`. */
-const isRemote = (name: string): boolean => name === '' || /^(?:hf|https?):/.test(name)
+/** The engine obtains a model with a URL itself, even if the name ends in `.gguf`. */
+const isRemoteName = (name: string): boolean => name === '' || /^(?:hf|https?):/.test(name)
 
-/** The engine settings of the file. Relative paths start at the folder of the file. */
-function fileEngine(file: FileConfig, files: ConfigFiles): EngineConfig {
+function resolveFileEngine(file: FileConfig, files: ConfigFiles): EngineConfig {
   const engine = toEngineConfig(file.engine)
-  const descriptor = descriptorOf(engine)
+  const descriptor = findDescriptor(engine)
   return (descriptor.resolvePaths?.(engine, (path) => files.resolve(path)) ??
     engine) as EngineConfig
 }
@@ -212,13 +208,12 @@ function resolveHardware(
   }
 }
 
-/** If `maxBatchWaitMs` is given, the type is `fixed`, unless the file specifies the type. */
 function resolveBatching(
   section: FileConfig['input_batching'],
-  written: WrittenFile,
+  document: ConfigDocument,
   overrides: InferenceOverrides,
 ): InferenceConfig['batching'] {
-  const isInFile = written.has('input_batching', 'max_batch_wait_ms')
+  const isInFile = document.has('input_batching', 'max_batch_wait_ms')
   const hasWindow = overrides.maxBatchWaitMs !== undefined || isInFile
   return {
     isOn: section.toggle_on,
@@ -230,17 +225,17 @@ function resolveBatching(
 
 function resolveLlm(
   section: FileConfig['llm'],
-  written: WrittenFile,
+  document: ConfigDocument,
   engine: EngineConfig,
 ): LlmConfig {
-  // Not every server knows these two fields, so they are sent only if the file sets them.
-  const { hasServer } = descriptorOf(engine)
-  const isLeftOut = (key: string): boolean => hasServer && !written.has('llm', key)
+  // Not every server knows these fields, so they are used only if the file sets them.
+  const { hasServer } = findDescriptor(engine)
+  const isUnset = (key: string): boolean => hasServer && !document.has('llm', key)
   const maxModelLen = section.max_model_len
   const maxTokens = section.max_tokens ?? Math.min(100, maxModelLen)
   if (maxTokens > maxModelLen) {
     const problem = `expected at most max_model_len (${maxModelLen}), got ${maxTokens}`
-    written.refuse(['llm', 'max_tokens'], problem)
+    document.addProblem(['llm', 'max_tokens'], problem)
   }
   return {
     dtype: section.dtype,
@@ -248,8 +243,8 @@ function resolveLlm(
     maxModelLen,
     temperature: section.temperature,
     topP: section.top_p,
-    topK: isLeftOut('top_k') ? 0 : section.top_k,
-    repetitionPenalty: isLeftOut('repetition_penalty') ? 1 : section.repetition_penalty,
+    topK: isUnset('top_k') ? 0 : section.top_k,
+    repetitionPenalty: isUnset('repetition_penalty') ? 1 : section.repetition_penalty,
     seed: section.seed ?? null,
     stop: section.stop ?? [],
     ignoreEos: section.ignore_eos,
@@ -261,7 +256,7 @@ function resolveLlm(
 /** `slots` is the number of requests that one worker handles at a time. */
 function resolveDynamicWorkers(
   section: FileConfig['dynamic_workers'],
-  written: WrittenFile,
+  document: ConfigDocument,
   { numInfWorkers }: HardwareConfig,
   slots: number,
 ): DynamicWorkersConfig {
@@ -269,7 +264,7 @@ function resolveDynamicWorkers(
   const maxWorkers = section.max_workers ?? Math.max(numInfWorkers, minWorkers)
   if (maxWorkers < minWorkers) {
     const problem = `expected at least min_workers (${minWorkers}), got ${maxWorkers}`
-    written.refuse(['dynamic_workers', 'max_workers'], problem)
+    document.addProblem(['dynamic_workers', 'max_workers'], problem)
   }
   return {
     isOn: section.toggle_on,
@@ -288,24 +283,21 @@ function freezeDeeply<T extends object>(value: T): T {
   return Object.freeze(value)
 }
 
-type Section = FileConfig['guardrails']
-type FileRule = NonNullable<Section['rules']>[number]
+type GuardrailSection = FileConfig['guardrails']
+type FileRule = NonNullable<GuardrailSection['rules']>[number]
 
-/**
- * Without `rules`, only `injection` applies. `max_prompt_chars` adds the rule `limits` as the first
- * rule if `rules` does not contain it.
- */
-function resolveGuardrails(section: Section, written: WrittenFile): GuardrailConfig {
+/** Without `rules`, only `injection` applies. `max_prompt_chars` adds the rule `limits`. */
+function resolveGuardrails(section: GuardrailSection, document: ConfigDocument): GuardrailConfig {
   const { action, max_prompt_chars: maxPromptChars = null } = section
-  const own = section.rules ?? (written.has('guardrails', 'rules') ? [] : ['injection' as const])
-  const ids = own.map(idOf)
-  const twice = ids.find((id, at) => ids.indexOf(id) !== at)
-  if (twice !== undefined) {
-    written.refuse(['guardrails', 'rules'], `two rules have the id ${twice}`)
+  const own = section.rules ?? (document.has('guardrails', 'rules') ? [] : ['injection' as const])
+  const ids = own.map(getRuleId)
+  const duplicate = ids.find((id, at) => ids.indexOf(id) !== at)
+  if (duplicate !== undefined) {
+    document.addProblem(['guardrails', 'rules'], `two rules have the id ${duplicate}`)
   }
   const hasLimits = ids.includes('limits')
-  if (hasLimits && !written.has('guardrails', 'max_prompt_chars')) {
-    written.refuse(['guardrails', 'rules'], 'limits needs max_prompt_chars')
+  if (hasLimits && !document.has('guardrails', 'max_prompt_chars')) {
+    document.addProblem(['guardrails', 'rules'], 'limits needs max_prompt_chars')
   }
   const isLimited = maxPromptChars !== null && !hasLimits
   const rules = isLimited ? ['limits' as const, ...own] : own
@@ -319,14 +311,14 @@ function resolveGuardrails(section: Section, written: WrittenFile): GuardrailCon
   }
 }
 
-const idOf = (rule: FileRule): string => (typeof rule === 'string' ? rule : rule.id)
+const getRuleId = (rule: FileRule): string => (typeof rule === 'string' ? rule : rule.id)
 
-function toRule(rule: FileRule, usual: Section['action']): GuardRule {
+function toRule(rule: FileRule, defaultAction: GuardrailSection['action']): GuardRule {
   const { id, ...given } = typeof rule === 'string' ? { id: rule } : rule
   const builtIn = builtInRules.find((name) => name === id)
   const readsInput = builtIn === 'injection' || builtIn === 'limits'
   const stage: GuardStage = given.stage ?? (readsInput ? 'input' : 'both')
-  const chosen = { stage, action: given.action ?? usual }
+  const chosen = { stage, action: given.action ?? defaultAction }
   if (builtIn !== undefined) return { kind: 'built-in', id: builtIn, ...chosen }
   const { pattern, keywords = [], unless = [] } = given
   if (pattern !== undefined) return { kind: 'pattern', id, pattern, unless, ...chosen }

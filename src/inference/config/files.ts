@@ -7,20 +7,17 @@ import { errnoOf, type ErrorDetails, messageOf, ValueError } from '../../foundat
 import type { Log } from '../../foundation/log.ts'
 import { readRegularFileSync } from '../../foundation/regular-file.ts'
 
-/** The file operations that loading a configuration needs. */
 export interface ConfigFiles {
   exists(path: string): boolean
   /** Makes a path absolute. Relative paths start at the folder of the configuration. */
   resolve(path: string): string
-  /** The trimmed content of a token file; throws if the file cannot be read. */
   readToken(path: string): string
 }
 
 export const maxConfigBytes = 2 ** 20
-/** A larger file cannot be a token, which is one line. */
+/** A token is a single line, so a larger file cannot be a token. */
 const maxTokenBytes = 65_536
 
-/** Reads the text and the permissions of a configuration file. Throws `ValueError`. */
 export function readConfigFile(path: string): { readonly text: string; readonly mode: number } {
   const refuse = (reason: string, details: ErrorDetails = {}): ValueError =>
     new ValueError(`Expected \`configFile\` to be a readable file: ${path} ${reason}`, {
@@ -42,8 +39,7 @@ export function readConfigFile(path: string): { readonly text: string; readonly 
   }
 }
 
-/** Access to the files that a configuration in this folder names. */
-export function filesBeside(folder: string, log: Log): ConfigFiles {
+export function createConfigFiles(folder: string, log: Log): ConfigFiles {
   const resolvePath = (path: string): string =>
     path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path)
   return {
@@ -52,14 +48,14 @@ export function filesBeside(folder: string, log: Log): ConfigFiles {
     readToken(path) {
       const file = resolvePath(path)
       const { bytes, mode } = readRegularFileSync(file, maxTokenBytes)
-      warnOfReaders(log, file, mode & 0o044)
+      warnIfReadable(log, file, mode & 0o044)
       return bytes.toString('utf8').trim()
     },
   }
 }
 
-/** Warns if other users may read the file. `readers` has their permission bits. */
-export function warnOfReaders(log: Log, file: string, readers: number): void {
+/** `readers` has the read permissions of the group and of others. */
+export function warnIfReadable(log: Log, file: string, readers: number): void {
   if (readers === 0) return
   log.warn('TokenFileReadable', `Others can read the token in ${file}; run: chmod 600 ${file}`)
 }

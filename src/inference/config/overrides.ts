@@ -7,7 +7,7 @@ import {
   expectOneOf,
   expectString,
 } from '../../foundation/options.ts'
-import { ConfigProblems, treeOf } from './config-tree.ts'
+import { ConfigProblems, toConfigNode } from './config-tree.ts'
 import {
   type EngineConfig,
   engineKinds,
@@ -17,34 +17,29 @@ import {
 } from '../engines/engines.ts'
 import type { InferenceOverrides } from './inference-config.ts'
 import { readTree } from './read-tree.ts'
-import { type Environment, section, sharedRanges } from '../schema/config-fields.ts'
+import { type Environment, section, settingRanges } from '../schema/config-fields.ts'
 
-type Counted = keyof typeof sharedRanges
+type IntegerOption = keyof typeof settingRanges
 
-const counted = Object.keys(sharedRanges) as Counted[]
+const integerOptions = Object.keys(settingRanges) as IntegerOption[]
 
-/**
- * Returns the options without `undefined` values; throws a `ValueError` that names an invalid
- * option. Keys of the engine are checked in `expectEngineOption`.
- */
+/** Omits `undefined` values. `expectEngineOption` checks the keys of the engine. */
 export function resolveOverrides(overrides: InferenceOverrides): InferenceOverrides {
   const given = expectObject('overrides', overrides)
-  expectKnownKeys('InferenceOverrides', given, ['modelName', 'engine', ...counted])
+  expectKnownKeys('InferenceOverrides', given, ['modelName', 'engine', ...integerOptions])
   const resolved: { -readonly [K in keyof InferenceOverrides]: InferenceOverrides[K] } = {}
   if (given['modelName'] !== undefined) {
     resolved.modelName = expectString('modelName', given['modelName'])
   }
-  for (const name of counted) {
+  for (const name of integerOptions) {
     if (given[name] === undefined) continue
-    resolved[name] = expectInteger(name, given[name], sharedRanges[name])
+    resolved[name] = expectInteger(name, given[name], settingRanges[name])
   }
   if (overrides.engine !== undefined) resolved.engine = overrides.engine
   return resolved
 }
 
-/**
- * The engine of the option; the file's if no option is given, or only a kind that the file has too.
- */
+/** The option replaces the file's section, unless it only names the same kind. */
 export function readEngineOption(
   option: InferenceOverrides['engine'],
   written: EngineConfig,
@@ -55,10 +50,7 @@ export function readEngineOption(
   return readOption(option, env)
 }
 
-/**
- * Checks the option before the file is read. If only a kind is given, its keys are not checked,
- * because the file may have them.
- */
+/** Does not check the keys if only a kind is given, because the file may contain them. */
 export function expectEngineOption(option: EngineOption, env: Environment): void {
   if (typeof option === 'string') expectOneOf('engine', option, engineKinds())
   else readOption(option, env)
@@ -69,7 +61,7 @@ function readOption(option: EngineOption, env: Environment): EngineConfig {
   expectOneOf('engine', given['kind'], engineKinds())
   const problems = new ConfigProblems({ kind: 'option' })
   const keys = Object.entries(given).map(([name, value]) => [toSnakeCase(name), value])
-  const tree = treeOf({ engine: Object.fromEntries(keys) })
+  const tree = toConfigNode({ engine: Object.fromEntries(keys) })
   const { engine } = readTree(section({ engine: engineSection(env) }), tree, problems)
   problems.throwIfAny()
   return toEngineConfig(engine)

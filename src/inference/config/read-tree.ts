@@ -1,50 +1,48 @@
 /** Reads a tree by a schema. Problems are collected, so that one report contains them all. */
 
-import { nearest } from '../../foundation/options.ts'
-import { type Problem, problemsOf } from '../schema/problems.ts'
+import { findNearest } from '../../foundation/options.ts'
+import { type Problem, findProblems } from '../schema/problems.ts'
 import {
-  expectationOf,
+  describeExpected,
+  formatPath,
   isInteger,
   isNumber,
   isRecord,
-  keysOf,
+  listKeys,
   type Path,
   type Schema,
-  schemaAt,
-  valueAt,
+  getSchemaAt,
+  getValueAt,
   type z,
 } from '../schema/schema.ts'
 import {
   type ConfigNode,
   type ConfigProblems,
-  pathText,
   type ScalarNode,
-  scalarsIn,
-  valueOf,
+  listScalars,
+  toPlainValue,
 } from './config-tree.ts'
 import { engines } from '../engines/engines.ts'
 
-/**
- * The values of a tree, with defaults. A key with an invalid value counts as left out, so that the
- * caller can also check relations between the other values before it throws.
- */
+/** Treats a key with an invalid value as missing, so that the rest can still be checked. */
 export function readTree<S extends z.ZodType>(
   schema: S,
   tree: ConfigNode,
   problems: ConfigProblems,
 ): z.output<S> {
-  const value = valueOf(tree)
-  const found = problemsOf(schema, value)
+  const value = toPlainValue(tree)
+  const found = findProblems(schema, value)
   const explain = (path: Path, near?: string): string | undefined =>
-    keyOfOtherEngine(path, value) ?? (near === undefined ? keyOfSection(path, schema) : undefined)
+    explainEngineKey(path, value) ??
+    (near === undefined ? explainSectionKey(path, schema) : undefined)
   for (const problem of found) problems.addProblem(tree, problem, explain)
   const wrong = [
     ...found.map(({ path }) => path),
-    ...miswrittenValues(schema, tree, found, problems),
+    ...addNotationProblems(schema, tree, found, problems),
   ]
-  const kept = wrong.reduce(withoutKey, value)
-  const sections = wrong.map((path) => path.slice(0, 2)).reduce(withoutKey, value) as object
-  // If required keys of the engine are missing, another engine stands in until the caller throws.
+  const kept = wrong.reduce(omitPath, value)
+  const sections = wrong.map((path) => path.slice(0, 2)).reduce(omitPath, value) as object
+  // The `echo` engine stands in for an engine with missing keys until the caller throws.
   for (const candidate of [kept, sections, { ...sections, engine: { kind: 'echo' } }]) {
     const result = schema.safeParse(candidate)
     if (result.success) return result.data
@@ -56,47 +54,44 @@ export function readTree<S extends z.ZodType>(
 const plainDigits = /^[-+]?\d+$/
 const decimal = /^[-+]?[\d.]+(?:e[-+]?\d+)?$/i
 
-/**
- * Adds problems that are visible only in the text: numbers written as `0x10`, integers written as
- * `1e3`, and keys without a value in a map that has no defaults. Returns their paths.
- */
-function miswrittenValues(
+/** Finds numbers such as `0x10`, integers such as `1e3`, and keys without a value in a record. */
+function addNotationProblems(
   schema: Schema,
   tree: ConfigNode,
   found: readonly Problem[],
   problems: ConfigProblems,
 ): Path[] {
-  const known = new Set(found.map(({ path }) => pathText(path)))
-  const value = valueOf(tree)
+  const known = new Set(found.map(({ path }) => formatPath(path)))
+  const value = toPlainValue(tree)
   const paths: Path[] = []
-  for (const [path, node] of scalarsIn(tree)) {
-    const expected = expectedWriting(schema, path, node, value)
-    if (expected === undefined || known.has(pathText(path))) continue
+  for (const [path, node] of listScalars(tree)) {
+    const expected = findNotationProblem(schema, path, node, value)
+    if (expected === undefined || known.has(formatPath(path))) continue
     const got = node.value === null ? 'nothing' : node.source
-    problems.add(node.position, `${pathText(path)}: expected ${expected}, got ${got}`)
+    problems.add(node.position, `${formatPath(path)}: expected ${expected}, got ${got}`)
     paths.push(path)
   }
   return paths
 }
 
-function expectedWriting(
+function findNotationProblem(
   schema: Schema,
   path: Path,
   { value, source }: ScalarNode,
   document: unknown,
 ): string | undefined {
-  const field = schemaAt(schema, path, document)
+  const field = getSchemaAt(schema, path, document)
   if (value === null) {
-    const isEntry = isRecord(schemaAt(schema, path.slice(0, -1), document))
-    return isEntry ? expectationOf(field) : undefined
+    const isEntry = isRecord(getSchemaAt(schema, path.slice(0, -1), document))
+    return isEntry ? describeExpected(field) : undefined
   }
   if (typeof value !== 'number' || !isNumber(field)) return undefined
-  if (!isInteger(field)) return decimal.test(source) ? undefined : expectationOf(field)
-  return plainDigits.test(source) ? undefined : `${expectationOf(field)} in plain decimal digits`
+  if (!isInteger(field)) return decimal.test(source) ? undefined : describeExpected(field)
+  return plainDigits.test(source) ? undefined : `${describeExpected(field)} in plain decimal digits`
 }
 
-/** A copy without the key at a path. If the path leads into a list, the whole list is removed. */
-function withoutKey(value: unknown, path: Path): unknown {
+/** If the path leads into a list, the whole list is removed. */
+function omitPath(value: unknown, path: Path): unknown {
   const inList = path.findIndex((step) => typeof step === 'number')
   const keys = inList < 0 ? path : path.slice(0, inList)
   const [key, ...rest] = keys
@@ -104,27 +99,26 @@ function withoutKey(value: unknown, path: Path): unknown {
   const { [key]: inner, ...others } = value as Record<string | number, unknown>
   return rest.length === 0 || inner === undefined
     ? others
-    : { ...others, [key]: withoutKey(inner, rest) }
+    : { ...others, [key]: omitPath(inner, rest) }
 }
 
-/** The message for a key that belongs to another engine; `undefined` for other keys. */
-function keyOfOtherEngine([section, key]: Path, value: unknown): string | undefined {
+function explainEngineKey([section, key]: Path, value: unknown): string | undefined {
   if (section !== 'engine') return undefined
   const owner = engines.find((engine) => Object.hasOwn(engine.section({}).shape, String(key)))
   if (owner === undefined) return undefined
-  const kind = valueAt(value, ['engine', 'kind']) ?? engines[0]?.kind
+  const kind = getValueAt(value, ['engine', 'kind']) ?? engines[0]?.kind
   return `belongs to the ${owner.kind} engine, but the kind is ${String(kind)}`
 }
 
-/** The message for a top-level key that resembles a section's key; `undefined` for other keys. */
-function keyOfSection(path: Path, schema: Schema): string | undefined {
+/** Suggests the section of a misplaced key. */
+function explainSectionKey(path: Path, schema: Schema): string | undefined {
   const [key] = path
   if (path.length !== 1 || typeof key !== 'string') return undefined
-  const owned = keysOf(schema, {}).flatMap((section) => {
-    const own = schemaAt(schema, [section], {})
-    return own === undefined ? [] : keysOf(own, {}).map((name) => ({ section, name }))
+  const owned = listKeys(schema, {}).flatMap((section) => {
+    const own = getSchemaAt(schema, [section], {})
+    return own === undefined ? [] : listKeys(own, {}).map((name) => ({ section, name }))
   })
-  const near = nearest(
+  const near = findNearest(
     key,
     owned.map(({ name }) => name),
   )

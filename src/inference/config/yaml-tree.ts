@@ -16,14 +16,14 @@ import {
   type ConfigNode,
   type ConfigProblems,
   maxDepth,
-  positionsIn,
-  showKey,
+  createPositionFinder,
+  formatKey,
   type SourcePosition,
   startOfFile,
 } from './config-tree.ts'
 import { maxConfigBytes } from './files.ts'
 
-/** Bounds the time of the parser, which grows with the number of tokens. */
+/** The limits bound the time of the parser, which grows with the number of tokens. */
 const configLimits = { bytes: maxConfigBytes, tokens: 20_000 }
 const maxAliases = 32
 
@@ -33,26 +33,26 @@ export function parseYamlTree(
   problems: ConfigProblems,
   limits = configLimits,
 ): ConfigNode {
-  const positionAt = positionsIn(text)
-  refuseCostlyText(text, problems, positionAt, limits)
+  const positionAt = createPositionFinder(text)
+  checkTextLimits(text, problems, positionAt, limits)
   problems.throwIfAny()
   const document = parseDocument(text, {
     version: '1.2',
     schema: 'core',
     merge: false,
-    // `toTree` finds duplicate keys instead: the parser's check takes quadratic time.
+    // `toTree` finds duplicate keys instead, because the parser's check takes quadratic time.
     uniqueKeys: false,
     logLevel: 'error',
   })
   addSyntaxProblems(document, text, problems, positionAt)
   problems.throwIfAny()
-  const root = toTree(document, problems, positionAt)
+  const root = convertDocument(document, problems, positionAt)
   problems.throwIfAny()
   return root
 }
 
 /** Rejects text with too many tokens or too deep nesting before the parser builds a document. */
-function refuseCostlyText(
+function checkTextLimits(
   text: string,
   problems: ConfigProblems,
   positionAt: (offset: number) => SourcePosition,
@@ -66,7 +66,7 @@ function refuseCostlyText(
   const refuse = (problem: string): void => problems.add(positionAt(offset), problem)
   for (const token of new Lexer().lex(text)) {
     const first = token.charAt(0)
-    if (isControl(first)) {
+    if (isControlToken(first)) {
       isText = first === '\u001F'
       continue
     }
@@ -97,11 +97,10 @@ function refuseCostlyText(
   }
 }
 
-/** Control tokens of the lexer, which represent no character of the text. */
-const isControl = (first: string): boolean =>
+const isControlToken = (first: string): boolean =>
   first === '\u0002' || first === '\u0018' || first === '\u001F'
 
-function toTree(
+function convertDocument(
   document: Document.Parsed,
   problems: ConfigProblems,
   positionAt: (offset: number) => SourcePosition,
@@ -112,14 +111,14 @@ function toTree(
       if (target !== undefined) return convert(target as ParsedNode, position, true)
       const problem = isAliased ? 'stands in a value that has an alias itself' : 'names no anchor'
       problems.add(position, `the alias ${problem}`)
-      return empty(position)
+      return createEmptyNode(position)
     }
     if (isSeq(node)) {
       const items = node.items.map((item) => convertAny(item, position, isAliased))
       return { kind: 'list', items, position }
     }
     if (!isMap(node)) {
-      return { kind: 'scalar', value: scalarOf(node.value), source: node.source, position }
+      return { kind: 'scalar', value: toScalarValue(node.value), source: node.source, position }
     }
     const entries: ConfigEntry[] = []
     const seen = new Map<string, SourcePosition>()
@@ -132,7 +131,7 @@ function toTree(
       const name = String(key.value)
       const before = seen.get(name)
       if (before !== undefined) {
-        problems.add(keyPosition, `${showKey(name)}: given before, on line ${before.line}`)
+        problems.add(keyPosition, `${formatKey(name)}: given before, on line ${before.line}`)
       } else if (/^(?:__proto__|constructor|prototype)$/.test(name)) {
         problems.add(keyPosition, `${name}: not allowed as a key`)
       }
@@ -151,19 +150,19 @@ function toTree(
     position: SourcePosition,
     isAliased: boolean,
   ): ConfigNode =>
-    node === null ? empty(position) : convert(node, positionAt(node.range[0]), isAliased)
+    node === null ? createEmptyNode(position) : convert(node, positionAt(node.range[0]), isAliased)
 
   return convertAny(document.contents, startOfFile, false)
 }
 
-const empty = (position: SourcePosition): ConfigNode => ({
+const createEmptyNode = (position: SourcePosition): ConfigNode => ({
   kind: 'scalar',
   value: null,
   source: '',
   position,
 })
 
-function scalarOf(value: unknown): string | number | boolean | null {
+function toScalarValue(value: unknown): string | number | boolean | null {
   if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') {
     return value
   }
@@ -188,7 +187,7 @@ const syntaxProblems: Readonly<Record<string, string>> = {
   UNQUOTED_VARIABLE: '${env:NAME} must stand in quotes inside of { } and [ ]',
 }
 
-/** Adds one problem per line, because further problems of a line follow from the first. */
+/** Adds one problem per line, because further problems in a line usually follow from the first. */
 function addSyntaxProblems(
   document: Document.Parsed,
   text: string,
@@ -199,16 +198,16 @@ function addSyntaxProblems(
   for (const { code, pos } of [...document.errors, ...document.warnings]) {
     const position = positionAt(pos[0])
     const before = byLine.get(position.line)?.position
-    // Of two problems at one position, this code is better: it also fits too much indentation.
+    // This code's message also covers too much indentation.
     const isBetter = code === 'MULTILINE_IMPLICIT_KEY' && before?.column === position.column
     if (before !== undefined && !isBetter) continue
     const isVariable = text.startsWith('${env:', pos[0] - 1)
     byLine.set(position.line, { position, code: isVariable ? 'UNQUOTED_VARIABLE' : code })
   }
-  for (const { position, code } of byLine.values()) problems.add(position, syntaxProblem(code))
+  for (const { position, code } of byLine.values()) problems.add(position, toSyntaxProblem(code))
 }
 
-/** Does not use the parser's messages, because they may quote a secret of the file. */
-function syntaxProblem(code: string): string {
+/** The parser's own messages are not used, because they may quote a secret in the file. */
+function toSyntaxProblem(code: string): string {
   return `not valid YAML: ${syntaxProblems[code] ?? 'cannot be read'}`
 }

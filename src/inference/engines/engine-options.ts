@@ -1,7 +1,6 @@
 /** Validates the options of engines, for callers without type checks. */
 
 import { type Clock, clockMethods } from '../../foundation/clock.ts'
-import { ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import {
   expectFunction,
@@ -10,19 +9,16 @@ import {
   expectMethods,
   expectNumber,
   expectObject,
+  expectSecret,
   expectString,
   invalid,
 } from '../../foundation/options.ts'
 
 type Check = (field: string, value: unknown) => unknown
 
-/** A check for each option. */
 export type OptionChecks<Options> = { readonly [Name in keyof Options]-?: Check }
 
-/**
- * Throws `ValueError` for the first option that is missing, invalid or unknown. Allows `kind`,
- * because the keys of a configuration section may be passed as options.
- */
+/** Throws for the first wrong option. Allows `kind`, so that a section may be passed as options. */
 export function expectOptions<Options extends object>(
   engine: string,
   options: Options,
@@ -43,12 +39,12 @@ export const nullable =
   (field, value) =>
     value === null || check(field, value)
 
-export const integerFrom =
+export const integerAtLeast =
   (min: number, max?: number): Check =>
   (field, value) =>
     expectInteger(field, value, max === undefined ? { min } : { min, max })
 
-export const secondsAbove0: Check = (field, value) =>
+export const positiveSeconds: Check = (field, value) =>
   expectNumber(field, value, { above: 0, max: 86_400 })
 
 export const oneOf =
@@ -58,26 +54,10 @@ export const oneOf =
     throw invalid(field, `one of ${allowed.map((one) => JSON.stringify(one)).join(', ')}`, value)
   }
 
-/** Checks a key or token, without quoting it in the error. */
-export const secretText: Check = (field, value) => {
-  if (typeof value === 'string' && value !== '') return
-  throw invalidSecret(field, 'a non-empty string, or null', value)
-}
-
-/** The error for an invalid value. Does not quote the value, which may be a secret. */
-function invalidSecret(field: string, expected: string, value: unknown): ValueError {
-  const kind = value === '' ? 'an empty string' : `a value of type ${typeof value}`
-  return new ValueError(`Expected \`${field}\` to be ${expected}, got ${kind}`, {
-    field,
-    expected,
-  })
-}
-
-/** Checks environment variables, without quoting their values, which may be secrets. */
-export const variables: Check = (field, value) => {
+/** Checks environment variables. Errors do not quote the values, which may be secrets. */
+export const environmentVariables: Check = (field, value) => {
   for (const [name, text] of Object.entries(expectObject(field, value))) {
-    if (text === undefined || typeof text === 'string') continue
-    throw invalidSecret(`${field}.${name}`, 'a string', text)
+    if (text !== undefined && text !== '') expectSecret(`${field}.${name}`, text)
   }
 }
 
@@ -92,20 +72,16 @@ export const listOf =
     for (const [at, item] of value.entries()) check(`${field}[${at}]`, item)
   }
 
-export const pathText: Check = (field, value) => {
+export const urlPathSchema: Check = (field, value) => {
   if (typeof value === 'string' && /^\/\S*$/.test(value)) return
   throw invalid(field, 'a path that begins with /', value)
 }
 
-const clock: Check = (field, value) => expectMethods(field, value as Clock, clockMethods)
-const log: Check = (field, value) => expectMethods(field, value as Log, ['warn'])
-
-/** The checks that several engines share. */
 export const sharedChecks = {
-  clock,
-  log,
+  clock: (field, value) => expectMethods(field, value as Clock, clockMethods),
+  log: (field, value) => expectMethods(field, value as Log, ['warn']),
   modelName: expectString,
   onProgress: optional(expectFunction),
-  maxConcurrency: integerFrom(1, 65_536),
-  paths: optional(listOf(pathText)),
+  maxConcurrency: integerAtLeast(1, 65_536),
+  paths: optional(listOf(urlPathSchema)),
 } satisfies Record<string, Check>

@@ -28,19 +28,18 @@ type OptionOf<Config> = Config extends EngineConfig
     }
   : never
 
-/** An engine as an option: its kind alone, or the keys of its section in camelCase. */
+/** An engine as an option: either only its kind, or the keys of its section in camelCase. */
 export type EngineOption = EngineConfig['kind'] | OptionOf<EngineConfig>
 
 export const engineKinds = (): string[] => engines.map(({ kind }) => kind)
 
 /** Throws `ValueError` for an unknown kind, because callers may pass any configuration. */
-export function descriptorOf(engine: { readonly kind: string }): EngineDescriptor {
+export function findDescriptor(engine: { readonly kind: string }): EngineDescriptor {
   const found = engines.find(({ kind }) => kind === engine.kind)
   if (found !== undefined) return found
   throw invalid('engine.kind', `one of ${engineKinds().join(', ')}`, engine.kind)
 }
 
-/** The schema of the section `engine`: a kind, and the keys of that kind. */
 export function engineSection(env: Environment) {
   const sections: unknown = engines.map((engine) => engine.section(env))
   const about = { expected: 'keys and values', isPrivate: true }
@@ -50,7 +49,6 @@ export function engineSection(env: Environment) {
   ).describe('The engine that generates text, and its own keys.')
 }
 
-/** The settings of an engine from its checked section. */
 export const toEngineConfig = (section: unknown): EngineConfig =>
   Object.fromEntries(
     Object.entries(section as object).map(([key, value]) => [toCamelCase(key), value]),

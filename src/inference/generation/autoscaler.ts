@@ -12,15 +12,14 @@ export interface AutoscalerParts {
   readonly config: ScaleConfig
 }
 
-const tickMs = 1000
+const tickIntervalMs = 1000
 const maxArrivals = 64
-/** How long an arrival counts as recent. */
-const recentMs = 3000
+const arrivalWindowMs = 3000
 
 export class Autoscaler {
   readonly #parts: AutoscalerParts
   readonly #arrivals: number[] = []
-  #state: ScaleState = initialScale
+  #state: ScaleState = initialScaleState
   #stopTimer: () => void = () => {}
 
   constructor(parts: AutoscalerParts) {
@@ -28,15 +27,16 @@ export class Autoscaler {
   }
 
   start(): void {
-    this.#stopTimer = this.#parts.clock.after(tickMs, () => this.#tick(), { background: true })
+    this.#stopTimer = this.#parts.clock.after(tickIntervalMs, () => this.#tick(), {
+      background: true,
+    })
   }
 
   stop(): void {
     this.#stopTimer()
   }
 
-  /** Records the arrival of a prompt. Keeps only the latest `maxArrivals`. */
-  arrived(): void {
+  recordArrival(): void {
     if (this.#arrivals.length === maxArrivals) this.#arrivals.shift()
     this.#arrivals.push(this.#parts.clock.monotonicMs())
   }
@@ -44,14 +44,14 @@ export class Autoscaler {
   #tick(): void {
     const { clock, batcher, pool, config } = this.#parts
     const nowMs = clock.monotonicMs()
-    while ((this.#arrivals[0] ?? Infinity) < nowMs - recentMs) this.#arrivals.shift()
+    while ((this.#arrivals[0] ?? Infinity) < nowMs - arrivalWindowMs) this.#arrivals.shift()
     const { queued, running } = batcher
     const { state, target } = decideScale(config, this.#state, {
       nowMs,
       running,
       queued,
-      workers: pool.staying,
-      starting: pool.staying - pool.workers,
+      workers: pool.size,
+      starting: pool.size - pool.workers,
       oldestWaitMs: batcher.oldestWaitMs(),
       recentArrivals: this.#arrivals.length,
     })
@@ -63,56 +63,41 @@ export class Autoscaler {
 
 export type ScaleConfig = Omit<DynamicWorkersConfig, 'isOn'>
 
-/** The load at one tick. */
 export interface ScaleInput {
-  /** The time of the tick, on the monotonic clock. */
   readonly nowMs: number
-  /** Requests in an engine. */
   readonly running: number
-  /** Requests in the queue. */
   readonly queued: number
-  /** The number of workers that serve, start or wait for a restart, without draining workers. */
+  /** Workers that serve, start or wait for a restart, but not draining ones. */
   readonly workers: number
-  /** The number of these workers that do not serve yet. */
   readonly starting: number
-  /** How long the oldest queued request has waited; 0 if the queue is empty. */
   readonly oldestWaitMs: number
-  /** Prompts that arrived within the last 3 seconds. */
   readonly recentArrivals: number
 }
 
-/** The state that is carried from one tick to the next. */
 export interface ScaleState {
   /** The smoothed number of open requests; `null` before the first tick. */
   readonly load: number | null
-  readonly seenMs: number
-  /** Since when more workers have been wanted than there are, without interruption. */
+  readonly lastTickMs: number
+  /** The time since which the load has needed more workers; `null` if it does not need more. */
   readonly aboveSinceMs: number | null
-  /** Since when fewer workers have been wanted than there are, without interruption. */
   readonly belowSinceMs: number | null
   /** When workers were last added, or their number was last moved into its bounds. */
-  readonly raisedMs: number
+  readonly lastRaisedMs: number
 }
 
-export const initialScale: ScaleState = {
+export const initialScaleState: ScaleState = {
   load: null,
-  seenMs: 0,
+  lastTickMs: 0,
   aboveSinceMs: null,
   belowSinceMs: null,
-  raisedMs: -Infinity,
+  lastRaisedMs: -Infinity,
 }
 
-/** The time constant of the smoothing: after this time, an old load has the weight 1/e. */
+/** The time constant of the smoothing: after this time, an old load has a weight of 1/e. */
 const smoothingMs = 2000
 const burstArrivals = 5
 
-/**
- * Decides how many workers there should be. Pure. The wanted number follows the smoothed load.
- * Workers are added when more have been wanted for `spinUpSeconds`, and immediately in a burst or
- * when the oldest request has waited too long; each time their number at most doubles. One worker
- * is removed when fewer have been wanted for `spinDownSeconds`. The target is always within the
- * configured bounds.
- */
+/** The number follows the smoothed load, at most doubles, and stays within its bounds. Pure. */
 export function decideScale(
   config: ScaleConfig,
   state: ScaleState,
@@ -120,46 +105,49 @@ export function decideScale(
 ): { readonly state: ScaleState; readonly target: number } {
   const { nowMs, workers } = input
   const loadNow = input.running + input.queued
-  const load = smooth(state, nowMs, loadNow)
+  const load = smoothLoad(state, nowMs, loadNow)
   const isBurst = input.recentArrivals >= burstArrivals
-  const wanted = wantedFor(config, isBurst ? Math.max(load, loadNow) : load)
-  const target = clamp(config, workers)
-  const base = { load, seenMs: nowMs, aboveSinceMs: null, belowSinceMs: null }
-  if (target !== workers) return { state: { ...base, raisedMs: nowMs }, target }
+  const wanted = countWorkersFor(config, isBurst ? Math.max(load, loadNow) : load)
+  const target = clampWorkers(config, workers)
+  const base = { load, lastTickMs: nowMs, aboveSinceMs: null, belowSinceMs: null }
+  if (target !== workers) return { state: { ...base, lastRaisedMs: nowMs }, target }
 
   const spinUpMs = config.spinUpSeconds * 1000
-  // A long wait means that a worker handles fewer requests than assumed. A new worker must have
-  // time to shorten the queue before another one is added.
-  const hasHelped = input.starting === 0 && nowMs - state.raisedMs >= Math.max(spinUpMs, 1000)
-  const isOld = input.oldestWaitMs > spinUpMs && hasHelped
-  const needed = clamp(config, isOld ? Math.max(wanted, workers + 1) : wanted)
+  // A new worker must have time to shorten the queue before another one is added.
+  const isSettled = input.starting === 0 && nowMs - state.lastRaisedMs >= Math.max(spinUpMs, 1000)
+  const hasLongWait = input.oldestWaitMs > spinUpMs && isSettled
+  const needed = clampWorkers(config, hasLongWait ? Math.max(wanted, workers + 1) : wanted)
   if (needed > workers) {
     const aboveSinceMs = state.aboveSinceMs ?? nowMs
-    const isLasting = isBurst || nowMs - aboveSinceMs >= spinUpMs
+    const isSustained = isBurst || nowMs - aboveSinceMs >= spinUpMs
     // The smoothed load stays high after a peak, so the current load must be high as well.
     const isLoaded = loadNow > workers * config.targetOngoingRequests
-    if (!isOld && !(isLasting && isLoaded)) {
-      return { state: { ...base, aboveSinceMs, raisedMs: state.raisedMs }, target }
+    if (!hasLongWait && !(isSustained && isLoaded)) {
+      return { state: { ...base, aboveSinceMs, lastRaisedMs: state.lastRaisedMs }, target }
     }
-    return { state: { ...base, raisedMs: nowMs }, target: Math.min(needed, workers * 2) }
+    return { state: { ...base, lastRaisedMs: nowMs }, target: Math.min(needed, workers * 2) }
   }
   if (needed < workers) {
     const belowSinceMs = state.belowSinceMs ?? nowMs
     const isDue = nowMs - belowSinceMs >= config.spinDownSeconds * 1000
-    const kept = { ...base, belowSinceMs: isDue ? nowMs : belowSinceMs, raisedMs: state.raisedMs }
+    const kept = {
+      ...base,
+      belowSinceMs: isDue ? nowMs : belowSinceMs,
+      lastRaisedMs: state.lastRaisedMs,
+    }
     return { state: kept, target: isDue ? workers - 1 : workers }
   }
-  return { state: { ...base, raisedMs: state.raisedMs }, target }
+  return { state: { ...base, lastRaisedMs: state.lastRaisedMs }, target }
 }
 
-function smooth({ load, seenMs }: ScaleState, nowMs: number, loadNow: number): number {
+function smoothLoad({ load, lastTickMs }: ScaleState, nowMs: number, loadNow: number): number {
   if (load === null) return loadNow
-  const share = 1 - Math.exp(-Math.max(0, nowMs - seenMs) / smoothingMs)
+  const share = 1 - Math.exp(-Math.max(0, nowMs - lastTickMs) / smoothingMs)
   return load + share * (loadNow - load)
 }
 
-const clamp = ({ minWorkers, maxWorkers }: ScaleConfig, workers: number): number =>
+const clampWorkers = ({ minWorkers, maxWorkers }: ScaleConfig, workers: number): number =>
   Math.min(maxWorkers, Math.max(minWorkers, workers))
 
-const wantedFor = (config: ScaleConfig, load: number): number =>
+const countWorkersFor = (config: ScaleConfig, load: number): number =>
   Math.ceil(load / config.targetOngoingRequests)

@@ -9,53 +9,43 @@ import type {
   GenerationListener,
   GenerationRequest,
 } from './inference-engine.ts'
-import { contractBroken, engineFailed } from './inference-errors.ts'
+import { toContractErrorEnd, toEngineErrorEnd } from './inference-errors.ts'
 import type { QueuedRequest } from './request-queue.ts'
 
-/** A batch that has ended. */
 export interface BatchReport {
   readonly workerId: string
   readonly size: number
-  /** How long the oldest request of the batch had been queued. */
   readonly waitMs: number
   readonly durationMs: number
   readonly requestIds: readonly string[]
-  /** Wall-clock seconds. */
+  /** The start of the batch in wall-clock seconds. */
   readonly startedAt: number
-  /**
-   * Why the batch failed as a whole or left requests unanswered; `null` otherwise. The failure of a
-   * single request is not included.
-   */
+  /** Why the batch failed as a whole; `null` if at most single requests failed. */
   readonly error: string | null
 }
 
-/** Why a batch failed as a whole; `null` if `generate` resolved without ending every request. */
 export type BatchFailure = { readonly cause: unknown } | null
 
-/** Gets every request back exactly once, by `ended` or `unanswered`, and then the report. */
+/** Gets one call of `ended` or `unanswered` for each request, and then `finished`. */
 export interface BatchOwner {
-  /** The engine has ended the request. */
   ended(request: QueuedRequest, run: BatchRun, end: GenerationEnd): void
-  /** The engine has finished the batch without ending the request. */
   unanswered(request: QueuedRequest, run: BatchRun, failure: BatchFailure): void
-  /** The engine violated its contract by a call for an unknown request or an invalid outcome. */
+  /** Called for an unknown request or an invalid outcome of the engine. */
   breached(): void
   finished(report: BatchReport): void
 }
 
-/** Matches the engine's calls to the requests of the batch by their ids. */
 export class BatchRun implements GenerationListener {
   readonly worker: AttachedWorker
   readonly size: number
   readonly #clock: Clock
   readonly #owner: BatchOwner
-  readonly #open = new Map<string, QueuedRequest>()
+  readonly #openRequests = new Map<string, QueuedRequest>()
   readonly #requestIds: readonly string[]
   readonly #startedMs: number
   readonly #startedAt: number
   #waitMs = 0
 
-  /** Assigns the requests to the worker; `begin` sends them. */
   constructor(
     worker: AttachedWorker,
     requests: readonly QueuedRequest[],
@@ -70,18 +60,18 @@ export class BatchRun implements GenerationListener {
     this.#startedAt = clock.now()
     for (const request of requests) {
       request.assign(worker, this.#startedMs)
-      this.#waitMs = Math.max(this.#waitMs, this.#startedMs - request.sinceMs)
-      this.#open.set(request.id, request)
+      this.#waitMs = Math.max(this.#waitMs, this.#startedMs - request.arrivedMs)
+      this.#openRequests.set(request.id, request)
     }
-    this.#requestIds = [...this.#open.keys()]
+    this.#requestIds = [...this.#openRequests.keys()]
   }
 
   /** Resolves when the engine has finished the batch; never rejects. */
   async begin(): Promise<void> {
     const requests: GenerationRequest[] = []
-    for (const { request, inEngine } of this.#open.values()) {
+    for (const { request, engineAbort } of this.#openRequests.values()) {
       const { id, input, sampling } = request
-      if (inEngine !== null) requests.push({ id, input, sampling, signal: inEngine.signal })
+      if (engineAbort !== null) requests.push({ id, input, sampling, signal: engineAbort.signal })
     }
     let failure: BatchFailure = null
     try {
@@ -89,36 +79,36 @@ export class BatchRun implements GenerationListener {
     } catch (cause) {
       failure = { cause }
     }
-    if (this.#open.size > 0) this.#returnUnanswered(failure)
+    if (this.#openRequests.size > 0) this.#returnUnanswered(failure)
   }
 
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined {
-    const request = this.#open.get(id)
+    const request = this.#openRequests.get(id)
     if (request === undefined) this.#owner.breached()
     if (request === undefined || request.hasEnded) return undefined
     request.hasDelta = true
-    request.activeMs = this.#clock.monotonicMs()
+    request.lastActiveMs = this.#clock.monotonicMs()
     const accepted = request.options.listener.delta(delta)
     if (accepted !== undefined) request.waitForReader(accepted, this.#clock)
     return accepted
   }
 
   end(id: string, end: GenerationEnd): void {
-    const request = this.#open.get(id)
+    const request = this.#openRequests.get(id)
     if (request === undefined) return this.#owner.breached()
-    const checked = request.hasEnded ? end : this.#checked(end)
-    this.#open.delete(id)
+    const checked = request.hasEnded ? end : this.#validateEnd(end)
+    this.#openRequests.delete(id)
     this.#owner.ended(request, this, checked)
-    if (this.#open.size === 0) this.#report(null)
+    if (this.#openRequests.size === 0) this.#report(null)
   }
 
   /** Validates the outcome, because third-party engines may pass anything. */
-  #checked(end: GenerationEnd | null | undefined): GenerationEnd {
+  #validateEnd(end: GenerationEnd | null | undefined): GenerationEnd {
     if (end?.kind === 'done') return end
-    if (end?.kind === 'failed') return engineFailed(end.error)
+    if (end?.kind === 'failed') return toEngineErrorEnd(end.error)
     this.#owner.breached()
     const isCanceled = end?.kind === 'canceled'
-    return contractBroken(
+    return toContractErrorEnd(
       isCanceled
         ? 'reported a request as canceled that had not been canceled'
         : 'reported an end of an unknown kind',
@@ -126,10 +116,10 @@ export class BatchRun implements GenerationListener {
   }
 
   #returnUnanswered(failure: BatchFailure): void {
-    const left = [...this.#open.values()]
-    this.#open.clear()
-    for (const request of left) this.#owner.unanswered(request, this, failure)
-    this.#report(failure === null ? unansweredText(left.length) : messageOf(failure.cause))
+    const unanswered = [...this.#openRequests.values()]
+    this.#openRequests.clear()
+    for (const request of unanswered) this.#owner.unanswered(request, this, failure)
+    this.#report(failure === null ? toUnansweredText(unanswered.length) : messageOf(failure.cause))
   }
 
   #report(error: string | null): void {
@@ -145,5 +135,5 @@ export class BatchRun implements GenerationListener {
   }
 }
 
-const unansweredText = (count: number): string =>
+const toUnansweredText = (count: number): string =>
   `EngineContractError: ${count} ${count === 1 ? 'request' : 'requests'} left unanswered`

@@ -8,11 +8,11 @@ import { AttachedWorker, type BatchPolicy, type BatchWorker, decideBatch } from 
 import { type BatchFailure, type BatchOwner, type BatchReport, BatchRun } from './batch-run.ts'
 import type { GenerationEnd, GenerationRequest } from './inference-engine.ts'
 import {
-  contractBroken,
-  engineFailed,
-  failed,
-  inferenceCodeOf,
-  timedOut,
+  toContractErrorEnd,
+  toEngineErrorEnd,
+  toFailedEnd,
+  toInferenceCode,
+  toTimeoutEnd,
 } from './inference-errors.ts'
 import { type EnqueueOptions, QueuedRequest, RequestQueue } from './request-queue.ts'
 
@@ -22,17 +22,12 @@ export interface BatcherParts {
   /** The maximum number of queued requests, not counting unbounded ones. */
   readonly queueLimit: number
   /** Called once per batch, when the last request of the batch has ended. */
-  readonly onBatch: (report: BatchReport) => void
-  /** How long an engine may be silent about a request, above 0; `null` for no limit. */
+  readonly onBatchEnded: (report: BatchReport) => void
+  /** How long an engine may be silent about a request. Must be above 0; `null` for no limit. */
   readonly engineTimeoutMs: number | null
 }
 
-/**
- * Every accepted request ends exactly once. Requests that arrive in one turn of the event loop are
- * considered together, so that requests of many connections share a batch. When a batch fails as a
- * whole, each of its requests is retried alone. Requests of a lost engine are retried once on
- * another engine, unless a client has already received text.
- */
+/** Every accepted request ends exactly once. A failed batch or a lost engine allows one retry. */
 export class Batcher {
   readonly #parts: BatcherParts
   readonly #clock: Clock
@@ -42,15 +37,15 @@ export class Batcher {
   readonly #deadlines: Deadlines<QueuedRequest>
   readonly #batchTimer: DeadlineTimer
   readonly #workers = new Map<string, AttachedWorker>()
-  readonly #open = new Map<string, QueuedRequest>()
+  readonly #openRequests = new Map<string, QueuedRequest>()
   readonly #batchOwner: BatchOwner
   #drained: PromiseWithResolvers<void> | null = null
-  /** The outcome of all requests once no worker can start any more; `null` before. */
-  #over: GenerationEnd | null = null
+  /** The outcome of all requests once no worker can start any more; `null` before that. */
+  #permanentFailure: GenerationEnd | null = null
   /** The outcome of bounded requests while no worker is able to start; `null` otherwise. */
-  #outage: GenerationEnd | null = null
+  #outageEnd: GenerationEnd | null = null
   #running = 0
-  #arrivals = 0
+  #arrivalCount = 0
   #breaches = 0
   #isDispatchDue = false
 
@@ -58,57 +53,52 @@ export class Batcher {
     this.#parts = parts
     this.#clock = parts.clock
     this.#engineTimeoutMs = parts.engineTimeoutMs ?? Infinity
-    this.#deadlines = new Deadlines(parts.clock, (request) => this.#overdue(request))
+    this.#deadlines = new Deadlines(parts.clock, (request) => this.#onDeadline(request))
     this.#batchTimer = new DeadlineTimer(parts.clock, () => this.#dispatch())
     this.#batchOwner = {
       ended: (request, run, end) => {
         this.#release(request, run.worker)
-        this.#end(request, end)
+        this.#endRequest(request, end)
       },
       unanswered: (request, run, failure) => {
         this.#release(request, run.worker)
         if (!request.hasEnded) this.#retryOrFail(request, run.size, failure)
       },
       breached: () => this.#breaches++,
-      finished: (report) => parts.onBatch(report),
+      finished: (report) => parts.onBatchEnded(report),
     }
   }
 
-  /** The number of queued requests, including held ones. */
   get queued(): number {
-    return this.#queue.size + this.#queue.held
+    return this.#queue.size + this.#queue.heldCount
   }
 
-  /** The number of requests in engines, including aborted ones that have not ended there yet. */
+  /** Includes aborted requests that have not ended in their engine yet. */
   get running(): number {
     return this.#running
   }
 
-  /** How often engines have violated their contract. */
   get breaches(): number {
     return this.#breaches
   }
 
   oldestWaitMs(): number {
-    const oldest = this.#queue.oldest()
-    return oldest === undefined ? 0 : this.#clock.monotonicMs() - oldest.sinceMs
+    const oldest = this.#queue.peekOldest()
+    return oldest === undefined ? 0 : this.#clock.monotonicMs() - oldest.arrivedMs
   }
 
-  /** Ends the request immediately with `queue_full` or `closing` if it cannot be accepted. */
+  /** A request that cannot be accepted ends immediately. */
   enqueue(options: EnqueueOptions): void {
     const queued = this.#accept(options)
     if (queued !== null) this.#enqueue(queued)
   }
 
-  /**
-   * Accepts a request that no engine may get before `release`. The request counts as queued, and
-   * its time-out runs. Returns `null` if the request was not accepted and has ended.
-   */
-  hold(options: EnqueueOptions): QueuedRequest | null {
+  /** Holds a request back until `release`. Returns `null` if it was not accepted. */
+  enqueueHeld(options: EnqueueOptions): QueuedRequest | null {
     const queued = this.#accept(options)
     if (queued === null) return null
-    this.#queue.hold(queued)
-    this.#deadlines.set(queued, queued.dueMs)
+    this.#queue.addHeld(queued)
+    this.#deadlines.set(queued, queued.expiresMs)
     return queued
   }
 
@@ -121,34 +111,34 @@ export class Batcher {
   }
 
   /** Cancels a held request. Has no effect if the request has ended. */
-  withdraw(queued: QueuedRequest): void {
+  cancelHeld(queued: QueuedRequest): void {
     this.#cancel(queued)
   }
 
   #accept(options: EnqueueOptions): QueuedRequest | null {
     const { id, signal } = options.request
-    if (this.#open.has(id)) throw new StateError(`request ${id} is already in the batcher`)
-    const refusal = signal.aborted ? canceled : this.#refusal(options)
+    if (this.#openRequests.has(id)) throw new StateError(`request ${id} is already in the batcher`)
+    const refusal = signal.aborted ? canceled : this.#findRefusal(options)
     if (refusal !== null) {
       options.listener.end(refusal)
       return null
     }
     const nowMs = this.#clock.monotonicMs()
-    const queued = new QueuedRequest(options, this.#arrivals++, nowMs, this.#aborts)
-    this.#open.set(id, queued)
+    const queued = new QueuedRequest(options, this.#arrivalCount++, nowMs, this.#aborts)
+    this.#openRequests.set(id, queued)
     return queued
   }
 
-  #refusal({ isBounded, timeoutMs }: EnqueueOptions): GenerationEnd | null {
-    if (this.#drained !== null) return failed('closing', 'the backend is closing')
-    if (this.#over !== null) return this.#over
-    if (isBounded && this.#outage !== null) return this.#outage
-    const { bounded } = this.#queue
-    if (isBounded && bounded >= this.#parts.queueLimit) {
-      const waiting = bounded === 1 ? '1 request is' : `${bounded} requests are`
-      return failed('queue_full', `the queue is full: ${waiting} waiting`)
+  #findRefusal({ isBounded, timeoutMs }: EnqueueOptions): GenerationEnd | null {
+    if (this.#drained !== null) return toFailedEnd('closing', 'the backend is closing')
+    if (this.#permanentFailure !== null) return this.#permanentFailure
+    if (isBounded && this.#outageEnd !== null) return this.#outageEnd
+    const { boundedCount } = this.#queue
+    if (isBounded && boundedCount >= this.#parts.queueLimit) {
+      const waiting = boundedCount === 1 ? '1 request is' : `${boundedCount} requests are`
+      return toFailedEnd('queue_full', `the queue is full: ${waiting} waiting`)
     }
-    return timeoutMs !== null && timeoutMs <= 0 ? timedOut(timeoutMs) : null
+    return timeoutMs !== null && timeoutMs <= 0 ? toTimeoutEnd(timeoutMs) : null
   }
 
   addWorker(worker: BatchWorker): void {
@@ -156,7 +146,7 @@ export class Batcher {
     if (this.#workers.has(workerId))
       throw new StateError(`worker ${workerId} is already in the batcher`)
     this.#workers.set(workerId, new AttachedWorker(worker))
-    this.#outage = null
+    this.#outageEnd = null
     this.#dispatchSoon()
   }
 
@@ -169,47 +159,42 @@ export class Batcher {
     return worker.removed.promise
   }
 
-  /**
-   * Rejects new requests, and resolves when all accepted requests have ended. Aborting `signal`
-   * cancels the remaining requests.
-   */
+  /** Resolves when all requests have ended. Aborting `signal` cancels the remaining ones. */
   drain(signal: AbortSignal): Promise<void> {
     this.#drained ??= Promise.withResolvers()
     const cancelAll = (): void => {
-      for (const request of this.#open.values()) this.#cancel(request)
+      for (const request of this.#openRequests.values()) this.#cancel(request)
     }
     if (signal.aborted) cancelAll()
     else signal.addEventListener('abort', cancelAll, { once: true })
-    if (this.#open.size === 0) this.#drained.resolve()
+    if (this.#openRequests.size === 0) this.#drained.resolve()
     this.#dispatchSoon()
     return this.#drained.promise.finally(() => signal.removeEventListener('abort', cancelAll))
   }
 
-  /**
-   * Call when no worker is able to start for now. Until a worker is added, queued and new bounded
-   * requests end with `not_ready`. Unbounded requests, such as those of tasks, wait.
-   */
+  /** Called while no worker is able to start. Bounded requests end, others wait. */
   suspend(reason: string): void {
-    this.#outage = failed('not_ready', reason)
-    for (const request of this.#open.values()) {
-      const isWaiting = request.inEngine === null && request.options.isBounded
-      if (isWaiting) this.#stop(request, this.#outage)
+    this.#outageEnd = toFailedEnd('not_ready', reason)
+    for (const request of this.#openRequests.values()) {
+      const isWaiting = request.engineAbort === null && request.options.isBounded
+      if (isWaiting) this.#endEarly(request, this.#outageEnd)
     }
   }
 
-  /** No worker can start any more: all current and later requests end with `engine_lost`. */
+  /** Called when no worker can ever start again. */
   giveUp(reason: string): void {
-    this.#over = failed('engine_lost', reason)
-    for (const request of this.#open.values()) this.#stop(request, this.#over)
+    this.#permanentFailure = toFailedEnd('engine_lost', reason)
+    for (const request of this.#openRequests.values())
+      this.#endEarly(request, this.#permanentFailure)
   }
 
   #enqueue(request: QueuedRequest): void {
     this.#queue.add(request)
-    this.#deadlines.set(request, request.dueMs)
+    this.#deadlines.set(request, request.expiresMs)
     this.#dispatchSoon()
   }
 
-  /** Dispatches once per turn of the event loop: all requests of a turn may share a batch. */
+  /** Waits for the end of the turn, so that all its requests may share a batch. */
   #dispatchSoon(): void {
     if (this.#isDispatchDue) return
     this.#isDispatchDue = true
@@ -221,10 +206,10 @@ export class Batcher {
 
   #dispatch(): void {
     for (;;) {
-      const next = this.#queue.next()
+      const next = this.#queue.peek()
       const queue = {
         queued: this.#queue.size,
-        oldestMs: this.#queue.oldest()?.sinceMs ?? 0,
+        oldestArrivalMs: this.#queue.peekOldest()?.arrivedMs ?? 0,
         nowMs: this.#clock.monotonicMs(),
         isUrgent: next?.isRetry === true || this.#drained !== null,
       }
@@ -232,7 +217,7 @@ export class Batcher {
       if (decision.kind !== 'send') {
         return this.#batchTimer.set(decision.kind === 'wait' ? decision.untilMs : Infinity)
       }
-      this.#send(decision.to, this.#queue.take(decision.size))
+      this.#send(decision.worker, this.#queue.dequeue(decision.size))
     }
   }
 
@@ -245,34 +230,33 @@ export class Batcher {
     this.#running += requests.length
     const run = new BatchRun(worker, requests, this.#clock, this.#batchOwner)
     for (const request of requests)
-      this.#deadlines.set(request, request.activeMs + this.#engineTimeoutMs)
+      this.#deadlines.set(request, request.lastActiveMs + this.#engineTimeoutMs)
     void run.begin()
   }
 
   #cancel(request: QueuedRequest): void {
-    this.#stop(request, canceled)
+    this.#endEarly(request, canceled)
   }
 
-  /** Ends a request before its engine does, and aborts it in the engine. */
-  #stop(request: QueuedRequest, end: GenerationEnd): void {
+  #endEarly(request: QueuedRequest, end: GenerationEnd): void {
     this.#queue.remove(request)
     if (this.#queue.size === 0) this.#batchTimer.set(Infinity)
-    this.#end(request, end)
-    if (request.inEngine === null) return
+    this.#endRequest(request, end)
+    if (request.engineAbort === null) return
     this.#deadlines.set(request, this.#clock.monotonicMs() + this.#engineTimeoutMs)
-    request.inEngine.abort()
+    request.engineAbort.abort()
   }
 
-  #end(request: QueuedRequest, end: GenerationEnd): void {
+  #endRequest(request: QueuedRequest, end: GenerationEnd): void {
     if (request.hasEnded) return
-    this.#open.delete(request.id)
+    this.#openRequests.delete(request.id)
     this.#deadlines.remove(request)
     request.end(end)
-    if (this.#open.size === 0) this.#drained?.resolve()
+    if (this.#openRequests.size === 0) this.#drained?.resolve()
   }
 
   #release(request: QueuedRequest, worker: AttachedWorker): void {
-    request.inEngine = null
+    request.engineAbort = null
     this.#deadlines.remove(request)
     this.#running--
     worker.running--
@@ -287,27 +271,29 @@ export class Batcher {
   }
 
   #retryOrFail(request: QueuedRequest, batchSize: number, failure: BatchFailure): void {
-    if (failure === null) return this.#end(request, contractBroken('left a request unanswered'))
-    const code = inferenceCodeOf(failure.cause)
+    if (failure === null)
+      return this.#endRequest(request, toContractErrorEnd('left a request unanswered'))
+    const code = toInferenceCode(failure.cause)
     const mayRetry = code !== 'closing' && request.claimRetry(code === 'engine_lost', batchSize)
     if (mayRetry) this.#enqueue(request)
-    else this.#end(request, engineFailed(failure.cause))
+    else this.#endRequest(request, toEngineErrorEnd(failure.cause))
   }
 
-  #overdue(request: QueuedRequest): void {
+  #onDeadline(request: QueuedRequest): void {
     const nowMs = this.#clock.monotonicMs()
     const timeoutMs = this.#engineTimeoutMs
     if (request.hasEnded) {
       const reason = `an aborted request had not ended after ${timeoutMs / 1000} s`
-      request.worker?.worker.giveUp?.(reason)
-    } else if (nowMs >= request.dueMs) {
-      this.#stop(request, timedOut(request.options.timeoutMs ?? 0))
+      request.worker?.worker.markLost?.(reason)
+    } else if (nowMs >= request.expiresMs) {
+      this.#endEarly(request, toTimeoutEnd(request.options.timeoutMs ?? 0))
     } else {
-      const activeMs = request.heldBack > 0 ? nowMs : request.activeMs
-      const silentMs = request.inEngine === null ? Infinity : activeMs + timeoutMs
-      if (nowMs < silentMs) return this.#deadlines.set(request, Math.min(request.dueMs, silentMs))
+      const activeMs = request.unreadDeltas > 0 ? nowMs : request.lastActiveMs
+      const silentMs = request.engineAbort === null ? Infinity : activeMs + timeoutMs
+      if (nowMs < silentMs)
+        return this.#deadlines.set(request, Math.min(request.expiresMs, silentMs))
       const text = `the engine was silent for ${timeoutMs / 1000} s`
-      this.#stop(request, failed('engine_timeout', text))
+      this.#endEarly(request, toFailedEnd('engine_timeout', text))
     }
   }
 }

@@ -13,9 +13,9 @@ import { type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prometheus-text.ts'
 import type { BatchReport } from './batch-run.ts'
-import type { GenerationInput } from './inference-engine.ts'
-import { inferenceCodeOf } from './inference-errors.ts'
-import type { PassedInput, PassedRequest } from './pass-through.ts'
+import type { GenerationInput, Usage } from './inference-engine.ts'
+import { toInferenceCode } from './inference-errors.ts'
+import type { PassThroughInput, PassThroughRequest } from './pass-through.ts'
 import type { GenerationResult, GeneratorStatus } from './text-generator.ts'
 
 const provider = 'tutti'
@@ -53,30 +53,28 @@ const tokenUsage: HistogramInstrument = {
 }
 
 /** A request that has ended; times are monotonic milliseconds. */
-export interface Generation {
-  readonly request: PassedRequest
+export interface FinishedGeneration {
+  readonly request: PassThroughRequest
   readonly model: string
   readonly taskId: string | null
-  readonly arrivedAt: number
-  /** Wall-clock seconds. */
-  readonly arrivedTime: number
-  readonly firstTokenAt: number | null
-  readonly endedAt: number
+  readonly arrivedMs: number
+  readonly arrivalTime: number
+  readonly firstTokenMs: number | null
+  readonly endedMs: number
   readonly outcome: { readonly result: GenerationResult } | { readonly error: unknown }
   /** Ids of the guardrail rules that matched; the matched text is never included. */
   readonly rules: readonly string[]
-  /** Whether the span contains the prompt and the generated text. */
   readonly isContentCaptured: boolean
 }
 
-export function toSpan(generation: Generation): WorkSpan {
-  const { request, model, taskId, arrivedAt, arrivedTime, endedAt, outcome } = generation
+export function toSpan(generation: FinishedGeneration): WorkSpan {
+  const { request, model, taskId, arrivedMs, arrivalTime, endedMs, outcome } = generation
   return {
     spanId: request.id,
-    name: `${operationOf(request.input)} ${model}`,
+    name: `${toOperation(request.input)} ${model}`,
     taskId,
-    startTime: arrivedTime,
-    endTime: arrivedTime + (endedAt - arrivedAt) / 1000,
+    startTime: arrivalTime,
+    endTime: arrivalTime + (endedMs - arrivedMs) / 1000,
     attributes: toJsonObject({
       ...requestAttributes(generation),
       ...('result' in outcome
@@ -92,12 +90,12 @@ export function toSpan(generation: Generation): WorkSpan {
 }
 
 interface OperationLabels {
-  readonly plain: Labels
-  readonly input: Labels
-  readonly output: Labels
+  readonly base: Labels
+  readonly inputTokens: Labels
+  readonly outputTokens: Labels
 }
 
-/** Measures the requests of one model. Shared label objects make look-ups by label fast. */
+/** Label objects are shared, which makes look-ups by label fast. */
 export class GenerationMeter {
   readonly #labels: { readonly chat: OperationLabels; readonly text_completion: OperationLabels }
 
@@ -108,81 +106,78 @@ export class GenerationMeter {
     }
   }
 
-  measure({ request, arrivedAt, firstTokenAt, endedAt, outcome }: Generation): Measurement[] {
-    const { plain, input, output } = this.#labels[operationOf(request.input)]
-    const duration = (endedAt - arrivedAt) / 1000
+  measure({
+    request,
+    arrivedMs,
+    firstTokenMs,
+    endedMs,
+    outcome,
+  }: FinishedGeneration): Measurement[] {
+    const { base, inputTokens, outputTokens } = this.#labels[toOperation(request.input)]
+    const duration = (endedMs - arrivedMs) / 1000
     if ('error' in outcome) {
-      const failed = { ...plain, 'error.type': errorTypeOf(outcome.error) }
+      const failed = { ...base, 'error.type': toErrorType(outcome.error) }
       return [{ instrument: requestDuration, value: duration, labels: failed }]
     }
     const { promptTokens, completionTokens } = outcome.result.usage
     const measurements: Measurement[] = [
-      { instrument: requestDuration, value: duration, labels: plain },
-      { instrument: tokenUsage, value: promptTokens, labels: input },
-      { instrument: tokenUsage, value: completionTokens, labels: output },
+      { instrument: requestDuration, value: duration, labels: base },
+      { instrument: tokenUsage, value: promptTokens, labels: inputTokens },
+      { instrument: tokenUsage, value: completionTokens, labels: outputTokens },
     ]
-    if (firstTokenAt === null) return measurements
-    const first = (firstTokenAt - arrivedAt) / 1000
-    measurements.push({ instrument: timeToFirstToken, value: first, labels: plain })
+    if (firstTokenMs === null) return measurements
+    const first = (firstTokenMs - arrivedMs) / 1000
+    measurements.push({ instrument: timeToFirstToken, value: first, labels: base })
     if (completionTokens < 2) return measurements
-    const perToken = (endedAt - firstTokenAt) / 1000 / (completionTokens - 1)
-    measurements.push({ instrument: timePerOutputToken, value: perToken, labels: plain })
+    const perToken = (endedMs - firstTokenMs) / 1000 / (completionTokens - 1)
+    measurements.push({ instrument: timePerOutputToken, value: perToken, labels: base })
     return measurements
   }
 }
 
 function operationLabels(model: string, operation: string): OperationLabels {
-  const plain = {
+  const base = {
     'gen_ai.operation.name': operation,
     'gen_ai.provider.name': provider,
     'gen_ai.request.model': model,
   }
   return {
-    plain,
-    input: { ...plain, 'gen_ai.token.type': 'input' },
-    output: { ...plain, 'gen_ai.token.type': 'output' },
+    base,
+    inputTokens: { ...base, 'gen_ai.token.type': 'input' },
+    outputTokens: { ...base, 'gen_ai.token.type': 'output' },
   }
 }
 
-/** The span of a batch, linked to the spans of its requests. */
-export function toBatchSpan(batch: {
-  readonly spanId: string
-  readonly model: string
-  readonly workerId: string
-  readonly requestIds: readonly string[]
-  readonly startTime: number
-  readonly durationMs: number
-  readonly waitMs: number
-  readonly error: string | null
-}): WorkSpan {
+export function toBatchSpan(spanId: string, model: string, batch: BatchReport): WorkSpan {
+  const { workerId, requestIds, startedAt, durationMs, waitMs, error } = batch
   return {
-    spanId: batch.spanId,
-    name: `batch ${batch.model}`,
+    spanId,
+    name: `batch ${model}`,
     taskId: null,
-    startTime: batch.startTime,
-    endTime: batch.startTime + batch.durationMs / 1000,
+    startTime: startedAt,
+    endTime: startedAt + durationMs / 1000,
     attributes: toJsonObject({
       'gen_ai.provider.name': provider,
-      'gen_ai.request.model': batch.model,
-      worker_id: batch.workerId,
-      batch_size: batch.requestIds.length,
-      wait_seconds: batch.waitMs / 1000,
+      'gen_ai.request.model': model,
+      worker_id: workerId,
+      batch_size: requestIds.length,
+      wait_seconds: waitMs / 1000,
     }),
-    error: batch.error === null ? null : maskSecrets(batch.error),
-    links: batch.requestIds,
+    error: error === null ? null : maskSecrets(error),
+    links: requestIds,
   }
 }
 
-const operationOf = (input: GenerationInput): 'chat' | 'text_completion' =>
+const toOperation = (input: GenerationInput): 'chat' | 'text_completion' =>
   input.kind === 'chat' ? 'chat' : 'text_completion'
 
 type Attributes = Record<string, JsonValue>
 
-function requestAttributes(generation: Generation): Attributes {
+function requestAttributes(generation: FinishedGeneration): Attributes {
   const { request, model, rules, isContentCaptured } = generation
   const { sampling, input } = request
   const attributes: Attributes = {
-    'gen_ai.operation.name': operationOf(input),
+    'gen_ai.operation.name': toOperation(input),
     'gen_ai.provider.name': provider,
     'gen_ai.request.model': model,
     'gen_ai.request.max_tokens': sampling.maxTokens,
@@ -195,18 +190,17 @@ function requestAttributes(generation: Generation): Attributes {
   if (sampling.stop.length > 0) attributes['gen_ai.request.stop_sequences'] = [...sampling.stop]
   if (rules.length > 0) attributes['tutti.guardrails.rules'] = [...rules]
   if (!isContentCaptured) return attributes
-  attributes['gen_ai.input.messages'] = maskSecrets(JSON.stringify(messagesOf(input)))
+  attributes['gen_ai.input.messages'] = maskSecrets(JSON.stringify(toInputMessages(input)))
   return attributes
 }
 
-/** The messages, as the client wrote them if the request was passed on. */
-const messagesOf = (input: PassedInput): unknown =>
+const toInputMessages = (input: PassThroughInput): unknown =>
   input.kind === 'chat'
     ? (input.body?.['messages'] ?? input.messages)
     : [{ role: 'user', content: input.text }]
 
 function resultAttributes(
-  { model, isContentCaptured }: Generation,
+  { model, isContentCaptured, arrivedMs, firstTokenMs }: FinishedGeneration,
   result: GenerationResult,
 ): Attributes {
   const attributes: Attributes = {
@@ -215,6 +209,11 @@ function resultAttributes(
     'gen_ai.usage.input_tokens': result.usage.promptTokens,
     'gen_ai.usage.output_tokens': result.usage.completionTokens,
   }
+  if (firstTokenMs !== null) {
+    attributes['gen_ai.response.time_to_first_chunk'] = (firstTokenMs - arrivedMs) / 1000
+  }
+  const cached = readCachedTokens(result.usage)
+  if (cached !== null) attributes['gen_ai.usage.cache_read.input_tokens'] = cached
   if (isContentCaptured) {
     const content = [{ role: 'assistant', content: result.text }]
     attributes['gen_ai.output.messages'] = maskSecrets(JSON.stringify(content))
@@ -222,13 +221,23 @@ function resultAttributes(
   return attributes
 }
 
-/** A canceled request does not make its span an error. */
-const isCanceled = (error: unknown): boolean => inferenceCodeOf(error) === 'canceled'
+/** How many tokens of the prompt came from a cache; `null` if the engine does not tell. */
+function readCachedTokens({ details }: Usage): number | null {
+  const prompt = details?.['prompt_tokens_details'] as
+    | { cached_tokens?: unknown }
+    | null
+    | undefined
+  const cached = prompt?.cached_tokens
+  return typeof cached === 'number' && cached >= 0 ? cached : null
+}
+
+/** Whether the request was canceled. The span of a canceled request is not an error. */
+const isCanceled = (error: unknown): boolean => toInferenceCode(error) === 'canceled'
 
 const failureAttributes = (error: unknown): Attributes =>
-  isCanceled(error) ? { status: 'canceled' } : { 'error.type': errorTypeOf(error) }
+  isCanceled(error) ? { status: 'canceled' } : { 'error.type': toErrorType(error) }
 
-function errorTypeOf(error: unknown): string {
+function toErrorType(error: unknown): string {
   if (InferenceError.isInstance(error)) return error.code
   return error instanceof Error ? error.name : 'unknown'
 }
@@ -247,15 +256,13 @@ const batchWait = {
 }
 const noLabels = {}
 
-/** The metrics of an inference backend, for `/metrics`. */
 export class ServerMetrics {
   readonly #model: string
   readonly #backend: string
-  readonly #measured = new Distributions()
+  readonly #distributions = new Distributions()
   /** The latest session and its labels, cached because consecutive requests often share them. */
-  #origin: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
-  /** The number of ended requests, by finish reason or error code. */
-  readonly #ended = new Map<string, number>()
+  #sessionLabels: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
+  readonly #requestCounts = new Map<string, number>()
 
   constructor(model: string, backend: string) {
     this.#model = model
@@ -263,19 +270,19 @@ export class ServerMetrics {
   }
 
   requestEnded(code: string, measurements: readonly Measurement[], sessionId: string): void {
-    this.#ended.set(code, (this.#ended.get(code) ?? 0) + 1)
-    if (this.#origin?.sessionId !== sessionId) {
-      this.#origin = { sessionId, labels: new OriginLabels(sessionId, this.#backend) }
+    this.#requestCounts.set(code, (this.#requestCounts.get(code) ?? 0) + 1)
+    if (this.#sessionLabels?.sessionId !== sessionId) {
+      this.#sessionLabels = { sessionId, labels: new OriginLabels(sessionId, this.#backend) }
     }
-    for (const one of measurements) this.#measured.record(this.#origin.labels.addTo(one))
+    for (const one of measurements)
+      this.#distributions.record(this.#sessionLabels.labels.addOrigin(one))
   }
 
   batchEnded({ size, waitMs }: BatchReport): void {
-    this.#measured.record({ instrument: batchSize, value: size, labels: noLabels })
-    this.#measured.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
+    this.#distributions.record({ instrument: batchSize, value: size, labels: noLabels })
+    this.#distributions.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
   }
 
-  /** The metrics as Prometheus text. */
   toText({ queued, running, workers }: GeneratorStatus, breaches: number): string {
     const labels = { model: this.#model }
     const gauge = (name: string, description: string, value: number): PlainMetric => ({
@@ -290,7 +297,10 @@ export class ServerMetrics {
       kind: 'counter',
       unit: '1',
       description: 'requests that have ended, by finish reason or error code',
-      points: [...this.#ended].map(([result, value]) => ({ labels: { ...labels, result }, value })),
+      points: [...this.#requestCounts].map(([result, value]) => ({
+        labels: { ...labels, result },
+        value,
+      })),
     }
     const metrics = [
       requests,
@@ -299,6 +309,6 @@ export class ServerMetrics {
       gauge('tutti_workers', 'engines that accept requests', workers),
       gauge('tutti_engine_breaches', 'calls of engines that break their contract', breaches),
     ]
-    return toPrometheusText(metrics, this.#measured)
+    return toPrometheusText(metrics, this.#distributions)
   }
 }

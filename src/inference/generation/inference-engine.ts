@@ -31,10 +31,7 @@ export interface ToolCall {
   readonly arguments: string
 }
 
-/**
- * A streamed piece of a tool call. Pieces with the same `index` belong to one call: the first has
- * the id and the name, and their joined `arguments` are the call's arguments.
- */
+/** Pieces with the same `index` form one call. Only the first has the id and the name. */
 export interface ToolCallPiece {
   readonly index: number
   readonly id?: string
@@ -42,10 +39,7 @@ export interface ToolCallPiece {
   readonly arguments: string
 }
 
-/**
- * Whether the model may call tools, must call none, must call at least one, or must call the named
- * one.
- */
+/** The model may call tools, must call none, must call one, or must call the named one. */
 export type ToolChoice = 'auto' | 'none' | 'required' | { readonly name: string }
 
 /** The text to continue: a conversation, formatted by the model's chat template, or raw text. */
@@ -92,14 +86,14 @@ export interface Sampling {
   /** 0 always selects the most likely token. */
   readonly temperature: number
   readonly topP: number
-  /** 0 considers all tokens. */
+  /** The number of most likely tokens to sample from; 0 for all tokens. */
   readonly topK: number
   readonly minP: number
-  /** 1 changes nothing. */
+  /** 1 applies no penalty. */
   readonly repetitionPenalty: number
-  /** Subtracted once from the logit of a token that the answer contains. 0 changes nothing. */
+  /** Subtracted once from the logit of every token that the answer contains. 0 for no penalty. */
   readonly presencePenalty: number
-  /** Subtracted from a token's logit once for each occurrence in the answer. 0 changes nothing. */
+  /** Subtracted from a token's logit once per occurrence in the answer. 0 for no penalty. */
   readonly frequencyPenalty: number
   /** A number per token id, added to the token's logit. */
   readonly logitBias: Readonly<Record<string, number>>
@@ -108,24 +102,18 @@ export interface Sampling {
   readonly ignoreEos: boolean
   /** How many of the likeliest alternatives to report for each token; `null` for no logprobs. */
   readonly logprobs: number | null
-  /** Whether a delta before the text reports the prompt, with logprobs if `logprobs` is set. */
+  /** Whether a delta before the text reports the prompt, with `logprobs` also its probabilities. */
   readonly echo: boolean
   readonly format: OutputFormat
 }
 
 /** One text to generate. */
 export interface GenerationRequest {
-  /**
-   * Unique among the requests of an engine. Every call of the listener passes this id. Ids have no
-   * order.
-   */
+  /** Unique among the requests of an engine. Every call of the listener passes this id. */
   readonly id: string
   readonly input: GenerationInput
   readonly sampling: Sampling
-  /**
-   * Aborts the request: the engine stops within one token and reports `canceled`, even if the text
-   * was complete by then.
-   */
+  /** Aborts the request: the engine stops within one token and reports `canceled`. */
   readonly signal: AbortSignal
 }
 
@@ -145,16 +133,11 @@ export interface TokenLogprob extends TokenChance {
 /** The prompt as the model read it. */
 export interface PromptReport {
   readonly text: string
-  /**
-   * One element per token, without tokens that the engine put before the prompt. Empty if the
-   * request did not ask for logprobs.
-   */
+  /** One element per token of the prompt as sent. Empty unless logprobs were requested. */
   readonly logprobs: readonly PromptLogprob[]
 }
 
-/**
- * A token of the prompt. The `logprob` of the first token is `null`, because no token precedes it.
- */
+/** A token of the prompt. The `logprob` of the first token is `null`. */
 export interface PromptLogprob extends Omit<TokenLogprob, 'logprob'> {
   readonly logprob: number | null
 }
@@ -170,9 +153,7 @@ export interface GenerationDelta {
   readonly reasoning?: string
   /** The prompt. Present only if `echo` is set and the engine supports `echo.logprobs`. */
   readonly prompt?: PromptReport
-  /**
-   * Sent with the first delta if known by then, so that canceled and blocked requests have a count.
-   */
+  /** Sent with the first delta if it is known by then, so that canceled requests have it too. */
   readonly promptTokens?: number
 }
 
@@ -186,7 +167,7 @@ export interface Usage {
   readonly details?: Readonly<Record<string, unknown>>
 }
 
-/** How a request ended. Its deltas form the complete output only with `done`. */
+/** How a request ended. Its deltas are the complete output only if the kind is `done`. */
 export type GenerationEnd =
   | { readonly kind: 'done'; readonly finishReason: FinishReason; readonly usage: Usage }
   | { readonly kind: 'failed'; readonly error: unknown }
@@ -195,8 +176,8 @@ export type GenerationEnd =
 /** Receives everything that an engine reports. Its methods never throw. */
 export interface GenerationListener {
   /**
-   * Receives more output; all deltas together are the output. Returns a promise if the reader is
-   * slow: the engine must pause this request until the promise settles.
+   * Receives more output. All deltas together are the whole output. Returns a promise if the reader
+   * is slow; the engine must then pause this request until the promise settles.
    */
   delta(id: string, delta: GenerationDelta): Promise<void> | undefined
   /** Called once for every request, after its last delta. */
@@ -220,8 +201,9 @@ export interface ModelFacts {
 }
 
 /**
- * How many requests an engine accepts at a time, at most `slots`. `batch`: one batch, and the next
- * only after all requests of the first have ended. `step`: requests may join and leave at any step.
+ * How an engine accepts requests: at most `slots` at a time. With `batch`, it accepts one batch,
+ * and the next batch only after all requests of the first have ended. With `step`, requests may
+ * join and leave at any step.
  */
 export interface EngineCapacity {
   readonly admits: 'batch' | 'step'
@@ -250,9 +232,7 @@ export interface InferenceEngine {
    * Called once, after `start`.
    */
   lost(): Promise<string>
-  /**
-   * For `/health`: why the engine seems not to work although it is not lost; `null` if it works.
-   */
+  /** Returns why the engine seems not to work, for `/health`; `null` if it works. */
   problem?(): string | null
   /** Ends everything that the engine started; resolves when that is done. Idempotent. */
   close(): Promise<void>

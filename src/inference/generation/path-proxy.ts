@@ -1,6 +1,4 @@
-/**
- * Passes requests for other paths on to an engine. Applies guardrails and limits engine silence.
- */
+/** Forwards requests for untyped paths to an engine, with guardrails and a time-out. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'
@@ -12,20 +10,15 @@ import { inferenceError } from './inference-errors.ts'
 import type { EngineProxy, ForwardedAnswer, ForwardedCall } from './pass-through.ts'
 
 export interface PathProxyParts {
-  /** The paths whose requests are passed on. */
   readonly paths: readonly string[]
   readonly forward: EngineProxy['forward']
   readonly guard: Guard
-  readonly checks: StepScheduler
+  readonly checkScheduler: StepScheduler
   readonly clock: Clock
-  /** How long the engine may be silent. */
   readonly engineTimeoutMs: number
 }
 
-/**
- * Input rules judge every text of the body; output rules judge every text of a JSON answer. If
- * there are output rules, streams are refused, because their format is unknown for these paths.
- */
+/** Rules judge every text of bodies and JSON answers. With output rules, streams are refused. */
 export class PathProxy {
   readonly #parts: PathProxyParts
 
@@ -38,50 +31,57 @@ export class PathProxy {
   }
 
   async forward({ path, fields, signal }: ForwardedCall): Promise<ForwardedAnswer> {
-    const { guard, checks, forward } = this.#parts
+    const { guard, checkScheduler, forward } = this.#parts
     const steps = guardFields(fields, guard)
-    const judged = guard.judgesInput ? await checks.run(steps, signal) : fields
-    const judgesAnswer = guard.openOutput() !== null
-    if (judgesAnswer && fields['stream'] === true) throw streamRefusal()
-    const over = new AbortController()
-    const call = { path, fields: judged, signal: AbortSignal.any([signal, over.signal]) }
-    const answer = await this.#within(over, forward(call))
-    const limited = { ...answer, bytes: this.#limited(over, answer.bytes) }
-    return judgesAnswer ? this.#judge(limited, over) : limited
+    const redactedFields = guard.hasInputRules ? await checkScheduler.run(steps, signal) : fields
+    const hasOutputRules = guard.createOutputGuard() !== null
+    if (hasOutputRules && fields['stream'] === true) throw createStreamError()
+    const controller = new AbortController()
+    const call = {
+      path,
+      fields: redactedFields,
+      signal: AbortSignal.any([signal, controller.signal]),
+    }
+    const answer = await this.#waitFor(controller, forward(call))
+    const limited = { ...answer, bytes: this.#withTimeout(controller, answer.bytes) }
+    return hasOutputRules ? this.#redactAnswer(limited, controller) : limited
   }
 
-  async *#limited(
-    over: AbortController,
+  async *#withTimeout(
+    controller: AbortController,
     bytes: AsyncIterable<Uint8Array>,
   ): AsyncGenerator<Uint8Array> {
     const iterator = bytes[Symbol.asyncIterator]()
     try {
       for (;;) {
-        const { value, done } = await this.#within(over, iterator.next())
+        const { value, done } = await this.#waitFor(controller, iterator.next())
         if (done === true) return
         yield value
       }
     } finally {
-      over.abort(inferenceError('canceled', 'the client stopped reading the answer'))
+      controller.abort(inferenceError('canceled', 'the client stopped reading the answer'))
     }
   }
 
-  async #within<T>(over: AbortController, promise: Promise<T>): Promise<T> {
+  async #waitFor<T>(controller: AbortController, promise: Promise<T>): Promise<T> {
     const { clock, engineTimeoutMs } = this.#parts
     try {
       return await boundedWait(clock, engineTimeoutMs, promise)
     } catch (error) {
       if (!(error instanceof TimeoutError)) throw error
-      const late = inferenceError('engine_timeout', 'the server did not answer in time')
-      over.abort(late)
-      throw late
+      const timeoutError = inferenceError('engine_timeout', 'the server did not answer in time')
+      controller.abort(timeoutError)
+      throw timeoutError
     }
   }
 
-  async #judge(answer: ForwardedAnswer, over: AbortController): Promise<ForwardedAnswer> {
+  async #redactAnswer(
+    answer: ForwardedAnswer,
+    controller: AbortController,
+  ): Promise<ForwardedAnswer> {
     if (!/^application\/json\b/i.test(answer.contentType)) {
-      over.abort(streamRefusal())
-      throw streamRefusal()
+      controller.abort(createStreamError())
+      throw createStreamError()
     }
     const chunks: Uint8Array[] = []
     let size = 0
@@ -91,18 +91,18 @@ export class PathProxy {
       chunks.push(chunk)
     }
     const text = redactAnswer(Buffer.concat(chunks).toString(), this.#parts.guard)
-    return { ...answer, bytes: once(Buffer.from(text)) }
+    return { ...answer, bytes: singleChunk(Buffer.from(text)) }
   }
 }
 
-/** The maximum size of an answer that rules judge. Such an answer is held in memory as a whole. */
+/** The maximum size of an answer that output rules judge. Such an answer is buffered as a whole. */
 const maxAnswerBytes = 16 << 20
 
-async function* once(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
+async function* singleChunk(bytes: Uint8Array): AsyncGenerator<Uint8Array> {
   yield bytes
 }
 
-const streamRefusal = (): Error =>
+const createStreamError = (): Error =>
   inferenceError('unsupported', 'the guardrails cannot read a stream of this path', {
     refusal: {
       status: 400,

@@ -13,15 +13,15 @@ import type { Guard } from '../guardrails/guard.ts'
 import { type GuardedInput, guardInput } from '../guardrails/guarded-input.ts'
 import type { Batcher } from './batcher.ts'
 import type { EnginePool } from './engine-pool.ts'
-import { type Generation, GenerationMeter, toSpan } from './gen-ai.ts'
+import { type FinishedGeneration, GenerationMeter, toSpan } from './gen-ai.ts'
 import type { FinishReason, Sampling, Usage } from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
 import type {
   AnswerFields,
-  PassedDelta,
-  PassedEnd,
-  PassedInput,
-  PassedRequest,
+  PassThroughDelta,
+  PassThroughEnd,
+  PassThroughInput,
+  PassThroughRequest,
 } from './pass-through.ts'
 import type { EnqueueOptions, QueuedRequest, QueueListener } from './request-queue.ts'
 import { ResultBuilder } from './result-builder.ts'
@@ -32,7 +32,7 @@ import type {
   PromptRequest,
   TextGenerator,
 } from './text-generator.ts'
-import { estimateTokens, promptText } from './fields/message-text.ts'
+import { estimateTokens, extractPrompt } from './fields/message-text.ts'
 
 export interface RequestHandlerParts {
   readonly batcher: Batcher
@@ -40,31 +40,27 @@ export interface RequestHandlerParts {
   readonly guard: Guard
   readonly clock: Clock
   readonly model: string
-  /** The configured defaults for sampling options that a request leaves out. */
   readonly sampling: Sampling
   readonly systemPrompt: readonly string[]
   readonly isContentCaptured: boolean
-  /** Runs checks of long inputs over several turns of the event loop. */
-  readonly checks: StepScheduler
+  readonly checkScheduler: StepScheduler
   /** Called for every request, before anything else. */
   readonly onArrived: () => void
   /** Called once for every request, when it has ended. */
   readonly onEnded: (taskId: string | null, report: RequestReport) => void
 }
 
-/** The telemetry of a request that has ended. */
 export interface RequestReport {
-  /** Builds the span when called: a span is needed only if a session is connected. */
+  /** Called only if a session is connected, because no span is needed otherwise. */
   readonly span: () => WorkSpan
   readonly measurements: readonly Measurement[]
-  /** The finish reason, or the code of the error. */
   readonly code: string
 }
 
 export class RequestHandler implements TextGenerator {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
-  /** The latest check, shared by the choices of one HTTP request, which arrive in a row. */
+  /** The latest check. The choices of one HTTP request arrive in a row and share the check. */
   #check: SharedCheck | null = null
 
   constructor(parts: RequestHandlerParts) {
@@ -78,18 +74,18 @@ export class RequestHandler implements TextGenerator {
       'result' in outcome ? resolve(outcome.result) : reject(outcome.error),
     )
     this.#parts.onArrived()
-    const check = this.#checkOf(prompt)
-    if (check.guarded instanceof Promise) run.beginAfter(check, check.guarded)
-    else run.begin(check.guarded)
+    const check = this.#getCheck(prompt)
+    if (check.guarded instanceof Promise) run.enqueueAfterCheck(check, check.guarded)
+    else run.enqueue(check.guarded)
     return promise
   }
 
-  #checkOf({ input, sampling, signal }: PromptRequest): SharedCheck {
-    if (this.#check?.isFor(input, signal) !== true) {
-      const { guard, systemPrompt, checks } = this.#parts
+  #getCheck({ input, sampling, signal }: PromptRequest): SharedCheck {
+    if (this.#check?.matches(input, signal) !== true) {
+      const { guard, systemPrompt, checkScheduler } = this.#parts
       this.#check = new SharedCheck(input, signal, (check) => {
         const steps = guardInput(input, guard, systemPrompt, sampling.format)
-        return guard.judgesInput ? checks.run(steps, check) : runSteps(steps)
+        return guard.hasInputRules ? checkScheduler.run(steps, check) : runSteps(steps)
       })
     }
     return this.#check
@@ -102,21 +98,21 @@ export class RequestHandler implements TextGenerator {
   status(): GeneratorStatus {
     const { batcher, pool } = this.#parts
     const { queued, running } = batcher
-    return { queued, running, workers: pool.workers, unready: pool.unready }
+    return { queued, running, workers: pool.workers, unreadyReason: pool.unreadyReason }
   }
 }
 
-/** The guardrail check of one input; abandoned when all requests that wait for it have ended. */
+/** Abandoned when all requests that wait for it have ended. */
 class SharedCheck {
-  readonly #input: PassedInput
+  readonly #input: PassThroughInput
   readonly #signal: AbortSignal
-  #waiting = 0
-  #isGivenUp = false
-  /** A promise only if the input is too long to be checked in one turn of the event loop. */
+  #waiters = 0
+  #isAbandoned = false
+  /** A promise if the input is too long to be checked in one turn of the event loop. */
   readonly guarded: GuardedInput | Promise<GuardedInput>
 
   constructor(
-    input: PassedInput,
+    input: PassThroughInput,
     signal: AbortSignal,
     run: (check: SharedCheck) => GuardedInput | Promise<GuardedInput>,
   ) {
@@ -127,49 +123,44 @@ class SharedCheck {
     if (this.guarded instanceof Promise) this.guarded.catch(() => {})
   }
 
-  /**
-   * Requests share a check only if they have the same signal, because they are canceled together.
-   */
-  isFor(input: PassedInput, signal: AbortSignal): boolean {
-    return this.#input === input && this.#signal === signal && !this.#isGivenUp
+  /** The signal must be the same, so that all requests of a check are canceled together. */
+  matches(input: PassThroughInput, signal: AbortSignal): boolean {
+    return this.#input === input && this.#signal === signal && !this.#isAbandoned
   }
 
-  join(): void {
-    this.#waiting++
+  addWaiter(): void {
+    this.#waiters++
   }
 
-  leave(): void {
-    this.#waiting--
-    this.#isGivenUp = this.#waiting === 0
+  removeWaiter(): void {
+    this.#waiters--
+    this.#isAbandoned = this.#waiters === 0
   }
 
   throwIfAborted(): void {
-    if (this.#isGivenUp) throw inferenceError('canceled', 'no request waits for this check')
+    if (this.#isAbandoned) throw inferenceError('canceled', 'no request waits for this check')
   }
 }
 
 /** How long a blocked request may wait for the token count of its prompt. */
-const countMs = 1000
+const countTimeoutMs = 1000
 
-type Outcome = Generation['outcome']
+type Outcome = FinishedGeneration['outcome']
 
-/** One request from its arrival to its result; the batcher's listener for it. */
 class RequestRun implements QueueListener {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
   readonly #prompt: PromptRequest
   readonly #listener: ProgressListener
   readonly #settle: (outcome: Outcome) => void
-  readonly #arrivedAt: number
-  readonly #arrivedTime: number
+  readonly #arrivedMs: number
+  readonly #arrivalTime: number
   #builder: ResultBuilder
   /** Stops the engine when an output rule blocks the answer; `null` without output rules. */
-  readonly #blocked: AbortController | null
-  #request: PassedRequest
-  /** The check that this request waits for; `null` if it waits for none. */
+  readonly #blockAbort: AbortController | null
+  #request: PassThroughRequest
   #check: SharedCheck | null = null
-  #firstTokenAt: number | null = null
-  /** Ids of the guardrail rules that the input matched. */
+  #firstTokenMs: number | null = null
   #rules: readonly string[] = []
   /** Whether the listener has received text. If so, the request cannot be restarted. */
   #hasSentText = false
@@ -187,24 +178,24 @@ class RequestRun implements QueueListener {
     this.#prompt = prompt
     this.#listener = listener
     this.#settle = settle
-    this.#arrivedAt = parts.clock.monotonicMs()
-    this.#arrivedTime = parts.clock.now()
+    this.#arrivedMs = parts.clock.monotonicMs()
+    this.#arrivalTime = parts.clock.now()
     this.#builder = new ResultBuilder(parts.guard)
-    this.#blocked = this.#builder.mayBlock ? new AbortController() : null
+    this.#blockAbort = this.#builder.hasOutputRules ? new AbortController() : null
     const { input, signal } = prompt
     this.#request = {
       id: newSpanId(),
       input,
       sampling: { ...parts.sampling, ...prompt.sampling },
-      signal: this.#blocked === null ? signal : AbortSignal.any([signal, this.#blocked.signal]),
+      signal:
+        this.#blockAbort === null ? signal : AbortSignal.any([signal, this.#blockAbort.signal]),
     }
   }
 
-  /** Queues the request as held until its input has been checked. */
-  beginAfter(check: SharedCheck, guarded: Promise<GuardedInput>): void {
+  enqueueAfterCheck(check: SharedCheck, guarded: Promise<GuardedInput>): void {
     this.#check = check
-    check.join()
-    const held = this.#parts.batcher.hold(this.#toEnqueueOptions())
+    check.addWaiter()
+    const held = this.#parts.batcher.enqueueHeld(this.#createEnqueueOptions())
     if (held !== null) void this.#releaseAfter(guarded, held)
   }
 
@@ -213,28 +204,28 @@ class RequestRun implements QueueListener {
     try {
       const result = await guarded
       this.#check = null
-      if (this.#accepts(result)) batcher.release(held, this.#request)
+      if (this.#applyVerdict(result)) batcher.release(held, this.#request)
     } catch (error) {
-      this.#settleWith({ error })
+      this.#finishWith({ error })
     }
-    if (this.#hasEnded) batcher.withdraw(held)
+    if (this.#hasEnded) batcher.cancelHeld(held)
   }
 
-  begin(guarded: GuardedInput): void {
-    if (this.#accepts(guarded)) this.#parts.batcher.enqueue(this.#toEnqueueOptions())
+  enqueue(guarded: GuardedInput): void {
+    if (this.#applyVerdict(guarded)) this.#parts.batcher.enqueue(this.#createEnqueueOptions())
   }
 
-  /** Whether the guardrails accept the request. Settles it if not; otherwise replaces its input. */
-  #accepts(guarded: GuardedInput): boolean {
+  /** Returns whether the request continues. */
+  #applyVerdict(guarded: GuardedInput): boolean {
     if (this.#hasEnded) return false
     this.#rules = guarded.hits.map(({ rule }) => rule)
-    if ('refusal' in guarded) this.#settleWith({ result: guarded.refusal })
-    else if ('error' in guarded) this.#settleWith({ error: guarded.error })
+    if ('refusal' in guarded) this.#finishWith({ result: guarded.refusal })
+    else if ('error' in guarded) this.#finishWith({ error: guarded.error })
     else this.#request = { ...this.#request, input: guarded.input }
     return !this.#hasEnded
   }
 
-  #toEnqueueOptions(): EnqueueOptions {
+  #createEnqueueOptions(): EnqueueOptions {
     const { priority, isRetry = false, timeoutSeconds, isBounded } = this.#prompt
     const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1000
     return { request: this.#request, priority, isRetry, isBounded, timeoutMs, listener: this }
@@ -244,28 +235,28 @@ class RequestRun implements QueueListener {
     this.#listener.started?.(workerId, nodeId)
   }
 
-  delta(delta: PassedDelta): Promise<void> | undefined {
-    this.#firstTokenAt ??= this.#parts.clock.monotonicMs()
+  delta(delta: PassThroughDelta): Promise<void> | undefined {
+    this.#firstTokenMs ??= this.#parts.clock.monotonicMs()
     const released = this.#builder.push(delta)
-    if (this.#builder.isBlocked) this.#blocked?.abort()
+    if (this.#builder.isBlocked) this.#blockAbort?.abort()
     if (released === null || this.#listener.delta === undefined) return undefined
     this.#hasSentText = true
     return this.#listener.delta(released)
   }
 
-  /** Requests of tasks are not restarted here, because their session retries the task. */
+  /** Requests of tasks are not retried here, because their session retries the task. */
   restart(): boolean {
     if (this.#hasSentText || this.#prompt.taskId !== null) return false
     this.#builder = new ResultBuilder(this.#parts.guard)
-    this.#firstTokenAt = null
+    this.#firstTokenMs = null
     return true
   }
 
-  end(end: PassedEnd): void {
+  end(end: PassThroughEnd): void {
     if (!this.#builder.isBlocked) {
-      if (end.kind === 'failed') return this.#settleWith({ error: end.error })
+      if (end.kind === 'failed') return this.#finishWith({ error: end.error })
       if (end.kind === 'canceled') {
-        return this.#settleWith({ error: inferenceError('canceled', 'the request was canceled') })
+        return this.#finishWith({ error: inferenceError('canceled', 'the request was canceled') })
       }
     }
     const rest = this.#builder.flush()
@@ -274,44 +265,44 @@ class RequestRun implements QueueListener {
     else this.#finishBlocked()
   }
 
-  /** Engines report no usage for a blocked request, so each delta counts as one token. */
+  /** Engines report no usage for a blocked answer, so each delta counts as one token. */
   #finishBlocked(): void {
     const { promptTokens, deltas } = this.#builder
     const finish = (count: number): void =>
       this.#finish('content_filter', { promptTokens: count, completionTokens: deltas })
-    if (promptTokens === null) void this.#countPrompt().then(finish)
+    if (promptTokens === null) void this.#countPromptTokens().then(finish)
     else finish(promptTokens)
   }
 
-  /** Counts the tokens of the prompt without the chat template; never rejects. */
-  async #countPrompt(): Promise<number> {
+  /** Counts the tokens of the prompt without the chat template. Never rejects. */
+  async #countPromptTokens(): Promise<number> {
     const { pool, clock } = this.#parts
-    const text = promptText(this.#request.input)
+    const text = extractPrompt(this.#request.input)
     try {
-      return (await boundedWait(clock, countMs, pool.tokenize(text))).length
+      return (await boundedWait(clock, countTimeoutMs, pool.tokenize(text))).length
     } catch {
       return estimateTokens(text)
     }
   }
 
   #finish(reason: FinishReason, usage: Usage, last?: AnswerFields): void {
-    this.#settleWith({ result: this.#builder.finish(reason, usage, last) })
+    this.#finishWith({ result: this.#builder.finish(reason, usage, last) })
   }
 
-  #settleWith(outcome: Outcome): void {
+  #finishWith(outcome: Outcome): void {
     if (this.#hasEnded) return
     this.#hasEnded = true
-    this.#check?.leave()
+    this.#check?.removeWaiter()
     const { clock, model, isContentCaptured, onEnded } = this.#parts
     const { taskId } = this.#prompt
-    const generation: Generation = {
+    const generation: FinishedGeneration = {
       request: this.#request,
       model,
       taskId,
-      arrivedAt: this.#arrivedAt,
-      arrivedTime: this.#arrivedTime,
-      firstTokenAt: this.#firstTokenAt,
-      endedAt: clock.monotonicMs(),
+      arrivedMs: this.#arrivedMs,
+      arrivalTime: this.#arrivalTime,
+      firstTokenMs: this.#firstTokenMs,
+      endedMs: clock.monotonicMs(),
       outcome,
       rules: [...new Set([...this.#rules, ...this.#builder.rules])],
       isContentCaptured,
@@ -319,13 +310,13 @@ class RequestRun implements QueueListener {
     onEnded(taskId, {
       span: () => toSpan(generation),
       measurements: this.#meter.measure(generation),
-      code: 'result' in outcome ? outcome.result.finishReason : codeOf(outcome.error),
+      code: 'result' in outcome ? outcome.result.finishReason : toErrorCode(outcome.error),
     })
     this.#settle(outcome)
   }
 }
 
-function codeOf(error: unknown): string {
+function toErrorCode(error: unknown): string {
   return typeof error === 'object' && error !== null && 'code' in error
     ? String(error.code)
     : 'error'

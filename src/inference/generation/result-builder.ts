@@ -3,42 +3,40 @@
 import { AnswerFieldsBuilder, ToolCallAssembler } from './fields/answer-fields.ts'
 import type { GenerationResult } from './text-generator.ts'
 import type { FinishReason, PromptReport, TokenLogprob, Usage } from './inference-engine.ts'
-import { type AnswerFields, isFields, type PassedCall, type PassedDelta } from './pass-through.ts'
+import {
+  type AnswerFields,
+  isPlainObject,
+  type WireToolCall,
+  type PassThroughDelta,
+} from './pass-through.ts'
 import type { Guard, OutputGuard } from '../guardrails/guard.ts'
-import type { Release } from '../guardrails/sliding-scan.ts'
+import type { ReleasedText } from '../guardrails/sliding-scan.ts'
 
-/**
- * With output rules, output that cannot be judged is not passed on: log probabilities, additional
- * fields of an answer other than texts of its message, and incomplete tool calls.
- */
+/** With output rules, drops output that they cannot judge, such as log probabilities. */
 export class ResultBuilder {
   readonly #guard: Guard
-  /** `null` if there are no output rules. */
   readonly #output: OutputGuard | null
-  /**
-   * One guard for each additional text of the message, such as `reasoning_content`, by field name.
-   */
+  /** One guard per additional text of the message, such as `reasoning_content`. */
   readonly #textGuards = new Map<string, OutputGuard>()
-  readonly #toolCalls: PassedCall[] = []
+  readonly #toolCalls: WireToolCall[] = []
   readonly #logprobs: TokenLogprob[] = []
   readonly #rules = new Set<string>()
-  #pieces: ToolCallAssembler | null = null
-  #fields: AnswerFieldsBuilder | null = null
+  #callAssembler: ToolCallAssembler | null = null
+  #fieldsBuilder: AnswerFieldsBuilder | null = null
   #text = ''
   #isBlocked = false
   #deltas = 0
   #promptTokens: number | null = null
   #prompt: PromptReport | null = null
   #ignored: readonly string[] | null = null
-  #hasNamedIgnored = false
+  #hasSentIgnored = false
 
   constructor(guard: Guard) {
     this.#guard = guard
-    this.#output = guard.openOutput()
+    this.#output = guard.createOutputGuard()
   }
 
-  /** Whether a rule may block the output. */
-  get mayBlock(): boolean {
+  get hasOutputRules(): boolean {
     return this.#output !== null
   }
 
@@ -46,12 +44,11 @@ export class ResultBuilder {
     return this.#isBlocked
   }
 
-  /** The number of deltas so far, an estimate of the completion tokens. */
+  /** The number of deltas so far. It is an estimate of the number of completion tokens. */
   get deltas(): number {
     return this.#deltas
   }
 
-  /** The number of prompt tokens that a delta reported; `null` if no delta has reported it. */
   get promptTokens(): number | null {
     return this.#promptTokens
   }
@@ -62,54 +59,55 @@ export class ResultBuilder {
   }
 
   /** Adds a delta and returns the output that may be passed on now; `null` if there is none. */
-  push(given: PassedDelta): PassedDelta | null {
+  push(given: PassThroughDelta): PassThroughDelta | null {
     if (this.#isBlocked) return null
     const delta = given.reasoning === undefined ? given : withReasoning(given, given.reasoning)
     this.#deltas++
     this.#promptTokens ??= delta.promptTokens ?? null
     this.#ignored ??= delta.ignored ?? null
-    this.#prompt ??= delta.prompt === undefined ? null : this.#reportOf(delta.prompt)
+    this.#prompt ??= delta.prompt === undefined ? null : this.#toPromptReport(delta.prompt)
     if (delta.toolCallPieces !== undefined) {
-      this.#pieces ??= new ToolCallAssembler()
-      for (const piece of delta.toolCallPieces) this.#pieces.add(piece)
+      this.#callAssembler ??= new ToolCallAssembler()
+      for (const piece of delta.toolCallPieces) this.#callAssembler.add(piece)
     }
     if (this.#output === null) {
       this.#text += delta.text
-      // Not spread into one push: V8 limits the number of arguments.
+      // The items are pushed one by one, because V8 limits the number of arguments of a call.
       for (const call of delta.toolCalls ?? []) this.#toolCalls.push(call)
       for (const one of delta.logprobs ?? []) this.#logprobs.push(one)
       if (delta.fields !== undefined) this.#addFields(delta.fields)
       return delta
     }
-    const text = this.#release(this.#output.push(delta.text))
-    const texts = this.#pushTexts(delta.fields)
+    const text = this.#releaseText(this.#output.push(delta.text))
+    const texts = this.#pushTextFields(delta.fields)
     const toolCalls = this.#checkCalls(delta.toolCalls ?? [])
-    const judged = this.#tell(toDelta(text, texts, toolCalls))
+    const judged = this.#addIgnored(toDelta(text, texts, toolCalls))
     if (delta.prompt === undefined || this.#prompt === null) return judged
     return { text: '', ...judged, prompt: this.#prompt }
   }
 
-  /** The last delta: held-back text, or the refusal for blocked text; `null` if neither. */
-  flush(): PassedDelta | null {
+  /** Returns text that was held back, or the refusal that replaces blocked text, or `null`. */
+  flush(): PassThroughDelta | null {
     if (this.#output === null) return null
-    const text = this.#isBlocked ? '' : this.#release(this.#output.finish())
+    const text = this.#isBlocked ? '' : this.#releaseText(this.#output.finish())
     const texts: Record<string, string> = {}
     for (const [name, guard] of this.#textGuards) {
-      if (!this.#isBlocked) this.#releaseText(name, guard.finish(), texts)
+      if (!this.#isBlocked) this.#releaseField(name, guard.finish(), texts)
     }
-    const toolCalls = this.#isBlocked ? [] : this.#checkCalls(this.#pieces?.take() ?? [])
+    const toolCalls = this.#isBlocked ? [] : this.#checkCalls(this.#callAssembler?.drain() ?? [])
     const { refusal } = this.#guard
-    if (!this.#isBlocked || refusal === null) return this.#tell(toDelta(text, texts, toolCalls))
+    if (!this.#isBlocked || refusal === null)
+      return this.#addIgnored(toDelta(text, texts, toolCalls))
     this.#text += refusal
-    return this.#tell(toDelta(`${text}${refusal}`, texts, toolCalls))
+    return this.#addIgnored(toDelta(`${text}${refusal}`, texts, toolCalls))
   }
 
-  /** The whole result; call `flush` first. `last` has fields that arrived after the last delta. */
+  /** `flush` must be called first. `last` has fields that arrived after the last delta. */
   finish(reason: FinishReason, usage: Usage, last?: AnswerFields): GenerationResult {
     const finishReason = this.#isBlocked ? 'content_filter' : reason
     const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
     if (this.#output === null) {
-      for (const call of this.#pieces?.take() ?? []) toolCalls.push(call)
+      for (const call of this.#callAssembler?.drain() ?? []) toolCalls.push(call)
       if (last !== undefined) this.#addFields(last)
     }
     const optional = {
@@ -117,68 +115,64 @@ export class ResultBuilder {
       ...(this.#ignored === null ? {} : { ignored: this.#ignored }),
     }
     const result = { text: this.#text, finishReason, usage, toolCalls, logprobs, ...optional }
-    const fields = this.#fields?.fields
+    const fields = this.#fieldsBuilder?.fields
     if (fields === undefined) return result
     const isPassedOn = last === undefined || this.#output !== null
     return { ...result, fields, ...(isPassedOn ? {} : { lastFields: last }) }
   }
 
-  /**
-   * Names the ignored fields in the first released delta. No rule judges the names: the client
-   * wrote them.
-   */
-  #tell(delta: PassedDelta | null): PassedDelta | null {
-    if (delta === null || this.#ignored === null || this.#hasNamedIgnored) return delta
-    this.#hasNamedIgnored = true
+  /** The names go into the first released delta. Rules do not judge them. */
+  #addIgnored(delta: PassThroughDelta | null): PassThroughDelta | null {
+    if (delta === null || this.#ignored === null || this.#hasSentIgnored) return delta
+    this.#hasSentIgnored = true
     return { ...delta, ignored: this.#ignored }
   }
 
-  /** With output rules, drops the log probabilities, because rules cannot judge them. */
-  #reportOf(prompt: PromptReport): PromptReport {
+  /** If there are output rules, drops the log probabilities, because rules cannot judge them. */
+  #toPromptReport(prompt: PromptReport): PromptReport {
     return this.#output === null ? prompt : { text: prompt.text, logprobs: [] }
   }
 
   #addFields(fields: AnswerFields): void {
-    this.#fields ??= new AnswerFieldsBuilder()
-    this.#fields.add(fields)
+    this.#fieldsBuilder ??= new AnswerFieldsBuilder()
+    this.#fieldsBuilder.add(fields)
   }
 
-  /** A separate guard judges each additional text of the message, like the answer's text. */
-  #pushTexts(fields: AnswerFields | undefined): Record<string, string> {
+  #pushTextFields(fields: AnswerFields | undefined): Record<string, string> {
     const texts: Record<string, string> = {}
     for (const [name, value] of Object.entries(fields?.message ?? {})) {
       if (typeof value !== 'string' || this.#isBlocked) continue
       let guard = this.#textGuards.get(name)
       if (guard === undefined) {
-        const opened = this.#guard.openOutput()
+        const opened = this.#guard.createOutputGuard()
         if (opened === null) continue
         guard = opened
         this.#textGuards.set(name, guard)
       }
-      this.#releaseText(name, guard.push(value), texts)
+      this.#releaseField(name, guard.push(value), texts)
     }
     return texts
   }
 
-  #releaseText(name: string, release: Release, texts: Record<string, string>): void {
-    this.#take(release)
-    if (release.release === '') return
-    texts[name] = release.release
-    this.#addFields({ message: { [name]: release.release } })
+  #releaseField(name: string, release: ReleasedText, texts: Record<string, string>): void {
+    this.#recordVerdict(release)
+    if (release.text === '') return
+    texts[name] = release.text
+    this.#addFields({ message: { [name]: release.text } })
   }
 
-  /** Output rules judge the whole arguments of a call, so calls are not passed on in pieces. */
-  #checkCalls(calls: readonly PassedCall[]): readonly PassedCall[] {
-    const checked: PassedCall[] = []
+  /** Output rules judge whole arguments, so calls are not passed on in pieces. */
+  #checkCalls(calls: readonly WireToolCall[]): readonly WireToolCall[] {
+    const checked: WireToolCall[] = []
     for (const call of calls) {
-      const output = this.#guard.openOutput()
+      const output = this.#guard.createOutputGuard()
       if (output === null || this.#isBlocked) break
       const parts = [output.push(call.arguments), output.finish()]
-      for (const part of parts) this.#take(part)
-      const text = parts.map(({ release }) => release).join('')
+      for (const part of parts) this.#recordVerdict(part)
+      const text = parts.map((part) => part.text).join('')
       const { wire, ...typed } = call
-      // Drops the server's own fields, which rules cannot judge; only custom calls need them.
-      const kept = isFields(wire?.['custom']) ? { wire } : {}
+      // Rules cannot judge the server's own fields. Only custom calls need them.
+      const kept = isPlainObject(wire?.['custom']) ? { wire } : {}
       checked.push({ ...typed, arguments: text, ...kept })
     }
     if (this.#isBlocked) return []
@@ -186,20 +180,20 @@ export class ResultBuilder {
     return checked
   }
 
-  #release(release: Release): string {
-    this.#take(release)
-    this.#text += release.release
-    return release.release
+  #releaseText(release: ReleasedText): string {
+    this.#recordVerdict(release)
+    this.#text += release.text
+    return release.text
   }
 
-  #take({ isBlocked, hits }: Release): void {
+  #recordVerdict({ isBlocked, hits }: ReleasedText): void {
     for (const { rule } of hits) this.#rules.add(rule)
     this.#isBlocked ||= isBlocked
   }
 }
 
-/** Reasoning is sent in the field that most servers use for it. */
-const withReasoning = (delta: PassedDelta, reasoning: string): PassedDelta => ({
+/** Moves the reasoning into the field that most servers use for it. */
+const withReasoning = (delta: PassThroughDelta, reasoning: string): PassThroughDelta => ({
   ...delta,
   fields: { ...delta.fields, message: { ...delta.fields?.message, reasoning_content: reasoning } },
 })
@@ -207,8 +201,8 @@ const withReasoning = (delta: PassedDelta, reasoning: string): PassedDelta => ({
 function toDelta(
   text: string,
   texts: Readonly<Record<string, string>>,
-  toolCalls: readonly PassedCall[],
-): PassedDelta | null {
+  toolCalls: readonly WireToolCall[],
+): PassThroughDelta | null {
   const hasTexts = Object.keys(texts).length > 0
   if (text === '' && !hasTexts && toolCalls.length === 0) return null
   return {

@@ -14,7 +14,7 @@ import type {
   ModelFacts,
 } from './inference-engine.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
-import { inferenceCodeOf, inferenceError } from './inference-errors.ts'
+import { toInferenceCode, inferenceError } from './inference-errors.ts'
 
 export interface WorkerParts {
   readonly createEngine: CreateEngine
@@ -22,16 +22,13 @@ export interface WorkerParts {
   readonly clock: Clock
   readonly log: Log
   readonly onServing: (facts: ModelFacts) => void
-  /** Called when the engine failed to start. The worker retries after a delay. */
   readonly onStartFailed: (text: string, error: unknown) => void
   readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
 const restartPolicy = { firstDelayMs: 500, maxDelayMs: 30_000, steadyMs: 30_000 }
 
-/**
- * The worker is attached to the batcher while its engine serves. A restart does not change its id.
- */
+/** Attached to the batcher while its engine serves. A restart does not change its id. */
 export class SupervisedWorker {
   readonly #worker: EngineWorker
   readonly #parts: WorkerParts
@@ -43,7 +40,6 @@ export class SupervisedWorker {
   #problem = 'is starting'
   #isFailing = false
 
-  /** Starts the worker's engine immediately. */
   constructor(worker: EngineWorker, parts: WorkerParts) {
     this.#worker = worker
     this.#parts = parts
@@ -51,12 +47,11 @@ export class SupervisedWorker {
     this.#lifetime = this.#runUntilClosed()
   }
 
-  /** The outcome of the first start. If it fails, this rejects, and the worker retries. */
+  /** The worker tries again even if the first start fails. */
   get firstStart(): Promise<void> {
     return this.#firstStart.promise
   }
 
-  /** The worker's engine if it accepts requests now; otherwise `null`. */
   get engine(): InferenceEngine | null {
     return this.#isRetiring ? null : (this.#serving?.engine ?? null)
   }
@@ -65,30 +60,25 @@ export class SupervisedWorker {
     return this.#isRetiring
   }
 
-  /** A human-readable reason why the serving engine seems not to work; `null` if it works. */
   get engineProblem(): string | null {
     const problem = this.#serving?.engine.problem?.() ?? null
     return problem === null ? null : `${this.#worker.workerId} ${problem}`
   }
 
-  /** A human-readable reason why the worker does not serve. */
   get problem(): string {
     return `${this.#worker.workerId} ${this.#problem}`
   }
 
-  /** Whether the last attempt to start the engine failed. */
   get isFailing(): boolean {
     return this.#isFailing
   }
 
-  /** Sends the worker no more requests, and closes it when its requests have ended. */
   async retire(): Promise<void> {
     this.#isRetiring = true
     await this.#parts.batcher.removeWorker(this.#worker.workerId)
     await this.close()
   }
 
-  /** Closes the worker's engine immediately; resolves when it is closed. */
   close(): Promise<void> {
     this.#closing.abort(inferenceError('closing', 'the engine is being closed'))
     return this.#lifetime
@@ -98,16 +88,16 @@ export class SupervisedWorker {
     const { clock } = this.#parts
     const { signal } = this.#closing
     const run = async (current: SupervisedRun): Promise<string> =>
-      (this.#problem = await this.#serveOnce(current))
+      (this.#problem = await this.#runEngine(current))
     await supervise(restartPolicy, run, { clock, signal })
   }
 
-  get #isOver(): boolean {
+  get #isStopping(): boolean {
     return this.#isRetiring || this.#closing.signal.aborted
   }
 
   /** Creates, starts, serves and closes one engine; resolves with the reason why serving ended. */
-  async #serveOnce(run: SupervisedRun): Promise<string> {
+  async #runEngine(run: SupervisedRun): Promise<string> {
     const { createEngine, batcher, onStartFailed } = this.#parts
     const { workerId } = this.#worker
     let engine: InferenceEngine | null = null
@@ -122,11 +112,11 @@ export class SupervisedWorker {
       this.#firstStart.reject(error)
       const reason = `did not start: ${messageOf(error)}`
       this.#isFailing = true
-      if (!this.#isOver) onStartFailed(`${workerId} ${reason}`, error)
+      if (!this.#isStopping) onStartFailed(`${workerId} ${reason}`, error)
       return reason
     } finally {
       await this.#closeEngine(engine)
-      serving?.abandon(inferenceError('closing', `${workerId} was closed`))
+      serving?.rejectBatches(inferenceError('closing', `${workerId} was closed`))
       await batcher.removeWorker(workerId)
     }
   }
@@ -139,15 +129,15 @@ export class SupervisedWorker {
     batcher.addWorker(serving)
     onServing(facts)
     this.#firstStart.resolve()
-    const loss = await serving.over
+    const lostReason = await serving.ended
     this.#serving = null
-    const left = batcher.removeWorker(workerId)
-    if (loss === null) return 'was closed'
-    serving.abandon(inferenceError('engine_lost', `${workerId} was lost: ${loss}`))
-    onLost({ workerId, reason: loss })
+    const drained = batcher.removeWorker(workerId)
+    if (lostReason === null) return 'was closed'
+    serving.rejectBatches(inferenceError('engine_lost', `${workerId} was lost: ${lostReason}`))
+    onLost({ workerId, reason: lostReason })
     // Closing the engine earlier would end requests that can be retried on another engine.
-    await left
-    return `was lost: ${loss}`
+    await drained
+    return `was lost: ${lostReason}`
   }
 
   async #closeEngine(engine: InferenceEngine | null): Promise<void> {
@@ -160,31 +150,30 @@ export class SupervisedWorker {
   }
 }
 
-/** A started engine as a worker of the batcher, until the engine is lost or closed. */
 class ServingEngine {
   readonly workerId: string
   readonly engine: InferenceEngine
   readonly capacity: InferenceEngine['capacity']
   readonly nodeId: string | undefined
   /** Resolves with the reason of the loss, or with `null` when the worker is closed. */
-  readonly over: Promise<string | null>
-  readonly #over = Promise.withResolvers<string | null>()
-  readonly #batches = new Set<(error: Error) => void>()
+  readonly ended: Promise<string | null>
+  readonly #ended = Promise.withResolvers<string | null>()
+  readonly #batchRejects = new Set<(error: Error) => void>()
 
   constructor(workerId: string, engine: InferenceEngine, closing: AbortSignal) {
     this.workerId = workerId
     this.engine = engine
     this.capacity = engine.capacity
     this.nodeId = engine.nodeId
-    this.over = this.#over.promise
-    if (closing.aborted) this.#over.resolve(null)
-    const close = (): void => this.#over.resolve(null)
+    this.ended = this.#ended.promise
+    if (closing.aborted) this.#ended.resolve(null)
+    const close = (): void => this.#ended.resolve(null)
     closing.addEventListener('abort', close, { once: true })
-    // The signal outlives the engine, so its listener would retain a lost engine.
-    void this.over.then(() => closing.removeEventListener('abort', close))
+    // The signal outlives the engine, and a listener would keep the engine in memory.
+    void this.ended.then(() => closing.removeEventListener('abort', close))
     engine.lost().then(
-      (reason) => this.giveUp(reason),
-      (error: unknown) => this.giveUp(messageOf(error)),
+      (reason) => this.markLost(reason),
+      (error: unknown) => this.markLost(messageOf(error)),
     )
   }
 
@@ -193,23 +182,22 @@ class ServingEngine {
     listener: GenerationListener,
   ): Promise<void> {
     const { promise: abandoned, reject } = Promise.withResolvers<never>()
-    this.#batches.add(reject)
+    this.#batchRejects.add(reject)
     try {
       await Promise.race([this.engine.generate(requests, listener), abandoned])
     } catch (error) {
-      if (inferenceCodeOf(error) === 'engine_lost') this.giveUp(messageOf(error))
+      if (toInferenceCode(error) === 'engine_lost') this.markLost(messageOf(error))
       throw error
     } finally {
-      this.#batches.delete(reject)
+      this.#batchRejects.delete(reject)
     }
   }
 
-  giveUp(reason: string): void {
-    this.#over.resolve(reason)
+  markLost(reason: string): void {
+    this.#ended.resolve(reason)
   }
 
-  /** Rejects the running `generate` calls without waiting for the engine. */
-  abandon(error: Error): void {
-    for (const reject of this.#batches) reject(error)
+  rejectBatches(error: Error): void {
+    for (const reject of this.#batchRejects) reject(error)
   }
 }

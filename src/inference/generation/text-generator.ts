@@ -7,24 +7,24 @@ import type {
   TokenLogprob,
   Usage,
 } from './inference-engine.ts'
-import type { AnswerFields, PassedCall, PassedDelta, PassedInput } from './pass-through.ts'
+import type {
+  AnswerFields,
+  WireToolCall,
+  PassThroughDelta,
+  PassThroughInput,
+} from './pass-through.ts'
 
 /** A prompt to complete. Options that `sampling` leaves out come from the configuration. */
 export interface PromptRequest {
-  readonly input: PassedInput
+  readonly input: PassThroughInput
   readonly sampling: Partial<Sampling>
-  /** Higher priorities are served earlier. */
   readonly priority: number
-  /** Whether to serve the prompt, which failed before, ahead of new ones. Default `false`. */
+  /** Whether this prompt failed before and must be served ahead of new prompts. Default `false`. */
   readonly isRetry?: boolean
-  /** The limit from arrival to result, time in the queue included; `null` for no limit. */
+  /** The time limit, including the time in the queue; `null` for no limit. */
   readonly timeoutSeconds: number | null
-  /** Cancels the request, in the queue or in the engine. */
   readonly signal: AbortSignal
-  /**
-   * Whether the request is rejected with `queue_full` when the queue is full, and with `not_ready`
-   * when no engine is able to start. A session's tasks are never rejected: they wait.
-   */
+  /** Whether a full queue or an outage rejects it. A session's tasks are never rejected. */
   readonly isBounded: boolean
   /** The task that the prompt belongs to; `null` for HTTP and `generate`. */
   readonly taskId: string | null
@@ -34,36 +34,28 @@ export interface GenerationResult {
   readonly text: string
   readonly finishReason: FinishReason
   readonly usage: Usage
-  readonly toolCalls: readonly PassedCall[]
+  readonly toolCalls: readonly WireToolCall[]
   readonly logprobs: readonly TokenLogprob[]
-  /** The prompt. Present only if `echo` was set and the engine reports the prompt. */
   readonly prompt?: PromptReport
-  /** Additional fields of the whole answer. */
   readonly fields?: AnswerFields
-  /** The part of `fields` that no delta contained. */
+  /** The part of `fields` that was not in any delta. */
   readonly lastFields?: AnswerFields
   /** Request fields that the server behind the engine reports as ignored. */
   readonly ignored?: readonly string[]
 }
 
-/** Receives what happens to a request before its result. */
 export interface ProgressListener {
-  /** Called once, when an engine begins; `nodeId` is `undefined` for an engine on this machine. */
+  /** Called once. `nodeId` is `undefined` if the engine runs on this machine. */
   started?(workerId: string, nodeId: string | undefined): void
-  /** More text. The engine pauses this request until a returned promise settles. */
-  delta?(delta: PassedDelta): Promise<void> | undefined
+  /** The engine pauses this request until a returned promise settles. */
+  delta?(delta: PassThroughDelta): Promise<void> | undefined
 }
 
-/** The current load, for `/health` and `/metrics`. */
 export interface GeneratorStatus {
-  /** Requests in the queue. */
   readonly queued: number
-  /** Requests in an engine. */
   readonly running: number
-  /** Engines that accept requests. */
   readonly workers: number
-  /** Why requests cannot be served now; `null` if they can. */
-  readonly unready: string | null
+  readonly unreadyReason: string | null
 }
 
 /** Completes prompts. `generate` rejects with an `InferenceError` (see `inference-errors.ts`). */

@@ -11,12 +11,17 @@ import {
   lookBack,
   type Match,
   type Matcher,
-  type Stretch,
+  type TextSegment,
 } from './rules.ts'
-import { type OwnPattern, PatternSet } from './own-patterns.ts'
+import { type RulePattern, PatternSet } from './rule-patterns.ts'
 import { createPhraseFinder } from './phrases.ts'
-import { personalData, secretShapes, type Shape } from './sensitive-data.ts'
-import { createMarkFinder, type OutputGuard, redactionMark, SlidingScan } from './sliding-scan.ts'
+import { personalDataPatterns, secretPatterns, type DataPattern } from './sensitive-data.ts'
+import {
+  createMarkPattern,
+  type OutputGuard,
+  toRedactionMark,
+  SlidingScan,
+} from './sliding-scan.ts'
 
 export type { OutputGuard } from './sliding-scan.ts'
 
@@ -27,7 +32,7 @@ export type Verdict =
 
 export interface Guard {
   /** Whether any rule judges prompts. If not, the other input methods need not be called. */
-  readonly judgesInput: boolean
+  readonly hasInputRules: boolean
   /** Judges the number of characters of a whole request. A `reject` hit rejects the request. */
   checkLength(chars: number): readonly GuardHit[]
   /** Judges a text. The verdict contains the text to continue with, unless the text is blocked. */
@@ -35,35 +40,36 @@ export interface Guard {
   /** Returns the texts that `checkInput` must judge. The other texts match no rule. */
   findSuspects(texts: readonly string[]): Steps<ReadonlySet<string>>
   /** Creates the guard of one answer; `null` if no rule judges answers. */
-  openOutput(): OutputGuard | null
+  createOutputGuard(): OutputGuard | null
   /** The sentence that replaces blocked text; `null` if blocked text is reported as an error. */
   readonly refusal: string | null
 }
 
-/** The step sizes in characters. Answers need short steps, so that text is released early. */
-const inputStep = 16_384
-const outputStep = 64
+/** In characters. Answers are judged in short steps, so that text is released early. */
+const inputStepChars = 16_384
+const outputStepChars = 64
 
-const refusal = 'I cannot help with this request.'
+const refusalText = 'I cannot help with this request.'
 
 export function createGuard(config: GuardrailConfig): Guard {
   const rules = config.isOn ? config.rules : []
   const input = createMatchers(rules.filter(({ stage }) => stage !== 'output'))
   const output = createMatchers(rules.filter(({ stage }) => stage !== 'input'))
-  // An answer may repeat redaction marks of the prompt, and these must not be redacted again.
+  // An answer may repeat redaction marks of the prompt. These marks must not be redacted again.
   const redacting = rules.filter(({ action }) => action === 'redact').map(({ id }) => id)
-  const marks = createMarkFinder(redacting)
+  const marks = createMarkPattern(redacting)
   return {
-    judgesInput: rules.some(({ stage }) => stage !== 'output'),
+    hasInputRules: rules.some(({ stage }) => stage !== 'output'),
     checkLength: (chars) => checkLength(chars, config, rules),
     checkInput: (text) => checkInput(text, config, rules, input),
     findSuspects: (texts) => findSuspects(texts, config, rules, input),
-    openOutput: () => (output.length === 0 ? null : new SlidingScan(output, outputStep, marks)),
-    refusal: config.onBlock === 'refusal' ? refusal : null,
+    createOutputGuard: () =>
+      output.length === 0 ? null : new SlidingScan(output, outputStepChars, marks),
+    refusal: config.onBlock === 'refusal' ? refusalText : null,
   }
 }
 
-const actionOf = (rules: readonly GuardRule[], id: BuiltInRule): GuardAction | undefined =>
+const findAction = (rules: readonly GuardRule[], id: BuiltInRule): GuardAction | undefined =>
   rules.find((rule) => rule.kind === 'built-in' && rule.id === id)?.action
 
 function checkLength(
@@ -71,14 +77,14 @@ function checkLength(
   { maxPromptChars }: GuardrailConfig,
   rules: readonly GuardRule[],
 ): readonly GuardHit[] {
-  const action = actionOf(rules, 'limits')
+  const action = findAction(rules, 'limits')
   if (action === undefined || maxPromptChars === null || chars <= maxPromptChars) return []
-  // `redact` rejects too, because a truncated prompt would be a different request.
+  // The action `redact` rejects too, because a truncated prompt would be a different request.
   const reason = `it has ${chars} characters, and ${maxPromptChars} are allowed`
   return [{ rule: 'limits', action: action === 'flag' ? 'flag' : 'reject', reason }]
 }
 
-/** Applies the injection rule first: it judges the whole text, the other rules its parts. */
+/** Judges a text. The injection rule is applied first, because it judges the whole text. */
 function* checkInput(
   text: string,
   { sensitivity }: GuardrailConfig,
@@ -87,7 +93,7 @@ function* checkInput(
 ): Steps<Verdict> {
   const hits: GuardHit[] = []
   let passed = text
-  const injection = actionOf(rules, 'injection')
+  const injection = findAction(rules, 'injection')
   if (injection !== undefined) {
     const found = yield* findInjections(text, sensitivity)
     if (found.length > 0) hits.push({ rule: 'injection', action: injection })
@@ -95,21 +101,17 @@ function* checkInput(
     if (injection === 'redact') passed = redact(text, found)
   }
   if (matchers.length === 0) return { action: 'pass', text: passed, hits }
-  const scan = new SlidingScan(matchers, inputStep)
-  const { release, isBlocked, hits: more } = yield* scan.scan(passed)
+  const scan = new SlidingScan(matchers, inputStepChars)
+  const { text: released, isBlocked, hits: more } = yield* scan.scan(passed)
   hits.push(...more)
-  return isBlocked ? { action: 'block', hits } : { action: 'pass', text: release, hits }
+  return isBlocked ? { action: 'block', hits } : { action: 'pass', text: released, hits }
 }
 
-/** Prevents matches across texts: longer than any gap, with a letter that continues no phrase. */
+/** No match spans two texts: no phrase has such a long gap or continues with an `x`. */
 const separator = `${'\n'.repeat(8)}x${'\n'.repeat(8)}`
-/** The maximum total length of texts that are searched together. */
 const groupChars = 8192
 
-/**
- * Searches short texts together, because each search has a fixed cost. A text longer than a group
- * is always suspect. If a rule depends on where a text begins or ends, all texts are suspect.
- */
+/** Searches short texts together, because each search has a fixed cost. */
 function* findSuspects(
   texts: readonly string[],
   { sensitivity }: GuardrailConfig,
@@ -117,40 +119,41 @@ function* findSuspects(
   matchers: readonly Matcher[],
 ): Steps<ReadonlySet<string>> {
   if (matchers.some(({ isLocal }) => !isLocal)) return new Set(texts)
-  const seeksInjection = actionOf(rules, 'injection') !== undefined
+  const seeksInjection = findAction(rules, 'injection') !== undefined
   function* mayHit(group: readonly string[]): Steps<boolean> {
     const text = group.join(separator)
     if (text.length > groupChars) return true
     if (seeksInjection && (yield* findInjections(text, sensitivity)).length > 0) return true
-    const stretch = { text, begin: 0, end: text.length, isLast: true }
+    const segment = { text, begin: 0, end: text.length, isLast: true }
     for (const matcher of matchers) {
-      if ((yield* matcher.find(stretch, nothing)).length > 0) return true
+      if ((yield* matcher.find(segment, noRules)).length > 0) return true
     }
     return false
   }
   const suspects = new Set<string>()
-  for (const group of groupsOf(new Set(texts))) {
+  for (const group of groupTexts(new Set(texts))) {
     yield
     if (!(yield* mayHit(group))) continue
-    for (const piece of piecesOf(group)) {
+    for (const piece of splitGroup(group)) {
       if (yield* mayHit(piece)) for (const text of piece) suspects.add(text)
     }
   }
   return suspects
 }
 
-const nothing: ReadonlySet<string> = new Set()
+const noRules: ReadonlySet<string> = new Set()
 
-/** Splits a group into smaller ones, so that one hit does not make many texts suspect. */
-function piecesOf(group: readonly string[]): (readonly string[])[] {
-  const count = Math.ceil(group.length / pieceSize)
-  return Array.from({ length: count }, (_, at) => group.slice(at * pieceSize, (at + 1) * pieceSize))
+/** Splits a group into smaller groups, so that one hit does not make many texts suspect. */
+function splitGroup(group: readonly string[]): (readonly string[])[] {
+  const count = Math.ceil(group.length / maxSplitTexts)
+  return Array.from({ length: count }, (_, at) =>
+    group.slice(at * maxSplitTexts, (at + 1) * maxSplitTexts),
+  )
 }
 
-const pieceSize = 16
+const maxSplitTexts = 16
 
-/** Groups whose joined texts do not exceed `groupChars`; a longer text is alone in its group. */
-function groupsOf(texts: Iterable<string>): string[][] {
+function groupTexts(texts: Iterable<string>): string[][] {
   const groups: string[][] = []
   let room = 0
   for (const text of texts) {
@@ -167,72 +170,81 @@ function groupsOf(texts: Iterable<string>): string[][] {
 function redact(text: string, spans: readonly { start: number; end: number }[]): string {
   let [redacted, at] = ['', 0]
   for (const { start, end } of spans.toSorted((a, b) => a.start - b.start)) {
-    if (start >= at) redacted += text.slice(at, start) + redactionMark('injection')
+    if (start >= at) redacted += text.slice(at, start) + toRedactionMark('injection')
     at = Math.max(at, end)
   }
   return redacted + text.slice(at)
 }
 
 export function createMatchers(rules: readonly GuardRule[]): Matcher[] {
-  const patterns: OwnPattern[] = []
+  const patterns: RulePattern[] = []
   const matchers = rules.flatMap((rule, order): Matcher[] => {
     const base = { rule: rule.id, action: rule.action, order }
-    if (rule.kind === 'built-in') return builtInMatcher(rule.id, base)
-    const select = withoutExceptions(rule.unless)
-    if (rule.kind === 'keywords') return [keywordMatcher(rule.keywords, base, select)]
-    patterns.push({ ...base, pattern: rule.pattern, select })
+    if (rule.kind === 'built-in') return createBuiltInMatchers(rule.id, base)
+    const filterMatches = createExceptionFilter(rule.unless)
+    if (rule.kind === 'keywords') return [createKeywordMatcher(rule.keywords, base, filterMatches)]
+    patterns.push({ ...base, pattern: rule.pattern, filterMatches })
     return []
   })
-  return [...matchers, ...PatternSet.group(patterns)]
+  return [...matchers, ...PatternSet.createAll(patterns)]
 }
 
 type MatchBase = Pick<Match, 'rule' | 'action' | 'order'>
 
-function builtInMatcher(id: BuiltInRule, base: MatchBase): Matcher[] {
+function createBuiltInMatchers(id: BuiltInRule, base: MatchBase): Matcher[] {
   if (id === 'injection' || id === 'limits') return []
-  const shapes = id === 'secrets' ? secretShapes : personalData
-  return [toMatcher(base, (stretch) => shapes.flatMap((shape) => findShape(shape, stretch, base)))]
+  const shapes = id === 'secrets' ? secretPatterns : personalDataPatterns
+  return [
+    createMatcher(base, (segment) =>
+      shapes.flatMap((shape) => findDataPattern(shape, segment, base)),
+    ),
+  ]
 }
 
-/** A matcher that searches a stretch in one step, for built-in expressions and phrases. */
-const toMatcher = ({ rule }: MatchBase, find: (stretch: Stretch) => readonly Match[]): Matcher => ({
+const createMatcher = (
+  { rule }: MatchBase,
+  find: (segment: TextSegment) => readonly Match[],
+): Matcher => ({
   isLocal: true,
   // oxlint-disable-next-line require-yield
-  *find(stretch, reported) {
-    return reported.has(rule) ? [] : find(stretch)
+  *find(segment, reported) {
+    return reported.has(rule) ? [] : find(segment)
   },
 })
 
-function findShape(shape: Shape, { text, begin, end }: Stretch, base: MatchBase): Match[] {
-  const { pattern, measure, until = null } = shape
+function findDataPattern(
+  shape: DataPattern,
+  { text, begin, end }: TextSegment,
+  base: MatchBase,
+): Match[] {
+  const { pattern, measure, endPattern = null } = shape
   const found: Match[] = []
   pattern.lastIndex = begin
   for (let match = pattern.exec(text); match !== null; match = pattern.exec(text)) {
     const { 0: candidate, index: start } = match
     if (start >= end) break
     const length = measure?.(candidate) ?? candidate.length
-    if (length > 0) found.push({ ...base, start, end: start + length, until })
-    // After a rejected candidate, continues at its second character: a match may begin inside.
+    if (length > 0) found.push({ ...base, start, end: start + length, endPattern })
+    // A match may begin inside a rejected candidate.
     pattern.lastIndex = start + Math.max(1, length)
   }
   return found
 }
 
-function keywordMatcher(
+function createKeywordMatcher(
   keywords: readonly string[],
   base: MatchBase,
-  select: OwnPattern['select'],
+  filterMatches: RulePattern['filterMatches'],
 ): Matcher {
   const find = createPhraseFinder(keywords)
-  return toMatcher(base, (stretch) => {
-    const spans = find(stretch.text, stretch.begin, stretch.end)
-    const matches = spans.map((span): Match => ({ ...base, ...span, until: null }))
-    return select?.(matches, stretch) ?? matches
+  return createMatcher(base, (segment) => {
+    const spans = find(segment.text, segment.begin, segment.end)
+    const matches = spans.map((span): Match => ({ ...base, ...span, endPattern: null }))
+    return filterMatches?.(matches, segment) ?? matches
   })
 }
 
-/** Removes matches that overlap a phrase of `unless`. */
-function withoutExceptions(unless: readonly string[]): OwnPattern['select'] {
+function createExceptionFilter(unless: readonly string[]): RulePattern['filterMatches'] {
   if (unless.length === 0) return null
   const find = createPhraseFinder(unless)
   return (matches, { text }) => {

@@ -4,7 +4,7 @@ import type { Steps } from '../../runtime/turn-budget.ts'
 import { foldLatin, type NormalizedText, normalizeConfusables } from './confusables.ts'
 
 /** A phrase and the probability, between 0 and 1, that the phrase alone indicates an injection. */
-interface Sign {
+interface InjectionPattern {
   readonly pattern: RegExp
   readonly weight: number
 }
@@ -14,30 +14,23 @@ export interface InjectionSpan {
   readonly end: number
 }
 
-/** The number of characters that are normalized in one step. */
 const sliceChars = 32_768
-/**
- * The maximum number of letters of a phrase, and of letters before it that its pattern examines.
- */
+/** The maximum length of a phrase, and of the text before the phrase that its pattern examines. */
 const maxPhraseLength = 128
 const lookBehind = 16
 
-/**
- * The phrases in a text if their combined weight reaches `1 - sensitivity`; otherwise none. Weights
- * are combined like independent probabilities: two of 0.4 make 0.64. At the default sensitivity of
- * 0.5, one strong sign (0.5 or more) is enough. At 0 nothing is found, at 1 every sign.
- */
+/** Returns phrases if their combined weight (0.4 and 0.4 make 0.64) reaches `1 - sensitivity`. */
 export function* findInjections(text: string, sensitivity: number): Steps<InjectionSpan[]> {
   const spans: InjectionSpan[] = []
-  const found = new Set<Sign>()
-  yield* findPhrases(text, (sign, start, end) => {
-    found.add(sign)
+  const found = new Set<InjectionPattern>()
+  yield* findPhrases(text, (candidate, start, end) => {
+    found.add(candidate)
     spans.push({ start, end })
   })
-  for (const sign of markers) {
+  for (const candidate of markers) {
     if (text.length > sliceChars) yield
-    forEachMatch(sign.pattern, text, 0, text.length, (start, end) => {
-      found.add(sign)
+    forEachMatch(candidate.pattern, text, 0, text.length, (start, end) => {
+      found.add(candidate)
       spans.push({ start, end })
     })
   }
@@ -45,27 +38,24 @@ export function* findInjections(text: string, sensitivity: number): Steps<Inject
   return sensitivity > 0 && 1 - innocence >= 1 - sensitivity ? spans : []
 }
 
-/**
- * Searches slice by slice. Letters at the end of a slice are kept, because a phrase may continue in
- * the next slice.
- */
+/** Keeps letters at the end of a slice, because a phrase may continue in the next slice. */
 function* findPhrases(
   text: string,
-  onFound: (sign: Sign, start: number, end: number) => void,
+  onFound: (candidate: InjectionPattern, start: number, end: number) => void,
 ): Steps<void> {
   let kept: NormalizedText = { text: '', origins: new Uint32Array() }
   let begin = 0
   for (let from = 0; from < text.length; from += sliceChars) {
     if (from > 0) yield
     const to = Math.min(text.length, from + sliceChars)
-    const letters = joined(kept, normalizeConfusables(text, from, to))
+    const letters = joinTexts(kept, normalizeConfusables(text, from, to))
     const end = to === text.length ? letters.text.length : letters.text.length - maxPhraseLength
     if (end > begin) {
-      for (const sign of phrases) {
-        forEachMatch(sign.pattern, letters.text, begin, end, (first, afterLast) => {
+      for (const candidate of phrases) {
+        forEachMatch(candidate.pattern, letters.text, begin, end, (first, afterLast) => {
           const last = letters.origins[afterLast - 1] ?? 0
           const width = (text.codePointAt(last) ?? 0) > 0xff_ff ? 2 : 1
-          onFound(sign, letters.origins[first] ?? 0, last + width)
+          onFound(candidate, letters.origins[first] ?? 0, last + width)
         })
       }
     }
@@ -75,7 +65,7 @@ function* findPhrases(
   }
 }
 
-function joined(first: NormalizedText, second: NormalizedText): NormalizedText {
+function joinTexts(first: NormalizedText, second: NormalizedText): NormalizedText {
   if (first.text === '') return second
   const origins = new Uint32Array(first.origins.length + second.origins.length)
   origins.set(first.origins)
@@ -83,10 +73,7 @@ function joined(first: NormalizedText, second: NormalizedText): NormalizedText {
   return { text: first.text + second.text, origins }
 }
 
-/**
- * Calls `onMatch` for each match that begins from `begin` to before `end`. Patterns must not match
- * the empty string. Avoids `matchAll`, which would copy the expression for every text.
- */
+/** `matchAll` would copy the expression for every text. */
 function forEachMatch(
   pattern: RegExp,
   text: string,
@@ -101,72 +88,54 @@ function forEachMatch(
   }
 }
 
-const any = (...words: readonly string[]): string => `(?:${words.join('|')})`
-const maybe = (...words: readonly string[]): string => `${any(...words)}?`
-
-const drop = any('ignore', 'disregard', 'forget', 'donotfollow', 'dontfollow', 'stopfollowing')
-const defeat = any('override', 'overwrite', 'bypass', 'circumvent')
-const all = maybe('allof', 'all', 'any', 'every', 'each')
-const whose = maybe('the', 'your', 'my', 'our', 'these', 'those', 'its')
+const ignore = '(?:ignore|disregard|forget|donotfollow|dontfollow|stopfollowing)'
+const bypass = '(?:override|overwrite|bypass|circumvent)'
+const all = '(?:allof|all|any|every|each)?'
+const whose = '(?:the|your|my|our|these|those|its)?'
 const before = 'previous|prior|earlier|above|preceding|foregoing|former|initial|original|existing'
-const former = any(before, 'system', 'developer', 'safety')
-const formers = `${former}(?:${maybe('and', 'or')}${former}){0,2}`
-const orders = `${any(
-  'instruction',
-  'prompt',
-  'rule',
-  'directive',
-  'guideline',
-  'constraint',
-  'policy',
-)}s?`
-const talk = `${any('message', 'context', 'command', 'direction', 'conversation', 'question')}s?`
-const hidden = any('system', 'hidden', 'initial', 'secret', 'internal', 'developer')
-const show = any('reveal', 'show', 'print', 'repeat', 'output', 'display', 'leak', 'tell', 'give')
+const previous = `(?:(?:${before})|system|developer|safety)`
+const earlier = `${previous}(?:(?:and|or)?${previous}){0,2}`
+const rules = '(?:instruction|prompt|rule|directive|guideline|constraint|policy)s?'
+const messages = '(?:message|context|command|direction|conversation|question)s?'
+const hidden = '(?:system|hidden|initial|secret|internal|developer)'
+const reveal = '(?:reveal|show|print|repeat|output|display|leak|tell|give)'
 /** Excludes negations: "Do not ignore the previous instructions" asks for the opposite. */
 const notTo = '(?<!donot|dont|never|cannot|cant|shouldnot|shouldnt)'
 
-const sign = (weight: number, ...parts: readonly string[]): Sign => ({
-  pattern: new RegExp(foldLatin(parts.join('')), 'g'),
-  weight,
-})
-
-/** Phrases for normalized text, which consists of lower-case letters only. */
-const phrases: readonly Sign[] = [
-  sign(0.9, notTo, drop, all, whose, formers, orders),
-  sign(0.4, notTo, drop, all, whose, formers, talk),
-  sign(0.7, notTo, defeat, all, whose, formers, any('instruction', 'prompt', 'guideline')),
-  sign(0.8, notTo, drop, all, whose, orders, any('above', 'before', 'sofar', 'youweregiven')),
-  sign(0.8, notTo, drop, any('what', 'everything', 'all'), maybe('that'), 'youwere', any('told')),
-  sign(
-    0.7,
-    notTo,
-    drop,
-    all,
-    'your',
-    any('instruction', 'guideline', 'rule', 'training', 'policy'),
-  ),
-  sign(0.6, 'forgeteverything', any('above', 'before', 'youknow', 'youlearned', 'youhavelearned')),
-  sign(0.7, show, maybe('me'), any('your', 'the'), hidden, any('prompt', 'instruction')),
-  sign(0.6, 'whatisyour', hidden, any('prompt', 'instruction')),
-  sign(0.7, any('enter', 'enable', 'activate', 'switchto'), any('developer', 'god', 'dan'), 'mode'),
-  sign(0.7, any('pretend', 'actasif', 'imagine'), 'youhaveno', any('rule', 'restriction', 'limit')),
-  sign(0.6, 'youarenow', any('danmode', 'unrestricted', 'jailbroken', 'unfiltered', 'uncensored')),
-  sign(0.5, 'doanythingnow'),
-  sign(0.4, any('yournew', 'newsystem'), any('instructions', 'prompt', 'rules'), any('is', 'are')),
-  sign(0.3, 'without', maybe('any'), any('restrictions', 'filters', 'censorship', 'guardrails')),
-  sign(0.3, 'youarenowa'),
-  sign(0.3, 'jailbreak'),
-  // Equivalent phrases in common other languages, without accents.
-  sign(0.9, 'ignorier', any('ensie', 'en', 'e'), maybe('alle', 'die'), 'vorherigenanweisung'),
-  sign(0.9, 'ignor', any('a', 'e'), maybe('todas'), maybe('las'), 'instruccionesanteriores'),
-  sign(0.9, 'ignor', any('a', 'e'), maybe('todas'), maybe('as'), 'instrucoesanteriores'),
-  sign(0.9, 'ignore', maybe('z', 's'), maybe('toutes'), maybe('les'), 'instructionsprecedentes'),
-  sign(0.9, any('忽略', '无视'), '.{0,6}', any('指令', '指示', '提示')),
+/** The weights of phrases in normalized text, which consists of lower-case letters only. */
+const phraseWeights: readonly (readonly [number, string])[] = [
+  [0.9, `${notTo}${ignore}${all}${whose}${earlier}${rules}`],
+  [0.4, `${notTo}${ignore}${all}${whose}${earlier}${messages}`],
+  [0.7, `${notTo}${bypass}${all}${whose}${earlier}(?:instruction|prompt|guideline)`],
+  [0.8, `${notTo}${ignore}${all}${whose}${rules}(?:above|before|sofar|youweregiven)`],
+  [0.8, `${notTo}${ignore}(?:what|everything|all)(?:that)?youwere(?:told)`],
+  [0.7, `${notTo}${ignore}${all}your(?:instruction|guideline|rule|training|policy)`],
+  [0.6, 'forgeteverything(?:above|before|youknow|youlearned|youhavelearned)'],
+  [0.7, `${reveal}(?:me)?(?:your|the)${hidden}(?:prompt|instruction)`],
+  [0.6, `whatisyour${hidden}(?:prompt|instruction)`],
+  [0.7, '(?:enter|enable|activate|switchto)(?:developer|god|dan)mode'],
+  [0.7, '(?:pretend|actasif|imagine)youhaveno(?:rule|restriction|limit)'],
+  [0.6, 'youarenow(?:danmode|unrestricted|jailbroken|unfiltered|uncensored)'],
+  [0.5, 'doanythingnow'],
+  [0.4, '(?:yournew|newsystem)(?:instructions|prompt|rules)(?:is|are)'],
+  [0.3, 'without(?:any)?(?:restrictions|filters|censorship|guardrails)'],
+  [0.3, 'youarenowa'],
+  [0.3, 'jailbreak'],
+  // The same phrases in other common languages, without accents.
+  [0.9, 'ignorier(?:ensie|en|e)(?:alle|die)?vorherigenanweisung'],
+  [0.9, 'ignor(?:a|e)(?:todas)?(?:las)?instruccionesanteriores'],
+  [0.9, 'ignor(?:a|e)(?:todas)?(?:as)?instrucoesanteriores'],
+  [0.9, 'ignore(?:z|s)?(?:toutes)?(?:les)?instructionsprecedentes'],
+  [0.9, '(?:忽略|无视).{0,6}(?:指令|指示|提示)'],
 ]
 
-/** Markers for the original text: separators that chat templates put between messages. */
-const markers: readonly Sign[] = [
+const phrases = phraseWeights.map(([weight, text]): InjectionPattern => ({
+  pattern: new RegExp(foldLatin(text), 'g'),
+  weight,
+}))
+
+/** Markers that are searched in the original text. Chat templates put them between messages. */
+const markers: readonly InjectionPattern[] = [
   { pattern: /<\|(?:im_start|im_end|system|endoftext|eot_id|start_header_id)\|>/gi, weight: 0.7 },
   { pattern: /\[\/?INST\]|<<\/?SYS>>/g, weight: 0.6 },
   { pattern: /^#{2,4} ?(?:system|new instructions?):?\s*$/gim, weight: 0.4 },

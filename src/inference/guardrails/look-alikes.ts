@@ -1,85 +1,35 @@
 /**
- * Letters, each followed by the code points of characters that look like it. Written by
- * `npm run look-alikes`; docs/decisions/0029-look-alikes.md names the sources.
+ * Letters, each after a `=`, with the code points of the characters that look like it, as
+ * differences in base 36. Written by `npm run look-alikes`; the sources are in
+ * docs/decisions/0029-look-alikes.md.
  */
 export const lookAlikeRows = `\
-a 250 251 3b1 430 15c4 15c5 1d00 1d8f 2200 2376 237a 2c65 a4ee a4ef a7bb ab31 ab7a 102a0 16f40
-a 1d217 1f150 1f170 1f1e6
-aa a733
-ae e6 4d5
-ao a735
-ar 1f707
-au a737
-av a739 a73b
-ay a73d
-b 180 183 185 253 299 3b2 431 432 44c 463 48d 13fc 1472 1473 147e 147f 1480 1481 1488 15af 15f7
-b 1c80 1c87 1d03 1d6c 1d80 a4d0 a797 a7b5 ab9f 10282 102a1 10301 1f151 1f171 1f1e7
-bl 44b
-c a2 188 23c 255 297 37d 3f2 3f9 441 454 4ab 511 1c83 1d04 20a1 20ac 2184 22f4 2377 2c89 2ca5
-c a4da a73f a793 a794 ab9b abaf 102a2 10302 10429 1043d 1051c 1d6c6 1d6dc 1d700 1d716 1d73a 1d750
-c 1d774 1d78a 1d7ae 1d7c4 1df0f 1df1d 1f152 1f16e 1f172 1f1e8 1f74c
-d f0 111 18c 221 256 257 2a4 2a5 501 146f 147a 147b 1487 15de 15ea 1d05 1d6d 1d81 1d91 20ab a4d2
-d a4d3 a77a a7c8 ab70 abb7 1df25 1f153 1f173 1f1a5 1f1e9
-dz 2a3
-e 1dd 247 258 259 25a 25b 25c 25d 25e 29a 3b5 435 437 499 4bd 4bf 4d9 510 13cb 1d07 1d08 1d14
-e 1d92 1d93 1d94 212e 2203 22ff 2c78 2c7b 2d39 2d3a a4f0 a4f1 a79d ab32 ab33 ab34 ab41 ab42 ab61
-e ab7c 10286 10401 1042a 10442 118c6 118ce 16f2d 1d221 1f154 1f174 1f1ea
-f 192 2a9 3dd 584 15b4 15b7 1d6e 1d82 1e9d a4dd a730 a77c a799 a7fb ab35 10287 102a5 10525 118c2
-f 1d213 1d230 1f155 1f175 1f1eb
-g 18d 1e5 260 261 262 29b 50d 581 13fb 1d77 1d79 1d83 a4d6 a77f a7a1 a7d1 ab36 ab90 1df01 1df02
-g 1f156 1f176 1f1ec
-h 127 265 266 29c 2ae 2af 370 397 43d 45b 4a3 4bb 4c8 4ca 570 13a8 13fa 157c 2c68 2c76 2c8f a4e7
-h a695 a6b1 a795 a7f6 ab80 ab8b ab92 102cf 1d6ae 1d6e8 1d722 1d75c 1d796 1f157 1f177 1f1ed
-i 131 268 269 26a 3b9 456 4cf 1d09 1d7b 1d7c 1d96 2373 2378 a647 a7bd a7f7 a7fe ab75 118c3 1df1a
-i 1f158 1f178 1f1ee
-j 237 249 25f 284 29d 3f3 458 575 148d 1498 1499 1d0a a4d9 ab7b 1f159 1f179 1f1ef
-k 199 29e 3ba 43a 49b 49f 16d5 1d0b 1d84 20ad 2c6a 2c95 a4d7 a741 a743 a745 a7a3 abb6 10518 1df03
-k 1df10 1f15a 1f17a 1f1f0
-l 142 196 197 19a 1c0 234 26b 26c 26d 26e 29f 399 406 4c0 5d5 5df 5f1 627 672 673 7ca 14aa 14b6
-l 14b7 16c1 1d0c 1d85 2c61 2c93 2cd1 2d4f a4e1 a4f2 a747 a749 a781 a78e ab37 ab38 ab39 abae 1028a
-l 10309 10443 10526 118a3 118d2 16f16 16f28 1d6b0 1d6ea 1d724 1d75e 1d798 1df04 1df11 1df13 1df26
-l 1f15b 1f17b 1f1f1
-ll 1c1 5f0
-lo 44e
-ls 2aa
-lz 2ab
-m 19c 270 271 3bc 3fb 43c 4ce 57a 1223 15f0 16d6 1d0d 1d1f 1d6f 1d86 20a5 2c99 a4df a7fa a7fd
-m a7ff ab3a ab87 102b0 10311 11700 1f15c 1f17c 1f1f2
-mb 1f76b
-n 19e 235 272 273 274 377 39d 3b7 438 578 57c 1d0e 1d70 1d87 2c9b a4e0 a791 a7a5 ab3b 1018e 1044d
-n 10513 1d6b4 1d6ee 1d728 1d762 1d79c 1df27 1f15d 1f17d 1f1f3
-o f8 254 275 276 37b 3b8 3bf 3c3 43e 473 4e9 585 5e1 647 6be 6c1 6d5 6ff b20 d20 d5f 1010 101d
-o 10ff 12d0 1c82 1d0f 1d10 1d11 1d12 1d13 1d16 1d17 1d97 2183 2296 229d 236c 2c7a 2c9f 2d31 2d41
-o 2d54 a4db a4f3 a74b a74d a7c1 ab3d ab3e ab3f ab43 ab44 ab62 ab74 ab8e abbb 10292 102ab 1042c
-o 1044b 104ea 10516 118c8 118d5 118d7 1d21a 1df1b 1f15e 1f17e 1f1f4 1f714
-oe 153
-oo 221e a699 a74f
-p 1a5 3c1 440 146d 1476 1477 1486 1d18 1d29 1d71 1d7d 1d88 2374 2ca3 a4d1 a751 a753 a755 a7fc
-p abb2 10295 1f15f 1f17f 1f18a 1f1f5
-q 24b 2a0 51b 563 566 1d90 2d55 a757 a759 a7af 1f160 1f180 1f1f6
-qe 1f700
-r 24d 279 27a 27b 27c 27d 27e 27f 280 281 433 44f 491 493 1587 1d19 1d1a 1d26 1d72 1d73 1d89 2129
-r 2c79 2c85 a4e3 a75b a783 a7a7 ab45 ab46 ab47 ab48 ab49 ab4a ab4b ab4c ab68 ab71 ab81 aba2 104dc
-r 16f35 1d216 1df08 1df15 1df16 1df28 1f161 1f181 1f1f7
-s df 1bd 23f 282 455 57f 13f0 1d74 1d8a 1e9c a4e2 a731 a785 a7a9 a7ca a7cd a7d7 a7d9 aba5 abaa
-s 10296 10448 118c1 16f3a 1d6c3 1d6fd 1d737 1d771 1d7ab 1df1e 1df29 1f162 1f182 1f1f8 1f75c
-t 167 1ab 1ad 236 287 288 2a7 2a8 3c4 442 4ad 10a0 13bf 1c84 1c85 1d1b 1d75 20ae 22a4 2361 27d9
-t 2c66 2ca7 a4d4 a729 a787 ab72 10297 102b1 10315 118bc 16f0a 1df09 1df0d 1df2a 1f163 1f183 1f1f9
-t 1f768
-tf a777
-ts 2a6
-u 289 28b 3c5 57d 1200 144c 1457 1458 1467 1d1c 1d1d 1d1e 1d7e 1d99 222a 22c3 a4f4 a79f a7b9 a7bf
-u ab4e ab4f ab52 ab9c 104f6 118d8 16f42 1f164 1f184 1f1fa
-ue 1d6b
-uo ab63
-v 1b2 28c 39b 3bd 41b 475 4c5 5d8 142f 1431 143a 143b 143d 1d20 1d27 1efd 2228 22c1 2c71 2c74
-v 2d37 2d38 a4e5 a4e6 a6ce a6df a75f aba9 10197 1028d 104d8 1051d 11706 118c0 16f08 16f3d 1d20d
-v 1d6b2 1d6ec 1d726 1d760 1d79a 1f165 1f185 1f1fb 1f708
-vb 1f76c
-w 26f 28d 3c9 461 47d 51d 561 1d21 20a9 2375 2c73 2cb1 a4ea a64d a761 a7b7 a7c3 ab83 aba4 114c5
-w 1170a 1170e 1170f 1f166 1f186 1f1fc
-x d7 3c7 445 4b3 1541 157d 166d 16b7 1d8d 2573 292b 292c 2a2f 2a30 2cad 2d5d a4eb ab53 ab55 ab56
-x ab57 ab58 ab59 10196 10290 102b4 10317 10527 1f167 1f187 1f1fd
-y a5 1b4 24f 263 28e 28f 3a5 3b3 3d2 443 4af 4b1 10e7 1d8c 1eff 2ca9 a4ec ab5a ab79 ab8d 102b2
-y 118a4 118dc 16f43 1d6bc 1d6f6 1d730 1d76a 1d7a4 1df06 1f168 1f188 1f1fe
-z 1b6 225 240 290 291 3b6 1d22 1d76 1d8e 2c6c a4dc a763 ab93 118c4 118c9 1f169 1f189 1f1ff`
+=a gg 1 9s 3j 3h0 1 1ff 3z vl ae 4 1rf nt5 1 jw om 21 h7q lgg jiv 661 w 3a =aa x0z =ae 6e rz =ao
+x11 =ar 2rd3 =au x13 =av x15 2 =ay x19 =b ao 3 2 5q 1y 7t 3j 1 q n 16 31r 3a 1 b 1 1 1 7 87 20 1ah
+7 3g 2x k qq8 jr u ru h5v v 2o 1b2o w 3a =bl uj =c 4i 6e 50 p 1u 6e 39 7 20 j 2f 2u 4mq 3l pp b 60
+a8 3n 1si s nqt h1 2c 1 sn k h6b 2o 87 k 67 15ey m 10 m 10 m 10 m 10 m 1fv e 3lh s 4 3a 12c =d 6o x
+3f 45 1h 1 25 1 gs 31q b 1 c 9j c 1ej 2w k g m2 q3r 1 iv 26 q0 1z 1oq6 3la w 1e 1w =dz ir =e d9 2y
+h 1 1 1 1 1 1 1o 7v 3k 2 2q 10 2 q 1j 2wr 1to 1 c 3i 1 1 pm 5x 70 1vd 3 5a 1 nna 1 j0 ph 1 1 d 1 v
+r h6y aj 15 o 41w 8 h27 jjo 65v w 3a =f b6 7r 8k br 374 3 1iv k 7v qio gj 24 t 2q my h8y u hs 3vh
+10lt t 65h w 3a =g b1 2g 3f 1 1 1l he 38 2uy 1vg 2 a qqb ix y 1c o5 2i 1oq9 1 3mc w 3a =h 87 8u 1
+1i i 1 5d 13 4m u 20 o d 2 4m 2t4 2a aq 4j0 e p nrs by s 6c 2p p6 b 7 h8d 15un 1m 1m 1m 1m 535 w 3a
+=i 8h 8n 1 1 9b 4d 3d 4sa 36 1 q 15p 5 pu7 ae 1m 7 on lla 136f 3lq w 3a =j fr i m 11 p 9i 2t 7x 2zc
+b 1 1o1 qtr 1b6 1sda w 3a =k bd 79 7w 3k 2p 4 3li 186 3d mh 2bh 17 nr6 h6 2 2 2m sz hnm 171n d 3m2
+w 3a =l 8y 2c 1 3 12 38 1j 1 1 1 1d 6y 31 56 7p a i 1i 23 1 9j 2jk c 1 ei 18r 3d 2xo 1e 1q 3i nma h
+gl 2 1k d q1 1 1 39 h5o 3j 8q 6b 3ul 1b h1g i kg8 1m 1m 1m 1m 1gs d 2 j 3lh w 3a =ll ch tr =lo um
+=ls iy =lz iz =m bg 5w 1 97 1r 1t 42 4s 2i1 r1 6e 187 i 28 n m7 2d0 nra m3 3 2 mz 25 h7t 2p 3xr
+174s w 3a =mb 2rfv =n bi 47 1p 1 1 77 12 q 3l 8w 4 4nm 2q n 2z8 nr9 j5 k pi h1v jj 5i 15ep 1m 1m 1m
+1m 1hn 3li w 3a =o 6w 9o x 1 79 1p 7 4 3f 1h 3a 4c 2k 2u 3b 3 k 16 td e8 1r j5 d 6a cx 1wy 3x 1 1 1
+1 3 1 3k rw 7n 7 5r 1se 11 42 g j nlz o go 2 38 os 1 1 4 1 u i q 19 h5j p ap v 4f 18 3w2 d 2 10lf
+2kh 3lv w 3a 10g =oe 9f =oo 6qm q63 52 =p bp f0 3j 371 9 1 f 1oy h 20 c b 164 1tb nqm hs 2 2 4n qe
+h5v 1b62 w b 2z =q gb 2d hn 20 3 4ru 345 o3m 2 2e 1t4h w 3a =qe 2rcw =r gd 18 1 1 1 1 1 1 1 1 c2 s
+1u 2 3ck 1hu 1 c 24 1 m ps 28g c nry hk 14 10 pq 1 1 1 1 1 1 1 s 9 g x hmi l09 jj5 2k2 d 1 i 3ll w
+3a =s 67 66 3m 1v cz 8a 2up 1vo m 7m qiu gf 2c 10 x 3 a 2 r0 5 h64 c2 41l h2x kg9 1m 1m 1m 1m 1gz b
+3ll w 3a 12c =t 9z 1w 2 3t 29 1 v 1 7w 3i 2z 2cz m7 1qd 1 46 2i mx dy 59 vs wd 1t nql gl 2m rv h7p
+q 2s 49z h1q m4f 4 t 3ll w 3a 12n =tf x2v =ts iu =u i1 2 8q c8 2gz gc b 1 f 1px 1 1 2o r wh 49 ppt
+iz q 6 pb 1 3 22 hne 3xe h2i ppe w 3a =ue 5t7 =uo xur =v c2 62 7j y 2m 2i 28 7n 2tz 2 9 1 2 1r7 7
+d2 mj 49 1ww 3 5f 1 nn1 1 dk h 3k ui gz2 6u gb 1x 3jd ca h1k 1h jio x1 1m 1m 1m 1m 53f w 3a zx =vb
+2rfw =w hb u 8s 48 s 4g 1w 4ow p4 jw 1ry 1q nqx 9v 7o 2e c qo x krl g5 4 1 174n w 3a =x 5z kw 3i 32
+39q 1o 6o 22 1cm 1k6 qg 1 77 1 hp 4w nm6 19k 2 1 1 1 1 h19 6y 10 2r eo 1ao0 w 3a =y 4l 7j 4b k 17 1
+7q e v 35 30 2 2eu 2hx ab 2p6 nr7 19q v k h7p 4c2 1k h2f kft 1m 1m 1m 1m 1gi 3mq w 3a =z c6 33 r 28
+1 85 50s 2c o 2xq nsg hz ts lkh 5 16sg w 3a`

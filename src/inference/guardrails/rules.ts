@@ -24,14 +24,17 @@ export interface NamedRule extends RuleBase {
   readonly id: BuiltInRule
 }
 
-/** Whole words, in any case. Matches that overlap an `unless` phrase are ignored. */
+/**
+ * A rule that finds whole words, in upper or lower case. Matches that overlap an `unless` phrase
+ * are ignored.
+ */
 export interface KeywordRule extends RuleBase {
   readonly kind: 'keywords'
   readonly keywords: readonly string[]
   readonly unless: readonly string[]
 }
 
-/** A case-insensitive regular expression. Matches that overlap an `unless` phrase are ignored. */
+/** A regular expression that ignores case. Matches that overlap an `unless` phrase are ignored. */
 export interface PatternRule extends RuleBase {
   readonly kind: 'pattern'
   readonly pattern: string
@@ -64,18 +67,18 @@ export interface GuardHit {
 }
 
 /**
- * How many characters after the beginning of a match a search always sees. Longer matches may be
- * found in part. An answer is held back by this many characters.
+ * The number of characters from the beginning of a match that a search always sees. A longer match
+ * may be found only in part. An answer is held back by this many characters.
  */
-export const reach = 256
+export const lookAhead = 256
 /** How many characters before a match a search sees, for word boundaries and exceptions. */
 export const lookBack = 160
 
 /** A part of a text, with the text around it. */
-export interface Stretch {
-  /** The part and its surroundings: up to `lookBack` characters before it and `reach` after it. */
+export interface TextSegment {
+  /** The part, up to `lookBack` characters before it and `lookAhead` characters after it. */
   readonly text: string
-  /** Matches that begin from `begin` to before `end` belong to the stretch. */
+  /** A match belongs to the segment if it begins at or after `begin` and before `end`. */
   readonly begin: number
   readonly end: number
   /** Whether the whole text ends at the end of `text`. */
@@ -85,21 +88,21 @@ export interface Stretch {
 export interface Match {
   readonly rule: string
   readonly action: GuardAction
-  /** The index of the rule in the configuration, which orders matches that begin together. */
+  /** The index of the rule. It orders matches that begin at the same position. */
   readonly order: number
   readonly start: number
   readonly end: number
-  /** Finds the end of a match of unknown length; `null` if `end` is the end of the match. */
-  readonly until: RegExp | null
+  /** Finds the end of a match whose length is unknown; `null` if the match ends at `end`. */
+  readonly endPattern: RegExp | null
 }
 
 export interface Matcher {
-  /** Whether all matches in a text stay when line breaks are put around the text. */
+  /** Whether the matches of a text stay the same if line breaks are added around the text. */
   readonly isLocal: boolean
   /**
-   * Returns the non-empty matches that belong to a stretch. For a rule that does not redact, the
+   * Returns the non-empty matches that belong to a segment. For a rule that does not redact, the
    * first match is enough. Rules in `reported` are skipped. Each step takes at most a few
    * milliseconds.
    */
-  find(stretch: Stretch, reported: ReadonlySet<string>): Steps<readonly Match[]>
+  find(segment: TextSegment, reported: ReadonlySet<string>): Steps<readonly Match[]>
 }

@@ -1,21 +1,20 @@
 /**
- * The patterns of secrets and personal data. Numbers with a checksum must be valid. Every
- * repetition is bounded, so that matching at one position takes a bounded number of steps.
+ * The patterns of secrets and personal data. A number with a checksum matches only if the checksum
+ * is correct. Every repetition is bounded, so that matching at one position takes a bounded number
+ * of steps.
  */
 
-export interface Shape {
-  /** A regular expression with the flag `g`. */
+export interface DataPattern {
   readonly pattern: RegExp
-  /** Returns how many characters of a candidate match; 0 for no match. Default: all. */
+  /** Returns how many characters of a candidate match; 0 for none. Default: all. */
   readonly measure?: (text: string) => number
-  /** See `Match.until`. */
-  readonly until?: RegExp
+  readonly endPattern?: RegExp
 }
 
 /** Finds the end of a key of any length, before the character that follows the key. */
-const endOfKey = /(?=[^\w-])/g
+const keyEnd = /(?=[^\w-])/g
 
-const keyStarts = [
+const keyPrefixes = [
   String.raw`sk-[\w-]{20}`,
   String.raw`[sr]k_(?:live|test)_\w{16}`,
   String.raw`hf_[A-Za-z]\w{23}`,
@@ -28,25 +27,24 @@ const keyStarts = [
   String.raw`A(?:KIA|SIA)[A-Z0-9]{16}`,
 ]
 
-export const secretShapes: readonly Shape[] = [
+export const secretPatterns: readonly DataPattern[] = [
   {
     pattern: /-----BEGIN (?:[A-Z0-9]{2,12} ){0,3}PRIVATE KEY(?: BLOCK)?-----/g,
-    until: /-----END [A-Z0-9 ]{0,60}-----/g,
+    endPattern: /-----END [A-Z0-9 ]{0,60}-----/g,
   },
-  { pattern: new RegExp(`(?<![\\w-])(?:${keyStarts.join('|')})`, 'g'), until: endOfKey },
-  // A JSON web token; its first two parts begin with an encoded `{"`.
-  { pattern: /(?<![\w-])eyJ[\w-]{10,160}\.eyJ[\w-]{10}/g, until: /(?=[^\w.-])/g },
+  { pattern: new RegExp(`(?<![\\w-])(?:${keyPrefixes.join('|')})`, 'g'), endPattern: keyEnd },
+  // A JSON web token. Its first two parts begin with an encoded `{"`.
+  { pattern: /(?<![\w-])eyJ[\w-]{10,160}\.eyJ[\w-]{10}/g, endPattern: /(?=[^\w.-])/g },
 ]
 
-export const personalData: readonly Shape[] = [
+export const personalDataPatterns: readonly DataPattern[] = [
   {
     pattern: /(?<![\w.%+-])[\w.%+-]{1,64}@(?:[a-z\d][a-z\d-]{0,62}\.){1,5}[a-z]{2,24}(?![\w-])/gi,
   },
-  { pattern: /(?<!\d)[2-6](?:[ -]?\d){12,18}/g, measure: cardLength },
-  { pattern: /(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}/g, measure: ibanLength },
+  { pattern: /(?<!\d)[2-6](?:[ -]?\d){12,18}/g, measure: measureCard },
+  { pattern: /(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}/g, measure: measureIban },
 ]
 
-/** The possible lengths of a card number that begins with these four digits. */
 function cardLengths(four: number): readonly number[] {
   const two = Math.trunc(four / 100)
   if (two >= 40 && two <= 49) return lengths.visa
@@ -66,34 +64,30 @@ const lengths = {
   none: [],
 }
 
-/**
- * The positions and values of a candidate's digits. All calls share these arrays to avoid
- * allocations, because every digit of a text may begin a candidate.
- */
-const places = new Uint16Array(19)
+/** All calls share these arrays, because every digit of a text may begin a candidate. */
+const digitOffsets = new Uint16Array(19)
 const digits = new Uint8Array(19)
 
-function cardLength(text: string): number {
+function measureCard(text: string): number {
   let count = 0
   for (let at = 0; at < text.length; at++) {
     const digit = text.charCodeAt(at) - zero
     if (digit < 0) continue
-    places[count] = at
+    digitOffsets[count] = at
     digits[count++] = digit
   }
   let four = 0
   for (let at = 0; at < 4; at++) four = four * 10 + (digits[at] ?? 0)
   for (const length of cardLengths(four)) {
     if (count < length || !passesLuhn(length)) continue
-    const end = (places[length - 1] ?? 0) + 1
-    if (count === length || places[length] !== end) return end
+    const end = (digitOffsets[length - 1] ?? 0) + 1
+    if (count === length || digitOffsets[length] !== end) return end
   }
   return 0
 }
 
 const zero = 48
 
-/** Whether the first `length` digits pass the Luhn check. */
 function passesLuhn(length: number): boolean {
   let sum = 0
   for (let at = 0; at < length; at++) {
@@ -104,7 +98,6 @@ function passesLuhn(length: number): boolean {
   return sum % 10 === 0
 }
 
-/** The length of an IBAN by country. */
 const ibanLengths = new Map(
   (
     'NO15 BE16 DK18 FI18 FO18 GL18 NL18 MK19 SI19 AT20 BA20 EE20 KZ20 LT20 LU20 XK20 CH21 CR22 ' +
@@ -116,7 +109,7 @@ const ibanLengths = new Map(
     .map((one) => [one.slice(0, 2), Number(one.slice(2))]),
 )
 
-function ibanLength(text: string): number {
+function measureIban(text: string): number {
   const length = ibanLengths.get(text.slice(0, 2)) ?? Infinity
   let [end, count, rest] = [0, 0, 0]
   for (; count < length; end++) {
@@ -124,16 +117,16 @@ function ibanLength(text: string): number {
     const code = text.charCodeAt(end)
     if (code === space) continue
     // In the checksum, the country code and the check digits come last.
-    if (count++ >= 4) rest = appended(rest, code)
+    if (count++ >= 4) rest = appendToRemainder(rest, code)
   }
   if (end < text.length && text.charCodeAt(end) !== space) return 0
-  for (let at = 0; at < 4; at++) rest = appended(rest, text.charCodeAt(at))
+  for (let at = 0; at < 4; at++) rest = appendToRemainder(rest, text.charCodeAt(at))
   return rest === 1 ? end : 0
 }
 
 const space = 32
 const letterA = 65
 
-/** The remainder modulo 97 after a character is appended: one digit, or two digits for a letter. */
-const appended = (rest: number, code: number): number =>
+/** Appends a digit as one digit, and a letter as two digits. */
+const appendToRemainder = (rest: number, code: number): number =>
   code < letterA ? (rest * 10 + code - zero) % 97 : (rest * 100 + code - letterA + 10) % 97

@@ -1,103 +1,99 @@
 /** Applies matchers to a text that arrives in pieces. The result does not depend on the pieces. */
 
 import { runSteps, type Steps } from '../../runtime/turn-budget.ts'
-import { type GuardHit, lookBack, type Match, type Matcher, reach, type Stretch } from './rules.ts'
+import {
+  type GuardHit,
+  lookBack,
+  type Match,
+  type Matcher,
+  lookAhead,
+  type TextSegment,
+} from './rules.ts'
 
-/**
- * Holds back the end of an answer while it may be the beginning of a match. The joined releases do
- * not depend on how the text was divided into pieces.
- */
+/** Holds back text that may begin a match. The pieces of the text do not change the result. */
 export interface OutputGuard {
-  push(text: string): Release
+  push(text: string): ReleasedText
   /** Releases the rest. Nothing may be pushed afterwards. */
-  finish(): Release
+  finish(): ReleasedText
 }
 
-export interface Release {
-  /** The text that may be shown now. */
-  readonly release: string
-  /** Once true, nothing more is released. */
+export interface ReleasedText {
+  readonly text: string
+  /** Whether the text is blocked. After that, no more text is released. */
   readonly isBlocked: boolean
-  /** The rules that matched for the first time. */
+  /** The rules that have matched now but not earlier in the text. */
   readonly hits: readonly GuardHit[]
 }
 
-/**
- * A step judges the matches that begin in the next `stepChars` characters, once `reach` more have
- * arrived or the text has ended. The positions of steps and the characters that they see do not
- * depend on how the text was divided, so neither does the result. Overlapping matches are redacted
- * as one.
- */
+/** Judges the next `stepChars` characters once `lookAhead` more have arrived. */
 export class SlidingScan implements OutputGuard {
   readonly #matchers: readonly Matcher[]
   readonly #stepChars: number
-  readonly #marks: RegExp | null
+  readonly #markPattern: RegExp | null
   readonly #hits = new Set<string>()
-  /** Rules that only flag and have already matched, so that they need not be searched again. */
+  /** Rules that only flag and have already matched. They need not be searched again. */
   readonly #flagged = new Set<string>()
-  /** The text that is still needed, from `lookBack` characters before the next step. */
+  /** The text that is still needed. It begins `lookBack` characters before the next step. */
   #text = ''
   /** The index in `#text` at which the next step begins. */
   #at = 0
   /** The text before this index of `#text` is redacted. The index may be after `#at`. */
-  #covered = 0
-  /** Finds the end of a redaction that has begun; `null` if there is none. */
-  #closing: RegExp | null = null
+  #redactedUntil = 0
+  /** Finds the end of a redaction that has begun; `null` if no redaction is open. */
+  #closingPattern: RegExp | null = null
   #isBlocked = false
 
-  /** `marks` finds the marks of earlier redactions; matches inside them are ignored. */
+  /** `marks` finds the marks of earlier redactions. Matches inside such marks are ignored. */
   constructor(matchers: readonly Matcher[], stepChars: number, marks: RegExp | null = null) {
     this.#matchers = matchers
     this.#stepChars = stepChars
-    this.#marks = marks
+    this.#markPattern = marks
   }
 
-  push(text: string): Release {
-    if (this.#isBlocked) return blocked
+  push(text: string): ReleasedText {
+    if (this.#isBlocked) return blockedRelease
     this.#text += text
-    const needed = this.#stepChars + reach
-    if (this.#text.length - this.#at < needed) return nothing
+    const needed = this.#stepChars + lookAhead
+    if (this.#text.length - this.#at < needed) return noRelease
     return runSteps(this.#run(needed))
   }
 
-  finish(): Release {
+  finish(): ReleasedText {
     return runSteps(this.#run(1))
   }
 
-  /** Judges a whole text, in steps between which the caller may yield to the event loop. */
-  *scan(text: string): Steps<Release> {
+  *scan(text: string): Steps<ReleasedText> {
     this.#text += text
     return yield* this.#run(1)
   }
 
-  /** Takes steps while at least `needed` characters are left. 1 means that the text is complete. */
-  *#run(needed: number): Steps<Release> {
+  /** `needed` characters must be left for a step. If it is 1, the text is complete. */
+  *#run(needed: number): Steps<ReleasedText> {
     const hits: GuardHit[] = []
-    let [release, from] = ['', 0]
+    let [text, from] = ['', 0]
     while (!this.#isBlocked && this.#text.length - this.#at >= needed) {
-      const stretch = this.#nextStretch(from, needed === 1)
-      const matches = yield* this.#findAll(stretch)
-      release += this.#step(stretch, from, matches, hits)
+      const segment = this.#nextSegment(from, needed === 1)
+      const matches = yield* this.#findAll(segment)
+      text += this.#step(segment, from, matches, hits)
       from = Math.max(0, this.#at - lookBack)
     }
     this.#text = this.#isBlocked ? '' : this.#text.slice(from)
     this.#at -= from
-    this.#covered -= from
-    return { release, isBlocked: this.#isBlocked, hits }
+    this.#redactedUntil -= from
+    return { text, isBlocked: this.#isBlocked, hits }
   }
 
-  #nextStretch(from: number, hasEnded: boolean): Stretch {
+  #nextSegment(from: number, hasEnded: boolean): TextSegment {
     const stop = this.#at + this.#stepChars
-    const text = this.#text.slice(from, stop + reach)
+    const text = this.#text.slice(from, stop + lookAhead)
     const isLast = hasEnded && from + text.length === this.#text.length
-    return { text, begin: this.#at - from, end: stepEnd(this.#text, stop) - from, isLast }
+    return { text, begin: this.#at - from, end: alignStepEnd(this.#text, stop) - from, isLast }
   }
 
-  /** Judges one step; returns the text that may be released, with redactions. */
-  #step(stretch: Stretch, from: number, matches: readonly Match[], hits: GuardHit[]): string {
-    const [begin, end] = [from + stretch.begin, from + stretch.end]
+  #step(segment: TextSegment, from: number, matches: readonly Match[], hits: GuardHit[]): string {
+    const [begin, end] = [from + segment.begin, from + segment.end]
     let release = ''
-    this.#close(stretch.text, from, end)
+    this.#extendRedaction(segment.text, from, end)
     for (const match of matches) {
       const start = from + match.start
       const { rule, action } = match
@@ -107,46 +103,45 @@ export class SlidingScan implements OutputGuard {
         this.#flagged.add(rule)
         continue
       }
-      const isOpen = start >= this.#covered
-      if (isOpen) release += this.#text.slice(Math.max(begin, this.#covered), start)
+      const isOpen = start >= this.#redactedUntil
+      if (isOpen) release += this.#text.slice(Math.max(begin, this.#redactedUntil), start)
       if (action === 'reject') {
         this.#isBlocked = true
         return release
       }
-      if (isOpen) release += redactionMark(rule)
-      this.#covered = Math.max(this.#covered, from + match.end)
-      this.#closing ??= match.until
-      this.#close(stretch.text, from, end)
+      if (isOpen) release += toRedactionMark(rule)
+      this.#redactedUntil = Math.max(this.#redactedUntil, from + match.end)
+      this.#closingPattern ??= match.endPattern
+      this.#extendRedaction(segment.text, from, end)
     }
     this.#at = end
-    return release + this.#text.slice(Math.max(begin, this.#covered), end)
+    return release + this.#text.slice(Math.max(begin, this.#redactedUntil), end)
   }
 
-  /** Searches for the end of an open redaction. Without an end in view, redacts the whole step. */
-  #close(view: string, from: number, end: number): void {
-    if (this.#closing === null) return
-    this.#closing.lastIndex = Math.max(this.#at, this.#covered) - from
-    const close = this.#closing.exec(view)
-    if (close !== null) this.#closing = null
+  #extendRedaction(view: string, from: number, end: number): void {
+    if (this.#closingPattern === null) return
+    this.#closingPattern.lastIndex = Math.max(this.#at, this.#redactedUntil) - from
+    const close = this.#closingPattern.exec(view)
+    if (close !== null) this.#closingPattern = null
     const covered = close === null ? end : from + close.index + close[0].length
-    this.#covered = Math.max(this.#covered, covered)
+    this.#redactedUntil = Math.max(this.#redactedUntil, covered)
   }
 
-  /** All matches by position; matches that begin together are in the order of the rules. */
-  *#findAll(stretch: Stretch): Steps<readonly Match[]> {
+  /** Returns all matches by position. Matches that begin together are in the order of the rules. */
+  *#findAll(segment: TextSegment): Steps<readonly Match[]> {
     const found: Match[] = []
     for (const matcher of this.#matchers) {
-      for (const match of yield* matcher.find(stretch, this.#flagged)) found.push(match)
+      for (const match of yield* matcher.find(segment, this.#flagged)) found.push(match)
       yield
     }
-    return this.#outsideMarks(found, stretch).toSorted(
+    return this.#dropInsideMarks(found, segment).toSorted(
       (a, b) => a.start - b.start || a.order - b.order,
     )
   }
 
-  #outsideMarks(found: readonly Match[], { text }: Stretch): readonly Match[] {
-    if (found.length === 0 || this.#marks === null) return found
-    const marks = Array.from(text.matchAll(this.#marks), ({ index, 0: mark }) => {
+  #dropInsideMarks(found: readonly Match[], { text }: TextSegment): readonly Match[] {
+    if (found.length === 0 || this.#markPattern === null) return found
+    const marks = Array.from(text.matchAll(this.#markPattern), ({ index, 0: mark }) => {
       return { start: index, end: index + mark.length }
     })
     if (marks.length === 0) return found
@@ -154,21 +149,19 @@ export class SlidingScan implements OutputGuard {
   }
 }
 
-/** The text that replaces redacted text. */
-export const redactionMark = (rule: string): string => `[redacted:${rule}]`
+export const toRedactionMark = (rule: string): string => `[redacted:${rule}]`
 
-/** Finds only marks with the ids of these rules: with any id, a mark could hide arbitrary text. */
-export function createMarkFinder(rules: readonly string[]): RegExp | null {
+/** Other ids do not match, because a mark with any id could hide arbitrary text. */
+export function createMarkPattern(rules: readonly string[]): RegExp | null {
   if (rules.length === 0) return null
   const ids = rules.map((rule) => rule.replaceAll(/[.-]/g, String.raw`\$&`))
   return new RegExp(String.raw`\[redacted:(?:${ids.join('|')})\]`, 'g')
 }
 
-const nothing: Release = { release: '', isBlocked: false, hits: [] }
-const blocked: Release = { release: '', isBlocked: true, hits: [] }
+const noRelease: ReleasedText = { text: '', isBlocked: false, hits: [] }
+const blockedRelease: ReleasedText = { text: '', isBlocked: true, hits: [] }
 
-/** Moves an end inside a surrogate pair to the beginning of the pair. */
-function stepEnd(text: string, end: number): number {
+function alignStepEnd(text: string, end: number): number {
   const last = text.charCodeAt(end - 1)
   return last >= 0xd8_00 && last <= 0xdb_ff ? end - 1 : Math.min(end, text.length)
 }

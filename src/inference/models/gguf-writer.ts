@@ -6,7 +6,6 @@
 import { closeSync, openSync, writeSync } from 'node:fs'
 
 export interface GgufContent {
-  /** The metadata, in the order in which it is written. */
   readonly metadata: Readonly<Record<string, GgufValue>>
   readonly tensors: readonly GgufTensor[]
 }
@@ -29,30 +28,29 @@ export interface GgufTensor {
 }
 
 const alignment = 32
-/**
- * The number of values that share one scale in a Q8_0 tensor, and the size of such a block in
- * bytes.
- */
+/** A block of a Q8_0 tensor: the number of values that share one scale, and the size in bytes. */
 const blockLength = 32
 const blockBytes = 34
 
 const valueTypes = { uint32: 4, int32: 5, float32: 6, bool: 7, string: 8, array: 9 }
 const tensorTypes = { F32: 0, F16: 1, Q8_0: 8 }
 
-/**
- * The same input gives the same bytes. The chunks of a tensor are read only when it is written. A
- * chunk of a Q8_0 tensor must consist of whole blocks of 32 values.
- */
+/** The same input gives the same bytes. The chunks of a tensor are read when it is written. */
 export function writeGguf(path: string, { metadata, tensors }: GgufContent): void {
   const sink = new FileSink(path)
   try {
     const entries = Object.entries(metadata)
-    const head = [Buffer.from('GGUF'), uint32(3), uint64(tensors.length), uint64(entries.length)]
-    for (const [key, value] of entries) head.push(...entryOf(key, value))
+    const head = [
+      Buffer.from('GGUF'),
+      encodeUint32(3),
+      encodeUint64(tensors.length),
+      encodeUint64(entries.length),
+    ]
+    for (const [key, value] of entries) head.push(...encodeEntry(key, value))
     let offset = 0
     for (const tensor of tensors) {
-      head.push(...tensorEntryOf(tensor, offset))
-      offset += aligned(sizeOf(tensor))
+      head.push(...encodeTensorEntry(tensor, offset))
+      offset += alignSize(countBytes(tensor))
     }
     sink.write(Buffer.concat(head))
     sink.align()
@@ -62,60 +60,70 @@ export function writeGguf(path: string, { metadata, tensors }: GgufContent): voi
   }
 }
 
-function entryOf(key: string, { type, value }: GgufValue): readonly Buffer[] {
-  const number = uint32(valueTypes[type])
-  if (typeof value !== 'object') return [string(key), number, encoded[type](value)]
-  const items = value.map((item) => encoded[type](item))
-  return [string(key), uint32(valueTypes.array), number, uint64(value.length), ...items]
+function encodeEntry(key: string, { type, value }: GgufValue): readonly Buffer[] {
+  const number = encodeUint32(valueTypes[type])
+  if (typeof value !== 'object') return [encodeString(key), number, valueEncoders[type](value)]
+  const items = value.map((item) => valueEncoders[type](item))
+  return [
+    encodeString(key),
+    encodeUint32(valueTypes.array),
+    number,
+    encodeUint64(value.length),
+    ...items,
+  ]
 }
 
-const tensorEntryOf = ({ name, shape, type }: GgufTensor, offset: number): readonly Buffer[] => [
-  string(name),
-  uint32(shape.length),
-  ...shape.map(uint64),
-  uint32(tensorTypes[type]),
-  uint64(offset),
+const encodeTensorEntry = (
+  { name, shape, type }: GgufTensor,
+  offset: number,
+): readonly Buffer[] => [
+  encodeString(name),
+  encodeUint32(shape.length),
+  ...shape.map(encodeUint64),
+  encodeUint32(tensorTypes[type]),
+  encodeUint64(offset),
 ]
 
-/** Values as little-endian bytes. */
-const encoded: Readonly<Record<GgufValue['type'], (value: GgufItem) => Buffer>> = {
-  uint32: (value) => uint32(Number(value)),
-  int32: (value) => uint32(Number(value) >>> 0),
-  float32: (value) => bytesOf(Float32Array.of(Number(value))),
+const valueEncoders: Readonly<Record<GgufValue['type'], (value: GgufItem) => Buffer>> = {
+  uint32: (value) => encodeUint32(Number(value)),
+  int32: (value) => encodeUint32(Number(value) >>> 0),
+  float32: (value) => toBytes(Float32Array.of(Number(value))),
   bool: (value) => Buffer.from([Number(value === true)]),
-  string: (value) => string(String(value)),
+  string: (value) => encodeString(String(value)),
 }
 
-const uint32 = (value: number): Buffer => bytesOf(Uint32Array.of(value))
-const uint64 = (value: number): Buffer => bytesOf(BigUint64Array.of(BigInt(value)))
-const string = (text: string): Buffer =>
-  Buffer.concat([uint64(Buffer.byteLength(text)), Buffer.from(text)])
+const encodeUint32 = (value: number): Buffer => toBytes(Uint32Array.of(value))
+const encodeUint64 = (value: number): Buffer => toBytes(BigUint64Array.of(BigInt(value)))
+const encodeString = (text: string): Buffer =>
+  Buffer.concat([encodeUint64(Buffer.byteLength(text)), Buffer.from(text)])
 
 function writeTensor(sink: FileSink, tensor: GgufTensor): void {
   let count = 0
   for (const chunk of tensor.chunks()) {
-    sink.write(encoders[tensor.type](chunk))
+    sink.write(tensorEncoders[tensor.type](chunk))
     count += chunk.length
   }
-  if (count !== countOf(tensor)) {
-    throw new RangeError(`tensor ${tensor.name}: expected ${countOf(tensor)} values, got ${count}`)
+  if (count !== countValues(tensor)) {
+    throw new RangeError(
+      `tensor ${tensor.name}: expected ${countValues(tensor)} values, got ${count}`,
+    )
   }
   sink.align()
 }
 
-const encoders = { F32: bytesOf, F16: halve, Q8_0: quantise }
+const tensorEncoders = { F32: toBytes, F16: toHalfFloats, Q8_0: quantizeQ8 }
 
-function halve(values: Float32Array): Buffer {
+function toHalfFloats(values: Float32Array): Buffer {
   const halves = new Uint16Array(values.length)
   for (let i = 0; i < values.length; i++) {
     const value = values[i] ?? 0
     halves[i] = value < 0 ? 0x8000 | toHalf(-value) : toHalf(value)
   }
-  return bytesOf(halves)
+  return toBytes(halves)
 }
 
-/** Each block of 32 values becomes a half-precision scale and 32 signed bytes. */
-function quantise(values: Float32Array): Buffer {
+/** Quantizes values. Each block of 32 values becomes a half-precision scale and 32 signed bytes. */
+function quantizeQ8(values: Float32Array): Buffer {
   const blocks = values.length / blockLength
   if (!Number.isInteger(blocks)) throw new RangeError('a Q8_0 chunk holds whole blocks of 32')
   const bytes = Buffer.allocUnsafe(blocks * blockBytes)
@@ -139,7 +147,7 @@ function quantise(values: Float32Array): Buffer {
 const floats = new Float32Array(1)
 const bits = new Uint32Array(floats.buffer)
 
-/** The bits of the nearest half-precision float. Only for non-negative numbers. */
+/** Returns the bits of the nearest half-precision float. The value must not be negative. */
 function toHalf(value: number): number {
   floats[0] = value
   const [all = 0] = bits
@@ -150,7 +158,7 @@ function toHalf(value: number): number {
   return exponent < -10 ? 0 : shiftRounded(fraction | 0x800000, 14 - exponent)
 }
 
-/** Shifts right and rounds to the nearest, ties to even. A carry into the exponent is correct. */
+/** Rounds ties to even. A carry into the exponent gives the correct result. */
 function shiftRounded(fraction: number, shift: number): number {
   const kept = fraction >>> shift
   const rest = fraction - kept * 2 ** shift
@@ -158,22 +166,21 @@ function shiftRounded(fraction: number, shift: number): number {
   return rest > half || (rest === half && (kept & 1) === 1) ? kept + 1 : kept
 }
 
-/** Uses this machine's byte order: all machines that llama.cpp supports are little-endian. */
-function bytesOf(values: Float32Array | Uint16Array | Uint32Array | BigUint64Array): Buffer {
+/** All machines that llama.cpp supports are little-endian. */
+function toBytes(values: Float32Array | Uint16Array | Uint32Array | BigUint64Array): Buffer {
   return Buffer.from(values.buffer, values.byteOffset, values.byteLength)
 }
 
-const countOf = ({ shape }: GgufTensor): number =>
+export const countValues = ({ shape }: Pick<GgufTensor, 'shape'>): number =>
   shape.reduce((product, length) => product * length, 1)
-const aligned = (size: number): number => Math.ceil(size / alignment) * alignment
+const alignSize = (size: number): number => Math.ceil(size / alignment) * alignment
 
-function sizeOf(tensor: GgufTensor): number {
-  const count = countOf(tensor)
+function countBytes(tensor: GgufTensor): number {
+  const count = countValues(tensor)
   if (tensor.type === 'Q8_0') return (count / blockLength) * blockBytes
   return count * (tensor.type === 'F32' ? 4 : 2)
 }
 
-/** Writes a file sequentially. */
 class FileSink {
   readonly #file: number
   #size = 0
@@ -188,7 +195,7 @@ class FileSink {
   }
 
   align(): void {
-    this.write(Buffer.alloc(aligned(this.#size) - this.#size))
+    this.write(Buffer.alloc(alignSize(this.#size) - this.#size))
   }
 
   close(): void {

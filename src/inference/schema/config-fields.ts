@@ -2,11 +2,9 @@
 
 import { annotate, z } from './schema.ts'
 
-/** The environment variables that replace `${env:NAME}`. */
 export type Environment = Readonly<Record<string, string | undefined>>
 
-/** The ranges of settings that can be both in the file and among the options. */
-export const sharedRanges = {
+export const settingRanges = {
   numNodes: { min: 1, max: 65_536 },
   numGpus: { min: 0, max: 1024 },
   tpSize: { min: 1, max: 1024 },
@@ -18,7 +16,7 @@ export const sharedRanges = {
 export const integer = (min: number, max: number) =>
   annotate(z.int().min(min).max(max), { expected: `an integer from ${min} to ${max}` })
 
-export const numberFrom = (min: number, max: number) =>
+export const numberBetween = (min: number, max: number) =>
   annotate(z.number().min(min).max(max), { expected: `a number from ${min} to ${max}` })
 
 export const numberAbove = (above: number, max: number) =>
@@ -31,29 +29,26 @@ export const toggle = () => annotate(z.boolean(), { expected: 'true or false' })
 export const oneOf = <const T extends string>(...allowed: readonly T[]) =>
   annotate(z.enum(allowed), { expected: `one of ${allowed.join(', ')}` })
 
-/** A map of known keys. The message about an unknown key suggests the nearest known key. */
+/** A map with known keys. The message about an unknown key suggests the nearest one. */
 export const section = <S extends z.core.$ZodLooseShape>(shape: S) =>
   annotate(z.strictObject(shape), { expected: 'keys and values', isPrivate: true })
 
-export interface TextOptions {
-  /** Whether the value must not appear in messages. */
+export interface TextSchemaOptions {
   readonly isPrivate?: boolean
-  /** The maximum number of characters. Default 65,536. */
   readonly maxLength?: number
   readonly pattern?: RegExp
-  /** A description of what `pattern` requires. */
   readonly expected?: string
 }
 
-/** Creates schemas of texts in which `${env:NAME}` is replaced. */
+/** Creates a function that returns schemas of texts in which `${env:NAME}` is replaced. */
 export function createTextSchema(env: Environment) {
-  return (options: TextOptions = {}) => {
+  return (options: TextSchemaOptions = {}) => {
     const { isPrivate = false, maxLength = 65_536, pattern = /^/ } = options
     const { expected = 'a non-empty text' } = options
     const schema = z.string().transform((written, context) => {
       const value = expandVariables(written, env, context)
       if (value.length > maxLength) {
-        addRule(context, `expected at most ${maxLength} characters, got ${value.length}`)
+        addIssue(context, `expected at most ${maxLength} characters, got ${value.length}`)
       } else if (context.issues.length === 0 && (value === '' || !pattern.test(value))) {
         addFormatIssue(context, value)
       }
@@ -73,37 +68,31 @@ export const listOf = <S extends z.ZodType>(
     about,
   )
 
-/** An optional value; `null` if it is left out. */
 export const orNull = <S extends z.ZodType>(schema: S) =>
   schema.optional().transform((value) => value ?? null)
 
-/** The context of a transformation in the schema library. */
 type Context = z.core.$RefinementCtx
 
-/** Adds a problem with a complete message. */
-export function addRule(context: Context, message: string): void {
+export function addIssue(context: Context, message: string): void {
   context.issues.push({ code: 'custom', message, input: context.value })
 }
 
-/** Adds the problem that a text does not have the format of its schema. */
 export function addFormatIssue(context: Context, input: string): void {
   context.issues.push({ code: 'invalid_format', format: 'text', input })
 }
 
-const reference = /\$\{env:([^}]*)\}/g
+const envReference = /\$\{env:([^}]*)\}/g
 
-/** Replaces `${env:NAME}`; adds a problem for a variable that is not set. */
 function expandVariables(text: string, env: Environment, context: Context): string {
-  return text.replaceAll(reference, (_, name: string) => {
+  return text.replaceAll(envReference, (_, name: string) => {
     const isKnown = /^[A-Za-z_]\w*$/.test(name) && Object.hasOwn(env, name)
     const value = isKnown ? env[name] : undefined
     if (value === undefined) {
-      addRule(context, `the environment variable ${name === '' ? '(no name)' : name} is not set`)
+      addIssue(context, `the environment variable ${name === '' ? '(no name)' : name} is not set`)
     }
     return value ?? ''
   })
 }
 
-/** Converts `max_tokens` to `maxTokens`. */
 export const toCamelCase = (text: string): string =>
   text.replaceAll(/_([a-z])/g, (_, letter: string) => letter.toUpperCase())

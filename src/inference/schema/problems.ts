@@ -1,19 +1,19 @@
-/** Problems of a value as plain data; configuration, requests and messages format them as text. */
+/** Problems of a value as plain data. Configuration, requests and messages format them as text. */
 
-import { nearest } from '../../foundation/options.ts'
+import { findNearest } from '../../foundation/options.ts'
 import {
-  expectationOf,
+  describeExpected,
   hasShapeOf,
   isInteger,
   isPrivate,
-  keysOf,
-  noteOf,
-  oneOf,
+  listKeys,
+  getNote,
+  formatChoices,
   type Path,
   type Schema,
-  schemaAt,
-  unwrapped,
-  valueAt,
+  getSchemaAt,
+  unwrap,
+  getValueAt,
   z,
 } from './schema.ts'
 
@@ -30,28 +30,22 @@ export type Problem = { readonly path: Path } & (
   | ({ readonly expected: string; readonly isPrivate: boolean } & Mismatch)
 )
 
-/** How a value differs from its schema. */
 type Mismatch =
-  /** `allowed` has the allowed values if the value selects an alternative of a union. */
+  /** If the value selects an alternative of a union, `allowed` has the values that select one. */
   | { readonly kind: 'type'; readonly allowed?: readonly unknown[] }
   | { readonly kind: 'format'; readonly expected: string }
   | { readonly kind: 'choice'; readonly allowed: readonly unknown[]; readonly reason?: string }
   | { readonly kind: 'length'; readonly of: 'string' | 'array'; readonly bound: Bound }
   | { readonly kind: 'range'; readonly of: 'integer' | 'decimal'; readonly bound: Bound }
 
-/** The bound that a number or length violates. */
 export interface Bound {
   readonly side: 'min' | 'max'
   readonly value: number
-  /** Whether the bound itself is allowed. */
   readonly isInclusive: boolean
 }
 
-/**
- * Checks values against one schema. The validator is compiled once. A valid value is neither copied
- * nor changed: defaults and transformations of the schema do not apply.
- */
-export class Checker<S extends z.ZodType> {
+/** Compiles the validator once. A valid value is neither copied nor changed. */
+export class SchemaChecker<S extends z.ZodType> {
   readonly #schema: S
 
   constructor(schema: S) {
@@ -62,18 +56,14 @@ export class Checker<S extends z.ZodType> {
     return isValid(this.#schema, value)
   }
 
-  /**
-   * All problems in the order of the schema; empty for a valid value. Of a long list, only the
-   * first invalid item is described: describing millions of items would take seconds and gigabytes.
-   */
-  problemsIn(value: unknown): Problem[] {
-    return problemsOf(this.#schema, cutAfterFirstWrongItem(this.#schema, value))
+  /** Describes only the first invalid item of a long list, because more would take seconds. */
+  findProblems(value: unknown): Problem[] {
+    return findProblems(this.#schema, truncateLongLists(this.#schema, value))
   }
 }
 
-/** For lists up to this length, all invalid items are described. */
-const longList = 32
-/** Compiled schemas. Each is compiled at its first use, because that takes milliseconds. */
+const maxListedItems = 32
+/** A schema is compiled at its first use, because compiling takes milliseconds. */
 const validators = new WeakMap<Schema, Schema>()
 
 function isValid(schema: Schema, value: unknown): boolean {
@@ -85,19 +75,19 @@ function isValid(schema: Schema, value: unknown): boolean {
   return z.validate(compiled, value)
 }
 
-/** A copy of the value in which every long list ends with its first invalid item. */
-function cutAfterFirstWrongItem(schema: Schema, value: unknown): unknown {
-  const inner = unwrapped(schema)
+/** Returns a copy in which every long list ends with its first invalid item. */
+function truncateLongLists(schema: Schema, value: unknown): unknown {
+  const inner = unwrap(schema)
   if (inner instanceof z.ZodUnion) {
     const meant = (inner.options as Schema[]).find((option) => hasShapeOf(option, value))
-    return meant === undefined ? value : cutAfterFirstWrongItem(meant, value)
+    return meant === undefined ? value : truncateLongLists(meant, value)
   }
   if (inner instanceof z.ZodArray && Array.isArray(value)) {
     const item = inner.element
     const items = value as readonly unknown[]
-    const wrong = items.length > longList ? items.findIndex((one) => !isValid(item, one)) : -1
+    const wrong = items.length > maxListedItems ? items.findIndex((one) => !isValid(item, one)) : -1
     const kept = wrong === -1 ? items : items.slice(0, wrong + 1)
-    return kept.map((one) => cutAfterFirstWrongItem(item, one))
+    return kept.map((one) => truncateLongLists(item, one))
   }
   const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
   if (!(inner instanceof z.ZodObject) || !isObject) return value
@@ -105,87 +95,85 @@ function cutAfterFirstWrongItem(schema: Schema, value: unknown): unknown {
     Object.hasOwn(value, name),
   )
   const cut = fields.map(([name, field]) => {
-    return [name, cutAfterFirstWrongItem(field, (value as Record<string, unknown>)[name])]
+    return [name, truncateLongLists(field, (value as Record<string, unknown>)[name])]
   })
   return { ...value, ...Object.fromEntries(cut) }
 }
 
-/** All problems of a value, in the order of the schema. */
-export function problemsOf(schema: Schema, value: unknown): Problem[] {
+export function findProblems(schema: Schema, value: unknown): Problem[] {
   const result = z.safeParse(schema, value)
   if (result.success) return []
   return result.error.issues
-    .filter((issue, at, all) => !isRepeated(issue, all[at + 1]))
+    .filter((issue, at, all) => !isDuplicate(issue, all[at + 1]))
     .flatMap((issue) => toProblems(issue, [], schema, value))
 }
 
-/** Whether the next issue repeats this one: an unsafe integer often also exceeds its bound. */
-const isRepeated = (issue: Issue, next: Issue | undefined): boolean =>
+/** An unsafe integer, for example, often also exceeds its bound. */
+const isDuplicate = (issue: Issue, next: Issue | undefined): boolean =>
   'note' in issue && next?.code === issue.code && next.path.join() === issue.path.join()
 
 type Issue = z.core.$ZodIssue
 
 function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): Problem[] {
   const path = [...prefix, ...(issue.path as Path)]
-  const found = valueAt(value, path)
-  const schema = schemaAt(root, path, value)
-  const mismatch = { path, expected: expectationOf(schema), isPrivate: isPrivate(schema) }
+  const found = getValueAt(value, path)
+  const schema = getSchemaAt(root, path, value)
+  const mismatch = { path, expected: describeExpected(schema), isPrivate: isPrivate(schema) }
   if (issue.code === 'unrecognized_keys') {
-    const known = schema === undefined ? [] : keysOf(schema, found)
+    const known = schema === undefined ? [] : listKeys(schema, found)
     return issue.keys.map((key) => ({
       kind: 'unknown_key',
       path: [...path, key],
       known,
-      nearest: nearest(key, known),
+      nearest: findNearest(key, known),
     }))
   }
   if (issue.code === 'custom') return [{ kind: 'rule', path, message: issue.message }]
   if (issue.code === 'invalid_key') {
-    const record = unwrapped(schemaAt(root, path.slice(0, -1), value))
+    const record = unwrap(getSchemaAt(root, path.slice(0, -1), value))
     const key = record instanceof z.ZodRecord ? record.keyType : undefined
-    return [{ kind: 'invalid_key', path, expected: expectationOf(key) }]
+    return [{ kind: 'invalid_key', path, expected: describeExpected(key) }]
   }
   // If a string became a list before it was checked, the path of an item leads to no value.
   const isTyped = issue.code.startsWith('invalid_') && issue.code !== 'invalid_format'
   if (found === undefined && isTyped) return [{ kind: 'missing', path }]
   if (issue.code === 'invalid_union') {
-    return inUnion(issue, path, root, value) ?? [{ kind: 'type', ...mismatch }]
+    return toUnionProblems(issue, path, root, value) ?? [{ kind: 'type', ...mismatch }]
   }
-  return [{ ...mismatch, ...mismatchOf(issue, schema, found) }]
+  return [{ ...mismatch, ...toMismatch(issue, schema, found) }]
 }
 
 type UnionIssue = Extract<Issue, { code: 'invalid_union' }>
 
-/** The problems of the alternative that the value resembles; `undefined` if it resembles none. */
-function inUnion(
+function toUnionProblems(
   issue: UnionIssue,
   path: Path,
   root: Schema,
   value: unknown,
 ): Problem[] | undefined {
-  const found = valueAt(value, path)
+  const found = getValueAt(value, path)
   const { discriminator } = issue as { readonly discriminator?: string }
   if (discriminator !== undefined && issue.errors.length === 0) {
     const { options = [] } = issue as { readonly options?: readonly unknown[] }
     const allowed = options.filter((option) => option !== undefined)
     const kind = typeof found === 'string' ? 'choice' : 'type'
-    return [{ kind, path, allowed, expected: oneOf(allowed), isPrivate: false }]
+    return [{ kind, path, allowed, expected: formatChoices(allowed), isPrivate: false }]
   }
-  const union = unwrapped(schemaAt(root, path, value))
+  const union = unwrap(getSchemaAt(root, path, value))
   const options = union instanceof z.ZodUnion ? union.options : []
   const meant = options.findIndex((option) => hasShapeOf(option, found))
   return issue.errors[meant]?.flatMap((inner) => toProblems(inner, path, root, value))
 }
 
-function mismatchOf(issue: Issue, schema: Schema | undefined, found: unknown): Mismatch {
+function toMismatch(issue: Issue, schema: Schema | undefined, found: unknown): Mismatch {
   if (issue.code === 'invalid_value') {
     const allowed = issue.values
     if (!allowed.some((one) => typeof one === typeof found)) return { kind: 'type' }
-    const reason = noteOf(schema, 'reason')
+    const reason = getNote(schema, 'reason')
     return { kind: 'choice', allowed, ...(reason === undefined ? {} : { reason }) }
   }
   if (issue.code === 'invalid_format') {
-    return { kind: 'format', expected: noteOf(schema, 'format') ?? expectationOf(schema) }
+    return { kind: 'format', expected: getNote(schema, 'format') ?? describeExpected(schema) }
   }
   if (issue.code !== 'too_small' && issue.code !== 'too_big') return { kind: 'type' }
   const side = issue.code === 'too_small' ? 'min' : 'max'

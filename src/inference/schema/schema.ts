@@ -4,24 +4,27 @@ import { z } from 'zod'
 
 export { z }
 
-/** Any schema of the library. */
 export type Schema = z.core.$ZodType
 
-/** A JSON Schema, or a part of one. */
 export type JsonSchema = z.core.JSONSchema.JSONSchema
 
-/** The JSON Schema of the input, before defaults and transformations are applied. */
+/** Returns the JSON Schema of the input, before defaults and transformations are applied. */
 export function toJsonSchema(schema: Schema, target: 'draft-7' | 'draft-2020-12'): JsonSchema {
   // Serializing removes the validator that the generator attaches to the document.
   const document = JSON.stringify(z.toJSONSchema(schema, { io: 'input', target }))
   return JSON.parse(document) as JsonSchema
 }
 
-/** The position of a value inside a document: keys and list indexes. */
 export type Path = readonly (string | number)[]
 
-/** Notes for error messages, which the library cannot attach to a schema itself. */
-interface Notes {
+/** Formats a path, such as `llm.stop[1]`. */
+export function formatPath(path: Path): string {
+  const text = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('')
+  return text.startsWith('.') ? text.slice(1) : text
+}
+
+/** Notes on a schema that error messages use. The schema library has no place for them. */
+interface SchemaNotes {
   /** Completes "expected …". Default: the type, such as `an integer`. */
   readonly expected?: string
   /** Replaces `expected` for a string with the wrong format. */
@@ -32,58 +35,56 @@ interface Notes {
   readonly isPrivate?: boolean
 }
 
-const notes = z.registry<Notes>()
+const notes = z.registry<SchemaNotes>()
 
-/** Attaches notes to a schema and returns it. */
-export function annotate<S extends Schema>(schema: S, about: Notes): S {
+export function annotate<S extends Schema>(schema: S, about: SchemaNotes): S {
   notes.add(schema, about)
   return schema
 }
 
-/** The schema of the value at a path. The actual value selects the alternative of a union. */
-export function schemaAt(root: Schema, path: Path, value: unknown): Schema | undefined {
+/** The actual value selects the alternative of a union. */
+export function getSchemaAt(root: Schema, path: Path, value: unknown): Schema | undefined {
   let [schema, found]: [Schema | undefined, unknown] = [root, value]
   for (const step of path) {
-    schema = childOf(schema, step, found)
-    found = valueAt(found, [step])
+    schema = getChildSchema(schema, step, found)
+    found = getValueAt(found, [step])
     if (schema === undefined) return undefined
   }
   return schema
 }
 
-function childOf(
+function getChildSchema(
   parent: Schema | undefined,
   step: string | number,
   value: unknown,
 ): Schema | undefined {
   if (parent instanceof z.ZodPipe) {
-    return childOf(parent.def.in, step, value) ?? childOf(parent.def.out, step, value)
+    return getChildSchema(parent.def.in, step, value) ?? getChildSchema(parent.def.out, step, value)
   }
-  const below = layerBelow(parent)
-  if (below !== undefined) return childOf(below, step, value)
+  const below = unwrapOnce(parent)
+  if (below !== undefined) return getChildSchema(below, step, value)
   if (parent instanceof z.ZodObject) return parent.shape[step] as Schema | undefined
   if (parent instanceof z.ZodArray) return parent.element
   if (parent instanceof z.ZodRecord) return parent.valueType
-  const option = optionFor(parent, value)
-  return option === undefined ? undefined : childOf(option, step, value)
+  const option = selectOption(parent, value)
+  return option === undefined ? undefined : getChildSchema(option, step, value)
 }
 
-/** The keys of an object schema, or of the alternative of a union that the value resembles. */
-export function keysOf(parent: Schema, value: unknown): string[] {
-  const schema = unwrapped(parent)
+/** For a union, these are the keys of the alternative that the value resembles. */
+export function listKeys(parent: Schema, value: unknown): string[] {
+  const schema = unwrap(parent)
   if (schema instanceof z.ZodObject) return Object.keys(schema.shape)
-  const option = optionFor(schema, value)
-  return option === undefined ? [] : keysOf(option, value)
+  const option = selectOption(schema, value)
+  return option === undefined ? [] : listKeys(option, value)
 }
 
-/** The alternative of a union that the value resembles; `undefined` if there is none. */
-function optionFor(union: Schema | undefined, value: unknown): Schema | undefined {
-  const schema = unwrapped(union)
+function selectOption(union: Schema | undefined, value: unknown): Schema | undefined {
+  const schema = unwrap(union)
   if (schema instanceof z.ZodDiscriminatedUnion) {
     const { discriminator } = schema.def
-    const named = valueAt(value, [discriminator])
+    const named = getValueAt(value, [discriminator])
     return schema.options.find((option) => {
-      const selector = childOf(option, discriminator, value)
+      const selector = getChildSchema(option, discriminator, value)
       return selector !== undefined && z.validate(selector, named)
     })
   }
@@ -91,9 +92,9 @@ function optionFor(union: Schema | undefined, value: unknown): Schema | undefine
   return schema.options.find((option) => hasShapeOf(option, value))
 }
 
-/** Whether a value has the JSON type that a schema describes. Its content is not checked. */
+/** Compares only the JSON type, not the content. */
 export function hasShapeOf(option: Schema, value: unknown): boolean {
-  const schema = unwrapped(option)
+  const schema = unwrap(option)
   if (schema instanceof z.ZodArray) return Array.isArray(value)
   if (schema instanceof z.ZodObject || schema instanceof z.ZodRecord) return isObject(value)
   if (schema instanceof z.ZodNumber) return typeof value === 'number'
@@ -101,17 +102,17 @@ export function hasShapeOf(option: Schema, value: unknown): boolean {
   return typeof value === 'string'
 }
 
-/** Removes wrappers that make a value optional, give it a default or transform it. */
-export function unwrapped(schema: Schema | undefined): Schema | undefined {
+/** Removes the wrappers that make a value optional, give it a default or transform it. */
+export function unwrap(schema: Schema | undefined): Schema | undefined {
   let inner = schema
   for (;;) {
-    const next = layerBelow(inner)
+    const next = unwrapOnce(inner)
     if (next === undefined) return inner
     inner = next
   }
 }
 
-function layerBelow(schema: Schema | undefined): Schema | undefined {
+function unwrapOnce(schema: Schema | undefined): Schema | undefined {
   if (
     schema instanceof z.ZodOptional ||
     schema instanceof z.ZodNullable ||
@@ -123,12 +124,12 @@ function layerBelow(schema: Schema | undefined): Schema | undefined {
   return schema instanceof z.ZodPipe ? schema.def.in : undefined
 }
 
-/** The note of a schema or of a schema that it wraps; the outermost note wins. */
-export function noteOf<K extends keyof Notes>(
+/** Returns the note of a schema or of a schema that it wraps. The outermost note wins. */
+export function getNote<K extends keyof SchemaNotes>(
   schema: Schema | undefined,
   key: K,
-): Notes[K] | undefined {
-  for (let inner = schema; inner !== undefined; inner = layerBelow(inner)) {
+): SchemaNotes[K] | undefined {
+  for (let inner = schema; inner !== undefined; inner = unwrapOnce(inner)) {
     const note = notes.get(inner as z.ZodType)?.[key]
     if (note !== undefined) return note
   }
@@ -136,42 +137,38 @@ export function noteOf<K extends keyof Notes>(
 }
 
 export const isPrivate = (schema: Schema | undefined): boolean =>
-  noteOf(schema, 'isPrivate') === true
+  getNote(schema, 'isPrivate') === true
 
-/** Whether a schema describes a number, possibly inside wrappers such as a default. */
 export const isNumber = (schema: Schema | undefined): boolean =>
-  unwrapped(schema) instanceof z.ZodNumber
+  unwrap(schema) instanceof z.ZodNumber
 
-/** Whether a schema describes a map with arbitrary keys. */
 export const isRecord = (schema: Schema | undefined): boolean =>
-  unwrapped(schema) instanceof z.ZodRecord
+  unwrap(schema) instanceof z.ZodRecord
 
 export function isInteger(schema: Schema | undefined): boolean {
-  const inner = unwrapped(schema)
+  const inner = unwrap(schema)
   return inner instanceof z.ZodNumber && inner.format === 'safeint'
 }
 
-/** Completes "expected …" for a schema. */
-export function expectationOf(schema: Schema | undefined): string {
-  const noted = noteOf(schema, 'expected')
+export function describeExpected(schema: Schema | undefined): string {
+  const noted = getNote(schema, 'expected')
   if (noted !== undefined) return noted
-  const inner = unwrapped(schema)
-  if (inner instanceof z.ZodEnum) return oneOf(inner.options)
-  if (inner instanceof z.ZodLiteral) return oneOf([...inner.values])
+  const inner = unwrap(schema)
+  if (inner instanceof z.ZodEnum) return formatChoices(inner.options)
+  if (inner instanceof z.ZodLiteral) return formatChoices([...inner.values])
   if (inner instanceof z.ZodNumber) return isInteger(inner) ? 'an integer' : 'a decimal'
   if (inner instanceof z.ZodBoolean) return 'a boolean'
   if (inner instanceof z.ZodArray) return 'an array'
   return inner instanceof z.ZodString ? 'a string' : 'an object'
 }
 
-export const oneOf = (allowed: readonly unknown[]): string =>
+export const formatChoices = (allowed: readonly unknown[]): string =>
   `one of ${allowed.map((one) => `'${String(one)}'`).join(', ')}`
 
 const isObject = (value: unknown): value is Readonly<Record<string | number, unknown>> =>
   typeof value === 'object' && value !== null && !Array.isArray(value)
 
-/** The value at a path; `undefined` if there is none. */
-export function valueAt(value: unknown, path: Path): unknown {
+export function getValueAt(value: unknown, path: Path): unknown {
   let found = value
   for (const step of path) {
     if (Array.isArray(found)) found = found[Number(step)]

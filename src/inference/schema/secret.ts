@@ -35,7 +35,7 @@ export class Secret {
   }
 }
 
-/** A frozen copy of a record that is printed and serialized with its names but masked values. */
+/** Returns a frozen copy. When it is printed or serialized, only the names are shown. */
 export function withMaskedValues(
   record: Readonly<Record<string, string>>,
 ): Readonly<Record<string, string>> {

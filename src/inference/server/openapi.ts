@@ -5,36 +5,28 @@ import type { Route } from '../../runtime/http/http-server.ts'
 import { toJsonSchema, z } from '../schema/schema.ts'
 import type { RequestSchemas } from './requests/request-schema.ts'
 
-/** A route of the server with its description. */
 export interface DocumentedRoute extends Route {
   readonly document: RouteDocument
 }
 
-/** The description of a route in the OpenAPI document. */
 export interface RouteDocument {
   readonly summary: string
-  /** The schema of the request's body. */
   readonly body?: keyof RequestSchemas
   /** The schema of a successful response. If absent, the document has no schema for it. */
   readonly ok?: ResponseName
   /** The schema of an error. Default `Error`. */
   readonly failure?: ResponseName
-  /** Whether the response is plain text instead of JSON. */
   readonly isText?: boolean
-  /** Whether the response may also be a stream of events. */
   readonly isStream?: boolean
 }
 
 export interface OpenApiOptions {
   readonly routes: readonly DocumentedRoute[]
   readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodType>>
-  /** The server's own address. */
   readonly endpoint: string
-  /** Whether routes that are not open need an API key. */
   readonly needsKey: boolean
 }
 
-/** An OpenAPI 3.1 document that describes every route. */
 export function createOpenApiDocument(options: OpenApiOptions): object {
   const { routes, endpoint, needsKey } = options
   const security = needsKey ? { security: [{ apiKey: [] }] } : {}
@@ -44,15 +36,15 @@ export function createOpenApiDocument(options: OpenApiOptions): object {
     info: { title: 'tutti inference server', version },
     servers: [{ url: endpoint }],
     ...security,
-    paths: pathsOf(routes),
+    paths: toPaths(routes),
     components: {
-      schemas: schemasOf(options),
+      schemas: toSchemas(options),
       ...(needsKey ? { securitySchemes: schemes } : {}),
     },
   }
 }
 
-function schemasOf({ schemas }: OpenApiOptions): Record<string, object> {
+function toSchemas({ schemas }: OpenApiOptions): Record<string, object> {
   const all = { ...responseSchemas, ...schemas }
   const entries = Object.entries(all).map(([name, schema]) => {
     const { $schema: _, ...json } = toJsonSchema(schema, 'draft-2020-12')
@@ -61,30 +53,32 @@ function schemasOf({ schemas }: OpenApiOptions): Record<string, object> {
   return Object.fromEntries(entries) as Record<string, object>
 }
 
-function pathsOf(routes: readonly DocumentedRoute[]): Record<string, object> {
+function toPaths(routes: readonly DocumentedRoute[]): Record<string, object> {
   const paths: Record<string, object> = {}
   for (const route of routes) {
     const path = route.path.replace(/\*$/, '{name}')
     const name = { name: 'name', in: 'path', required: true, schema: { type: 'string' } }
     const parameters = path === route.path ? {} : { parameters: [name] }
-    paths[path] = { ...parameters, [route.method.toLowerCase()]: operationOf(route) }
+    paths[path] = { ...parameters, [route.method.toLowerCase()]: toOperation(route) }
   }
   return paths
 }
 
-function operationOf({ method, path, isOpen = false, document }: DocumentedRoute): object {
+function toOperation({ method, path, isPublic = false, document }: DocumentedRoute): object {
   const { summary, body, ok, failure = 'Error', isText = false, isStream = false } = document
   const type = isText ? 'text/plain' : 'application/json'
   const content = {
-    [type]: { schema: ok === undefined ? {} : reference(ok) },
+    [type]: { schema: ok === undefined ? {} : toReference(ok) },
     ...(isStream ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
   }
-  const failed = { description: 'An error.', content: jsonOf(failure) }
+  const failed = { description: 'An error.', content: toJsonContent(failure) }
   return {
     operationId: `${method.toLowerCase()}${operationName(path)}`,
     summary,
-    ...(isOpen ? { security: [] } : {}),
-    ...(body === undefined ? {} : { requestBody: { required: true, content: jsonOf(body) } }),
+    ...(isPublic ? { security: [] } : {}),
+    ...(body === undefined
+      ? {}
+      : { requestBody: { required: true, content: toJsonContent(body) } }),
     responses: { 200: { description: 'Success.', content }, default: failed },
   }
 }
@@ -97,9 +91,11 @@ const operationName = (path: string): string =>
     .map((word) => `${word.charAt(0).toUpperCase()}${word.slice(1)}`)
     .join('')
 
-const jsonOf = (name: string): object => ({ 'application/json': { schema: reference(name) } })
+const toJsonContent = (name: string): object => ({
+  'application/json': { schema: toReference(name) },
+})
 
-const reference = (name: string): object => ({ $ref: `#/components/schemas/${name}` })
+const toReference = (name: string): object => ({ $ref: `#/components/schemas/${name}` })
 
 const text = z.string()
 const count = z.int().min(0)
@@ -119,8 +115,7 @@ const usage = z.object({
     .optional(),
 })
 
-/** The fields of chat and text completions; `choice` has the fields of a choice. */
-const completionOf = (object: string, choice: z.ZodRawShape) => ({
+const completionShape = (object: string, choice: z.ZodRawShape) => ({
   id: text,
   object: z.literal(object),
   created: z.int(),
@@ -159,7 +154,6 @@ const error = z.object({
 const model = z.object({ id: text, object: z.literal('model'), created: z.int(), owned_by: text })
 const failedPrompt = z.object({ error: z.object({ code: text, message: text }) })
 
-/** The schemas of responses, by their names in the document. */
 const responseSchemas = {
   Error: z.object({ error }).describe('Every error but those of `POST /generate`.'),
   GenerateError: z.object({ status: z.literal('error'), message: text, hostname: text, error }),
@@ -182,10 +176,10 @@ const responseSchemas = {
   ModelList: z.object({ object: z.literal('list'), data: z.array(model) }),
   Tokens: z.object({ tokens: z.array(z.int()), count }),
   ChatCompletion: z.object({
-    ...completionOf('chat.completion', { message }),
+    ...completionShape('chat.completion', { message }),
     system_fingerprint: text.nullable(),
   }),
-  Completion: z.object(completionOf('text_completion', { text })),
+  Completion: z.object(completionShape('text_completion', { text })),
   Generated: z.object({
     status: z.literal('success'),
     hostname: text,

@@ -8,27 +8,25 @@ import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import { machineName } from '../../runtime/http/listening.ts'
 import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { PathProxy } from '../generation/path-proxy.ts'
-import type { GenerationResult, TextGenerator } from '../generation/text-generator.ts'
+import type { TextGenerator } from '../generation/text-generator.ts'
 import { generatePath } from './error-replies.ts'
 import { createOpenApiDocument, type DocumentedRoute } from './openapi.ts'
 import type { ReplyFormat, ReplyHead } from './replies/choice-stream.ts'
-import { chatReply, completionReply } from './replies/completion-replies.ts'
+import { createChatFormat, createCompletionFormat } from './replies/completion-replies.ts'
 import {
-  ignoredHeaders,
+  createIgnoredHeaders,
   sendForwarded,
   sendStreamedReply,
   sendWholeReply,
   toPromptRequests,
 } from './replies/replies.ts'
-import { unknownModel } from './requests/invalid-request.ts'
+import { unknownModelError } from './requests/invalid-request.ts'
 import type { RequestReader, TextRequest } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
 
-/** The options of an inference server that its routes use. */
 export interface ServerParts {
   readonly generator: TextGenerator
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
-  /** The body of `/metrics`. */
   readonly metrics: () => Promise<string> | string
   /** Required on every route except `/health`. Must be set unless the host is loopback. */
   readonly apiKey: string | null
@@ -37,21 +35,17 @@ export interface ServerParts {
 
 /** The context of the health routes, which also answer while the model loads. */
 export interface HealthContext extends ServerParts {
-  /** The server's own address. */
   readonly endpoint: string
-  /** Why the server refuses requests; `null` if it accepts them. */
-  readonly unready: () => string | null
+  readonly getUnreadyReason: () => string | null
 }
 
-/** The context of all routes. */
 export interface RouteContext extends HealthContext {
   readonly limits: ServerLimits
   readonly requests: RequestReader
-  /** Passes requests on to the server behind the engine; `null` if there is no such server. */
   readonly proxy: PathProxy | null
 }
 
-/** All routes. None of them creates tasks, runs programs or reads files. */
+/** Creates all routes. None of them creates tasks, runs programs or reads files. */
 export function createRoutes(context: RouteContext): readonly DocumentedRoute[] {
   const paths = context.proxy?.paths ?? []
   const routes: DocumentedRoute[] = [
@@ -66,7 +60,7 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
   return routes
 }
 
-/** Creates the document at the first request, because most servers never get such a request. */
+/** Created at the first request, because most servers never get such a request. */
 function createOpenApiRoute(
   context: RouteContext,
   routes: readonly DocumentedRoute[],
@@ -92,14 +86,14 @@ export function createHealthRoutes(context: HealthContext): readonly DocumentedR
       method: 'GET',
       path: '/health',
       document: { summary: 'Health and batching.', ok: 'Health', failure: 'Health' },
-      isOpen: true,
+      isPublic: true,
       answer(exchange) {
-        const reason = reasonOf(context)
+        const reason = getPublicReason(context)
         exchange.sendJson(reason === null ? 200 : 503, {
           status: reason === null ? 'healthy' : 'unhealthy',
           ...(reason === null ? {} : { reason }),
           hostname: machineName,
-          initialized: generator.status().unready === null,
+          initialized: generator.status().unreadyReason === null,
           endpoint,
           mode: 'service',
           batch_config: {
@@ -115,16 +109,16 @@ export function createHealthRoutes(context: HealthContext): readonly DocumentedR
       method: 'GET',
       path: '/health/live',
       document: { summary: 'Whether the process runs.', ok: 'Status' },
-      isOpen: true,
+      isPublic: true,
       answer: (exchange) => exchange.sendJson(200, { status: 'alive' }),
     },
     {
       method: 'GET',
       path: '/health/ready',
       document: { summary: 'Whether requests are accepted.', ok: 'Status', failure: 'Status' },
-      isOpen: true,
+      isPublic: true,
       answer(exchange) {
-        const reason = reasonOf(context)
+        const reason = getPublicReason(context)
         if (reason === null) exchange.sendJson(200, { status: 'ready' })
         else exchange.sendJson(503, { status: 'unready', reason })
       },
@@ -133,8 +127,8 @@ export function createHealthRoutes(context: HealthContext): readonly DocumentedR
 }
 
 /** Omits the engine's message, which may contain paths, because the route requires no key. */
-function reasonOf({ generator, unready }: HealthContext): string | null {
-  const reason = unready() ?? generator.status().unready
+function getPublicReason({ generator, getUnreadyReason }: HealthContext): string | null {
+  const reason = getUnreadyReason() ?? generator.status().unreadyReason
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
 }
 
@@ -154,16 +148,16 @@ function createModelRoutes({ requests, clock }: RouteContext): readonly Document
       path: '/v1/models/*',
       document: { summary: 'One served model.', ok: 'Model' },
       answer(exchange, _, rest) {
-        const id = decoded(rest)
+        const id = tryDecode(rest)
         const isServed = models.includes(id) || hiddenModels.includes(id)
-        if (!isServed) throw unknownModel(id, models)
+        if (!isServed) throw unknownModelError(id, models)
         exchange.sendJson(200, describe(id))
       },
     },
   ]
 }
 
-function decoded(part: string): string {
+function tryDecode(part: string): string {
   try {
     return decodeURIComponent(part)
   } catch {
@@ -180,12 +174,12 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Doc
     async answer(exchange, body) {
       const request = requests.readTokenize(body)
       const tokens = await generator.tokenize(request.text)
-      exchange.sendJson(200, { tokens, count: tokens.length }, ignoredHeaders(request))
+      exchange.sendJson(200, { tokens, count: tokens.length }, createIgnoredHeaders(request))
     },
   }
 }
 
-/** Checks only the model in the body. The server behind the engine checks the rest. */
+/** Checks only the model of a body. The server behind the engine checks the rest. */
 function createForwardingRoutes(context: RouteContext): readonly DocumentedRoute[] {
   const { proxy, limits, requests } = context
   if (proxy === null) return []
@@ -230,8 +224,8 @@ function createGenerationRoutes(context: RouteContext): readonly DocumentedRoute
       answer(exchange, body) {
         const request = requests.readChat(body)
         const hasLogprobs = typeof request.sampling.logprobs === 'number'
-        const format = chatReply(headOf('chatcmpl', request, context), hasLogprobs)
-        return answer(context, exchange, request, format)
+        const format = createChatFormat(createReplyHead('chatcmpl', request, context), hasLogprobs)
+        return sendReply(context, exchange, request, format)
       },
     },
     {
@@ -247,11 +241,11 @@ function createGenerationRoutes(context: RouteContext): readonly DocumentedRoute
       answer(exchange, body) {
         const request = requests.readCompletion(body)
         const { prompts, isEcho, n } = request
-        const format = completionReply(headOf('cmpl', request, context), {
+        const format = createCompletionFormat(createReplyHead('cmpl', request, context), {
           hasLogprobs: typeof request.sampling.logprobs === 'number',
-          echoOf: (index) => (isEcho ? (prompts[Math.floor(index / n)] ?? '') : ''),
+          getEcho: (index) => (isEcho ? (prompts[Math.floor(index / n)] ?? '') : ''),
         })
-        return answer(context, exchange, request, format)
+        return sendReply(context, exchange, request, format)
       },
     },
     {
@@ -264,12 +258,12 @@ function createGenerationRoutes(context: RouteContext): readonly DocumentedRoute
         failure: 'GenerateError',
       },
       bodyBytes: limits.bodyBytes,
-      answer: (exchange, body) => answerPrompts(context, exchange, body),
+      answer: (exchange, body) => sendPromptReplies(context, exchange, body),
     },
   ]
 }
 
-function answer(
+function sendReply(
   { generator, clock, limits }: RouteContext,
   exchange: HttpExchange,
   request: TextRequest,
@@ -280,7 +274,7 @@ function answer(
   return sendStreamedReply(generator, exchange, request, format, options)
 }
 
-function headOf(prefix: string, request: TextRequest, { clock }: RouteContext): ReplyHead {
+function createReplyHead(prefix: string, request: TextRequest, { clock }: RouteContext): ReplyHead {
   return {
     id: `${prefix}-${newUuid()}`,
     created: Math.floor(clock.now()),
@@ -289,8 +283,7 @@ function headOf(prefix: string, request: TextRequest, { clock }: RouteContext): 
   }
 }
 
-/** Answers `POST /generate`: a text or an error for each prompt. */
-async function answerPrompts(
+async function sendPromptReplies(
   { generator, clock, requests }: RouteContext,
   exchange: HttpExchange,
   body: unknown,
@@ -302,14 +295,16 @@ async function answerPrompts(
     prompts.map(async (prompt) => generator.generate(prompt)),
   )
   if (exchange.isGone) return
-  const results = outcomes.map((outcome) => resultOf(exchange, outcome))
+  const results = outcomes.map((outcome) =>
+    outcome.status === 'fulfilled' ? outcome.value.text : exchange.toHttpError(outcome.reason),
+  )
   const failure = commonFailure(results)
   if (failure !== undefined) throw failure
   const seconds = (clock.monotonicMs() - start) / 1000
   const response = {
     status: 'success',
     hostname: machineName,
-    results: results.map(toField),
+    results: results.map(toResultField),
     num_prompts: results.length,
     total_time: seconds,
     avg_time_per_prompt: results.length === 0 ? 0 : seconds / results.length,
@@ -317,19 +312,10 @@ async function answerPrompts(
   const ignored = outcomes.flatMap((outcome) =>
     outcome.status === 'fulfilled' ? (outcome.value.ignored ?? []) : [],
   )
-  exchange.sendJson(200, response, ignoredHeaders(request, ignored))
+  exchange.sendJson(200, response, createIgnoredHeaders(request, ignored))
 }
 
-function resultOf(
-  exchange: HttpExchange,
-  outcome: PromiseSettledResult<GenerationResult>,
-): string | HttpError {
-  return outcome.status === 'fulfilled' ? outcome.value.text : exchange.explain(outcome.reason)
-}
-
-/**
- * The error for the whole request if all prompts failed with one code, not because of their text.
- */
+/** Returns an error if all prompts failed for the same reason outside of the request. */
 function commonFailure(results: readonly (string | HttpError)[]): HttpError | undefined {
   const [first] = results
   if (first === undefined || typeof first === 'string' || first.status < 429) return undefined
@@ -337,7 +323,7 @@ function commonFailure(results: readonly (string | HttpError)[]): HttpError | un
   return isCommon ? first : undefined
 }
 
-function toField(result: string | HttpError): unknown {
+function toResultField(result: string | HttpError): unknown {
   if (typeof result === 'string') return result
   return { error: { code: result.code, message: result.message } }
 }

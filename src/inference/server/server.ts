@@ -2,7 +2,7 @@
 
 import type { Log } from '../../foundation/log.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
-import { HttpServer, nothingHere } from '../../runtime/http/http-server.ts'
+import { HttpServer, notFoundError } from '../../runtime/http/http-server.ts'
 import type { ModelFacts } from '../generation/inference-engine.ts'
 import type { PathProxy } from '../generation/path-proxy.ts'
 import { createErrorReplies } from './error-replies.ts'
@@ -21,29 +21,25 @@ export interface InferenceServerOptions extends ServerParts {
   readonly models: readonly string[]
   /** Other names that requests may use, such as a path. `/v1/models` does not list them. */
   readonly hiddenModels?: readonly string[]
-  /** The maximum number of tokens of prompt and answer together; `null` until `modelLoaded`. */
+  /** `null` if the length is unknown until `modelLoaded` is called. */
   readonly contextLength: number | null
-  /** The request fields that the engine supports besides the basic ones, until `modelLoaded`. */
+  /** The fields that the engine supports. Used only if `contextLength` is given. */
   readonly fields?: readonly string[]
   /** `null` for 127.0.0.1 and the loopback address that this machine's name resolves to. */
   readonly host: string | null
-  /** 0 chooses a free port. */
   readonly port: number
-  /** The limit of the queue. Requests with more prompts are refused: they could never be queued. */
+  /** Requests with more prompts are refused, because they could never be queued. */
   readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
-  /** Used for values that a request leaves out. */
   readonly defaults: { readonly maxTokens: number }
   readonly log: Log
 }
 
-/** The facts of the served model. */
 interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields'> {
-  /** Passes requests on to the server behind the engine; absent if there is none. */
+  /** Absent or `null` if there is no server behind the engine. */
   readonly proxy?: PathProxy | null
 }
 
-/** Serves a generator over HTTP. */
 export class InferenceServer extends HttpServer {
   readonly #options: InferenceServerOptions
   readonly #limits: ServerLimits
@@ -55,12 +51,10 @@ export class InferenceServer extends HttpServer {
     this.#limits = limits
   }
 
-  /**
-   * Begins to serve requests. Before this call, `/health` answers, and all other requests get 503.
-   */
+  /** Begins to serve requests. Requests before this call get 503, except those for `/health`. */
   modelLoaded(model: LoadedModel): void {
-    const passing = model.proxy ? addPath : passingEngines
-    const unknownPath = nothingHere(`${ownPaths} ${passing}`)
+    const pathsHint = model.proxy ? addPathHint : enginesHint
+    const unknownPath = notFoundError(`${openApiHint} ${pathsHint}`)
     this.setRoutes(createRoutes(this.#routeContext(model)), unknownPath)
   }
 
@@ -68,12 +62,12 @@ export class InferenceServer extends HttpServer {
     await super.onStart()
     const { contextLength, fields = [] } = this.#options
     if (contextLength !== null) this.modelLoaded({ contextLength, fields })
-    else this.setRoutes(createHealthRoutes(this.#healthContext()), loading)
+    else this.setRoutes(createHealthRoutes(this.#healthContext()), loadingError)
   }
 
   #healthContext(): HealthContext {
-    const unready = (): string | null => (this.isDraining ? 'the server is closing' : null)
-    return { ...this.#options, endpoint: this.endpoint, unready }
+    const getUnreadyReason = (): string | null => (this.isDraining ? 'the server is closing' : null)
+    return { ...this.#options, endpoint: this.endpoint, getUnreadyReason }
   }
 
   #routeContext({ contextLength, fields = [], proxy = null }: LoadedModel): RouteContext {
@@ -85,7 +79,7 @@ export class InferenceServer extends HttpServer {
       contextLength,
       maxPrompts: Math.min(maxPrompts, queueLimit),
       promptLimitName: queueLimit < maxPrompts ? 'hardware.queue_limit' : 'limits.maxPrompts',
-      takesTokens: fields.includes('prompt.tokens'),
+      acceptsTokenIds: fields.includes('prompt.tokens'),
       defaultMaxTokens: defaults.maxTokens,
       fields,
       isPassedOn: proxy !== null,
@@ -95,12 +89,12 @@ export class InferenceServer extends HttpServer {
   }
 }
 
-const ownPaths = 'GET /openapi.json lists the addresses of this server.'
-const addPath = "'engine.paths' of its configuration adds those of the server behind it."
-const passingEngines =
+const openApiHint = 'GET /openapi.json lists the addresses of this server.'
+const addPathHint = "'engine.paths' of its configuration adds those of the server behind it."
+const enginesHint =
   "Others, such as '/v1/embeddings', are there only with the engines 'openai' and 'process'."
 
-const loading = new HttpError(503, 'The model is loading.', {
+const loadingError = new HttpError(503, 'The model is loading.', {
   code: 'not_ready',
   headers: ['retry-after', '5'],
 })

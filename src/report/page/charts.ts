@@ -1,21 +1,19 @@
 /** Charts of the report as SVG. Pure. */
 
 import { countText, cutMiddle, secondsText, shortName } from '../../views/readable.ts'
-import type { GraphView } from '../../views/panels/graph.ts'
+import { assignDepths, type GraphView } from '../../views/panels/graph.ts'
 import type { SeriesPoint } from '../../views/series.ts'
+import { nameColours } from '../../views/texts/palette.ts'
 import { escape, rounded } from './html.ts'
-import { colours } from './style.ts'
 
 export interface Share {
   readonly label: string
   readonly value: number
-  /** A CSS class. */
   readonly colour: string
-  /** The displayed share, such as `12 %`. */
   readonly text: string
 }
 
-/** A stacked bar, with a legend that shows the numbers. */
+/** Draws a stacked bar, with a legend that shows the numbers. */
 export function shareBar(label: string, shares: readonly Share[]): string {
   const total = shares.reduce((sum, { value }) => sum + value, 0)
   if (total <= 0) return ''
@@ -40,7 +38,10 @@ export function legend(shares: readonly Pick<Share, 'label' | 'colour' | 'text'>
   return `<ul class="legend">${items.join('')}</ul>`
 }
 
-/** A histogram of durations with doubling intervals, small enough for a table cell. */
+/**
+ * Draws a histogram of durations that is small enough for a table cell. Each interval is twice as
+ * long as the one before.
+ */
 export function histogram(counts: readonly number[], shortest: number): string {
   if (counts.length === 0) return ''
   const max = counts.reduce((a, b) => Math.max(a, b), 1)
@@ -60,7 +61,7 @@ export function histogram(counts: readonly number[], shortest: number): string {
   )
 }
 
-/** Percentages over time, from the first reading to the last. Gaps stay empty. */
+/** Draws percentages over time, from the first measurement to the last. Gaps stay empty. */
 export function percentLines(label: string, points: readonly SeriesPoint[], width: number): string {
   const [first, last] = [points[0]?.time ?? 0, points.at(-1)?.time ?? 0]
   const span = Math.max(1e-9, last - first)
@@ -86,7 +87,7 @@ export function percentLines(label: string, points: readonly SeriesPoint[], widt
   )
 }
 
-export const colourOf = (at: number): string => `c${at % colours}`
+export const colourOf = (at: number): string => `c${at % nameColours}`
 
 interface PlacedNode {
   readonly x: number
@@ -97,13 +98,12 @@ const boxWidth = 190
 const boxHeight = 46
 const gapX = 60
 const gapY = 18
-/** The width of a loop from a box to itself. */
 const loopWidth = 24
 
-/** Draws names in columns, each to the right of the names that its tasks depend on. */
+/** Draws names in columns. Each name is to the right of the names that its tasks depend on. */
 export function graphDrawing({ nodes, edges }: GraphView): string {
   if (edges.length === 0) return ''
-  const column = columnsOf(nodes.length, edges)
+  const column = assignDepths(nodes.length, edges)
   const rows = new Map<number, number>()
   const placed: PlacedNode[] = nodes.map((_, node) => {
     const at = column[node] ?? 0
@@ -126,7 +126,7 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
     const counts = `${countText(tasks, 'task')}${failed > 0 ? `, ${failed} failed` : ''}`
     return (
       `<rect class="node" x="${x}" y="${y}" width="${boxWidth}" height="${boxHeight}" rx="6"/>` +
-      `<text class="dark" x="${x + 10}" y="${y + 20}">${escape(cut(shortName(name)))}</text>` +
+      `<text class="dark" x="${x + 10}" y="${y + 20}">${escape(shorten(shortName(name)))}</text>` +
       `<text x="${x + 10}" y="${y + 36}">${escape(counts)}</text>`
     )
   })
@@ -145,27 +145,10 @@ function lineBetween(a: PlacedNode, b: PlacedNode): string {
   return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`
 }
 
-/** Draws a loop at a name whose tasks depend on others of the same name. */
 function loopAt({ x, y }: PlacedNode): string {
   const [right, top, bottom] = [x + boxWidth, y + boxHeight / 4, y + (3 * boxHeight) / 4]
   const far = right + (4 / 3) * (loopWidth - 6)
   return `M${right} ${top}C${far} ${top} ${far} ${bottom} ${right} ${bottom}`
 }
 
-const cut = (name: string): string => cutMiddle(name, 24)
-
-/** The longest path to each node; limiting the number of rounds stops at cycles. */
-function columnsOf(count: number, edges: GraphView['edges']): number[] {
-  const column = Array.from({ length: count }, () => 0)
-  for (let round = 0; round < count; round++) {
-    let isDone = true
-    for (const { from, to } of edges) {
-      const next = (column[from] ?? 0) + 1
-      if (from === to || next <= (column[to] ?? 0) || next >= count) continue
-      column[to] = next
-      isDone = false
-    }
-    if (isDone) break
-  }
-  return column
-}
+const shorten = (name: string): string => cutMiddle(name, 24)

@@ -1,22 +1,23 @@
 /** The HTML page of a report: a single file without external resources. Pure. */
 
+import { hash } from 'node:crypto'
 import { version } from '../../foundation/version.ts'
 import type { ReportData } from '../report-data.ts'
-import { describeRun } from '../../views/words/run-verdict.ts'
+import { describeRun } from '../../views/texts/run-verdict.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import { embedJson, escape, section } from './html.ts'
-import { boundsSection, factsSection, headOf, resourcesSection } from './run-sections.ts'
+import { boundsSection, factsSection, reportHead, resourcesSection } from './run-sections.ts'
 import { script } from './script.ts'
 import { style } from './style.ts'
 import { batchesSection, failuresSection, graphSection, lossesSection } from './task-sections.ts'
 import { namesSection, tasksSection, waitsSection } from './task-sections.ts'
 import { timeline } from './timeline.ts'
 
-/** Yields the page in pieces, to avoid copying long strings. */
+/** Yields the page in pieces, so that long strings are not copied. */
 export function* renderReport(data: ReportData): Generator<string> {
   yield openPage(`Report: ${data.run.sessionId}`)
-  yield headOf(data)
-  // Tasks of other scopes also used slots, so the bounds of a single scope are unknown.
+  yield reportHead(data)
+  // The bounds of a single scope are unknown, because tasks of other scopes used slots too.
   if (data.facts.scope === null) yield boundsSection(data)
   yield section('timeline', 'Timeline', timeline(data))
   yield namesSection(data)
@@ -28,16 +29,24 @@ export function* renderReport(data: ReportData): Generator<string> {
   yield batchesSection(data)
   yield factsSection(data)
   yield tasksSection(data)
-  yield closePage(dataOf(data))
+  yield closePage(toPageData(data))
 }
 
-/** Blocks all external resources, even in HTML injected through a record. */
-const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'"
+/**
+ * Blocks all external resources, and all scripts except the one of the page, even for HTML that is
+ * injected through a record.
+ */
+const scriptHash = hash('sha256', script, 'base64')
+const securityPolicy = [
+  "default-src 'none'",
+  "style-src 'unsafe-inline'",
+  `script-src 'sha256-${scriptHash}'`,
+].join('; ')
 
 export const openPage = (title: string): string =>
   '<!doctype html><html lang="en"><head><meta charset="utf-8">' +
   '<meta name="viewport" content="width=device-width, initial-scale=1">' +
-  `<meta http-equiv="Content-Security-Policy" content="${policy}">` +
+  `<meta http-equiv="Content-Security-Policy" content="${securityPolicy}">` +
   `<title>${escape(title)}</title><style>${style}</style></head><body><main>`
 
 export const closePage = (data: object): string =>
@@ -45,9 +54,10 @@ export const closePage = (data: object): string =>
   `<script type="application/json" id="data">${embedJson(data)}</script>` +
   `<script>${script}</script></body></html>\n`
 
-/** The data for the page's script and for download. */
-function dataOf(data: ReportData): object {
-  const { run, counts, words, bounds, names, tasks, totalTasks, failures, skippedLines } = data
+function toPageData(data: ReportData): object {
+  const { run, counts, boundText, bounds, names, tasks, totalTasks, failures, skippedLines } = data
+  const { cores, gpus, memory, workers, processes, labels, ...otherClasses } = bounds.slotSeconds
+  const noSlotFitted = { cores, gpus, memory, workers, processes, labels }
   const hasTimes = data.health.clockStep === 0
   const from = run.startTime ?? bounds.from
   return {
@@ -56,11 +66,11 @@ function dataOf(data: ReportData): object {
     verdict: describeRun(data).sentence,
     duration_seconds: data.durationSeconds,
     counts,
-    bound: words.bound,
-    sentences: words.sentences,
-    improvements: words.improvements,
+    bound: boundText.bound,
+    sentences: boundText.sentences,
+    improvements: boundText.improvements,
     slots: bounds.slots,
-    slot_seconds: hasTimes ? bounds.slotSeconds : null,
+    slot_seconds: hasTimes ? { ...otherClasses, noSlotFitted } : null,
     critical_path: { length: bounds.criticalPath.length, seconds: bounds.criticalPath.seconds },
     names: names.map(({ histogram: _bars, ...name }) => name),
     failures: failures.groups,

@@ -10,7 +10,7 @@ const entities: Readonly<Record<string, string>> = {
   "'": '&#39;',
 }
 
-/** Escapes text for HTML; line breaks and tabs stay. */
+/** Escapes text for HTML. Line breaks and tabs are kept. */
 export function escape(text: string): string {
   const shown = escapeControls(text, '\n\t')
   return shown.replace(/[&<>"']/g, (character) => entities[character] ?? character)
@@ -20,7 +20,7 @@ export function escape(text: string): string {
 export const withCode = (text: string): string =>
   escape(text).replaceAll(/`([^`\n]+)`/g, '<code>$1</code>')
 
-/** JSON for embedding in a script element. */
+/** Encodes a value as JSON that can be embedded in a script element. */
 export const embedJson = (value: unknown): string =>
   JSON.stringify(value).replaceAll('<', '\\u003c').replaceAll('\u2028', '\\u2028')
 
@@ -35,7 +35,7 @@ export const number = (value: string | number): Cell => ({
   isNumber: true,
 })
 
-/** A table that scrolls horizontally on a narrow page; its caption does not. */
+/** Creates a table that scrolls horizontally on a narrow page. Its caption does not scroll. */
 export function table(
   caption: string,
   heads: readonly string[],
@@ -59,12 +59,12 @@ export function table(
   )
 }
 
-/** A section of the page; empty if it has no content. */
+/** Creates a section of the page, or an empty text if there is no content. */
 export const section = (id: string, title: string, content: string): string =>
   content === ''
     ? ''
     : `<section aria-labelledby="${id}"><h2 id="${id}">${escape(title)}</h2>${content}</section>`
 
-export const paragraph = (words: string): string => `<p>${withCode(words)}</p>`
+export const paragraph = (content: string): string => `<p>${withCode(content)}</p>`
 
 export const rounded = (value: number, digits = 2): string => String(+value.toFixed(digits))

@@ -3,19 +3,16 @@
 import { countText, numberText, percentText, rateText, secondsText } from '../../views/readable.ts'
 import { shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
-import { describeRun } from '../../views/words/run-verdict.ts'
-import {
-  classSharesOf,
-  cpuText,
-  sizedBackends,
-  slotTimeOf,
-} from '../../views/words/bound-measures.ts'
+import { describeRun } from '../../views/texts/run-verdict.ts'
+import { busyShare, classShareTexts, cpuText } from '../../views/texts/bound-measures.ts'
+import { slotOwnerText, totalSlotTime } from '../../views/texts/bound-measures.ts'
+import { idleTexts } from '../../views/texts/idle-texts.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import type { SeriesPoint } from '../../views/series.ts'
 import { percentLines, legend, shareBar } from './charts.ts'
 import { escape, number, paragraph, section, table, text, withCode } from './html.ts'
 
-export function headOf(data: ReportData): string {
+export function reportHead(data: ReportData): string {
   const { severity, sentence } = describeRun(data)
   const { scope } = data.facts
   const id = data.run.sessionId === '' ? 'of a run' : data.run.sessionId
@@ -28,7 +25,7 @@ export function headOf(data: ReportData): string {
   )
 }
 
-/** Lists the problems of a record; in a comparison, `whose` names the run. */
+/** Lists the problems of a record. In a comparison, `whose` names the run. */
 export function problemBox(data: ReportData, whose = ''): string {
   const { skippedLines, firstProblems, isTorn, missing, health } = data
   const problems: string[] = []
@@ -55,8 +52,8 @@ export function problemBox(data: ReportData, whose = ''): string {
 
 function keyNumbers(data: ReportData): string {
   const { counts, bounds, run } = data
-  const total = slotTimeOf(bounds)
   const seconds = data.durationSeconds
+  const hasTimes = data.health.clockStep === 0
   const item = (label: string, value: string, isBad = false): string =>
     `<li><strong${isBad ? ' class="bad"' : ''}>${escape(value)}</strong>${escape(label)}</li>`
   return (
@@ -67,10 +64,10 @@ function keyNumbers(data: ReportData): string {
     item('failed', numberText(counts.failed), counts.failed > 0) +
     (counts.canceled > 0 ? item('canceled', numberText(counts.canceled)) : '') +
     (seconds > 0 ? item('tasks per second', rateText(counts.completed / seconds)) : '') +
-    (total > 0 && data.health.clockStep === 0 && data.facts.scope === null
-      ? item(`slots${whoseSlots(bounds)} in use`, percentText(bounds.slotSeconds.ran / total))
+    (totalSlotTime(bounds) > 0 && hasTimes && data.facts.scope === null
+      ? item(`slots${slotOwnerText(bounds)} in use`, percentText(busyShare(bounds)))
       : '') +
-    (data.health.clockStep === 0
+    (hasTimes
       ? bounds.unsized
           .filter(({ isModel }) => isModel)
           .slice(0, 3)
@@ -82,52 +79,58 @@ function keyNumbers(data: ReportData): string {
   )
 }
 
-/** If the slots of some backends are unknown, names the backends that the share refers to. */
-const whoseSlots = (bounds: ReportData['bounds']): string =>
-  bounds.unsized.length === 0 ? '' : ` of ${sizedBackends(bounds)}`
+/** The colours of the classes of slot time, in the order in which they are shown. */
+const classColours = {
+  ran: 'c0',
+  noTaskReady: 'idle',
+  cores: 'c1',
+  workers: 'c2',
+  processes: 'c6',
+  gpus: 'c3',
+  memory: 'c4',
+  labels: 'c5',
+  nameLimit: 'c10',
+  startingWorkers: 'c8',
+  taskOverhead: 'c7',
+  heldBack: 'c9',
+  nodeAway: 'grey',
+} as const
 
-const classLabels = [
-  ['ran', 'ran', 'c0'],
-  ['noTaskReady', 'no task was ready', 'idle'],
-  ['cores', 'ready, but no slot had the cores', 'c1'],
-  ['workers', 'ready, but all workers were busy', 'c2'],
-  ['processes', 'ready, but as many programs ran as `maxProcesses` allows', 'c6'],
-  ['gpus', 'ready, but gpus were short', 'c3'],
-  ['memory', 'ready, but memory was short', 'c4'],
-  ['labels', 'ready, but no free slot had the labels', 'c5'],
-  ['nameLimit', 'ready, and waiting for the limit of its name', 'c10'],
-  ['startingWorkers', 'ready, while its worker started', 'c8'],
-  ['taskOverhead', 'ready, and just being started', 'c7'],
-  ['heldBack', 'ready, and waiting for the scheduler', 'c9'],
-  ['nodeAway', 'node away', 'grey'],
-] as const
+function slotBar(bounds: ReportData['bounds']): string {
+  if (totalSlotTime(bounds) === 0) return ''
+  const shares = classShareTexts(bounds)
+  const parts = (Object.keys(classColours) as (keyof typeof classColours)[])
+    .filter((key) => key === 'ran' || bounds.slotSeconds[key] > 0)
+    .map((key) => {
+      const value = bounds.slotSeconds[key]
+      const label = key === 'ran' ? 'ran' : idleTexts[key].state
+      return {
+        label,
+        value,
+        colour: classColours[key],
+        text: `${shares[key]} (${secondsText(value)})`,
+      }
+    })
+  return shareBar(`the time of all slots${slotOwnerText(bounds)}`, parts)
+}
 
 export function boundsSection(data: ReportData): string {
-  const { bounds, words, health } = data
+  const { bounds, boundText, health } = data
   const { criticalPath } = bounds
-  const total = slotTimeOf(bounds)
-  const [first = '', ...others] = words.sentences
+  const [first = '', ...others] = boundText.sentences
   if (health.clockStep > 0) {
     const lead = `<p class="lead">${escape(first)}</p>`
     return section('bounds', 'What bounded this run', lead + stragglerTable(data))
   }
-  const parts = total > 0 ? classSharesOf(bounds) : null
-  const shares = classLabels
-    .map(([key, label, colour]) => {
-      const { seconds: value, text: share } = parts?.[key] ?? { seconds: 0, text: '' }
-      return { label, value, colour, text: share && `${share} (${secondsText(value)})` }
-    })
-    .filter(({ label, value }) => value > 0 || label === 'ran')
+  const improvements = boundText.improvements.map((one) => `<li>${withCode(one)}</li>`)
   return section(
     'bounds',
     'What bounded this run',
     `<p class="lead">${withCode(first)}</p>${paragraph(others.join(' '))}` +
-      (parts === null ? '' : shareBar(`the time of all slots${whoseSlots(bounds)}`, shares)) +
-      (words.improvements.length === 0
+      slotBar(bounds) +
+      (improvements.length === 0
         ? ''
-        : `<h3>What would shorten it</h3><ol>${words.improvements
-            .map((one) => `<li>${withCode(one)}</li>`)
-            .join('')}</ol>`) +
+        : `<h3>What would shorten it</h3><ol>${improvements.join('')}</ol>`) +
       (criticalPath.length > 0
         ? paragraph(
             `The critical path has ${countText(criticalPath.length, 'task')} and takes ` +
@@ -179,9 +182,7 @@ function stragglerTable({ bounds, uidOf, nameOf }: ReportData): string {
 export function resourcesSection(data: ReportData): string {
   const { nodes, series, bounds, health } = data
   if (nodes.length === 0) return ''
-  const total = slotTimeOf(bounds)
-  const isKnown = total > 0 && health.clockStep === 0
-  const used = isKnown ? bounds.slotSeconds.ran / total : null
+  const isKnown = totalSlotTime(bounds) > 0 && health.clockStep === 0
   const value = (one: number | null): string => (one === null ? '-' : `${Math.round(one)} %`)
   const rows = nodes
     .slice(0, 40)
@@ -196,7 +197,6 @@ export function resourcesSection(data: ReportData): string {
       number(value(usage.gpu_percent.mean)),
       number(value(usage.gpu_percent.max)),
     ])
-  /** Converts to the time axis of the timeline. */
   const withoutPauses = (points: readonly SeriesPoint[]): SeriesPoint[] =>
     points.map(({ time, values }) => ({ time: activeTime(bounds.pauses, time), values }))
   const charts = series
@@ -218,7 +218,7 @@ export function resourcesSection(data: ReportData): string {
   return section(
     'resources',
     'Resources and efficiency',
-    paragraph(efficiencyText(used, data)) +
+    paragraph(efficiencyText(isKnown, data)) +
       table(
         'usage of the nodes',
         ['node', 'backend', 'CPU', 'highest', 'by this run', ...shares],
@@ -228,13 +228,11 @@ export function resourcesSection(data: ReportData): string {
   )
 }
 
-function efficiencyText(used: number | null, data: ReportData): string {
-  const mean = data.cpuPercent
-  const whose = whoseSlots(data.bounds)
-  const slots =
-    used === null ? '' : `Tasks held ${percentText(used)} of the time of the slots${whose}. `
-  if (mean === null) return slots
-  return `${slots}The processors of the nodes were ${cpuText(mean, data.runCpuPercent)}.`
+function efficiencyText(isKnown: boolean, { bounds, ...cpu }: ReportData): string {
+  const share = `${percentText(busyShare(bounds))} of the time of the slots${slotOwnerText(bounds)}`
+  const slots = isKnown ? `Tasks held ${share}. ` : ''
+  if (cpu.cpuPercent === null) return slots
+  return `${slots}The processors of the nodes were ${cpuText(cpu)}.`
 }
 
 export function factsSection(data: ReportData): string {

@@ -1,8 +1,8 @@
-/** The script of the report: zooming the timeline, filtering tasks, saving the data. */
+/** The script of the report. It zooms the timeline, filters tasks and saves the data. */
 
 import { escapeControls, numberText, secondsText, shortName } from '../../views/readable.ts'
 
-/** Runs in a browser, also offline and from a file, so it uses only data in the page. */
+/** Runs in a browser, even offline or from a file. Therefore, it uses only data in the page. */
 export const script = `
 const data = JSON.parse(document.getElementById('data').textContent);
 const byId = (id) => document.getElementById(id);

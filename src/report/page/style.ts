@@ -1,25 +1,10 @@
 /** The style sheet of the report: light and dark, narrow and wide, screen and print. */
 
-export const colours = 10
+import { paletteStyle, paperColours } from '../../views/texts/palette.ts'
 
-const colourRules = Array.from(
-  { length: colours },
-  (_, at) => `.c${at} { fill: var(--c${at}); background: var(--c${at}); }`,
-).join('\n')
-
-export const style = `
-:root { color-scheme: light dark; --bg: #fcfcfa; --fg: #1b1d1f; --muted: #565c63; --line: #d9dbd6;
-  --card: #ffffff; --good: #17663a; --warning: #855000; --bad: #b3261e; --idle: #cfd3d6;
-  --c0: #2f6f9f; --c1: #c77700; --c2: #2e8b6f; --c3: #8a5aa8; --c4: #b5508a; --c5: #5f7d2e;
-  --c6: #4b5bb5; --c7: #8c6d46; --c8: #00798c; --c9: #a8442a; --c10: #7a3e9d; }
-@media (prefers-color-scheme: dark) { :root { --bg: #14171a; --fg: #e7e9ea; --muted: #a4abb3;
-  --line: #343a40; --card: #1b1f23; --good: #6fcf97; --warning: #f0b35b; --bad: #ff8a80;
-  --idle: #454c53; --c0: #6aaede; --c1: #e6a23c; --c2: #5cc0a0; --c3: #b893d3; --c4: #df8bbb;
-  --c5: #a3c25f; --c6: #939ff0; --c7: #c7a87c;
-  --c8: #4fc3d4; --c9: #e39a82; --c10: #c79be0; } }
-* { box-sizing: border-box; }
+export const style = `${paletteStyle}* { box-sizing: border-box; }
 body { margin: 0; background: var(--bg); color: var(--fg);
-  font: 15px/1.5 system-ui, "Segoe UI", "Noto Sans", sans-serif; }
+  font: 15px/1.5 var(--text-font); }
 main { max-width: 1080px; margin: 0 auto; padding: 24px 20px 60px; }
 h1 { font-size: 1.05rem; font-weight: 600; color: var(--muted); margin: 0 0 4px;
   overflow-wrap: anywhere; }
@@ -50,8 +35,8 @@ td { overflow-wrap: anywhere; min-width: 9ch; } td:first-child { min-width: 12ch
 .n + :not(.n) { padding-left: 12px; }
 pre { background: var(--card); border: 1px solid var(--line); border-radius: 8px;
   padding: 10px 12px; overflow-x: auto; margin: 6px 0;
-  font: 13px/1.45 ui-monospace, "SFMono-Regular", Menlo, monospace; }
-code { font-family: ui-monospace, Menlo, monospace; font-size: .92em; overflow-wrap: anywhere; }
+  font: 13px/1.45 var(--code-font); }
+code { font-family: var(--code-font); font-size: .92em; overflow-wrap: anywhere; }
 .percents { display: grid; grid-template-columns: 1fr max-content; gap: 0 8px; }
 .percents span { display: flex; flex-direction: column; justify-content: space-between;
   font-size: 11px; line-height: 1; color: var(--muted); text-align: right; }
@@ -72,10 +57,7 @@ button, input, select { font: inherit; color: inherit; background: var(--card);
 .facts { display: grid; grid-template-columns: max-content 1fr; gap: 4px 16px; margin: 0; }
 .facts dd { margin: 0; overflow-wrap: anywhere; min-width: 0; }
 .up { color: var(--bad); } .down { color: var(--good); }
-${colourRules}
-.idle { fill: var(--idle); background: var(--idle); }
-.red { fill: var(--bad); background: var(--bad); }
-.grey { fill: var(--muted); background: var(--muted); } .edge { stroke: var(--muted); fill: none; }
+.edge { stroke: var(--muted); fill: none; }
 .line0 { stroke: var(--c0); } .line1 { stroke: var(--c2); } .line2 { stroke: var(--c1); }
 .line0, .line1, .line2 { fill: none; stroke-width: 1.5; vector-effect: non-scaling-stroke; }
 .node { fill: var(--card); stroke: var(--muted); } svg text.dark { fill: var(--fg); }
@@ -85,10 +67,7 @@ ${colourRules}
   th, td { padding-right: 7px; } td:first-child { min-width: 9ch; } }
 .paper { display: none; }
 @page { margin: 14mm 12mm; }
-@media print { :root { font-size: 11px; --bg: #fff; --card: #fff; --fg: #000; --muted: #444;
-  --line: #bbb; --idle: #ddd; --good: #17663a; --warning: #855000; --bad: #b3261e;
-  --c0: #2f6f9f; --c1: #c77700; --c2: #2e8b6f; --c3: #8a5aa8; --c4: #b5508a; --c5: #5f7d2e;
-  --c6: #4b5bb5; --c7: #8c6d46; --c8: #00798c; --c9: #a8442a; --c10: #7a3e9d; }
+@media print { :root { font-size: 11px; ${paperColours} }
   body { font-size: 1rem; } main { max-width: none; padding: 0; } h2 { margin-top: 26px; }
   .controls, .screen { display: none; } .paper { display: block; }
   p { max-width: none; } pre { font-size: .9rem; }

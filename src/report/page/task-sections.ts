@@ -1,8 +1,14 @@
 /** The sections of a report about its tasks, workers and models. Pure. */
 
-import { commandText, countText, numberText, ownFrames, secondsText } from '../../views/readable.ts'
+import {
+  commandText,
+  countText,
+  numberText,
+  userFrames,
+  secondsText,
+} from '../../views/readable.ts'
 import { nameAndProgram, shortName, shortNames, spanText, timeText } from '../../views/readable.ts'
-import { endText, type FailureCause, typeText } from '../../views/panels/failures.ts'
+import { exitText, type FailureCause, errorTypeText } from '../../views/panels/failures.ts'
 import type { FailureExample } from '../../views/panels/failures.ts'
 import type { ReportData } from '../report-data.ts'
 import { graphDrawing, histogram } from './charts.ts'
@@ -73,13 +79,13 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   const groups = failures.groups.map(
     ({ count, name, errorType, message, firstTime, lastTime, example }) => {
       const where = example.workerId || example.nodeId
-      const details = [where === '' ? '' : `on ${where}`, endText(example)].filter(
+      const details = [where === '' ? '' : `on ${where}`, exitText(example)].filter(
         (one) => one !== '',
       )
       const when = spanText(firstTime, lastTime, run.startTime ?? firstTime)
       return (
         `<h3>${numberText(count)} x ${escape(nameAndProgram(name, example.program))}: ` +
-        `${causeText(typeText(errorType, example), message)}</h3>` +
+        `${causeText(errorTypeText(errorType, example), message)}</h3>` +
         `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
         (example.scope === '' ? '' : ` in scope ${escape(example.scope)}`) +
         `${details.length === 0 ? '' : ` ${escape(details.join(', '))}`}</p>` +
@@ -87,13 +93,13 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
           ? ''
           : `<p><code>${escape(commandText(example.program, example.arguments))}</code></p>`) +
         (example.hint === '' ? '' : `<p>${withCode(example.hint)}</p>`) +
-        pre(
-          example.isNoticed ? '' : ownFrames(example.stack) || example.message,
+        preformatted(
+          example.isFromTutti ? '' : userFrames(example.stack) || example.message,
           `stack of ${example.task}`,
         ) +
-        example.causes.map((cause) => causeWithin(cause, example)).join('') +
-        output('stderr', example) +
-        output('stdout', example)
+        example.causes.map((cause) => nestedCause(cause, example)).join('') +
+        outputBlock('stderr', example) +
+        outputBlock('stdout', example)
       )
     },
   )
@@ -103,19 +109,17 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   return section('failures', 'Failures', groups.join('') + more)
 }
 
-/** An error nested in the thrown error. */
-function causeWithin({ path, errorType, message, stack }: FailureCause, example: FailureExample) {
-  const frames = pre(ownFrames(stack), `stack of ${path} of ${example.task}`)
+function nestedCause({ path, errorType, message, stack }: FailureCause, example: FailureExample) {
+  const frames = preformatted(userFrames(stack), `stack of ${path} of ${example.task}`)
   return `<p><code>${escape(path)}</code>: ${causeText(errorType, message)}</p>${frames}`
 }
 
-/** The stream's name is also the label for screen readers. */
-function output(stream: 'stderr' | 'stdout', example: FailureExample): string {
-  const content = pre(example[`${stream}Tail`], `${stream} of ${example.task}`)
+function outputBlock(stream: 'stderr' | 'stdout', example: FailureExample): string {
+  const content = preformatted(example[`${stream}Tail`], `${stream} of ${example.task}`)
   return content === '' ? '' : `<p class="caption">the end of its ${stream}</p>${content}`
 }
 
-const pre = (content: string, label: string): string =>
+const preformatted = (content: string, label: string): string =>
   content.trim() === ''
     ? ''
     : `<pre tabindex="0" role="region" aria-label="${escape(label)}">${escape(content)}</pre>`
@@ -169,7 +173,7 @@ export function lossesSection({ run, health, lanes }: ReportData): string {
   )
 }
 
-/** In a damaged record, both may be empty. */
+/** Describes a cause. In a damaged record, both parameters may be empty. */
 function causeText(errorType: string, message: string): string {
   const first = message.split('\n', 1)[0] ?? ''
   const quoted = first === '' ? '' : `“${escape(first)}”`
@@ -226,8 +230,11 @@ export function batchesSection({ inference }: ReportData): string {
 
 const states = ['DONE', 'FAILED', 'CANCELED', 'RUNNING', 'QUEUED', 'SUBMITTED', 'CREATED']
 
-/** Printed tasks: failed and slowest ones only, because paper cannot be filtered. */
-function paperTasks({ failedTasks, slowestTasks, counts, bounds }: ReportData): string {
+/**
+ * Lists tasks for printing. Only failed tasks and the slowest tasks are included, because paper
+ * cannot be filtered.
+ */
+function printedTasks({ failedTasks, slowestTasks, counts, bounds }: ReportData): string {
   const paperTable = (caption: string, tasks: readonly TaskView[]): string =>
     tasks.length === 0 ? '' : table(caption, [...taskHeads, ...timeHeads], tasks.map(rowOf))
   const rowOf = ({ uid, name, state, workerId, story, waited, ran }: TaskView): Cell[] => [
@@ -250,7 +257,9 @@ function paperTasks({ failedTasks, slowestTasks, counts, bounds }: ReportData): 
 const taskHeads = ['task', 'name', 'state', 'worker']
 const timeHeads = ['created after', 'waited', 'ran']
 
-/** On screen, the page's script creates the rows from its data. */
+/**
+ * Creates the section of tasks. On screen, the script of the page creates the rows from its data.
+ */
 export function tasksSection(data: ReportData): string {
   const { tasks, totalTasks, run } = data
   if (tasks.length === 0) return ''
@@ -274,7 +283,7 @@ export function tasksSection(data: ReportData): string {
       `<select id="task-state" aria-label="state"><option value="">any state</option>${options}` +
       '</select><button type="button" id="save">save the data as JSON</button></div>' +
       '<p class="muted screen" id="task-count" aria-live="polite"></p>' +
-      paperTasks(data) +
+      printedTasks(data) +
       '<div class="scroll screen" tabindex="0" role="region" aria-label="table of tasks"><table>' +
       `<thead><tr>${head}</tr></thead><tbody id="task-rows"></tbody></table></div>`,
   )

@@ -3,6 +3,7 @@
 import { countText, secondsText, shortName, shortNames } from '../../views/readable.ts'
 import { activeTime } from '../../views/bounds/bounds-state.ts'
 import type { Outcome, SegmentView } from '../../views/panels/lanes.ts'
+import { type LaneRows, placeInRows } from '../../views/panels/lane-rows.ts'
 import type { ReportData } from '../report-data.ts'
 import { colourOf, legend } from './charts.ts'
 import { escape, rounded } from './html.ts'
@@ -11,14 +12,15 @@ const laneHeight = 16
 const maxRows = 64
 const width = 1000
 
-/** Shows up to 5,000 segments; larger runs are shown as blocks that sum up many segments. */
+/** Shows up to 5,000 segments. In larger runs, each block combines many segments. */
 export function timeline(data: ReportData): string {
   const { lanes } = data
   const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
   if (lanes.lanes.length === 0 || blocks.length === 0) return ''
-  const rows = placeInRows(data)
+  const sized = new Set(data.bounds.backends.map(({ backend }) => backend))
+  const rows = placeInRows(lanes, sized, maxRows)
   const { pauses } = data.bounds
-  const range = rangeOf(data)
+  const range = timeRange(data)
   const [from, to] = [activeTime(pauses, range.from), activeTime(pauses, range.to)]
   const toX = (time: number): number =>
     (width * (activeTime(pauses, time) - from)) / Math.max(1e-9, to - from)
@@ -45,91 +47,12 @@ export function timeline(data: ReportData): string {
     `preserveAspectRatio="none" data-seconds="${to - from}" role="img" ` +
     `aria-label="what each worker did when">${rects.join('')}</svg>` +
     `<div class="axis" id="axis">${ticks.join('')}</div></div>` +
-    legendOf(data, colours) +
-    notesOf(data, rows)
+    timelineLegend(data, colours) +
+    timelineNotes(data, rows)
   )
 }
 
-interface Rows {
-  /** The worker of each row, numbered if it has several. */
-  readonly labels: readonly string[]
-  /** The row of each segment; -1 if the segment is not shown. */
-  readonly ofSegment: readonly number[]
-  /** The row of each worker's cells, if segments are summed up; -1 if the worker is not shown. */
-  readonly ofLane: readonly number[]
-  readonly shownLanes: number
-}
-
-/**
- * A worker that runs several tasks at a time, such as a launcher of programs, has several rows. If
- * there are too many, the busiest rows are shown, in the order of their workers. Closures and
- * prompts, which use no slots, come last and get few rows.
- */
-function placeInRows(data: ReportData): Rows {
-  const { lanes, level, segments, cells } = data.lanes
-  const ends: number[][] = lanes.map(() => [-Infinity])
-  const busy: number[][] = lanes.map(() => [0])
-  if (level > 0) for (const cell of cells) add(busy[cell.lane], 0, cell.busySeconds)
-  const withinLane: number[] = []
-  const order = segments.map((_, at) => at)
-  order.sort((a, b) => (segments[a]?.start ?? 0) - (segments[b]?.start ?? 0))
-  for (const at of level === 0 ? order : []) {
-    const segment = segments[at]
-    const ofLane = ends[segment?.lane ?? -1]
-    if (segment === undefined || ofLane === undefined) continue
-    const free = ofLane.findIndex((end) => end <= segment.start)
-    const row = free === -1 ? ofLane.length : free
-    ofLane[row] = segment.end
-    withinLane[at] = row
-    add(busy[segment.lane], row, segment.end - segment.start)
-  }
-  const sized = new Set(data.bounds.backends.map(({ backend }) => backend))
-  const isUnsized = lanes.map(({ id, backend }) => !sized.has(backend) || id.endsWith('/main'))
-  const numbers = numberBusiest(busy, isUnsized)
-  const labels: string[] = []
-  for (const [lane, { id }] of lanes.entries()) {
-    const shown = (numbers[lane] ?? []).filter((row) => row !== -1)
-    for (const [at, row] of shown.entries()) {
-      labels[row] = shown.length === 1 ? id : `${id} #${at + 1}`
-    }
-  }
-  const ofSegment = segments.map(({ lane }, at) => numbers[lane]?.[withinLane[at] ?? 0] ?? -1)
-  const ofLane = numbers.map(([row = -1]) => row)
-  const shownLanes = numbers.filter((rows) => rows.some((row) => row !== -1)).length
-  return { labels, ofSegment, ofLane, shownLanes }
-}
-
-function add(sums: number[] | undefined, at: number, seconds: number): void {
-  if (sums !== undefined) sums[at] = (sums[at] ?? 0) + seconds
-}
-
-/** An additional row with less than this share of the busiest row's time would look empty. */
-const emptyShare = 0.001
-/** More rows of concurrent closures or prompts would hide the workers. */
-const maxUnsizedRows = 4
-
-/** Returns the position of each row of each lane, or -1. Equally busy rows keep their order. */
-function numberBusiest(
-  busy: readonly (readonly number[])[],
-  isUnsized: readonly boolean[],
-): number[][] {
-  const max = busy.flat().reduce((longest, seconds) => Math.max(longest, seconds), 0)
-  const all = busy
-    .flatMap((rows, lane) => rows.map((seconds, row) => ({ lane, row, seconds })))
-    .filter(({ row, seconds }) => row === 0 || seconds >= emptyShare * max)
-    .filter(({ lane, row }) => isUnsized[lane] !== true || row < maxUnsizedRows)
-  const shown = all.toSorted((a, b) => b.seconds - a.seconds).slice(0, maxRows)
-  const rankOf = ({ lane }: { lane: number }): number => (isUnsized[lane] === true ? 1 : 0)
-  shown.sort((a, b) => rankOf(a) - rankOf(b) || a.lane - b.lane || a.row - b.row)
-  const numbers = busy.map((rows) => rows.map(() => -1))
-  for (const [at, { lane, row }] of shown.entries()) {
-    const ofLane = numbers[lane]
-    if (ofLane !== undefined) ofLane[row] = at
-  }
-  return numbers
-}
-
-function rangeOf({ lanes, run, bounds }: ReportData): { from: number; to: number } {
+function timeRange({ lanes, run, bounds }: ReportData): { from: number; to: number } {
   const blocks = lanes.level === 0 ? lanes.segments : lanes.cells
   const first = blocks.reduce((min, { start }) => Math.min(min, start), Infinity)
   const last = blocks.reduce((max, { end }) => Math.max(max, end), -Infinity)
@@ -137,7 +60,7 @@ function rangeOf({ lanes, run, bounds }: ReportData): { from: number; to: number
 }
 
 const nameColours = ({ names }: ReportData): ReadonlyMap<string, string> =>
-  new Map(names.map(({ name }, at) => [name, colourOf(at)]))
+  new Map(names.map(({ name, colour }) => [name, colourOf(colour)]))
 
 const outcomeColours: Readonly<Partial<Record<Outcome, string>>> = {
   failed: 'red',
@@ -165,7 +88,7 @@ function segmentRect(
   )
 }
 
-/** The height of a cell is the share of busy time; its lower part marks failed attempts. */
+/** Draws a cell. Its height is the share of busy time, and its lower part marks failed attempts. */
 function cellRect(
   cell: ReportData['lanes']['cells'][number],
   row: number,
@@ -186,7 +109,7 @@ function cellRect(
   return bar('c0', height) + (foot > 0 ? bar('red', foot) : '')
 }
 
-function legendOf(data: ReportData, colours: ReadonlyMap<string, string>): string {
+function timelineLegend(data: ReportData, colours: ReadonlyMap<string, string>): string {
   if (data.lanes.level > 0) {
     return legend([
       { label: 'busy, by the height of the block', colour: 'c0', text: '' },
@@ -204,7 +127,7 @@ function legendOf(data: ReportData, colours: ReadonlyMap<string, string>): strin
   ])
 }
 
-function notesOf({ lanes, bounds }: ReportData, { shownLanes, ofSegment }: Rows): string {
+function timelineNotes({ lanes, bounds }: ReportData, { shownLanes, ofSegment }: LaneRows): string {
   const notes: string[] = []
   if (bounds.pauses.length > 0) notes.push('Times between two files of the run are left out.')
   const left = lanes.lanes.length - shownLanes
@@ -215,7 +138,5 @@ function notesOf({ lanes, bounds }: ReportData, { shownLanes, ofSegment }: Rows)
   ]
   if (lacking.length > 0) notes.push(`Not shown: ${lacking.join(' and ')}, the least busy ones.`)
   if (lanes.level > 0) notes.push(`A block is up to ${16 ** lanes.level} attempts.`)
-  if (lanes.onlyCoarse > 0)
-    notes.push(`Shown only as blocks: ${countText(lanes.onlyCoarse, 'older attempt')}.`)
   return notes.length === 0 ? '' : `<p class="muted">${escape(notes.join(' '))}</p>`
 }

@@ -1,17 +1,18 @@
-/** Errors that HTTP clients see, and the interface through which a server words them. */
+/** Errors for HTTP clients, and the interface with which a server formulates them. */
 
 export interface HttpErrorDetails {
-  /** `null` only if an upstream server sent an error without a code. */
+  /** The error code; `null` only if an upstream server sent an error without a code. */
   readonly code: string | null
   /** The path of the wrong field, such as `messages[0].role`. */
   readonly param?: string | null
   /** Additional headers, as alternating names and values. */
   readonly headers?: readonly string[]
-  /** Additional fields of the error. */
   readonly details?: Readonly<Record<string, number>>
 }
 
-/** An error whose message may be shown to the client. Never leaves the server. */
+/**
+ * An error whose message is safe to send to the client. The server always turns it into a response.
+ */
 export class HttpError extends Error {
   readonly code: string | null
   readonly status: number
@@ -29,15 +30,15 @@ export class HttpError extends Error {
   }
 }
 
-/** How a server words its errors. */
+/** Formulates the errors of a server. */
 export interface ErrorReplies {
-  /** Converts anything thrown to the client's error. Logs details that the client must not see. */
+  /**
+   * Converts anything thrown to an error for the client. Logs details that the client must not see.
+   */
   toHttpError(thrown: unknown, requestId: string, path: string): HttpError
-  /** The body of an error response. The path is empty if the request could not be read. */
+  /** Returns the body of an error response. The path is empty if the request could not be read. */
   toBody(error: HttpError, path: string): object
-  /** The reason with which the work for a request is aborted. */
   toAbortReason(text: string): Error
-  /** The error for an address that the server cannot listen on. */
   toListenError(message: string, details: ListenErrorDetails): Error
 }
 

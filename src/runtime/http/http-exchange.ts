@@ -1,4 +1,4 @@
-/** One HTTP request and its response: writes the head of every response, and complete bodies. */
+/** One HTTP request and its response. */
 
 import type { IncomingMessage, ServerResponse } from 'node:http'
 import type { Socket } from 'node:net'
@@ -7,21 +7,16 @@ import { newUuid } from '../../foundation/ids.ts'
 import type { ErrorReplies, HttpError } from './http-error.ts'
 import { waitsForContinue } from './json-body.ts'
 
-/**
- * After an error, the rest of a body up to this size is read, so that the connection can be reused.
- */
+/** Smaller bodies are read to their end after an error, so that the connection can be reused. */
 const smallBodyBytes = 65_536
-/**
- * How long, and how many bytes, a client may still send after an error before the response ends.
- */
+/** How long, and how many bytes, a client may still send after an error. */
 export const lingerMs = 1000
 const lingerBytes = 4_194_304
 
-/** Bodies are written in pieces of this size; each written piece proves that the client reads. */
-const pieceBytes = 65_536
+/** Bodies are written in chunks of this size. Each written chunk proves that the client reads. */
+const chunkBytes = 65_536
 
-/** Headers of every response. */
-export const safeHeaders: readonly string[] = [
+export const securityHeaders: readonly string[] = [
   'x-content-type-options',
   'nosniff',
   'content-security-policy',
@@ -30,16 +25,16 @@ export const safeHeaders: readonly string[] = [
   'no-store',
 ]
 
-export interface HttpExchangeParts {
+export interface HttpExchangeOptions {
   readonly clock: Clock
   readonly errors: ErrorReplies
-  /** Whether connections are closed after their response. */
   readonly isClosing: () => boolean
-  /** How long a client may read nothing before its connection is destroyed. */
   readonly slowReaderSeconds: number
+  /** The headers of every response, as names and values in turn. */
+  readonly headers: readonly string[]
 }
 
-/** Exists until the response is sent or the client disconnects, which aborts `signal`. */
+/** Exists until the response is sent or the client disconnects. A disconnect aborts `signal`. */
 export class HttpExchange {
   readonly request: IncomingMessage
   readonly response: ServerResponse
@@ -47,14 +42,15 @@ export class HttpExchange {
   readonly requestId: string
   readonly path: string
   readonly #controller = new AbortController()
-  readonly #parts: HttpExchangeParts
-  /** Headers of every response to this request; alternating names and values. */
-  #headers: readonly string[] = safeHeaders
+  readonly #options: HttpExchangeOptions
+  /** Alternating names and values. */
+  #headers: readonly string[]
 
-  constructor(request: IncomingMessage, response: ServerResponse, parts: HttpExchangeParts) {
+  constructor(request: IncomingMessage, response: ServerResponse, parts: HttpExchangeOptions) {
     this.request = request
     this.response = response
-    this.#parts = parts
+    this.#options = parts
+    this.#headers = parts.headers
     const given = request.headers['x-request-id']
     this.requestId = typeof given === 'string' && printable.test(given) ? given : `req_${newUuid()}`
     const url = request.url ?? ''
@@ -62,23 +58,21 @@ export class HttpExchange {
     this.path = query < 0 ? url : url.slice(0, query)
   }
 
-  /** Aborted when the response is no longer needed. */
   get signal(): AbortSignal {
     return this.#controller.signal
   }
 
-  /** Whether the client has disconnected. */
   get isGone(): boolean {
     return this.response.destroyed || this.request.socket.destroyed
   }
 
-  /** Adds headers to the response, whether it succeeds or fails. */
+  /** Adds headers to the response, even if it is an error. */
   addHeaders(headers: readonly string[]): void {
     if (headers.length > 0) this.#headers = [...this.#headers, ...headers]
   }
 
   abort(reason: string): void {
-    this.#controller.abort(this.#parts.errors.toAbortReason(reason))
+    this.#controller.abort(this.#options.errors.toAbortReason(reason))
   }
 
   sendJson(status: number, body: object, headers: readonly string[] = []): void {
@@ -94,54 +88,51 @@ export class HttpExchange {
     else this.end(text)
   }
 
-  /** Sends a response without a body: status 204. */
   sendNothing(headers: readonly string[]): void {
     if (this.isGone || this.response.headersSent) return
     this.writeHead(204, headers, this.#isClientSending())
     this.end()
   }
 
-  /** The error as the client may see it; details that the client must not see are logged. */
-  explain(thrown: unknown): HttpError {
-    return this.#parts.errors.toHttpError(thrown, this.requestId, this.path)
+  toHttpError(thrown: unknown): HttpError {
+    return this.#options.errors.toHttpError(thrown, this.requestId, this.path)
   }
 
-  /** Sends the error response for anything thrown. */
-  refuse(thrown: unknown): void {
-    const error = this.explain(thrown)
+  sendError(thrown: unknown): void {
+    const error = this.toHttpError(thrown)
     this.sendJson(error.status, this.errorBody(error), error.headers)
   }
 
   errorBody(error: HttpError): object {
-    return this.#parts.errors.toBody(error, this.path)
+    return this.#options.errors.toBody(error, this.path)
   }
 
-  /** Writes the head of the response, without a body. */
   writeHead(status: number, headers: readonly string[], isLast = false): void {
     const all = ['x-request-id', this.requestId, ...this.#headers, ...headers]
-    if (isLast || this.#parts.isClosing()) all.push('connection', 'close')
+    if (isLast || this.#options.isClosing()) all.push('connection', 'close')
     this.response.writeHead(status, all)
   }
 
   /** Ends the response. Destroys the connection if the client does not read. */
   end(text?: string): void {
     if (text === undefined) this.response.end()
-    else this.#sendPieces(Buffer.from(text))
+    else this.#sendChunks(Buffer.from(text))
     this.response.once('close', this.watchReader())
   }
 
   /**
    * Destroys the connection if the client reads nothing for `slowReaderSeconds`. The returned
    * function stops watching. A response that is queued behind others on its connection is watched
-   * only once the connection is free for it.
+   * only when its turn comes.
    */
   watchReader(): () => void {
     const { response } = this
-    const { clock, slowReaderSeconds } = this.#parts
+    const { clock, slowReaderSeconds } = this.#options
     let cancel = (): void => {}
     const watch = (socket: Socket): void => {
       const before = acceptedBytes(socket)
-      const check = (): void => (acceptedBytes(socket) > before ? watch(socket) : this.cut())
+      const check = (): void =>
+        acceptedBytes(socket) > before ? watch(socket) : this.destroyConnection()
       cancel = clock.after(slowReaderSeconds * 1000, check, { background: true })
     }
     if (response.socket === null) response.once('socket', watch)
@@ -153,22 +144,22 @@ export class HttpExchange {
   }
 
   /** Destroys the connection, including other responses on it. */
-  cut(): void {
+  destroyConnection(): void {
     this.request.socket.destroy()
   }
 
-  /** Writes each piece after the previous one was written, so that progress is visible. */
-  #sendPieces(bytes: Buffer): void {
-    if (bytes.length <= pieceBytes) {
+  /** Writes each chunk after the previous one, so that progress is visible. */
+  #sendChunks(bytes: Buffer): void {
+    if (bytes.length <= chunkBytes) {
       this.response.end(bytes)
       return
     }
-    this.response.write(bytes.subarray(0, pieceBytes), (error) => {
-      if (!(error instanceof Error)) this.#sendPieces(bytes.subarray(pieceBytes))
+    this.response.write(bytes.subarray(0, chunkBytes), (error) => {
+      if (!(error instanceof Error)) this.#sendChunks(bytes.subarray(chunkBytes))
     })
   }
 
-  /** Whether the unread rest of the body is too large to read just to keep the connection. */
+  /** Whether the client still sends a body that is too large to read. */
   #isClientSending(): boolean {
     const { request } = this
     if (request.complete) return false
@@ -177,11 +168,7 @@ export class HttpExchange {
     return Number(length) > smallBodyBytes || waitsForContinue(request)
   }
 
-  /**
-   * Closing a connection while the client still sends makes TCP discard the response on the
-   * client's side. So the response is written, the rest of the body is discarded for a while, and
-   * then the response is ended.
-   */
+  /** Closing the connection before the body ends would make the client's TCP drop the response. */
   #endAfterBody(text: string): void {
     const { request, response } = this
     response.write(text)
@@ -189,7 +176,7 @@ export class HttpExchange {
       cancel()
       if (!response.writableEnded) this.end()
     }
-    const cancel = this.#parts.clock.after(lingerMs, end, { background: true })
+    const cancel = this.#options.clock.after(lingerMs, end, { background: true })
     let left = lingerBytes
     request.on('data', (chunk: Buffer) => {
       left -= chunk.length

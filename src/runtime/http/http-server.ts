@@ -1,7 +1,4 @@
-/**
- * An HTTP server with limits for every client: a table of routes, guards in front of them, and a
- * graceful stop. It answers malformed requests itself.
- */
+/** An HTTP server with limits for every client, a table of routes, guards, and a graceful stop. */
 
 import {
   createServer,
@@ -19,20 +16,30 @@ import { boundedWait } from '../../foundation/promises.ts'
 import { registerSecret } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
 import { type ErrorReplies, HttpError } from './http-error.ts'
-import { HttpExchange, type HttpExchangeParts, lingerMs, safeHeaders } from './http-exchange.ts'
+import {
+  HttpExchange,
+  type HttpExchangeOptions,
+  lingerMs,
+  securityHeaders,
+} from './http-exchange.ts'
 import { checkBodyHead, parseJson, readBody } from './json-body.ts'
-import { expectReachable, type Listening, type ListenOptions, openListening } from './listening.ts'
+import {
+  expectListenAddress,
+  type ListeningServer,
+  type ListenOptions,
+  startListening,
+} from './listening.ts'
 import { isPreflight, preflightHeaders, RequestGuard } from './request-guard.ts'
 
 export interface Route {
   readonly method: 'GET' | 'POST'
-  /** Matched literally: nothing is decoded, merged or resolved. A trailing `*` matches the rest. */
+  /** Compared literally, without decoding. A trailing `*` matches any rest. */
   readonly path: string
-  /** Whether the route needs no API key, and is served while the server closes. Default `false`. */
-  readonly isOpen?: boolean
-  /** The maximum size of the body; without it, no body is read. */
+  /** Whether the route needs no API key and is served while the server closes. Default `false`. */
+  readonly isPublic?: boolean
+  /** The maximum size of the body. Absent if no body is read. */
   readonly bodyBytes?: number
-  /** `body` is the parsed JSON, `rest` the text that matched `*`. */
+  /** Answers a request. `body` is the parsed JSON. `rest` is the text that matched `*`. */
   answer(exchange: HttpExchange, body: unknown, rest: string): Promise<void> | void
 }
 
@@ -58,7 +65,8 @@ export interface HttpLimits {
    */
   readonly keepAliveMs: number
   /**
-   * The maximum number of connections; at the limit, a new one closes an idle one. Default 1024.
+   * The maximum number of connections. At the limit, a new connection replaces an idle one. Default
+   * 1024.
    */
   readonly maxConnections: number
   /** The maximum number of requests on one connection. Default 1000. */
@@ -73,7 +81,7 @@ export interface HttpLimits {
   readonly allowedOrigins: readonly string[]
 }
 
-/** The defaults suit one machine. */
+/** The default limits, which suit one machine. */
 export const defaultHttpLimits: HttpLimits = {
   depth: 64,
   urlLength: 2048,
@@ -92,42 +100,50 @@ export const defaultHttpLimits: HttpLimits = {
 }
 
 export interface HttpServerOptions extends ListenOptions {
-  /** Required on every route that is not open, and for listening on a host other than loopback. */
+  /** For routes that are not public. Required on a host other than loopback. */
   readonly apiKey: string | null
+  /**
+   * Whether the routes identify browsers by a cookie. Then no API key is required on any host, and
+   * `Origin`, where sent, must equal `Host`. Default `false`.
+   */
+  readonly usesCookies?: boolean
+  /** The headers of every response, as names and values in turn. Default: `securityHeaders`. */
+  readonly headers?: readonly string[]
   readonly limits: HttpLimits
   readonly log: Log
   readonly errors: ErrorReplies
 }
 
-/** How long responses may take to be sent after their requests were aborted. */
+/** How long aborted requests may take to send their responses. */
 const abortedSendMs = 1000
 
 /**
- * Serves its routes between `start()` and `stop()`. Stopping lets the requests in flight finish for
- * `limits.drainSeconds`, then aborts the rest; no socket is left when it resolves.
+ * Serves its routes between `start()` and `stop()`. Stopping waits `limits.drainSeconds` for the
+ * requests in flight, then aborts the rest. When `stop()` resolves, no socket is left.
  */
 export class HttpServer extends Service {
   readonly #options: HttpServerOptions
   readonly #server: Server
-  readonly #exchangeParts: HttpExchangeParts
+  readonly #exchangeOptions: HttpExchangeOptions
   readonly #inFlight = new Set<HttpExchange>()
   readonly #routes = new Map<string, Route>()
-  #unknownPath = closing()
-  #listening: Listening | null = null
+  #unknownPath = closingError()
+  #listening: ListeningServer | null = null
   #guard: RequestGuard | null = null
   #isDraining = false
   #onIdle: (() => void) | undefined
 
   constructor(options: HttpServerOptions) {
     super()
-    expectReachable(options)
+    expectListenAddress(options)
     const { clock, errors, limits, apiKey } = options
     this.#options = options
-    this.#exchangeParts = {
+    this.#exchangeOptions = {
       clock,
       errors,
       isClosing: () => this.#isDraining,
       slowReaderSeconds: limits.slowReaderSeconds,
+      headers: options.headers ?? securityHeaders,
     }
     this.#server = createLimitedServer(options, (socket) => this.#isAnswering(socket))
     const handle = (request: IncomingMessage, response: ServerResponse): void => {
@@ -135,7 +151,8 @@ export class HttpServer extends Service {
     }
     for (const event of requestEvents) this.#server.on(event, handle)
     this.#server.on('connection', (socket) => {
-      socket.once('close', () => this.#abandon(socket))
+      if (options.isBackground === true) socket.unref()
+      socket.once('close', () => this.#abortRequests(socket))
     })
     if (apiKey !== null) registerSecret(apiKey)
   }
@@ -145,27 +162,26 @@ export class HttpServer extends Service {
     return this.#listening?.endpoint ?? ''
   }
 
-  /** Whether new requests are refused because the server is closing. */
   get isDraining(): boolean {
     return this.#isDraining
   }
 
-  /** Replaces all routes; other paths get `unknownPath`. */
+  /** Replaces all routes. Requests for other paths get the error `unknownPath`. */
   setRoutes(routes: readonly Route[], unknownPath: HttpError): void {
     this.#routes.clear()
     for (const route of routes) this.#routes.set(route.path, route)
     this.#unknownPath = unknownPath
   }
 
-  /** From now on, new requests get 503. Requests in flight continue. */
+  /** Refuses new requests with 503. Requests in flight continue. */
   beginDraining(): void {
     this.#isDraining = true
     this.#server.closeIdleConnections()
   }
 
   protected async onStart(): Promise<void> {
-    const { apiKey, limits, log } = this.#options
-    const listening = await openListening(this.#server, this.#options)
+    const { apiKey, usesCookies = false, limits, log } = this.#options
+    const listening = await startListening(this.#server, this.#options)
     this.#server.on('error', (error) => {
       log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
     })
@@ -173,7 +189,8 @@ export class HttpServer extends Service {
     const { allowedHosts, allowedOrigins: origins, urlLength, headerCount } = limits
     const hosts = [...listening.hosts, ...allowedHosts]
     this.#listening = listening
-    this.#guard = new RequestGuard({ apiKey, hosts, endpoint, origins, urlLength, headerCount })
+    const limited = { urlLength, headerCount }
+    this.#guard = new RequestGuard({ apiKey, usesCookies, hosts, endpoint, origins, ...limited })
   }
 
   protected async onStop(): Promise<void> {
@@ -187,27 +204,27 @@ export class HttpServer extends Service {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
-    const exchange = new HttpExchange(request, response, this.#exchangeParts)
+    const exchange = new HttpExchange(request, response, this.#exchangeOptions)
     this.#inFlight.add(exchange)
     response.once('close', () => this.#forget(exchange))
     try {
       await this.#answer(exchange)
     } catch (error) {
-      if (!exchange.isGone) exchange.refuse(error)
+      if (!exchange.isGone) exchange.sendError(error)
     }
   }
 
   async #answer(exchange: HttpExchange): Promise<void> {
     const { request, path } = exchange
     const guard = this.#guard
-    if (guard === null) throw closing()
+    if (guard === null) throw closingError()
     const route = this.#routeOf(path)
     exchange.addHeaders(guard.corsHeaders(request))
-    guard.check(request, route?.isOpen === true)
+    guard.check(request, route?.isPublic === true)
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
     if (route === undefined) throw this.#unknownPath
     expectMethod(route, request.method)
-    if (this.#isDraining && route.isOpen !== true) throw closing()
+    if (this.#isDraining && route.isPublic !== true) throw closingError()
     const rest = route.path.endsWith('*') ? path.slice(route.path.length - 1) : ''
     if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
     checkBodyHead(request, route.bodyBytes)
@@ -226,11 +243,8 @@ export class HttpServer extends Service {
     return undefined
   }
 
-  /**
-   * Called when the client disconnects, because older Node versions leave queued pipelined
-   * responses open.
-   */
-  #abandon(socket: Duplex): void {
+  /** Older Node versions leave queued pipelined responses of a gone client open. */
+  #abortRequests(socket: Duplex): void {
     for (const exchange of this.#inFlight) {
       if (exchange.request.socket !== socket) continue
       exchange.abort('client_disconnect')
@@ -252,7 +266,6 @@ export class HttpServer extends Service {
     if (this.#inFlight.size === 0) this.#onIdle?.()
   }
 
-  /** Resolves when no request is in flight, or after `ms`. */
   async #idleWithin(ms: number): Promise<void> {
     if (this.#inFlight.size === 0) return
     const { promise, resolve } = Promise.withResolvers<void>()
@@ -261,11 +274,9 @@ export class HttpServer extends Service {
   }
 }
 
-/** The error for a path without a route. */
-export const nothingHere = (advice: string): HttpError =>
+export const notFoundError = (advice: string): HttpError =>
   new HttpError(404, `There is nothing at this address. ${advice}`, { code: 'unknown_url' })
 
-/** A route for GET also answers HEAD. */
 function expectMethod({ method: allowed }: Route, method = ''): void {
   if (method === allowed || (method === 'HEAD' && allowed === 'GET')) return
   const allow = allowed === 'GET' ? 'GET, HEAD' : allowed
@@ -275,15 +286,15 @@ function expectMethod({ method: allowed }: Route, method = ''): void {
   })
 }
 
-const closing = (): HttpError =>
+const closingError = (): HttpError =>
   new HttpError(503, 'The server is closing.', { code: 'closing', headers: ['retry-after', '5'] })
 
 /** Node's events for a request: plain, with `Expect: 100-continue`, with another expectation. */
 const requestEvents = ['request', 'checkContinue', 'checkExpectation'] as const
 
 /**
- * Creates a server that does not listen yet and has no request handler. `isAnswering` returns
- * whether a response is being sent on a connection, so that no error may be written there.
+ * Creates a server that has no request handler and does not listen yet. `isAnswering` returns
+ * whether a response is being sent on a connection, where no error may be written.
  */
 function createLimitedServer(
   { limits, clock, errors }: HttpServerOptions,
@@ -295,23 +306,23 @@ function createLimitedServer(
     connectionsCheckingInterval: limits.connectionsCheckMs,
     keepAliveTimeout: limits.keepAliveMs,
     maxHeaderSize: limits.headerBytes,
-    // Node would reply without a body; the request guard sends an error with an explanation.
+    // Disabled, because the request guard sends an error with an explanation.
     requireHostHeader: false,
   })
   limitConnections(server, limits.maxConnections)
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
-  // One more than allowed, because Node silently drops further headers, and the request guard must
-  // detect an excess.
+  // One more than allowed, because Node silently drops further headers and the request guard must
+  // detect the excess.
   server.maxHeadersCount = limits.headerCount + 1
   const sendAndClose = (socket: Duplex, error: HttpError): void => {
-    // Node repeats the event for a socket whose client still sends.
+    // Node repeats the event while the client still sends.
     if (!socket.writableEnded)
-      endWith(socket, error, JSON.stringify(errors.toBody(error, '')), clock)
+      sendRawError(socket, error, JSON.stringify(errors.toBody(error, '')), clock)
   }
   server.on('clientError', (error, socket) => {
     const errno = errnoOf(error)
     if (errno === 'ECONNRESET' || isAnswering(socket)) socket.destroy()
-    else sendAndClose(socket, refusals[errno] ?? malformed)
+    else sendAndClose(socket, clientErrors[errno] ?? malformed)
   })
   server.on('connect', (_, socket) => sendAndClose(socket, noTunnels))
   return server
@@ -322,7 +333,7 @@ const malformed = new HttpError(400, 'This is not a well-formed HTTP request.', 
 })
 const noTunnels = new HttpError(501, 'CONNECT is not supported.', { code: 'not_implemented' })
 
-const refusals: Readonly<Record<string, HttpError>> = {
+const clientErrors: Readonly<Record<string, HttpError>> = {
   HPE_HEADER_OVERFLOW: new HttpError(431, 'The headers are too large.', {
     code: 'headers_too_large',
   }),
@@ -331,8 +342,8 @@ const refusals: Readonly<Record<string, HttpError>> = {
   }),
 }
 
-function endWith(socket: Duplex, { status }: HttpError, body: string, clock: Clock): void {
-  const headers = [...safeHeaders, 'content-type', 'application/json', 'connection', 'close']
+function sendRawError(socket: Duplex, { status }: HttpError, body: string, clock: Clock): void {
+  const headers = [...securityHeaders, 'content-type', 'application/json', 'connection', 'close']
   headers.push('x-request-id', `req_${newUuid()}`, 'content-length', String(body.length))
   const lines = [`HTTP/1.1 ${status} ${STATUS_CODES[status] ?? ''}`]
   for (let at = 0; at < headers.length; at += 2) lines.push(`${headers[at]}: ${headers[at + 1]}`)
@@ -345,19 +356,16 @@ function endWith(socket: Duplex, { status }: HttpError, body: string, clock: Clo
 }
 
 /**
- * At the limit, an idle connection is closed in favour of a new one. (Node would reject the new
- * one, so a client with idle connections could lock out all others.) The new connection is rejected
+ * Limits the number of connections. At the limit, closes an idle connection in favor of a new one,
+ * so that a client with idle connections cannot lock out others. The new connection is rejected
  * only if all others have a complete request in progress.
  */
 function limitConnections(server: Server, limit: number): void {
-  /**
-   * The requests in progress on each connection. The connection that was idle longest comes first.
-   */
+  /** The requests in progress on each connection, longest idle connection first. */
   const open = new Map<Duplex, Set<IncomingMessage>>()
   server.on('connection', (socket) => {
-    // The old connection is removed here and not only on its later `close` event, because clients
-    // may connect until then.
-    const spare = open.size < limit ? undefined : (replaceable(open) ?? socket)
+    // Removes the old connection now, because others may connect before its `close` event.
+    const spare = open.size < limit ? undefined : (findReplaceable(open) ?? socket)
     if (spare !== undefined) open.delete(spare)
     if (spare !== socket) open.set(socket, new Set())
     socket.once('close', () => open.delete(socket))
@@ -370,24 +378,25 @@ function limitConnections(server: Server, limit: number): void {
     requests.add(request)
     response.once('close', () => {
       requests.delete(request)
-      // Moves the connection to the end of the map, because it was just used.
+      // Moves the connection to the end of the map.
       if (open.delete(socket)) open.set(socket, requests)
     })
   }
   for (const event of requestEvents) server.on(event, track)
 }
 
-/** A connection without requests, or else one whose requests are all incomplete. */
-function replaceable(open: ReadonlyMap<Duplex, ReadonlySet<IncomingMessage>>): Duplex | undefined {
+function findReplaceable(
+  open: ReadonlyMap<Duplex, ReadonlySet<IncomingMessage>>,
+): Duplex | undefined {
   let unfinished: Duplex | undefined
   for (const [socket, requests] of open) {
     if (requests.size === 0) return socket
-    if (!hasComplete(requests)) unfinished ??= socket
+    if (!hasCompleteRequest(requests)) unfinished ??= socket
   }
   return unfinished
 }
 
-function hasComplete(requests: ReadonlySet<IncomingMessage>): boolean {
+function hasCompleteRequest(requests: ReadonlySet<IncomingMessage>): boolean {
   for (const { complete } of requests) if (complete) return true
   return false
 }

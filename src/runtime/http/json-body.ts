@@ -1,10 +1,10 @@
-/** Reads a request's body up to a limit, and parses it as strict JSON, in one pass. */
+/** Reads a request's body up to a limit and parses it as strict JSON. */
 
 import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
 import { HttpError } from './http-error.ts'
 
-/** Rejects a body that is too large or not plain JSON, by its headers alone. */
+/** Throws if, according to its headers, the body is too large or not plain JSON. */
 export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {
   const { headers } = request
   const encoding = headers['content-encoding']
@@ -22,9 +22,8 @@ export const waitsForContinue = ({ headers }: Pick<IncomingMessage, 'headers'>):
   continueExpectation.test(headers.expect ?? '')
 
 /**
- * Resolves with the whole body. Rejects with 413 at the first byte beyond the limit, with the
- * request's error when the client disconnects, and with the signal's reason when the signal is
- * aborted before the end of the body.
+ * Resolves with the whole body. Rejects with 413 beyond the limit, with the request's error when
+ * the client disconnects, and with the signal's reason when the signal is aborted.
  */
 export function readBody(
   request: IncomingMessage,
@@ -75,9 +74,9 @@ const tooLarge = (limitBytes: number): HttpError =>
   })
 
 /**
- * Returns the parsed body or throws an error with status 400, whose message has a position but no
- * text of the body. `JSON.parse` is not used because it accepts repeated keys and blocks for
- * seconds on a deeply nested body.
+ * Returns the parsed body, or throws a 400 error whose message has a position but no text of the
+ * body. `JSON.parse` is not used, because it accepts repeated keys and blocks for seconds on a
+ * deeply nested body.
  */
 export function parseJson(bytes: Buffer, maxDepth: number): unknown {
   if (bytes.length === 0) throw badBody('The body is empty: expected a JSON object.')
@@ -85,7 +84,7 @@ export function parseJson(bytes: Buffer, maxDepth: number): unknown {
   return new JsonParser(bytes.toString('utf8'), maxDepth).parse()
 }
 
-/** Keys that can change the prototype of an object into which the body is copied. */
+/** Keys that can change the prototype of an object to which the body is copied. */
 const forbiddenKeys: ReadonlySet<string> = new Set(['__proto__', 'constructor'])
 
 const numberPattern = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y
@@ -96,8 +95,8 @@ const [quote, comma, colon, openBrace, closeBrace] = [0x22, 0x2c, 0x3a, 0x7b, 0x
 const [openBracket, closeBracket, backslash] = [0x5b, 0x5d, 0x5c]
 
 /**
- * Accepts JSON except for features that only attackers use: excessive depth, repeated keys,
- * forbidden keys, and numbers beyond a double. Stops at the first error.
+ * Parses strict JSON. Throws for excessive depth, repeated keys, forbidden keys and numbers beyond
+ * the range of a double. Stops at the first error.
  */
 class JsonParser {
   readonly #text: string
@@ -159,7 +158,10 @@ class JsonParser {
     return fields
   }
 
-  /** Reads the opening bracket, and the closing bracket if it follows immediately. */
+  /**
+   * Reads the opening bracket, and the closing bracket if it follows immediately. Returns whether
+   * it does.
+   */
   #isEmpty(closing: number): boolean {
     this.#at++
     if (this.#skipSpace() !== closing) return false
@@ -167,7 +169,10 @@ class JsonParser {
     return true
   }
 
-  /** Reads the comma before another value, or the closing bracket. */
+  /**
+   * Reads the comma before another value, or the closing bracket. Returns whether another value
+   * follows.
+   */
   #hasNext(closing: number): boolean {
     const code = this.#skipSpace()
     if (code !== comma && code !== closing) this.#fail()
@@ -234,7 +239,8 @@ const badBody = (message: string): HttpError =>
   new HttpError(400, message, { code: 'invalid_json', param: 'body' })
 
 /**
- * The position of the first byte that decodes to U+FFFD without being part of an encoded U+FFFD.
+ * Returns the position of the first byte that decodes to U+FFFD and is not part of an encoded
+ * U+FFFD.
  */
 function firstInvalidByte(bytes: Buffer): number {
   const text = bytes.toString('utf8')

@@ -1,4 +1,4 @@
-/** The server's address: validates it, listens on it, and explains failures to listen. */
+/** Validates the server's address, listens on it, and explains failures to listen. */
 
 import { lookup } from 'node:dns/promises'
 import type { Server as HttpServer } from 'node:http'
@@ -15,22 +15,26 @@ import {
 import { boundedWait } from '../../foundation/promises.ts'
 import type { ErrorReplies } from './http-error.ts'
 
-/** The host name of this machine, as it appears in responses and addresses. */
+/** The host name of this machine. */
 export const machineName = hostname()
 
 const wildcards = new Set(['0.0.0.0', '::', '[::]'])
 
-/** Rejects an invalid address, and an address that other machines can reach without an API key. */
-export function expectReachable(address: {
+/**
+ * Throws for an invalid address, and for an address that other machines can reach without an API
+ * key.
+ */
+export function expectListenAddress(address: {
   readonly host: string | null
   readonly port: number
   readonly apiKey: string | null
+  readonly usesCookies?: boolean
 }): void {
-  const { host, apiKey } = address
+  const { host, apiKey, usesCookies = false } = address
   if (host !== null) expectString('host', host)
   expectInteger('port', address.port, { min: 0, max: 65_535 })
   if (apiKey !== null) expectSecret('apiKey', apiKey)
-  else if (host !== null && !isLoopbackHost(host)) {
+  else if (host !== null && !isLoopbackHost(host) && !usesCookies) {
     throw new ValueError(
       `Expected \`apiKey\` to be set, because other machines can reach \`${host}\``,
       {
@@ -46,9 +50,7 @@ export function expectReachable(address: {
 /** Queries about this machine; tests replace them. */
 export interface Machine {
   readonly interfaces: typeof networkInterfaces
-  /**
-   * The addresses that this machine's name resolves to. Rejects or takes long if there are none.
-   */
+  /** The addresses of this machine's name. Rejects or takes long if there are none. */
   readonly addresses: () => Promise<readonly string[]>
 }
 
@@ -57,41 +59,38 @@ const thisMachine: Machine = {
   addresses: async () => (await lookup(machineName, { all: true })).map(({ address }) => address),
 }
 
-/** The maximum time for resolving this machine's own name. */
-const lookupMs = 2000
+const lookupTimeoutMs = 2000
 const loopback = '127.0.0.1'
 
-export interface Listening {
-  /**
-   * The URL for clients: with this machine's name if that reaches this server, otherwise an
-   * address.
-   */
+export interface ListeningServer {
+  /** Contains this machine's name if that reaches this server, otherwise an address. */
   readonly endpoint: string
   readonly port: number
   /** The `Host` headers that the server accepts, without port. */
   readonly hosts: readonly string[]
-  /** Resolves when no connection is left. */
   close(): Promise<void>
 }
 
 type ListenErrors = Pick<ErrorReplies, 'toListenError'>
 
 export interface ListenOptions {
-  /** `null`: loopback, and the loopback address that this machine's name resolves to. */
+  /** `null` means loopback, including the loopback address of this machine's name. */
   readonly host: string | null
-  /** 0 chooses a free port. */
+  /** The port to listen on; 0 chooses a free port. */
   readonly port: number
   readonly clock: Clock
   readonly errors: ListenErrors
+  /** Whether the process may exit while the server listens. Default `false`. */
+  readonly isBackground?: boolean
 }
 
-/** Rejects with an error that says what to do. */
-export async function openListening(
+/** Makes the server listen. Rejects with an error that says what to do. */
+export async function startListening(
   server: HttpServer,
-  { host, port: wanted, clock, errors }: ListenOptions,
+  { host, port: wanted, clock, errors, isBackground = false }: ListenOptions,
   machine: Machine = thisMachine,
-): Promise<Listening> {
-  const named = await boundedWait(clock, lookupMs, machine.addresses()).catch(() => [])
+): Promise<ListeningServer> {
+  const named = await boundedWait(clock, lookupTimeoutMs, machine.addresses()).catch(() => [])
   const port = await listen(server, host ?? loopback, wanted, errors)
   const servers: Server[] = [server]
   const close = async (): Promise<void> => {
@@ -100,7 +99,6 @@ export async function openListening(
   const bound = [(server.address() as AddressInfo).address]
   for (const other of host === null ? named : []) {
     if (!isLoopbackHost(other) || bound.includes(other)) continue
-    // The HTTP server takes over the connections of another server through its `connection` event.
     const second = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
       server.emit('connection', socket)
     })
@@ -109,34 +107,34 @@ export async function openListening(
       servers.push(second)
       bound.push(other)
     } catch (error) {
-      // Listening on the machine's name is optional, but a requested port must be free.
+      // Listening on this address is optional, but a requested port must be free.
       if (wanted === 0 || errnoOf(error) !== 'port_in_use') continue
       await close()
       throw error
     }
   }
-  const isHere = reachedBy(bound, machine.interfaces)
-  const hosts = [...knownHosts(host ?? loopback, machine.interfaces), ...bound.map(bracketed)]
+  if (isBackground) for (const one of servers) one.unref()
+  const isHere = createReachTest(bound, machine.interfaces)
+  const hosts = [...acceptedHosts(host ?? loopback, machine.interfaces), ...bound.map(withBrackets)]
   const isNamed = named.length > 0 && named.every(isHere)
-  const client = isNamed ? machineName : addressFor(host ?? loopback, machine.interfaces)
+  const client = isNamed ? machineName : clientAddress(host ?? loopback, machine.interfaces)
   return { endpoint: `http://${client}:${port}`, port, hosts: [...new Set(hosts)], close }
 }
 
-/** Resolves with the actual port; rejects with an error that says what to do. */
+/** Resolves with the actual port. Rejects with an error that says what to do. */
 function listen(server: Server, host: string, port: number, errors: ListenErrors): Promise<number> {
   return new Promise((resolve, reject) => {
     const fail = (cause: Error): void => reject(listenError(errors, host, port, cause))
     server.once('error', fail)
-    server.listen(port, bare(host), () => {
+    server.listen(port, withoutBrackets(host), () => {
       server.off('error', fail)
       resolve((server.address() as AddressInfo).port)
     })
   })
 }
 
-/** Whether a client on this machine that connects to an address would reach a bound address. */
-function reachedBy(bound: readonly string[], interfaces: typeof networkInterfaces) {
-  const own = new Set(addressesOf(interfaces).map(bare))
+function createReachTest(bound: readonly string[], interfaces: typeof networkInterfaces) {
+  const own = new Set(listAddresses(interfaces).map(withoutBrackets))
   const isOwn = (address: string): boolean => isLoopbackHost(address) || own.has(address)
   return (address: string): boolean => {
     if (bound.includes(address)) return true
@@ -145,39 +143,36 @@ function reachedBy(bound: readonly string[], interfaces: typeof networkInterface
   }
 }
 
-/**
- * The address in a client's URL. For a server on all interfaces: the first address that other
- * machines can reach.
- */
-function addressFor(host: string, interfaces: typeof networkInterfaces): string {
-  if (!wildcards.has(host)) return bracketed(host)
-  const others = addressesOf(interfaces).filter((address) => !isLoopbackHost(address))
+/** For a server on all interfaces, the first address that other machines can reach. */
+function clientAddress(host: string, interfaces: typeof networkInterfaces): string {
+  if (!wildcards.has(host)) return withBrackets(host)
+  const others = listAddresses(interfaces).filter((address) => !isLoopbackHost(address))
   return others.find(isIPv4) ?? others[0] ?? loopback
 }
 
 /**
- * The `Host` headers that the server accepts. Addresses are as safe as the machine's name: a page
- * that attacks by DNS rebinding sends its own host name.
+ * Returns the `Host` headers that the server accepts. Addresses are safe, because a DNS rebinding
+ * attack sends a host name.
  */
-export function knownHosts(host: string, interfaces = networkInterfaces): readonly string[] {
-  const own = ['localhost', '127.0.0.1', '[::1]', machineName, bracketed(host)]
-  return wildcards.has(host) ? [...own, ...addressesOf(interfaces)] : own
+export function acceptedHosts(host: string, interfaces = networkInterfaces): readonly string[] {
+  const own = ['localhost', '127.0.0.1', '[::1]', machineName, withBrackets(host)]
+  return wildcards.has(host) ? [...own, ...listAddresses(interfaces)] : own
 }
 
-/** Empty if the system does not reveal its addresses. Host names are accepted nevertheless. */
-function addressesOf(interfaces: typeof networkInterfaces): readonly string[] {
+function listAddresses(interfaces: typeof networkInterfaces): readonly string[] {
   try {
     const all = Object.values(interfaces()).flatMap((addresses) => addresses ?? [])
-    return all.map(({ address }) => bracketed(address))
+    return all.map(({ address }) => withBrackets(address))
   } catch {
     return []
   }
 }
 
-const bare = (host: string): string => host.replace(/^\[(.*)\]$/, '$1')
-const bracketed = (host: string): string => (bare(host).includes(':') ? `[${bare(host)}]` : host)
+const withoutBrackets = (host: string): string => host.replace(/^\[(.*)\]$/, '$1')
+const withBrackets = (host: string): string =>
+  withoutBrackets(host).includes(':') ? `[${withoutBrackets(host)}]` : host
 
-/** Why listening failed, and what to do about it. */
+/** Explains why listening failed and what to do. */
 export function listenError(
   { toListenError }: ListenErrors,
   host: string,

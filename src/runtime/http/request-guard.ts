@@ -1,4 +1,4 @@
-/** Decides by a request's head alone, before its body is read, whether the request is served. */
+/** Decides whether a request is served, before its body is read. */
 
 import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
@@ -8,9 +8,11 @@ import { waitsForContinue } from './json-body.ts'
 
 export interface RequestGuardOptions {
   readonly apiKey: string | null
-  /** The server's names in the `Host` header besides loopback. IPv6 addresses are in brackets. */
+  /** Whether `Origin` must equal `Host`, because browsers send cookies to every port. */
+  readonly usesCookies?: boolean
+  /** Accepted `Host` headers besides loopback. IPv6 addresses are in brackets. */
   readonly hosts: readonly string[]
-  /** The address that is recommended in the error for a disallowed `Host`. */
+  /** The address that the error for a disallowed `Host` recommends. */
   readonly endpoint: string
   readonly origins: readonly string[]
   readonly urlLength: number
@@ -21,9 +23,9 @@ type RequestHead = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'rawHead
 
 /**
  * Checks the URL, the number of headers, `Host`, `Origin`, the key and `Expect`, in this order.
- * Known hosts are loopback and the allowed hosts, with any port, because clients of a forwarded
- * port send the forwarded one. Known origins are those of the known hosts, and the allowed origins,
- * which are compared exactly.
+ * Known hosts are loopback and the allowed hosts with any port, because a forwarded port differs.
+ * Known origins are those of known hosts and the allowed origins; with cookies, only the host of
+ * the request itself.
  */
 export class RequestGuard {
   readonly #options: RequestGuardOptions
@@ -39,7 +41,7 @@ export class RequestGuard {
     this.#keyHash = apiKey === null ? null : hash('sha256', apiKey, 'buffer')
   }
 
-  /** Throws `HttpError`. `isOpen` means that the route needs no key. */
+  /** Throws an `HttpError` if the request must not be served. A public route needs no key. */
   check(request: RequestHead, isOpen: boolean): void {
     const { url = '', headers, rawHeaders } = request
     if (url.length > this.#options.urlLength) {
@@ -49,7 +51,8 @@ export class RequestGuard {
       throw new HttpError(431, 'There are too many headers.', { code: 'headers_too_large' })
     }
     if (!this.#isKnownHost(headers.host ?? '')) throw hostNotAllowed(this.#options.endpoint)
-    if (headers.origin !== undefined && !this.#isKnownOrigin(headers.origin)) {
+    if (this.#options.usesCookies === true) expectSameOrigin(headers)
+    else if (headers.origin !== undefined && !this.#isKnownOrigin(headers.origin)) {
       throw originNotAllowed()
     }
     // Browsers send a preflight without the key.
@@ -62,10 +65,10 @@ export class RequestGuard {
     }
   }
 
-  /** The headers with which a browser lets a page of a known origin read the response. */
   corsHeaders({ headers: { origin } }: RequestHead): readonly string[] {
-    if (origin === undefined || !this.#isKnownOrigin(origin)) return []
-    return ['access-control-allow-origin', origin, ...sharedCors]
+    if (this.#options.usesCookies === true || origin === undefined) return []
+    if (!this.#isKnownOrigin(origin)) return []
+    return ['access-control-allow-origin', origin, ...corsHeaderValues]
   }
 
   #isKnownHost(given: string): boolean {
@@ -81,18 +84,29 @@ export class RequestGuard {
   }
 
   #checkKey(expected: Buffer, { url = '', headers }: RequestHead): void {
-    if (keyInUrl.test(url)) {
+    if (keyInUrlPattern.test(url)) {
       throw unauthorized('Keys in the address are not accepted: they end up in logs. Send ')
     }
     const { authorization } = headers
     if (authorization === undefined) throw unauthorized('No API key was given. Send ')
-    // Node decodes headers as Latin-1. Hashes have equal length, so timing reveals nothing about
-    // the key.
-    const given = Buffer.from(bearer.exec(authorization)?.[1] ?? '', 'latin1')
+    // Node decodes headers as Latin-1. Hashes have equal length, so timing reveals nothing.
+    const given = Buffer.from(bearerPattern.exec(authorization)?.[1] ?? '', 'latin1')
     if (!timingSafeEqual(hash('sha256', given, 'buffer'), expected)) {
       throw unauthorized('The API key is wrong. Send ')
     }
   }
+}
+
+/** A proxy may add the default port to `Host`, which browsers leave out of `Origin`. */
+function expectSameOrigin({ host = '', origin }: RequestHead['headers']): void {
+  if (origin === undefined) return
+  const port = origin.startsWith('https:') ? ':443' : ':80'
+  const hosts = [host, host.endsWith(port) ? host.slice(0, -port.length) : `${host}${port}`]
+  const own = hosts.flatMap((one) => [`http://${one}`, `https://${one}`])
+  if (own.includes(origin.toLowerCase())) return
+  throw new HttpError(403, 'Pages of other servers are not allowed to call this server.', {
+    code: 'origin_not_allowed',
+  })
 }
 
 /** Whether the request is a CORS preflight of a browser. */
@@ -104,7 +118,10 @@ export const isPreflight = ({
   headers.origin !== undefined &&
   headers['access-control-request-method'] !== undefined
 
-/** The answer to a preflight: clients of the API add custom headers, so any header is allowed. */
+/**
+ * Returns the headers of the response to a preflight. They allow any header, because clients of the
+ * API add custom headers.
+ */
 export function preflightHeaders({ headers }: Pick<RequestHead, 'headers'>): readonly string[] {
   const wanted = headers['access-control-request-headers']
   const isPrivate = headers['access-control-request-private-network'] === 'true'
@@ -118,15 +135,15 @@ export function preflightHeaders({ headers }: Pick<RequestHead, 'headers'>): rea
   ]
 }
 
-const sharedCors = [
+const corsHeaderValues = [
   'vary',
   'Origin',
   'access-control-expose-headers',
   'x-request-id, x-tutti-ignored-fields, retry-after',
 ]
 
-const bearer = /^bearer +(.*)$/is
-const keyInUrl = /[?&](?:api[_-]?key|key|token|access[_-]?token|authorization)=/i
+const bearerPattern = /^bearer +(.*)$/is
+const keyInUrlPattern = /[?&](?:api[_-]?key|key|token|access[_-]?token|authorization)=/i
 
 const hostNotAllowed = (endpoint: string): HttpError =>
   new HttpError(

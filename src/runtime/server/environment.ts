@@ -1,4 +1,4 @@
-/** Which environment variables server programs inherit. Pure. */
+/** Selects the environment variables that server programs inherit. */
 
 /** Environment variables by name. */
 export type Environment = Readonly<Record<string, string | undefined>>
@@ -9,10 +9,9 @@ const inherited = new Set(
     .split(' '),
 )
 const inheritedFamily = /^(?:CUDA|NVIDIA|NCCL|ROCR|HIP|LC)_/
-/** Matches names such as `NVIDIA_API_KEY`. */
 const secretName = /KEY|TOKEN|SECRET|PASSW|CREDENTIAL/
 
-/** The variables that every server program inherits; never secrets. */
+/** Returns the variables that server programs inherit. Never returns secrets. */
 export function inheritedEnvironment(environment: Environment): Record<string, string> {
   const kept: Record<string, string> = {}
   for (const [name, value] of Object.entries(environment)) {

@@ -1,24 +1,24 @@
-/** Ports for servers that cannot choose one themselves. */
+/** Finds ports for servers that cannot choose one. */
 
 import { randomInt } from 'node:crypto'
 import { once } from 'node:events'
 import { createServer } from 'node:net'
 
 /**
- * Below the ports that systems assign to outgoing connections and to servers that listen on port 0:
- * a server may load a model for minutes before it listens.
+ * The range of ports. It is below the ports that systems assign automatically, because a server may
+ * load a model for minutes before it listens.
  */
-const range = { min: 10_000, max: 32_000 }
+const portRange = { min: 10_000, max: 32_000 }
 const maxTries = 100
 
 /**
- * A free port. If another process takes it before the server does, the server cannot start, and its
+ * Finds a free port. If another process takes the port first, the server cannot start, and its
  * worker is restarted with another port.
  */
 export async function findFreePort(host: string): Promise<number> {
   for (let tries = 0; tries < maxTries; tries++) {
     try {
-      return await probePort(randomInt(range.min, range.max), host)
+      return await probePort(randomInt(portRange.min, portRange.max), host)
     } catch (error) {
       if ((error as NodeJS.ErrnoException).code !== 'EADDRINUSE') throw error
     }
@@ -26,7 +26,9 @@ export async function findFreePort(host: string): Promise<number> {
   return await probePort(0, host)
 }
 
-/** Rejects if the port cannot be used. For 0, the system chooses a port. */
+/**
+ * Resolves with the port if it can be used; otherwise rejects. For 0, the system chooses a port.
+ */
 async function probePort(port: number, host: string): Promise<number> {
   const probe = createServer()
   probe.listen(port, host)

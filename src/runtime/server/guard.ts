@@ -1,7 +1,7 @@
 /**
- * The process between an engine's process and its server. It ends the server and all its child
- * processes on request, when the server exits, and when the parent is gone. Then it removes what
- * the server has written.
+ * The process between an engine's process and its server. It ends the server with all child
+ * processes on request, when the server exits, or when the parent is gone. Then it removes the
+ * server's folder.
  */
 
 import { spawn } from 'node:child_process'
@@ -13,7 +13,7 @@ import { retry } from '../retry.ts'
 import { connectToParent } from '../child-program.ts'
 import { endProgram, programVariable } from '../process-group.ts'
 
-export interface ToGuard {
+export interface GuardCommand {
   readonly kind: 'launch'
   readonly command: readonly string[]
   readonly env: Readonly<Record<string, string>>
@@ -21,28 +21,24 @@ export interface ToGuard {
   readonly mark: string
   /** The time between SIGTERM and SIGKILL. */
   readonly graceMs: number
-  /** The folder to remove when the server has ended; `null` for none. */
   readonly folder: string | null
-  /**
-   * Keeps the folder if the server exits by itself while the parent is alive, because the parent
-   * may start another server with it.
-   */
+  /** Kept if the server exits by itself: the parent may start another server with it. */
   readonly isFolderKept: boolean
 }
 
-export type FromGuard =
+export type GuardMessage =
   /** The server is running. Its process group has the same id. */
   | { readonly kind: 'launched'; readonly pid: number }
   | { readonly kind: 'failed'; readonly errno: string; readonly message: string }
-  /** The server itself has exited; its child processes are being ended. */
+  /** The server has exited. Its child processes are being ended. */
   | { readonly kind: 'ended'; readonly code: number | null; readonly signal: string | null }
 
-/** How long to wait for the server's exit event and the last message after the group has ended. */
-const lastMs = 1000
-/** If the parent dies, the server may exit shortly before this process notices. */
-const noticeMs = 100
+/** How long to wait for the server's exit event and for the last message. */
+const exitWaitMs = 1000
+/** If the parent and the server are killed together, the server may exit first. */
+const parentNoticeMs = 100
 const maxRemovals = 50
-const removalMs = 100
+const removalDelayMs = 100
 const parentIsGone = new Promise<void>((resolve) => process.once('disconnect', resolve))
 let pid: number | undefined
 let mark: string | null = null
@@ -52,15 +48,15 @@ let isFolderKept = false
 let isEnding = false
 let exited: Promise<void> = Promise.resolve()
 
-const parent = connectToParent<ToGuard, FromGuard>({
+const parent = connectToParent<GuardCommand, GuardMessage>({
   onMessage: launch,
   onEnd: () => void end(graceMs),
 })
 
-// A signal to all processes of a job also reaches the parent, which then ends this process.
+// Ignores a signal to the whole job: the parent gets it too and ends this process.
 process.on('SIGTERM', () => {})
 
-function launch(order: ToGuard): void {
+function launch(order: GuardCommand): void {
   const [program = '', ...args] = order.command
   graceMs = order.graceMs
   mark = order.mark
@@ -92,28 +88,26 @@ function fail(error: unknown): void {
   void end(0)
 }
 
-/**
- * Repeated, because processes that exit with the parent may still write to the folder or remove it.
- */
+/** Removes the folder. Retries, because exiting processes may still write to it. */
 async function removeFolder(): Promise<void> {
   const left = folder
   if (left === null || (isFolderKept && process.connected)) return
   const remove = (): void => rmSync(left, { recursive: true, force: true })
-  const policy = { delayMs: removalMs, maxAttempts: maxRemovals }
+  const policy = { delayMs: removalDelayMs, maxAttempts: maxRemovals }
   await retry(policy, remove, { clock: systemClock }).catch(() => {})
 }
 
-/** Only the first call takes effect, so that a grace period is not shortened. */
+/** Only the first call has an effect, so that a grace period is not shortened. */
 async function end(patienceMs: number): Promise<void> {
   if (isEnding) return
   isEnding = true
   if (pid !== undefined) {
     await endProgram(systemClock, { pid, mark }, patienceMs)
-    // The exit of the group's first member is reported a little after the group has ended.
-    await boundedWait(systemClock, lastMs, exited).catch(() => {})
+    // The exit event follows a little after the group has ended.
+    await boundedWait(systemClock, exitWaitMs, exited).catch(() => {})
   }
-  if (isFolderKept) await boundedWait(systemClock, noticeMs, parentIsGone).catch(() => {})
+  if (isFolderKept) await boundedWait(systemClock, parentNoticeMs, parentIsGone).catch(() => {})
   await removeFolder()
-  await boundedWait(systemClock, lastMs, parent.drain()).catch(() => {})
+  await boundedWait(systemClock, exitWaitMs, parent.drain()).catch(() => {})
   process.exit(0)
 }

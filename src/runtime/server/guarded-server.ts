@@ -1,40 +1,42 @@
-/** A server program with its child processes. They end with their guard and with this process. */
+/** A server program that ends, with its child processes, when its guard or this process ends. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { endProgram } from '../process-group.ts'
 import { newChannelId, siblingProgram, SupervisedChild } from '../supervised-child.ts'
-import type { FromGuard, ToGuard } from './guard.ts'
+import type { GuardMessage, GuardCommand } from './guard.ts'
 
 export interface GuardedServerOptions {
   readonly command: readonly string[]
   readonly env: Readonly<Record<string, string>>
-  /** The environment of the guard, the process that ends the server when this process is gone. */
+  /** The environment of the guard process, which ends the server when this process is gone. */
   readonly guardEnv: Readonly<Record<string, string>>
-  /** The time between SIGTERM and SIGKILL. */
   readonly graceMs: number
   readonly clock: Clock
-  /** The folder to remove when the program has ended, even if this process was killed before. */
+  /**
+   * The folder that the guard removes when the program has ended, even if this process was killed.
+   */
   readonly folder?: string
-  /** Keeps the folder for the next server if the program exits by itself. Default `false`. */
+  /**
+   * Whether to keep the folder for the next server if the program exits by itself. Default `false`.
+   */
   readonly isFolderKept?: boolean
-  /** Called with each line of the program's output. */
   readonly onLine: (line: string) => void
 }
 
-/** A small heap, because the guard holds almost nothing. */
+/** The flags limit the heap, because the guard holds almost nothing. */
 const nodeFlags = ['--v8-pool-size=1', '--max-old-space-size=64', '--no-warnings']
-/** Node's compile cache, if this process uses one: with it the guard starts in half the time. */
+/** Shares Node's compile cache with the guard, which then starts in half the time. */
 const compileCache = (): Record<string, string> => {
   const { NODE_COMPILE_CACHE: folder } = process.env
   return folder === undefined ? {} : { NODE_COMPILE_CACHE: folder }
 }
 /** How long a guard may take in addition to the grace period of its server. */
-const guardMs = 10_000
+const guardExitMs = 10_000
 
-/** Runs from construction until `stop`. */
+/** A server that runs from construction until `stop`. */
 export class GuardedServer {
   readonly #options: GuardedServerOptions
-  readonly #guard: SupervisedChild<ToGuard, FromGuard>
+  readonly #guard: SupervisedChild<GuardCommand, GuardMessage>
   readonly #launched = Promise.withResolvers<void>()
   readonly #ended = Promise.withResolvers<string>()
   readonly #mark = `${process.pid}-${newChannelId()}`
@@ -45,7 +47,7 @@ export class GuardedServer {
     this.#options = options
     const { command, env, guardEnv, graceMs, clock, folder = null, isFolderKept = false } = options
     this.#launched.promise.catch(() => {})
-    this.#guard = new SupervisedChild<ToGuard, FromGuard>({
+    this.#guard = new SupervisedChild<GuardCommand, GuardMessage>({
       program: siblingProgram(import.meta.url, 'guard'),
       clock,
       execArgv: nodeFlags,
@@ -53,7 +55,7 @@ export class GuardedServer {
       isDetached: true,
       stdout: 'capture',
       stderr: 'capture',
-      graceMs: graceMs + guardMs,
+      graceMs: graceMs + guardExitMs,
       onLine: (line) => options.onLine(line),
       onMessages: (messages) => {
         for (const message of messages) this.#receive(message)
@@ -69,7 +71,6 @@ export class GuardedServer {
     this.#guard.send({ kind: 'launch', command, env, mark, graceMs, folder, isFolderKept })
   }
 
-  /** Resolves when the program has been started. */
   get launched(): Promise<void> {
     return this.#launched.promise
   }
@@ -79,25 +80,23 @@ export class GuardedServer {
     return this.#ended.promise
   }
 
-  /** The last part of the program's output, with secrets masked. */
   get output(): string {
     return this.#guard.output
   }
 
-  /** Stops the program from keeping this process alive. */
   unref(): void {
     this.#guard.unref()
   }
 
   /**
-   * Ends the program and its child processes, with a grace period. Resolves when all have exited.
+   * Ends the program and its child processes with a grace period. Resolves when all have exited.
    */
   async stop(): Promise<void> {
     await this.#guard.close()
     await this.#ended.promise
   }
 
-  #receive(message: FromGuard): void {
+  #receive(message: GuardMessage): void {
     if (message.kind === 'launched') {
       this.#pid = message.pid
       this.#launched.resolve()
@@ -109,9 +108,7 @@ export class GuardedServer {
     }
   }
 
-  /**
-   * Called when the guard has exited: it is done, or was killed while the server is still running.
-   */
+  /** If the guard was killed, the server is still running and is ended here. */
   async #finish(isDone: boolean): Promise<void> {
     const pid = this.#pid
     const { clock } = this.#options

@@ -1,16 +1,12 @@
-/**
- * The interface between backends that need server programs on other nodes, such as an inference
- * backend, and backends that have nodes, such as the HPC backend.
- */
+/** The interface between backends that need servers on other nodes and backends that have nodes. */
 
 /** Nodes on which servers can be started. */
 export interface NodeServers {
   /**
-   * Reserves cores and GPUs for the servers of a service until the reservation is closed: tasks do
-   * not get them. Running tasks are not interrupted; servers wait until they have ended. Throws a
-   * `ValueError` for nodes that do not exist and for resources that another service holds. Its
-   * `field` is `hardware.node_offset`, `hardware.num_nodes`, `hardware.num_gpus` or `engine.cores`;
-   * the message names the node and the other service.
+   * Reserves cores and GPUs for the servers of a service until the reservation is closed. Running
+   * tasks are not interrupted; servers wait for them. Throws a `ValueError` for unknown nodes and
+   * for resources that another service holds. Its `field` is `hardware.node_offset`,
+   * `hardware.num_nodes`, `hardware.num_gpus` or `engine.cores`.
    */
   reserveServers(request: ServerRequest): ServerReservation
 }
@@ -71,7 +67,7 @@ export interface ServerProcess {
   /** Resolves with the reason when the program and all its child processes have ended. */
   readonly ended: Promise<string>
   /**
-   * The last part of the output, with secrets masked. On another node: known only after the exit.
+   * The last part of the output, with secrets masked. On another node, known only after the exit.
    */
   readonly output: string
   /** Stops the server from keeping this process alive. */

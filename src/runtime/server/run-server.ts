@@ -6,8 +6,9 @@ import type { ServerAddress, ServerProcess } from './node-servers.ts'
 type Launch = PromiseWithResolvers<ServerAddress>
 
 /**
- * Calls `run` immediately. It must settle `launch` when the program runs or cannot be started, and
- * resolve with the reason when the program has ended. If it throws, both promises report the error.
+ * Calls `run` immediately. `run` must settle `launch` when the program runs or cannot be started,
+ * and resolve with the reason when the program has ended. If `run` throws, both promises report the
+ * error.
  */
 export function runServer(
   run: (launch: Launch) => Promise<string>,

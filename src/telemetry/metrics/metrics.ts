@@ -9,34 +9,34 @@ import type { NodeUsage, ResourcesState } from '../../views/panels/resources.ts'
 import type { TaskRow } from './task-row.ts'
 import type { TaskTable } from './task-table.ts'
 
-export interface Described {
+export interface InstrumentInfo {
   readonly name: string
   readonly unit: string
   readonly description: string
 }
 
 /** An instrument with one series per task. */
-export interface TaskInstrument extends Described {
+export interface TaskInstrument extends InstrumentInfo {
   readonly kind: 'counter' | 'updowncounter'
   readonly total: (totals: TaskTotals) => number
-  /** `null` when the task has no series in this instrument. */
+  /** The value of a task; `null` if the task has no series in this instrument. */
   readonly perTask: (record: TaskRow) => number | null
 }
 
 /** A histogram with at most one value per task. */
 export interface TaskHistogram extends HistogramInstrument {
   readonly total: (tasks: TaskTable) => { readonly count: number; readonly sum: number }
-  /** Seconds; `null` when the task has no value. */
+  /** The value of a task in seconds; `null` if the task has none. */
   readonly perTask: (record: TaskRow) => number | null
 }
 
-/** An instrument with one series per node, which holds its latest value. */
-export interface NodeInstrument extends Described {
+/** An instrument with one series per node, which has the node's latest value. */
+export interface NodeInstrument extends InstrumentInfo {
   readonly kind: 'updowncounter'
   readonly perNode: (node: NodeUsage) => number | null
 }
 
-const passed =
+const hasPassed =
   (stage: number) =>
   (record: TaskRow): number | null =>
     (record.passed & stage) === 0 ? null : 1
@@ -48,7 +48,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks submitted to the session',
     total: (totals) => totals.submitted,
-    perTask: passed(stages.submitted),
+    perTask: hasPassed(stages.submitted),
   },
   {
     name: 'tasks_started',
@@ -56,7 +56,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks that transitioned to RUNNING',
     total: (totals) => totals.started,
-    perTask: passed(stages.started),
+    perTask: hasPassed(stages.started),
   },
   {
     name: 'tasks_completed',
@@ -64,7 +64,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks that reached DONE',
     total: (totals) => totals.completed,
-    perTask: passed(stages.completed),
+    perTask: hasPassed(stages.completed),
   },
   {
     name: 'tasks_failed',
@@ -72,7 +72,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks that reached FAILED',
     total: (totals) => totals.failed,
-    perTask: passed(stages.failed),
+    perTask: hasPassed(stages.failed),
   },
   {
     name: 'tasks_canceled',
@@ -80,7 +80,7 @@ export const taskInstruments: readonly TaskInstrument[] = [
     unit: 'tasks',
     description: 'tasks that reached CANCELED',
     total: (totals) => totals.canceled,
-    perTask: passed(stages.canceled),
+    perTask: hasPassed(stages.canceled),
   },
   {
     name: 'tasks_running',
@@ -145,7 +145,6 @@ export const nodeInstruments: readonly NodeInstrument[] = [
   },
 ]
 
-/** The data that all metrics are read from. */
 export interface MetricSource {
   readonly sessionId: string
   readonly tasks: TaskTable
@@ -154,9 +153,9 @@ export interface MetricSource {
 }
 
 /**
- * The sum of each instrument over all labels by name, including zeros. A gauge has the value of the
- * node that was polled last, and is absent without a measurement. Measurements of backends appear
- * once there is one.
+ * Returns the value of each instrument by name, summed over all labels and including zeros. A gauge
+ * has the value of the node that was polled last, and is absent if no node was measured. A
+ * measurement of a backend is absent before its first value.
  */
 export function readMetrics({ tasks, nodes, measured }: MetricSource): Record<string, number> {
   const { latest } = nodes
@@ -171,7 +170,7 @@ export function readMetrics({ tasks, nodes, measured }: MetricSource): Record<st
     const level = latest === null ? null : perNode(latest)
     if (level !== null) values[name] = level
   }
-  for (const { instrument, count, sum } of measured.all()) {
+  for (const { instrument, count, sum } of measured.list()) {
     values[`${instrument.name}_count`] = (values[`${instrument.name}_count`] ?? 0) + count
     values[`${instrument.name}_sum`] = (values[`${instrument.name}_sum`] ?? 0) + sum
   }

@@ -20,7 +20,13 @@ import {
   invalid,
 } from '../../foundation/options.ts'
 import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
-import { type MetricSource, nodeInstruments, taskHistograms, taskInstruments } from './metrics.ts'
+import {
+  type InstrumentInfo,
+  type MetricSource,
+  nodeInstruments,
+  taskHistograms,
+  taskInstruments,
+} from './metrics.ts'
 import {
   distributionLines,
   headLines,
@@ -34,27 +40,27 @@ import type { TaskRow } from './task-row.ts'
 
 /** Options of `telemetry.servePrometheus()`. */
 export interface PrometheusOptions {
-  /** 0 selects any free port. Default 9464. */
+  /** The port to listen on; 0 selects any free port. Default 9464. */
   readonly port?: number
   /** The address to listen on. Default `127.0.0.1`. */
   readonly host?: string
-  /** One series per task instead of one per backend and executable. Default `false`. */
+  /** Whether each task has its own series, or else each backend and executable. Default `false`. */
   readonly taskLabels?: boolean
   /**
-   * Names that a `Host` header may have besides `localhost`, addresses, this machine's name and
-   * `host`. Prevents a foreign web page from reading the metrics through its own host name (DNS
-   * rebinding). Default none.
+   * Further names that the `Host` header may have. `localhost`, IP addresses, this machine's name
+   * and `host` are always allowed. Prevents a foreign web page from reading the metrics through its
+   * own host name (DNS rebinding). Default none.
    */
   readonly allowedHosts?: readonly string[]
 }
 
 /** A server that Prometheus can scrape, at `/metrics`. It does not keep the process alive. */
 export interface PrometheusEndpoint extends AsyncDisposable {
-  /** `http://host:port`. */
+  /** The URL of the server, `http://host:port`. */
   readonly url: string
   /**
-   * Idempotent. All sockets are closed when the promise resolves. `telemetry.stop()` also closes
-   * it.
+   * Closes the server, as does `telemetry.stop()`. Idempotent. Resolves when all sockets are
+   * closed.
    */
   close(): Promise<void>
 }
@@ -66,10 +72,9 @@ export interface EndpointParts {
 }
 
 const contentType = 'text/plain; version=0.0.4; charset=utf-8'
-/** The number of tasks processed between two checks of the clock. */
 const tasksPerStep = 50
 
-/** Resolves when the server listens. */
+/** Starts the server. Resolves when it is listening. */
 export async function servePrometheus(
   given: PrometheusOptions,
   parts: EndpointParts,
@@ -81,7 +86,7 @@ export async function servePrometheus(
     if (!isKnownHost(request.headers.host ?? '', known)) {
       return refuse(response, 403, 'unknown Host; name it in `allowedHosts` of servePrometheus\n')
     }
-    void answer(request, response, taskLabels, parts).catch(() => response.destroy())
+    void handleRequest(request, response, taskLabels, parts).catch(() => response.destroy())
   })
   await listen(server, host, port)
   server.unref()
@@ -112,7 +117,9 @@ function expectNames(field: string, names: unknown): string[] {
   return names.map((name: unknown, at) => expectString(`${field}[${at}]`, name))
 }
 
-/** Addresses are safe: DNS rebinding needs a name that an attacker's name server resolves. */
+/**
+ * IP addresses are allowed: DNS rebinding needs a name that the attacker's name server resolves.
+ */
 function isKnownHost(header: string, known: ReadonlySet<string>): boolean {
   const name = header.toLowerCase().replace(/:\d*$/, '')
   return known.has(name) || isIP(name.replace(/^\[(.*)\]$/, '$1')) !== 0
@@ -134,7 +141,7 @@ async function listen(server: Server, host: string, port: number): Promise<void>
   }
 }
 
-async function answer(
+async function handleRequest(
   { method, url = '' }: IncomingMessage,
   response: ServerResponse,
   taskLabels: boolean,
@@ -149,7 +156,7 @@ async function answer(
     return
   }
   // Waits for the client to read, so that memory use stays bounded.
-  await pipeline(pieces(taskLabels, parts), response)
+  await pipeline(streamChunks(taskLabels, parts), response)
 }
 
 function refuse(response: ServerResponse, status: number, text: string): void {
@@ -157,22 +164,22 @@ function refuse(response: ServerResponse, status: number, text: string): void {
   response.end(text)
 }
 
-const pieceCharacters = 65_536
+const chunkCharacters = 65_536
 
-async function* pieces(taskLabels: boolean, parts: EndpointParts): AsyncGenerator<string> {
+async function* streamChunks(taskLabels: boolean, parts: EndpointParts): AsyncGenerator<string> {
   const { source, groups, scheduler } = parts
   const chunks = taskLabels ? chunksByTask(source) : chunksByGroup(await groups.collect())
   for (let isLast = false; !isLast;) {
-    const piece = await scheduler.run(nextPiece(chunks))
+    const piece = await scheduler.run(nextChunk(chunks))
     yield piece.text
     isLast = piece.isLast
   }
-  yield nodeLines(source) + distributionLines(source.measured.all())
+  yield nodeLines(source) + distributionLines(source.measured.list())
 }
 
-function* nextPiece(chunks: Iterator<string>): Steps<{ text: string; isLast: boolean }> {
+function* nextChunk(chunks: Iterator<string>): Steps<{ text: string; isLast: boolean }> {
   let text = ''
-  while (text.length < pieceCharacters) {
+  while (text.length < chunkCharacters) {
     const { done, value } = chunks.next()
     if (done === true) return { text, isLast: true }
     text += value
@@ -184,7 +191,7 @@ function* nextPiece(chunks: Iterator<string>): Steps<{ text: string; isLast: boo
 function* chunksByGroup(groups: readonly TaskGroup[]): Generator<string> {
   const labels = groups.map((group) => labelText(group.labels))
   for (const [at, instrument] of taskInstruments.entries()) {
-    const head = headOf(instrument)
+    const head = toMetricHead(instrument)
     yield headLines(head)
     for (const [index, { sums }] of groups.entries()) {
       yield pointLine(head, labels[index] ?? '', sums[at] ?? 0)
@@ -200,12 +207,10 @@ function* chunksByGroup(groups: readonly TaskGroup[]): Generator<string> {
   }
 }
 
-/**
- * The format requires all series of a metric together, so each metric needs a pass over the tasks.
- */
+/** Each metric needs a pass over the tasks, because the format groups series by metric. */
 function* chunksByTask(source: MetricSource): Generator<string> {
   for (const instrument of taskInstruments) {
-    const head = headOf(instrument)
+    const head = toMetricHead(instrument)
     yield headLines(head)
     yield* linesPerTask(source, (record, labels) => {
       const value = instrument.perTask(record)
@@ -242,7 +247,7 @@ function* linesPerTask(
 function nodeLines({ nodes, sessionId }: MetricSource): string {
   let text = ''
   for (const instrument of nodeInstruments) {
-    const head = headOf(instrument)
+    const head = toMetricHead(instrument)
     text += headLines(head)
     for (const node of nodes.nodes.values()) {
       const value = instrument.perNode(node)
@@ -253,11 +258,8 @@ function nodeLines({ nodes, sessionId }: MetricSource): string {
   return text
 }
 
-function headOf(instrument: {
-  readonly name: string
-  readonly kind: 'counter' | 'updowncounter'
-  readonly unit: string
-  readonly description: string
-}): MetricHead {
+function toMetricHead(
+  instrument: InstrumentInfo & { readonly kind: 'counter' | 'updowncounter' },
+): MetricHead {
   return { ...instrument, kind: instrument.kind === 'counter' ? 'counter' : 'gauge' }
 }

@@ -9,13 +9,11 @@ export interface MetricHead {
   readonly description: string
 }
 
-/** A metric with its current values. */
 export interface PlainMetric extends MetricHead {
   readonly kind: 'counter' | 'gauge'
   readonly points: readonly { readonly labels: Labels; readonly value: number }[]
 }
 
-/** Plain metrics and distributions as one text. */
 export function toPrometheusText(metrics: readonly PlainMetric[], measured: Distributions): string {
   let text = ''
   for (const metric of metrics) {
@@ -24,31 +22,31 @@ export function toPrometheusText(metrics: readonly PlainMetric[], measured: Dist
       text += pointLine(metric, labelText(labels), value)
     }
   }
-  return text + distributionLines(measured.all())
+  return text + distributionLines(measured.list())
 }
 
 /** The `# HELP`, `# UNIT` and `# TYPE` lines of a metric. */
 export function headLines(metric: MetricHead): string {
-  const name = nameOf(metric)
+  const name = metricName(metric)
   const unit = metric.unit === '' ? '' : `# UNIT ${name} ${escape(metric.unit)}\n`
   return `# HELP ${name} ${escape(metric.description)}\n${unit}# TYPE ${name} ${metric.kind}\n`
 }
 
-/** `labels` is the result of `labelText`. */
+/** Formats one point. `labels` is the result of `labelText`. */
 export function pointLine(metric: MetricHead, labels: string, value: number): string {
-  return line(nameOf(metric), labels, value)
+  return formatLine(metricName(metric), labels, value)
 }
 
 /** The points of one histogram, without its head. */
 export function histogramLines({ instrument, counts, sum, count }: Distribution, labels: string) {
   const name = toLegalName(instrument.name)
-  let text = line(`${name}_count`, labels, count) + line(`${name}_sum`, labels, sum)
+  let text = formatLine(`${name}_count`, labels, count) + formatLine(`${name}_sum`, labels, sum)
   let below = 0
   const before = labels === '' ? '' : `${labels},`
   for (const [at, inBucket] of counts.entries()) {
     below += inBucket
     const bound = instrument.boundaries[at]
-    text += line(`${name}_bucket`, `${before}le="${bound ?? '+Inf'}"`, below)
+    text += formatLine(`${name}_bucket`, `${before}le="${bound ?? '+Inf'}"`, below)
   }
   return text
 }
@@ -74,22 +72,22 @@ export function labelText(labels: Labels): string {
   return text
 }
 
-const line = (name: string, labels: string, value: number): string =>
-  labels === '' ? `${name} ${numberText(value)}\n` : `${name}{${labels}} ${numberText(value)}\n`
+const formatLine = (name: string, labels: string, value: number): string =>
+  labels === '' ? `${name} ${formatNumber(value)}\n` : `${name}{${labels}} ${formatNumber(value)}\n`
 
-function nameOf({ name, kind }: MetricHead): string {
+function metricName({ name, kind }: MetricHead): string {
   const text = toLegalName(name)
   return kind === 'counter' && !text.endsWith('_total') ? `${text}_total` : text
 }
 
-function numberText(value: number): string {
+function formatNumber(value: number): string {
   if (value === Infinity) return '+Inf'
   return value === -Infinity ? '-Inf' : String(value)
 }
 
 const escape = (text: string): string => text.replaceAll('\\', '\\\\').replaceAll('\n', '\\n')
 
-/** Metric and label names may contain only letters, digits and underscores. */
+/** Replaces the characters that Prometheus does not allow in names of metrics and labels. */
 function toLegalName(name: string): string {
   const text = name.replaceAll(/[^a-z0-9_]/gi, '_').replaceAll(/_{2,}/g, '_')
   return /^\d/.test(text) ? `_${text}` : text

@@ -1,152 +1,217 @@
-/**
- * Ended tasks in columns: numbers are stored outside the garbage-collected heap, names are shared.
- */
+/** Ended tasks as records of fixed size in a spill file. Names and attributes are shared. */
 
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
+import type { DerivedIds } from '../../events/derived-ids.ts'
+import { SpillFile, spillChunkBytes } from './spill-file.ts'
 import { TaskRow } from './task-row.ts'
 
-const blockRows = 4096
+const rowBytes = 128
+const rowsPerChunk = spillChunkBytes / rowBytes
+/** Offsets in a row. The 32-bit indexes of shared values and the numbers are arrays. */
+const offsets = { uidLength: 0, passed: 1, shared: 4, numbers: 40, uid: 104 } as const
+const maxUidLength = rowBytes - offsets.uid
+/** The index of a value that is not shared, but stored with the row. */
+const notShared = 0xffffffff
 
-/** Fields that only few tasks have. */
-interface RareFields {
-  readonly enriched: TaskRow['enriched']
-  readonly annotations: TaskRow['annotations']
-}
+const nameFields = [
+  'backend',
+  'executable',
+  'taskType',
+  'errorType',
+  'workflowId',
+  'parentSpanId',
+] as const
+const attributeFields = ['queuedAttributes', 'startedAttributes'] as const
+const numberFields = [
+  'startTime',
+  'queuedTime',
+  'startedTime',
+  'endTime',
+  'durationSeconds',
+] as const
+/** After the numbers of a row: its span number, and where its extra fields are. */
+const spanNumberAt = numberFields.length
+const extraAt = spanNumberAt + 1
+const extraLengthAt = extraAt + 1
 
-/** The columns for a fixed number of tasks, so that the archive grows without copying. */
-class Block {
-  readonly uids: string[] = []
-  readonly spanIds: string[] = []
-  readonly startTime = new Float64Array(blockRows)
-  readonly queuedTime = new Float64Array(blockRows)
-  readonly startedTime = new Float64Array(blockRows)
-  readonly endTime = new Float64Array(blockRows)
-  readonly durationSeconds = new Float64Array(blockRows)
-  readonly passed = new Uint8Array(blockRows)
-  readonly backend = new Uint32Array(blockRows)
-  readonly executable = new Uint32Array(blockRows)
-  readonly taskType = new Uint32Array(blockRows)
-  readonly errorType = new Uint32Array(blockRows)
-  readonly workflowId = new Uint32Array(blockRows)
-  readonly parentSpanId = new Uint32Array(blockRows)
-  readonly queuedAttributes = new Uint32Array(blockRows)
-  readonly startedAttributes = new Uint32Array(blockRows)
-}
+/** The fields of a task that are not shared, or that few tasks have. */
+type ExtraFields = Record<string, unknown>
 
 export class TaskArchive {
-  readonly #blocks: Block[] = []
-  readonly #names = new Pool<string | null>((name) => name)
-  readonly #queuedAttributes = new Pool(keyOfAttributes)
-  readonly #startedAttributes = new Pool(keyOfAttributes)
-  readonly #rareFields = new Map<number, RareFields>()
+  readonly #ids: DerivedIds
+  readonly #rows = new SpillFile()
+  readonly #extras = new SpillFile()
+  readonly #names = new ValuePool<string | null>((name) => name)
+  readonly #attributes = new ValuePool(attributesKey)
+  readonly #row = Buffer.alloc(rowBytes)
+  readonly #shared = new Uint32Array(this.#row.buffer, this.#row.byteOffset + offsets.shared, 8)
+  readonly #numbers = new Float64Array(this.#row.buffer, this.#row.byteOffset + offsets.numbers, 8)
   #size = 0
+
+  constructor(ids: DerivedIds) {
+    this.#ids = ids
+  }
 
   get size(): number {
     return this.#size
   }
 
-  /** Stores an ended task. Returns the row number for `read`. */
+  /** The size of the temporary files. */
+  get spilledBytes(): number {
+    return this.#rows.bytesInFile + this.#extras.bytesInFile
+  }
+
   add(record: TaskRow): number {
-    const row = this.#size++
-    const at = row % blockRows
-    if (at === 0) this.#blocks.push(new Block())
-    const block = this.#blockOf(row)
-    block.uids.push(record.uid)
-    block.spanIds.push(record.spanId)
-    block.startTime[at] = record.startTime
-    block.queuedTime[at] = record.queuedTime
-    block.startedTime[at] = record.startedTime
-    block.endTime[at] = record.endTime
-    block.durationSeconds[at] = record.durationSeconds
-    block.passed[at] = record.passed
-    block.backend[at] = this.#names.indexOf(record.backend)
-    block.executable[at] = this.#names.indexOf(record.executable)
-    block.taskType[at] = this.#names.indexOf(record.taskType)
-    block.errorType[at] = this.#names.indexOf(record.errorType)
-    block.workflowId[at] = this.#names.indexOf(record.workflowId)
-    block.parentSpanId[at] = this.#names.indexOf(record.parentSpanId)
-    block.queuedAttributes[at] = this.#queuedAttributes.indexOf(record.queuedAttributes)
-    block.startedAttributes[at] = this.#startedAttributes.indexOf(record.startedAttributes)
-    const { enriched, annotations } = record
-    if (enriched !== null || annotations !== null)
-      this.#rareFields.set(row, { enriched, annotations })
-    return row
+    let extra: ExtraFields | null = null
+    const addExtra = (field: string, value: unknown): void => {
+      extra ??= {}
+      extra[field] = value
+    }
+    this.#writeUid(record.uid, addExtra)
+    this.#row[offsets.passed] = record.passed
+    for (let at = 0; at < nameFields.length; at++) {
+      const field = nameFields[at] as (typeof nameFields)[number]
+      const index = this.#names.indexOf(record[field], at)
+      this.#shared[at] = index
+      if (index === notShared) addExtra(field, record[field])
+    }
+    for (let at = 0; at < attributeFields.length; at++) {
+      const field = attributeFields[at] as (typeof attributeFields)[number]
+      const index = this.#attributes.indexOf(record[field], at)
+      this.#shared[nameFields.length + at] = index
+      if (index === notShared) addExtra(field, record[field])
+    }
+    if (record.enriched !== null) addExtra('enriched', record.enriched)
+    if (record.annotations !== null) addExtra('annotations', record.annotations)
+    this.#writeNumbers(record, extra)
+    this.#rows.append(this.#row)
+    return this.#size++
   }
 
-  /** A new record with the data of the task in this row. */
   read(row: number): TaskRow {
-    const block = this.#blockOf(row)
-    const at = row % blockRows
-    const record = new TaskRow(
-      block.uids[at] ?? '',
-      block.spanIds[at] ?? '',
-      num(block.startTime, at),
-    )
-    record.queuedTime = num(block.queuedTime, at)
-    record.startedTime = num(block.startedTime, at)
-    record.endTime = num(block.endTime, at)
-    record.durationSeconds = num(block.durationSeconds, at)
-    record.passed = num(block.passed, at)
-    record.backend = this.#names.at(num(block.backend, at)) ?? ''
-    record.executable = this.#names.at(num(block.executable, at)) ?? ''
-    record.taskType = this.#names.at(num(block.taskType, at)) ?? ''
-    record.errorType = this.#names.at(num(block.errorType, at))
-    record.workflowId = this.#names.at(num(block.workflowId, at))
-    record.parentSpanId = this.#names.at(num(block.parentSpanId, at))
-    record.queuedAttributes = this.#queuedAttributes.at(num(block.queuedAttributes, at))
-    record.startedAttributes = this.#startedAttributes.at(num(block.startedAttributes, at))
-    Object.assign(record, this.#rareFields.get(row))
-    return record
+    return this.#parse(this.#rows.read(row * rowBytes, rowBytes), 0)
   }
 
-  /** The durations of the tasks whose passed stages satisfy `isWanted`. */
+  /** The tasks in these rows, in order. */
+  *readAll(from: number, to: number): Generator<TaskRow> {
+    for (let row = from; row < to;) {
+      // Copied, because the caller may add or read other rows meanwhile.
+      const count = Math.min(to - row, rowsPerChunk)
+      const bytes = Buffer.from(this.#rows.read(row * rowBytes, count * rowBytes))
+      for (let at = 0; at < count; at++) yield this.#parse(bytes, at * rowBytes)
+      row += count
+    }
+  }
+
+  hasUid(row: number, uid: string): boolean {
+    return this.read(row).uid === uid
+  }
+
   durations(isWanted: (passed: number) => boolean): number[] {
     const found: number[] = []
-    for (let row = 0; row < this.#size; row++) {
-      const block = this.#blockOf(row)
-      const at = row % blockRows
-      if (isWanted(num(block.passed, at))) found.push(num(block.durationSeconds, at))
+    const durationAt = offsets.numbers + numberFields.indexOf('durationSeconds') * 8
+    for (let row = 0; row < this.#size; row += rowsPerChunk) {
+      const count = Math.min(this.#size - row, rowsPerChunk)
+      const bytes = this.#rows.read(row * rowBytes, count * rowBytes)
+      for (let at = 0; at < bytes.length; at += rowBytes) {
+        if (isWanted(bytes[at + offsets.passed] ?? 0))
+          found.push(bytes.readDoubleLE(at + durationAt))
+      }
     }
     return found
   }
 
-  #blockOf(row: number): Block {
-    const block = this.#blocks[Math.floor(row / blockRows)]
-    if (block === undefined) throw new RangeError(`no task in row ${row}`)
-    return block
+  #writeUid(uid: string, addExtra: (field: string, value: unknown) => void): void {
+    let length = uid.length
+    for (let at = 0; at < uid.length && length <= maxUidLength; at++) {
+      const code = uid.charCodeAt(at)
+      if (code > 0x7f) length = notShared
+      else this.#row[offsets.uid + at] = code
+    }
+    const isShort = length <= maxUidLength
+    this.#row[offsets.uidLength] = isShort ? length : 0
+    if (!isShort) addExtra('uid', uid)
+  }
+
+  #writeNumbers(record: TaskRow, extra: ExtraFields | null): void {
+    for (let at = 0; at < numberFields.length; at++) {
+      this.#numbers[at] = record[numberFields[at] as (typeof numberFields)[number]]
+    }
+    this.#numbers[spanNumberAt] = record.spanNumber
+    const bytes = extra === null ? null : Buffer.from(JSON.stringify(extra))
+    this.#numbers[extraAt] = bytes === null ? 0 : this.#extras.append(bytes)
+    this.#numbers[extraLengthAt] = bytes?.length ?? 0
+  }
+
+  #parse(bytes: Buffer, at: number): TaskRow {
+    const number = (index: number): number => bytes.readDoubleLE(at + offsets.numbers + index * 8)
+    const uidFrom = at + offsets.uid
+    const uid = bytes.toString('latin1', uidFrom, uidFrom + (bytes[at + offsets.uidLength] ?? 0))
+    const [startTime, queuedTime, startedTime, endTime, durationSeconds] = numberFields.map(
+      (_, index) => number(index),
+    )
+    const fields: Record<string, unknown> = { queuedTime, startedTime, endTime, durationSeconds }
+    fields['passed'] = bytes[at + offsets.passed]
+    nameFields.forEach((field, index) => {
+      fields[field] = this.#names.at(bytes.readUInt32LE(at + offsets.shared + index * 4))
+    })
+    attributeFields.forEach((field, index) => {
+      const from = at + offsets.shared + (nameFields.length + index) * 4
+      fields[field] = this.#attributes.at(bytes.readUInt32LE(from))
+    })
+    const length = number(extraLengthAt)
+    const extra =
+      length === 0
+        ? null
+        : (JSON.parse(this.#extras.read(number(extraAt), length).toString()) as ExtraFields)
+    const ownUid = typeof extra?.['uid'] === 'string' ? extra['uid'] : uid
+    const record = new TaskRow(ownUid, number(spanNumberAt), startTime ?? 0, this.#ids)
+    return Object.assign(record, fields, extra)
   }
 }
 
-const keyOfAttributes = (attributes: JsonObject): string =>
+const attributesKey = (attributes: JsonObject): string =>
   attributes === emptyAttributes ? '' : JSON.stringify(attributes)
 
-const num = (column: Float64Array | Uint8Array | Uint32Array, at: number): number => column[at] ?? 0
+const maxShared = 4096
 
 /** Stores each distinct value once, because tasks share few names and few workers. */
-class Pool<T> {
+class ValuePool<T> {
   readonly #keyOf: (value: T) => string | null
-  readonly #indexes = new Map<string | null, number>()
+  /** By key, and by the value itself, because computing a key may be slow. */
+  readonly #byKey = new Map<string | null, number>()
+  readonly #byValue = new Map<T, number>()
   readonly #values: T[] = []
-  #latest = -1
+  /** The latest index for each field of a row, because consecutive tasks share most values. */
+  readonly #latest: number[] = []
 
   constructor(keyOf: (value: T) => string | null) {
     this.#keyOf = keyOf
   }
 
-  indexOf(value: T): number {
-    // Consecutive tasks share most values, and computing a key may be slow.
-    if (this.#latest !== -1 && this.#values[this.#latest] === value) return this.#latest
-    const key = this.#keyOf(value)
-    let index = this.#indexes.get(key)
-    if (index === undefined) {
-      index = this.#values.push(value) - 1
-      this.#indexes.set(key, index)
-    }
-    this.#latest = index
+  /** Returns `notShared` if the pool is full. */
+  indexOf(value: T, field: number): number {
+    const latest = this.#latest[field] ?? -1
+    if (latest !== -1 && this.#values[latest] === value) return latest
+    const index = this.#byValue.get(value) ?? this.#find(value)
+    if (index !== notShared) this.#latest[field] = index
     return index
   }
 
-  at(index: number): T {
-    return this.#values[index] as T
+  at(index: number): T | undefined {
+    return this.#values[index]
+  }
+
+  #find(value: T): number {
+    const key = this.#keyOf(value)
+    let index = this.#byKey.get(key)
+    if (index === undefined) {
+      if (this.#values.length === maxShared) return notShared
+      index = this.#values.push(value) - 1
+      this.#byKey.set(key, index)
+    }
+    if (this.#byValue.size === maxShared) this.#byValue.clear()
+    this.#byValue.set(value, index)
+    return index
   }
 }

@@ -1,6 +1,6 @@
 /**
  * The values of the task instruments without `task_id`: one series per backend, executable and task
- * type. Bounded, regardless of the number of tasks.
+ * type. The number of series is limited, regardless of the number of tasks.
  */
 
 import {
@@ -8,14 +8,13 @@ import {
   createDistribution,
   type Distribution,
   type Labels,
-  overflow,
+  overflowLabels,
 } from '../../events/measurement.ts'
 import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
 import { taskHistograms, taskInstruments } from './metrics.ts'
 import type { TaskRow } from './task-row.ts'
 import type { TaskTable } from './task-table.ts'
 
-/** The tasks with the same labels. */
 export interface TaskGroup {
   readonly labels: Labels
   /** One sum per instrument, in the order of `taskInstruments`. */
@@ -26,12 +25,13 @@ export interface TaskGroup {
 
 type Groups = Map<string, TaskGroup>
 
-/** Tasks with further labels are counted in one group with the label `overflow`. */
+/** The maximum number of groups. Tasks with further labels are counted in a group `overflow`. */
 const maxGroups = 1000
-/** The number of tasks processed between two checks of the clock. */
 const tasksPerStep = 100
 
-/** Adds each ended task only once, so that later collections have less to do. */
+/**
+ * Collects the groups. Adds each ended task only once, so that later collections have less to do.
+ */
 export class TaskGroups {
   readonly #sessionId: string
   readonly #tasks: TaskTable
@@ -46,10 +46,7 @@ export class TaskGroups {
     this.#scheduler = scheduler
   }
 
-  /**
-   * Runs one collection at a time: each takes several turns of the loop and writes to shared
-   * groups.
-   */
+  /** Collections run one at a time: each takes several turns and writes to the shared groups. */
   collect(): Promise<readonly TaskGroup[]> {
     const collected = this.#collecting.then(() => this.#scheduler.run(this.#collect()))
     this.#collecting = collected.catch(() => {})
@@ -68,7 +65,7 @@ export class TaskGroups {
       this.#endedCount = to
       yield
     }
-    const all: Groups = new Map([...this.#ended].map(([key, group]) => [key, copyOf(group)]))
+    const all: Groups = new Map([...this.#ended].map(([key, group]) => [key, copyGroup(group)]))
     for (const [at, record] of open.entries()) {
       this.#add(all, record)
       if (at % tasksPerStep === 0) yield
@@ -91,13 +88,13 @@ export class TaskGroups {
     const key = `${backend}\n${executable}\n${taskType}`
     const known = groups.get(key)
     if (known !== undefined) return known
-    // Not `===`, because the overflow group itself exceeds the limit.
+    // Not `===`, because the size exceeds the limit once there is an overflow group.
     const isFull = groups.size >= maxGroups
     const group = isFull ? groups.get('') : undefined
     if (group !== undefined) return group
     const session = { session_id: this.#sessionId }
     const labels = isFull
-      ? { ...session, ...overflow }
+      ? { ...session, ...overflowLabels }
       : { ...session, backend, executable, task_type: taskType }
     const created = {
       labels,
@@ -109,7 +106,7 @@ export class TaskGroups {
   }
 }
 
-function copyOf({ labels, sums, distributions }: TaskGroup): TaskGroup {
+function copyGroup({ labels, sums, distributions }: TaskGroup): TaskGroup {
   return {
     labels,
     sums: [...sums],

@@ -1,22 +1,25 @@
 /** The data of one task in telemetry: small, but sufficient for its span and its metric points. */
 
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
-import type { BaseEvent } from '../../events/event.ts'
+import { sharedAttributes, type TaskChange } from '../../events/sink.ts'
+import type { DerivedIds } from '../../events/derived-ids.ts'
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
 import type { Indexed } from '../../runtime/indexed-set.ts'
 import { hasStarted, stages } from '../../views/lifecycle.ts'
 
 export type SpanStatus = 'completed' | 'failed' | 'canceled'
 
-/** A time that is not known yet; 0 is a valid time. */
+/** Represents a time that is not known yet, because 0 is a valid time. */
 const unknownTime = Number.NaN
 
-/** Every task keeps its row until the manager is garbage-collected, so each field costs memory. */
 export class TaskRow implements Indexed {
   setIndex = -1
+  /** The index of an open task in the task table. */
+  slot = -1
   readonly uid: string
-  readonly spanId: string
+  readonly spanNumber: number
   readonly startTime: number
+  readonly #ids: DerivedIds
   backend = ''
   executable = ''
   taskType = ''
@@ -28,7 +31,7 @@ export class TaskRow implements Indexed {
   startedTime = unknownTime
   /** TaskStarted's additional attributes, such as the worker, as strings. */
   startedAttributes: JsonObject = emptyAttributes
-  /** When the span ended: with the task, or when telemetry stopped. */
+  /** The end time of the span: when the task ended, or when telemetry stopped. */
   endTime = unknownTime
   durationSeconds = 0
   errorType: string | null = null
@@ -37,13 +40,17 @@ export class TaskRow implements Indexed {
   parentSpanId: string | null = null
   /** Attributes from enrichers, span processors and the task's code; `null` for most tasks. */
   enriched: JsonObject | null = null
-  /** Span events from `annotateCurrentSpan`; `null` for most tasks. */
   annotations: SpanAnnotation[] | null = null
 
-  constructor(uid: string, spanId: string, startTime: number) {
+  constructor(uid: string, spanNumber: number, startTime: number, ids: DerivedIds) {
     this.uid = uid
-    this.spanId = spanId
+    this.spanNumber = spanNumber
     this.startTime = startTime
+    this.#ids = ids
+  }
+
+  get spanId(): string {
+    return this.#ids.spanId(this.spanNumber)
   }
 
   get wasQueued(): boolean {
@@ -54,10 +61,13 @@ export class TaskRow implements Indexed {
     return hasStarted(this.passed)
   }
 
-  /** From TaskQueued to TaskStarted; `null` unless both are known. */
   get queueSeconds(): number | null {
     const seconds = this.startedTime - this.queuedTime
     return Number.isNaN(seconds) ? null : Math.max(0, seconds)
+  }
+
+  get milliseconds(): number {
+    return Math.max(0, (this.endTime - this.startTime) * 1000)
   }
 
   /** How the task ended; `null` while it is open, or if telemetry stopped before it ended. */
@@ -67,20 +77,17 @@ export class TaskRow implements Indexed {
     return (this.passed & stages.canceled) === 0 ? null : 'canceled'
   }
 
-  /** Whether the span has ended, with the task or because telemetry stopped. */
   get hasEnded(): boolean {
     return !Number.isNaN(this.endTime)
   }
 
-  /** Copies the event's backend, executable and task type. */
-  describe(event: BaseEvent): void {
+  describe(event: Pick<TaskChange, 'backend' | 'attributes'>): void {
     if (event.backend !== '') this.backend = event.backend
     const { executable, task_type: taskType } = event.attributes
     if (typeof executable === 'string') this.executable = executable
     if (typeof taskType === 'string') this.taskType = taskType
   }
 
-  /** The labels of the task's metric points. */
   labelsIn(sessionId: string): Record<string, string> {
     return {
       session_id: sessionId,
@@ -91,7 +98,6 @@ export class TaskRow implements Indexed {
     }
   }
 
-  /** Adds attributes to the span. */
   enrich(added: JsonObject | null): void {
     if (added !== null) this.enriched = { ...this.enriched, ...added }
   }
@@ -103,25 +109,26 @@ export class TaskRow implements Indexed {
 }
 
 /** Caches results of `extraAttributes`: sessions share one attributes object among many tasks. */
-const cache = new Map<JsonObject, JsonObject>()
+const extraCache = new Map<JsonObject, JsonObject>()
 const maxCached = 64
 
 const spanKeys = new Set(['executable', 'task_type', 'workflow_id'])
 
 /**
  * Returns an event's extra attributes as strings. Most events have only `executable` and
- * `task_type`, which the span has itself.
+ * `task_type`, which the span already has.
  */
 export function extraAttributes(attributes: JsonObject): JsonObject {
-  const known = cache.get(attributes)
+  const known = extraCache.get(attributes)
   if (known !== undefined) return known
-  const extra = withoutTask(attributes)
-  if (cache.size === maxCached) cache.clear()
-  cache.set(attributes, extra)
+  const extra = selectExtra(attributes)
+  if (sharedAttributes.has(attributes)) sharedAttributes.add(extra)
+  if (extraCache.size === maxCached) extraCache.clear()
+  extraCache.set(attributes, extra)
   return extra
 }
 
-function withoutTask(attributes: JsonObject): JsonObject {
+function selectExtra(attributes: JsonObject): JsonObject {
   for (const key in attributes) {
     if (spanKeys.has(key)) continue
     const beyond = Object.entries(attributes).filter(([name]) => !spanKeys.has(name))
@@ -130,7 +137,7 @@ function withoutTask(attributes: JsonObject): JsonObject {
   return emptyAttributes
 }
 
-/** A span event's attributes: every value as a string, as the specification requires. */
+/** Converts the attributes of a span event to strings, as the specification requires. */
 export function toStrings(attributes: JsonObject): JsonObject {
   if (attributes === emptyAttributes) return attributes
   const strings: Record<string, string> = {}

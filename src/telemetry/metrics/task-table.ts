@@ -1,24 +1,38 @@
 /**
- * Every task that telemetry knows, and the totals over all tasks. Updated once per event, in
- * `emit`. The views share the counting itself.
+ * Every task that telemetry knows, and the totals over all tasks. Updated once per lifecycle event.
+ * The views use the same code for counting.
  */
 
-import type { BaseEvent } from '../../events/event.ts'
-import { newSpanId } from '../../foundation/ids.ts'
+import type { TaskChange } from '../../events/sink.ts'
+import { DerivedIds, newIdKey } from '../../events/derived-ids.ts'
 import { IndexedSet } from '../../runtime/indexed-set.ts'
 import { countStage, createTotals, hasDuration, isQueued, stages } from '../../views/lifecycle.ts'
 import { type TaskTotals, validSeconds } from '../../views/lifecycle.ts'
 import { TaskArchive } from './task-archive.ts'
 import { extraAttributes, TaskRow } from './task-row.ts'
+import { UidIndex } from './uid-index.ts'
+
+/** A lifecycle event, as the table needs it: a change or an event object. */
+export type TaskEventFields = Omit<TaskChange, 'event_type' | 'duration_seconds' | 'error_type'> & {
+  readonly event_type: string
+  readonly duration_seconds?: unknown
+  readonly error_type?: unknown
+}
 
 export class TaskTable {
   readonly totals: TaskTotals = createTotals()
-  /** The number of tasks that have started, and their total time from TaskQueued to TaskStarted. */
   readonly queueTotals = { count: 0, sum: 0 }
-  /** By uid: the record of an open task, or the archive row of an ended task. */
-  readonly #known = new Map<string, TaskRow | number>()
+  /** The ids of events and of the spans of tasks. */
+  readonly ids = new DerivedIds(newIdKey())
+  /** By uid: twice the row of an ended task, or twice the slot of an open task, plus 1. */
+  readonly #known = new UidIndex((value, uid) => this.#hasUid(value, uid))
+  readonly #slots: (TaskRow | undefined)[] = []
+  readonly #freeSlots: number[] = []
   readonly #open = new IndexedSet<TaskRow>()
-  readonly #archive = new TaskArchive()
+  readonly #archive = new TaskArchive(this.ids)
+  /** The open task of the latest event, as events of one task often follow each other. */
+  #latest: TaskRow | undefined
+  #spanNumber = 0
 
   openRecords(): TaskRow[] {
     return this.#open.toArray()
@@ -39,32 +53,42 @@ export class TaskTable {
     return this.#archive.size
   }
 
-  /** Copies of the ended tasks, in the order in which they ended. */
-  *endedRecords(from: number, to: number): Generator<TaskRow> {
-    for (let row = from; row < to; row++) yield this.#archive.read(row)
+  /** The size of the temporary files that hold ended tasks. */
+  get spilledBytes(): number {
+    return this.#archive.spilledBytes
   }
 
-  /** The durations that `totals` sums up. */
+  /** Copies of the ended tasks, in the order in which they ended. */
+  endedRecords(from: number, to: number): Generator<TaskRow> {
+    return this.#archive.readAll(from, to)
+  }
+
   durations(): number[] {
     return this.#archive.durations(hasDuration)
   }
 
   /** The task's record; a copy if the task has ended. */
   find(uid: string): TaskRow | undefined {
+    if (this.#latest?.uid === uid) return this.#latest
     const known = this.#known.get(uid)
-    return typeof known === 'number' ? this.#archive.read(known) : known
+    if (known === -1) return undefined
+    return isOpen(known) ? this.#slots[known >>> 1] : this.#archive.read(known >>> 1)
   }
 
   findOpen(uid: string): TaskRow | undefined {
+    if (this.#latest?.uid === uid) return this.#latest
     const known = this.#known.get(uid)
-    return typeof known === 'number' ? undefined : known
+    return known !== -1 && isOpen(known) ? this.#slots[known >>> 1] : undefined
   }
 
-  /** Creates the record of a new task. */
-  open(uid: string, event: BaseEvent): TaskRow {
-    const record = new TaskRow(uid, newSpanId(), event.event_time)
+  open(uid: string, event: TaskEventFields): TaskRow {
+    do this.#spanNumber++
+    while (!this.ids.isSpanNumber(this.#spanNumber))
+    const record = new TaskRow(uid, this.#spanNumber, event.event_time, this.ids)
     record.describe(event)
-    this.#known.set(uid, record)
+    record.slot = this.#freeSlots.pop() ?? this.#slots.length
+    this.#slots[record.slot] = record
+    this.#known.set(uid, record.slot * 2 + 1)
     this.#open.add(record)
     return record
   }
@@ -73,12 +97,11 @@ export class TaskTable {
    * Applies a lifecycle event to an open task. A repeated event changes nothing. Returns whether
    * the event ended the task.
    */
-  apply(record: TaskRow, event: BaseEvent, stage: number): boolean {
+  apply(record: TaskRow, event: TaskEventFields, stage: number): boolean {
+    this.#latest = record
     record.describe(event)
     const isEnd = stage >= stages.completed
-    const seconds = isEnd
-      ? validSeconds((event as { duration_seconds?: unknown }).duration_seconds)
-      : 0
+    const seconds = isEnd ? validSeconds(event.duration_seconds) : 0
     const passed = countStage(this.totals, record.passed, stage, seconds)
     if (passed === record.passed) return false
     record.passed = passed
@@ -90,31 +113,38 @@ export class TaskTable {
       record.startedTime = event.event_time
       record.startedAttributes = extraAttributes(event.attributes)
     }
-    if (stage === stages.queued || stage === stages.started) this.#addWait(record)
+    if (stage === stages.queued || stage === stages.started) this.#addQueueTime(record)
     return isEnd
   }
 
-  /** Ends the span of a task that is still open when telemetry stops. */
   abandon(record: TaskRow, time: number): void {
     record.endTime = Math.max(time, record.startTime)
     if (record.wasRunning) this.totals.running--
     if (isQueued(record.passed)) this.totals.queued--
   }
 
-  /** Counts each task once, when both of its events are known. */
-  #addWait({ queueSeconds }: TaskRow): void {
+  #addQueueTime({ queueSeconds }: TaskRow): void {
     if (queueSeconds === null) return
     this.queueTotals.count++
     this.queueTotals.sum += queueSeconds
   }
 
-  #end(record: TaskRow, event: BaseEvent, seconds: number): void {
-    if (event.event_type === 'TaskFailed') {
-      record.errorType = (event as BaseEvent & { error_type: string }).error_type
-    }
+  #end(record: TaskRow, event: TaskEventFields, seconds: number): void {
+    if (event.event_type === 'TaskFailed') record.errorType = String(event.error_type)
     record.endTime = Math.max(event.event_time, record.startTime)
     record.durationSeconds = seconds
     this.#open.delete(record)
-    this.#known.set(record.uid, this.#archive.add(record))
+    // Before the slot is emptied, because the index finds the entry by the record in the slot.
+    this.#known.set(record.uid, this.#archive.add(record) * 2)
+    this.#slots[record.slot] = undefined
+    this.#freeSlots.push(record.slot)
+    this.#latest = undefined
+  }
+
+  #hasUid(known: number, uid: string): boolean {
+    if (!isOpen(known)) return this.#archive.hasUid(known >>> 1, uid)
+    return this.#slots[known >>> 1]?.uid === uid
   }
 }
+
+const isOpen = (known: number): boolean => (known & 1) === 1

@@ -21,13 +21,13 @@ import {
   TraceFlags,
 } from '@opentelemetry/api'
 import { type Clock } from '../../foundation/clock.ts'
-import { messageOf } from '../../foundation/errors.ts'
+import { messageOf, tryRead } from '../../foundation/errors.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import type { Log } from '../../foundation/log.ts'
 import { maskSecrets, maskSecretsIn } from '../../foundation/secrets.ts'
 import { currentTask } from '../../foundation/task-context.ts'
 import type { ActiveSpans, ForeignSpan, LiveSpan } from '../spans/live-span.ts'
-import type { SpanIds } from '../spans/span-ids.ts'
+import type { SpanIds } from '../spans/span-mirror.ts'
 import { toHrTime, toOtelAttributes } from './otel.ts'
 
 /** Errors in the application's OpenTelemetry components may lose spans, but never tasks. */
@@ -42,15 +42,15 @@ export class OtelActiveSpans implements ActiveSpans {
   }
 
   /** The ids of the calling code's active span, regardless of what opened it. */
-  ids(): SpanIds | null {
-    return this.#orNull(() => {
+  activeIds(): SpanIds | null {
+    return this.#guard(() => {
       const active = trace.getSpanContext(context.active())
       return active === undefined || !isSpanContextValid(active) ? null : active
     })
   }
 
   find(owner: object): LiveSpan | ForeignSpan | null {
-    return this.#orNull(() => {
+    return this.#guard(() => {
       let span = trace.getSpan(context.active())
       while (span instanceof EnteredSpan && span.live.owner !== owner) span = span.outer
       if (span === undefined) return null
@@ -65,7 +65,7 @@ export class OtelActiveSpans implements ActiveSpans {
   }
 
   runScope<T>(live: LiveSpan, callback: () => T): T {
-    const entered = this.#orNull(() => {
+    const entered = this.#guard(() => {
       const around = context.active()
       return trace.setSpan(around, new EnteredSpan(live, trace.getSpan(around), this.#clock))
     })
@@ -84,7 +84,7 @@ export class OtelActiveSpans implements ActiveSpans {
         Object.assign(call, { hasThrown: true, outcome: error })
       }
     }
-    this.#orNull(() => context.with(entered, run))
+    this.#guard(() => context.with(entered, run))
     run()
     if (call.hasThrown) throw call.outcome
     return call.outcome as T
@@ -98,11 +98,11 @@ export class OtelActiveSpans implements ActiveSpans {
       traceId: ids.traceId,
       spanId: ids.spanId,
       annotate: ({ name, attributes, time }) =>
-        void this.#orNull(() => span.addEvent(name, toOtelAttributes(attributes), toHrTime(time))),
+        void this.#guard(() => span.addEvent(name, toOtelAttributes(attributes), toHrTime(time))),
     }
   }
 
-  #orNull<T>(read: () => T): T | null {
+  #guard<T>(read: () => T): T | null {
     try {
       return read()
     } catch (error) {
@@ -122,11 +122,9 @@ export class OtelActiveSpans implements ActiveSpans {
  */
 class EnteredSpan implements Span {
   readonly live: LiveSpan
-  /** The span that was active when this span was entered. */
   readonly outer: Span | undefined
   /**
-   * The task that was running when this span was entered. A task that starts inside the span does
-   * not see it.
+   * The uid of the task that entered this span. A task that starts inside the span does not see it.
    */
   readonly task = currentTask()?.uid
   readonly #clock: Clock
@@ -154,7 +152,7 @@ class EnteredSpan implements Span {
   addEvent(name: string, second?: Attributes | TimeInput, third?: TimeInput): this {
     const attributes = isTime(second) ? {} : (second ?? {})
     const time = toSeconds(isTime(second) ? second : third) ?? this.#clock.now()
-    this.live.annotate({ name: maskSecrets(name), time, attributes: toTexts(attributes) })
+    this.live.annotate({ name: maskSecrets(name), time, attributes: toTextAttributes(attributes) })
     return this
   }
 
@@ -198,8 +196,7 @@ function toSeconds(time: TimeInput | undefined): number | null {
   return (time instanceof Date ? time.getTime() : time) / 1000
 }
 
-/** Attributes of span events are strings, as for `annotateCurrentSpan`. */
-function toTexts(attributes: Attributes): JsonObject {
+function toTextAttributes(attributes: Attributes): JsonObject {
   const texts = Object.entries(toJsonObject(attributes)).map(([name, value]) => [
     name,
     typeof value === 'string' ? value : JSON.stringify(value),
@@ -241,33 +238,29 @@ class LocalContextManager implements ContextManager {
   }
 }
 
-const probe = createContextKey('tutti: is there a context manager?')
-let users = 0
-const own = new LocalContextManager()
+const probeKey = createContextKey('tutti: is there a context manager?')
+let userCount = 0
+const localManager = new LocalContextManager()
 
 /**
- * Without a context manager, no span is ever active. An application's SDK registers one; otherwise
- * tutti's own is registered until its last user has released it.
+ * Registers tutti's context manager unless the application's SDK has registered one: without one,
+ * no span is ever active. The last call of a returned function unregisters it.
  */
-export function holdContextManager(): () => void {
-  if (users === 0 && isRegistered(context)) return () => {}
-  if (users++ === 0) context.setGlobalContextManager(own)
+export function acquireContextManager(): () => void {
+  if (userCount === 0 && isRegistered(context)) return () => {}
+  if (userCount++ === 0) context.setGlobalContextManager(localManager)
   let isHeld = true
   return () => {
     if (!isHeld) return
     isHeld = false
-    // The application may have replaced the context manager meanwhile.
-    if (--users === 0 && isRegistered(own)) context.disable()
+    // The application may have replaced the context manager in the meantime.
+    if (--userCount === 0 && isRegistered(localManager)) context.disable()
   }
 }
 
-/** Whether a context set by this manager is globally active. */
+/** Whether a context set by this manager is globally active; `false` if the manager throws. */
 function isRegistered(manager: Pick<ContextManager, 'with'>): boolean {
-  const probing = ROOT_CONTEXT.setValue(probe, true)
-  try {
-    return manager.with(probing, () => context.active().getValue(probe) === true)
-  } catch {
-    // A manager that throws is not tutti's own and cannot be replaced.
-    return false
-  }
+  const probing = ROOT_CONTEXT.setValue(probeKey, true)
+  const isActive = (): boolean => context.active().getValue(probeKey) === true
+  return tryRead(() => manager.with(probing, isActive)) === true
 }

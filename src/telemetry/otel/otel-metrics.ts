@@ -24,7 +24,7 @@ import type { Log } from '../../foundation/log.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import type { Steps, StepScheduler } from '../../runtime/turn-budget.ts'
 import {
-  type Described,
+  type InstrumentInfo,
   type MetricSource,
   nodeInstruments,
   type TaskHistogram,
@@ -40,7 +40,7 @@ interface ProducerParts {
   readonly reader: IMetricReader
   readonly resource: Resource
   readonly source: MetricSource
-  /** `null` if each task has its own series. */
+  /** The groups of tasks; `null` if each task has a separate series. */
   readonly groups: TaskGroups | null
   readonly scheduler: StepScheduler
   readonly clock: Clock
@@ -92,9 +92,9 @@ class TableMetricProducer implements MetricProducer {
   readonly #parts: ProducerParts
   readonly #startTime: HrTime
   readonly #series: TaskSeries[]
-  /** For delta temporality: the last value of each sum that the reader received. */
-  readonly #seenLevels = new Map<string, number>()
-  readonly #distributions = new DistributionSeries()
+  /** For delta temporality: the last values that the reader received. */
+  readonly #reportedLevels = new Map<string, number>()
+  readonly #reportedHistograms = new Map<string, Histogram>()
   #lastCollected: HrTime
   #collecting: Promise<unknown> = Promise.resolve()
 
@@ -108,10 +108,7 @@ class TableMetricProducer implements MetricProducer {
     ]
   }
 
-  /**
-   * Runs one collection at a time: each takes several turns of the loop and writes to shared
-   * series.
-   */
+  /** Collections run one at a time: each takes several turns and writes to the shared series. */
   collect(): Promise<CollectionResult> {
     const collected = this.#collecting.then(() => this.#collect())
     this.#collecting = collected.catch(() => {})
@@ -128,7 +125,7 @@ class TableMetricProducer implements MetricProducer {
     const metrics = [
       ...ofTasks,
       ...this.#nodeMetrics(endTime),
-      ...this.#histograms(this.#parts.source.measured.all(), endTime),
+      ...this.#histograms(this.#parts.source.measured.list(), endTime),
     ]
     this.#lastCollected = endTime
     return {
@@ -140,7 +137,7 @@ class TableMetricProducer implements MetricProducer {
   *#metricsByTask(endTime: HrTime): Steps<MetricData[]> {
     const { tasks, sessionId } = this.#parts.source
     const series = this.#series.filter(({ type }) => !this.#isDropped(type))
-    for (const one of series) one.begin(this.#beginOf(one.type), endTime)
+    for (const one of series) one.begin(this.#startTimeOf(one.type), endTime)
     let count = 0
     for (const record of tasks.records()) {
       const labels = record.labelsIn(sessionId)
@@ -188,7 +185,7 @@ class TableMetricProducer implements MetricProducer {
         dataPointType: DataPointType.HISTOGRAM,
         dataPoints: points as DataPoint<Histogram>[],
       }),
-      (record) => toHistogramOfOne(instrument.boundaries, perTask(record) ?? 0),
+      (record) => toSingleHistogram(instrument.boundaries, perTask(record) ?? 0),
     )
   }
 
@@ -205,9 +202,8 @@ class TableMetricProducer implements MetricProducer {
     )
   }
 
-  /** A sum metric with a point for each item that has one. */
   #sum<T>(
-    instrument: Described & { readonly kind: 'counter' | 'updowncounter' },
+    instrument: InstrumentInfo & { readonly kind: 'counter' | 'updowncounter' },
     valueType: ValueType,
     endTime: HrTime,
     items: Iterable<T>,
@@ -220,8 +216,8 @@ class TableMetricProducer implements MetricProducer {
       if (point === null) continue
       const { attributes, value: level } = point
       const key = `${instrument.name} ${JSON.stringify(attributes)}`
-      const value = this.#isDelta(type) ? this.#differenceOf(key, level) : level
-      dataPoints.push({ startTime: this.#beginOf(type), endTime, attributes, value })
+      const value = this.#isDelta(type) ? this.#toDelta(key, level) : level
+      dataPoints.push({ startTime: this.#startTimeOf(type), endTime, attributes, value })
     }
     return [
       {
@@ -237,17 +233,45 @@ class TableMetricProducer implements MetricProducer {
   #histograms(distributions: Iterable<Distribution>, endTime: HrTime): MetricData[] {
     const type = InstrumentType.HISTOGRAM
     if (this.#isDropped(type)) return []
-    const period = { startTime: this.#beginOf(type), endTime }
-    return this.#distributions.collect(distributions, period, this.#temporality(type))
+    const [isDelta, startTime] = [this.#isDelta(type), this.#startTimeOf(type)]
+    const metrics = new Map<string, ReturnType<typeof createMetric>>()
+    for (const series of distributions) {
+      const value = isDelta ? this.#toHistogramDelta(series) : toHistogram(series)
+      if (value.count === 0) continue
+      const { name } = series.instrument
+      const metric = metrics.get(name) ?? createMetric(series, this.#temporality(type))
+      metrics.set(name, metric)
+      metric.dataPoints.push({ startTime, endTime, attributes: { ...series.labels }, value })
+    }
+    return [...metrics.values()]
   }
 
-  #differenceOf(series: string, level: number): number {
-    const seen = this.#seenLevels.get(series) ?? 0
-    this.#seenLevels.set(series, level)
+  #toHistogramDelta(series: Distribution): Histogram {
+    const now = toHistogram(series)
+    const key = `${series.instrument.name} ${JSON.stringify(series.labels)}`
+    const seen = this.#reportedHistograms.get(key)
+    this.#reportedHistograms.set(key, now)
+    if (seen === undefined) return now
+    const { boundaries, counts } = now.buckets
+    const { min: _min, max: _max, ...rest } = now
+    return {
+      ...rest,
+      sum: (now.sum ?? 0) - (seen.sum ?? 0),
+      count: now.count - seen.count,
+      buckets: {
+        boundaries,
+        counts: counts.map((count, at) => count - (seen.buckets.counts[at] ?? 0)),
+      },
+    }
+  }
+
+  #toDelta(series: string, level: number): number {
+    const seen = this.#reportedLevels.get(series) ?? 0
+    this.#reportedLevels.set(series, level)
     return level - seen
   }
 
-  #beginOf(type: InstrumentType): HrTime {
+  #startTimeOf(type: InstrumentType): HrTime {
     return this.#isDelta(type) ? this.#lastCollected : this.#startTime
   }
 
@@ -267,60 +291,13 @@ class TableMetricProducer implements MetricProducer {
 const sumTypeOf = ({ kind }: { readonly kind: 'counter' | 'updowncounter' }): InstrumentType =>
   kind === 'counter' ? InstrumentType.COUNTER : InstrumentType.UP_DOWN_COUNTER
 
-const descriptorOf = ({ name, unit, description }: Described): Described => ({
+const descriptorOf = ({ name, unit, description }: InstrumentInfo): InstrumentInfo => ({
   name,
   unit,
   description,
 })
 
-interface Period {
-  readonly startTime: HrTime
-  readonly endTime: HrTime
-}
-
-/** One instance per reader: for delta temporality, it remembers what the reader has received. */
-class DistributionSeries {
-  readonly #seen = new Map<string, Histogram>()
-
-  collect(
-    distributions: Iterable<Distribution>,
-    period: Period,
-    temporality: AggregationTemporality,
-  ): MetricData[] {
-    const isDelta = temporality === AggregationTemporality.DELTA
-    const metrics = new Map<string, ReturnType<typeof emptyMetric>>()
-    for (const series of distributions) {
-      const value = isDelta ? this.#sinceSeen(series) : toHistogram(series)
-      if (value.count === 0) continue
-      const { name } = series.instrument
-      const metric = metrics.get(name) ?? emptyMetric(series, temporality)
-      metrics.set(name, metric)
-      metric.dataPoints.push({ ...period, attributes: { ...series.labels }, value })
-    }
-    return [...metrics.values()]
-  }
-
-  #sinceSeen(series: Distribution): Histogram {
-    const now = toHistogram(series)
-    const key = `${series.instrument.name} ${JSON.stringify(series.labels)}`
-    const seen = this.#seen.get(key)
-    this.#seen.set(key, now)
-    if (seen === undefined) return now
-    const { boundaries, counts } = now.buckets
-    const { min: _min, max: _max, ...rest } = now
-    return {
-      ...rest,
-      sum: (now.sum ?? 0) - (seen.sum ?? 0),
-      count: now.count - seen.count,
-      buckets: {
-        boundaries,
-        counts: counts.map((count, at) => count - (seen.buckets.counts[at] ?? 0)),
-      },
-    }
-  }
-}
-
-function emptyMetric({ instrument }: Distribution, temporality: AggregationTemporality) {
+function createMetric({ instrument }: Distribution, temporality: AggregationTemporality) {
   const { name, unit, description } = instrument
   const dataPoints: { startTime: HrTime; endTime: HrTime; attributes: {}; value: Histogram }[] = []
   return {
@@ -338,7 +315,6 @@ function toHistogram({ instrument, counts, sum, count, min, max }: Distribution)
 
 type AnyPoint = DataPoint<number> | DataPoint<Histogram>
 
-/** The points of one instrument during a collection. */
 class TaskSeries {
   readonly type: InstrumentType
   readonly #seen: Map<string, number> | null
@@ -391,23 +367,22 @@ class TaskSeries {
 }
 
 /** The bucket counts of a histogram with a single value, by the index of the value's bucket. */
-const oneHot = new Map<number, number[][]>()
+const oneHotCache = new Map<number, number[][]>()
 
-function countsOfOne(buckets: number, hot: number): number[] {
-  let all = oneHot.get(buckets)
+function oneHotCounts(buckets: number, hot: number): number[] {
+  let all = oneHotCache.get(buckets)
   if (all === undefined) {
     all = Array.from({ length: buckets }, (_, one) =>
       Array.from({ length: buckets }, (__, at) => Number(at === one)),
     )
-    oneHot.set(buckets, all)
+    oneHotCache.set(buckets, all)
   }
   return all[hot] ?? []
 }
 
-/** A task has one value, so one bucket of its histogram has a count of 1. */
-function toHistogramOfOne(bounds: readonly number[], seconds: number): Histogram {
+function toSingleHistogram(bounds: readonly number[], seconds: number): Histogram {
   const above = bounds.findIndex((bound) => seconds <= bound)
-  const counts = countsOfOne(bounds.length + 1, above === -1 ? bounds.length : above)
+  const counts = oneHotCounts(bounds.length + 1, above === -1 ? bounds.length : above)
   const boundaries = bounds as number[]
   return { buckets: { boundaries, counts }, sum: seconds, count: 1, min: seconds, max: seconds }
 }

@@ -18,8 +18,7 @@ import type { Log } from '../../foundation/log.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 import { version } from '../../foundation/version.ts'
-import type { SpanIds } from '../spans/span-ids.ts'
-import type { SpanMirror, StartedSpan } from '../spans/span-mirror.ts'
+import type { SpanIds, SpanMirror, SpanRef, StartedSpan } from '../spans/span-mirror.ts'
 import {
   instrumentationScope,
   type Resource,
@@ -29,7 +28,9 @@ import {
   toStatus,
 } from './otel.ts'
 
-/** No limits, so that exporters get the same as `exportAsOtlp`. The spans are in memory anyway. */
+/**
+ * No limits, so that exporters get the same spans as `exportAsOtlp`, which are in memory anyway.
+ */
 const noLimits = {
   attributeCountLimit: Infinity,
   attributeValueLengthLimit: Infinity,
@@ -47,7 +48,7 @@ export interface MirrorParts {
   readonly log: Log
 }
 
-/** Creates an SDK span with the same ids and times for each span. */
+/** Creates an SDK span for each span, with the same ids and times. */
 export class OtelSpanMirror implements SpanMirror {
   readonly #parts: MirrorParts
   readonly #provider: TracerProvider
@@ -70,7 +71,7 @@ export class OtelSpanMirror implements SpanMirror {
     this.#tracer = this.#provider.getTracer(instrumentationScope.name, version)
   }
 
-  started(spanId: string, span: () => StartedSpan): JsonObject | null {
+  started({ spanId }: SpanRef, span: () => StartedSpan): JsonObject | null {
     return this.#guard(() => {
       const { name, time, parent, attributes } = span()
       this.#nextSpanId = spanId
@@ -81,14 +82,14 @@ export class OtelSpanMirror implements SpanMirror {
     })
   }
 
-  annotated(spanId: string, annotation: Parameters<SpanMirror['annotated']>[1]): void {
+  annotated({ spanId }: SpanRef, annotation: Parameters<SpanMirror['annotated']>[1]): void {
     this.#guard(() => {
       const { name, time, attributes } = annotation()
       this.#open.get(spanId)?.addEvent(name, toOtelAttributes(attributes), toHrTime(time))
     })
   }
 
-  ended(spanId: string, finished: () => FinishedSpan): void {
+  ended({ spanId }: SpanRef, finished: () => FinishedSpan): void {
     this.#guard(() => {
       const open = this.#open.get(spanId)
       if (open === undefined) return
@@ -120,7 +121,7 @@ export class OtelSpanMirror implements SpanMirror {
     )
   }
 
-  /** An error in one processor must not withhold the span from the others. */
+  /** Wraps a processor, so that its errors do not withhold the span from the other processors. */
   #isolate(processor: SpanProcessor): SpanProcessor {
     return {
       onStart: (span, parent) => this.#guard(() => processor.onStart(span, parent)),
@@ -152,10 +153,6 @@ export class OtelSpanMirror implements SpanMirror {
   }
 }
 
-/**
- * The attributes that processors added in `onStart`. Attributes of the span itself are not
- * replaced.
- */
 function findAdded(started: Span, own: Attributes): JsonObject | null {
   // A span that is not sampled has no attributes.
   const { attributes = {} } = started as Partial<ReadableSpan>

@@ -1,7 +1,7 @@
-/**
- * Converts values to OpenTelemetry's types: the resource, times, attributes, and finished spans.
- */
+/** Converts the resource, times, attributes and finished spans to OpenTelemetry's types. */
 
+import { createRequire } from 'node:module'
+import { fileURLToPath } from 'node:url'
 import {
   type Attributes,
   type HrTime,
@@ -10,25 +10,46 @@ import {
   SpanStatusCode,
   TraceFlags,
 } from '@opentelemetry/api'
+import type * as transformer from '@opentelemetry/otlp-transformer'
+import type * as resources from '@opentelemetry/resources'
 import type { Resource } from '@opentelemetry/resources'
 import type { ReadableSpan, SpanProcessor } from '@opentelemetry/sdk-trace'
 import type { FinishedSpan } from '../../checkpoint/format.ts'
 import type { JsonObject, JsonValue } from '../../foundation/json-value.ts'
 import { version } from '../../foundation/version.ts'
-import { loadResources } from './packages.ts'
 
 export type { IMetricReader } from '@opentelemetry/sdk-metrics'
 export type { Resource, SpanProcessor }
 
-/** The scope of the meter and the tracer. */
 export const instrumentationScope = { name: 'rhapsody', version }
+
+const require = createRequire(import.meta.url)
+
+/**
+ * Loads a package lazily, because only the export needs it and loading it takes most of the CPU
+ * time of a start. Uses `require`, because `exportAsOtlp()` is synchronous. Loads the same copy as
+ * `import` does, which an application that uses OpenTelemetry has already loaded.
+ */
+function load(name: string): unknown {
+  try {
+    return require(fileURLToPath(import.meta.resolve(name)))
+  } catch {
+    // `require` fails while the application is importing the same copy
+    // (ERR_REQUIRE_ESM_RACE_CONDITION). The CommonJS copy is equivalent.
+    return require(name)
+  }
+}
+
+export const loadTransformer = (): typeof transformer =>
+  load('@opentelemetry/otlp-transformer') as typeof transformer
 
 /**
  * The default resource, overridden by the environment (`OTEL_SERVICE_NAME`,
  * `OTEL_RESOURCE_ATTRIBUTES`), then by the caller.
  */
 export function createResource(given: Resource | JsonObject | undefined): Resource {
-  const { defaultResource, detectResources, envDetector, resourceFromAttributes } = loadResources()
+  const loaded = load('@opentelemetry/resources') as typeof resources
+  const { defaultResource, detectResources, envDetector, resourceFromAttributes } = loaded
   const ours = defaultResource()
     .merge(resourceFromAttributes({ 'service.name': 'tutti' }))
     .merge(detectResources({ detectors: [envDetector] }))
@@ -47,8 +68,8 @@ export function toHrTime(seconds: number): HrTime {
 }
 
 /**
- * OpenTelemetry accepts scalars and lists of scalars of one type; other values become JSON text.
- * `null` and empty keys are left out.
+ * Converts attributes. OpenTelemetry accepts scalars and lists of scalars of one type; other values
+ * become JSON text. `null` and empty keys are left out.
  */
 export function toOtelAttributes(attributes: JsonObject): Attributes {
   const flat: Attributes = {}

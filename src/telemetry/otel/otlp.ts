@@ -1,6 +1,4 @@
-/**
- * Finished spans as OTLP JSON, in chunks: a string can hold about 700,000 spans, a file any number.
- */
+/** Finished spans as OTLP JSON, in chunks, because one string can hold only 700,000 spans. */
 
 import { open, rename, rm } from 'node:fs/promises'
 import type { Resource } from '@opentelemetry/resources'
@@ -8,31 +6,30 @@ import type { ReadableSpan } from '@opentelemetry/sdk-trace'
 import type { FinishedSpan } from '../../checkpoint/format.ts'
 import { errnoOf, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
-import { createResource, toReadableSpan } from './otel.ts'
-import { loadTransformer } from './packages.ts'
+import { createResource, loadTransformer, toReadableSpan } from './otel.ts'
 
-const chunkSpans = 500
-/** Approximate: counts only the texts of attributes and annotations. */
-const chunkCharacters = 10_000_000
+const spansPerChunk = 500
+/** An approximate limit, which counts only the texts of attributes and annotations. */
+const charactersPerChunk = 10_000_000
 /** V8's maximum string length is 2^29 - 24 characters. */
 const maxStringLength = 536_000_000
-const head = '{"resourceSpans":['
-const tail = ']}'
+const jsonHead = '{"resourceSpans":['
+const jsonTail = ']}'
 
 /** The whole export as one string. If that is too long, throws an error that asks for a path. */
 export function toOtlpString(
   spans: Iterable<FinishedSpan>,
   resource: Resource,
-  longest = maxStringLength,
+  maxLength = maxStringLength,
 ): string {
   const parts: string[] = []
-  let length = head.length + tail.length
-  for (const part of chunks(spans, resource)) {
+  let length = jsonHead.length + jsonTail.length
+  for (const part of encodeChunks(spans, resource)) {
     parts.push(part)
     length += part.length + 1
-    if (length > longest) throw tooLarge(longest)
+    if (length > maxLength) throw tooLargeError(maxLength)
   }
-  return `${head}${parts.join(',')}${tail}`
+  return `${jsonHead}${parts.join(',')}${jsonTail}`
 }
 
 /** Streams the export to a file, which appears only when it is complete. */
@@ -46,13 +43,13 @@ export async function writeOtlpFile(
     const file = await open(unfinished, 'wx')
     try {
       // `appendFile`, because `write` may write fewer bytes than given.
-      await file.appendFile(head)
+      await file.appendFile(jsonHead)
       let separator = ''
-      for (const part of chunks(spans, resource)) {
+      for (const part of encodeChunks(spans, resource)) {
         await file.appendFile(separator + part)
         separator = ','
       }
-      await file.appendFile(tail)
+      await file.appendFile(jsonTail)
     } finally {
       await file.close()
     }
@@ -73,17 +70,14 @@ export async function writeOtlpFile(
   }
 }
 
-/**
- * The spans of a record as OTLP, in pieces: one JSON document, or one protobuf message, which is
- * the concatenation of its pieces.
- */
+/** Encodes the spans of a record in chunks, which form one JSON document or protobuf message. */
 export async function* encodeSpans(
   batches: AsyncIterable<readonly FinishedSpan[]>,
   encoding: 'json' | 'protobuf',
 ): AsyncGenerator<string | Uint8Array> {
   const resource = createResource(undefined)
   const { ProtobufTraceSerializer } = loadTransformer()
-  if (encoding === 'json') yield head
+  if (encoding === 'json') yield jsonHead
   let separator = ''
   for await (const batch of batches) {
     if (encoding === 'protobuf') {
@@ -91,16 +85,16 @@ export async function* encodeSpans(
       yield ProtobufTraceSerializer.serializeRequest(spans) ?? new Uint8Array()
       continue
     }
-    for (const part of chunks(batch, resource)) {
+    for (const part of encodeChunks(batch, resource)) {
       yield separator + part
       separator = ','
     }
   }
-  if (encoding === 'json') yield `${tail}\n`
+  if (encoding === 'json') yield `${jsonTail}\n`
 }
 
-/** Each chunk is one entry of `resourceSpans`, without the brackets around it. */
-function* chunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<string> {
+/** Yields chunks. Each is one entry of `resourceSpans`, without the enclosing brackets. */
+function* encodeChunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<string> {
   const { JsonTraceSerializer } = loadTransformer()
   const decoder = new TextDecoder()
   let batch: ReadableSpan[] = []
@@ -109,18 +103,17 @@ function* chunks(spans: Iterable<FinishedSpan>, resource: Resource): Generator<s
     const bytes = JsonTraceSerializer.serializeRequest(batch) ?? new Uint8Array()
     batch = []
     characters = 0
-    return decoder.decode(bytes).slice(head.length, -tail.length)
+    return decoder.decode(bytes).slice(jsonHead.length, -jsonTail.length)
   }
   for (const span of spans) {
     batch.push(toReadableSpan(span, resource))
-    characters += charactersOf(span)
-    if (batch.length === chunkSpans || characters > chunkCharacters) yield encode()
+    characters += countCharacters(span)
+    if (batch.length === spansPerChunk || characters > charactersPerChunk) yield encode()
   }
   if (batch.length > 0) yield encode()
 }
 
-/** The number of characters in the texts that can be long: attributes and annotations. */
-function charactersOf({ attributes, events }: FinishedSpan): number {
+function countCharacters({ attributes, events }: FinishedSpan): number {
   let characters = 0
   for (const one of [attributes, ...events.map((event) => event.attributes)]) {
     for (const value of Object.values(one)) {
@@ -130,7 +123,7 @@ function charactersOf({ attributes, events }: FinishedSpan): number {
   return characters
 }
 
-function tooLarge(limit: number): TuttiError {
+function tooLargeError(limit: number): TuttiError {
   return new TuttiError(`the OTLP export is longer than one string can be (${limit} characters)`, {
     code: 'OtlpTooLargeError',
     hint: 'Pass a path: exportAsOtlp(path) streams to a file.',

@@ -1,4 +1,4 @@
-/** Shows a run while it is running: the command's progress block, for any program. */
+/** Shows the progress of a running session in any program, as the command does for a script. */
 
 import { systemClock } from '../../foundation/clock.ts'
 import { expectKnownKeys, expectObject, invalid } from '../../foundation/options.ts'
@@ -11,9 +11,12 @@ import { BarWidth, progressLines, progressPanels, summaryLines } from './progres
 
 /** Where progress is written: `process.stderr`, or anything with `write`. */
 export interface ProgressStream {
-  /** Accepts text for people, with line feeds. */
+  /** Writes human-readable text. Lines end with `\n`. */
   write(text: string): unknown
-  /** A terminal is redrawn in place; other streams, and `TERM=dumb`, get lines every 10 seconds. */
+  /**
+   * Whether the stream is a terminal, on which the block is redrawn in place. Other streams, and
+   * terminals with `TERM=dumb`, get lines every 10 seconds.
+   */
   readonly isTTY?: boolean
   readonly columns?: number
   readonly rows?: number
@@ -30,26 +33,28 @@ export interface FollowedTelemetry {
   readonly sessionId: string
   /** Calls back with every event until the returned function is called. */
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void
-  /** Delivers events that are still queued. Without it, the last numbers may not include them. */
+  /**
+   * Delivers events that are still queued. If it is missing, the last numbers may not include them.
+   */
   dispatchNow?(): void
 }
 
-const ttyRedrawMs = 100
-/** While a program prints very often, the block is redrawn no more often than this. */
-const reappearMs = 30
-const plainSeconds = 10
+const ttyRedrawIntervalMs = 100
+/** The minimum interval between redraws, for programs that print very often. */
+const minRedrawIntervalMs = 30
+const lineIntervalSeconds = 10
 
 /**
- * Shows one line per kind of task: how many have ended, failed, are running or waiting for their
- * next attempt, the rate and the time left. The returned function ends the display with the current
- * numbers and the failures by cause, which are final after `session.close()`. Does not keep the
- * process alive. A stream error, such as a closed pipe, only ends the display.
+ * Shows one line per kind of task: how many tasks have ended, have failed, are running or wait for
+ * their next attempt, the rate and the time left. The returned function ends the display and shows
+ * the current numbers and the failures by cause. After `session.close()`, these are final. The
+ * display does not keep the process alive. A stream error, such as a closed pipe, only ends it.
  *
- * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until then: output of
- * the program and its workers appears above the lines. An unfinished line is shown there until the
- * rest is written. If it is wider than the terminal, a line break is added. Output that child
- * processes write to the same terminal directly is not handled. A second concurrent display writes
- * lines, as for a stream that is not a terminal.
+ * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until the display
+ * ends, so that output of the program and its workers appears above the lines. An unfinished line
+ * is shown above them until its rest is written. If it is wider than the terminal, a line break is
+ * added. Output that child processes write directly to the same terminal is not handled. If another
+ * display is already running, lines are written as for a stream that is not a terminal.
  *
  * @example
  * const telemetry = await session.startTelemetry()
@@ -69,18 +74,18 @@ export function followProgress(
   expectKnownKeys('followProgress', options, ['stream'])
   const { stream = process.stderr } = options
   if (typeof stream?.write !== 'function') throw invalid('stream', 'a stream', stream)
-  return showProgress(telemetry, stream, plainSeconds)
+  return showProgress(telemetry, stream, lineIntervalSeconds)
 }
 
 /** `lineSeconds` is the interval between lines for streams that are not terminals. */
 export const showProgress = (
   telemetry: FollowedTelemetry,
   stream: ProgressStream,
-  lineSeconds = plainSeconds,
+  lineSeconds = lineIntervalSeconds,
 ): (() => void) => new ProgressDisplay(telemetry, stream, lineSeconds).start()
 
 /** Whether a block is drawn. A second block would overwrite it. */
-let isDrawn = false
+let isBlockDrawn = false
 
 class ProgressDisplay {
   readonly #telemetry: FollowedTelemetry
@@ -89,7 +94,7 @@ class ProgressDisplay {
   readonly #redrawMs: number
   readonly #pass = new Pass(progressPanels)
   readonly #barWidth = new BarWidth()
-  /** Replaces the start of the run if SessionStarted was delivered before. */
+  /** The assumed start of the run if SessionStarted was delivered before the display began. */
   readonly #since = systemClock.now()
   readonly #printed: PrintedAbove
   #isBroken = false
@@ -103,9 +108,9 @@ class ProgressDisplay {
     this.#telemetry = telemetry
     this.#stream = stream
     // A dumb terminal does not understand cursor codes.
-    const isTTY = stream.isTTY === true && process.env['TERM'] !== 'dumb' && !isDrawn
-    this.#block = new ProgressBlock(this.#guarded(isTTY))
-    this.#redrawMs = isTTY ? ttyRedrawMs : lineSeconds * 1000
+    const isTTY = stream.isTTY === true && process.env['TERM'] !== 'dumb' && !isBlockDrawn
+    this.#block = new ProgressBlock(this.#createTerminal(isTTY))
+    this.#redrawMs = isTTY ? ttyRedrawIntervalMs : lineSeconds * 1000
     const terminals = [process.stdout, process.stderr].filter((one) => isTTY && one.isTTY)
     this.#printed = new PrintedAbove(terminals, {
       beforeText: () => this.#makeRoom(),
@@ -135,16 +140,16 @@ class ProgressDisplay {
   }
 
   #enterTerminal(): () => void {
-    isDrawn = true
+    isBlockDrawn = true
     const onWarning = (): void => this.#makeRoom()
-    // Called before Node's own listener, which does not print through `write`.
+    // Runs before Node's own listener, which prints without calling `write`.
     process.prependListener('warning', onWarning)
     const removeAtExit = atExit(() => {
       if (this.#printed.hasParts) this.#draw([])
       this.#printed.release()
     })
     return () => {
-      isDrawn = false
+      isBlockDrawn = false
       process.off('warning', onWarning)
       removeAtExit()
       this.#printed.release()
@@ -174,7 +179,6 @@ class ProgressDisplay {
     this.#lines = [`session ${this.#telemetry.sessionId}`, ...lines]
   }
 
-  /** Draws the block, with unfinished lines above it. */
   #draw(parts = this.#printed.parts(this.#block.width)): void {
     const room = Math.max(0, this.#block.maxLines - parts.length)
     const lines = this.#lines.slice(Math.max(0, this.#lines.length - room))
@@ -182,16 +186,18 @@ class ProgressDisplay {
     this.#drawnMs = systemClock.monotonicMs()
   }
 
-  /** Removes the block to make room for other text, and redraws it below. */
   #makeRoom(): void {
     this.#block.clear()
     this.#redrawLater()
   }
 
-  /** Draws immediately, unless it has just done so: the program may be busy next, or be killed. */
+  /**
+   * Draws immediately, because the program may block the event loop next, or be killed. If the
+   * block was drawn just before, draws later.
+   */
   #showPart(): void {
     const now = systemClock.monotonicMs()
-    if (now < this.#partShownMs + reappearMs) {
+    if (now < this.#partShownMs + minRedrawIntervalMs) {
       this.#redrawLater()
       return
     }
@@ -201,7 +207,7 @@ class ProgressDisplay {
 
   #redrawLater(): void {
     if (this.#cancelRedraw !== null) return
-    const waitMs = Math.max(0, this.#drawnMs + reappearMs - systemClock.monotonicMs())
+    const waitMs = Math.max(0, this.#drawnMs + minRedrawIntervalMs - systemClock.monotonicMs())
     const redraw = (): void => {
       this.#cancelRedraw = null
       this.#draw()
@@ -209,7 +215,7 @@ class ProgressDisplay {
     this.#cancelRedraw = systemClock.after(waitMs, redraw, { background: true })
   }
 
-  #guarded(isTTY: boolean): Terminal {
+  #createTerminal(isTTY: boolean): Terminal {
     const [stream, write] = [this.#stream, (text: string): void => this.#write(text)]
     return {
       write,

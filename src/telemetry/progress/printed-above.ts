@@ -10,76 +10,73 @@ import { escapeControls } from '../../views/readable.ts'
 /** The part of `process.stdout` and `process.stderr` that is used here. */
 export interface PrintStream {
   readonly isTTY?: boolean
-  /** `false` once the stream has ended. */
   readonly writable?: boolean
   write: Write
 }
 
-type Done = (error?: Error | null) => void
-/** The arguments of `write` after the text. */
-type Rest = readonly (BufferEncoding | Done | undefined)[]
+type WriteCallback = (error?: Error | null) => void
+type WriteArguments = readonly (BufferEncoding | WriteCallback | undefined)[]
 type Write = NodeJS.WriteStream['write']
 
-/** A longer line is printed before its line break arrives. */
+/**
+ * The maximum length of an unfinished line. A longer one is printed before its line break arrives.
+ */
 const maxLineLength = 16_384
 const lineFeed = 10
 
 export interface PrintListener {
-  /** Called each time before text is printed. */
   beforeText(): void
-  /** Called when the program has written a part of a line. `parts` returns it. */
   onPart(): void
 }
 
 /**
- * Prints text in whole lines: a part of a line is kept until its line break, or until `release`.
- * Meanwhile the block shows it, so that it is not lost if the process is killed. Does not notice
- * text that bypasses `write`, such as that of a child process on the same terminal.
+ * Prints the program's text in whole lines. The start of a line is kept until the line break is
+ * written or `release` is called. Until then, the block shows it, so that it is not lost if the
+ * process is killed. Text that bypasses `write`, such as the output of a child process on the same
+ * terminal, is not noticed.
  */
 export class PrintedAbove {
-  readonly #streams: readonly HeldStream[]
-  #isOwn = false
+  readonly #streams: readonly ReplacedStream[]
+  #isPassingThrough = false
 
   constructor(streams: readonly PrintStream[], listener: PrintListener) {
-    const isPassed = (): boolean => this.#isOwn
-    this.#streams = streams.map((stream) => new HeldStream(stream, isPassed, listener))
+    const isPassed = (): boolean => this.#isPassingThrough
+    this.#streams = streams.map((stream) => new ReplacedStream(stream, isPassed, listener))
   }
 
   /**
-   * The unfinished lines, as a terminal shows them. Prints those that are wider than `width`, with
-   * a line break that the program did not write.
+   * Returns the unfinished lines, as a terminal shows them. A line that is wider than `width` is
+   * printed instead, with a line break that the program did not write.
    */
   parts(width: number): string[] {
-    return this.#streams.map((stream) => stream.part(width)).filter((part) => part !== '')
+    return this.#streams.map((stream) => stream.showPart(width)).filter((part) => part !== '')
   }
 
   get hasParts(): boolean {
     return this.#streams.some(({ hasPart }) => hasPart)
   }
 
-  /** Passes text through that the callback writes, because it belongs to the block. */
+  /** Calls `write`. The text that it writes belongs to the block and is not changed. */
   passThrough(write: () => void): void {
-    this.#isOwn = true
+    this.#isPassingThrough = true
     try {
       write()
     } finally {
-      this.#isOwn = false
+      this.#isPassingThrough = false
     }
   }
 
-  /** Restores the streams and writes the kept text. */
   release(): void {
     for (const stream of this.#streams) stream.restore()
     for (const stream of this.#streams) stream.writeRest(this.#streams)
   }
 }
 
-/** One stream, with the beginning of an unfinished line. */
-class HeldStream {
+class ReplacedStream {
   readonly #stream: PrintStream
   readonly #listener: PrintListener
   readonly #write: Write
-  readonly #hadOwnWrite: boolean
+  readonly #hadWriteProperty: boolean
   readonly #replacement: Write
   #held: Uint8Array = new Uint8Array()
   #isReleased = false
@@ -88,17 +85,17 @@ class HeldStream {
     this.#stream = stream
     this.#listener = listener
     this.#write = stream.write
-    this.#hadOwnWrite = Object.hasOwn(stream, 'write')
-    this.#replacement = (chunk: string | Uint8Array, ...rest: Rest) => {
+    this.#hadWriteProperty = Object.hasOwn(stream, 'write')
+    this.#replacement = (chunk: string | Uint8Array, ...rest: WriteArguments) => {
       const isText = typeof chunk === 'string' || chunk instanceof Uint8Array
-      // The stream itself rejects anything but text.
+      // Anything but text goes to the stream, which rejects it.
       if (this.#isReleased || isPassed() || !isText) {
         return Reflect.apply(this.#write, stream, [chunk, ...rest]) as boolean
       }
       const whole = this.#takeLines(toBytes(chunk, rest[0]))
       if (whole.length > 0) listener.beforeText()
-      // Writes even an empty text, for its callback.
-      const done = rest.find((one): one is Done => typeof one === 'function')
+      // Writes even empty text, so that its callback is called.
+      const done = rest.find((one): one is WriteCallback => typeof one === 'function')
       const hasRoom = this.#write.call(stream, whole, undefined, done)
       if (this.hasPart) listener.onPart()
       return hasRoom
@@ -106,7 +103,6 @@ class HeldStream {
     stream.write = this.#replacement
   }
 
-  /** Removes and returns the complete lines. */
   #takeLines(bytes: Uint8Array): Uint8Array {
     const end = bytes.lastIndexOf(lineFeed) + 1
     const whole =
@@ -116,12 +112,9 @@ class HeldStream {
     return this.#held.length <= maxLineLength ? whole : Buffer.concat([whole, this.#takePart()])
   }
 
-  /**
-   * Removes and returns the unfinished line, with a line break, because the block needs its own
-   * line.
-   */
+  /** Removes and returns the unfinished line, with a line break for the block below it. */
   #takePart(): Uint8Array {
-    const end = endOfCharacters(this.#held)
+    const end = completeLength(this.#held)
     const part = Buffer.concat([this.#held.subarray(0, end), Uint8Array.of(lineFeed)])
     this.#held = this.#held.subarray(end)
     return part
@@ -135,7 +128,7 @@ class HeldStream {
     return this.#stream.writable !== false
   }
 
-  part(width: number): string {
+  showPart(width: number): string {
     const text = toShownText(this.#held)
     if (displayWidth(text) <= width || !this.isWritable) return text
     this.#listener.beforeText()
@@ -148,22 +141,22 @@ class HeldStream {
     this.#isReleased = true
     // If other code has replaced `write` since, our replacement passes everything through.
     if (this.#stream.write === this.#replacement) {
-      if (this.#hadOwnWrite) this.#stream.write = this.#write
+      if (this.#hadWriteProperty) this.#stream.write = this.#write
       else Reflect.deleteProperty(this.#stream, 'write')
     }
   }
 
   /** If the program has ended this stream, another stream on the same terminal is used. */
-  writeRest(others: readonly HeldStream[]): void {
+  writeRest(others: readonly ReplacedStream[]): void {
     const target = [this, ...others].find(({ isWritable }) => isWritable)
     if (this.hasPart && target !== undefined) target.#write.call(target.#stream, this.#held)
     this.#held = new Uint8Array()
   }
 }
 
-/** The text that a terminal shows for a line, parts of which may have been overwritten. */
+/** Returns what a terminal shows of a line. Parts of the line may have been overwritten. */
 function toShownText(bytes: Uint8Array): string {
-  const text = Buffer.from(bytes.subarray(0, endOfCharacters(bytes))).toString()
+  const text = Buffer.from(bytes.subarray(0, completeLength(bytes))).toString()
   const latest = stripVTControlCharacters(text)
     .split('\r')
     .findLast((part) => part !== '')
@@ -171,14 +164,14 @@ function toShownText(bytes: Uint8Array): string {
 }
 
 /** The position of an incomplete UTF-8 character at the end, otherwise the length. */
-function endOfCharacters(bytes: Uint8Array): number {
+function completeLength(bytes: Uint8Array): number {
   const start = bytes.findLastIndex((byte) => (byte & 0xc0) !== 0x80)
   const first = bytes[start] ?? 0
   const length = first >= 0xf0 ? 4 : first >= 0xe0 ? 3 : first >= 0xc0 ? 2 : 1
   return start !== -1 && start + length > bytes.length ? start : bytes.length
 }
 
-const toBytes = (chunk: string | Uint8Array, encoding: Rest[number]): Uint8Array =>
+const toBytes = (chunk: string | Uint8Array, encoding: WriteArguments[number]): Uint8Array =>
   typeof chunk === 'string'
     ? Buffer.from(chunk, typeof encoding === 'string' ? encoding : 'utf8')
     : chunk

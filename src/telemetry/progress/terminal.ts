@@ -4,7 +4,6 @@ import { stripVTControlCharacters } from 'node:util'
 import { displayWidth } from '../../foundation/text/display-width.ts'
 import { cutText } from '../../views/readable.ts'
 
-/** A stream that may be a terminal. */
 export interface Terminal {
   write(text: string): unknown
   /** Calls back when the bytes are written or can no longer be written. */
@@ -14,7 +13,6 @@ export interface Terminal {
   /** The size of a terminal, even if it does not understand cursor codes; 0 if unknown. */
   readonly columns?: number
   readonly rows?: number
-  /** Aborted when the stream can no longer be written. */
   readonly closedSignal?: AbortSignal
 }
 
@@ -38,12 +36,10 @@ export class ProgressBlock {
     return Math.max(1, (columns || 80) - 1)
   }
 
-  /** Whether a new block replaces the previous one. */
   get isRedrawn(): boolean {
     return this.#terminal.isTTY === true
   }
 
-  /** The maximum number of lines that stay on the screen; `Infinity` without a terminal. */
   get maxLines(): number {
     const { rows = 0 } = this.#terminal
     return this.isRedrawn ? Math.max(1, (rows || 24) - 2) : Infinity
@@ -55,21 +51,21 @@ export class ProgressBlock {
       this.#terminal.write(`${lines.join(' | ')}\n`)
       return
     }
-    const cut = lines.map((line) => cutTo(line, width))
+    const cut = lines.map((line) => fitLine(line, width))
     this.#terminal.write(`${this.#rewind}${cut.map((line) => `${line}\n`).join('')}`)
     this.#drawn = cut.length
   }
 
-  /** Removes the block from a terminal, so that other text can be printed in its place. */
   clear(): void {
     if (this.#rewind !== '') this.#terminal.write(this.#rewind)
     this.#drawn = 0
   }
 
   /**
-   * Moves to the first line of the last block and clears from there. The first line is cleared
-   * separately, because tmux copies a screen that is cleared from its first cell into the
-   * scroll-back. The cursor may be in any column, because a terminal echoes keys such as `^C`.
+   * The text that moves the cursor to the first line of the last block and clears the screen from
+   * there. The first line is cleared separately, because tmux copies a screen that is cleared from
+   * its first cell into the scroll-back. The cursor may be in any column, because a terminal echoes
+   * keys such as `^C`.
    */
   get #rewind(): string {
     if (this.#drawn === 0 || !this.isRedrawn) return ''
@@ -77,13 +73,13 @@ export class ProgressBlock {
   }
 
   /** Called when other text was printed. The next block is drawn below that text. */
-  leave(): void {
+  detach(): void {
     this.#drawn = 0
   }
 }
 
 /** Cuts a line and marks the cut with `…`: a wrapped line would break redrawing. */
-function cutTo(line: string, width: number): string {
+function fitLine(line: string, width: number): string {
   const plain = stripVTControlCharacters(line)
   // A cut line loses its colors.
   return displayWidth(plain) <= width ? line : cutText(plain, width)

@@ -1,6 +1,4 @@
-/**
- * Application functions that add attributes to task spans. Problems are reported once and ignored.
- */
+/** Application functions that add attributes to task spans. Each problem is reported once. */
 
 import type { BaseEvent } from '../../events/event.ts'
 import type { TelemetryEvent } from '../../events/vocabulary.ts'
@@ -16,7 +14,9 @@ export type SpanEnricher = (
 ) => Readonly<Record<string, string | number | boolean>>
 
 const maxKeys = 128
-/** The maximum number of problems reported per enricher, which may return any number of keys. */
+/**
+ * The maximum number of problems reported per enricher, because it may return any number of keys.
+ */
 const maxReports = 10
 
 /** The span attributes of the specification and of tutti, which enrichers must not set. */
@@ -31,11 +31,10 @@ export const reservedKeys: ReadonlySet<string> = new Set([
   'workflow_id',
 ])
 
-type Value = string | number | boolean
+type AttributeValue = string | number | boolean
 
 export class Enrichers {
   readonly #enrichers: SpanEnricher[] = []
-  /** The reported problems of each enricher. */
   readonly #reported = new Map<SpanEnricher, Set<string>>()
   readonly #log: Log
 
@@ -48,18 +47,26 @@ export class Enrichers {
     this.#enrichers.push(enricher)
   }
 
+  get hasAny(): boolean {
+    return this.#enrichers.length > 0
+  }
+
   /** The attributes of all enrichers for this task, in order of registration; `null` if none. */
   enrich(event: BaseEvent): JsonObject | null {
     if (this.#enrichers.length === 0) return null
     const added: Record<string, unknown> = {}
-    for (const enricher of this.#enrichers) Object.assign(added, this.#ask(enricher, event))
+    for (const enricher of this.#enrichers)
+      Object.assign(added, this.#callEnricher(enricher, event))
     return Object.keys(added).length === 0 ? null : maskSecretsIn(toJsonObject(added))
   }
 
-  #ask(enricher: SpanEnricher, event: BaseEvent): Readonly<Record<string, Value>> {
+  #callEnricher(
+    enricher: SpanEnricher,
+    event: BaseEvent,
+  ): Readonly<Record<string, AttributeValue>> {
     try {
       const answer: unknown = enricher(event as TelemetryEvent)
-      const problem = problemOf(answer)
+      const problem = findProblem(answer)
       if (problem === null) return this.#readEntries(enricher, answer as object)
       this.#report(enricher, `is ignored: it ${problem}`)
     } catch (error) {
@@ -68,22 +75,24 @@ export class Enrichers {
     return {}
   }
 
-  /** Skips only the invalid values. Reads each value only once, because a getter may throw. */
-  #readEntries(enricher: SpanEnricher, answer: object): Readonly<Record<string, Value>> {
-    const kept: Record<string, Value> = {}
+  /**
+   * Returns the valid values of an answer. Reads each value only once, because a getter may throw.
+   */
+  #readEntries(enricher: SpanEnricher, answer: object): Readonly<Record<string, AttributeValue>> {
+    const kept: Record<string, AttributeValue> = {}
     const keys = Object.keys(answer)
     for (const key of keys.slice(0, maxKeys)) {
       try {
         const value = (answer as Readonly<Record<string, unknown>>)[key]
-        const problem = problemOfValue(key, value)
-        if (problem === null) kept[key] = value as Value
+        const problem = findValueProblem(key, value)
+        if (problem === null) kept[key] = value as AttributeValue
         else this.#report(enricher, `: "${key}" is ignored: ${problem}`)
       } catch (error) {
         this.#report(enricher, `: "${key}" is ignored: it threw: ${messageOf(error)}`)
       }
     }
     if (keys.length > maxKeys) {
-      const first = `"${keys[maxKeys]}" and what follows it are ignored`
+      const first = `"${keys[maxKeys]}" and all later keys are ignored`
       this.#report(enricher, `: ${first}: ${keys.length} keys (at most ${maxKeys})`)
     }
     return kept
@@ -100,7 +109,7 @@ export class Enrichers {
   }
 }
 
-function problemOf(answer: unknown): string | null {
+function findProblem(answer: unknown): string | null {
   if (typeof answer !== 'object' || answer === null) return 'returned no object'
   if (answer instanceof Promise) {
     // The promise is ignored, but its rejection must not crash the process.
@@ -110,9 +119,9 @@ function problemOf(answer: unknown): string | null {
   return Array.isArray(answer) ? 'returned an array' : null
 }
 
-function problemOfValue(key: string, value: unknown): string | null {
-  if (reservedKeys.has(key)) return 'the span has this attribute itself'
+function findValueProblem(key: string, value: unknown): string | null {
+  if (reservedKeys.has(key)) return 'the span already has this attribute'
   if (typeof value === 'number') return Number.isFinite(value) ? null : 'it is not a finite number'
   if (typeof value === 'string' || typeof value === 'boolean') return null
-  return 'it is no text, number or boolean'
+  return 'it is not a string, number or boolean'
 }

@@ -4,20 +4,21 @@ import type { FinishedSpan, SpanAnnotation, SpanLink } from '../../checkpoint/fo
 import type { WorkSpan } from '../../events/sink.ts'
 import { type JsonObject, type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
 import type { TaskRow } from '../metrics/task-row.ts'
-import type { SpanIds } from './span-ids.ts'
+import type { SpanIds } from './span-mirror.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
-/** The backend of the session's own events and span. */
+/** The backend name in the session's own events and span. */
 export const sessionBackend = 'tutti'
 
-/** The session's span, and the application's span that is its parent or linked to it. */
+/**
+ * The ids of the session's span, and the span of the application that is its parent or its link.
+ */
 export interface SessionIds extends SpanIds {
   readonly sessionId: string
   readonly parent: SpanIds | null
   readonly link: SpanIds | null
 }
 
-/** The span of a task in its current state. */
 export function toTaskSpan(record: TaskRow, session: SessionIds): FinishedSpan {
   const { startTime, endTime } = record
   return {
@@ -27,7 +28,7 @@ export function toTaskSpan(record: TaskRow, session: SessionIds): FinishedSpan {
     parent_span_id: record.parentSpanId ?? session.spanId,
     start_time: startTime,
     end_time: endTime,
-    duration_ms: Math.max(0, (endTime - startTime) * 1000),
+    duration_ms: record.milliseconds,
     status_code: record.status === null ? 'UNSET' : statusCodes[record.status],
     status_description: record.errorType,
     attributes: taskSpanAttributes(record, session.sessionId),
@@ -68,70 +69,56 @@ function taskSpanEvents(record: TaskRow): readonly SpanAnnotation[] {
   return [...events, ...record.annotations].toSorted((a, b) => a.time - b.time)
 }
 
-/** The span of a scope that the application opened, or of a workflow. */
-export function toScopeSpan(scope: ScopeSpan, time: number, failure: string | null): FinishedSpan {
-  const endTime = Math.max(time, scope.startTime)
+interface OpenSpan extends SpanIds {
+  readonly name: string
+  readonly parentSpanId: string | null
+  readonly startTime: number
+  readonly attributes: JsonObject
+}
+
+function finish(
+  span: OpenSpan,
+  time: number,
+  failure: string | null,
+  events: readonly SpanAnnotation[],
+  links: readonly (string | SpanLink)[],
+): FinishedSpan {
+  const endTime = Math.max(time, span.startTime)
   return {
-    name: scope.name,
-    span_id: scope.spanId,
-    trace_id: scope.traceId,
-    parent_span_id: scope.parentSpanId,
-    start_time: scope.startTime,
+    name: span.name,
+    span_id: span.spanId,
+    trace_id: span.traceId,
+    parent_span_id: span.parentSpanId,
+    start_time: span.startTime,
     end_time: endTime,
-    duration_ms: (endTime - scope.startTime) * 1000,
+    duration_ms: (endTime - span.startTime) * 1000,
     status_code: failure === null ? 'UNSET' : 'ERROR',
     status_description: failure,
-    attributes: scope.attributes,
-    events: scope.annotations,
+    attributes: span.attributes,
+    events,
+    ...(links.length === 0 ? {} : { links }),
   }
 }
+
+/** The span of a scope that the application opened, or of a workflow. */
+export const toScopeSpan = (scope: ScopeSpan, time: number, failure: string | null): FinishedSpan =>
+  finish(scope, time, failure, scope.annotations, [])
 
 /** The span of work that a backend reported once it was finished. */
-export function toWorkSpan(work: WorkSpan, traceId: string, parentSpanId: string): FinishedSpan {
-  const endTime = Math.max(work.endTime, work.startTime)
-  return {
-    name: work.name,
-    span_id: work.spanId,
-    trace_id: traceId,
-    parent_span_id: parentSpanId,
-    start_time: work.startTime,
-    end_time: endTime,
-    duration_ms: (endTime - work.startTime) * 1000,
-    status_code: work.error === null ? 'UNSET' : 'ERROR',
-    status_description: work.error,
-    attributes: work.attributes,
-    events: [],
-    ...(work.links.length === 0 ? {} : { links: work.links }),
-  }
-}
-
-const toLink = ({ traceId, spanId }: SpanIds): SpanLink => ({
-  trace_id: traceId,
-  span_id: spanId,
-})
+export const toWorkSpan = (work: WorkSpan & OpenSpan): FinishedSpan =>
+  finish(work, work.endTime, work.error, [], work.links)
 
 export const sessionAttributes = (sessionId: string): JsonObject =>
   toJsonObject({ session_id: sessionId, backend: sessionBackend })
 
 export function toSessionSpan(
-  session: SessionIds,
+  { traceId, spanId, parent, link }: SessionIds,
   attributes: JsonObject,
   startTime: number,
   time: number,
 ): FinishedSpan {
-  const endTime = Math.max(time, startTime)
-  return {
-    name: 'session',
-    span_id: session.spanId,
-    trace_id: session.traceId,
-    parent_span_id: session.parent?.spanId ?? null,
-    start_time: startTime,
-    end_time: endTime,
-    duration_ms: (endTime - startTime) * 1000,
-    status_code: 'UNSET',
-    status_description: null,
-    attributes,
-    events: [],
-    ...(session.link === null ? {} : { links: [toLink(session.link)] }),
-  }
+  const parentSpanId = parent?.spanId ?? null
+  const links = link === null ? [] : [{ trace_id: link.traceId, span_id: link.spanId }]
+  const span = { name: 'session', traceId, spanId, parentSpanId, startTime, attributes }
+  return finish(span, time, null, [], links)
 }

@@ -1,19 +1,16 @@
-/**
- * Spans that code runs in, and the interface to OpenTelemetry's context, which has the active span.
- */
+/** Spans that code runs in, and the interface to the active span in OpenTelemetry's context. */
 
 import type { SpanAnnotation } from '../../checkpoint/format.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecretsIn } from '../../foundation/secrets.ts'
 import type { TaskRow } from '../metrics/task-row.ts'
 import { reservedKeys } from './enrichers.ts'
-import type { SpanMirror } from './span-mirror.ts'
-import type { SpanIds } from './span-ids.ts'
+import type { SpanIds, SpanMirror } from './span-mirror.ts'
 import type { ScopeSpan } from './span-scope.ts'
 
 /** A span of telemetry that code runs in. Calls after the span has ended are ignored. */
 export interface LiveSpan extends SpanIds {
-  /** The span book that the span belongs to. A process may have several managers. */
+  /** The registry that the span belongs to, because a process may have several managers. */
   readonly owner: object
   annotate(annotation: SpanAnnotation): void
   setAttributes(attributes: object): void
@@ -25,7 +22,6 @@ export interface ForeignSpan extends SpanIds {
   annotate(annotation: SpanAnnotation): void
 }
 
-/** Finds and sets the active span. */
 export interface ActiveSpans {
   /** The innermost active span, ignoring spans of other owners. */
   find(owner: object): LiveSpan | ForeignSpan | null
@@ -34,7 +30,6 @@ export interface ActiveSpans {
   runScope<T>(span: LiveSpan, callback: () => T): T
 }
 
-/** The span of a task while its code runs. */
 export class LiveTask implements LiveSpan {
   readonly owner: object
   readonly traceId: string
@@ -55,7 +50,7 @@ export class LiveTask implements LiveSpan {
   annotate(annotation: SpanAnnotation): void {
     if (this.#record.hasEnded) return
     this.#record.annotate(annotation)
-    this.#mirror.annotated(this.spanId, () => annotation)
+    this.#mirror.annotated(this, () => annotation)
   }
 
   setAttributes(attributes: object): void {
@@ -65,7 +60,6 @@ export class LiveTask implements LiveSpan {
   }
 }
 
-/** The span of a scope while its code runs. */
 export class LiveScope implements LiveSpan {
   readonly owner: object
   readonly #scope: ScopeSpan
@@ -88,7 +82,7 @@ export class LiveScope implements LiveSpan {
   annotate(annotation: SpanAnnotation): void {
     if (this.#scope.hasEnded) return
     this.#scope.annotations.push(annotation)
-    this.#mirror.annotated(this.spanId, () => annotation)
+    this.#mirror.annotated(this, () => annotation)
   }
 
   setAttributes(attributes: object): void {

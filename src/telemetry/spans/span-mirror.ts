@@ -2,7 +2,16 @@
 
 import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
-import type { SpanIds } from './span-ids.ts'
+
+export interface SpanIds {
+  readonly traceId: string
+  readonly spanId: string
+}
+
+/** A span by its id, which may be computed on access. */
+export interface SpanRef {
+  readonly spanId: string
+}
 
 export interface StartedSpan {
   readonly parent: SpanIds | null
@@ -13,13 +22,13 @@ export interface StartedSpan {
 
 /**
  * Called for every span when it starts and ends. Must not throw. Details are passed as functions,
- * so that nothing is created without span processors.
+ * so that they are created only if there are span processors.
  */
 export interface SpanMirror {
   /** Returns the attributes that processors added to the span; `null` if there are none. */
-  started(spanId: string, span: () => StartedSpan): JsonObject | null
-  annotated(spanId: string, annotation: () => SpanAnnotation): void
-  ended(spanId: string, finished: () => FinishedSpan): void
+  started(span: SpanRef, details: () => StartedSpan): JsonObject | null
+  annotated(span: SpanRef, annotation: () => SpanAnnotation): void
+  ended(span: SpanRef, finished: () => FinishedSpan): void
   /** Flushes the processors and shuts them down. Resolves no later than the deadline. */
   close(deadlineMs: number): Promise<void>
 }

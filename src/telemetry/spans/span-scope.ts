@@ -5,7 +5,6 @@ import type { JsonObject } from '../../foundation/json-value.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { isThenable } from '../../foundation/promises.ts'
 
-/** An open span that the application or a workflow created. */
 export interface ScopeSpan {
   readonly spanId: string
   readonly traceId: string
@@ -17,7 +16,7 @@ export interface ScopeSpan {
   hasEnded: boolean
 }
 
-/** `onEnd` is called once, when `callback` has returned, thrown or settled. */
+/** Calls `callback`. Calls `onEnd` once, when `callback` has returned, thrown or settled. */
 export function runUntilSettled<T>(callback: () => T, onEnd: (failure: string | null) => void): T {
   let result: T
   try {

@@ -1,72 +1,52 @@
-/** The time between two attempts of a task, which is not part of the task's running time. */
+/** The gaps between two attempts of a task, which are not part of the task's running time. */
 
 import { valueAt } from '../columns.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
-import { type LanesState, outcomeNumbers } from '../panels/lanes.ts'
+import { outcomeNumbers } from '../panels/lanes.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
-import { storyOf } from './task-times.ts'
+import { readStageTimes } from './task-times.ts'
 
-/** Seconds of gaps, indexed by task number. */
-export interface AttemptGaps {
-  /** From one attempt to the next. */
-  readonly all: Float32Array
-  /** The part of `all` in which the retry delay (`delaySeconds`) had not passed yet. */
-  readonly delays: Float32Array
-}
-
-interface Gap {
+export interface AttemptGap {
+  readonly task: number
   readonly from: number
   readonly delay: number
-  /** Whether another attempt is certain to follow; a canceled attempt may be the last. */
-  readonly isOpen: boolean
+  /** The start of the next attempt, or the end of the task; `null` if the gap is still open. */
+  readonly to: number | null
+  /** The segment of the next attempt; -1 if no attempt followed. */
+  readonly next: number
 }
+
+type OpenGap = Pick<AttemptGap, 'from' | 'delay'> & { readonly isCanceled: boolean }
 
 const { retried, lost, canceled } = outcomeNumbers
 
-/** Whether another attempt may follow, as after a cancellation if the run is resumed. */
-export const mayBeRetried = (outcome: number, { isResumed }: LanesState): boolean =>
-  outcome === retried || outcome === lost || (isResumed && outcome === canceled)
-
-export const gapOf = (gaps: AttemptGaps | null, task: number): number => gaps?.all[task] ?? 0
-export const delayOf = (gaps: AttemptGaps | null, task: number): number => gaps?.delays[task] ?? 0
-
-/** Returns `null` when no task has several attempts. Gaps that are still open end at `to`. */
-export function findAttemptGaps(
+/** Calls `visit` for each gap, in the order in which the next attempts started. */
+export function forEachGap(
   { times }: BoundsState,
-  { counts, lanes }: BoundsQuery,
-  to: number,
-): AttemptGaps | null {
-  let gaps: AttemptGaps | null = null
-  /** The open gap of each task that is between two attempts. */
-  const open = new Map<number, Gap>()
-  const add = (task: number, { from, delay }: Gap, until: number): void => {
-    const tasks = counts.index.names.size
-    gaps ??= { all: new Float32Array(tasks), delays: new Float32Array(tasks) }
-    const seconds = Math.max(0, until - from)
-    gaps.all[task] = gapOf(gaps, task) + seconds
-    gaps.delays[task] = delayOf(gaps, task) + Math.min(seconds, delay)
-  }
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
+  { counts, lanes }: Pick<BoundsQuery, 'counts' | 'lanes'>,
+  visit: (gap: AttemptGap) => void,
+): void {
+  const openGaps = new Map<number, OpenGap>()
+  for (let segment = 0; segment < lanes.size; segment++) {
     const outcome = valueAt(lanes.outcome, segment)
-    const isFollowed = mayBeRetried(outcome, lanes)
-    if (!isFollowed && open.size === 0) continue
+    // A canceled task may run again if the run is resumed.
+    const isCanceled = outcome === canceled && lanes.isResumed
+    const isFollowed = outcome === retried || outcome === lost || isCanceled
+    if (!isFollowed && openGaps.size === 0) continue
     const task = valueAt(lanes.task, segment)
     const start = valueAt(lanes.start, segment)
-    // The attempt belongs to an earlier session, before the task was created again.
+    // Skips an attempt of an earlier session, which ended before the task was created again.
     if (start < valueAt(times.created, task)) continue
-    const gap = open.get(task)
-    if (gap !== undefined) {
-      add(task, gap, start)
-      open.delete(task)
-    }
+    const gap = openGaps.get(task)
+    if (gap !== undefined) visit({ ...gap, task, to: start, next: segment })
+    openGaps.delete(task)
     if (!isFollowed) continue
     const from = start + valueAt(lanes.seconds, segment)
-    const delay = valueAt(lanes.retryDelay, segment)
-    open.set(task, { from, delay, isOpen: outcome !== canceled })
+    openGaps.set(task, { from, delay: valueAt(lanes.retryDelay, segment), isCanceled })
   }
-  for (const [task, gap] of open) {
-    if (!gap.isOpen || isInterrupted(counts, task)) continue
-    add(task, gap, storyOf(times, task, stagesOf(counts, task)).ended ?? to)
+  for (const [task, gap] of openGaps) {
+    if (gap.isCanceled || isInterrupted(counts, task)) continue
+    const { ended } = readStageTimes(times, task, stagesOf(counts, task))
+    visit({ ...gap, task, to: ended, next: -1 })
   }
-  return gaps
 }

@@ -1,58 +1,60 @@
 /** The state of the bounds panel: times of tasks, requested resources, and nodes. */
 
-import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
+import { createColumn, setValue, valueAt } from '../columns.ts'
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
-import { numberOf, resumption, type TaskStep, textOf, missedSeconds } from '../panel.ts'
+import { numberOf, resumption, type TaskStep, textOf, secondsBeforeStart } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
 import type { CountsState } from '../panels/counts.ts'
 import type { GraphState } from '../panels/graph.ts'
 import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
-import { type BlockTree, createBlockTree, followBlockAttempt, followBlocks } from './block-tree.ts'
+import { createBlockTree, addBlockDelay, updateBlockTree } from './block-tree.ts'
 import { isPresent, type NodeSize, noSize, type SlotLimit, type SlotNode } from './slots.ts'
 import type { SlotRequest } from './slots.ts'
-import { createTaskTimes, leftAt, moveStart, recordReady, recordStage } from './task-times.ts'
-import { setRun, storyOf, type TaskTimes } from './task-times.ts'
+import { createTaskTimes, leftStages, moveStart, recordReady, recordStage } from './task-times.ts'
+import { setRun, readStageTimes } from './task-times.ts'
 
-export interface BoundsState {
-  readonly times: TaskTimes
-  /** The resources that each task requests, as an index into `requests`. */
-  readonly requestOfTask: Column
-  /** Set only for tasks with a priority other than 0, the default of a column. */
-  readonly priorityOfTask: Column
-  readonly requests: SlotRequest[]
-  /** Request numbers by the text of their attributes; equal requests may share a number. */
-  readonly requestNumbers: Map<string, number>
-  readonly nodes: SlotNode[]
-  /** Indexes into `nodes` by backend and node id. */
-  readonly nodeNumbers: Map<string, number>
-  /** Times between two files of the run in which no session was running. */
-  readonly pauses: Pause[]
+export const createBounds = () => ({
+  times: createTaskTimes(),
+  requestOfTask: createColumn('u32'),
+  /** The priority of each task. It is set only if it differs from 0, the default of a column. */
+  priorityOfTask: createColumn('f32'),
+  requests: [] as SlotRequest[],
+  /**
+   * Request numbers by the text of the task's attributes. Different texts may have the same number.
+   */
+  requestNumbers: new Map<string, number>(),
+  nodes: [] as SlotNode[],
+  nodeNumbers: new Map<string, number>(),
+  pauses: [] as Pause[],
   /** Pauses in which tasks continued to run on agents of a cluster. */
-  readonly attended: Pause[]
+  attended: [] as Pause[],
   /** New start times of tasks that were running when the previous session was killed. */
-  readonly begunAgain: Map<number, number>
-  readonly blocks: BlockTree
-  /** Whether a session limits tasks by name; limited tasks wait before they are queued. */
-  hasLimits: boolean
+  restartTimes: new Map<number, number>(),
+  blocks: createBlockTree(),
+  /** Whether a session limits tasks by name. Limited tasks wait before they are queued. */
+  hasLimits: false,
   /** The number of tasks canceled because their session was closed, for example by Ctrl-C. */
-  stopped: number
-  /** The number of ended sessions; `sessionStart` is the start of the current one. */
-  session: number
-  sessionStart: number
-  firstTime: number
-  lastTime: number
-}
+  stopped: 0,
+  /** The number of sessions that have ended. */
+  session: 0,
+  sessionStart: -Infinity,
+  firstTime: Infinity,
+  lastTime: -Infinity,
+})
+
+export type BoundsState = ReturnType<typeof createBounds>
 
 export interface Pause {
   readonly from: number
   readonly to: number
-  /** The number of tasks that waited for a slot during the whole pause, and the request of one. */
+  /** The number of tasks that waited for a slot during the whole pause. */
   waiting: number
+  /** The request of one of these tasks. */
   request: number
 }
 
-/** The states of other panels of the same pass, which bounds are computed from. */
+/** The states of other panels of the same pass, from which bounds are computed. */
 export interface BoundsQuery {
   readonly counts: CountsState
   readonly lanes: LanesState
@@ -62,57 +64,37 @@ export interface BoundsQuery {
   readonly now?: number
 }
 
-/** Beyond this number, memory is rounded down to a power of 2, so that more requests are equal. */
+/** Beyond this, memory is rounded down to a power of 2, so that more requests are equal. */
 const maxExactRequests = 255
-/** Tasks with requests beyond this number count as one core each. */
+/** If there are more requests, tasks with further requests count as one core each. */
 const maxRequests = 512
 const maxRequestTexts = 4096
 const maxPauses = 1000
 const maxNodes = 10_000
 /**
- * The maximum number of joins and leaves kept per node. At the limit, a node that returns counts as
- * present since its last kept join; whether it is present now stays exact. Must be even, so that
- * the last kept change is a leave.
+ * The maximum number of joins and leaves that are kept per node. At the limit, a node that returns
+ * counts as present since its last kept join; whether it is present now stays exact. The number
+ * must be even, so that the last kept change is a leave.
  */
 const maxChanges = 1000
-/** Beyond this number of size changes, a node counts with its final size. */
+/** The maximum number of size changes per node. After that, the node counts with its final size. */
 const maxSizes = 100
 
-export const createBounds = (): BoundsState => ({
-  times: createTaskTimes(),
-  requestOfTask: createColumn('u32'),
-  priorityOfTask: createColumn('f32'),
-  requests: [],
-  requestNumbers: new Map(),
-  nodes: [],
-  nodeNumbers: new Map(),
-  pauses: [],
-  attended: [],
-  begunAgain: new Map(),
-  blocks: createBlockTree(),
-  hasLimits: false,
-  stopped: 0,
-  session: 0,
-  sessionStart: -Infinity,
-  firstTime: Infinity,
-  lastTime: -Infinity,
-})
-
-export function takeBounds(state: BoundsState, event: ViewEvent, step: TaskStep): void {
+export function updateBounds(state: BoundsState, event: ViewEvent, step: TaskStep): void {
   if (step === resumption) endSession(state, event.event_time)
   if (event.event_time < state.firstTime) state.firstTime = event.event_time
   if (event.event_time > state.lastTime) state.lastTime = event.event_time
   if (event.attributes['tutti.limits'] !== undefined) state.hasLimits = true
-  if (step.task === -1) followNodes(state, event)
-  else followTask(state, event, step)
+  if (step.task === -1) recordNode(state, event)
+  else recordTask(state, event, step)
 }
 
-/** All nodes leave when their session ends; they add slots to the next one only if they join it. */
+/** Ends a session. Removes all nodes, which add slots to the next session only if they join it. */
 function endSession(state: BoundsState, next: number): void {
   const { nodes, pauses, lastTime, blocks } = state
   blocks.open.clear()
   for (const node of nodes) {
-    leave(node, lastTime)
+    recordLeave(node, lastTime)
     if (node.cores > 0) resize(node, noSize, next)
   }
   state.session++
@@ -129,41 +111,39 @@ export function activeTime(pauses: readonly Pause[], time: number): number {
   return active
 }
 
-function followTask(state: BoundsState, event: ViewEvent, step: TaskStep): void {
+function recordTask(state: BoundsState, event: ViewEvent, step: TaskStep): void {
   const { task, stage, before, after } = step
-  if (stage === 0) return followBetween(state, event, step)
+  if (stage === 0) return recordOtherEvent(state, event, step)
   if (after === before) return
-  followBlocks(state.blocks, event, step)
-  if (step.earlier !== 0) followLeft(state, step)
-  const isBegunAgain = stage === stages.started && hasStarted(leftAt(state.times, task))
+  updateBlockTree(state.blocks, event, step)
+  if (step.earlier !== 0) countWaiting(state, step)
+  const isRestart = stage === stages.started && hasStarted(leftStages(state.times, task))
   recordStage(state.times, event, step)
-  if (isBegunAgain) state.begunAgain.set(task, event.event_time)
+  if (isRestart) state.restartTimes.set(task, event.event_time)
   if (hasEnded(after) && hasStarted(before) && state.pauses.length + state.attended.length > 0) {
     correctStart(state, event, task)
   }
   if (stage === stages.canceled && event.attributes['reason'] === 'session closed') state.stopped++
   if (stage === stages.submitted) {
-    setValue(state.requestOfTask, task, requestOf(state, event))
+    setValue(state.requestOfTask, task, findOrAddRequest(state, event))
     const priority = numberOf(event.attributes['tutti.priority']) ?? 0
     if (priority !== valueAt(state.priorityOfTask, task)) {
       setValue(state.priorityOfTask, task, priority)
     }
   } else if (stage === stages.started && isClosure(event)) {
     const request = valueAt(state.requestOfTask, task)
-    setValue(state.requestOfTask, task, requestWithoutLimit(state, request))
+    setValue(state.requestOfTask, task, withoutLimit(state, request))
   }
 }
 
-/** Handles events between lifecycle events: dependencies have ended, or an attempt has failed. */
-function followBetween(state: BoundsState, event: ViewEvent, { task, after }: TaskStep): void {
-  if (event.event_type === 'tutti.TaskAttempt') followBlockAttempt(state.blocks, event, task)
+function recordOtherEvent(state: BoundsState, event: ViewEvent, { task, after }: TaskStep): void {
+  if (event.event_type === 'tutti.TaskAttempt') addBlockDelay(state.blocks, event, task)
   if (event.event_type === 'tutti.TaskResolved' && !hasEnded(after)) {
     recordReady(state.times, task, event.event_time)
   }
 }
 
-/** Counts a task that was waiting for a slot in the earlier session as waiting during the pause. */
-function followLeft({ pauses, requestOfTask }: BoundsState, { task, earlier }: TaskStep): void {
+function countWaiting({ pauses, requestOfTask }: BoundsState, { task, earlier }: TaskStep): void {
   const hasWaited = (earlier & stages.submitted) !== 0 && !hasStarted(earlier)
   const pause = pauses.at(-1)
   if (!hasWaited || hasEnded(earlier) || pause === undefined) return
@@ -173,19 +153,23 @@ function followLeft({ pauses, requestOfTask }: BoundsState, { task, earlier }: T
 
 /** Corrects the start of an ended task that may have started while no session was running. */
 function correctStart(state: BoundsState, event: ViewEvent, task: number): void {
-  const again = state.begunAgain.get(task)
-  state.begunAgain.delete(task)
-  const started = again ?? storyOf(state.times, task, stages.started).started ?? Infinity
-  const missed = missedSeconds(event, started)
+  const again = state.restartTimes.get(task)
+  state.restartTimes.delete(task)
+  const started = again ?? readStageTimes(state.times, task, stages.started).started ?? Infinity
+  const missed = secondsBeforeStart(event, started)
   if (missed === 0) return
   if (again === undefined) moveStart(state.times, task, missed)
   else setRun(state.times, task, numberOf(event.duration_seconds) ?? 0)
   const begun = started - missed
-  for (const pause of state.pauses.filter(({ to }) => to > begun)) attend(state, pause, event)
+  for (const pause of state.pauses.filter(({ to }) => to > begun)) markAttended(state, pause, event)
 }
 
-/** Moves the pause to `attended`, because nodes of this backend were present. */
-function attend({ pauses, attended, nodes }: BoundsState, pause: Pause, { backend }: ViewEvent) {
+/** Moves the pause to `attended`, because nodes of this backend were present in it. */
+function markAttended(
+  { pauses, attended, nodes }: BoundsState,
+  pause: Pause,
+  { backend }: ViewEvent,
+) {
   pauses.splice(pauses.indexOf(pause), 1)
   attended.push(pause)
   for (const { changes, backend: own } of nodes) {
@@ -194,19 +178,22 @@ function attend({ pauses, attended, nodes }: BoundsState, pause: Pause, { backen
   }
 }
 
-/** Returns the number of the same request without a limit, for closures, which need no worker. */
-function requestWithoutLimit(state: BoundsState, number: number): number {
+/** The number of the same request without a limit, for closures, which need no worker. */
+function withoutLimit(state: BoundsState, number: number): number {
   const text = `closure ${number}`
   const known = state.requestNumbers.get(text)
   if (known !== undefined) return known
   const request = state.requests[number]
-  const found = request === undefined ? number : numberOfRequest(state, { ...request, limit: null })
+  const found = request === undefined ? number : addRequest(state, { ...request, limit: null })
   state.requestNumbers.set(text, found)
   return found
 }
 
-/** Recognizes programs by task type. Closures have the type of a function, see `isClosure`. */
-function limitOf({ attributes }: ViewEvent): SlotLimit | null {
+/**
+ * Returns the limit that applies to a task, according to its type. Closures have the type of a
+ * function; see `isClosure`.
+ */
+function readLimit({ attributes }: ViewEvent): SlotLimit | null {
   if (attributes['task_type'] === 'compute') return 'processes'
   return attributes['task_type'] === 'function' ? 'workers' : null
 }
@@ -216,17 +203,17 @@ const isClosure = ({ attributes }: ViewEvent): boolean => {
   return typeof worker === 'string' && worker.endsWith('/main')
 }
 
-function requestOf(state: BoundsState, event: ViewEvent): number {
+function findOrAddRequest(state: BoundsState, event: ViewEvent): number {
   const { backend, attributes } = event
   const { resources, task_type: type } = attributes
-  const [limit, isPrompt] = [limitOf(event), type === 'ai']
+  const [limit, isPrompt] = [readLimit(event), type === 'ai']
   const isGiven = typeof resources === 'object' && resources !== null
   const kind = isPrompt ? 'ai' : (limit ?? '')
   const text = `${kind} ${backend}${isGiven ? ` ${JSON.stringify(resources)}` : ''}`
   const known = state.requestNumbers.get(text)
   if (known !== undefined) return known
   const given = (isGiven ? resources : {}) as Readonly<Record<string, unknown>>
-  const number = numberOfRequest(state, toRequest({ backend, limit, isPrompt }, given))
+  const number = addRequest(state, toRequest({ backend, limit, isPrompt }, given))
   if (state.requestNumbers.size < maxRequestTexts) state.requestNumbers.set(text, number)
   return number
 }
@@ -240,12 +227,12 @@ const toRequest = (
   gpus: Math.max(0, numberOf(given['gpus']) ?? 0),
   memoryMb: Math.max(0, numberOf(given['memory_mb']) ?? 0),
   ranks: Math.max(1, numberOf(given['ranks']) ?? 1),
-  labels: labelsOf(given['labels']),
+  labels: readLabels(given['labels']),
 })
 
-function numberOfRequest({ requests, requestNumbers }: BoundsState, exact: SlotRequest): number {
+function addRequest({ requests, requestNumbers }: BoundsState, exact: SlotRequest): number {
   const isExact = requests.length < maxExactRequests
-  // Rounded down, so that the computed minimum time of these tasks stays a lower bound.
+  // Memory is rounded down, so that the computed minimum time of these tasks stays a lower bound.
   const memoryMb = exact.memoryMb < 1 ? 0 : 2 ** Math.floor(Math.log2(exact.memoryMb))
   const request = isExact ? exact : { ...exact, memoryMb }
   const key = JSON.stringify(request)
@@ -257,25 +244,25 @@ function numberOfRequest({ requests, requestNumbers }: BoundsState, exact: SlotR
   return requests.length - 1
 }
 
-function labelsOf(value: unknown): Readonly<Record<string, string>> {
+function readLabels(value: unknown): Readonly<Record<string, string>> {
   if (typeof value !== 'object' || value === null) return {}
   return Object.fromEntries(Object.entries(value).map(([name, label]) => [name, textOf(label)]))
 }
 
-function followNodes(state: BoundsState, event: ViewEvent): void {
+function recordNode(state: BoundsState, event: ViewEvent): void {
   const { event_type: type, event_time: time } = event
-  if (type === 'tutti.NodeJoined') join(state, nodeOf(state, event), event)
+  if (type === 'tutti.NodeJoined') recordJoin(state, findOrAddNode(state, event), event)
   else if (type === 'tutti.NodeLost' || type === 'tutti.NodeDrained') {
     const known = state.nodeNumbers.get(nodeKey(event.backend, event.node_id))
-    leave(state.nodes[known ?? -1], time)
+    recordLeave(state.nodes[known ?? -1], time)
   }
 }
 
-/** The key of a node in `nodeNumbers`, also used for the nodes of lanes. */
+/** The key of a node in `nodeNumbers`. The nodes of lanes have the same keys. */
 const nodeKey = (backend: string, nodeId: string | null): string =>
   JSON.stringify([backend, nodeId ?? ''])
 
-function nodeOf(state: BoundsState, { backend, node_id }: ViewEvent): SlotNode | undefined {
+function findOrAddNode(state: BoundsState, { backend, node_id }: ViewEvent): SlotNode | undefined {
   const key = nodeKey(backend, node_id)
   const known = state.nodeNumbers.get(key)
   if (known !== undefined || state.nodes.length >= maxNodes) return state.nodes[known ?? -1]
@@ -287,12 +274,15 @@ function nodeOf(state: BoundsState, { backend, node_id }: ViewEvent): SlotNode |
   return state.nodes.at(-1)
 }
 
-/** The new size applies from now on, and, on the node's first join of a session, also before. */
-function join(state: BoundsState, node: SlotNode | undefined, event: ViewEvent): void {
+/**
+ * Records that a node has joined. Its new size applies from now on. If this is the node's first
+ * join in the session, the size also applies to the time before.
+ */
+function recordJoin(state: BoundsState, node: SlotNode | undefined, event: ViewEvent): void {
   if (node === undefined) return
   const { session, sessionStart } = state
   const { earlier } = node
-  const size = sizeOf(event)
+  const size = readSize(event)
   if (node.session === session) resize(node, size, event.event_time)
   else {
     const isNext = node.session === session - 1
@@ -306,20 +296,20 @@ function join(state: BoundsState, node: SlotNode | undefined, event: ViewEvent):
   else node.changes.pop()
 }
 
-const sizeOf = ({ cores, gpus, memory_mb, labels, attributes }: ViewEvent): NodeSize => ({
+const readSize = ({ cores, gpus, memory_mb, labels, attributes }: ViewEvent): NodeSize => ({
   cores: numberOf(cores) ?? 0,
   gpus: numberOf(gpus) ?? 0,
   memoryMb: numberOf(memory_mb) ?? 0,
   workers: numberOf(attributes['workers']) ?? 0,
   processes: numberOf(attributes['max_processes']) ?? 0,
-  labels: labelsOf(labels),
+  labels: readLabels(labels),
 })
 
 function resize(node: SlotNode, size: NodeSize, time: number): void {
   const { cores, gpus, memoryMb, workers, processes, labels, earlier } = node
   const before = { cores, gpus, memoryMb, workers, processes, labels }
   if (isSameSize(before, size)) return
-  // Event times may go backwards when the system clock was changed.
+  // Event times may go backwards if the system clock was changed.
   const until = Math.max(time, earlier.at(-1)?.until ?? -Infinity)
   if (earlier.length < maxSizes) earlier.push({ ...before, until })
   Object.assign(node, size)
@@ -332,6 +322,6 @@ function isSameSize(a: NodeSize | undefined, b: NodeSize): boolean {
   return sizeText(a) === sizeText(b)
 }
 
-function leave(node: SlotNode | undefined, time: number): void {
+function recordLeave(node: SlotNode | undefined, time: number): void {
   if (node !== undefined && isPresent(node)) node.changes.push(time)
 }

@@ -1,8 +1,8 @@
 /**
- * Chains of tasks that waited for each other, in the actual run and in hypothetical ones. A task
- * waits for its dependencies. A task created by a block also waits for the dependencies of the
- * block and for tasks that had ended in the block before its creation. A block takes as long as the
- * tasks it created.
+ * Chains of tasks that waited for each other, in the actual run and in hypothetical runs. A task
+ * waits for its dependencies. A task that a block created also waits for the dependencies of the
+ * block, and for tasks of the block that had ended before its creation. A block takes as long as
+ * the tasks that it created.
  */
 
 import { blockBackend } from '../../foundation/ids.ts'
@@ -13,21 +13,22 @@ import { dependenciesOf } from '../panels/graph.ts'
 import { type BlockTree, hasChildren } from './block-tree.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 
-/** Running times, indexed by task; NaN for a task that did not run or has not ended. */
+/**
+ * The running times of tasks, indexed by task; NaN for a task that did not run or has not ended.
+ */
 export interface TaskRuns {
   readonly start: Float64Array
   readonly end: Float64Array
-  /** Seconds of all attempts, without the time between them. */
+  /** The seconds of all attempts, without the time between them. */
   readonly seconds: Float64Array
-  /** Seconds of retry delays after failed attempts. */
   readonly delay: Float64Array
 }
 
-/** A chain, identified by its last task; -1 for no chain. */
+/** A chain. `last` is its last task, or -1 if there is no chain. */
 interface ChainEnd {
   readonly seconds: number
   readonly last: number
-  /** The part of `seconds` spent in retry delays of blocks after the last task. */
+  /** The part of `seconds` that blocks spent in retry delays after the last task had ended. */
   readonly delay: number
 }
 
@@ -41,73 +42,66 @@ export class Chains {
   readonly #state: BoundsState
   readonly #blocks: BlockTree
   readonly #runs: TaskRuns
-  readonly #isWithoutDelays: boolean
-  readonly #hasBlocks: boolean
+  readonly #hasDelays: boolean
   /** The length of the chain that ends with each task; NaN for a task that did not run. */
   readonly #seconds: Float64Array
-  /** The last task of each task's chain; for a block, a task that it created. */
+  /** The last task of the chain that ends with each task. For a block, a task that it created. */
   readonly #last: Int32Array
   readonly #delay: Float64Array
   /** For each block, the longest chain of its tasks, without earlier delays of the block. */
   readonly #within: (ChainEnd | undefined)[] = []
-  /** For each block, the longest chain that it waited for. */
   readonly #before: (ChainEnd | undefined)[] = []
 
-  /** `saved` is the number of seconds that each task is shorter in a hypothetical run. */
+  /** In a hypothetical run, each task is shorter by `saved` seconds. */
   constructor(
     state: BoundsState,
     query: BoundsQuery,
     runs: TaskRuns,
-    change: { saved?: Float64Array; isWithoutDelays?: boolean } = {},
+    { saved, hasDelays = true }: { saved?: Float64Array; hasDelays?: boolean } = {},
   ) {
-    const { saved, isWithoutDelays = false } = change
     this.#state = state
     this.#query = query
     this.#blocks = state.blocks
     this.#runs = runs
-    this.#isWithoutDelays = isWithoutDelays
+    this.#hasDelays = hasDelays
     const count = runs.seconds.length
-    this.#hasBlocks = hasChildren(state.blocks)
     this.#seconds = new Float64Array(count)
     this.#last = new Int32Array(count)
     this.#delay = new Float64Array(count)
-    const add = (task: number): void => {
-      const ran = Math.max(0, (runs.seconds[task] ?? 0) - (saved?.[task] ?? 0))
-      const own = isWithoutDelays ? ran : ran + (runs.delay[task] ?? 0)
-      if (this.#hasBlocks) this.#add(task, own)
-      else this.#addPlain(task, own)
+    const secondsOf = (task: number): number =>
+      Math.max(0, (runs.seconds[task] ?? 0) - (saved?.[task] ?? 0)) +
+      (hasDelays ? (runs.delay[task] ?? 0) : 0)
+    if (hasChildren(state.blocks)) {
+      for (const task of sortByEnd(state.blocks, query.counts, count)) {
+        this.#add(task, secondsOf(task))
+      }
+    } else {
+      // Tasks can be visited in order, because they are created after their dependencies.
+      for (let task = 0; task < count; task++) this.#addWithoutBlocks(task, secondsOf(task))
     }
-    // Tasks are created after their dependencies.
-    if (!this.#hasBlocks) for (let task = 0; task < count; task++) add(task)
-    else for (const task of inOrderOfEnds(state.blocks, query.counts, count)) add(task)
   }
 
-  /** The last task of the longest chain, or -1; among equal chains, the task that ended last. */
+  /** The last task of the longest chain, or -1. Among equal chains, the task that ended last. */
   get last(): number {
     let [last, best, end] = [-1, 0, -Infinity]
     for (let task = 0; task < this.#seconds.length; task++) {
       const seconds = this.#seconds[task] ?? 0
-      // Negated, so that NaN is also skipped.
+      // The comparison is negated, so that NaN is skipped too.
       if (!(seconds >= best) || !this.#canEnd(task)) continue
       const { seconds: ran, delay } = this.#runs
-      const own = this.#endOf(task)
-      if ((ran[task] || 0) + (delay[task] || 0) <= 0 || (seconds === best && own <= end)) continue
-      ;[last, best, end] = [task, seconds, own]
+      const taskEnd = this.#endOf(task)
+      if ((ran[task] || 0) + (delay[task] || 0) <= 0) continue
+      if (seconds === best && taskEnd <= end) continue
+      ;[last, best, end] = [task, seconds, taskEnd]
     }
     return last
   }
 
-  /** The seconds of the longest chain. */
   get longest(): number {
-    let longest = 0
-    for (let task = 0; task < this.#seconds.length; task++) {
-      const seconds = this.#seconds[task] ?? 0
-      if (seconds > longest && this.#canEnd(task)) longest = seconds
-    }
-    return longest
+    return this.#seconds[this.last] ?? 0
   }
 
-  /** The longest chain that this task waited for. */
+  /** Returns the longest chain that this task waited for. */
   before(task: number): ChainEnd {
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
     const dependency = this.#maxDependency(task)
@@ -117,32 +111,33 @@ export class Chains {
     const sibling = valueAt(this.#blocks.siblingOfTask, task) - 1
     if (sibling !== -1) {
       const since = delay - this.#delayIn(this.#blocks.delayOfTask, sibling)
-      best = longer(best, later(this.#chainOf(sibling), since))
+      best = longerChain(best, addDelay(this.#chainOf(sibling), since))
     }
-    return longer(best, later(this.#beforeBlock(block), delay))
+    return longerChain(best, addDelay(this.#beforeBlock(block), delay))
   }
 
-  #addPlain(task: number, own: number): void {
+  #addWithoutBlocks(task: number, seconds: number): void {
     const before = this.#query.graph.size === 0 ? -1 : this.#maxDependency(task)
-    this.#seconds[task] = before === -1 ? own : own + (this.#seconds[before] || 0)
+    this.#seconds[task] = seconds + (before === -1 ? 0 : this.#seconds[before] || 0)
     this.#last[task] = task
   }
 
-  #add(task: number, own: number): void {
+  #add(task: number, seconds: number): void {
     const before = this.before(task)
     const within = this.#within[task]
     const delay = this.#delayIn(this.#blocks.delayOfBlock, task)
-    const chain = within === undefined ? null : later(longer(before, within), delay)
-    this.#seconds[task] = chain === null || Number.isNaN(own) ? own + before.seconds : chain.seconds
+    const chain = within === undefined ? null : addDelay(longerChain(before, within), delay)
+    const hasRun = !Number.isNaN(seconds)
+    this.#seconds[task] = hasRun && chain !== null ? chain.seconds : seconds + before.seconds
     this.#last[task] = chain?.last ?? task
     this.#delay[task] = chain?.delay ?? 0
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
-    if (block === -1 || Number.isNaN(own)) return
-    const added = later(this.#chainOf(task), -this.#delayIn(this.#blocks.delayOfTask, task))
-    this.#within[block] = longer(this.#within[block] ?? noChain, added)
+    if (block === -1 || !hasRun) return
+    const added = addDelay(this.#chainOf(task), -this.#delayIn(this.#blocks.delayOfTask, task))
+    this.#within[block] = longerChain(this.#within[block] ?? noChain, added)
   }
 
-  /** Like `before`, for a block and cached; computes enclosing blocks first. */
+  /** Like `before`, but for a block and with a cache. Computes enclosing blocks first. */
   #beforeBlock(task: number): ChainEnd {
     const unknown: number[] = []
     for (let one = task; one !== -1 && this.#before[one] === undefined;) {
@@ -153,14 +148,18 @@ export class Chains {
     return this.#before[task] ?? noChain
   }
 
-  /** The dependency with the longest chain; among equal ones, the last to end. -1 if none. */
+  /**
+   * Returns the dependency with the longest chain, or -1 if there is none. Among equal chains,
+   * returns the dependency that ended last.
+   */
   #maxDependency(task: number): number {
     let [best, seconds] = [-1, 0]
     for (const one of dependenciesOf(this.#query.graph, task)) {
       // `|| 0` replaces the NaN of a task that did not run.
-      const own = this.#seconds[one] || 0
-      if (own < seconds || (own === seconds && this.#endOf(one) <= this.#endOf(best))) continue
-      ;[best, seconds] = [one, own]
+      const length = this.#seconds[one] || 0
+      if (length < seconds || (length === seconds && this.#endOf(one) <= this.#endOf(best)))
+        continue
+      ;[best, seconds] = [one, length]
     }
     return best
   }
@@ -175,12 +174,12 @@ export class Chains {
   }
 
   #delayIn(column: BlockTree['delayOfTask'], task: number): number {
-    return this.#isWithoutDelays ? 0 : valueAt(column, task)
+    return this.#hasDelays ? valueAt(column, task) : 0
   }
 
   /**
-   * Whether a path may end with this task. False for blocks, which take as long as the tasks they
-   * wait for, and for canceled tasks, whose duration depends on the caller.
+   * Whether a path may end with this task. It may not end with a block, which takes as long as the
+   * tasks that it waits for, or with a canceled task, whose duration depends on the caller.
    */
   #canEnd(task: number): boolean {
     if (isBlock(this.#state, task)) return false
@@ -191,29 +190,29 @@ export class Chains {
   }
 }
 
-const longer = (a: ChainEnd, b: ChainEnd): ChainEnd => (b.seconds > a.seconds ? b : a)
+const longerChain = (a: ChainEnd, b: ChainEnd): ChainEnd => (b.seconds > a.seconds ? b : a)
 
-const later = ({ seconds, last, delay }: ChainEnd, more: number): ChainEnd =>
+const addDelay = ({ seconds, last, delay }: ChainEnd, more: number): ChainEnd =>
   more === 0 ? { seconds, last, delay } : { seconds: seconds + more, last, delay: delay + more }
 
-/** Sorts each task after the tasks it waited for; tasks that ended before any block come first. */
-function inOrderOfEnds(
+/** Sorts tasks after those that they waited for. Tasks that ended before any block come first. */
+function sortByEnd(
   { ended, endedCount }: BlockTree,
   counts: BoundsQuery['counts'],
   count: number,
 ): Uint32Array {
-  const isOver = (task: number): boolean => hasEnded(stagesOf(counts, task))
-  const hasBlock = new Uint8Array(count)
-  for (let at = 0; at < endedCount; at++) hasBlock[valueAt(ended, at) - 1] = 1
+  const isListed = new Uint8Array(count)
+  for (let at = 0; at < endedCount; at++) isListed[valueAt(ended, at) - 1] = 1
   const order = new Uint32Array(count + endedCount)
   let size = 0
-  const addOthers = (isMeant: (task: number) => boolean): void => {
+  const addOthers = (areEnded: boolean): void => {
     for (let task = 0; task < count; task++) {
-      if (hasBlock[task] === 0 && isMeant(task)) order[size++] = task
+      if (isListed[task] === 1 || hasEnded(stagesOf(counts, task)) !== areEnded) continue
+      order[size++] = task
     }
   }
-  addOthers(isOver)
+  addOthers(true)
   for (let at = 0; at < endedCount; at++) order[size++] = valueAt(ended, at) - 1
-  addOthers((task) => !isOver(task))
+  addOthers(false)
   return order.subarray(0, size)
 }

@@ -1,4 +1,4 @@
-/** The running time of the tasks of each name, including unfinished tasks. Pure. */
+/** The running time of the tasks of each name, including tasks that have not finished. Pure. */
 
 import { valueAt } from '../columns.ts'
 import { hasEnded } from '../lifecycle.ts'
@@ -6,32 +6,31 @@ import { isInterrupted, stagesOf } from '../panels/counts.ts'
 import { outcomeNumbers } from '../panels/lanes.ts'
 import type { BoundsQuery } from './bounds-state.ts'
 
-export interface NameTimes {
-  /** The sum over all attempts of all tasks with the name, including running attempts so far. */
+export interface NameSeconds {
+  /** The seconds of all attempts of tasks with the name, including running attempts so far. */
   readonly ranSeconds: number
-  /** Seconds of the longest running attempt; `null` if none is running. */
   readonly maxRunningSeconds: number | null
 }
 
-export const noTimes: NameTimes = { ranSeconds: 0, maxRunningSeconds: null }
+export const noSeconds: NameSeconds = { ranSeconds: 0, maxRunningSeconds: null }
 
-type Mutable = { -readonly [Key in keyof NameTimes]: NameTimes[Key] }
+type Mutable = { -readonly [Key in keyof NameSeconds]: NameSeconds[Key] }
 
-/** Indexed by the number of the name. `now` is the assumed end of running attempts. */
-export function timesByName(
+/** Returns the times by the number of the name. `now` is the assumed end of running attempts. */
+export function sumSecondsByName(
   { counts, names, lanes }: Pick<BoundsQuery, 'counts' | 'names' | 'lanes'>,
   now: number,
-): readonly NameTimes[] {
-  const times = Array.from({ length: names.names.size }, (): Mutable => ({ ...noTimes }))
+): readonly NameSeconds[] {
+  const times = Array.from({ length: names.names.size }, (): Mutable => ({ ...noSeconds }))
   const timesOf = (task: number): Mutable =>
-    times[valueAt(names.nameOfTask, task)] ?? { ...noTimes }
+    times[valueAt(names.nameOfTask, task)] ?? { ...noSeconds }
   for (let task = 0; task < names.tasks; task++) {
-    // Attempts of ended tasks may have been dropped, because there were too many.
+    // The duration in the terminal event is exact, also if no session was running for some time.
     if (!hasEnded(stagesOf(counts, task))) continue
     const seconds = valueAt(names.durations, task) || valueAt(names.canceledAfter, task)
     timesOf(task).ranSeconds += seconds
   }
-  for (let segment = lanes.first; segment < lanes.size; segment++) {
+  for (let segment = 0; segment < lanes.size; segment++) {
     const task = valueAt(lanes.task, segment)
     if (hasEnded(stagesOf(counts, task))) continue
     const own = timesOf(task)

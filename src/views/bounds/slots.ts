@@ -1,13 +1,24 @@
 /** Types for slots: nodes, the requests of tasks, and core-seconds by class. */
 
-/** The resources that a task requests; equal requests are stored once. */
+/** The resources that tasks hold while they run. */
+export const heldResources = ['cores', 'gpus', 'memory', 'workers', 'processes'] as const
+export type HeldResource = (typeof heldResources)[number]
+/**
+ * The limit of a node that applies to a task: `workers` for functions, or `processes` for programs
+ * (`maxProcesses`).
+ */
+export type SlotLimit = 'workers' | 'processes'
+export type SlotResource = HeldResource | 'labels'
+export type Amounts = Readonly<Record<HeldResource, number>>
+
+/** The resources that a task requests. Equal requests are stored once. */
 export interface SlotRequest {
   readonly backend: string
-  /** Whether the task is a prompt: no node reports how many prompts a model runs at a time. */
+  /** Whether the task is a prompt. No node reports how many prompts a model runs at a time. */
   readonly isPrompt: boolean
-  /** The node's limit that applies in addition to resources; `null` for closures and prompts. */
+  /** `null` for closures and prompts, which need neither a worker nor a process. */
   readonly limit: SlotLimit | null
-  /** `cores`, `gpus` and `memoryMb` are per rank. */
+  /** The number of cores per rank. `gpus` and `memoryMb` are per rank too. */
   readonly cores: number
   readonly gpus: number
   readonly memoryMb: number
@@ -18,10 +29,11 @@ export interface SlotRequest {
 export interface NodeSize {
   cores: number
   gpus: number
-  /** 0 if unknown. */
+  /** The memory in MB; 0 if unknown. */
   memoryMb: number
-  /** The maximum number of concurrent functions (`workers`) and programs; 0 if unknown. */
+  /** The maximum number of concurrent functions; 0 if unknown. */
   workers: number
+  /** The maximum number of concurrent programs; 0 if unknown. */
   processes: number
   labels: Readonly<Record<string, string>>
 }
@@ -30,7 +42,7 @@ export interface NodeSize {
 export interface SlotNode extends NodeSize {
   readonly backend: string
   readonly nodeId: string
-  /** Earlier sizes, oldest first; 0 cores for sessions that the node did not join. */
+  /** Earlier sizes, oldest first. In sessions that the node did not join, it has 0 cores. */
   readonly earlier: (NodeSize & { readonly until: number })[]
   /** The number of the last session that the node joined. */
   session: number
@@ -38,103 +50,113 @@ export interface SlotNode extends NodeSize {
   readonly changes: number[]
 }
 
-/** Whether the node has joined and not left, according to the events so far. */
+/** Whether the node has joined and has not left, according to the events so far. */
 export const isPresent = ({ changes }: SlotNode): boolean => changes.length % 2 === 1
 
-/** Time intervals with a request each; the end may be Infinity. */
+/**
+ * The reasons for idle slots. If the reason is a resource, tasks were ready, but the free slots had
+ * too little of that resource. If a ready task fits a free slot, the reason is `taskOverhead` for
+ * as long as most tasks take to start, and then `heldBack`.
+ */
+export const idleReasons = [
+  ...heldResources,
+  'labels',
+  'noTaskReady',
+  'nameLimit',
+  'startingWorkers',
+  'taskOverhead',
+  'heldBack',
+  'nodeAway',
+] as const
+export type IdleReason = (typeof idleReasons)[number]
+export type SlotClass = 'ran' | IdleReason
+
+/** Core-seconds by class. Their sum covers all cores that existed at each moment. */
+export type SlotSeconds = Record<SlotClass, number>
+
+export const createSlotSeconds = (): SlotSeconds =>
+  Object.fromEntries(['ran', ...idleReasons].map((key) => [key, 0])) as SlotSeconds
+
+/** Time intervals. Each interval belongs to one request. */
 export interface Intervals {
   readonly from: Float64Array
+  /** The end of each interval; `Infinity` if it has none. */
   readonly to: Float64Array
-  /** Indexes into the requests. */
   readonly request: Uint16Array
 }
 
-/** Functions run in workers, programs in processes. */
-export type SlotLimit = 'workers' | 'processes'
-/** The resources that tasks hold while they run. */
-export type HeldResource = 'cores' | 'gpus' | 'memory' | SlotLimit
-export type SlotResource = HeldResource | 'labels'
-
-/** The reason why a slot is idle. */
-export type IdleReason = keyof Omit<SlotSeconds, 'ran' | 'noSlotFitted'> | SlotResource
-
-/** Core-seconds by class. Their sum covers all cores that existed at each moment. */
-export interface SlotSeconds {
-  ran: number
-  /** No task was ready for a free slot. */
-  noTaskReady: number
-  /** Tasks were ready, but the free slots had too little of this resource. */
-  readonly noSlotFitted: Record<SlotResource, number>
-  /** A ready task fitted a free slot but waited for the limit of its name. */
-  nameLimit: number
-  /** A ready task fitted a free slot, but its worker was still starting. */
-  startingWorkers: number
-  /** A ready task fitted a free slot, for about as long as most tasks of the run take to start. */
-  taskOverhead: number
-  /** A ready task fitted a free slot for longer than that but did not start. */
-  heldBack: number
-  /** The node of the slot had not joined yet or had left. */
-  nodeAway: number
-}
+/** What a task waited for: a slot, the limit of its name, or a worker that was starting. */
+export const waitKinds = { slot: 0, limit: 1, worker: 2 } as const
 
 /** The attempts and waits of one backend, whose tasks cannot use other backends' slots. */
-export interface SlotRun {
+export interface SlotActivity {
   readonly nodes: readonly SlotNode[]
   readonly requests: readonly SlotRequest[]
   readonly uses: Intervals & { /** Indexes into the nodes. */ readonly node: Uint32Array }
-  /** Times in which tasks were ready but did not run. */
-  readonly waits: Intervals
-  /** Indexes of the waits for the limit of a name. */
-  readonly limitWaits: ReadonlySet<number>
-  /** Indexes of the waits that ended with the first attempt of a worker. */
-  readonly workerStarts: ReadonlySet<number>
-  /** The time when the last task became ready; -Infinity if none did. */
+  readonly waits: Intervals & { /** Values of `waitKinds`. */ readonly kind: Uint8Array }
+  /** The time at which the last task became ready; `-Infinity` if no task became ready. */
   readonly lastReady: number
   readonly from: number
   readonly to: number
 }
 
-/** A part of a run in which the total size of all nodes did not change. */
+/** A part of a run in which the total size of all nodes stayed the same. */
 export interface SizeSpan {
   readonly seconds: number
-  /** Totals of all nodes; 0 if unknown or unlimited. */
-  readonly capacity: Readonly<Record<HeldResource, number>>
+  /** The totals of all nodes; 0 if unknown or unlimited. */
+  readonly capacity: Amounts
 }
 
-/** The resources of a backend's nodes that its tasks held. */
+/** How the tasks of a backend used the resources of its nodes. */
 export interface SlotUse {
-  /** In order of time; most runs have only one. */
+  /** The sizes of the nodes in order of time. Most runs have only one. */
   readonly sizes: readonly SizeSpan[]
-  /** By resource: units times seconds. */
-  readonly held: Readonly<Record<HeldResource, number>>
+  /** The use of each resource, in units times seconds. */
+  readonly held: Amounts
   /** Core-seconds of functions that ran in the program itself. */
   readonly closureSeconds: number
-  /** Seconds in which a task was ready and all slots that it fits were in use. */
+  /** Seconds in which a task was ready and all slots that it fits into were in use. */
   readonly fullSeconds: number
-  /** The part of `fullSeconds` in which no blocked task ahead left cores free. */
+  /** `fullSeconds` without waits only behind a blocked task that left cores free. */
   readonly noneFreeSeconds: number
   /**
-   * For each reason, how long at least one slot was idle. Missing resources count only while no
-   * task was held back.
+   * For each reason, the seconds in which at least one slot was idle. Missing resources count only
+   * while no task was held back.
    */
-  readonly idleSeconds: Readonly<Record<IdleReason, number>>
-  /** Slot-seconds without a ready task, before the last task became ready. */
+  readonly idleSeconds: Readonly<SlotSeconds>
+  /** Slot-seconds without a ready task before the last task became ready. */
   readonly notYetReady: number
 }
 
-export const createSlotSeconds = (): SlotSeconds => ({
-  ran: 0,
-  noTaskReady: 0,
-  noSlotFitted: { cores: 0, gpus: 0, memory: 0, workers: 0, processes: 0, labels: 0 },
-  nameLimit: 0,
-  startingWorkers: 0,
-  taskOverhead: 0,
-  heldBack: 0,
-  nodeAway: 0,
-})
-
 /** The request of a task whose resources are unknown. */
 export const oneCore = { cores: 1, gpus: 0, memoryMb: 0, ranks: 1, limit: null } as const
+
+type RequestAmounts = Pick<SlotRequest, keyof typeof oneCore>
+
+/** The resources that one rank of a request needs. */
+export const toRankAmounts = ({ cores, gpus, memoryMb, limit }: RequestAmounts): Amounts => ({
+  cores,
+  gpus,
+  memory: memoryMb,
+  workers: limit === 'workers' ? 1 : 0,
+  processes: limit === 'processes' ? 1 : 0,
+})
+
+/** The resources that a task holds. All its ranks share one worker or process. */
+export function toTaskAmounts(request: RequestAmounts): Amounts {
+  const { cores, gpus, memory, ...limits } = toRankAmounts(request)
+  const { ranks } = request
+  return { cores: cores * ranks, gpus: gpus * ranks, memory: memory * ranks, ...limits }
+}
+
+/** The resources of a node. Unknown amounts are replaced with `unlimited`. */
+export const toNodeAmounts = (size: NodeSize, unlimited: number): Amounts => ({
+  cores: size.cores,
+  gpus: size.gpus,
+  memory: size.memoryMb || unlimited,
+  workers: size.workers || unlimited,
+  processes: size.processes || unlimited,
+})
 
 export const noSize: Readonly<NodeSize> = {
   cores: 0,
@@ -145,7 +167,7 @@ export const noSize: Readonly<NodeSize> = {
   labels: {},
 }
 
-/** The smallest and the largest total size of all nodes. */
+/** Returns the smallest and the largest total size of all nodes. */
 export function sizeRange(
   sizes: readonly SizeSpan[],
   resource: HeldResource,

@@ -1,31 +1,35 @@
 /**
- * The times at which each task reached its stages, stored as differences. 28 bytes per task: the
- * first time has 64 bits, the differences have 32, which is exact to one ten-millionth.
+ * The times at which each task reached its stages. The first time is stored with 64 bits, and the
+ * others as differences with 32 bits, which is exact to one ten-millionth. Uses 28 bytes per task.
  */
 
-import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
+import { type Block, type Column, createColumn, setValue, toArray, valueAt } from '../columns.ts'
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
 import type { TaskStep, ViewEvent } from '../panel.ts'
 
-export interface TaskTimes {
-  /** The time of the task's first event. */
-  readonly created: Column
-  /** Seconds until the last dependency ended; NaN while that is unknown. */
-  readonly dependencies: Column
+export const createTaskTimes = () => ({
+  /** The time of the first event of each task. */
+  created: createColumn('f64'),
+  /** Seconds until the last dependency ended; NaN while unknown. */
+  dependencies: createColumn('f32'),
   /** Seconds from being ready until a backend was assigned. */
-  readonly routing: Column
-  /** Seconds from that assignment until the task was in the backend's queue. */
-  readonly handover: Column
-  /** Seconds from being queued until the task started. */
-  readonly queue: Column
-  /** Seconds from the start, or the last stage, until the task ended, including all attempts. */
-  readonly run: Column
+  routing: createColumn('f32'),
+  /** Seconds from the assignment of a backend until the task was in the backend's queue. */
+  handover: createColumn('f32'),
+  queue: createColumn('f32'),
+  /**
+   * Seconds until the task ended, including all attempts. They count from the start, or from the
+   * last stage if the task did not start.
+   */
+  run: createColumn('f32'),
   /** The stages that the task had passed when a session left it unfinished. */
-  readonly left: Column
-}
+  left: createColumn('u8'),
+})
 
-/** The times of one task in wall-clock seconds; `null` for a stage not reached. */
-export interface TaskStory {
+export type TaskTimes = ReturnType<typeof createTaskTimes>
+
+/** The times of one task in wall-clock seconds; `null` for a stage that was not reached. */
+export interface StageTimes {
   readonly created: number
   readonly ready: number | null
   readonly submitted: number | null
@@ -34,78 +38,73 @@ export interface TaskStory {
   readonly ended: number | null
 }
 
-export const createTaskTimes = (): TaskTimes => ({
-  created: createColumn('f64'),
-  dependencies: createColumn('f32'),
-  routing: createColumn('f32'),
-  handover: createColumn('f32'),
-  queue: createColumn('f32'),
-  run: createColumn('f32'),
-  left: createColumn('u8'),
-})
-
-/** Call for each lifecycle event that changes the stages of its task. */
+/**
+ * Records the time of a stage. Call this for each lifecycle event that changes the stages of its
+ * task.
+ */
 export function recordStage(times: TaskTimes, event: ViewEvent, step: TaskStep): void {
   const { task, stage, before, after, earlier } = step
   const { event_time: time, attributes } = event
   if (before === 0) {
-    if (isLeft(earlier)) leave(times, task, earlier)
-    else begin(times, task, time, attributes['dependencies'])
+    if (isLeft(earlier)) keepEarlierTimes(times, task, earlier)
+    else beginTask(times, task, time, attributes['dependencies'])
   }
-  const column = columnOf(times, after, stage)
-  if (column === null || (!hasEnded(after) && (leftAt(times, task) & stage) !== 0)) return
+  const column = columnFor(times, after, stage)
+  if (column === null || (!hasEnded(after) && (leftStages(times, task) & stage) !== 0)) return
   if (Number.isNaN(valueAt(times.dependencies, task))) recordReady(times, task, time)
-  setValue(column, task, Math.max(0, time - latestOf(times, task)))
+  setValue(column, task, Math.max(0, time - latestTime(times, task)))
 }
 
-/** Whether the task was left unfinished, or canceled because its session ended. */
+/** Whether the task was left unfinished, or was canceled because its session ended. */
 const isLeft = (passed: number): boolean =>
   (passed & stages.submitted) !== 0 && (passed & (stages.completed | stages.failed)) === 0
 
-function leave(times: TaskTimes, task: number, passed: number): void {
+function keepEarlierTimes(times: TaskTimes, task: number, passed: number): void {
   setValue(times.left, task, passed)
   setValue(times.run, task, 0)
 }
 
-function begin(times: TaskTimes, task: number, time: number, dependencies: unknown): void {
+function beginTask(times: TaskTimes, task: number, time: number, dependencies: unknown): void {
   setValue(times.created, task, time)
-  for (const column of waitsOf(times)) setValue(column, task, 0)
-  if (leftAt(times, task) !== 0) setValue(times.left, task, 0)
+  for (const column of phaseColumns(times)) setValue(column, task, 0)
+  if (leftStages(times, task) !== 0) setValue(times.left, task, 0)
   const isWaiting = Array.isArray(dependencies) && dependencies.length > 0
   if (isWaiting) setValue(times.dependencies, task, Number.NaN)
 }
 
-/** The stages that the task had passed when an earlier session left it unfinished; 0 for none. */
-export const leftAt = ({ left }: TaskTimes, task: number): number => valueAt(left, task)
+/** Returns the stages that the task had passed when an earlier session left it unfinished, or 0. */
+export const leftStages = ({ left }: TaskTimes, task: number): number => valueAt(left, task)
 
-/** Sets the running time of a task that continued on an agent after its session was killed. */
+/**
+ * Sets the running time of a task that continued to run on an agent after its session was killed.
+ */
 export const setRun = (times: TaskTimes, task: number, seconds: number): void =>
   setValue(times.run, task, seconds)
 
-/** Moves the start of a task back: it started `seconds` before its start was reported. */
+/** Moves the start of a task to `seconds` before its reported start. */
 export function moveStart(times: TaskTimes, task: number, seconds: number): void {
   const queue = valueAt(times.queue, task)
-  const waited = leftAt(times, task) === 0 ? 0 : Math.min(queue, seconds)
+  const waited = leftStages(times, task) === 0 ? 0 : Math.min(queue, seconds)
   setValue(times.queue, task, queue - waited)
-  // Without the earlier file, nothing is known before the start: the creation moves as well.
+  // Without the earlier file, nothing before the start is known, so the creation moves as well.
   setValue(times.created, task, valueAt(times.created, task) - (seconds - waited))
   setValue(times.run, task, valueAt(times.run, task) + seconds)
 }
 
-/** Records that the dependencies of the task have ended. */
+/** Records that all dependencies of the task have ended. */
 export function recordReady(times: TaskTimes, task: number, time: number): void {
   if (!Number.isNaN(valueAt(times.dependencies, task))) return
   setValue(times.dependencies, task, Math.max(0, time - valueAt(times.created, task)))
 }
 
-function columnOf(times: TaskTimes, after: number, stage: number): Column | null {
+function columnFor(times: TaskTimes, after: number, stage: number): Column | null {
   if (hasEnded(after)) return times.run
   if (stage === stages.submitted) return times.routing
   if (stage === stages.queued) return times.handover
   return stage === stages.started ? times.queue : null
 }
 
-const waitsOf = ({ dependencies, routing, handover, queue, run }: TaskTimes): Column[] => [
+const phaseColumns = ({ dependencies, routing, handover, queue, run }: TaskTimes): Column[] => [
   dependencies,
   routing,
   handover,
@@ -113,14 +112,14 @@ const waitsOf = ({ dependencies, routing, handover, queue, run }: TaskTimes): Co
   run,
 ]
 
-function latestOf(times: TaskTimes, task: number): number {
+function latestTime(times: TaskTimes, task: number): number {
   let time = valueAt(times.created, task)
-  for (const column of waitsOf(times)) time += valueAt(column, task)
+  for (const column of phaseColumns(times)) time += valueAt(column, task)
   return time
 }
 
-/** `passed` is the set of stages that the task has passed, from the state of `counts`. */
-export function storyOf(times: TaskTimes, task: number, passed: number): TaskStory {
+/** Returns the times of a task. `passed` is the set of stages that the task has passed. */
+export function readStageTimes(times: TaskTimes, task: number, passed: number): StageTimes {
   const created = valueAt(times.created, task)
   const ready = created + valueAt(times.dependencies, task)
   const submitted = ready + valueAt(times.routing, task)
@@ -134,4 +133,31 @@ export function storyOf(times: TaskTimes, task: number, passed: number): TaskSto
     started: hasStarted(passed) ? started : null,
     ended: hasEnded(passed) ? started + valueAt(times.run, task) : null,
   }
+}
+
+/** The times of all tasks, by number; NaN for a stage that was not reached. */
+export interface StageTimeArrays {
+  readonly created: Float64Array
+  readonly ready: Float64Array
+  readonly started: Float64Array
+  readonly ended: Float64Array
+}
+
+/** Returns `readStageTimes` of all tasks. `passed` are the stages that each task has passed. */
+export function listStageTimes(times: TaskTimes, passed: Block): StageTimeArrays {
+  const size = passed.length
+  const created = toArray(times.created, size) as Float64Array
+  const [ready, started, ended] = [1, 2, 3].map(() => new Float64Array(size).fill(Number.NaN))
+  const phases = phaseColumns(times).map((column) => toArray(column, size))
+  const [dependencies, routing, handover, queue, run] = phases as Float32Array[]
+  for (let task = 0; task < size; task++) {
+    const stage = passed[task] ?? 0
+    if (stage === 0) created[task] = Number.NaN
+    const isReady = (created[task] ?? 0) + (dependencies?.[task] ?? 0)
+    const begun = isReady + (routing?.[task] ?? 0) + (handover?.[task] ?? 0) + (queue?.[task] ?? 0)
+    if (ready !== undefined) ready[task] = isReady
+    if (started !== undefined && hasStarted(stage)) started[task] = begun
+    if (ended !== undefined && hasEnded(stage)) ended[task] = begun + (run?.[task] ?? 0)
+  }
+  return { created, ready, started, ended } as StageTimeArrays
 }

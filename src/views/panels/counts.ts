@@ -1,16 +1,22 @@
 /**
  * Counts: the stages that each task has passed, and the totals. Determines the step that the pass
- * gives to every other panel. 26 to 32 bytes per task with generated uids: the uid's bytes, its
- * index (9 to 15) and one byte of stages.
+ * gives to every other panel. Uses 26 to 32 bytes per task with generated uids: the bytes of the
+ * uid, its index (9 to 15 bytes) and one byte of stages.
  */
 
-import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
+import { type Block, type Column, createColumn, setValue, toArray, valueAt } from '../columns.ts'
 import { countCreation, countStage, createTotals, forgetStages, stageOf } from '../lifecycle.ts'
 import { hasEnded, hasStarted, isQueued, stages, staysEnded } from '../lifecycle.ts'
 import { type TaskTotals, validSeconds } from '../lifecycle.ts'
 import { noDependencies, noStep, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
-import { beginFile, createTaskIndex, findHere, type TaskIndex, taskOf } from '../task-index.ts'
+import {
+  beginFile,
+  createTaskIndex,
+  findInFile,
+  type TaskIndex,
+  findOrAddTask,
+} from '../task-index.ts'
 
 export interface CountsState {
   /** The number of all events, including those outside the lifecycle. */
@@ -20,14 +26,14 @@ export interface CountsState {
   readonly passed: Column
 }
 
-/** The totals of a run over the events taken so far. */
 export interface CountsView extends Readonly<TaskTotals> {
   readonly events: number
-  /** The number of tasks that have not ended. */
   readonly open: number
 }
 
-/** Not a `Panel`, because its `take` also returns the step of the event. */
+/**
+ * The panel of counts. It is not a `Panel`, because its `take` also returns the step of the event.
+ */
 export const counts = {
   create: (): CountsState => ({
     events: 0,
@@ -39,12 +45,12 @@ export const counts = {
   take(state: CountsState, event: ViewEvent): TaskStep {
     const isFirst = state.events++ === 0
     const stage = stageOf(event.event_type)
-    if (event.task_id === null) return stepOutside(state, event, isFirst)
-    if (stage === 0) return stepWithin(state, event.event_type, event.task_id)
-    const task = taskOf(state.index, event.task_id, event)
+    if (event.task_id === null) return toSessionStep(state, event, isFirst)
+    if (stage === 0) return toAttemptStep(state, event.event_type, event.task_id)
+    const task = findOrAddTask(state.index, event.task_id, event)
     const known = valueAt(state.passed, task)
-    const dependencies = dependenciesOf(state, event, stage)
-    if (known >= ofEarlier) return stepAgain(state, event, { task, stage, dependencies })
+    const dependencies = readDependencies(state, event, stage)
+    if (known >= earlierFlag) return toRepeatedStep(state, event, { task, stage, dependencies })
     const after = countStage(state.totals, known, stage, validSeconds(event.duration_seconds))
     if (after !== known) setValue(state.passed, task, after)
     return { task, stage, before: known, after, earlier: 0, dependencies }
@@ -56,35 +62,34 @@ export const counts = {
   },
 }
 
-/** Returns known tasks only, because the record may lack dependencies created earlier. */
-function dependenciesOf(
+/** Returns only known tasks, because the record may lack dependencies that were created earlier. */
+function readDependencies(
   { index }: CountsState,
   { attributes }: ViewEvent,
   stage: number,
 ): readonly number[] {
   if (stage === stages.failed) {
     const root = textOf(attributes['tutti.root_task'])
-    return root === '' ? noDependencies : knownTasks(index, [root])
+    return root === '' ? noDependencies : findKnownTasks(index, [root])
   }
   if (stage !== stages.created) return noDependencies
   const { dependencies } = attributes
   if (!Array.isArray(dependencies) || dependencies.length === 0) return noDependencies
-  return knownTasks(index, dependencies)
+  return findKnownTasks(index, dependencies)
 }
 
-const knownTasks = (index: TaskIndex, uids: readonly unknown[]): readonly number[] =>
-  uids.map((uid) => findHere(index, textOf(uid))).filter((task) => task !== -1)
+const findKnownTasks = (index: TaskIndex, uids: readonly unknown[]): readonly number[] =>
+  uids.map((uid) => findInFile(index, textOf(uid))).filter((task) => task !== -1)
 
-/** A flag next to the stages: they belong to an earlier session, and the task has not run again. */
-const ofEarlier = 128
+/** A bit that marks stages of an earlier session, if the task has not run again. */
+const earlierFlag = 128
 
-/** The step of an event whose task has stages from an earlier session. */
-function stepAgain(
+function toRepeatedStep(
   { totals, passed }: CountsState,
   { duration_seconds, attributes }: ViewEvent,
   at: Pick<TaskStep, 'task' | 'stage' | 'dependencies'>,
 ): TaskStep {
-  const earlier = valueAt(passed, at.task) - ofEarlier
+  const earlier = valueAt(passed, at.task) - earlierFlag
   const isReused = attributes['reused'] === true
   if (staysEnded(earlier, at.stage, isReused)) {
     return { ...at, before: earlier, after: earlier, earlier: 0 }
@@ -96,24 +101,26 @@ function stepAgain(
   return { ...at, before: 0, after, earlier }
 }
 
-/** A started task was submitted, even if the line of its submission is damaged. */
-export const submittedIn = ({ submitted, started }: Readonly<TaskTotals>): number =>
+/** Counts started tasks as submitted too, because the line of the submission may be damaged. */
+export const countSubmitted = ({ submitted, started }: Readonly<TaskTotals>): number =>
   Math.max(submitted, started)
 
 export const stagesOf = ({ passed }: CountsState, task: number): number =>
-  valueAt(passed, task) & ~ofEarlier
+  valueAt(passed, task) & ~earlierFlag
 
-/** Open tasks that are neither queued nor running in the totals. */
+/** The numbers of open tasks that are neither queued nor running. */
 export interface OtherOpenTasks {
-  /** Tasks without a backend. */
   unsubmitted: number
-  /** Tasks whose backend has not queued them, or whose queue event was lost. */
+  /** Tasks that their backend has not queued, or whose queue event was lost. */
   submitted: number
   /** Tasks submitted in an earlier session that no later session has created again. */
   left: number
 }
 
-/** Together with queued, running and ended tasks, these are all tasks. */
+/**
+ * Counts the open tasks that are neither queued nor running. Together with queued, running and
+ * ended tasks, they are all tasks.
+ */
 export function countOtherOpen(state: CountsState): OtherOpenTasks {
   const { index, passed } = state
   const found: OtherOpenTasks = { unsubmitted: 0, submitted: 0, left: 0 }
@@ -123,26 +130,43 @@ export function countOtherOpen(state: CountsState): OtherOpenTasks {
     const known = stagesOf(state, task)
     if (known === 0 || hasEnded(known)) continue
     if ((known & ~stages.created) === 0) found.unsubmitted++
-    else if (valueAt(passed, task) >= ofEarlier) found.left++
+    else if (valueAt(passed, task) >= earlierFlag) found.left++
     else if (!hasStarted(known) && !isQueued(known)) found.submitted++
   }
   return found
 }
 
-/** Whether an earlier session left the task unfinished and no later one has created it again. */
+/**
+ * Whether an earlier session left the task unfinished, and no later session has created it again.
+ */
 export const isInterrupted = ({ passed }: CountsState, task: number): boolean =>
-  valueAt(passed, task) >= ofEarlier && (valueAt(passed, task) & stages.completed) === 0
+  valueAt(passed, task) >= earlierFlag && (valueAt(passed, task) & stages.completed) === 0
 
-function stepOutside(state: CountsState, event: ViewEvent, isFirst: boolean): TaskStep {
+/** Returns `stagesOf` and `isInterrupted` of all tasks as arrays. */
+export function listStages({ index, passed: column }: CountsState): {
+  readonly passed: Block
+  readonly isLeft: Uint8Array
+} {
+  const passed = toArray(column, index.names.size)
+  const isLeft = new Uint8Array(passed.length)
+  for (const [task, known] of passed.entries()) {
+    if (known < earlierFlag) continue
+    passed[task] = known - earlierFlag
+    if ((known & stages.completed) === 0) isLeft[task] = 1
+  }
+  return { passed, isLeft }
+}
+
+function toSessionStep(state: CountsState, event: ViewEvent, isFirst: boolean): TaskStep {
   if (event.event_type !== 'SessionStarted' || !isResumed(event)) return noStep
   beginFile(state.index)
-  // First event of the record: the file of the earlier session is missing.
+  // If this is the first event of the record, the file of the earlier session is missing.
   if (isFirst) return noStep
   state.totals.running = 0
   state.totals.queued = 0
   for (let task = 0; task < state.index.names.size; task++) {
     const passed = valueAt(state.passed, task)
-    setValue(state.passed, task, passed | ofEarlier)
+    setValue(state.passed, task, passed | earlierFlag)
   }
   return resumption
 }
@@ -150,18 +174,16 @@ function stepOutside(state: CountsState, event: ViewEvent, isFirst: boolean): Ta
 const isResumed = ({ attributes }: ViewEvent): boolean =>
   typeof attributes['resumed_from'] === 'string'
 
-/** Event types that refer to a task but are outside its lifecycle. */
-const withinTask = new Set([
+const attemptEvents = new Set([
   'tutti.TaskResolved',
   'tutti.TaskAttempt',
   'tutti.AttemptStarted',
   'tutti.TaskProgress',
 ])
 
-/** The step of an event outside the lifecycle: it has a task but changes no stage. */
-function stepWithin({ index, passed }: CountsState, eventType: string, uid: string): TaskStep {
-  const task = withinTask.has(eventType) ? findHere(index, uid) : -1
+function toAttemptStep({ index, passed }: CountsState, eventType: string, uid: string): TaskStep {
+  const task = attemptEvents.has(eventType) ? findInFile(index, uid) : -1
   if (task === -1) return noStep
   const known = valueAt(passed, task)
-  return known >= ofEarlier ? noStep : { ...noStep, task, before: known, after: known }
+  return known >= earlierFlag ? noStep : { ...noStep, task, before: known, after: known }
 }

@@ -1,26 +1,28 @@
 /**
- * Graph: the dependencies between tasks. In runs with dependencies, 4 bytes per task and 4 bytes
- * per dependency, up to a limit.
+ * Graph: the dependencies between tasks. In runs with dependencies, uses 4 bytes per task and 4
+ * bytes per dependency, up to a limit.
  */
 
-import { type Column, createColumn, setValue, textAt, valueAt } from '../columns.ts'
+import { createColumn, setValue, textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import type { Panel } from '../panel.ts'
 import type { NamesState } from './names.ts'
 
-export interface GraphState {
+const createGraph = () => ({
   /** The index of the task's entry in `edges`, plus 1. An entry is a count and that many tasks. */
-  readonly entryOfTask: Column
-  readonly edges: Column
-  size: number
-  tasks: number
+  entryOfTask: createColumn('u32'),
+  edges: createColumn('u32'),
+  size: 0,
+  tasks: 0,
   /** The number of dependencies that were not kept, because there were too many. */
-  dropped: number
-}
+  dropped: 0,
+})
+
+export type GraphState = ReturnType<typeof createGraph>
 
 export interface GraphQuery {
   readonly names: NamesState
-  /** The maximum number of names and of edges, those with the most tasks first. */
+  /** The maximum number of names, and of edges. Those with the most tasks come first. */
   readonly limit: number
 }
 
@@ -32,7 +34,10 @@ export interface GraphNode {
   readonly running: number
 }
 
-/** `count` tasks named `to` depend on a task named `from`; both are indexes into `nodes`. */
+/**
+ * An edge between two names: `count` tasks of the name `to` depend on a task of the name `from`.
+ * Both are indexes into `nodes`.
+ */
 export interface GraphEdge {
   readonly from: number
   readonly to: number
@@ -43,22 +48,15 @@ export interface GraphView {
   readonly nodes: readonly GraphNode[]
   readonly edges: readonly GraphEdge[]
   readonly otherNodes: number
-  /** The number of edges between shown names that are not shown themselves. */
+  /** The number of edges that are not shown although both of their names are shown. */
   readonly otherEdges: number
-  /** The number of dependencies missing from `edges`, because there were too many. */
   readonly dropped: number
 }
 
 const maxEdges = 10_000_000
 
 export const graph: Panel<GraphState, GraphQuery, GraphView> = {
-  create: () => ({
-    entryOfTask: createColumn('u32'),
-    edges: createColumn('u32'),
-    size: 0,
-    tasks: 0,
-    dropped: 0,
-  }),
+  create: createGraph,
 
   take(state, _event, { stage, before, after, task, dependencies }) {
     if (stage !== stages.created || after === before || dependencies.length === 0) return
@@ -87,7 +85,7 @@ export const graph: Panel<GraphState, GraphQuery, GraphView> = {
   },
 }
 
-/** The numbers of the tasks that this task depends on. */
+/** Returns the numbers of the tasks that this task depends on. */
 export function dependenciesOf({ entryOfTask, edges }: GraphState, task: number): number[] {
   const entry = valueAt(entryOfTask, task) - 1
   if (entry === -1) return []
@@ -101,7 +99,7 @@ function namesByTotal({ names, total }: NamesState): number[] {
     .toSorted((a, b) => valueAt(total, b) - valueAt(total, a))
 }
 
-/** Counts edges between names that have a rank; the result refers to ranks. */
+/** Counts the edges between names that have a rank. The result contains ranks instead of names. */
 function edgesByName(
   state: GraphState,
   names: NamesState,
@@ -133,3 +131,22 @@ const toNode = (state: NamesState, name: number): GraphNode => ({
   failed: valueAt(state.failed, name),
   running: valueAt(state.running, name),
 })
+
+/**
+ * Returns the depth of each node, which is the length of the longest path to it. The number of
+ * rounds is limited, because there may be cycles.
+ */
+export function assignDepths(count: number, edges: GraphView['edges']): number[] {
+  const depth = Array.from({ length: count }, () => 0)
+  for (let round = 0; round < count; round++) {
+    let isDone = true
+    for (const { from, to } of edges) {
+      const next = (depth[from] ?? 0) + 1
+      if (from === to || next <= (depth[to] ?? 0) || next >= count) continue
+      depth[to] = next
+      isDone = false
+    }
+    if (isDone) break
+  }
+  return depth
+}

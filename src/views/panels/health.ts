@@ -1,12 +1,24 @@
-/** Health: problems other than failed tasks, and problems of the record. Constant size. */
+/**
+ * Health: problems of the record, and problems of the run other than failed tasks. Has a constant
+ * size.
+ */
 
 import { numberOf, type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
 import { countText } from '../readable.ts'
 
-/** A time without any event although the session polls its nodes: the process was suspended. */
+/**
+ * A time without any event although the session polls its nodes, which means that the process was
+ * suspended.
+ */
 export interface Gap {
   readonly from: number
   readonly to: number
+}
+
+/** The maximum delay of the session's event loop in milliseconds since the one before. */
+export interface LoopDelay {
+  readonly time: number
+  readonly ms: number
 }
 
 export interface Warning {
@@ -17,44 +29,44 @@ export interface Warning {
   readonly text: string
 }
 
-export interface HealthState {
-  /** The first few gaps. */
-  readonly gaps: Gap[]
-  gapCount: number
-  gapSeconds: number
+const createHealth = () => ({
+  gaps: [] as Gap[],
+  gapCount: 0,
+  gapSeconds: 0,
   /** The latest warnings, oldest first. */
-  readonly warnings: Warning[]
+  warnings: [] as Warning[],
   /** The number of warnings by event type. */
-  readonly warningCounts: Map<string, number>
-  /** The number of lines that could not be written to disk, as reported by the recorder. */
-  lostLines: number
-  isDegraded: boolean
-  nodesLost: number
-  nodesDrained: number
-  workersLost: number
-  enginesLost: number
-  tasksMoved: number
-  staleResults: number
-  throttled: number
-  subscriberErrors: number
+  warningCounts: new Map<string, number>(),
+  lostLines: 0,
+  isDegraded: false,
+  nodesLost: 0,
+  nodesDrained: 0,
+  workersLost: 0,
+  enginesLost: 0,
+  tasksMoved: 0,
+  staleResults: 0,
+  throttled: 0,
+  subscriberErrors: 0,
+  /** The delays of the session's event loop, oldest first. */
+  loopDelays: [] as LoopDelay[],
   /** The maximum delay between an event and its emission, in seconds. */
-  maxDelay: number
-  /** The largest detected change of the system clock, in seconds; 0 if there was none. */
-  clockStep: number
-  readonly clock: ClockState
-  readonly silence: SilenceState
-}
+  maxDelay: 0,
+  /** The largest change of the system clock that was detected, in seconds; 0 if there was none. */
+  clockStep: 0,
+  clock: { sessionStart: null, emitted: null } as ClockState,
+  silence: { lastTime: 0, pollSeconds: 0, polledNode: null, lastPoll: null } as SilenceState,
+})
 
-/** The state for detecting clock changes: the latest times of the current session. */
-interface ClockState {
+export type HealthState = ReturnType<typeof createHealth>
+
+export interface ClockState {
   sessionStart: number | null
   emitted: number | null
 }
 
-/** The state for detecting gaps. */
-interface SilenceState {
+export interface SilenceState {
   lastTime: number
-  /** The shortest time between two polls of `polledNode`, the first polled node; 0 if unknown. */
+  /** The shortest time between two polls of `polledNode`; 0 if unknown. */
   pollSeconds: number
   polledNode: string | null
   lastPoll: number | null
@@ -66,35 +78,16 @@ export type HealthView = Readonly<Omit<HealthState, 'warningCounts' | 'silence' 
 
 const maxWarnings = 200
 const maxGaps = 100
+const maxLoopDelays = 480
 const maxTextLength = 300
-/** The minimum length of a gap, in seconds; it is also at least `pollsPerGap` polls long. */
+/** The minimum length of a gap in seconds. A gap must also be at least `pollsPerGap` polls long. */
 const minGapSeconds = 30
 const pollsPerGap = 4
 const minClockStep = 1
 const maxDrift = 0.001
 
 export const health: Panel<HealthState, void, HealthView> = {
-  create: () => ({
-    gaps: [],
-    gapCount: 0,
-    gapSeconds: 0,
-    warnings: [],
-    warningCounts: new Map(),
-    lostLines: 0,
-    isDegraded: false,
-    nodesLost: 0,
-    nodesDrained: 0,
-    workersLost: 0,
-    enginesLost: 0,
-    tasksMoved: 0,
-    staleResults: 0,
-    throttled: 0,
-    subscriberErrors: 0,
-    maxDelay: 0,
-    clockStep: 0,
-    clock: { sessionStart: null, emitted: null },
-    silence: { lastTime: 0, pollSeconds: 0, polledNode: null, lastPoll: null },
-  }),
+  create: createHealth,
 
   take(state, event, step) {
     const emitted = numberOf(event.emit_time) ?? event.event_time
@@ -102,9 +95,10 @@ export const health: Panel<HealthState, void, HealthView> = {
       state.maxDelay = emitted - event.event_time
     }
     findClockStep(state, event, emitted)
-    // Between two sessions of a run there was no process, so this is not a gap.
+    // This is not a gap, because no process was running between two sessions of the run.
     if (step === resumption) Object.assign(state.silence, { lastPoll: null, lastTime: emitted })
     else findGap(state, event, emitted)
+    if (event.event_type === 'ResourceUpdate') addLoopDelay(state, event)
     const warn = warnings[event.event_type]
     if (warn !== undefined) addWarning(state, event, warn(state, event))
   },
@@ -115,8 +109,8 @@ export const health: Panel<HealthState, void, HealthView> = {
   },
 }
 
-/** Events timed by the session's process; other events may have another machine's time. */
-const ownTimes: ReadonlySet<string> = new Set([
+/** Events whose time comes from the process of the session, not from another machine. */
+const sessionTimedEvents: ReadonlySet<string> = new Set([
   'SessionStarted',
   'TaskCreated',
   'TaskSubmitted',
@@ -125,12 +119,12 @@ const ownTimes: ReadonlySet<string> = new Set([
 ])
 
 /**
- * Events are emitted one after another, so an earlier time means that the clock was set back. The
- * duration of a session is measured with a monotonic clock, so a difference to that is also a
- * change.
+ * Finds changes of the clock. Events are emitted one after another, so an earlier time means that
+ * the clock was set back. The duration of a session is measured with a monotonic clock, so a
+ * different duration in event times is also a change.
  */
 function findClockStep(state: HealthState, event: ViewEvent, emitted: number): void {
-  if (!ownTimes.has(event.event_type)) return
+  if (!sessionTimedEvents.has(event.event_type)) return
   const { clock } = state
   if (event.event_type === 'SessionStarted') {
     clock.sessionStart = event.event_time
@@ -142,7 +136,7 @@ function findClockStep(state: HealthState, event: ViewEvent, emitted: number): v
   const seconds = numberOf(event.duration_seconds)
   if (event.event_type !== 'SessionEnded' || seconds === null || clock.sessionStart === null) return
   const step = Math.abs(event.event_time - clock.sessionStart - seconds)
-  // The two clocks may drift slightly.
+  // Small differences are ignored, because the two clocks may drift.
   if (step > Math.max(minClockStep, maxDrift * seconds)) {
     state.clockStep = Math.max(state.clockStep, step)
   }
@@ -171,9 +165,22 @@ function recordPoll(silence: SilenceState, nodeId: string | null, time: number):
   silence.lastPoll = time
 }
 
+/** Many delays are joined in pairs, of which the longer one is kept. */
+function addLoopDelay({ loopDelays }: HealthState, { attributes, event_time: time }: ViewEvent) {
+  const ms = numberOf(attributes['loop_delay_ms'])
+  if (ms === null) return
+  loopDelays.push({ time, ms })
+  if (loopDelays.length < maxLoopDelays) return
+  const all = loopDelays.splice(0)
+  for (let at = 0; at < all.length; at += 2) {
+    const pair = all.slice(at, at + 2)
+    const longest = pair.reduce((a, b) => (b.ms > a.ms ? b : a))
+    loopDelays.push(longest)
+  }
+}
+
 type WarningText = readonly [subject: unknown, text: unknown]
 
-/** For each event type, updates the counters and returns the subject and text of the warning. */
 const warnings: Readonly<Record<string, (state: HealthState, event: ViewEvent) => WarningText>> = {
   'tutti.SubscriberError'(state, { subscriber, message, count }) {
     state.subscriberErrors += numberOf(count) ?? 1
@@ -231,6 +238,6 @@ function addWarning(state: HealthState, event: ViewEvent, [subject, text]: Warni
   const { event_type: type, event_time: time } = event
   state.warningCounts.set(type, (state.warningCounts.get(type) ?? 0) + 1)
   if (state.warnings.length >= maxWarnings) state.warnings.shift()
-  const cut = (value: unknown): string => textOf(value).slice(0, maxTextLength)
-  state.warnings.push({ time, type, subject: cut(subject), text: cut(text) })
+  const truncate = (value: unknown): string => textOf(value).slice(0, maxTextLength)
+  state.warnings.push({ time, type, subject: truncate(subject), text: truncate(text) })
 }

@@ -1,13 +1,13 @@
 /**
- * Inference: batches of the engines by model server, and the prompts of tasks. Constant size. Times
- * to the first token are only metrics, not part of any event.
+ * Inference: the batches of each model server, and the requests to each model. Has a constant size.
+ * Only a record has requests, because their spans are not among the events of a live session.
  */
 
-import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
-import { numberOf, type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
-import { addToSeries, createSeries, type Series, type SeriesPoint, showSeries } from '../series.ts'
+import { addToBuckets, type LogBuckets, quantileOf } from '../stats.ts'
+import { numberOf, type Panel, textOf, type ViewEvent, type ViewSpan } from '../panel.ts'
+import { addToSeries, createSeries, type SeriesPoint, showSeries } from '../series.ts'
 
-interface EngineState {
+export interface EngineState {
   readonly backend: string
   readonly workerId: string
   batches: number
@@ -19,73 +19,90 @@ interface EngineState {
   lost: number
 }
 
-export interface InferenceState {
-  readonly engines: Map<string, EngineState>
-  /** The number of batches by size: 1, 2, 3 to 4, 5 to 8, and so on. */
-  readonly sizes: number[]
-  largestBatch: number
-  /** Requests per batch, wait of the oldest request, and duration over time. */
-  readonly series: Series
-  /** Counts of tasks of type `ai`. */
-  queued: number
-  running: number
-  completed: number
+/** The requests to a model that have ended. */
+export interface ModelState {
+  done: number
   failed: number
-  canceled: number
+  promptTokens: number
+  answerTokens: number
+  /** The requests whose engine told how many tokens of the prompt came from a cache. */
+  readonly cache: { requests: number; hits: number; promptTokens: number; cachedTokens: number }
+  /** From the arrival of the first request to the end of the last one. */
+  startTime: number
+  endTime: number
+  readonly firstToken: LogBuckets
+  readonly betweenTokens: LogBuckets
+}
+
+const createInference = () => ({
+  models: new Map<string, ModelState>(),
+  engines: new Map<string, EngineState>(),
+  /** The number of batches by size: 1, 2, 3 to 4, 5 to 8, and so on. */
+  sizes: [] as number[],
+  largestBatch: 0,
+  /** The requests per batch, the wait of the oldest request, and the duration of batches. */
+  series: createSeries(3),
+})
+
+export type InferenceState = ReturnType<typeof createInference>
+
+interface Quantiles {
+  readonly p50: number
+  readonly p95: number
+}
+
+export interface ModelView {
+  readonly model: string
+  readonly done: number
+  readonly failed: number
+  /** Seconds; `null` if no request told. */
+  readonly ttft: Quantiles | null
+  readonly betweenTokens: Quantiles | null
+  /** The means from the arrival of the first request to the end of the last one. */
+  readonly promptTokensPerSecond: number | null
+  readonly answerTokensPerSecond: number | null
+  /** The part of the tokens of prompts that came from a cache, from 0 to 1. */
+  readonly cacheUse: number | null
+  /** The part of the requests that found a beginning of their prompt in a cache, from 0 to 1. */
+  readonly prefixHits: number | null
 }
 
 export interface InferenceView {
+  readonly models: readonly ModelView[]
   readonly engines: readonly Readonly<EngineState>[]
   readonly batches: number
   readonly requests: number
-  /** The bars of a histogram; `upTo` is the maximum batch size of a bar. */
+  /** The bars of a histogram. `upTo` is the maximum batch size of a bar. */
   readonly sizes: readonly { readonly upTo: number; readonly batches: number }[]
   readonly largestBatch: number
   readonly waitSeconds: number
   readonly computeSeconds: number
-  /** Means per time interval: batch size, wait and duration. */
   readonly series: readonly SeriesPoint[]
-  readonly tasks: Readonly<
-    Record<'queued' | 'running' | 'completed' | 'failed' | 'canceled', number>
-  >
 }
 
 const maxEngines = 1000
+const maxModels = 200
 
 export const inference: Panel<InferenceState, void, InferenceView> = {
-  create: () => ({
-    engines: new Map(),
-    sizes: [],
-    largestBatch: 0,
-    series: createSeries(3),
-    queued: 0,
-    running: 0,
-    completed: 0,
-    failed: 0,
-    canceled: 0,
-  }),
+  create: createInference,
 
-  take(state, event, step) {
-    if (step === resumption) [state.queued, state.running] = [0, 0]
+  take(state, event) {
     if (event.event_type === 'tutti.Batch') addBatch(state, event)
     if (event.event_type === 'tutti.EngineLost') {
-      const engine = engineOf(state, event)
+      const engine = findOrAddEngine(state, event)
       if (engine !== null) engine.lost++
     }
-    const { stage, before, after, earlier } = step
-    if (stage === 0 || after === before || event.attributes['task_type'] !== 'ai') return
-    if ((earlier & stages.completed) !== 0) state.completed--
-    if ((earlier & stages.failed) !== 0) state.failed--
-    if ((earlier & stages.canceled) !== 0) state.canceled--
-    countTask(state, stage, before, after)
   },
 
+  takeSpan: addRequest,
+
   show(state) {
-    const { sizes, largestBatch, series, queued, running, completed, failed, canceled } = state
+    const { sizes, largestBatch, series } = state
     const engines = [...state.engines.values()]
     const sum = (key: 'batches' | 'requests' | 'waitSeconds' | 'computeSeconds'): number =>
       engines.reduce((total, engine) => total + engine[key], 0)
     return {
+      models: Array.from(state.models, ([model, one]) => showModel(model, one)),
       engines: engines.map((engine) => ({ ...engine })),
       batches: sum('batches'),
       requests: sum('requests'),
@@ -94,20 +111,8 @@ export const inference: Panel<InferenceState, void, InferenceView> = {
       waitSeconds: sum('waitSeconds'),
       computeSeconds: sum('computeSeconds'),
       series: showSeries(series),
-      tasks: { queued, running, completed, failed, canceled },
     }
   },
-}
-
-function countTask(state: InferenceState, stage: number, before: number, after: number): void {
-  const wasQueued = (before & stages.queued) !== 0 && !hasStarted(before)
-  if (stage === stages.queued && !hasStarted(before)) state.queued++
-  if ((stage === stages.started || hasEnded(after)) && wasQueued) state.queued--
-  if (stage === stages.started) state.running++
-  if (hasEnded(after) && hasStarted(before)) state.running--
-  if (stage === stages.completed) state.completed++
-  if (stage === stages.failed) state.failed++
-  if (stage === stages.canceled) state.canceled++
 }
 
 function addBatch(state: InferenceState, event: ViewEvent): void {
@@ -119,7 +124,7 @@ function addBatch(state: InferenceState, event: ViewEvent): void {
   state.sizes[bar] = (state.sizes[bar] ?? 0) + 1
   state.largestBatch = Math.max(state.largestBatch, size)
   addToSeries(state.series, event.event_time, [size, wait, compute])
-  const engine = engineOf(state, event)
+  const engine = findOrAddEngine(state, event)
   if (engine === null) return
   engine.batches++
   engine.requests += size
@@ -129,8 +134,8 @@ function addBatch(state: InferenceState, event: ViewEvent): void {
   if (textOf(event.error_message) !== '') engine.failed++
 }
 
-/** Returns `null` for a new engine if there are too many. */
-function engineOf(state: InferenceState, event: ViewEvent): EngineState | null {
+/** Returns `null` for a new engine if there are already too many engines. */
+function findOrAddEngine(state: InferenceState, event: ViewEvent): EngineState | null {
   const { backend } = event
   const workerId = textOf(event.worker_id)
   const key = JSON.stringify([backend, workerId])
@@ -141,4 +146,69 @@ function engineOf(state: InferenceState, event: ViewEvent): EngineState | null {
   const engine = { backend, workerId, ...sums, maxWait: 0, lost: 0 }
   state.engines.set(key, engine)
   return engine
+}
+
+function addRequest({ models }: InferenceState, span: ViewSpan): void {
+  const { attributes, start_time: start, end_time: end, status_code: status } = span
+  const model = textOf(attributes['gen_ai.request.model'])
+  if (model === '' || (!models.has(model) && models.size >= maxModels)) return
+  const state = models.get(model) ?? createModel()
+  models.set(model, state)
+  state.startTime = Math.min(state.startTime, start)
+  state.endTime = Math.max(state.endTime, end)
+  const answerTokens = numberOf(attributes['gen_ai.usage.output_tokens'])
+  if (status === 'ERROR') state.failed++
+  if (answerTokens === null) return
+  state.done++
+  const promptTokens = numberOf(attributes['gen_ai.usage.input_tokens']) ?? 0
+  state.promptTokens += promptTokens
+  state.answerTokens += answerTokens
+  const cached = numberOf(attributes['gen_ai.usage.cache_read.input_tokens'])
+  if (cached !== null) addCached(state, promptTokens, cached)
+  const first = numberOf(attributes['gen_ai.response.time_to_first_chunk'])
+  if (first === null) return
+  addToBuckets(state.firstToken, first)
+  if (answerTokens < 2) return
+  addToBuckets(state.betweenTokens, Math.max(0, end - start - first) / (answerTokens - 1))
+}
+
+function addCached({ cache }: ModelState, promptTokens: number, cachedTokens: number): void {
+  cache.requests++
+  if (cachedTokens > 0) cache.hits++
+  cache.promptTokens += promptTokens
+  cache.cachedTokens += cachedTokens
+}
+
+const createModel = (): ModelState => ({
+  done: 0,
+  failed: 0,
+  promptTokens: 0,
+  answerTokens: 0,
+  cache: { requests: 0, hits: 0, promptTokens: 0, cachedTokens: 0 },
+  startTime: Infinity,
+  endTime: -Infinity,
+  firstToken: [],
+  betweenTokens: [],
+})
+
+function showModel(model: string, state: ModelState): ModelView {
+  const { done, failed, cache, promptTokens, answerTokens } = state
+  const seconds = state.endTime - state.startTime
+  const part = (value: number, of: number): number | null => (of > 0 ? value / of : null)
+  return {
+    model,
+    done,
+    failed,
+    ttft: showQuantiles(state.firstToken),
+    betweenTokens: showQuantiles(state.betweenTokens),
+    promptTokensPerSecond: done === 0 ? null : part(promptTokens, seconds),
+    answerTokensPerSecond: done === 0 ? null : part(answerTokens, seconds),
+    cacheUse: part(cache.cachedTokens, cache.promptTokens),
+    prefixHits: part(cache.hits, cache.requests),
+  }
+}
+
+function showQuantiles(buckets: LogBuckets): Quantiles | null {
+  const [p50, p95] = [quantileOf(buckets, 0.5), quantileOf(buckets, 0.95)]
+  return p50 === null || p95 === null ? null : { p50, p95 }
 }

@@ -1,15 +1,15 @@
 /**
- * Remarks: facts about single tasks other than their times: the errors of attempts, the reason of a
- * cancellation, reused results, and moves from a lost node. 21 bytes per remark, up to a limit, and
- * 4 bytes per task if there are any.
+ * Remarks: facts about single tasks other than their times, such as the errors of attempts, the
+ * reason for a cancellation, reused results, and moves from a lost node. Uses 21 bytes per remark,
+ * up to a limit, and 4 bytes per task if there are any remarks.
  */
 
-import { type Column, createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
-import { setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
+import { createColumn, createTextIndex, findText, indexOf } from '../columns.ts'
+import { setValue, textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
 
-/** `attempt`: an attempt failed and another one follows. */
+/** The kinds of remarks. `attempt` means that an attempt failed and another attempt follows. */
 const kinds = ['attempt', 'canceled', 'reused'] as const
 type RemarkKind = (typeof kinds)[number]
 
@@ -17,35 +17,37 @@ export interface Remark {
   readonly kind: RemarkKind
   readonly time: number
   /**
-   * The error of an attempt; the reason of a cancellation; or the source of a reused result:
-   * `stored`, `shared` or `record`, empty if unknown.
+   * The error of an attempt, the reason for a cancellation, or the source of a reused result
+   * (`stored`, `shared` or `record`; empty if unknown).
    */
   readonly text: string
 }
 
-/** A task that was moved from a lost node. */
+/** The move of a task from a lost node. */
 export interface TaskMove {
   readonly time: number
   readonly nodeId: string
 }
 
-export interface RemarksState {
-  readonly texts: TextIndex
-  /** The following columns have one row per remark. */
-  readonly kind: Column
-  readonly time: Column
-  readonly text: Column
-  /** The previous remark about the same task, plus 1. */
-  readonly earlier: Column
-  size: number
-  /** For each task, its latest remark plus 1. */
-  readonly latestOfTask: Column
+const createRemarks = () => ({
+  texts: createTextIndex(),
+  /** The kind of each remark. The columns up to `earlier` have one row per remark. */
+  kind: createColumn('u8'),
+  time: createColumn('f64'),
+  text: createColumn('u32'),
+  /** The number of the previous remark about the same task, plus 1. */
+  earlier: createColumn('u32'),
+  size: 0,
+  /** For each task, the number of its latest remark plus 1. */
+  latestOfTask: createColumn('u32'),
   /** Moves of tasks, by uid in the current session. */
-  readonly moves: Map<string, TaskMove>
-  /** The uid and result source of the latest ResultReused. */
-  reusedTask: string
-  source: string
-}
+  moves: new Map<string, TaskMove>(),
+  /** The uid of the task in the latest ResultReused. */
+  reusedTask: '',
+  source: '',
+})
+
+export type RemarksState = ReturnType<typeof createRemarks>
 
 export interface RemarksQuery {
   readonly task: number
@@ -53,46 +55,41 @@ export interface RemarksQuery {
 }
 
 export interface RemarksView {
-  /** In order of time. */
+  /** The remarks in order of time. */
   readonly remarks: readonly Remark[]
   readonly move: TaskMove | null
 }
 
 const maxRemarks = 1_000_000
 const maxMoves = 10_000
-/** Beyond this number, only the beginning of a text is kept, which is the type of the error. */
+/** If there are more texts, only the beginning is kept, which is the type of the error. */
 const maxTexts = 10_000
 const maxTextLength = 300
 
 export const remarks: Panel<RemarksState, RemarksQuery, RemarksView> = {
-  create: () => ({
-    texts: createTextIndex(),
-    kind: createColumn('u8'),
-    time: createColumn('f64'),
-    text: createColumn('u32'),
-    earlier: createColumn('u32'),
-    size: 0,
-    latestOfTask: createColumn('u32'),
-    moves: new Map(),
-    reusedTask: '',
-    source: '',
-  }),
+  create: createRemarks,
 
   take(state, event, step) {
     const { stage, task, before, after } = step
-    // Most events are of early stages, which have no remarks.
+    // Most events belong to early stages, which have no remarks.
     if (stage !== 0 && stage < stages.completed) return
     if (stage === 0) {
-      if (task !== -1) followAttempt(state, event, task)
-      else if (event.event_type === 'tutti.TaskMoved') followMove(state, event)
-      else if (event.event_type === 'tutti.ResultReused') followReuse(state, event)
+      if (task !== -1) recordAttempt(state, event, task)
+      else if (event.event_type === 'tutti.TaskMoved') recordMove(state, event)
+      else if (event.event_type === 'tutti.ResultReused') recordReuse(state, event)
       else if (step === resumption) state.moves.clear()
       return
     }
     if (stage === stages.canceled && after !== before) {
-      add(state, task, 'canceled', event, textOf(event.attributes['reason']))
+      addRemark(state, task, 'canceled', event, textOf(event.attributes['reason']))
     } else if (stage === stages.completed && event.attributes['reused'] === true) {
-      add(state, task, 'reused', event, event.task_id === state.reusedTask ? state.source : '')
+      addRemark(
+        state,
+        task,
+        'reused',
+        event,
+        event.task_id === state.reusedTask ? state.source : '',
+      )
     }
   },
 
@@ -110,26 +107,26 @@ export const remarks: Panel<RemarksState, RemarksQuery, RemarksView> = {
   },
 }
 
-function followAttempt(state: RemarksState, event: ViewEvent, task: number): void {
+function recordAttempt(state: RemarksState, event: ViewEvent, task: number): void {
   if (event.event_type !== 'tutti.TaskAttempt') return
   const [type, message] = [textOf(event.error_type), textOf(event.error_message)]
-  add(state, task, 'attempt', event, `${type}: ${message}`)
+  addRemark(state, task, 'attempt', event, `${type}: ${message}`)
 }
 
-/** ResultReused immediately precedes the terminal event of its task. */
-function followReuse(state: RemarksState, { task_id, source }: ViewEvent): void {
+/** Kept, because ResultReused immediately precedes the terminal event of its task. */
+function recordReuse(state: RemarksState, { task_id, source }: ViewEvent): void {
   state.reusedTask = task_id ?? ''
   state.source = textOf(source).slice(0, maxTextLength)
 }
 
-function followMove({ moves }: RemarksState, { tasks, event_time, node_id }: ViewEvent): void {
+function recordMove({ moves }: RemarksState, { tasks, event_time, node_id }: ViewEvent): void {
   if (!Array.isArray(tasks)) return
   for (const uid of tasks.slice(0, maxMoves - moves.size)) {
     moves.set(textOf(uid), { time: event_time, nodeId: node_id ?? '' })
   }
 }
 
-function add(
+function addRemark(
   state: RemarksState,
   task: number,
   kind: RemarkKind,

@@ -1,9 +1,11 @@
-/** Resources: the utilization of each node: last, mean, maximum, and over time. Constant size. */
+/**
+ * Resources: the utilization of each node, with the last value, the mean, the maximum, and the
+ * values over time. Has a constant size.
+ */
 
 import { numberOf, type Panel, textOf, type ViewEvent } from '../panel.ts'
 import { addToSeries, createSeries, type Series, type SeriesPoint, showSeries } from '../series.ts'
 
-/** The summary of one measurement of a node. */
 interface Gauge {
   last: number | null
   max: number | null
@@ -15,22 +17,20 @@ export interface NodeUsage {
   readonly backend: string
   readonly nodeId: string
   readonly cpu: Gauge
-  /** The part of `cpu` used by the run itself. */
   readonly runCpu: Gauge
   readonly memory: Gauge
   readonly gpu: Gauge
-  /** Whether the node has left, so that its last measurements are no longer current. */
+  /** Whether the node has left. If so, its last measurements are no longer current. */
   hasLeft: boolean
   /** CPU, memory and GPU utilization over time; `null` if there are too many series. */
   readonly series: Series | null
-  /** The utilization of each GPU over time, by GPU number. */
   readonly gpus: Map<number, Series>
 }
 
 export interface ResourcesState {
   /** The usage of each node, by backend and node id. */
   readonly nodes: Map<string, NodeUsage>
-  /** The session's own host, while it is sampled. */
+  /** The session's own host, while the session samples it. */
   ownHost: NodeUsage | null
   /** The node with the latest measurement. */
   latest: NodeUsage | null
@@ -50,7 +50,7 @@ export interface NodeSummary {
   readonly backend: string
   readonly node_id: string
   readonly cpu_percent: UtilizationSummary
-  /** The part of `cpu_percent` used by the run itself: its workers, programs and models. */
+  /** The part of `cpu_percent` that the run itself uses: its workers, programs and models. */
   readonly run_cpu_percent: UtilizationSummary
   readonly memory_percent: UtilizationSummary
   readonly gpu_percent: UtilizationSummary
@@ -60,14 +60,17 @@ export interface NodeSummary {
 export interface NodeSeries {
   readonly backend: string
   readonly node_id: string
-  /** Means of CPU, memory and GPU. */
+  /** The means of CPU, memory and GPU utilization in each time interval. */
   readonly points: readonly SeriesPoint[]
   readonly gpus: readonly { readonly gpu_id: number; readonly points: readonly SeriesPoint[] }[]
 }
 
-/** Further nodes and GPUs have no series, because each series takes up to 6 KB. */
+/**
+ * The maximum number of series, because each series takes up to 6 KB. Further nodes and GPUs have
+ * no series.
+ */
 const maxSeries = 2000
-/** Further nodes are ignored. */
+/** The maximum number of nodes. Further nodes are ignored. */
 const maxNodes = 100_000
 
 export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
@@ -76,26 +79,26 @@ export const resources: Panel<ResourcesState, void, readonly NodeSummary[]> = {
   take(state, event) {
     if (event.event_type === 'tutti.NodeJoined') endOwnHost(state)
     if (event.event_type === 'tutti.NodeLost' || event.event_type === 'tutti.NodeDrained') {
-      leave(state, state.nodes.get(keyOf(event)))
+      markLeft(state, state.nodes.get(nodeKey(event)))
     }
     if (event.event_type !== 'ResourceUpdate') return
-    // Events of a single GPU are not measurements of the node.
+    // Events of a single GPU do not describe the node as a whole.
     if (event.resource_scope !== 'per_node') return recordGpu(state, event)
-    const node = nodeOf(state, event)
+    const node = findOrAddNode(state, event)
     if (node === null) return
     const { cpu_percent: cpu, memory_percent: memory, gpu_percent: gpu } = event
     const values = [numberOf(cpu), numberOf(memory), numberOf(gpu)]
     if (node.series !== null) addToSeries(node.series, event.event_time, values)
-    record(node.cpu, event.cpu_percent)
-    record(node.runCpu, event.attributes['run_cpu_percent'])
-    record(node.memory, event.memory_percent)
-    record(node.gpu, event.gpu_percent)
+    recordValue(node.cpu, event.cpu_percent)
+    recordValue(node.runCpu, event.attributes['run_cpu_percent'])
+    recordValue(node.memory, event.memory_percent)
+    recordValue(node.gpu, event.gpu_percent)
     node.hasLeft = false
     if (node.backend === 'tutti') state.ownHost = node
     state.latest = node
   },
 
-  /** One entry per backend and node, in order of first measurement. */
+  /** Returns one entry per backend and node, in order of the first measurement. */
   show: ({ nodes }) => Array.from(nodes.values(), toSummary),
 }
 
@@ -108,11 +111,17 @@ const toSummary = ({ backend, nodeId, cpu, runCpu, memory, gpu }: NodeUsage): No
   gpu_percent: toUtilization(gpu),
 })
 
-/** Grouped by node, because a session also samples its own host, and backends may share a node. */
+/**
+ * Groups the usage by node, because a session also samples its own host, and backends may share a
+ * node.
+ */
 const usageByNode = ({ nodes }: ResourcesState): MapIterator<NodeUsage[]> =>
   Map.groupBy(nodes.values(), ({ nodeId }) => nodeId).values()
 
-/** One entry per node, summing up all backends; `backend` is that of the last measurement. */
+/**
+ * Returns one entry per node, which combines all backends. `backend` is the backend that was added
+ * last.
+ */
 export const showNodes = (state: ResourcesState): NodeSummary[] =>
   Array.from(usageByNode(state), (all) => {
     const last = all.at(-1) as NodeUsage
@@ -133,7 +142,10 @@ const joinGauges = (a: Gauge, b: Gauge): Gauge => ({
   count: a.count + b.count,
 })
 
-/** One entry per node, in order of first measurement; the longest series of its backends. */
+/**
+ * Returns one entry per node, in order of the first measurement. If a node has several backends,
+ * the longest series is returned.
+ */
 export const showNodeSeries = (state: ResourcesState): NodeSeries[] =>
   Array.from(usageByNode(state), (all) => {
     const shown = all.map(({ backend, nodeId, series, gpus }) => ({
@@ -147,25 +159,26 @@ export const showNodeSeries = (state: ResourcesState): NodeSeries[] =>
     )
   })
 
-/** In each poll, the event of a GPU follows the event of its node. */
+/**
+ * Records the utilization of a GPU. In each poll, the event of a GPU follows the event of its node.
+ */
 function recordGpu(state: ResourcesState, event: ViewEvent): void {
-  const node = state.nodes.get(keyOf(event))
+  const node = state.nodes.get(nodeKey(event))
   const id = numberOf(event.gpu_id)
   if (node === undefined || id === null) return
-  const known = node.gpus.get(id) ?? newSeries(state, 1)
+  const known = node.gpus.get(id) ?? createNodeSeries(state, 1)
   if (known === null) return
   node.gpus.set(id, known)
   addToSeries(known, event.event_time, [numberOf(event.gpu_percent)])
 }
 
-function newSeries(state: ResourcesState, width: number): Series | null {
+function createNodeSeries(state: ResourcesState, width: number): Series | null {
   if (state.seriesCount >= maxSeries) return null
   state.seriesCount++
   return createSeries(width)
 }
 
-/** Whether this panel uses events of this type. */
-export const concernsNodes = (eventType: string): boolean => nodeEvents.has(eventType)
+export const isNodeEvent = (eventType: string): boolean => nodeEvents.has(eventType)
 
 const nodeEvents = new Set([
   'ResourceUpdate',
@@ -174,26 +187,29 @@ const nodeEvents = new Set([
   'tutti.NodeDrained',
 ])
 
-const keyOf = ({ backend, node_id }: ViewEvent): string =>
+const nodeKey = ({ backend, node_id }: ViewEvent): string =>
   JSON.stringify([backend, textOf(node_id)])
 
-function leave(state: ResourcesState, node: NodeUsage | undefined): void {
+function markLeft(state: ResourcesState, node: NodeUsage | undefined): void {
   if (node === undefined) return
   node.hasLeft = true
   if (state.latest === node) state.latest = null
 }
 
-/** The session samples its own host only until a backend has a node. */
+/**
+ * Ends the measurements of the session's own host, which is sampled only until a backend has a
+ * node.
+ */
 function endOwnHost(state: ResourcesState): void {
-  if (state.ownHost !== null) leave(state, state.ownHost)
+  if (state.ownHost !== null) markLeft(state, state.ownHost)
   state.ownHost = null
 }
 
-function nodeOf(state: ResourcesState, event: ViewEvent): NodeUsage | null {
+function findOrAddNode(state: ResourcesState, event: ViewEvent): NodeUsage | null {
   const { nodes } = state
   const { backend, node_id } = event
   const nodeId = textOf(node_id)
-  const key = keyOf(event)
+  const key = nodeKey(event)
   const known = nodes.get(key)
   if (known !== undefined) return known
   if (nodes.size >= maxNodes) return null
@@ -206,15 +222,15 @@ function nodeOf(state: ResourcesState, event: ViewEvent): NodeUsage | null {
     memory: gauge(),
     gpu: gauge(),
     hasLeft: false,
-    series: newSeries(state, 3),
+    series: createNodeSeries(state, 3),
     gpus: new Map<number, Series>(),
   }
   nodes.set(key, node)
   return node
 }
 
-/** An unknown value does not replace the last known one. */
-function record(gauge: Gauge, reading: unknown): void {
+/** Records a measurement. An unknown value does not replace the last known value. */
+function recordValue(gauge: Gauge, reading: unknown): void {
   const value = numberOf(reading)
   if (value === null) return
   gauge.last = value

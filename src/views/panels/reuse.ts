@@ -1,32 +1,35 @@
 /**
  * Reuse: checks that a resumed run did not repeat completed work. After a task is DONE in one
- * session with a stored value, later sessions may only reuse it, unless it is a different task: its
- * definition was changed, or its generated uid was given to another task. 10 bytes per task.
+ * session and its value was stored, later sessions may only reuse the value. The exception is a
+ * different task: its definition was changed, or its generated uid was given to another task. Uses
+ * 10 bytes per task.
  */
 
 import { crc32 } from 'node:zlib'
-import { codePartOf, isMarked, unmarked } from '../../foundation/ids.ts'
-import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
+import { codeDigestOf, isMarked, removeMark } from '../../foundation/ids.ts'
+import { createColumn, setValue, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { type Panel, resumption, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
 
-export interface ReuseState {
-  /** For each task, a value of `done`: when it was DONE, and whether the result was stored. */
-  readonly done: Column
-  /** Hashes of the definition in this session and of the definition that was DONE; 0 for none. */
-  readonly definition: Column
-  readonly doneDefinition: Column
+const createReuse = () => ({
+  /** A value of `done`: when the task was DONE, and whether the result was stored. */
+  done: createColumn('u8'),
+  /** The hash of each task's definition in this session; 0 if there is none. */
+  definition: createColumn('u32'),
+  /** The hash of the definition with which each task was DONE; 0 if there is none. */
+  doneDefinition: createColumn('u32'),
   /** 1 for tasks that ended with a reused result in this session. */
-  readonly reused: Column
+  reused: createColumn('u8'),
   /** Hashes of functions whose code cannot be distinguished; see `definition-hash.ts`. */
-  readonly ambiguous: Set<number>
-  tasks: number
-  readonly problems: string[]
-  problemCount: number
-}
+  ambiguous: new Set<number>(),
+  tasks: 0,
+  problems: [] as string[],
+  problemCount: 0,
+})
+
+export type ReuseState = ReturnType<typeof createReuse>
 
 export interface ReuseView {
-  /** Descriptions of the problems; at most 100. */
   readonly problems: readonly string[]
   readonly problemCount: number
 }
@@ -37,23 +40,14 @@ const maxProblems = 100
 const maxProblemLength = 1000
 
 export const reuse: Panel<ReuseState, void, ReuseView> = {
-  create: () => ({
-    done: createColumn('u8'),
-    definition: createColumn('u32'),
-    doneDefinition: createColumn('u32'),
-    reused: createColumn('u8'),
-    ambiguous: new Set(),
-    tasks: 0,
-    problems: [],
-    problemCount: 0,
-  }),
+  create: createReuse,
 
   take(state, event, step) {
     if (step === resumption) endSession(state)
     const { task, stage } = step
     if (stage === 0) return
     state.tasks = Math.max(state.tasks, task + 1)
-    if (stage === stages.created) create(state, event, step)
+    if (stage === stages.created) recordDefinition(state, event, step)
     const isReuse = stage === stages.completed && event.attributes['reused'] === true
     if (isReuse) setValue(state.reused, task, 1)
     // A task that is canceled before it starts keeps its earlier state.
@@ -66,7 +60,7 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
         state.problems.push(problem.slice(0, maxProblemLength))
       }
     } else if (isWork) {
-      // The task runs again, which replaces any earlier result.
+      // The task runs again, and the new result replaces any earlier result.
       setValue(state.done, task, stage === stages.completed ? done.here : 0)
       setValue(state.doneDefinition, task, valueAt(state.definition, task))
     }
@@ -75,11 +69,18 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
   show: ({ problems, problemCount }) => ({ problems: [...problems], problemCount }),
 }
 
-/** A task may run again if a dependency does, or if its code cannot be distinguished. */
-function create(state: ReuseState, event: ViewEvent, { task, dependencies }: TaskStep): void {
+/**
+ * Records the definition of a task. The task may run again if one of its dependencies does, or if
+ * its code cannot be distinguished.
+ */
+function recordDefinition(
+  state: ReuseState,
+  event: ViewEvent,
+  { task, dependencies }: TaskStep,
+): void {
   const hash = textOf(event.attributes['definition_hash'])
-  setValue(state.definition, task, hash === '' ? 0 : crc32(unmarked(hash)))
-  const code = crc32(codePartOf(hash))
+  setValue(state.definition, task, hash === '' ? 0 : crc32(removeMark(hash)))
+  const code = crc32(codeDigestOf(hash))
   if (isMarked(hash)) state.ambiguous.add(code)
   const mayRun =
     state.ambiguous.has(code) || dependencies.some((one) => valueAt(state.reused, one) === 0)
@@ -87,11 +88,11 @@ function create(state: ReuseState, event: ViewEvent, { task, dependencies }: Tas
 }
 
 /** Call this when the value of a task that is DONE in this session was stored. */
-export function markKept(state: ReuseState, task: number): void {
+export function markStored(state: ReuseState, task: number): void {
   if (valueAt(state.done, task) === done.here) setValue(state.done, task, done.keptHere)
 }
 
-/** Compares the definitions; if one is missing, only the uid counts. */
+/** A missing definition matches any definition. */
 function isDoneEarlier(state: ReuseState, task: number): boolean {
   if (valueAt(state.done, task) !== done.keptEarlier) return false
   const [before, now] = [valueAt(state.doneDefinition, task), valueAt(state.definition, task)]

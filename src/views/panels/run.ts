@@ -1,56 +1,45 @@
-/** Run: the start and end of the session, and events other than those of tasks. Constant size. */
+/**
+ * Run: the start and end of the session, and numbers that do not belong to single tasks. Has a
+ * constant size.
+ */
 
 import { hasEnded } from '../lifecycle.ts'
 import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
 
-/** `interrupted`: the process exited without recording the end of the session. */
+/**
+ * The state of a record. `interrupted` means that the process exited without recording the end of
+ * the session.
+ */
 export type RecordState = 'running' | 'ended' | 'interrupted'
 
-export interface RunState {
-  sessionId: string
-  startTime: number | null
-  endTime: number | null
+const createRun = () => ({
+  sessionId: '',
+  startTime: null as number | null,
+  endTime: null as number | null,
   /**
-   * From SessionEnded, measured with a monotonic clock. For a resumed run, the sum over all
-   * sessions; a session without that event counts from its first to its last event.
+   * The duration in SessionEnded, which is measured with a monotonic clock. For a resumed run, it
+   * is the sum over all sessions. A session without that event counts from its first to its last
+   * event.
    */
-  durationSeconds: number | null
-  /** The number of sessions; each resume adds one. */
-  sessions: number
-  /** The start of the current session. */
-  sessionStart: number
-  earlierSeconds: number
-  /** The latest time of any event. */
-  lastTime: number
-  /** The number of failed attempts that were followed by another. */
-  retries: number
-  workersLost: number
-  /** The sum of `cpu_seconds` of all tasks. */
-  taskCpuSeconds: number
-  /** The number of batches of inference engines; `batchedRequests` counts their requests. */
-  batches: number
-  batchedRequests: number
-}
+  durationSeconds: null as number | null,
+  sessions: 0,
+  sessionStart: 0,
+  earlierSeconds: 0,
+  lastTime: 0,
+  retries: 0,
+  workersLost: 0,
+  taskCpuSeconds: 0,
+  batches: 0,
+  batchedRequests: 0,
+})
+
+export type RunState = ReturnType<typeof createRun>
 
 export const run: Panel<RunState, void, Readonly<RunState>> = {
-  create: () => ({
-    sessionId: '',
-    startTime: null,
-    endTime: null,
-    durationSeconds: null,
-    sessions: 0,
-    sessionStart: 0,
-    earlierSeconds: 0,
-    lastTime: 0,
-    retries: 0,
-    workersLost: 0,
-    taskCpuSeconds: 0,
-    batches: 0,
-    batchedRequests: 0,
-  }),
+  create: createRun,
 
   take(state, event, step) {
-    if (step === resumption) endEarlier(state)
+    if (step === resumption) endPreviousSession(state)
     if (event.event_time > state.lastTime) state.lastTime = event.event_time
     if (hasEnded(step.after) && step.after !== step.before) {
       state.taskCpuSeconds += numberOf(event.attributes['cpu_seconds']) ?? 0
@@ -78,19 +67,18 @@ export const run: Panel<RunState, void, Readonly<RunState>> = {
   show: (state) => ({ ...state }),
 }
 
-/** The time between two files of the run, as event times in seconds. */
-interface FileGap {
+interface TimeRange {
   readonly from: number
   readonly to: number
 }
 
 /**
- * The recorded duration, or the time from the first event until `now`. Excludes the time between
- * two files, except `attended` times, in which agents of a cluster continued to run.
+ * Returns the recorded duration, or the time from the first event until `now`. Excludes the time
+ * between two files, except `attended` times, in which agents of a cluster continued to run.
  */
 export function runSeconds(
   { startTime, durationSeconds, earlierSeconds, sessionStart }: Readonly<RunState>,
-  attended: readonly FileGap[],
+  attended: readonly TimeRange[],
   now: number,
 ): number {
   const between = attended.reduce((sum, { from, to }) => sum + to - from, 0)
@@ -105,8 +93,8 @@ function beginSession(state: RunState, event: ViewEvent): void {
   state.sessions++
 }
 
-/** Ends the previous session, which may have no SessionEnded. */
-function endEarlier(state: RunState): void {
+/** Ends the previous session. Its SessionEnded may be missing. */
+function endPreviousSession(state: RunState): void {
   const seconds = state.earlierSeconds + Math.max(0, state.lastTime - state.sessionStart)
   state.earlierSeconds = state.endTime === null ? seconds : (state.durationSeconds ?? seconds)
   state.endTime = null

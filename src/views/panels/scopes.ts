@@ -1,6 +1,6 @@
 /**
- * Scopes: which task belongs to which `flow.scope`, and a filter for readers that show only one
- * scope. In runs with scopes, 4 bytes per task in addition to the ids.
+ * Scopes: the `flow.scope` that each task belongs to, and a filter for readers that show only one
+ * scope. In runs with scopes, uses 4 bytes per task in addition to the ids.
  */
 
 import { ValueError } from '../../foundation/errors.ts'
@@ -11,7 +11,7 @@ import { type Panel, textOf, type ViewEvent } from '../panel.ts'
 
 export interface ScopesState {
   readonly ids: TextIndex
-  /** The number of the task's scope in `ids`, plus 1. */
+  /** The number of each task's scope in `ids`, plus 1. */
   readonly scopeOfTask: Column
 }
 
@@ -21,14 +21,14 @@ export interface ScopesQuery {
 
 const maxIdLength = 1000
 
-/** Shows the scope of a task; empty if the task is in no scope. */
+/** Shows the scope of a task. It is empty if the task is in no scope. */
 export const scopes: Panel<ScopesState, ScopesQuery, string> = {
   create: () => ({ ids: createTextIndex(), scopeOfTask: createColumn('u32') }),
 
   take({ ids, scopeOfTask }, event, { task, before, after }) {
-    // All events of a task have the same scope, so the first event is sufficient.
+    // The first event of a task is sufficient, because all its events have the same scope.
     if (task === -1 || before !== 0 || after === 0) return
-    const id = scopeIn(event).slice(0, maxIdLength)
+    const id = readScope(event).slice(0, maxIdLength)
     if (id !== '') setValue(scopeOfTask, task, indexOf(ids, id) + 1)
   },
 
@@ -38,15 +38,14 @@ export const scopes: Panel<ScopesState, ScopesQuery, string> = {
   },
 }
 
-const scopeIn = ({ attributes }: ViewEvent): string => textOf(attributes['workflow_id'])
+const readScope = ({ attributes }: ViewEvent): string => textOf(attributes['workflow_id'])
 
-/** The maximum number of ids that a misspelled id is compared with. */
+/** The maximum number of ids to compare a misspelled id with. */
 const maxCompared = 1000
 
 /** Selects the events of one scope, including nested scopes. */
 export class ScopeFilter {
   readonly #id: string
-  /** The requested scope and the scopes nested in it. */
   readonly #inside: Set<string>
   /** The tasks of these scopes, because not all events of a task name the scope. */
   readonly #tasks = new Set<string>()
@@ -58,12 +57,13 @@ export class ScopeFilter {
     this.#inside = new Set([id])
   }
 
-  /** Whether the event belongs to the scope or one of its tasks. Call this in order. */
+  /** Whether the event belongs to the scope or one of its tasks. Call this for events in order. */
   includes(event: ViewEvent): boolean {
     const { event_type, task_id } = event
-    // In another session, the same generated uids belong to other tasks.
+    // The tasks are forgotten, because the same generated uids belong to other tasks in another
+    // session.
     if (event_type === 'SessionStarted') this.#tasks.clear()
-    const scope = scopeIn(event) || textOf(event.workflow_id)
+    const scope = readScope(event) || textOf(event.workflow_id)
     if (this.#inside.has(textOf(event.parent_workflow_id))) this.#inside.add(scope)
     const isInside = scope !== '' && this.#inside.has(scope)
     this.#isSeen ||= isInside
@@ -72,12 +72,12 @@ export class ScopeFilter {
     return isInside || (task_id !== null && this.#tasks.has(task_id))
   }
 
-  /** Whether the event is in the scope or belongs to no task. Call this in order. */
+  /** Whether the event is in the scope or belongs to no task. Call this for events in order. */
   keeps(event: ViewEvent): boolean {
     return this.includes(event) || event.task_id === null
   }
 
-  /** Throws a `ValueError` if no event has the scope and none can follow. */
+  /** Throws a `ValueError` if no event has the scope, and no further events can follow. */
   expectSeen(isRunning: boolean): void {
     if (this.#isSeen || isRunning) return
     const near = didYouMean(this.#id, [...this.#others])

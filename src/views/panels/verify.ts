@@ -1,51 +1,48 @@
 /**
- * Verify: checks that a record is valid. Events of a task are in order, each task ends once, there
- * is one trace, and the counters agree with the events. 8 bytes per task.
+ * Verify: checks that a record is valid. The events of each task must be in order, each task must
+ * end once, there must be one trace, and the counters must agree with the events. Uses 8 bytes per
+ * task.
  */
 
 import { countText } from '../readable.ts'
-import { type Column, createColumn, setValue, valueAt } from '../columns.ts'
+import { createColumn, setValue, valueAt } from '../columns.ts'
 import type { CountsView } from './counts.ts'
 import { hasEnded, stages } from '../lifecycle.ts'
 import { type Panel, type TaskStep, textOf, type ViewEvent } from '../panel.ts'
 
-export interface VerifyState {
-  /** Descriptions of the first problems. */
-  readonly problems: string[]
-  problemCount: number
-  hasBegun: boolean
-  hasEnded: boolean
-  traceId: unknown
-  sessionId: string | null
-  isResumed: boolean
-  /** The sources of reused results by uid, until the task has ended. */
-  readonly reused: Map<string, string>
-  /** The time of each open task's last event; NaN once the task has ended. */
-  readonly lastTimes: Column
-  /** The earliest and latest time of any event, even if the clock was changed. */
-  firstTime: number
-  lastTime: number
-  /** The longest duration of a task, and its uid. */
-  maxSeconds: number
-  slowestUid: string | null
-}
+const createVerify = () => ({
+  problems: [] as string[],
+  problemCount: 0,
+  hasBegun: false,
+  hasEnded: false,
+  traceId: undefined as unknown,
+  sessionId: null as string | null,
+  isResumed: false,
+  reused: new Map<string, string>(),
+  /** The time of the last event of each open task; NaN once the task has ended. */
+  lastTimes: createColumn('f64'),
+  /** The earliest time of any event, even if the clock was changed. */
+  firstTime: Infinity,
+  lastTime: -Infinity,
+  maxSeconds: 0,
+  slowestUid: null as string | null,
+})
+
+export type VerifyState = ReturnType<typeof createVerify>
 
 export interface VerifyQuery {
-  /** The view of `counts` from the same pass. */
   readonly counts: CountsView
-  /** The last metric line of the record; `null` if there is none. */
   readonly metrics: { readonly [name: string]: unknown } | null
 }
 
 export interface Verdict {
   readonly tasks: number
   readonly events: number
-  /** The number of tasks without a terminal event; a problem only if the session has ended. */
+  /** Tasks without a terminal event. They are a problem only if the session has ended. */
   readonly unfinished: number
   readonly hasEnded: boolean
-  /** `null` if there is no event. */
   readonly sessionId: string | null
-  /** Descriptions of the problems; at most 100. */
+  /** Descriptions of the first 100 problems. */
   readonly problems: readonly string[]
   readonly problemCount: number
 }
@@ -53,7 +50,7 @@ export interface Verdict {
 const maxProblems = 100
 /** Uids and event types in a damaged file may have any length. */
 const maxProblemLength = 1000
-/** Event types by stage, latest stage first. */
+/** Event types by stage, from the latest to the earliest stage. */
 const typesBeforeEnd: readonly (readonly [stage: number, type: string])[] = [
   [stages.started, 'TaskStarted'],
   [stages.queued, 'TaskQueued'],
@@ -69,47 +66,33 @@ const counters = [
 ] as const
 
 export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
-  create: () => ({
-    problems: [],
-    problemCount: 0,
-    hasBegun: false,
-    hasEnded: false,
-    traceId: undefined,
-    sessionId: null,
-    isResumed: false,
-    reused: new Map(),
-    lastTimes: createColumn('f64'),
-    firstTime: Infinity,
-    lastTime: -Infinity,
-    maxSeconds: 0,
-    slowestUid: null,
-  }),
+  create: createVerify,
 
   take(state, event, step) {
     const { event_type: type } = event
     if (!state.hasBegun && type !== 'SessionStarted') {
-      report(state, `the first event is ${type}, not SessionStarted`)
+      addProblem(state, `the first event is ${type}, not SessionStarted`)
     }
-    if (state.hasBegun && type === 'SessionStarted') report(state, 'a second SessionStarted')
+    if (state.hasBegun && type === 'SessionStarted') addProblem(state, 'a second SessionStarted')
     if (!state.hasBegun) state.isResumed = typeof event.attributes['resumed_from'] === 'string'
     state.hasBegun = true
     state.firstTime = Math.min(state.firstTime, event.event_time)
     state.lastTime = Math.max(state.lastTime, event.event_time)
     state.sessionId ??= event.session_id
-    if (event.session_id !== state.sessionId && !isOfApplication(type)) {
-      report(state, `${type} is of session ${event.session_id}, not ${state.sessionId}`)
+    if (event.session_id !== state.sessionId && !isApplicationEvent(type)) {
+      addProblem(state, `${type} is of session ${event.session_id}, not ${state.sessionId}`)
     }
-    if (type === 'tutti.ResultReused') noteReuse(state, event)
-    if (state.hasEnded) report(state, `${type} comes after SessionEnded`)
+    if (type === 'tutti.ResultReused') recordReuse(state, event)
+    if (state.hasEnded) addProblem(state, `${type} comes after SessionEnded`)
     state.traceId ??= event.trace_id
-    if (event.trace_id !== state.traceId && !isOfApplication(type))
-      report(state, `${type} has another trace_id`)
+    if (event.trace_id !== state.traceId && !isApplicationEvent(type))
+      addProblem(state, `${type} has another trace_id`)
     if (type === 'SessionEnded') state.hasEnded = true
     if (step.stage !== 0) checkStep(state, event, step)
   },
 
   show(state, { counts, metrics }) {
-    const atEnd = [...problemsOfTime(state), ...problemsAtEnd(state, counts, metrics)]
+    const atEnd = [...findTimeProblems(state), ...findEndProblems(state, counts, metrics)]
     return {
       tasks: counts.tasks,
       events: counts.events,
@@ -122,27 +105,28 @@ export const verify: Panel<VerifyState, VerifyQuery, Verdict> = {
   },
 }
 
-/** Events of the application may belong to another trace. */
-const isOfApplication = (type: string): boolean => type.includes('.') && !type.startsWith('tutti.')
+/** Whether the application emitted the event, which may belong to another trace. */
+const isApplicationEvent = (type: string): boolean =>
+  type.includes('.') && !type.startsWith('tutti.')
 
 /** Stages may be missing, but must not be repeated or follow a later stage. */
 function checkStep(state: VerifyState, event: ViewEvent, step: TaskStep): void {
   const { event_type: type, event_time: time, task_id: uid } = event
   const { task, stage, before } = step
   if (hasEnded(stage)) checkEnd(state, event)
-  if (hasEnded(before)) report(state, `${uid}: ${type} comes after its end`)
-  else if (before >= stage) report(state, `${uid}: ${type} comes after ${latestType(before)}`)
+  if (hasEnded(before)) addProblem(state, `${uid}: ${type} comes after its end`)
+  else if (before >= stage) addProblem(state, `${uid}: ${type} comes after ${latestType(before)}`)
   if (before !== 0 && time < valueAt(state.lastTimes, task)) {
-    report(state, `${uid}: ${type} happened before the task's previous event`)
+    addProblem(state, `${uid}: ${type} happened before the task's previous event`)
   }
   setValue(state.lastTimes, task, hasEnded(stage) ? Number.NaN : time)
 }
 
 /** Only a file that continues another file can reuse results of a record. */
-function noteReuse(state: VerifyState, { task_id: uid, source }: ViewEvent): void {
+function recordReuse(state: VerifyState, { task_id: uid, source }: ViewEvent): void {
   if (uid === null) return
   if (source === 'record' && !state.isResumed) {
-    report(state, `${uid}: reuses the result of a record, but the file continues none`)
+    addProblem(state, `${uid}: reuses the result of a record, but the file continues none`)
   }
   state.reused.set(uid, textOf(source))
 }
@@ -150,7 +134,7 @@ function noteReuse(state: VerifyState, { task_id: uid, source }: ViewEvent): voi
 function checkEnd(state: VerifyState, event: ViewEvent): void {
   const { event_type: type, task_id: uid, duration_seconds: seconds, attributes } = event
   if (typeof seconds === 'number' && seconds < 0) {
-    report(state, `${uid}: ${type} has a negative duration`)
+    addProblem(state, `${uid}: ${type} has a negative duration`)
   }
   if (typeof seconds === 'number' && seconds > state.maxSeconds) {
     state.maxSeconds = seconds
@@ -158,7 +142,7 @@ function checkEnd(state: VerifyState, event: ViewEvent): void {
   }
   const isReported = uid !== null && state.reused.delete(uid)
   if (attributes['reused'] === true && !isReported) {
-    report(state, `${uid}: ${type} is reused without tutti.ResultReused`)
+    addProblem(state, `${uid}: ${type} is reused without tutti.ResultReused`)
   }
 }
 
@@ -166,10 +150,10 @@ const latestType = (passed: number): string =>
   typesBeforeEnd.find(([stage]) => (passed & stage) !== 0)?.[1] ?? ''
 
 /**
- * Reports only problems that a small clock change cannot explain. In a file that continues another
- * one, a task may have started before the file.
+ * Reports durations that even a small change of the clock cannot explain. A file that continues
+ * another file is not checked, because a task may have started before it.
  */
-function problemsOfTime(state: VerifyState): string[] {
+function findTimeProblems(state: VerifyState): string[] {
   const { firstTime, lastTime, maxSeconds, slowestUid } = state
   const max = 2 * (lastTime - firstTime) + toleratedSeconds
   if (state.isResumed || slowestUid === null || !(maxSeconds > max)) return []
@@ -179,8 +163,7 @@ function problemsOfTime(state: VerifyState): string[] {
 
 const toleratedSeconds = 60
 
-/** Counters and unfinished tasks can be checked only after the session has ended. */
-function problemsAtEnd(
+function findEndProblems(
   state: VerifyState,
   counts: CountsView,
   metrics: VerifyQuery['metrics'],
@@ -193,7 +176,7 @@ function problemsAtEnd(
     problems.push(`${have} no terminal event although the session has ended`)
   }
   if (metrics === null) return [...problems, 'there is no metric line']
-  // Neither count includes repeated events; `checkStep` has already reported them.
+  // Repeated events are in neither count, because `checkStep` has already reported them.
   for (const [counter, total, type] of counters) {
     const events = counts[total]
     if (metrics[counter] === events) continue
@@ -204,7 +187,7 @@ function problemsAtEnd(
   return problems
 }
 
-function report(state: VerifyState, problem: string): void {
+function addProblem(state: VerifyState, problem: string): void {
   state.problemCount++
   if (state.problems.length < maxProblems) state.problems.push(problem.slice(0, maxProblemLength))
 }

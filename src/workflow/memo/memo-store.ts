@@ -1,11 +1,12 @@
-/** Stores results in a folder, one file each, replaced atomically and verified by a digest. */
+/** Stores each result in a file, which is replaced atomically and verified by a digest. */
 
 import { createHash } from 'node:crypto'
 import { rename, rm, writeFile } from 'node:fs/promises'
 import { join } from 'node:path'
 import { serialize } from 'node:v8'
 import { makeFolders } from '../../checkpoint/files.ts'
-import { fromBytes } from '../../checkpoint/kept-value.ts'
+import { deserializeValue } from '../../checkpoint/kept-value.ts'
+import { errnoOf } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { openRegularFile } from '../../foundation/regular-file.ts'
 import { Semaphore } from '../../runtime/fifo.ts'
@@ -13,8 +14,8 @@ import { Semaphore } from '../../runtime/fifo.ts'
 const digestBytes = 32
 const maxOpenFiles = 32
 
-/** A stored value, which may be `undefined`. */
-export interface Found {
+/** A stored value. It is wrapped, because `undefined` is a valid result. */
+export interface StoredResult {
   readonly value: unknown
 }
 
@@ -27,23 +28,26 @@ export class MemoStore {
   }
 
   /**
-   * `null` if there is no result or its file is damaged. Rejects if the file cannot be read or is
-   * not a regular file.
+   * Reads a result. Resolves with `null` if no result is stored or its file is damaged. Rejects if
+   * the file cannot be read or is not a regular file.
    */
-  async read(key: string): Promise<Found | null> {
-    const bytes = await this.#files.run(() => readResult(this.#pathOf(key)))
+  async read(key: string): Promise<StoredResult | null> {
+    const bytes = await this.#files.run(() => readIfExists(this.#pathOf(key)))
     if (bytes === null) return null
     try {
       const content = bytes.subarray(digestBytes)
       if (!digestOf(content).equals(bytes.subarray(0, digestBytes))) return null
-      const found = fromBytes(content)?.value
+      const found = deserializeValue(content)?.value
       return typeof found === 'object' && found !== null && 'value' in found ? found : null
     } catch {
       return null
     }
   }
 
-  /** Replaces an earlier result. Rejects if the value cannot be serialized or written. */
+  /**
+   * Stores a result and replaces an earlier one. Rejects if the value cannot be serialized or
+   * written.
+   */
   async write(key: string, value: unknown): Promise<void> {
     const content = serialize({ value })
     await this.#files.run(() => this.#replace(key, content))
@@ -68,18 +72,12 @@ export class MemoStore {
 
 const digestOf = (bytes: Buffer): Buffer => createHash('sha256').update(bytes).digest()
 
-/** `null` if the file does not exist. */
-async function readResult(path: string): Promise<Buffer | null> {
-  const file = await openRegularFile(path).catch(nullIfMissing)
-  if (file === null) return null
+async function readIfExists(path: string): Promise<Buffer | null> {
   try {
+    await using file = await openRegularFile(path)
     return await file.readFile()
-  } finally {
-    await file.close()
+  } catch (error) {
+    if (errnoOf(error) === 'ENOENT') return null
+    throw error
   }
-}
-
-function nullIfMissing(error: NodeJS.ErrnoException): null {
-  if (error.code === 'ENOENT') return null
-  throw error
 }

@@ -87,7 +87,7 @@ class FakeExecutor implements Executor {
     for (const [batch, jobs] of Array.from(this.#left)) {
       const back = given.map((job) => this.#assignedJob(job)).filter((job) => jobs.delete(job))
       if (back.length === 0) continue
-      this.#listener.giveBack(back)
+      this.#listener.requeue(back)
       this.#finishIfEmpty(batch, jobs)
     }
   }
@@ -115,7 +115,7 @@ export function openScheduler(capacity: Partial<Capacity> = {}) {
     new FakeExecutor(scheduler),
     new FakeExecutor(scheduler),
   ]
-  scheduler.use({ functions, programs, closures })
+  scheduler.setExecutors({ functions, programs, closures })
   const listener = new RecordingListener()
   const submit = (jobs: readonly Job[], kind: ExecutorKind = 'functions', to = listener): void =>
     scheduler.submit(jobs, () => kind, { listener: to, session: new FakeSession() })

@@ -9,7 +9,7 @@ type Waiting = Job & WaitingJob
 
 function drain(queue: JobQueue<Waiting>): Waiting[] {
   const jobs: Waiting[] = []
-  for (let next = queue.take(); next !== undefined; next = queue.take()) jobs.push(next)
+  for (let next = queue.pop(); next !== undefined; next = queue.pop()) jobs.push(next)
   return jobs
 }
 
@@ -30,7 +30,7 @@ describe('a queue of jobs', () => {
     )
     expect([queue.length, queue.peek()?.uid]).toEqual([7, '1'])
     expect(uids(drain(queue))).toBe('1 3 4 0 5 2 6')
-    expect([queue.length, queue.peek(), queue.take()]).toEqual([0, undefined, undefined])
+    expect([queue.length, queue.peek(), queue.pop()]).toEqual([0, undefined, undefined])
   })
 
   it('a job queue gives retries before new jobs of their priority, the oldest first', () => {
@@ -60,7 +60,7 @@ describe('a queue of jobs', () => {
       queue.remove(jobs[at] as Waiting)
       lowest.push(queue.lowestPriority)
     }
-    queue.take()
+    queue.pop()
     expect([...lowest, queue.lowestPriority]).toEqual([-1, -1, 0, 5, 5, null])
   })
 
@@ -79,7 +79,7 @@ describe('a queue of jobs', () => {
     for (const [at, job] of jobs.entries()) {
       queue.remove(job)
       if (at % 2 === 0) queue.push(job)
-      else queue.putBack([job])
+      else queue.requeue([job])
     }
     expect(queue.length).toBe(2000)
     expect(uids(drain(queue))).toBe(uids(jobs))
@@ -88,14 +88,14 @@ describe('a queue of jobs', () => {
   it('a job queue restores the old order, also when two jobs return in the wrong one', () => {
     const jobs = waitingJobs(jobsOf(6))
     const queue = filled(jobs)
-    const taken = [queue.take(), queue.take(), queue.take(), queue.take()].filter(
+    const taken = [queue.pop(), queue.pop(), queue.pop(), queue.pop()].filter(
       (one) => one !== undefined,
     )
-    queue.putBack(taken.slice(0, 2))
-    queue.putBack(taken.slice(2).toReversed())
+    queue.requeue(taken.slice(0, 2))
+    queue.requeue(taken.slice(2).toReversed())
     expect(queue.length).toBe(6)
     expect(uids(drain(queue))).toBe('0 1 2 3 4 5')
-    queue.putBack(taken)
+    queue.requeue(taken)
     queue.push({ ...jobOf('later'), sequence: 99, isRetry: false })
     expect(uids(drain(queue))).toBe('0 1 2 3 later')
   })
@@ -122,14 +122,14 @@ describe('a queue of jobs', () => {
             model.push(waiting)
           } else if (one.do === 'take') {
             const next = model.shift()
-            expect(queue.take()).toEqual(next)
+            expect(queue.pop()).toEqual(next)
             if (next !== undefined) taken.push(next)
           } else if (one.do === 'remove') {
             const [gone] = model.splice(one.at % Math.max(1, model.length), 1)
             if (gone !== undefined) queue.remove(gone)
           } else {
             const back = taken.splice(one.at % (taken.length + 1))
-            queue.putBack(back)
+            queue.requeue(back)
             model.push(...back)
           }
           model = model.toSorted(

@@ -1,6 +1,6 @@
 import { performance } from 'node:perf_hooks'
 import { describe, expect, it } from 'vitest'
-import { machineMs, momentOf, readTime } from '../../../src/backends/local/machine-time.ts'
+import { machineMs, toMoment, readClocks } from '../../../src/backends/local/machine-time.ts'
 import { type Clock, systemClock } from '../../../src/foundation/clock.ts'
 
 describe('times of the machine', () => {
@@ -18,9 +18,9 @@ describe('times of the machine', () => {
     // A pair of readings that is interrupted gives less.
     const differences = Array.from({ length: 20 }, () => machineMs() - performance.now())
     const machineAhead = Math.max(...differences)
-    const reading = readTime(interrupted)
+    const reading = readClocks(interrupted)
     expect(readings).toBeGreaterThan(1)
-    const moment = momentOf(reading, reading.machineMs - 1000)
+    const moment = toMoment(reading, reading.machineMs - 1000)
     expect(moment.monotonicMs + machineAhead).toBeCloseTo(reading.machineMs - 1000, -1)
   })
 })

@@ -30,7 +30,7 @@ describe('the order in which jobs begin', () => {
     expect(uids(scheduler.withdraw(listener))).toBe('2 3 4')
     expect(scheduler.withdraw(listener)).toEqual([])
     for (const job of jobs.slice(0, 2)) functions.end(job)
-    await scheduler.drained(listener)
+    await scheduler.waitUntilDrained(listener)
     expect(uids(functions.begun)).toBe('0 1')
     // It may come again.
     submit(jobs.slice(2))
@@ -117,7 +117,7 @@ describe('the order in which jobs begin', () => {
     expect(uids(programs.begun)).toBe('p q')
     functions.isPreparing = false
     functions.max = 1
-    scheduler.giveBack([])
+    scheduler.requeue([])
     expect([uids(functions.begun), uids(programs.begun)]).toEqual(['f', 'p q'])
     programs.end(q)
     expect(uids(programs.begun)).toBe('p q low')
@@ -264,7 +264,7 @@ describe('canceling', () => {
     submit(mine)
     submit(theirs, 'functions', other)
     let isDrained = false
-    const drained = scheduler.drained(listener).then(() => (isDrained = true))
+    const drained = scheduler.waitUntilDrained(listener).then(() => (isDrained = true))
     scheduler.cancelAll(listener, 'released')
     expect(functions.begun).toEqual([...mine.slice(0, 2), ...theirs])
     for (const job of mine)
@@ -272,7 +272,7 @@ describe('canceling', () => {
     await drained
     expect([isDrained, other.jobs]).toEqual([true, []])
     for (const job of theirs) functions.end(job)
-    await scheduler.drained(other)
+    await scheduler.waitUntilDrained(other)
     expect(other.jobs).toEqual(theirs)
   })
 
@@ -285,7 +285,7 @@ describe('canceling', () => {
     functions.report(one, { kind: 'start', workerId: 'w', nodeId: 'n' })
     expect(listener.kindsOf(one)).toEqual(['complete'])
     let isDrained = false
-    const drained = scheduler.drained(listener).then(() => (isDrained = true))
+    const drained = scheduler.waitUntilDrained(listener).then(() => (isDrained = true))
     await Promise.resolve()
     expect(isDrained).toBe(false)
     functions.end(two)

@@ -46,7 +46,6 @@ async function sampleAfterSecond(
   await clock.advance(1000)
   tree.write({ 'proc/stat': stat(140, 960), ...after })
   const reading = sampler.sample()
-  sampler.close()
   return { cpu: reading.cpu_percent, memory: reading.memory_percent }
 }
 

@@ -11,9 +11,9 @@ beforeEach(() => {
   warnings = []
 })
 
-function createSampler(sources: readonly GpuSource[]): GpuSampler {
+function createSampler(source: GpuSource): GpuSampler {
   const log = { warn: (code: string, message: string) => warnings.push(`${code}: ${message}`) }
-  return new GpuSampler({ clock, log, pollSeconds: 5, procRoot: '/nowhere', sources })
+  return new GpuSampler({ clock, log, pollSeconds: 5, procRoot: '/nowhere', source })
 }
 
 class FakeSource implements GpuSource {
@@ -47,31 +47,36 @@ const never = (): Promise<never> => new Promise(() => {})
 const ready = async () => ({ state: 'ready' }) as const
 const absent = async () => ({ state: 'absent', reason: 'not here' }) as const
 
-describe('GpuSampler with several sources', () => {
-  it('GpuSampler takes the first that works and leaves the others alone', async () => {
-    const sources = [
-      new FakeSource('first', absent),
-      new FakeSource('second', ready, async () => [{ gpu_id: 0, gpu_percent: 7 }]),
-      new FakeSource('third', ready),
-    ]
-    const sampler = createSampler(sources)
+describe('GpuSampler', () => {
+  it('GpuSampler reads its source, and closes it once', async () => {
+    const source = new FakeSource('only', ready, async () => [{ gpu_id: 0, gpu_percent: 7 }])
+    const sampler = createSampler(source)
     await sampler.prime()
-    expect(sampler.sourceName).toBe('second')
     expect(await sampler.sample()).toEqual([{ gpu_id: 0, gpu_percent: 7 }])
     await sampler.close()
-    expect(sources.map(({ probes }) => probes)).toEqual([1, 1, 0])
-    expect(sources.map(({ closes }) => closes)).toEqual([1, 1, 0])
+    await sampler.close()
+    expect([source.probes, source.closes]).toEqual([1, 1])
+    expect(await sampler.sample()).toEqual([])
     expect(warnings).toEqual([])
   })
 
-  it('row 59: GpuSampler asks no second source if the first hangs', async () => {
-    const sources = [new FakeSource('first', never), new FakeSource('second', ready)]
-    const sampler = createSampler(sources)
+  it('GpuSampler closes a source that the machine does not have, without a warning', async () => {
+    const source = new FakeSource('only', absent)
+    const sampler = createSampler(source)
+    await sampler.prime()
+    expect(await sampler.sample()).toEqual([])
+    expect([source.probes, source.closes]).toEqual([1, 1])
+    expect(warnings).toEqual([])
+  })
+
+  it('row 59: GpuSampler gives up a source that hangs, with one warning', async () => {
+    const source = new FakeSource('only', never)
+    const sampler = createSampler(source)
     const primed = sampler.prime()
     await clock.advance(2000)
     await primed
-    expect(sampler.sourceName).toBe('none')
-    expect(sources.map(({ probes }) => probes)).toEqual([1, 0])
+    expect(await sampler.sample()).toEqual([])
+    expect([source.probes, source.closes]).toEqual([1, 1])
     expect(warnings).toHaveLength(1)
   })
 
@@ -81,7 +86,7 @@ describe('GpuSampler with several sources', () => {
     const source = new FakeSource('only', ready, () => answers[calls++]?.promise ?? never())
     const answer = (call: number, gpu_percent: number): void =>
       answers[call]?.resolve([{ gpu_id: 0, gpu_percent }])
-    const sampler = createSampler([source])
+    const sampler = createSampler(source)
     await sampler.prime()
     const first = sampler.sample()
     answer(0, 50)

@@ -15,7 +15,7 @@ import { promisify } from 'node:util'
 import * as fc from 'fast-check'
 import { afterEach, beforeEach, describe, expect, it, vi } from 'vitest'
 import { GpuSampler } from '../../../src/backends/sampling/gpu-sampler.ts'
-import { NvidiaSmi, parseGpuLine } from '../../../src/backends/sampling/nvidia-smi.ts'
+import { parseGpuLine } from '../../../src/backends/sampling/nvidia-smi.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { eventually } from '../../eventually.ts'
 import { assertProperty } from '../../property.ts'
@@ -45,8 +45,7 @@ function installSmi(script: string): void {
 
 function createSampler(): GpuSampler {
   const log = { warn: (code: string, message: string) => warnings.push(`${code}: ${message}`) }
-  const sources = [new NvidiaSmi({ clock, pollSeconds: 5 })]
-  return new GpuSampler({ clock, log, pollSeconds: 5, procRoot: folder, sources })
+  return new GpuSampler({ clock, log, pollSeconds: 5, procRoot: folder })
 }
 
 const starts = (): number[] =>
@@ -65,7 +64,6 @@ describe('GpuSampler with nvidia-smi', () => {
     installSmi('printf "1, 40\\n0, 30\\n10, 5\\n"; exec sleep 1000')
     const sampler = createSampler()
     await sampler.prime()
-    expect(sampler.sourceName).toBe('nvidia-smi')
     await eventually(async () => expect(await sampler.sample()).toHaveLength(3))
     expect(await sampler.sample()).toEqual([
       { gpu_id: 0, gpu_percent: 30 },

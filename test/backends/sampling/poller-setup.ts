@@ -52,7 +52,7 @@ class SleepyClock extends ManualClock {
 }
 
 /** A poller on a manual clock, and everything that it emits. */
-export function setUp(intervalSeconds?: number, ownHost: SampledNode = { nodeId: 'own' }) {
+export function setUp(intervalSeconds?: number, host: SampledNode = { nodeId: 'own' }) {
   const clock = new SleepyClock()
   const sink = new RecordingSink()
   const warnings: string[] = []
@@ -64,14 +64,14 @@ export function setUp(intervalSeconds?: number, ownHost: SampledNode = { nodeId:
       emit: (event) =>
         event.event_type === 'ResourceUpdate' ? sink.emit(event) : nodeEvents.push(event),
     },
-    ownHost,
+    host,
     sessionId: 's1',
     log: { warn: (_, message) => warnings.push(message) },
     ...(intervalSeconds === undefined ? {} : { intervalSeconds }),
   })
   const add = (nodeId: string): FakeSampler => {
     const sampler = new FakeSampler()
-    poller.follow('local', [{ nodeId, createSampler: () => sampler }])
+    poller.addBackend('local', [{ nodeId, createSampler: () => sampler }])
     return sampler
   }
   return { clock, sink, nodeEvents, warnings, poller, add }

@@ -145,12 +145,12 @@ describe('ResourcePoller', () => {
     leaving.answer = () => poll.promise
     await poller.start()
     await clock.advance(5000)
-    poller.take('local', { kind: 'node-left', nodeId: 'leaving' })
+    poller.handleNotice('local', { kind: 'node-left', nodeId: 'leaving' })
     expect(leaving.calls).toEqual(['prime', 'sample'])
     poll.resolve(idle)
     await clock.advance(0)
     expect(leaving.calls).toEqual(['prime', 'sample', 'close'])
-    poller.take('local', { kind: 'node-left', nodeId: 'leaving' })
+    poller.handleNotice('local', { kind: 'node-left', nodeId: 'leaving' })
     await clock.advance(5000)
     expect(sink.events.map((event) => event.node_id)).toEqual(['staying', 'staying'])
     expect(leaving.calls).toHaveLength(3)
@@ -211,19 +211,19 @@ describe('ResourcePoller', () => {
   it('a node of several backends is sampled once: priority first, then order', async () => {
     const { clock, sink, nodeEvents, poller } = setUp()
     const [first, second, wide] = [new FakeSampler(), new FakeSampler(), new FakeSampler()]
-    poller.follow('first', [])
-    poller.follow('second', [nodeWith(second)])
+    poller.addBackend('first', [])
+    poller.addBackend('second', [nodeWith(second)])
     await poller.start()
     await clock.advance(5000)
-    poller.take('first', { kind: 'node-joined', node: nodeWith(first) })
+    poller.handleNotice('first', { kind: 'node-joined', node: nodeWith(first) })
     await clock.advance(0)
     await clock.advance(5000)
-    poller.follow('wide', [nodeWith(wide, 1)])
+    poller.addBackend('wide', [nodeWith(wide, 1)])
     await clock.advance(0)
     await clock.advance(5000)
     // Readings that a node sends by itself count only if its backend owns the node.
-    poller.take('first', { kind: 'sample', nodeId: 'host', sample: idle })
-    poller.take('wide', { kind: 'node-left', nodeId: 'host' })
+    poller.handleNotice('first', { kind: 'sample', nodeId: 'host', sample: idle })
+    poller.handleNotice('wide', { kind: 'node-left', nodeId: 'host' })
     await clock.advance(0)
     await clock.advance(5000)
     expect(ownersOf(sink)).toEqual(['second', 'first', 'wide', 'first'])
@@ -246,14 +246,14 @@ describe('ResourcePoller', () => {
       return sampler
     }
     const { clock, sink, nodeEvents, poller, add } = setUp(5, { nodeId: 'own', createSampler })
-    poller.follow('local', [])
+    poller.addBackend('local', [])
     await poller.start()
     await clock.advance(5000)
     add('node')
     await clock.advance(0)
     await clock.advance(5000)
     const lost = { reason: 'no heartbeat', tasks: ['task-1'] }
-    poller.take('local', { kind: 'node-left', nodeId: 'node', lost })
+    poller.handleNotice('local', { kind: 'node-left', nodeId: 'node', lost })
     await clock.advance(0)
     await poller.stop()
     expect(sink.events.map(({ backend, node_id }) => `${backend} ${node_id}`)).toEqual([

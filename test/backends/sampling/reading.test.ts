@@ -4,13 +4,13 @@ import {
   clampPercent,
   DeltaCounter,
   percentOf,
-  ShareMeter,
+  UtilizationMeter,
 } from '../../../src/backends/sampling/reading.ts'
 import { assertProperty } from '../../property.ts'
 
 const anyReading = fc.oneof(fc.double(), fc.nat(), fc.constant(null))
 
-describe('GainMeter', () => {
+describe('DeltaCounter', () => {
   it('row 60: no sequence of counter readings gives a negative or unreal delta', () => {
     assertProperty(
       fc.property(fc.array(anyReading), (readings) => {
@@ -48,12 +48,12 @@ describe('GainMeter', () => {
   })
 })
 
-describe('ShareMeter', () => {
+describe('UtilizationMeter', () => {
   it('row 60: any sequence of usages gives null or a number from 0 to 100', () => {
     const usage = fc.option(fc.record({ busy: fc.double(), total: fc.double() }))
     assertProperty(
       fc.property(fc.array(usage), (usages) => {
-        const meter = new ShareMeter()
+        const meter = new UtilizationMeter()
         for (const each of usages) {
           const share = meter.advance(each)
           if (share === null) continue
@@ -64,8 +64,8 @@ describe('ShareMeter', () => {
     )
   })
 
-  it('ShareMeter keeps its baseline and its last share when no time has passed', () => {
-    const meter = new ShareMeter()
+  it('UtilizationMeter keeps its baseline and its last share when no time has passed', () => {
+    const meter = new UtilizationMeter()
     expect(meter.advance({ busy: 10, total: 100 })).toBeNull()
     expect(meter.advance({ busy: 10, total: 100 })).toBe(10)
     expect(meter.advance({ busy: 35, total: 200 })).toBe(25)

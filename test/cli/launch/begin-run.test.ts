@@ -20,7 +20,7 @@ const id = 's-12345678'
 function createChain(): readonly [LaunchFolder, LaunchFolder] {
   const parent = mkdtempSync(join(tmpdir(), 'tutti-begin-'))
   onTestFinished(() => rmSync(parent, { recursive: true, force: true }))
-  const folders = LaunchFolder.chainOf(parent, id, 2)
+  const folders = LaunchFolder.chooseFolders(parent, id, 2)
   const names = [`${id}.launch`, `${id}-2.launch`]
   const command = { kind: 'script', file: '/x.ts', arguments: [], folder: parent } as const
   for (const [at, folder] of folders.entries()) {

@@ -95,9 +95,17 @@ async function examplesBelow(words: readonly string[]): Promise<Map<string, read
 }
 
 /** The output after which a command that would run forever is stopped. */
-const stops: Readonly<Record<string, string>> = { serve: 'endpoint', agent: 'is connected' }
-/** Tasks of the examples fail, and a run says so. */
-const codes: Readonly<Record<string, number>> = { 'run tasks.yaml': 1, 'resume telemetry': 1 }
+const stops: Readonly<Record<string, string>> = {
+  serve: 'endpoint',
+  agent: 'is connected',
+  dashboard: 'http://',
+}
+/** Tasks of the examples fail, and a run says so; a signal ends the dashboard. */
+const codes: Readonly<Record<string, number>> = {
+  'run tasks.yaml': 1,
+  'resume telemetry': 1,
+  dashboard: 143,
+}
 
 async function runProcess(words: readonly string[]): Promise<CommandEnd> {
   const command = startCommandIn(folder.path, words)
@@ -112,11 +120,11 @@ async function runProcess(words: readonly string[]): Promise<CommandEnd> {
 /** The first example of a command runs in a process, the others in this one if they only read. */
 async function runExample(text: string, isFirst: boolean): Promise<unknown> {
   const words = text
-    .replace('--port 8000', '--port 0')
+    .replace(/--port \d+/, '--port 0')
     .replace('nats://127.0.0.1:4222', server?.url ?? '')
     .split(' ')
-  const { code, stderr } =
-    isFirst || words[0] === 'run' ? await runProcess(words) : await runHere(folder.path, words)
+  const isProcess = isFirst || ['run', 'dashboard'].includes(words[0] ?? '')
+  const { code, stderr } = await (isProcess ? runProcess(words) : runHere(folder.path, words))
   const key = Object.keys(codes).find((one) => text.startsWith(one)) ?? ''
   return { text, isExpected: code === (codes[key] ?? 0), code, stderr }
 }

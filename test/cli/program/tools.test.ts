@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
-import { examine } from '../../../src/cli/doctor.ts'
+import { runDoctor } from '../../../src/cli/doctor.ts'
 import { createOutput } from '../../../src/cli/output.ts'
 import { KernelTree } from '../../backends/sampling/kernel-tree.ts'
 import { needs, requireCommand } from '../../require.ts'
@@ -217,7 +217,7 @@ describe('doctor and config check', () => {
   it('doctor: a folder where nothing can be written is a problem, and not optional', () => {
     let text = ''
     const stream = { isTTY: false, write: (more: string) => (text += more) }
-    examine(createOutput('text', stream, stream), '/nowhere/at-all')
+    runDoctor(createOutput('text', stream, stream), '/nowhere/at-all')
     const line = /^problem {2}this folder +\/nowhere\/at-all cannot be written; needed for records/m
     expect(text).toMatch(line)
     expect(text).toMatch(/^1 problem to solve$/m)
@@ -234,7 +234,7 @@ describe('doctor and config check', () => {
     })
     let text = ''
     const stream = { isTTY: false, write: (more: string) => (text += more) }
-    examine(createOutput('text', stream, stream), folder.path, tree)
+    runDoctor(createOutput('text', stream, stream), folder.path, tree)
     expect(text).toMatch(/^1 core, 256 MB of memory$/m)
   })
 
@@ -242,7 +242,7 @@ describe('doctor and config check', () => {
     const examined = (): string => {
       let text = ''
       const stream = { isTTY: false, write: (more: string) => (text += more) }
-      examine(createOutput('text', stream, stream), folder.path)
+      runDoctor(createOutput('text', stream, stream), folder.path)
       return text
     }
     onTestFinished(() => void vi.unstubAllEnvs())

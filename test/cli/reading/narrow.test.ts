@@ -128,7 +128,7 @@ describe('a narrow terminal', () => {
 describe('a table', () => {
   it('row 96: control characters are measured as they are shown', () => {
     const columns = [
-      { head: 'name', cell: ({ name }: { name: string }) => name, narrowest: 8 },
+      { head: 'name', cell: ({ name }: { name: string }) => name, minWidth: 8 },
       { head: 'tasks', cell: () => '1', isNumber: true },
     ]
     const rows = [{ name: 'bell\u0007\u0007\nprog' }, { name: 'sleep' }]
@@ -210,7 +210,7 @@ describe('a wrapped line', () => {
   })
 
   it('table: wide characters are aligned and cut by their columns', () => {
-    const name = nameColumn([{ name: '' }], { narrowest: 6 })
+    const name = nameColumn([{ name: '' }], { minWidth: 6 })
     const columns = [name, { head: 'count', cell: () => '12', isNumber: true }]
     const rows = [{ name: '漢字漢字漢字' }, { name: 'ab🚀' }, { name: 'train/step/seven' }]
     expect(tableLines(columns, rows, 15)).toEqual([
@@ -219,14 +219,14 @@ describe('a wrapped line', () => {
       'ab🚀         12',
       'trai…ven     12',
     ])
-    const text = { head: 'text', cell: () => 'step 7 of many', narrowest: 6, isCutAtEnd: true }
+    const text = { head: 'text', cell: () => 'step 7 of many', minWidth: 6, isTruncatedAtEnd: true }
     expect(tableLines([text], [0], 8)).toEqual(['text', 'step 7 …'])
   })
 
-  it('table: a column may be cut to its narrowest, and gets the room that is left', () => {
+  it('table: a column may be cut to its minimum width, and gets the room that is left', () => {
     const columns = [
-      { head: 'name', cell: (row: string) => row, narrowest: 6 },
-      { head: 'count', cell: () => '12', isNumber: true, dispensable: 1 },
+      { head: 'name', cell: (row: string) => row, minWidth: 6 },
+      { head: 'count', cell: () => '12', isNumber: true, dropOrder: 1 },
     ]
     expect(tableLines(columns, ['abcdefghij'], 13)).toEqual(['name    count', 'abc…ij     12'])
     expect(tableLines(columns, ['abcdefghij'], 15)).toEqual(['name      count', 'abcd…hij     12'])

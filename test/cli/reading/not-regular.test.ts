@@ -2,7 +2,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdirSync, readdirSync, symlinkSync, writeFileSync } from 'node:fs'
 import { basename, join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { keepCommand } from '../../../src/checkpoint/run-file.ts'
+import { storeCommand } from '../../../src/checkpoint/run-file.ts'
 import { makeSocket } from '../../make-socket.ts'
 import { type CommandEnd, runHere } from '../run-command.ts'
 import { recordFolder, writeRecord } from './record-file.ts'
@@ -103,7 +103,10 @@ describe('what is not a regular file', () => {
         expect(JSON.parse(stdout)).toMatchObject({ session_id: 's-1', tasks: { completed: 1 } })
       }
       const none = await tutti('status', 's-9')
-      expect([none.code, none.stderr]).toEqual([2, expect.stringContaining('There are s-1.')])
+      expect([none.code, none.stderr]).toEqual([
+        2,
+        expect.stringContaining('Sessions with records here: s-1.'),
+      ])
     },
   )
 
@@ -126,7 +129,7 @@ describe('what is not a regular file', () => {
     const { at } = newFolder()
     makePipe(at(`.${process.pid}.run.tmp`))
     const command = { kind: 'script', file: '/a.ts', arguments: [], folder: '/' } as const
-    keepCommand(at('s-1.1790000000.telemetry.jsonl'), command)
+    storeCommand(at('s-1.1790000000.telemetry.jsonl'), command)
     expect(readdirSync(at('.'))).toEqual(['s-1.1790000000.run'])
   })
 

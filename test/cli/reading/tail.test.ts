@@ -2,7 +2,7 @@ import { spawn } from 'node:child_process'
 import { appendFileSync, renameSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it } from 'vitest'
-import { acquireLock, holderOf, lockPathOf } from '../../../src/checkpoint/lock.ts'
+import { acquireLock, createHolder, lockPathOf } from '../../../src/checkpoint/lock.ts'
 import { eventsOf, type SyntheticRun } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
 import { type CommandEnd, runHere, startCommandIn } from '../run-command.ts'
@@ -213,7 +213,7 @@ describe('tail', () => {
     const file = join(other.path, 'live.4.telemetry.jsonl')
     writeFileSync(file, linesOf([viewEvent('SessionStarted'), viewEvent('TaskCreated', 'a')]))
     const writer = spawn(process.execPath, ['-e', 'process.stdin.resume()'])
-    writeFileSync(lockPathOf(other.path, 's-1'), JSON.stringify(holderOf(writer.pid ?? 0)))
+    writeFileSync(lockPathOf(other.path, 's-1'), JSON.stringify(createHolder(writer.pid ?? 0)))
     const command = startCommandIn(other.path, ['tail', '-f', file])
     await command.seen('TaskCreated  a')
     appendFileSync(file, linesOf([viewEvent('TaskCreated', 'b')]))

@@ -2,8 +2,8 @@ import { expect, it } from 'vitest'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import { DriverLink } from '../../../src/cluster/agent/driver-link.ts'
 import { deriveKeys, seal } from '../../../src/cluster/wire/envelope.ts'
-import type { Attach, Beat } from '../../../src/cluster/wire/messages.ts'
-import { newRun, sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import type { Attach, Heartbeat } from '../../../src/cluster/wire/messages.ts'
+import { newRunId, sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { MemoryBroker } from '../memory-broker.ts'
 import { runOf } from '../test-token.ts'
@@ -42,7 +42,7 @@ class Linked {
       broker: this.#broker,
       clock: new ManualClock(),
       onMessage() {},
-      onBeat() {},
+      onHeartbeat() {},
       onRefused: (reason: string) => expect.unreachable(reason),
     }
     this.link = new DriverLink(options, attachOf(1))
@@ -52,28 +52,28 @@ class Linked {
     this.tell({ hasStream })
   }
 
-  tell(known: Partial<Beat>): void {
+  tell(known: Partial<Heartbeat>): void {
     const work = { hasWaiting: false, hasIdle: false, agents: 1, needsRoom: false }
-    const beat: Beat = { kind: 'beat', ...work, hasStream: true, lostStreams: 0, ...known }
+    const beat: Heartbeat = { kind: 'beat', ...work, hasStream: true, lostStreams: 0, ...known }
     const header = { epoch: 1, number: ++this.#beats, acknowledged: 0 }
-    this.#broker.publish(subjects.beat, seal(keys.toAgent, subjects.beat, header, beat))
+    this.#broker.publish(subjects.heartbeat, seal(keys.toAgent, subjects.heartbeat, header, beat))
   }
 }
 
 it('another run means a closed session, unless its server may have lost the stream', () => {
   const linked = new Linked()
-  const next = attachOf(2, { ...run, run: newRun() })
-  expect(linked.link.hasClosedBefore(next)).toBe(true)
-  expect(linked.link.hasClosedBefore(attachOf(2))).toBe(false)
+  const next = attachOf(2, { ...run, run: newRunId() })
+  expect(linked.link.wasClosedBefore(next)).toBe(true)
+  expect(linked.link.wasClosedBefore(attachOf(2))).toBe(false)
   // The server was started again, and the driver has not created its stream yet.
   linked.serverId = 'second'
   linked.beat(false)
-  expect(linked.link.hasClosedBefore(next)).toBe(false)
+  expect(linked.link.wasClosedBefore(next)).toBe(false)
   linked.beat(true)
-  expect(linked.link.hasClosedBefore(next)).toBe(true)
+  expect(linked.link.wasClosedBefore(next)).toBe(true)
   // The same server has lost the stream.
   linked.beat(false)
-  expect(linked.link.hasClosedBefore(next)).toBe(false)
+  expect(linked.link.wasClosedBefore(next)).toBe(false)
 })
 
 it('a driver has no use for jobs that are handed back while all its agents are busy', () => {
@@ -84,7 +84,7 @@ it('a driver has no use for jobs that are handed back while all its agents are b
     { hasWaiting: false, hasIdle: false },
   ].map((work) => {
     linked.tell(work)
-    return linked.link.canPlaceMore
+    return linked.link.canPlaceReturned
   })
   expect(canPlace).toEqual([false, true, true])
 })

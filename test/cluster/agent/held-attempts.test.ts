@@ -27,7 +27,7 @@ describe('the attempts that an agent holds', () => {
       const one = attemptOf(`task-${count}`)
       held.add(one)
       await clock.advance(2)
-      held.end(one, clock.monotonicMs())
+      held.markEnded(one, clock.monotonicMs())
       await clock.advance(500)
     }
     expect(held.rate).toBeCloseTo(500)
@@ -41,7 +41,7 @@ describe('the attempts that an agent holds', () => {
       const one = attemptOf(`task-${count}`)
       held.add(one)
       await clock.advance(10)
-      held.end(one, clock.monotonicMs())
+      held.markEnded(one, clock.monotonicMs())
     }
     expect(held.rate).toBeCloseTo(100)
     expect(held.workMs).toBe(0)
@@ -61,7 +61,7 @@ describe('the attempts that an agent holds', () => {
       held.add(one)
       await clock.advance(100)
       one.beganMs = clock.monotonicMs() - lastsMs
-      held.end(one, clock.monotonicMs())
+      held.markEnded(one, clock.monotonicMs())
     }
     expect(held.rate).toBeCloseTo(rate)
     // The remaining tasks still take their full time.
@@ -79,7 +79,7 @@ describe('the attempts that an agent holds', () => {
       held.add(one)
       await clock.advance(Math.max(50, lastsMs))
       one.beganMs = clock.monotonicMs() - lastsMs
-      held.end(one, clock.monotonicMs())
+      held.markEnded(one, clock.monotonicMs())
       rates.push(held.rate)
     }
     expect(rates.slice(0, 4)).toEqual([2, 20, 2, 20])
@@ -102,10 +102,10 @@ describe('the attempts that an agent holds', () => {
     }
     for (let at = 0; at < 5; at++) enqueue(`low-${at}`, 0)
     for (let at = 0; at < 4; at++) enqueue(`high-${at}`, 10)
-    const excess = (canPlaceMore: boolean, waiting: number[], ahead = 2): string[] => {
+    const excess = (canPlaceReturned: boolean, waiting: number[], ahead = 2): string[] => {
       const range = { lowest: Math.min(...waiting), highest: Math.max(...waiting) }
       const waitingPriorities = waiting.length === 0 ? null : range
-      return held.excess(ahead, { canPlaceMore, waitingPriorities }).map(({ uid }) => uid)
+      return held.findExcess(ahead, { canPlaceReturned, waitingPriorities }).map(({ uid }) => uid)
     }
     expect(excess(false, [0])).toEqual(['high-2', 'high-3'])
     expect(excess(false, [0], 1)).toEqual(['high-1', 'high-2', 'high-3'])
@@ -127,7 +127,7 @@ describe('the attempts that an agent holds', () => {
     const [short, long] = [attemptOf('short'), attemptOf('long')]
     held.add(short)
     await clock.advance(50)
-    held.end(short, clock.monotonicMs())
+    held.markEnded(short, clock.monotonicMs())
     expect(held.rate).toBeCloseTo(20)
     held.add(long)
     await clock.advance(100)
@@ -145,7 +145,7 @@ describe('the attempts that an agent holds', () => {
       const one = attemptOf(`task-${count}`)
       held.add(one)
       await clock.advance(10)
-      held.end(one, clock.monotonicMs())
+      held.markEnded(one, clock.monotonicMs())
       await clock.advance(90)
       expect(held.rate).toBeCloseTo(100)
       factors.push(held.aheadFactor)
@@ -161,13 +161,13 @@ describe('the attempts that an agent holds', () => {
     const held = new HeldAttempts(clock, () => false)
     const [first, second] = [attemptOf('task', 1), attemptOf('task', 2)]
     held.add(first)
-    held.end(first, clock.monotonicMs())
-    expect([held.latest('task'), held.size]).toEqual([1, 0])
+    held.markEnded(first, clock.monotonicMs())
+    expect([held.latestAttempt('task'), held.size]).toEqual([1, 0])
     held.add(second)
-    held.recorded('task')
-    expect([held.latest('task'), second.isHeld, held.size]).toEqual([2, true, 1])
-    held.end(second, clock.monotonicMs())
-    held.recorded('task')
-    expect([held.latest('task'), held.size]).toEqual([0, 0])
+    held.markRecorded('task')
+    expect([held.latestAttempt('task'), second.isHeld, held.size]).toEqual([2, true, 1])
+    held.markEnded(second, clock.monotonicMs())
+    held.markRecorded('task')
+    expect([held.latestAttempt('task'), held.size]).toEqual([0, 0])
   })
 })

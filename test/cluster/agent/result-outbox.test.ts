@@ -3,7 +3,7 @@ import { ResultOutbox } from '../../../src/cluster/agent/result-outbox.ts'
 import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.ts'
 import { deriveKeys, open } from '../../../src/cluster/wire/envelope.ts'
-import type { EndsMessage } from '../../../src/cluster/wire/messages.ts'
+import type { ResultsMessage } from '../../../src/cluster/wire/messages.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { runOf } from '../test-token.ts'
 
@@ -16,7 +16,7 @@ function outboxOf(clock: ManualClock) {
   const append = (subject: string, data: Uint8Array): Promise<void> => {
     if (!stream.isThere) return Promise.reject(new Error('no responders'))
     if (stream.isSilent) return new Promise(() => {})
-    sizes.push((open(key, subject, data).payload as EndsMessage).completions.indexes.length)
+    sizes.push((open(key, subject, data).payload as ResultsMessage).completions.indexes.length)
     return Promise.resolve()
   }
   const outbox = new ResultOutbox({
@@ -99,7 +99,7 @@ describe('ends on their way to the driver', () => {
   it('results of one among many agents share larger messages', async () => {
     const clock = new ManualClock()
     const { outbox, sizes, end } = outboxOf(clock)
-    outbox.takeBeat({ agents: 64, lostStreams: 0, needsRoom: false })
+    outbox.handleHeartbeat({ agents: 64, lostStreams: 0, needsRoom: false })
     for (let count = 0; count < 160; count++) {
       end(1, 1000)
       await clock.advance(1)
@@ -130,7 +130,7 @@ describe('ends on their way to the driver', () => {
     await clock.advance(1)
     stream.isSilent = false
     for (const lostStreams of [0, 1, 1]) {
-      outbox.takeBeat({ agents: 1, lostStreams, needsRoom: false })
+      outbox.handleHeartbeat({ agents: 1, lostStreams, needsRoom: false })
       await clock.advance(1)
     }
     expect(sizes).toEqual([1, 1])

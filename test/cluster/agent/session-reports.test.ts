@@ -14,7 +14,7 @@ it.each(['handed back', 'started'])(
     const sent: Buffer[] = []
     const reports = new SessionReports({
       clock: new ManualClock(),
-      head: () => ({
+      header: () => ({
         offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 },
         endMessages: 0,
         needsRoom: false,
@@ -46,7 +46,7 @@ it('the start of a task that has ended since is told with its events', () => {
   const sent: Buffer[] = []
   const reports = new SessionReports({
     clock: new ManualClock(),
-    head: () => ({
+    header: () => ({
       offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 },
       endMessages: 0,
       needsRoom: false,
@@ -84,7 +84,7 @@ it('events of a task come after its start and in their order, however late a clo
   const clock = new LateClock()
   const reports = new SessionReports({
     clock,
-    head: () => ({
+    header: () => ({
       offer: { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 },
       endMessages: 0,
       needsRoom: false,

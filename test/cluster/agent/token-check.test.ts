@@ -1,7 +1,7 @@
 import { randomBytes } from 'node:crypto'
 import { describe, expect, it } from 'vitest'
 import { TokenCheck } from '../../../src/cluster/agent/presence/start-checks.ts'
-import { deriveKeys, noHeader, seal } from '../../../src/cluster/wire/envelope.ts'
+import { deriveKeys, emptyHeader, seal } from '../../../src/cluster/wire/envelope.ts'
 import { announcementSubject } from '../../../src/cluster/wire/subjects.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { MemoryBroker } from '../memory-broker.ts'
@@ -24,7 +24,7 @@ function start() {
   const sealed = (token: string, number: number, epoch: number, name: string): Buffer => {
     const payload = { kind: 'announcement', name }
     const { toDriver } = deriveKeys(token, null)
-    return seal(toDriver, announcementSubject, { ...noHeader, epoch, number }, payload)
+    return seal(toDriver, announcementSubject, { ...emptyHeader, epoch, number }, payload)
   }
   const announce = (token: string, number: number): void =>
     broker.publish(announcementSubject, sealed(token, number, 5, 'other'))

@@ -1,9 +1,12 @@
 import { expect, it } from 'vitest'
-import { type EndsData, UnrecordedResults } from '../../../src/cluster/agent/unrecorded-results.ts'
+import {
+  type SealedResults,
+  UnrecordedResults,
+} from '../../../src/cluster/agent/unrecorded-results.ts'
 
 const mebibyte = 1024 * 1024
 
-const endsData = (number: number, bytes: number, objectBytes = 0): EndsData => ({
+const endsData = (number: number, bytes: number, objectBytes = 0): SealedResults => ({
   number,
   data: Buffer.alloc(bytes),
   uids: [`task-${number}`],
@@ -14,20 +17,20 @@ it('ends are kept until they are recorded, and sent again if the stream has lost
   const kept = new UnrecordedResults()
   for (const number of [1, 2, 3]) kept.add(endsData(number, 10))
   expect(kept.unstored.map(({ number }) => number)).toEqual([1, 2, 3])
-  kept.stored(1)
-  kept.stored(2)
+  kept.markStored(1)
+  kept.markStored(2)
   expect([kept.isUnstored(2), kept.isUnstored(3)]).toEqual([false, true])
   // The third is on its way anyway.
-  expect(kept.takeLost(2, 3).map(({ number }) => number)).toEqual([2])
+  expect(kept.markLost(2, 3).map(({ number }) => number)).toEqual([2])
   expect(kept.unstored.map(({ number }) => number)).toEqual([2, 3])
-  expect(kept.takeLost(2, 3)).toEqual([])
+  expect(kept.markLost(2, 3)).toEqual([])
   // A later start of the driver looks for the others in the stream.
-  expect(kept.recorded(3)).toEqual(['task-1'])
+  expect(kept.markRecorded(3)).toEqual(['task-1'])
   expect(kept.numbers).toEqual([2, 3])
   expect([1, 2, 4].map((number) => kept.isRecorded(number))).toEqual([true, false, false])
-  kept.stored(2)
-  kept.stored(3)
-  expect(kept.recorded(3)).toEqual(['task-2', 'task-3'])
+  kept.markStored(2)
+  kept.markStored(3)
+  expect(kept.markRecorded(3)).toEqual(['task-2', 'task-3'])
   expect(kept.numbers).toEqual([])
 })
 
@@ -35,22 +38,22 @@ it('ends that fill the memory let nothing begin until the driver has taken some'
   const kept = new UnrecordedResults()
   for (let number = 1; number <= 8; number++) {
     kept.add(endsData(number, mebibyte, 9 * mebibyte))
-    kept.stored(number)
+    kept.markStored(number)
   }
   expect(kept.isFull).toBe(true)
-  kept.taken(2)
+  kept.markReceived(2)
   expect(kept.isFull).toBe(false)
   // Their tasks are known until they are recorded, and what the driver has is not sent again.
-  expect(kept.takeLost(1, 8).map(({ number }) => number)).toEqual([3, 4, 5, 6, 7, 8])
+  expect(kept.markLost(1, 8).map(({ number }) => number)).toEqual([3, 4, 5, 6, 7, 8])
   // A later start does not wait for them either, and may send their tasks again.
   expect(kept.numbers).toEqual([3, 4, 5, 6, 7, 8])
-  expect(['task-2', 'task-3'].map((uid) => kept.hasGivenUp(uid))).toEqual([true, false])
-  expect(kept.recorded(2)).toEqual(['task-1', 'task-2'])
+  expect(['task-2', 'task-3'].map((uid) => kept.isDropped(uid))).toEqual([true, false])
+  expect(kept.markRecorded(2)).toEqual(['task-1', 'task-2'])
   kept.add(endsData(9, mebibyte, 9 * mebibyte))
   expect(kept.isFull).toBe(true)
   // Nobody has them but this agent.
-  kept.taken(9)
+  kept.markReceived(9)
   expect(kept.isFull).toBe(true)
-  kept.stored(3)
+  kept.markStored(3)
   expect(kept.isFull).toBe(false)
 })

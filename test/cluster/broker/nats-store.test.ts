@@ -34,7 +34,7 @@ async function startWithObjects(): Promise<OpenedServer> {
 }
 
 const piecesOf = async (store: BrokerStore, subject: string): Promise<readonly number[]> =>
-  (await store.getObject(stream, subject))?.pieces ?? []
+  (await store.getObject(stream, subject))?.chunks ?? []
 
 it('deleteObject: an object whose pieces are deleted already is deleted', async () => {
   const { store } = await startWithObjects()

@@ -30,7 +30,7 @@ function objectsIn(
     clock,
     stream: 'stream',
     objects: 'objects',
-    patienceMs: () => 60_000,
+    refusalTimeoutMs: () => 60_000,
     openStream: () => Promise.resolve(true),
     makeRoom() {},
     onProblem: (error) => problems.push(error),

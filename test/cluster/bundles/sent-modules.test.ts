@@ -28,7 +28,7 @@ function openModules() {
     clock,
     stream: 'stream',
     objects: 'objects',
-    patienceMs: () => 60_000,
+    refusalTimeoutMs: () => 60_000,
     openStream: () => Promise.resolve(),
     makeRoom() {},
     onProblem() {},

@@ -15,13 +15,13 @@ it('an agent with many ends is told what is recorded of them before the next tic
   const link = linkOf(new ManualClock(), { publish } as Partial<Broker> as Broker)
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
   const told = { epoch: 1, offer, held: [], endsEpoch: 7, endMessages: 0, unrecorded: [] }
-  link.attached(new NumberSet(), { kind: 'attached', ...told }, false)
+  link.markAttached(new NumberSet(), { kind: 'attached', ...told }, false)
   // Two thousand results of functions without a value.
   const bytes = 2000 * 32
-  link.taken(1, bytes)
-  link.recorded(1)
+  link.markReceived(1, bytes)
+  link.markRecorded(1)
   expect(published).toEqual([])
-  link.taken(2, bytes)
+  link.markReceived(2, bytes)
   expect(published).toEqual([{ kind: 'recorded', through: 1, taken: 2 }])
 })
 
@@ -37,13 +37,13 @@ it('row 98: any number of messages with results in the answer of an agent costs 
   const told = { epoch: 1, offer, held: [], endsEpoch: 7, endMessages, unrecorded: [5, 8, 3] }
   const received = new NumberSet()
   for (const number of [5, 8, later]) received.add(number)
-  link.attached(received, { kind: 'attached', ...told }, false, new Set([8]))
+  link.markAttached(received, { kind: 'attached', ...told }, false, new Set([8]))
   expect(
     [2, 3, 4, 5, 6, endMessages, endMessages + 1, later].map((one) => received.has(one)),
   ).toEqual([true, false, true, true, true, true, false, true])
-  expect([5, 8, later].map((number) => link.keeps(number))).toEqual([false, true, false])
+  expect([5, 8, later].map((number) => link.isUnread(number))).toEqual([false, true, false])
   // The message that was missing arrives: all before the unread one are recorded.
-  link.recorded(3)
-  link.taken(3, 100_000)
+  link.markRecorded(3)
+  link.markReceived(3, 100_000)
   expect(published).toEqual([{ kind: 'recorded', through: 7, taken: endMessages }])
 })

@@ -11,9 +11,9 @@ import { packCompletions } from '../../../src/cluster/wire/completions.ts'
 import { deriveKeys, open, seal } from '../../../src/cluster/wire/envelope.ts'
 import type {
   AgentReport,
-  EndsMessage,
+  ResultsMessage,
   EventsMark,
-  WireEnd,
+  WireResult,
 } from '../../../src/cluster/wire/messages.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import type { Clock } from '../../../src/foundation/clock.ts'
@@ -27,11 +27,11 @@ const subjects = sessionSubjects(useOf('session'))
 const endsEpoch = 7
 
 function endsOf(uid: string, number: number, events?: EventsMark): StoredMessage {
-  const subject = subjects.endsOf('first')
+  const subject = subjects.agentResults('first')
   const times = { beganMs: 0, atMs: 1, workerId: 'first/w1' }
   const completions = packCompletions([{ index: 0, uid, attempt: 1, ...times, value: 1 }])
   const common = { kind: 'ends', agent: 'first', ahead: 1, completions, ends: [] } as const
-  const message: EndsMessage = events === undefined ? common : { ...common, events }
+  const message: ResultsMessage = events === undefined ? common : { ...common, events }
   const header = { epoch: endsEpoch, number, acknowledged: 0 }
   return { subject, data: seal(keys.toDriver, subject, header, message) }
 }
@@ -74,19 +74,19 @@ it('ends that come while a lost agent attaches again are recorded after its answ
     read: () => Promise.resolve({ messages: stored, position: { created: '', sequence: 1 } }),
   }
   const receiver = openReceiver(jobs, link, clock, store)
-  const received = receiver.use(endsEpoch)
+  const received = receiver.acceptEpoch(endsEpoch)
   // It was sent after the agent's answer, which is read later.
-  for (const { subject, data } of stored) receiver.take(subject, data)
+  for (const { subject, data } of stored) receiver.receive(subject, data)
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
   const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
-  link.attached(received, { kind: 'attached', ...told }, false)
+  link.markAttached(received, { kind: 'attached', ...told }, false)
   link.endMessages = 1
-  link.isMissingEnds()
-  expect(link.isMissingEnds()).toBe(true)
-  await receiver.readStream(subjects.endsOf('first'))
+  link.isMissingResults()
+  expect(link.isMissingResults()).toBe(true)
+  await receiver.readStream(subjects.agentResults('first'))
   link.tick()
   expect([published, stale]).toEqual([[{ kind: 'recorded', through: 1, taken: 1 }], ['event']])
-  expect(link.isMissingEnds()).toBe(false)
+  expect(link.isMissingResults()).toBe(false)
 })
 
 it('a large value that the server has lost is asked for until its agent stores it', async () => {
@@ -108,17 +108,17 @@ it('a large value that the server has lost is asked for until its agent stores i
   const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
   let stored: Buffer | null = null
   const objects: Partial<StoredObjects> = {
-    take: () => Promise.resolve(stored),
+    readAndDelete: () => Promise.resolve(stored),
     closed: new AbortController().signal,
   }
   const receiver = openReceiver(jobs, link, clock, {}, objects)
   const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
   const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
-  link.attached(receiver.use(endsEpoch), { kind: 'attached', ...told }, false)
+  link.markAttached(receiver.acceptEpoch(endsEpoch), { kind: 'attached', ...told }, false)
   const one = jobs.add(jobOf('large'), 0)
   jobs.assign(one, link, 0)
-  const subject = subjects.endsOf('first')
-  const end: WireEnd = {
+  const subject = subjects.agentResults('first')
+  const end: WireResult = {
     index: 0,
     uid: 'large',
     attempt: 1,
@@ -129,7 +129,7 @@ it('a large value that the server has lost is asked for until its agent stores i
     outcome: { kind: 'complete-large', object: 'large/1/value/digest' },
   }
   const none = packCompletions([])
-  const message: EndsMessage = {
+  const message: ResultsMessage = {
     kind: 'ends',
     agent: 'first',
     ahead: 1,
@@ -137,14 +137,14 @@ it('a large value that the server has lost is asked for until its agent stores i
     ends: [end],
   }
   const header = { epoch: endsEpoch, number: 1, acknowledged: 0 }
-  receiver.take(subject, seal(keys.toDriver, subject, header, message))
+  receiver.receive(subject, seal(keys.toDriver, subject, header, message))
   await clock.advance(0)
   link.tick()
   expect([published, values]).toEqual([[{ kind: 'missing', from: 1, to: 1 }], []])
   stored = encode('the value')
   await clock.advance(600)
   expect(values).toEqual(['the value'])
-  jobs.recorded.recorded([one.job])
+  jobs.recorded.markRecorded([one.job])
   link.tick()
   expect(published).toEqual([
     { kind: 'missing', from: 1, to: 1 },
@@ -164,16 +164,16 @@ it.each([
     const receiver = openReceiver(jobs, link, clock)
     const offer = { cores: 1, gpus: 0, memoryMb: 1, ahead: 1 }
     const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
-    link.attached(receiver.use(endsEpoch), { kind: 'attached', ...told }, false)
+    link.markAttached(receiver.acceptEpoch(endsEpoch), { kind: 'attached', ...told }, false)
     jobs.assign(jobs.add(jobOf('task'), 0), link, 0)
     const outcome = { kind: 'cancel', reason } as const
     const times = { beganMs: 0, atMs: 1, workerId: 'first/w1', facts: null }
     const ends = [{ index: 0, uid: 'task', attempt: 1, ...times, outcome }]
-    const subject = subjects.endsOf('first')
+    const subject = subjects.agentResults('first')
     const completions = packCompletions([])
-    const message: EndsMessage = { kind: 'ends', agent: 'first', ahead: 1, completions, ends }
+    const message: ResultsMessage = { kind: 'ends', agent: 'first', ahead: 1, completions, ends }
     const header = { epoch: endsEpoch, number: 1, acknowledged: 0 }
-    receiver.take(subject, seal(keys.toDriver, subject, header, message))
+    receiver.receive(subject, seal(keys.toDriver, subject, header, message))
     expect(link.abandoned).toEqual(left)
   },
 )
@@ -198,16 +198,16 @@ describe('ends of tasks that told something before', () => {
     const link = linkOf(clock, { publish } as Partial<Broker> as Broker)
     const receiver = openReceiver(jobs, link, clock)
     const told = { epoch: 1, offer, held: [], endsEpoch, endMessages: 0, unrecorded: [] }
-    link.attached(receiver.use(endsEpoch), { kind: 'attached', ...told }, false)
+    link.markAttached(receiver.acceptEpoch(endsEpoch), { kind: 'attached', ...told }, false)
     jobs.assign(jobs.add(jobOf('teller'), 0), link, 0)
     const tell = (number: number): void => {
-      const subject = subjects.upFrom('first')
+      const subject = subjects.fromAgent('first')
       const header = { epoch: 1, number, acknowledged: 0 }
       link.receive(subject, seal(keys.toDriver, subject, header, report))
     }
     const end = (events: EventsMark): void => {
       const { subject, data } = endsOf('teller', 1, events)
-      receiver.take(subject, data)
+      receiver.receive(subject, data)
     }
     return { link, ended, published, tell, end }
   }
@@ -227,7 +227,7 @@ describe('ends of tasks that told something before', () => {
     const { link, ended, end } = start()
     end({ link: 1, number: 2 })
     expect(ended).toEqual([])
-    link.expectNoEvents()
+    link.ignoreEvents()
     expect(ended).toEqual(['teller'])
   })
 

@@ -5,7 +5,7 @@ import type { KnownAgent } from '../../../src/cluster/driver/directory/agent-dir
 import { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { ClockOffset } from '../../../src/cluster/driver/directory/clock-offset.ts'
 import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
-import { noRules } from '../../../src/cluster/wire/messages.ts'
+import { noRules } from '../../../src/cluster/wire/agent-rules.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import type { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { runOf, useOf } from '../test-token.ts'
@@ -26,7 +26,7 @@ export const agentOf = (name: string, offset = new ClockOffset()): KnownAgent =>
     refusedMessages: 0,
   },
   offset,
-  heardMs: 0,
+  lastHeardMs: 0,
 })
 
 /** The link of the session "session" to an agent "first", whose messages go to the broker. */

@@ -27,7 +27,7 @@ const options = {
   clock: new ManualClock(0),
   url: 'nats://x',
   agentTimeoutSeconds: 60,
-  whyNone: null,
+  explainNoAgent: null,
 }
 
 it('tasks wait for agents that may come, and fail with the reason when none will', () => {
@@ -41,7 +41,7 @@ it('tasks wait for agents that may come, and fail with the reason when none will
   const asked: number[] = []
   const watch = new NoAgentWatch(jobs, directory as AgentDirectory, {
     ...options,
-    whyNone({ cores }) {
+    explainNoAgent({ cores }) {
       asked.push(cores)
       return reason
     },
@@ -67,7 +67,7 @@ it('tasks fail that no agent is there for long enough for, and none will be', ()
   const watch = new NoAgentWatch(jobs, directoryOf(agentOf('short')), {
     ...options,
     secondsLeft: () => 100,
-    whyNone: ({ seconds = 0 }) => (seconds > 100 ? new BackendError('maxTotal') : null),
+    explainNoAgent: ({ seconds = 0 }) => (seconds > 100 ? new BackendError('maxTotal') : null),
   })
   for (const seconds of [200, 50, 300]) {
     const job = jobOf(`${seconds} s`)

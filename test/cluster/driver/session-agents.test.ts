@@ -12,8 +12,8 @@ import { DriverJobs } from '../../../src/cluster/driver/jobs/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
 import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
 import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'
-import { nothingNoted } from '../../../src/cluster/driver/used-agents.ts'
-import { deriveKeys, noHeader, open, seal } from '../../../src/cluster/wire/envelope.ts'
+import { emptyNotes } from '../../../src/cluster/driver/used-agents.ts'
+import { deriveKeys, emptyHeader, open, seal } from '../../../src/cluster/wire/envelope.ts'
 import type { AgentNote } from '../../../src/cluster/wire/messages.ts'
 import {
   agentSubject,
@@ -91,8 +91,8 @@ class OneAgent {
       },
     }
     const ends: Partial<EndReceiver> = {
-      hasUsed: () => false,
-      use: () => this.received,
+      hasUsedEpoch: () => false,
+      acceptEpoch: () => this.received,
       readStream: () => this.streamRead.promise,
     }
     const stream: Partial<SessionStream> = { open: () => Promise.resolve(null) }
@@ -199,9 +199,9 @@ describe('the agent of a session', () => {
       const { subject, data } = message
       const { epoch } = open(keys.toAgent, subject, data)
       const pong = { kind: 'pong', epoch: 1, receivedMs: 0, sentMs: 0 }
-      message.respond(seal(keys.toDriver, subject, { ...noHeader, epoch }, pong))
+      message.respond(seal(keys.toDriver, subject, { ...emptyHeader, epoch }, pong))
     })
-    const header = { ...noHeader, epoch: 1, number: 1 }
+    const header = { ...emptyHeader, epoch: 1, number: 1 }
     const { announcement } = agentOf('only')
     broker.publish(
       announcementSubject,
@@ -214,7 +214,7 @@ describe('the agent of a session', () => {
     await one.agents.attachAll()
     directory.listen(one.agents)
     // The message that it has left may arrive after its process has exited.
-    directory.noteExit('only', isExpected)
+    directory.handleExit('only', isExpected)
     await one.clock.advance(0)
     expect(one.reasons).toEqual([reason])
   })
@@ -262,7 +262,7 @@ describe('the agent of a session', () => {
     await one.clock.advance(3000)
     one.attached.resolve()
     await attaching
-    one.agent.heardMs = one.clock.monotonicMs()
+    one.agent.lastHeardMs = one.clock.monotonicMs()
     one.agents.tick(one.clock.monotonicMs())
     await one.clock.advance(0)
     expect([one.left, one.links.size]).toEqual([[], 1])
@@ -273,11 +273,11 @@ describe('the agent of a session', () => {
     one.attached.resolve()
     one.refusal = 'a time-out'
     const used = [{ name: 'only', epoch: 1 }]
-    one.agents.earlier.expect(used)
+    one.agents.earlier.setUsed(used)
     await one.agents.attachAll()
     let isOver = false
     const over = one.agents.earlier
-      .noteOthersMissing({ ...nothingNoted, used })
+      .reportMissingAgents({ ...emptyNotes, used })
       .then(() => (isOver = true))
     await one.clock.advance(1000)
     expect(isOver).toBe(false)
@@ -285,7 +285,7 @@ describe('the agent of a session', () => {
     one.agents.tick(one.clock.monotonicMs())
     await one.clock.advance(1000)
     await over
-    expect(one.earlier.takeUnknown('task', true)).toBe(null)
+    expect(one.earlier.nextUnknownAttempts('task', true)).toBe(null)
     expect(one.lost).toEqual([])
   })
 
@@ -296,12 +296,12 @@ describe('the agent of a session', () => {
       one.refusal = 'refused'
       if (why === 'it is gone') one.known = []
       const used = [{ name: 'only', epoch: 1 }]
-      one.agents.earlier.expect(used)
+      one.agents.earlier.setUsed(used)
       await one.agents.attachAll()
-      const over = one.agents.earlier.noteOthersMissing({ ...nothingNoted, used })
+      const over = one.agents.earlier.reportMissingAgents({ ...emptyNotes, used })
       await one.clock.advance(60_000)
       await over
-      expect(one.earlier.takeUnknown('task', true)).toEqual({
+      expect(one.earlier.nextUnknownAttempts('task', true)).toEqual({
         agent: { name: 'only', epoch: 1 },
         attempts: 1,
       })
@@ -335,7 +335,7 @@ describe('the agent of a session', () => {
     // The stream keeps its messages for 60 s.
     for (let seconds = 0; seconds < 60; seconds++) {
       await one.clock.advance(1000)
-      one.agent.heardMs = one.clock.monotonicMs()
+      one.agent.lastHeardMs = one.clock.monotonicMs()
       one.agents.tick(one.clock.monotonicMs())
     }
     expect(one.noted.length).toBeGreaterThanOrEqual(3)

@@ -5,7 +5,7 @@ import { startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
 import { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
 import { becomeOwner, type Ownership } from '../../../src/cluster/driver/session-owner.ts'
 import { deriveKeys } from '../../../src/cluster/wire/envelope.ts'
-import { newRun, sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
+import { newRunId, sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { processLog } from '../../../src/foundation/log.ts'
 import { token, useOf } from '../test-token.ts'
@@ -26,7 +26,7 @@ function own(broker: Broker): Promise<Ownership> {
     store: broker.store,
     name,
     subjects: stored,
-    run: newRun,
+    run: newRunId,
     maxAgeSeconds: () => 60,
   })
   return becomeOwner({

@@ -3,9 +3,9 @@ import type { Broker } from '../../../src/cluster/broker/broker.ts'
 import { connectToNats } from '../../../src/cluster/broker/nats.ts'
 import { SessionStream } from '../../../src/cluster/broker/session-stream.ts'
 import { readNotedAgents, UsedAgents } from '../../../src/cluster/driver/used-agents.ts'
-import { deriveKeys, noHeader, seal } from '../../../src/cluster/wire/envelope.ts'
+import { deriveKeys, emptyHeader, seal } from '../../../src/cluster/wire/envelope.ts'
 import type { AgentNote, JobReference, LostAttempt } from '../../../src/cluster/wire/messages.ts'
-import { answerAsOwner } from '../../../src/cluster/wire/owner-request.ts'
+import { createOwnerResponder } from '../../../src/cluster/wire/owner-request.ts'
 import { sessionSubjects } from '../../../src/cluster/wire/subjects.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { processLog } from '../../../src/foundation/log.ts'
@@ -64,7 +64,7 @@ it('the stream of another run, brought back by an older store, is replaced', asy
   const opened = await openUsed()
   const labelNow = await restoreOther(opened)
   const { broker, used, warnings } = opened
-  await used.noteMissing(() => [{ name: 'first', epoch: 1 }])
+  await used.restoreNotes(() => [{ name: 'first', epoch: 1 }])
   expect(await labelNow()).toBe(named)
   const noted = await readNotedAgents(broker, subjects, keys)
   expect(noted.used).toEqual([expect.objectContaining({ name: 'first' })])
@@ -76,8 +76,8 @@ it('the stream of another run with a living process is kept and reported', async
   const labelNow = await restoreOther(opened)
   const { broker, used, warnings } = opened
   const other = { process: 'another', backend: 'cluster' }
-  broker.subscribe(subjects.owner, answerAsOwner(deriveKeys(token, null), other))
-  await used.noteMissing(() => [{ name: 'first', epoch: 1 }])
+  broker.subscribe(subjects.owner, createOwnerResponder(deriveKeys(token, null), other))
+  await used.restoreNotes(() => [{ name: 'first', epoch: 1 }])
   expect(await labelNow()).toBe('another run')
   expect(warnings).toEqual(['SessionInUseError'])
 })
@@ -89,10 +89,10 @@ it.each(['the driver', 'the agent'])(
     const agent = { name: 'first', epoch: 7 }
     const { used: subject, stream } = subjects
     await used.add(agent)
-    if (author === 'the driver') await used.lose(agent, [])
+    if (author === 'the driver') await used.noteLost(agent, [])
     else {
       const note: AgentNote = { ...agent, state: 'left', endsEpoch: 5 }
-      const data = seal(keys.toDriver, subject, { ...noHeader, epoch: 1 }, note)
+      const data = seal(keys.toDriver, subject, { ...emptyHeader, epoch: 1 }, note)
       await broker.store.append(subject, data, 5000)
     }
     expect((await readNotedAgents(broker, subjects, keys)).left).toMatchObject([agent])
@@ -120,10 +120,10 @@ it('notes of many attempts stay below the limit of the broker', async () => {
   })
   const skipped = references('skipped')
   await used.add(gone)
-  await used.lose(gone, lost, moved)
-  await used.skip(missing, skipped)
+  await used.noteLost(gone, lost, moved)
+  await used.noteSkipped(missing, skipped)
   // The connection was down when an agent has left by itself: the store has lost nothing.
-  await used.noteMissing(() => [gone])
+  await used.restoreNotes(() => [gone])
   const noted = await readNotedAgents(broker, subjects, keys)
   expect(noted).toEqual({
     latestEpoch: 1,

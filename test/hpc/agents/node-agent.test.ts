@@ -6,7 +6,7 @@ import { expect, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
 import { createRunCertificate } from '../../../src/hpc/certificate.ts'
-import { startedLine } from '../../../src/hpc/agents/agent-lines.ts'
+import { agentStartedLine } from '../../../src/hpc/agents/agent-lines.ts'
 import type { AgentStart } from '../../../src/hpc/agents/node-agent.ts'
 import { needs, requireCommand } from '../../require.ts'
 
@@ -28,7 +28,7 @@ needs(requireCommand('nats-server'))(
       certificate: tls.certificate,
       sharedFile: { path: '/missing', content: '' },
       memoryMb: {},
-      serverSeconds: 0.5,
+      serverTimeoutSeconds: 0.5,
       labels: {},
       moduleCache: null,
     }
@@ -36,9 +36,9 @@ needs(requireCommand('nats-server'))(
     let told = ''
     for await (const text of agent.stdout.setEncoding('utf8')) {
       told += String(text)
-      if (told.includes(startedLine)) await server.close()
+      if (told.includes(agentStartedLine)) await server.close()
     }
     expect(await ended).toEqual([0, null])
-    expect(told).toContain(startedLine)
+    expect(told).toContain(agentStartedLine)
   },
 )

@@ -3,7 +3,11 @@ import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { HostListAllocation } from '../../../src/hpc/host-list-allocation.ts'
-import { nameTakenCode, startedLine, toAgentCommand } from '../../../src/hpc/agents/agent-lines.ts'
+import {
+  nameTakenCode,
+  agentStartedLine,
+  toAgentCommand,
+} from '../../../src/hpc/agents/agent-lines.ts'
 import { NodeAgents } from '../../../src/hpc/agents/node-agents.ts'
 import type { Allocation } from '../../../src/hpc/allocation.ts'
 import { RemoteProcess } from '../../../src/hpc/remote-process.ts'
@@ -12,7 +16,7 @@ import { eventually } from '../../eventually.ts'
 
 /** The behavior of a start on the host: like an agent, or not. */
 const starts = {
-  works: `echo '${startedLine}'; cat > /dev/null`,
+  works: `echo '${agentStartedLine}'; cat > /dev/null`,
   isRefused: `echo 'tutti: agent ended on here'; exit ${nameTakenCode}`,
   isNotTaken:
     'echo "srun: error: Unable to create step for job 1: ' +
@@ -33,17 +37,17 @@ async function oneAgent() {
   }
   set('works')
   const clock = new ManualClock()
-  const present = new Set(['here'])
+  const connectedNodes = new Set(['here'])
   const warnings: string[] = []
-  const givenUp: string[] = []
+  const abandoned: string[] = []
   const ended: string[] = []
   const agents = new NodeAgents({
     allocation: new HostListAllocation({ hosts: ['here'], remoteShell: [shell ?? ''], clock }),
     command: { command: ['sh', start ?? ''], input: '\n' },
-    present: () => present,
-    whyGone: () => 'it was silent for 10 s',
-    onEnded: (name) => void ended.push(name),
-    onGivenUp: (name) => void givenUp.push(name),
+    connectedNodes: () => connectedNodes,
+    exitReasonOf: () => 'it was silent for 10 s',
+    onAgentEnded: (name) => void ended.push(name),
+    onNodeAbandoned: (name) => void abandoned.push(name),
     clock,
     log: { warn: (code, text) => void warnings.push(`${code}: ${text}`) },
   })
@@ -64,14 +68,14 @@ async function oneAgent() {
   await until(() => expect(isReady).toBe(true), 20)
   const count = (): number =>
     existsSync(noted ?? '') ? readFileSync(noted ?? '', 'utf8').split('\n').length - 1 : 0
-  return { set, present, warnings, until, count, agents, givenUp, ended }
+  return { set, connectedNodes, warnings, until, count, agents, abandoned, ended }
 }
 
 describe('the agent of a node that is not there', () => {
   it('a missing agent is started repeatedly while another of its name is connected', async () => {
-    const { set, present, warnings, until, count, ended } = await oneAgent()
+    const { set, connectedNodes, warnings, until, count, ended } = await oneAgent()
     set('isRefused')
-    present.delete('here')
+    connectedNodes.delete('here')
     await until(() => expect(count()).toBeGreaterThan(5))
     // The one that is connected has not ended.
     expect(ended).toEqual([])
@@ -87,9 +91,9 @@ describe('the agent of a node that is not there', () => {
   })
 
   it('a missing agent is started repeatedly while a restarted Slurm refuses the step', async () => {
-    const { set, present, warnings, until, count } = await oneAgent()
+    const { set, connectedNodes, warnings, until, count } = await oneAgent()
     set('isNotTaken')
-    present.delete('here')
+    connectedNodes.delete('here')
     await until(() => expect(count()).toBeGreaterThan(5))
     const text = /^AgentNotRestarted: .*after slurmctld was started again: .*Memory required by/
     expect(warnings).toEqual([expect.stringMatching(text)])
@@ -101,9 +105,9 @@ describe('the agent of a node that is not there', () => {
   })
 
   it('a missing agent is not restarted, without a message, when its job is over', async () => {
-    const { set, present, warnings, until, count } = await oneAgent()
+    const { set, connectedNodes, warnings, until, count } = await oneAgent()
     set('isOver')
-    present.delete('here')
+    connectedNodes.delete('here')
     await until(() => expect(count()).toBe(2))
     // Time enough for all further starts, which would be reported.
     for (let passed = 0; passed < 60; passed++) await until(() => {})
@@ -111,9 +115,9 @@ describe('the agent of a node that is not there', () => {
   })
 
   it('a missing agent is given up after three failed starts, each with its reason', async () => {
-    const { set, present, warnings, until, count, agents, givenUp } = await oneAgent()
+    const { set, connectedNodes, warnings, until, count, agents, abandoned } = await oneAgent()
     set('fails')
-    present.delete('here')
+    connectedNodes.delete('here')
     await until(() => expect(warnings).toHaveLength(4))
     const failed = (which: number): unknown =>
       expect.stringMatching(new RegExp(`^AgentNotRestarted: .*\\(${which} of 3\\): no room$`))
@@ -122,8 +126,8 @@ describe('the agent of a node that is not there', () => {
     await until(() => expect(count()).toBe(4))
     expect(warnings).toHaveLength(4)
     // The owners of servers there, and of the allocation, are notified.
-    expect(givenUp).toEqual(['here'])
-    expect(await agents.givenUp).toMatch(/^node here is not used any more/)
+    expect(abandoned).toEqual(['here'])
+    expect(await agents.abandoned).toMatch(/^node here is not used any more/)
   })
 })
 
@@ -144,10 +148,10 @@ function oneStep(names: readonly string[], program: string) {
   const agents = new NodeAgents({
     allocation: allocation as unknown as Allocation,
     command: { command: toAgentCommand(['sh', '-c', program]), input: '\n' },
-    present: () => new Set(names),
-    whyGone: () => null,
-    onEnded: (name, isExpected) => void ended.push(isExpected ? `${name}, as told` : name),
-    onGivenUp() {},
+    connectedNodes: () => new Set(names),
+    exitReasonOf: () => null,
+    onAgentEnded: (name, isExpected) => void ended.push(isExpected ? `${name}, as told` : name),
+    onNodeAbandoned() {},
     clock,
     log: { warn() {} },
   })

@@ -2,8 +2,8 @@
 
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { failedRequests, workKey } from '../../../src/hpc/pilots/pilot-history.ts'
-import { planPilots, roomOf } from '../../../src/hpc/pilots/pilot-plan.ts'
+import { countFailedRequests, workKey } from '../../../src/hpc/pilots/pilot-history.ts'
+import { planPilots, countCapacity } from '../../../src/hpc/pilots/pilot-plan.ts'
 import { resolveResources } from '../../../src/tasks/resources.ts'
 import { assertProperty } from '../../property.ts'
 import { node, type QueueAnswer, Simulation, smallKind } from './simulated-queue.ts'
@@ -140,10 +140,10 @@ describe('allocations by waiting work', () => {
 
   it('the pilot plan counts the ranks of an MPI program over the nodes of one allocation', () => {
     const four = { ...smallKind, nodes: 4 }
-    expect(roomOf(four, resolveResources({ ranks: 16 }))).toBe(1)
-    expect(roomOf(four, resolveResources({ ranks: 17 }))).toBe(0)
-    expect(roomOf(four, resolveResources({ ranks: 4, ranksPerNode: 1 }))).toBe(1)
-    expect(roomOf(four, resolveResources({ ranks: 4, ranksPerNode: 2 }))).toBe(2)
+    expect(countCapacity(four, resolveResources({ ranks: 16 }))).toBe(1)
+    expect(countCapacity(four, resolveResources({ ranks: 17 }))).toBe(0)
+    expect(countCapacity(four, resolveResources({ ranks: 4, ranksPerNode: 1 }))).toBe(1)
+    expect(countCapacity(four, resolveResources({ ranks: 4, ranksPerNode: 2 }))).toBe(2)
   })
 
   it('the pilot plan gives work to the next kind when the first is at its limit', () => {
@@ -209,7 +209,7 @@ describe('allocations by waiting work', () => {
     expect(third - second).toBeGreaterThanOrEqual(13 + 20)
     expect(simulation.submissions).toHaveLength(smallKind.max + 1 + 1)
     expect(
-      failedRequests(
+      countFailedRequests(
         simulation.histories[0] as never,
         workKey({ resources: resolveResources({}) }),
       ),

@@ -1,10 +1,10 @@
 /** A scheduler, its queue and tasks, simulated second by second around the plan. */
 
 import {
-  judgeEnd,
-  noHistory,
+  classifyEnd,
+  emptyHistory,
   noteEnd,
-  noteGood,
+  resetFailures,
   type PilotEnd,
   type PilotHistory,
   workKey,
@@ -14,7 +14,7 @@ import {
   type PilotKind,
   type PilotOrder,
   planPilots,
-  roomOf,
+  countCapacity,
 } from '../../../src/hpc/pilots/pilot-plan.ts'
 import { resolveResources, type ResourceRequest } from '../../../src/tasks/resources.ts'
 
@@ -91,7 +91,7 @@ export class Simulation {
     this.#answers = answers
     this.#taskSeconds = taskSeconds
     this.work = resources.map((one) => ({ resources: one, left: 0, done: 0 }))
-    this.histories = kinds.map(() => noHistory)
+    this.histories = kinds.map(() => emptyHistory)
   }
 
   /** The number of remaining tasks of the first group. */
@@ -168,20 +168,20 @@ export class Simulation {
     if (pilot.tasks.length === 0) pilot.idleSince ??= this.now
     const age = this.now - pilot.startedAt
     if (provesKind(pilot, this.now) && !provesKind(pilot, this.now - 1)) {
-      this.histories[pilot.kind] = noteGood(this.histories[pilot.kind] as PilotHistory)
+      this.histories[pilot.kind] = resetFailures(this.histories[pilot.kind] as PilotHistory)
     }
     if (age < pilot.answer.lifeSeconds) return
     // The tasks that ran there are retried.
     for (const { of } of pilot.tasks) of.left++
     const { cause = 'loss' } = pilot.answer
     const judged = { ...pilot, missed: this.#missedBy(pilot) }
-    this.#remove(pilot.id, judgeEnd(age, cause, judged), 'NODE_FAIL')
+    this.#remove(pilot.id, classifyEnd(age, cause, judged), 'NODE_FAIL')
   }
 
   /** Each task has a share of the allocation. */
   #fill(pilot: SimulatedPilot): void {
     const kind = this.#kinds[pilot.kind] as PilotKind
-    const shareOf = ({ resources }: SimulatedWork): number => 1 / roomOf(kind, resources)
+    const shareOf = ({ resources }: SimulatedWork): number => 1 / countCapacity(kind, resources)
     let free = 1 - pilot.tasks.reduce((sum, { of }) => sum + shareOf(of), 0)
     for (const one of this.#waiting) {
       if (pilot.answer.lacks?.(one.resources) === true) continue

@@ -24,12 +24,12 @@ it('a request for ranks is refused if no single allocation has room for them', (
 })
 
 it('a request for ranks is refused with the possible allocations, where no node exists', () => {
-  const words = ['an allocation that may come has a node with 4 cores']
-  expect(refuseRanks(spec({ ranks: 8 }), [], { words })).toEqual({
+  const notes = ['an allocation that may come has a node with 4 cores']
+  expect(refuseRanks(spec({ ranks: 8 }), [], { notes })).toEqual({
     field: 'resources.ranks',
     message:
       'there is room for 0 of 8 ranks of 1 core, 0 GPUs and 0 MB of memory; no node is there; ' +
       'an allocation that may come has a node with 4 cores',
   })
-  expect(refuseRanks(spec({ ranks: 8 }), [], { words, mayCome: true })).toBeNull()
+  expect(refuseRanks(spec({ ranks: 8 }), [], { notes, mayStartLater: true })).toBeNull()
 })

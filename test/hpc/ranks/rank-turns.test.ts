@@ -27,12 +27,12 @@ it('MPI tasks of two sessions do not wait for slots at the same time', () => {
 
 it('MPI programs that run at the same time have workers of their own', () => {
   const workers = new RankWorkers()
-  expect(['n1', 'n1', 'n2', 'n1'].map((node) => workers.take(node))).toEqual([
+  expect(['n1', 'n1', 'n2', 'n1'].map((node) => workers.assign(node))).toEqual([
     'n1/ranks/1',
     'n1/ranks/2',
     'n2/ranks/1',
     'n1/ranks/3',
   ])
   workers.release('n1/ranks/2')
-  expect([workers.take('n1'), workers.take('n1')]).toEqual(['n1/ranks/2', 'n1/ranks/4'])
+  expect([workers.assign('n1'), workers.assign('n1')]).toEqual(['n1/ranks/2', 'n1/ranks/4'])
 })

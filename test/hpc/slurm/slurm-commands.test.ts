@@ -2,7 +2,7 @@ import { chmodSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { isSilence, SchedulerError, SlurmCommands } from '../../../src/hpc/slurm/slurm-commands.ts'
+import { isNoAnswer, SchedulerError, SlurmCommands } from '../../../src/hpc/slurm/slurm-commands.ts'
 
 /** A folder whose only program is a command of Slurm that does what the script says. */
 function fakeCommand(name: string, script: string): string {
@@ -43,10 +43,10 @@ describe('commands of the scheduler', () => {
     const folder = fakeCommand('squeue', 'echo "waiting for slurmctld" >&2; exec sleep 1000')
     const env = { PATH: `${folder}:/usr/bin:/bin` }
     const commands = new SlurmCommands({ env, timeoutSeconds: 0.5 })
-    const error = await failureOf(commands.ask('squeue', '-h'))
+    const error = await failureOf(commands.query('squeue', '-h'))
     expect(error.code).toBe('SchedulerTimeoutError')
     expect(error.message).toContain('squeue did not answer within 0.5 s')
-    expect(isSilence(error)).toBe(true)
+    expect(isNoAnswer(error)).toBe(true)
   })
 
   it('row 101: a request for too many nodes says how many there are', async () => {
@@ -67,10 +67,10 @@ describe('commands of the scheduler', () => {
       'Batch job submission failed: Unable to contact slurm controller (connect failure)'
     const folder = fakeCommand('sbatch', `echo "sbatch: error: ${words}" >&2; exit 1`)
     const commands = new SlurmCommands({ env: { PATH: `${folder}:/usr/bin:/bin` } })
-    expect(isSilence(await failureOf(commands.submit('job.sh')))).toBe(true)
+    expect(isNoAnswer(await failureOf(commands.submit('job.sh')))).toBe(true)
     const other = fakeCommand('sbatch', 'echo "sbatch: error: Invalid account" >&2; exit 1')
     const refusing = new SlurmCommands({ env: { PATH: `${other}:/usr/bin:/bin` } })
-    expect(isSilence(await failureOf(refusing.submit('job.sh')))).toBe(false)
+    expect(isNoAnswer(await failureOf(refusing.submit('job.sh')))).toBe(false)
   })
 
   it('commands see where Slurm is, and no options of the step they come from', async () => {

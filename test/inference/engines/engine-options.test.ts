@@ -150,10 +150,10 @@ it('createProcessEngine names what is wrong with its worker', () => {
 
 it('the message about a key or a variable of the wrong type does not repeat it', () => {
   const key = errorOf(() => createOpenAiEngine({ ...openai, apiKey: ['hunter2'] as never }))
-  expect(String(key)).toContain('`apiKey` to be a non-empty string, or null, got a value of type')
+  expect(String(key)).toContain('`apiKey` to be a non-empty string, got [masked] (array)')
   const env = { TOKEN: ['hunter2'] as never }
   const variable = errorOf(() => createProcessEngine(engineOptions({ env }), worker))
-  expect(String(variable)).toContain('Expected `env.TOKEN` to be a string, got a value of type')
+  expect(String(variable)).toContain('`env.TOKEN` to be a non-empty string, got [masked]')
   expect(`${String(key)} ${String(variable)}`).not.toContain('hunter2')
 })
 

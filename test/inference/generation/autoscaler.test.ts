@@ -25,7 +25,7 @@ async function open(startMs = 0) {
     policy,
     queueLimit: 100,
     engineTimeoutMs: null,
-    onBatch() {},
+    onBatchEnded() {},
   })
   let made = 0
   const createEngine: CreateEngine = (worker) => {
@@ -47,7 +47,7 @@ async function open(startMs = 0) {
   scaler.start()
   const ask = (id: string): AbortController => {
     const abort = new AbortController()
-    scaler.arrived()
+    scaler.recordArrival()
     batcher.enqueue({
       request: {
         id,

@@ -22,16 +22,16 @@ const worker = (
 
 const line = (queued: number, waitMs = 0, isUrgent = false) => ({
   queued,
-  oldestMs: 1000,
+  oldestArrivalMs: 1000,
   nowMs: 1000 + waitMs,
   isUrgent,
 })
 
-/** `[worker, size]`, the time of the next decision, or `rest`. */
+/** `[worker, size]`, the time of the next decision, or `idle`. */
 function decide(policy: BatchPolicy, waiting: ReturnType<typeof line>, ...workers: WorkerLoad[]) {
   const decision = decideBatch(policy, waiting, workers)
-  if (decision.kind === 'send') return [workers.indexOf(decision.to), decision.size]
-  return decision.kind === 'wait' ? decision.untilMs : 'rest'
+  if (decision.kind === 'send') return [workers.indexOf(decision.worker), decision.size]
+  return decision.kind === 'wait' ? decision.untilMs : 'idle'
 }
 
 describe('the adaptive policy', () => {
@@ -43,11 +43,11 @@ describe('the adaptive policy', () => {
   })
 
   it('the adaptive policy sends nothing while the queue is empty or no worker has room', () => {
-    expect(decide(adaptive, line(0), worker('batch', 64))).toBe('rest')
-    expect(decide(adaptive, line(5))).toBe('rest')
-    expect(decide(adaptive, line(5, 9999), worker('batch', 64, 1))).toBe('rest')
-    expect(decide(adaptive, line(5), worker('step', 4, 4))).toBe('rest')
-    expect(decide(adaptive, line(5), worker('step', 4, 0, true))).toBe('rest')
+    expect(decide(adaptive, line(0), worker('batch', 64))).toBe('idle')
+    expect(decide(adaptive, line(5))).toBe('idle')
+    expect(decide(adaptive, line(5, 9999), worker('batch', 64, 1))).toBe('idle')
+    expect(decide(adaptive, line(5), worker('step', 4, 4))).toBe('idle')
+    expect(decide(adaptive, line(5), worker('step', 4, 0, true))).toBe('idle')
   })
 
   it('the adaptive policy distributes requests evenly over step workers', () => {
@@ -71,7 +71,7 @@ describe('the fixed policy', () => {
   })
 
   it('the fixed policy sends nothing while no worker has room, even after the maximum wait', () => {
-    expect(decide(fixed, line(8, 501), worker('batch', 64, 8))).toBe('rest')
+    expect(decide(fixed, line(8, 501), worker('batch', 64, 8))).toBe('idle')
   })
 })
 

@@ -91,7 +91,7 @@ class TrafficCheck {
       clock: this.clock,
       policy: shown.policy,
       queueLimit: 1000,
-      onBatch: (report) => this.reports.push(report),
+      onBatchEnded: (report) => this.reports.push(report),
       engineTimeoutMs,
     })
     for (const [at] of shown.capacities.entries()) this.#addWorker(at)

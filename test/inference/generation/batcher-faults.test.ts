@@ -224,7 +224,7 @@ describe('a batcher whose engine hangs', () => {
     const reasons: string[] = []
     const script = (): Partial<Script> => ({ outcome: 'hang', abortLagMs: 1e6 })
     const { pass, send, worker } = open({ engineTimeoutMs: 1000, script })
-    Object.assign(worker, { giveUp: (reason: string) => reasons.push(reason) })
+    Object.assign(worker, { markLost: (reason: string) => reasons.push(reason) })
     const [a, b] = [send('a'), send('b')]
     await pass(500)
     b.cancel()

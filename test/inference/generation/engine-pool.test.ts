@@ -6,17 +6,17 @@ describe('starting an engine pool', () => {
   it('the start of an engine pool resolves with the model when an engine serves', async () => {
     const { pool, puppet, puppets, pass } = openPool(2)
     expect(() => pool.model).toThrow('no engine has started yet')
-    expect([pool.unready, pool.workers]).toEqual(['not started', 0])
+    expect([pool.unreadyReason, pool.workers]).toEqual(['not started', 0])
     const starting = pool.start()
     expect(puppets.map(({ worker }) => worker)).toEqual([
       { index: 0, workerId: 'inference-0' },
       { index: 1, workerId: 'inference-1' },
     ])
-    expect(pool.unready).toBe('inference-0 is starting')
+    expect(pool.unreadyReason).toBe('inference-0 is starting')
     await expect(pool.tokenize('text')).rejects.toMatchObject({ code: 'not_ready' })
     puppet(1).begun.resolve(facts)
     await starting
-    expect([pool.model, pool.workers, pool.unready]).toEqual([facts, 1, null])
+    expect([pool.model, pool.workers, pool.unreadyReason]).toEqual([facts, 1, null])
     puppet(0).begun.resolve(facts)
     await pass(0)
     expect(pool.workers).toBe(2)
@@ -81,7 +81,7 @@ describe('starting an engine pool', () => {
     await pass(0)
     puppet(1).begun.reject(new Error('out of memory'))
     await starting
-    expect([pool.workers, pool.unready]).toEqual([1, null])
+    expect([pool.workers, pool.unreadyReason]).toEqual([1, null])
     await pool.stop()
   })
 
@@ -91,7 +91,7 @@ describe('starting an engine pool', () => {
     const stopping = pool.stop()
     await expect(starting).rejects.toMatchObject({ code: 'closing' })
     await stopping
-    expect([puppet(0).closes, pool.unready]).toEqual([1, 'closed'])
+    expect([puppet(0).closes, pool.unreadyReason]).toEqual([1, 'closed'])
     expect(pool.stop()).toBe(stopping)
   })
 })
@@ -105,7 +105,10 @@ describe('an engine pool that loses an engine', () => {
     expect(puppet(0).asked).toEqual(['a'])
     puppet(0).loss.resolve('killed by SIGKILL')
     await pass(0)
-    expect([pool.unready, pool.workers]).toEqual(['inference-0 was lost: killed by SIGKILL', 0])
+    expect([pool.unreadyReason, pool.workers]).toEqual([
+      'inference-0 was lost: killed by SIGKILL',
+      0,
+    ])
     expect([losses, puppet(0).closes]).toEqual([['inference-0: killed by SIGKILL'], 1])
     await pass(499)
     expect(puppets).toHaveLength(1)
@@ -114,7 +117,7 @@ describe('an engine pool that loses an engine', () => {
     await pass(0)
     expect([puppet(1).worker.workerId, puppet(1).asked]).toEqual(['inference-0', ['a']])
     puppet(1).answer()
-    expect([one.outcome, pool.unready]).toEqual(['done', null])
+    expect([one.outcome, pool.unreadyReason]).toEqual(['done', null])
     await pool.stop()
   })
 
@@ -159,7 +162,7 @@ describe('an engine pool that loses an engine', () => {
       expect(puppets).toHaveLength(at + 2)
       puppet(at + 1).begun.reject(new Error('no memory'))
       await pass(0)
-      expect(pool.unready).toBe('inference-0 did not start: no memory')
+      expect(pool.unreadyReason).toBe('inference-0 did not start: no memory')
     }
     expect(warnings).toHaveLength(8)
     await pass(30_000)
@@ -305,7 +308,7 @@ describe('stopping an engine pool', () => {
     const outcomes = [...muted, other].map(({ outcome }) => outcome)
     expect(outcomes).toEqual(['closing', 'closing', 'closing'])
     expect(puppets.map(({ closes }) => closes)).toEqual([1, 1])
-    expect([pool.workers, pool.unready]).toEqual([0, 'closed'])
+    expect([pool.workers, pool.unreadyReason]).toEqual([0, 'closed'])
     pool.resize(4)
     expect(puppets).toHaveLength(2)
   })

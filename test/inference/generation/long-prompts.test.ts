@@ -53,7 +53,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
       clock,
       policy: adaptive,
       queueLimit,
-      onBatch: () => {},
+      onBatchEnded: () => {},
       engineTimeoutMs: null,
     })
     const ended: string[] = []
@@ -83,7 +83,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
       sampling: greedySampling,
       systemPrompt: [],
       isContentCaptured: false,
-      checks: new StepScheduler(clock, 8),
+      checkScheduler: new StepScheduler(clock, 8),
       onArrived: () => {},
       onEnded: (_, { code }) => ended.push(code),
     })

@@ -30,7 +30,7 @@ export function open(setup: BatcherSetup = {}) {
     clock,
     policy: setup.policy ?? adaptive,
     queueLimit: setup.queueLimit ?? 10_000,
-    onBatch: (report) => reports.push(report),
+    onBatchEnded: (report) => reports.push(report),
     engineTimeoutMs: setup.engineTimeoutMs ?? null,
   })
   const capacity = setup.capacity ?? { admits: 'batch', slots: 4096 }

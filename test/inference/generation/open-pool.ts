@@ -83,7 +83,7 @@ export function openPool(workers = 1) {
     clock,
     policy: adaptive,
     queueLimit: 100,
-    onBatch: (report) => reports.push(report),
+    onBatchEnded: (report) => reports.push(report),
     engineTimeoutMs: 1000,
   })
   const puppets: Puppet[] = []

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import {
   decideScale,
-  initialScale,
+  initialScaleState,
   type ScaleConfig,
   type ScaleInput,
 } from '../../../src/inference/generation/autoscaler.ts'
@@ -25,7 +25,7 @@ function follow(
   workers = 1,
   settings: Partial<ScaleConfig> = {},
 ): number[] {
-  let [state, count] = [initialScale, workers]
+  let [state, count] = [initialScaleState, workers]
   return ticks.map((seen, second) => {
     const input = { ...quiet, ...seen, workers: count, nowMs: 5000 + second * 1000 }
     const decision = decideScale({ ...config, ...settings }, state, input)
@@ -113,7 +113,7 @@ it('any input: the target stays in bounds, at most doubles and drops by one at m
     .map(({ extra, ...rest }) => ({ ...rest, maxWorkers: rest.minWorkers + extra }))
   assertProperty(
     fc.property(settings, fc.array(seen, { maxLength: 60 }), (chosen, ticks) => {
-      let [state, workers, nowMs] = [initialScale, chosen.minWorkers, 0]
+      let [state, workers, nowMs] = [initialScaleState, chosen.minWorkers, 0]
       for (const { stepMs, ...rest } of ticks) {
         nowMs += stepMs
         const { state: next, target } = decideScale(chosen, state, { ...rest, nowMs, workers })

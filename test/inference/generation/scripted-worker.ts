@@ -92,8 +92,8 @@ export class ScriptedWorker implements BatchWorker {
     promise.then(drop, drop)
     for (const { id } of requests) this.held.add(id)
     const forgotten = new Set<string>()
-    const settle = (id: string, isForgotten = false): void => {
-      if (isForgotten) forgotten.add(id)
+    const settle = (id: string, isUnknown = false): void => {
+      if (isUnknown) forgotten.add(id)
       else if (open.delete(id)) this.held.delete(id)
       if ([...open].every((one) => forgotten.has(one))) resolve()
     }
@@ -117,7 +117,7 @@ export class ScriptedWorker implements BatchWorker {
     { id, signal }: GenerationRequest,
     { open, reject }: Batch,
     listener: GenerationListener,
-    settle: (id: string, isForgotten?: boolean) => void,
+    settle: (id: string, isUnknown?: boolean) => void,
   ): void {
     const { delayMs, outcome, isEarly, abortLagMs, noise } = this.#scriptOf(id)
     if (isEarly) void listener.delta(id, { text: '' })

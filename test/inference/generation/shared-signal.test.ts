@@ -41,7 +41,7 @@ describe('requests that share an AbortSignal', () => {
   it('a request that ends while another is being canceled is not canceled', () => {
     const canceled: number[] = []
     const aborts = new AbortRegistry<QueuedRequest>((request) => {
-      canceled.push(request.number)
+      canceled.push(request.arrivalIndex)
       for (const one of requests) one.end({ kind: 'canceled' })
     })
     const { signal, abort } = new SharedSignal()

@@ -4,7 +4,7 @@ import { messageOf } from '../../../src/foundation/errors.ts'
 import type { Batcher } from '../../../src/inference/generation/batcher.ts'
 import type { EnqueueOptions } from '../../../src/inference/generation/request-queue.ts'
 import type { GenerationEnd } from '../../../src/inference/generation/inference-engine.ts'
-import { inferenceCodeOf } from '../../../src/inference/generation/inference-errors.ts'
+import { toInferenceCode } from '../../../src/inference/generation/inference-errors.ts'
 import type { Clock } from '../../../src/foundation/clock.ts'
 import { greedySampling } from '../../../src/testing/greedy-sampling.ts'
 
@@ -61,7 +61,7 @@ export class TestClient {
   get outcome(): string {
     const [end] = this.ends
     if (end?.kind !== 'failed') return end?.kind ?? 'open'
-    return inferenceCodeOf(end.error) ?? messageOf(end.error)
+    return toInferenceCode(end.error) ?? messageOf(end.error)
   }
 
   toOptions(): EnqueueOptions {

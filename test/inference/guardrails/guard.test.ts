@@ -35,10 +35,10 @@ describe('createGuard: an answer that repeats a redacted prompt', () => {
     return { kind: 'keywords', id, keywords, unless: [], stage: 'both', action }
   }
   const answer = (guard: Guard, pieces: readonly string[]): string => {
-    const output = guard.openOutput()
+    const output = guard.createOutputGuard()
     const releases = pieces.map((piece) => output?.push(piece))
     const all = [...releases, output?.finish()]
-    return all.map((one) => (one?.isBlocked === true ? '<blocked>' : one?.release)).join('')
+    return all.map((one) => (one?.isBlocked === true ? '<blocked>' : one?.text)).join('')
   }
 
   it('createGuard: an echoed redacted prompt is not redacted again, however it is cut', () => {
@@ -64,7 +64,7 @@ describe('createGuard: a prompt', () => {
   it('createGuard: a prompt passes untouched when the guardrails are off', () => {
     const guard = createGuard({ ...off, rules: [named('injection'), named('personal_data')] })
     expect(checkInput(guard, attack)).toEqual({ action: 'pass', text: attack, hits: [] })
-    expect(guard.openOutput()).toBeNull()
+    expect(guard.createOutputGuard()).toBeNull()
     expect(guard.refusal).toBeNull()
   })
 
@@ -120,7 +120,7 @@ describe('createGuard: a prompt', () => {
   })
 
   it('createGuard: a prompt is not judged when all rules are for answers', () => {
-    const judges = (stage: GuardStage) => guardWith([named('secrets', 'flag', stage)]).judgesInput
+    const judges = (stage: GuardStage) => guardWith([named('secrets', 'flag', stage)]).hasInputRules
     expect((['input', 'both', 'output'] as const).map(judges)).toEqual([true, true, false])
   })
 
@@ -135,14 +135,14 @@ describe('createGuard: a prompt', () => {
 
 it('createGuard: an answer is judged only by rules of the output stage', () => {
   const both = guardWith([named('personal_data', 'redact'), named('secrets', 'flag', 'input')])
-  const output = both.openOutput()
-  expect(output?.push(mail)).toEqual({ release: '', isBlocked: false, hits: [] })
+  const output = both.createOutputGuard()
+  expect(output?.push(mail)).toEqual({ text: '', isBlocked: false, hits: [] })
   expect(output?.finish()).toEqual({
-    release: 'write to [redacted:personal_data]',
+    text: 'write to [redacted:personal_data]',
     isBlocked: false,
     hits: [{ rule: 'personal_data', action: 'redact' }],
   })
-  expect(guardWith([named('personal_data', 'reject', 'input')]).openOutput()).toBeNull()
+  expect(guardWith([named('personal_data', 'reject', 'input')]).createOutputGuard()).toBeNull()
   const outputOnly = guardWith([named('personal_data', 'reject', 'output')])
   expect(checkInput(outputOnly, mail).action).toBe('pass')
 })

@@ -2,7 +2,7 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import { runSteps } from '../../../src/runtime/turn-budget.ts'
 import { createGuard } from '../../../src/inference/guardrails/guard.ts'
-import { personalData } from '../../../src/inference/guardrails/sensitive-data.ts'
+import { personalDataPatterns } from '../../../src/inference/guardrails/sensitive-data.ts'
 import { assertProperty } from '../../property.ts'
 
 /** The text that is left when secrets (S) and personal data (P) are redacted. */
@@ -69,7 +69,7 @@ describe('personal_data', () => {
 })
 
 describe('personal_data: a checksum', () => {
-  const [, card, iban] = personalData
+  const [, card, iban] = personalDataPatterns
   const cards: readonly (readonly [RegExp, readonly number[]])[] = [
     [/^4/, [19, 16, 13]],
     [/^(?:5[1-5]|2[2-7])/, [16]],

@@ -22,7 +22,7 @@ function scan(matchers: readonly Matcher[], pieces: readonly string[], step = 64
   const guard = new SlidingScan(matchers, step)
   const releases = [...pieces.map((piece) => guard.push(piece)), guard.finish()]
   return {
-    text: releases.map(({ release }) => release).join(''),
+    text: releases.map(({ text }) => text).join(''),
     isBlocked: releases.at(-1)?.isBlocked ?? false,
     hits: releases.flatMap(({ hits }) => hits),
   }
@@ -101,10 +101,10 @@ describe('SlidingScan: however a text is cut into pieces', () => {
     for (const shift of [0, 1]) {
       const guard = new SlidingScan(pattern('§', 'redact'), 64)
       const pieces = ['x'.repeat(shift), ...Array.from({ length: 400 }, () => '😀')]
-      const releases = pieces.map((piece) => guard.push(piece).release)
+      const releases = pieces.map((piece) => guard.push(piece).text)
       expect(releases.filter((release) => release !== '').length).toBeGreaterThan(5)
       expect(releases.every((release) => release.isWellFormed())).toBe(true)
-      expect(releases.join('') + guard.finish().release).toBe(pieces.join(''))
+      expect(releases.join('') + guard.finish().text).toBe(pieces.join(''))
     }
   })
 
@@ -132,10 +132,10 @@ describe('SlidingScan: a stream', () => {
     const guard = new SlidingScan(pattern('bomb', 'redact'), 64)
     let shown = 0
     for (let sent = 10; sent <= 2000; sent += 10) {
-      shown += guard.push('0123456789').release.length
+      shown += guard.push('0123456789').text.length
       expect(sent - shown).toBeLessThan(64 + 256)
     }
-    expect(shown + guard.finish().release.length).toBe(2000)
+    expect(shown + guard.finish().text.length).toBe(2000)
   })
 
   it('SlidingScan: a stream ends before a match that rejects, and stays ended', () => {
@@ -144,12 +144,12 @@ describe('SlidingScan: a stream', () => {
     guard.push(`fine bo`)
     const told = guard.push(`mb ${filler}`)
     expect(told).toEqual({
-      release: 'fine ',
+      text: 'fine ',
       isBlocked: true,
       hits: [{ rule: 'reject', action: 'reject' }],
     })
-    expect(guard.push(filler)).toEqual({ release: '', isBlocked: true, hits: [] })
-    expect(guard.finish()).toEqual({ release: '', isBlocked: true, hits: [] })
+    expect(guard.push(filler)).toEqual({ text: '', isBlocked: true, hits: [] })
+    expect(guard.finish()).toEqual({ text: '', isBlocked: true, hits: [] })
   })
 
   it('SlidingScan: a stream reports each rule once', () => {

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { Checker, problemsOf } from '../../../src/inference/schema/problems.ts'
+import { SchemaChecker, findProblems } from '../../../src/inference/schema/problems.ts'
 import { annotate, z } from '../../../src/inference/schema/schema.ts'
 
 const engine = z.discriminatedUnion('kind', [
@@ -62,13 +62,13 @@ describe('problems of a value', () => {
       ],
     ],
   ])('%s', (_, schema, value, expected) => {
-    const problems = problemsOf(schema, value)
+    const problems = findProblems(schema, value)
     expect(problems).toMatchObject(expected)
     expect(problems).toHaveLength(expected.length)
   })
 
   it('problems of a value are none for a value that fits', () => {
-    expect(problemsOf(engine, { size: 3 })).toEqual([])
+    expect(findProblems(engine, { size: 3 })).toEqual([])
   })
 })
 
@@ -87,32 +87,34 @@ describe('problems of a union', () => {
       [{ kind: 'type', path: [], expected: 'a text or several' }],
     ],
   ])('problems of a union are those %s', (_, value, expected) => {
-    expect(problemsOf(list, value)).toMatchObject(expected)
+    expect(findProblems(list, value)).toMatchObject(expected)
   })
 
   it('problems of a union are those of the alternative that the discriminator names', () => {
-    expect(problemsOf(engine, { kind: 'b', url: 'x', sizes: [1], sises: [] })).toEqual([
+    expect(findProblems(engine, { kind: 'b', url: 'x', sizes: [1], sises: [] })).toEqual([
       { kind: 'unknown_key', path: ['sises'], known: ['kind', 'url', 'sizes'], nearest: 'sizes' },
     ])
-    expect(problemsOf(engine, { size: 0, url: 'x' })).toMatchObject([
+    expect(findProblems(engine, { size: 0, url: 'x' })).toMatchObject([
       { kind: 'range', path: ['size'], of: 'integer' },
       { kind: 'unknown_key', path: ['url'], known: ['kind', 'size'] },
     ])
   })
 
   it('problems of a union name the choices when the discriminator is wrong', () => {
-    expect(problemsOf(engine, { kind: 'c' })).toMatchObject([
+    expect(findProblems(engine, { kind: 'c' })).toMatchObject([
       { kind: 'choice', path: ['kind'], allowed: ['a', 'b'] },
     ])
-    expect(problemsOf(engine, { kind: 7 })).toMatchObject([{ kind: 'type', path: ['kind'] }])
+    expect(findProblems(engine, { kind: 7 })).toMatchObject([{ kind: 'type', path: ['kind'] }])
   })
 })
 
 it('a checker agrees with the problems, and returns the value itself unchanged', () => {
-  const checker = new Checker(z.object({ a: z.int().default(1), b: z.array(z.string()).nullish() }))
+  const checker = new SchemaChecker(
+    z.object({ a: z.int().default(1), b: z.array(z.string()).nullish() }),
+  )
   const values = [{}, { a: 2, extra: true }, { a: '2' }, { b: null }, { b: [1] }, null, []]
   for (const value of values) {
-    expect(checker.isValid(value)).toBe(checker.problemsIn(value).length === 0)
+    expect(checker.isValid(value)).toBe(checker.findProblems(value).length === 0)
   }
   expect(values[0]).toEqual({})
 })
@@ -120,13 +122,13 @@ it('a checker agrees with the problems, and returns the value itself unchanged',
 it('a checker describes only the first wrong item of a long list', () => {
   const part = z.object({ type: z.string() })
   const content = z.union([z.string(), z.array(part)])
-  const checker = new Checker(z.object({ messages: z.array(z.object({ content })) }))
+  const checker = new SchemaChecker(z.object({ messages: z.array(z.object({ content })) }))
   const sound = Array.from({ length: 100 }, () => ({ content: 'x' }))
   const wrong = Array.from({ length: 100_000 }, () => 0)
-  expect(checker.problemsIn({ messages: [...sound, ...wrong] })).toMatchObject([
+  expect(checker.findProblems({ messages: [...sound, ...wrong] })).toMatchObject([
     { path: ['messages', 100], kind: 'type' },
   ])
-  expect(checker.problemsIn({ messages: [{ content: wrong }, { content: 5 }] })).toMatchObject([
+  expect(checker.findProblems({ messages: [{ content: wrong }, { content: 5 }] })).toMatchObject([
     { path: ['messages', 0, 'content', 0], kind: 'type' },
     { path: ['messages', 1, 'content'], kind: 'type' },
   ])

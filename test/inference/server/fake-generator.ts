@@ -17,7 +17,7 @@ export type Script = (
 export class FakeGenerator implements TextGenerator {
   readonly requests: PromptRequest[] = []
   readonly tokenized: string[] = []
-  state: GeneratorStatus = { queued: 0, running: 0, workers: 1, unready: null }
+  state: GeneratorStatus = { queued: 0, running: 0, workers: 1, unreadyReason: null }
   script: Script
 
   constructor(script: Script = echo) {

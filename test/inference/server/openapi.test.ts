@@ -158,7 +158,7 @@ it('GET /openapi.json: its schemas describe what the server sends', async () => 
   for (const [name, body] of Object.entries(responses)) {
     expect([name, check(name, body)]).toEqual([name, []])
   }
-  served.generator.state = { queued: 1, running: 0, workers: 0, unready: 'loading: /secret' }
+  served.generator.state = { queued: 1, running: 0, workers: 0, unreadyReason: 'loading: /secret' }
   const unhealthy = await ask(`${url}/health`)
   expect(unhealthy.status).toBe(503)
   expect(check('Health', unhealthy.json)).toEqual([])

@@ -81,7 +81,7 @@ describe('the inference server', () => {
       queued: 7,
       running: 0,
       workers: 0,
-      unready: 'w0 is lost: no /x/model',
+      unreadyReason: 'w0 is lost: no /x/model',
     }
     const loading = await ask(`${served.url}/health`)
     expect(loading.status).toBe(503)

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { offsetsIn } from '../../../src/inference/server/replies/text-offsets.ts'
+import { computeOffsets } from '../../../src/inference/server/replies/text-offsets.ts'
 
 const toToken = (one: string | readonly number[]) =>
   typeof one === 'string' ? { token: one } : { token: '\uFFFD', bytes: one }
@@ -17,8 +17,8 @@ describe('offsets of tokens', () => {
     ['bytes that are no character', '\uFFFD\uFFFDa', [[0xe6], [0xe6], 'a'], [0, 1, 2]],
     ['a token that a stop text has cut', 'ab', ['a', 'bc', 'd'], [0, 1, 1]],
   ] as const)('offsets of tokens are right for %s', (_, text, tokens, offsets) => {
-    expect(offsetsIn(text, tokens.map(toToken), 0)).toEqual(offsets)
+    expect(computeOffsets(text, tokens.map(toToken), 0)).toEqual(offsets)
     const moved = offsets.map((offset) => offset + 7)
-    expect(offsetsIn(text, tokens.map(toToken), 7)).toEqual(moved)
+    expect(computeOffsets(text, tokens.map(toToken), 7)).toEqual(moved)
   })
 })

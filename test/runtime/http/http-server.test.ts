@@ -5,7 +5,7 @@ import { HttpError } from '../../../src/runtime/http/http-error.ts'
 import {
   defaultHttpLimits,
   HttpServer,
-  nothingHere,
+  notFoundError,
   type Route,
 } from '../../../src/runtime/http/http-server.ts'
 
@@ -25,7 +25,7 @@ async function serve(routes: readonly Route[]): Promise<HttpServer> {
       toListenError: (message, details) => new TuttiError(message, details),
     },
   })
-  server.setRoutes(routes, nothingHere('Ask for /a.'))
+  server.setRoutes(routes, notFoundError('Ask for /a.'))
   await server.start()
   return server
 }

@@ -4,7 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { TuttiError } from '../../../src/foundation/errors.ts'
 import type { ListenErrorDetails } from '../../../src/runtime/http/http-error.ts'
-import { knownHosts, listenError, openListening } from '../../../src/runtime/http/listening.ts'
+import { acceptedHosts, listenError, startListening } from '../../../src/runtime/http/listening.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 
 const common = { netmask: '', mac: '', internal: false, cidr: null }
@@ -24,14 +24,14 @@ describe('known hosts', () => {
     ['0.0.0.0', ['192.0.2.7', '[2001:db8::7]']],
     ['[::]', ['192.0.2.7', '[2001:db8::7]']],
   ])('known hosts of %s are the names, the host and the addresses %j', (host, addresses) => {
-    expect(knownHosts(host, interfaces)).toEqual([...names, host, ...addresses])
+    expect(acceptedHosts(host, interfaces)).toEqual([...names, host, ...addresses])
   })
 
   it('known hosts are the names and the host if the system does not reveal its addresses', () => {
     const silent = (): never => {
       throw new Error('uv_interface_addresses')
     }
-    expect(knownHosts('::', silent)).toEqual([...names, '[::]'])
+    expect(acceptedHosts('::', silent)).toEqual([...names, '[::]'])
   })
 })
 
@@ -47,7 +47,7 @@ describe('a server that listens', () => {
       addresses: () =>
         addresses === null ? Promise.reject(new Error()) : Promise.resolve(addresses),
     }
-    const listening = await openListening(
+    const listening = await startListening(
       server,
       { host, port, clock: systemClock, errors },
       machine,
@@ -119,7 +119,7 @@ describe('a server that listens', () => {
     const clock = new ManualClock()
     const machine = { interfaces, addresses: () => new Promise<never>(() => {}) }
     const server = createServer()
-    const opening = openListening(server, { host: null, port: 0, clock, errors }, machine)
+    const opening = startListening(server, { host: null, port: 0, clock, errors }, machine)
     await clock.advance(2000)
     const listening = await opening
     expect(listening.endpoint).toBe(`http://127.0.0.1:${listening.port}`)

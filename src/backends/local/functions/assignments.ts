@@ -1,25 +1,25 @@
-/** The batches that one worker holds. The only reader of their results in the worker's mailbox. */
+/** The batches of one worker. Only this class reads their results from the worker's mailbox. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
 import type { Batch, ExecutorListener } from '../executor.ts'
 import type { JobDurations } from './batch-size.ts'
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
-import { failureOf } from './job-failure.ts'
-import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
+import { toJobError } from './job-failure.ts'
+import { toMoment, readClocks, type ClockReading } from '../machine-time.ts'
 import { bankCount, bankSize, type Mailbox } from './mailbox.ts'
 import type { WorkerMessage } from './protocol.ts'
 
 /**
- * A job that the worker has claimed. `sinceMs` is `null` until the function is called. Both times
- * are `null` for a job that was sent to a process and is not confirmed yet.
+ * A job that the worker has claimed. `startedMs` is `null` until the function is called. Both times
+ * are `null` if a process has not confirmed the job yet.
  */
 export interface RunningJob {
   readonly assignment: Assignment
   readonly index: number
   readonly job: Job
-  readonly sinceMs: number | null
-  readonly importingSinceMs: number | null
+  readonly startedMs: number | null
+  readonly importStartedMs: number | null
 }
 
 export interface AssignmentsOptions {
@@ -28,17 +28,16 @@ export interface AssignmentsOptions {
   readonly nodeId: string
 }
 
-type EndMessage = Extract<WorkerMessage, { kind: 'value' | 'failure' }>
+type ResultMessage = Extract<WorkerMessage, { kind: 'value' | 'failure' }>
 
 export class Assignments {
   readonly facts: AttemptFacts & { readonly workerId: string }
   readonly #options: AssignmentsOptions
   readonly #mailbox: Mailbox
   readonly #all: Assignment[] = []
-  readonly #endMessages = new Map<number, EndMessage>()
+  readonly #endMessages = new Map<number, ResultMessage>()
   #isReading = false
   #running: RunningJob | null = null
-  /** The finished job whose result was still missing at the last poll. */
   #unreported: RunningJob | null = null
 
   constructor(mailbox: Mailbox, workerId: string, options: AssignmentsOptions) {
@@ -59,7 +58,6 @@ export class Assignments {
     return this.#all.length >= bankCount
   }
 
-  /** Places the batch into a free bank of the mailbox. */
   add(assignment: Assignment): void {
     const first = this.#all[0]
     assignment.bank = first === undefined ? 0 : 1 - first.bank
@@ -72,21 +70,19 @@ export class Assignments {
     this.#all.splice(this.#all.indexOf(assignment), 1)
   }
 
-  /** Keeps the message about a job's end until `read` reaches that job. */
-  deliver(message: EndMessage): void {
+  deliver(message: ResultMessage): void {
     this.#endMessages.set(message.slot, message)
   }
 
-  /** Reports the jobs that have ended since the last call; `false` if there were none. */
   read(): boolean {
     if (this.#isReading || this.#all.length === 0) return false
     this.#isReading = true
-    const time = readTime(this.#options.clock)
+    const time = readClocks(this.#options.clock)
     let hasRead = false
     for (let first = this.#all[0]; first !== undefined; first = this.#all[0]) {
       hasRead = this.#readBatch(first, time) || hasRead
       if (first.read < first.count) break
-      // Removed before `finish`, because the listener may assign the next batch.
+      // This must precede `finish`, because the listener may assign the next batch.
       this.#all.shift()
       first.finish()
     }
@@ -94,15 +90,14 @@ export class Assignments {
     return hasRead
   }
 
-  #readBatch(assignment: Assignment, time: TimeReading): boolean {
-    const passed = this.#mailbox.passed(assignment.bank)
+  #readBatch(assignment: Assignment, time: ClockReading): boolean {
+    const passed = this.#mailbox.finishedCount(assignment.bank)
     const before = assignment.read
     while (assignment.read < passed) {
       const index = assignment.read
-      if (!assignment.isOver(index)) {
+      if (!assignment.hasEnded(index)) {
         const slot = assignment.slotOf(index)
-        const message = this.#mailbox.isLeftToMessage(slot) ? this.#endMessages.get(slot) : null
-        // The message about this job's end has not arrived yet.
+        const message = this.#mailbox.isSentAsMessage(slot) ? this.#endMessages.get(slot) : null
         if (message === undefined) break
         if (message !== null) this.#endMessages.delete(slot)
         this.#reportEnd(assignment, index, time, message)
@@ -115,23 +110,23 @@ export class Assignments {
   #reportEnd(
     assignment: Assignment,
     index: number,
-    time: TimeReading,
-    message: EndMessage | null,
+    time: ClockReading,
+    message: ResultMessage | null,
   ): void {
     const slot = assignment.slotOf(index)
     const { facts } = this
     const start = this.#mailbox.starts[slot] ?? 0
     const end = this.#mailbox.ends[slot] ?? 0
-    // Without a start time, the function was never called: its module could not be imported.
+    // A job without a start time was never called, because its module could not be imported.
     if (!Number.isNaN(start)) {
       this.#options.durations.add(end - start)
       this.#reportStart(assignment, index, time, start)
     }
-    const at = momentOf(time, end)
+    const at = toMoment(time, end)
     const forced = assignment.forcedReport(index)
     if (forced !== null) assignment.end(index, { ...forced, at })
     else if (message?.kind === 'failure') {
-      const error = failureOf(assignment.jobAt(index), message)
+      const error = toJobError(assignment.jobAt(index), message)
       assignment.end(index, { kind: 'fail', at, error, isThrown: true, facts })
     } else {
       const value = message === null ? this.#mailbox.read(slot) : message.value
@@ -139,93 +134,91 @@ export class Assignments {
     }
   }
 
-  #reportStart(assignment: Assignment, index: number, time: TimeReading, start: number): void {
-    assignment.start(index, () => ({
-      kind: 'start',
-      at: momentOf(time, start),
-      workerId: this.facts.workerId,
-      nodeId: this.#options.nodeId,
-    }))
+  #reportStart(assignment: Assignment, index: number, time: ClockReading, start: number): void {
+    if (assignment.hasStarted(index)) return
+    const at = toMoment(time, start)
+    const { workerId } = this.facts
+    assignment.start(index, { kind: 'start', at, workerId, nodeId: this.#options.nodeId })
   }
 
   /**
-   * Returns the job that the worker is busy with, and reports its start. This may be a finished job
-   * whose result is missing at a second poll, because a getter in the result may never return.
+   * Returns the worker's current job, and reports its start. If the result of a finished job is
+   * missing for the second time, that job is returned, because a getter in the result may never
+   * return.
    */
   current(): RunningJob | null {
     const [known, unreported] = [this.#unreported, this.unreported()]
     this.#unreported = unreported
     const isStuck =
       unreported?.assignment === known?.assignment && unreported?.index === known?.index
-    return unreported !== null && isStuck ? this.#withStart(unreported) : this.running()
+    return unreported !== null && isStuck ? this.#withStartTimes(unreported) : this.running()
   }
 
-  /** Returns the job that the worker has begun and not finished, and reports its start. */
+  /** Returns the job that is claimed but not finished, and reports its start. */
   running(): RunningJob | null {
-    const assignment = this.#all.find((one) => this.#mailbox.passed(one.bank) < one.count)
+    const assignment = this.#all.find((one) => this.#mailbox.finishedCount(one.bank) < one.count)
     if (assignment === undefined) return null
-    const index = this.#mailbox.passed(assignment.bank)
-    if (assignment.isOver(index) || !this.#mailbox.hasBegun(assignment.slotOf(index))) return null
-    return this.#begun(assignment, index)
+    const index = this.#mailbox.finishedCount(assignment.bank)
+    if (assignment.hasEnded(index) || !this.#mailbox.isClaimed(assignment.slotOf(index)))
+      return null
+    return this.#cacheRunning(assignment, index)
   }
 
-  /** Caches the job once its start time is known, so that the time is converted only once. */
-  #begun(assignment: Assignment, index: number): RunningJob {
+  /** Caches the job, so that its start time is converted only once. */
+  #cacheRunning(assignment: Assignment, index: number): RunningJob {
     const known = this.#running
     const isKnown = known?.assignment === assignment && known.index === index
-    if (isKnown && known.sinceMs !== null) return known
+    if (isKnown && known.startedMs !== null) return known
     const job = assignment.jobAt(index)
-    this.#running = this.#withStart({ ...notStarted, assignment, index, job })
+    this.#running = this.#withStartTimes({ ...noStartTimes, assignment, index, job })
     return this.#running
   }
 
-  #withStart(one: RunningJob): RunningJob {
+  #withStartTimes(one: RunningJob): RunningJob {
     const start = this.#mailbox.starts[one.assignment.slotOf(one.index)] ?? Number.NaN
-    const { importingSince } = this.#mailbox
+    const { importStart } = this.#mailbox
     const hasStarted = !Number.isNaN(start)
-    if (!hasStarted && importingSince === 0) return one
-    const time = readTime(this.#options.clock)
+    if (!hasStarted && importStart === 0) return one
+    const time = readClocks(this.#options.clock)
     if (!hasStarted) {
-      return { ...one, importingSinceMs: momentOf(time, importingSince).monotonicMs }
+      return { ...one, importStartedMs: toMoment(time, importStart).monotonicMs }
     }
     this.#reportStart(one.assignment, one.index, time, start)
-    return { ...one, sinceMs: momentOf(time, start).monotonicMs }
+    return { ...one, startedMs: toMoment(time, start).monotonicMs }
   }
 
-  /** The job that the worker has finished, but whose result message has not arrived. */
   unreported(): RunningJob | null {
     const assignment = this.#all[0]
     if (assignment === undefined) return null
     const index = assignment.read
-    if (index >= this.#mailbox.passed(assignment.bank)) return null
-    return { ...notStarted, assignment, index, job: assignment.jobAt(index) }
+    if (index >= this.#mailbox.finishedCount(assignment.bank)) return null
+    return { ...noStartTimes, assignment, index, job: assignment.jobAt(index) }
   }
 
   /**
-   * Returns the job that sent a message from this slot, and reports its start; `null` if it is
-   * over. The worker's position is not read, because the worker may already be past this slot.
+   * Returns the job that sent a message from this slot, and reports its start. Returns `null` if
+   * the job has ended. The worker may already have passed this slot.
    */
   findStarted(slot: number): RunningJob | null {
     const assignment = this.#all.find(({ bank }) => bank === Math.floor(slot / bankSize))
     const index = slot % bankSize
-    if (assignment === undefined || assignment.isOver(index)) return null
-    return this.#begun(assignment, index)
+    if (assignment === undefined || assignment.hasEnded(index)) return null
+    return this.#cacheRunning(assignment, index)
   }
 
-  /** The first job that is not over. */
-  next(): RunningJob | null {
+  firstUnfinished(): RunningJob | null {
     for (const assignment of this.#all) {
       for (let index = assignment.read; index < assignment.count; index++) {
-        if (assignment.isOver(index)) continue
-        return { ...notStarted, assignment, index, job: assignment.jobAt(index) }
+        if (assignment.hasEnded(index)) continue
+        return { ...noStartTimes, assignment, index, job: assignment.jobAt(index) }
       }
     }
     return null
   }
 
   /**
-   * An unreadable message arrived. Messages arrive in order, so it belongs to the first finished
-   * job without a message; `false` if there is no such job.
+   * Assigns an unreadable message to the first finished job that has no result, because messages
+   * arrive in order. Returns `false` if there is no such job.
    */
   deliverUnreadable(error: ErrorRecord): boolean {
     const one = this.unreported()
@@ -236,37 +229,35 @@ export class Assignments {
   }
 
   /** Whether the worker has finished the job, even if its end is not reported yet. */
-  hasPassed(assignment: Assignment, index: number): boolean {
-    return this.#mailbox.passed(assignment.bank) > index
+  hasFinished(assignment: Assignment, index: number): boolean {
+    return this.#mailbox.finishedCount(assignment.bank) > index
   }
 
   /**
-   * Whether the worker still runs this job or sends its result, and has begun no later one. If all
-   * jobs that had not begun were revoked before the call, this holds until the job ends.
+   * Whether the worker still runs this job or sends its result. The caller must first revoke the
+   * jobs that have not begun, so that the answer stays true until the job ends.
    */
-  isAt(assignment: Assignment, index: number): boolean {
+  isStillAt(assignment: Assignment, index: number): boolean {
     const slot = assignment.slotOf(index)
-    if (this.hasPassed(assignment, index) && !this.#mailbox.isLeftToMessage(slot)) return false
+    if (this.hasFinished(assignment, index) && !this.#mailbox.isSentAsMessage(slot)) return false
     const behind = this.#all.slice(this.#all.indexOf(assignment))
     return behind.every((one) => {
       for (let at = one === assignment ? index + 1 : 0; at < one.count; at++) {
-        if (this.#mailbox.hasBegun(one.slotOf(at))) return false
+        if (this.#mailbox.isClaimed(one.slotOf(at))) return false
       }
       return true
     })
   }
 
-  /** Revokes a job that has not begun; `false` if it has begun or is over. */
   revoke(assignment: Assignment, index: number): boolean {
-    return !assignment.isOver(index) && this.#mailbox.revoke(assignment.slotOf(index))
+    return !assignment.hasEnded(index) && this.#mailbox.revoke(assignment.slotOf(index))
   }
 
-  /** Revokes and returns all jobs that have not begun. */
   revokeAll(): Job[] {
     const jobs: Job[] = []
     for (const assignment of this.#all) {
       for (let index = assignment.read; index < assignment.count; index++) {
-        const job = this.revoke(assignment, index) ? assignment.take(index) : undefined
+        const job = this.revoke(assignment, index) ? assignment.withdraw(index) : undefined
         if (job !== undefined) jobs.push(job)
       }
     }
@@ -274,29 +265,27 @@ export class Assignments {
   }
 }
 
-const notStarted = { sinceMs: null, importingSinceMs: null } as const
-const started = 1
-const over = 2
+const noStartTimes = { startedMs: null, importStartedMs: null } as const
+const startedFlag = 1
+const endedFlag = 2
 
-/** One batch in a pool. Reports each job's outcome exactly once, whatever the order of events. */
+/** One batch in a pool. Reports the outcome of each job exactly once. */
 export class Assignment {
   readonly batch: Batch
-  /** The bank of the worker's mailbox that the batch occupies. */
   bank = 0
-  /** Jobs before this index have been read from the mailbox. */
   read = 0
-  /** The report for a job whose code was asked to stop; it replaces whatever the code returns. */
-  forcedEnd: { readonly index: number; readonly report: TaskReport } | null = null
+  /** The report for a job that was aborted. It replaces the result of the job's code. */
+  forcedOutcome: { readonly index: number; readonly report: TaskReport } | null = null
   readonly #listener: ExecutorListener
   readonly #flags: Uint8Array
-  #left: number
+  #remaining: number
   #isFinished = false
 
   constructor(batch: Batch, listener: ExecutorListener) {
     this.batch = batch
     this.#listener = listener
-    this.#left = batch.jobs.length
-    this.#flags = new Uint8Array(this.#left)
+    this.#remaining = batch.jobs.length
+    this.#flags = new Uint8Array(this.#remaining)
   }
 
   get count(): number {
@@ -313,67 +302,66 @@ export class Assignment {
     return job
   }
 
-  /** The index of the job, or -1 if it is not in this batch or is over. */
+  /** Returns the index of the job, or -1 if the batch does not contain it or it has ended. */
   indexOf(job: Job): number {
     const index = this.batch.jobs.indexOf(job)
-    return index !== -1 && this.isOver(index) ? -1 : index
+    return index !== -1 && this.hasEnded(index) ? -1 : index
   }
 
   forcedReport(index: number): TaskReport | null {
-    return this.forcedEnd?.index === index ? this.forcedEnd.report : null
+    return this.forcedOutcome?.index === index ? this.forcedOutcome.report : null
   }
 
-  isOver(index: number): boolean {
-    return ((this.#flags[index] ?? over) & over) !== 0
+  hasEnded(index: number): boolean {
+    return ((this.#flags[index] ?? endedFlag) & endedFlag) !== 0
   }
 
-  /** Whether all jobs are over. */
   get isDone(): boolean {
-    return this.#left === 0
+    return this.#remaining === 0
   }
 
-  /** Reports the start of a job, unless it has been reported. */
-  start(index: number, report: () => Extract<TaskReport, { kind: 'start' }>): void {
-    const flags = this.#flags[index] ?? over
-    if (flags !== 0) return
-    this.#flags[index] = started
-    this.#listener.report(this.jobAt(index), report())
+  /** Whether the start of the job was reported, or the job has ended. */
+  hasStarted(index: number): boolean {
+    return (this.#flags[index] ?? endedFlag) !== 0
   }
 
-  /** Reports the end of a job, unless it is over. */
+  start(index: number, report: Extract<TaskReport, { kind: 'start' }>): void {
+    if (this.hasStarted(index)) return
+    this.#flags[index] = startedFlag
+    this.#listener.report(this.jobAt(index), report)
+  }
+
   end(index: number, report: TaskReport): void {
-    if (this.#close(index)) this.#listener.report(this.jobAt(index), report)
+    if (this.#markEnded(index)) this.#listener.report(this.jobAt(index), report)
   }
 
-  /** Reports the end of all jobs that are not over, then the end of the batch. */
   endAll(toReport: (job: Job) => TaskReport): void {
     for (let index = 0; index < this.count; index++) {
-      if (!this.isOver(index)) this.end(index, toReport(this.jobAt(index)))
+      if (!this.hasEnded(index)) this.end(index, toReport(this.jobAt(index)))
     }
     this.finish()
   }
 
-  /** Takes a job that has not begun out of the batch, so that it can be given back. */
-  take(index: number): Job | undefined {
-    return this.#close(index) ? this.jobAt(index) : undefined
+  withdraw(index: number): Job | undefined {
+    return this.#markEnded(index) ? this.jobAt(index) : undefined
   }
 
-  takeAll(): Job[] {
-    const jobs = Array.from({ length: this.count }, (_, index) => this.take(index))
+  withdrawAll(): Job[] {
+    const jobs = Array.from({ length: this.count }, (_, index) => this.withdraw(index))
     return jobs.filter((job) => job !== undefined)
   }
 
-  /** Reports that the batch has ended, once all its jobs are over. */
+  /** Reports the end of the batch once, if all its jobs have ended. */
   finish(): void {
-    if (this.#left > 0 || this.#isFinished) return
+    if (this.#remaining > 0 || this.#isFinished) return
     this.#isFinished = true
     this.#listener.finish(this.batch)
   }
 
-  #close(index: number): boolean {
-    if (this.isOver(index)) return false
-    this.#flags[index] = over
-    this.#left--
+  #markEnded(index: number): boolean {
+    if (this.hasEnded(index)) return false
+    this.#flags[index] = endedFlag
+    this.#remaining--
     return true
   }
 }

@@ -1,27 +1,29 @@
-/** Turns a batch into a message for a worker. Jobs share no argument objects in it. */
+/**
+ * Converts a batch to a message for a worker. The jobs in the message share no argument objects.
+ */
 
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
 import { ArgumentNotSerializableError } from '../../../foundation/task-errors.ts'
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
 import type { Job } from '../../backend.ts'
 import type { Assignment } from './assignments.ts'
-import { cloningHint, expectGenuine, isPlainValue, uncloneablePath } from './cloning.ts'
+import { cloningHint, expectNoFakeBuiltIn, isPlainValue, uncloneablePath } from './cloning.ts'
 import type { BatchMessage } from './protocol.ts'
 
-/** A job that the worker must not begin, because its arguments cannot be sent. */
+/** A job whose arguments cannot be sent. */
 export interface UnsendableJob {
   readonly index: number
   readonly error: unknown
 }
 
-/** Builds the messages for one worker, to which each definition is sent only once. */
+/** Builds the messages for one worker. Each definition is sent only once. */
 export class BatchMessages {
-  /** Definition indexes by module and name, because a job's definition may be a copy. */
+  /** Indexes by module and name. The objects cannot be keys, because they may be copies. */
   readonly #known = new Map<string, Map<string, number>>()
   #count = 0
   /**
-   * The definition of the previous job. Consecutive jobs mostly call the same function, and
-   * comparing objects is cheaper than looking up strings.
+   * The definition of the previous job. The next job mostly has the same one, and comparing objects
+   * is cheaper than looking up strings.
    */
   #last: TaskDefinition = { module: '', name: '' }
   #lastIndex = -1
@@ -38,16 +40,17 @@ export class BatchMessages {
       const job = assignment.jobAt(index)
       const { spec } = job
       if (spec.kind !== 'function') {
-        unsendable.push({ index, error: misdirected(job) })
+        unsendable.push({ index, error: notAFunctionError(job) })
         jobs.push(0, job.uid, [])
         continue
       }
       try {
-        // Cloned for each job: an object shared by two jobs would be one object in the worker too.
+        // The arguments are cloned for each job. Otherwise, jobs that share an object would also
+        // share it in the worker.
         const args = spec.args.every(isPlainValue) ? spec.args : cloneArguments(spec.args)
         jobs.push(this.#indexOf(spec.definition, definitions), job.uid, args)
       } catch (error) {
-        unsendable.push({ index, error: argumentsError(spec.args, error) })
+        unsendable.push({ index, error: toArgumentsError(spec.args, error) })
         jobs.push(0, job.uid, [])
       }
     }
@@ -76,11 +79,11 @@ export class BatchMessages {
 }
 
 function cloneArguments(args: readonly unknown[]): readonly unknown[] {
-  expectGenuine(args)
+  expectNoFakeBuiltIn(args)
   return structuredClone(args)
 }
 
-export function argumentsError(
+export function toArgumentsError(
   args: readonly unknown[],
   cause: unknown,
 ): ArgumentNotSerializableError {
@@ -94,5 +97,5 @@ export function argumentsError(
   })
 }
 
-const misdirected = (job: Job): BackendError =>
+const notAFunctionError = (job: Job): BackendError =>
   new BackendError(`task ${job.uid} has no function that a worker could import`)

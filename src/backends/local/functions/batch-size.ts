@@ -1,17 +1,14 @@
-/** How many jobs go into a message: one when idle, a few milliseconds of work under backlog. */
+/** The number of jobs per message: one when idle, a few milliseconds of work under backlog. */
 
 import { bankSize } from './mailbox.ts'
 
-/**
- * The intended duration of a batch. A longer one would hold back jobs that another worker could
- * run.
- */
-const batchMs = 3
-/** Below this mean duration, a worker prefetches its next batch instead of waiting for it. */
+/** The intended duration of a batch. A longer batch would keep jobs from idle workers. */
+const targetBatchMs = 3
+/** Workers prefetch the next batch if the mean duration is below this. */
 const shortJobMs = 1
-/** Caps a sample, so that one slow job among fast ones does not stop batching. */
+/** The maximum value of a sample, so that a single slow job does not stop batching. */
 const maxSampleMs = 50
-const weight = 0.05
+const sampleWeight = 0.05
 
 /** A moving average of the durations of recent jobs. */
 export class JobDurations {
@@ -19,10 +16,10 @@ export class JobDurations {
 
   add(ms: number): void {
     const sample = Math.min(Math.max(0, ms), maxSampleMs)
-    this.#meanMs = this.#meanMs === null ? sample : this.#meanMs + (sample - this.#meanMs) * weight
+    this.#meanMs =
+      this.#meanMs === null ? sample : this.#meanMs + (sample - this.#meanMs) * sampleWeight
   }
 
-  /** `null` before the first job. */
   get meanMs(): number | null {
     return this.#meanMs
   }
@@ -35,6 +32,6 @@ export class JobDurations {
 export function chooseBatchSize(waiting: number, workers: number, meanMs: number | null): number {
   if (meanMs === null) return 1
   const share = Math.ceil(waiting / workers)
-  const inTime = Math.floor(batchMs / Math.max(meanMs, 1e-6))
+  const inTime = Math.floor(targetBatchMs / Math.max(meanMs, 1e-6))
   return Math.max(1, Math.min(share, inTime, bankSize))
 }

@@ -1,4 +1,4 @@
-/** The error of a job's last report, for a failure that its worker sent and for a lost worker. */
+/** Creates the errors of jobs that failed in a worker or lost their worker. */
 
 import {
   type ErrorDetails,
@@ -8,27 +8,25 @@ import {
   WorkerLostError,
 } from '../../../foundation/errors.ts'
 import { ResultNotSerializableError, TaskImportError } from '../../../foundation/task-errors.ts'
-import { WorkerLost } from '../../../events/library-events.ts'
-import {
-  type AttemptFacts,
-  type EventNotice,
-  type Job,
-  type TaskReport,
-  toEventNotice,
-} from '../../backend.ts'
+import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
 import { cloningHint } from './cloning.ts'
 import { fromErrorRecord } from '../../../foundation/error-record.ts'
-import type { WorkerMessage } from './protocol.ts'
-import type { WorkerExit } from './protocol.ts'
+import type { WorkerExit, WorkerMessage } from './protocol.ts'
 
-/** Why a worker was lost, in words, and the error that caused it, if any. */
-export interface Loss {
+/** Why a worker was lost, and the error that caused it. */
+export interface WorkerLoss {
   readonly reason: string
   readonly cause?: unknown
 }
 
-/** The error that the function threw, or an error about its module or its result. */
-export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'failure' }>): unknown {
+/**
+ * Creates the error of a failed job: the error that the function threw, or an error about its
+ * module or result.
+ */
+export function toJobError(
+  job: Job,
+  message: Extract<WorkerMessage, { kind: 'failure' }>,
+): unknown {
   const cause = fromErrorRecord(message.error)
   if (message.failure === 'thrown') return cause
   if (message.failure === 'result') {
@@ -50,24 +48,22 @@ export function failureOf(job: Job, message: Extract<WorkerMessage, { kind: 'fai
 }
 
 /**
- * The error of a job whose function, or whose module's import, exceeded its time limit; else
- * `null`.
+ * Creates the error of a job that exceeded its time limit, or whose module took too long to import.
+ * Returns `null` if the job is within its limits.
  */
 export function overtimeError(
-  { job, sinceMs }: { readonly job: Job; readonly sinceMs: number | null },
+  { job, startedMs }: { readonly job: Job; readonly startedMs: number | null },
   elapsedMs: number,
   importTimeoutSeconds: number,
 ): TuttiError | null {
-  const isImporting = sinceMs === null
+  const isImporting = startedMs === null
   const seconds = isImporting ? importTimeoutSeconds : job.spec.timeoutSeconds
   if (seconds === null || elapsedMs < seconds * 1000) return null
-  return isImporting ? importTimeoutError(job, seconds) : timeoutError(job, seconds)
-}
-
-const importTimeoutError = (job: Job, seconds: number): TaskImportError =>
-  importError(job, `was not imported within ${seconds} s`, {
+  if (!isImporting) return new TimeoutError(`task ${job.uid} ran longer than ${seconds} s`)
+  return importError(job, `was not imported within ${seconds} s`, {
     hint: 'Raise `importTimeoutSeconds` of `ConcurrentBackend.create`, or do less at import.',
   })
+}
 
 function importError(job: Job, what: string, details: ErrorDetails): TaskImportError {
   const module = job.spec.kind === 'function' ? job.spec.definition.module : undefined
@@ -78,25 +74,16 @@ function importError(job: Job, what: string, details: ErrorDetails): TaskImportE
   })
 }
 
-const timeoutError = (job: Job, seconds: number): TimeoutError =>
-  new TimeoutError(`task ${job.uid} ran longer than ${seconds} s`)
-
-export const unreadableError = (job: Job, workers: number): WorkerLostError =>
+export const notBegunError = (job: Job, workers: number): WorkerLostError =>
   new WorkerLostError(`${workers} workers in turn did not begin task ${job.uid}`, {
     hint: 'Its arguments may be too large or too deep for a worker.',
   })
 
-export const toLossNotice = (
-  fields: { readonly worker_id: string; readonly reason: string; readonly tasks: string[] },
-  nodeId: string,
-): EventNotice => toEventNotice(WorkerLost, fields, { nodeId })
-
-/** The last report of a job whose worker has exited. */
-export function lostReport(
+export function toLostReport(
   job: Job,
   worker: AttemptFacts & { readonly workerId: string },
   exit: WorkerExit,
-  loss: Loss,
+  loss: WorkerLoss,
 ): TaskReport {
   const facts = {
     ...worker,
@@ -106,7 +93,7 @@ export function lostReport(
   return { kind: 'fail', error: lostError(job, worker.workerId, exit, loss), facts }
 }
 
-function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): TuttiError {
+function lostError(job: Job, workerId: string, exit: WorkerExit, loss: WorkerLoss): TuttiError {
   const message = `worker ${workerId} was lost while it ran task ${job.uid}: ${loss.reason}`
   if (isOutOfMemory(exit.error)) {
     return new WorkerLostError(message, {
@@ -118,9 +105,8 @@ function lostError(job: Job, workerId: string, exit: WorkerExit, loss: Loss): Tu
   return new WorkerLostError(message, 'cause' in loss ? { cause: loss.cause } : {})
 }
 
-/** Why a worker was lost, judged from its exit. */
-export function lossOf(exit: WorkerExit): Loss {
-  if (exit.leftBehind !== undefined) return leftBehindLoss(exit.leftBehind)
+export function toWorkerLoss(exit: WorkerExit): WorkerLoss {
+  if (exit.abandonedCount !== undefined) return abandonedLoss(exit.abandonedCount)
   if (isOutOfMemory(exit.error)) return { reason: 'out of memory', cause: exit.error }
   if (exit.error !== undefined) return { reason: messageOf(exit.error), cause: exit.error }
   if (exit.signal === 'SIGABRT') return { reason: 'ended by SIGABRT: often out of memory' }
@@ -129,8 +115,8 @@ export function lossOf(exit: WorkerExit): Loss {
   return { reason: `it exited with code ${exit.code ?? 'unknown'}` }
 }
 
-/** This process cannot exit either: even `process.exit()` waits for a thread in native code. */
-const leftBehindLoss = (count: number): Loss => ({
+/** Mentions this process: even `process.exit()` waits for a thread that runs native code. */
+const abandonedLoss = (count: number): WorkerLoss => ({
   reason:
     'it could not be ended, because it is in native code; ' +
     `workers left behind in this state: ${count}; this process can exit only when they return`,

@@ -1,9 +1,11 @@
-/** The worker's side: runs the jobs of its batches one after another and reports how they ended. */
+/**
+ * The worker's side of the pool: runs the jobs of its batches in order and sends their outcomes.
+ */
 
 import { isThenable } from '../../../foundation/promises.ts'
 import { RunningTask, runInTask, type TaskHost } from '../../../foundation/task-context.ts'
 import { findDefined, type TaskDefinition } from '../../../tasks/define-task.ts'
-import { expectGenuine, uncloneablePath } from './cloning.ts'
+import { expectNoFakeBuiltIn, uncloneablePath } from './cloning.ts'
 import {
   type ErrorRecord,
   fromErrorRecord,
@@ -12,52 +14,51 @@ import {
 import { toJsonValue } from '../../../foundation/json-value.ts'
 import { gpuVariables } from '../gpu-variables.ts'
 import { machineMs } from '../machine-time.ts'
-import { bankSize, briskMs, type Mailbox } from './mailbox.ts'
+import { bankSize, busyPollMs, type Mailbox } from './mailbox.ts'
 import { toUpdateRecord } from '../../task-updates.ts'
 import type { AbortMessage, BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
 
 /** How a worker reports to its pool. */
-export interface Outlet {
+export interface WorkerOutput {
   /** Throws if the message cannot be cloned. */
   post(message: WorkerMessage): void
-  /** The job is claimed; its module is being imported. */
-  importing(slot: number): void
-  /** The function is about to be called; the mailbox holds the start time. */
-  began(slot: number): void
-  /** The job has ended. Its result is in the mailbox, unless it needs a message of its own. */
-  ended(slot: number): void
-  /** Returns a batch that has arrived but was not delivered yet; always `null` in a process. */
-  poll(): BatchMessage | null
+  onImport(slot: number): void
+  /** Called before the function is called, when the start time is in the mailbox. */
+  onStart(slot: number): void
+  /** Called when the job has ended. Its result is in the mailbox or follows as a message. */
+  onEnd(slot: number): void
+  /** Returns a batch that was not delivered as an event yet. Always `null` in a process. */
+  pollBatch(): BatchMessage | null
   exit(): void
 }
 
 type TaskFunction = (...args: unknown[]) => unknown
 
-/** How long results may stay in the mailbox before the pool is notified. */
-const maxSilenceMs = 1
-/** How many polls are made per reading of the clock, which takes longer than a poll. */
+/** How long results may stay in the mailbox before a message announces them. */
+const maxUnreportedMs = 1
+/** Polls between two readings of the clock, because reading it takes longer than a poll. */
 const pollsPerClockRead = 20
 
 export class JobRunner {
   readonly #mailbox: Mailbox
-  readonly #outlet: Outlet
+  readonly #output: WorkerOutput
   readonly #definitions: TaskDefinition[] = []
   readonly #functions = new Map<number, TaskFunction>()
   readonly #waiting: BatchMessage[] = []
   readonly #inheritedGpus = gpuVariables().map((name) => [name, process.env[name]] as const)
-  #hasShownGpus = false
+  #hasSetGpus = false
   #isBusy = false
-  #isDying = false
+  #isShuttingDown = false
   #running: WorkerTask | null = null
   readonly #host: TaskHost<WorkerTask>
-  #announcedAt = 0
-  #taken = 0
+  #notifiedAt = 0
+  #takenBatches = 0
   #idleSince = 0
-  #isBrisk = false
+  #shouldBusyPoll = false
 
-  constructor(mailbox: Mailbox, outlet: Outlet) {
+  constructor(mailbox: Mailbox, outlet: WorkerOutput) {
     this.#mailbox = mailbox
-    this.#outlet = outlet
+    this.#output = outlet
     this.#host = {
       update(task, update) {
         const record = toUpdateRecord(update)
@@ -68,8 +69,7 @@ export class JobRunner {
     }
   }
 
-  /** The uid of the job that runs now. */
-  get running(): string | null {
+  get runningUid(): string | null {
     return this.#running?.uid ?? null
   }
 
@@ -77,43 +77,43 @@ export class JobRunner {
     if (this.#running?.slot === slot) this.#running.abort(fromErrorRecord(reason))
   }
 
-  take(batch: BatchMessage): void {
+  addBatch(batch: BatchMessage): void {
     this.#waiting.push(batch)
     if (this.#isBusy) return
-    this.#isBrisk = machineMs() - this.#idleSince < briskMs
-    void this.#work()
+    this.#shouldBusyPoll = machineMs() - this.#idleSince < busyPollMs
+    void this.#runBatches()
   }
 
-  /** Begins no further job, and exits when the current one has ended. */
-  die(): void {
-    this.#isDying = true
-    if (!this.#isBusy) this.#outlet.exit()
+  shutDown(): void {
+    this.#isShuttingDown = true
+    if (!this.#isBusy) this.#output.exit()
   }
 
-  async #work(): Promise<void> {
+  async #runBatches(): Promise<void> {
     this.#isBusy = true
-    for (let batch = this.#next(); batch !== null; batch = this.#next()) {
-      this.#taken++
-      // No polling under backlog: the next batch follows anyway, and the pool needs the core.
-      if (batch.jobs.length > 3) this.#isBrisk = false
+    for (let batch = this.#nextBatch(); batch !== null; batch = this.#nextBatch()) {
+      this.#takenBatches++
+      // Under backlog, the runner does not poll, because the next batch follows anyway and the pool
+      // needs the core.
+      if (batch.jobs.length > 3) this.#shouldBusyPoll = false
       this.#definitions.push(...batch.definitions)
-      this.#showGpus(batch.gpus)
+      this.#setGpuVariables(batch.gpus)
       await this.#runBatch(batch)
-      if (this.#isDying) return this.#outlet.exit()
+      if (this.#isShuttingDown) return this.#output.exit()
     }
     this.#idleSince = machineMs()
     this.#isBusy = false
   }
 
-  /** Polls briefly for the next batch: waking a thread takes longer than most round trips. */
-  #next(): BatchMessage | null {
+  /** Polls briefly, because waking a thread takes longer than most round trips. */
+  #nextBatch(): BatchMessage | null {
     const waiting = this.#waiting.shift()
     if (waiting !== undefined) return waiting
-    if (!this.#isBrisk) return null
-    const until = machineMs() + briskMs
+    if (!this.#shouldBusyPoll) return null
+    const until = machineMs() + busyPollMs
     do {
       for (let poll = 0; poll < pollsPerClockRead; poll++) {
-        if (this.#mailbox.rings > this.#taken) return this.#outlet.poll()
+        if (this.#mailbox.announcedBatches > this.#takenBatches) return this.#output.pollBatch()
       }
     } while (machineMs() < until)
     return null
@@ -124,15 +124,15 @@ export class JobRunner {
     const count = jobs.length / 3
     let announced = 0
     let at = machineMs()
-    this.#announcedAt = at
-    mailbox.rewind()
-    for (let index = 0; index < count && !this.#isDying; index++) {
+    this.#notifiedAt = at
+    mailbox.discardTexts()
+    for (let index = 0; index < count && !this.#isShuttingDown; index++) {
       const slot = bank * bankSize + index
       const definition = jobs[index * 3] as number
       const run = this.#functions.get(definition)
       mailbox.starts[slot] = run === undefined ? Number.NaN : at
       let isSilent = true
-      if (mailbox.begin(slot)) {
+      if (mailbox.claim(slot)) {
         const uid = jobs[index * 3 + 1] as string
         const args = jobs[index * 3 + 2] as unknown[]
         const task = new WorkerTask(uid, attempts?.[index] ?? 1, this.#host, slot)
@@ -143,44 +143,53 @@ export class JobRunner {
         at = machineMs()
         mailbox.ends[slot] = at
         task.close()
-        // After a message from the task's code, the end must be a message too, to keep the order.
+        // If the task's code has sent a message, its result must be sent as a message too, to keep
+        // the order.
         isSilent = !task.hasPosted && 'value' in end && mailbox.write(slot, end.value)
-        if (!isSilent) mailbox.leaveToMessage(slot)
-        mailbox.pass(bank, index + 1)
-        this.#outlet.ended(slot)
+        if (!isSilent) mailbox.markAsMessage(slot)
+        mailbox.setFinishedCount(bank, index + 1)
+        this.#output.onEnd(slot)
         if (!isSilent) this.#postEnd(slot, end)
       } else {
-        mailbox.pass(bank, index + 1)
+        mailbox.setFinishedCount(bank, index + 1)
       }
-      if (!isSilent || at - this.#announcedAt > maxSilenceMs) {
-        if (isSilent) this.#outlet.post({ kind: 'passed' })
-        this.#announcedAt = at
+      if (!isSilent || at - this.#notifiedAt > maxUnreportedMs) {
+        if (isSilent) this.#output.post({ kind: 'passed' })
+        this.#notifiedAt = at
         announced = index + 1
       }
     }
-    if (announced < count && !mailbox.isWatched(bank)) this.#outlet.post({ kind: 'passed' })
+    if (announced < count && !mailbox.isPolled(bank)) this.#output.post({ kind: 'passed' })
   }
 
-  /** The job's duration and time limit begin only when its module has been imported. */
-  async #import(definition: number, task: WorkerTask, args: readonly unknown[]): Promise<End> {
+  /** Imports the job's module. The job's duration and time limit begin after the import. */
+  async #import(
+    definition: number,
+    task: WorkerTask,
+    args: readonly unknown[],
+  ): Promise<JobOutcome> {
     const mailbox = this.#mailbox
-    mailbox.importingSince = machineMs()
-    this.#outlet.importing(task.slot)
+    mailbox.importStart = machineMs()
+    this.#output.onImport(task.slot)
     try {
       const run = await findFunction(this.#definitions[definition])
       this.#functions.set(definition, run)
       mailbox.starts[task.slot] = machineMs()
-      mailbox.importingSince = 0
+      mailbox.importStart = 0
       return await this.#call(run, task, args)
     } catch (error) {
-      mailbox.importingSince = 0
+      mailbox.importStart = 0
       return this.#failed('import', error)
     }
   }
 
-  /** Awaits promises only: an unneeded `await` costs a turn of the microtask queue. */
-  #call(run: TaskFunction, task: WorkerTask, args: readonly unknown[]): End | Promise<End> {
-    this.#outlet.began(task.slot)
+  /** Only promises are awaited, because every `await` costs a turn of the microtask queue. */
+  #call(
+    run: TaskFunction,
+    task: WorkerTask,
+    args: readonly unknown[],
+  ): JobOutcome | Promise<JobOutcome> {
+    this.#output.onStart(task.slot)
     try {
       const returned = runInTask(task, () => run(...args))
       return isAwaitable(returned) ? this.#settle(returned) : this.#returned(returned)
@@ -189,8 +198,8 @@ export class JobRunner {
     }
   }
 
-  /** Uses `await`, which ignores a `then` that user code has put on a promise. */
-  async #settle(returned: PromiseLike<unknown>): Promise<End> {
+  /** Uses `await`, which ignores a `then` that user code has added to the promise. */
+  async #settle(returned: PromiseLike<unknown>): Promise<JobOutcome> {
     try {
       return this.#returned(await returned)
     } catch (error) {
@@ -198,21 +207,21 @@ export class JobRunner {
     }
   }
 
-  #returned(value: unknown): End {
+  #returned(value: unknown): JobOutcome {
     this.#running = null
     return { value }
   }
 
-  #failed(failure: FailureKind, error: unknown): End {
+  #failed(failure: FailureKind, error: unknown): JobOutcome {
     this.#running = null
     return { failure, error }
   }
 
-  #postEnd(slot: number, end: End): void {
+  #postEnd(slot: number, end: JobOutcome): void {
     if ('failure' in end) return this.#postFailure(slot, end.failure, end.error)
     try {
-      expectGenuine(end.value)
-      this.#outlet.post({ kind: 'value', slot, value: end.value })
+      expectNoFakeBuiltIn(end.value)
+      this.#output.post({ kind: 'value', slot, value: end.value })
     } catch (error) {
       this.#postFailure(slot, 'result', error, uncloneablePath(end.value, 'return_value'))
     }
@@ -223,17 +232,18 @@ export class JobRunner {
     const message = { kind: 'failure', slot, failure, error: record } as const
     const full = field === undefined ? message : { ...message, field }
     try {
-      this.#outlet.post(full)
+      this.#output.post(full)
     } catch {
-      // The thrown value can be cloned, but not serialized for another process.
-      this.#outlet.post({ ...full, error: toJsonValue(record) as unknown as ErrorRecord })
+      // The thrown value can be cloned, but not serialized for another process, so it is sent as
+      // JSON.
+      this.#output.post({ ...full, error: toJsonValue(record) as unknown as ErrorRecord })
     }
   }
 
-  #showGpus(gpus: string | null): void {
-    // Accessing `process.env` is slow, and most jobs neither use GPUs nor follow a job that did.
-    if (gpus === null && !this.#hasShownGpus) return
-    this.#hasShownGpus = gpus !== null
+  #setGpuVariables(gpus: string | null): void {
+    // `process.env` is slow, so it is used only if this or the previous job has GPUs.
+    if (gpus === null && !this.#hasSetGpus) return
+    this.#hasSetGpus = gpus !== null
     for (const [name, inherited] of this.#inheritedGpus) {
       const visible = gpus ?? inherited
       if (visible === undefined) Reflect.deleteProperty(process.env, name)
@@ -242,10 +252,8 @@ export class JobRunner {
   }
 }
 
-/** One run of a job's function. */
 class WorkerTask extends RunningTask {
   readonly slot: number
-  /** Whether the job's code has sent an update. */
   hasPosted = false
 
   constructor(uid: string, attempt: number, host: TaskHost<WorkerTask>, slot: number) {
@@ -254,9 +262,11 @@ class WorkerTask extends RunningTask {
   }
 }
 
-type End = { readonly value: unknown } | { readonly failure: FailureKind; readonly error: unknown }
+type JobOutcome =
+  | { readonly value: unknown }
+  | { readonly failure: FailureKind; readonly error: unknown }
 
-/** `false` for a result whose properties throw; it is rejected later, when it is cloned. */
+/** Returns `false` for a result whose properties throw; cloning rejects it later. */
 function isAwaitable(returned: unknown): returned is PromiseLike<unknown> {
   try {
     return isThenable(returned) || returned instanceof Promise

@@ -1,6 +1,7 @@
-/** One worker from its start to its exit. Reports the jobs that were assigned to it. */
+/** One worker from its start to its exit. Reports the outcomes of its jobs. */
 
-import type { Job, TaskReport } from '../../backend.ts'
+import { WorkerLost } from '../../../events/library-events.ts'
+import { type Job, type TaskReport, toEventNotice } from '../../backend.ts'
 import type { ExecutorListener } from '../executor.ts'
 import { toUpdateNotice } from '../../task-updates.ts'
 import {
@@ -9,11 +10,16 @@ import {
   type AssignmentsOptions,
   type RunningJob,
 } from './assignments.ts'
-import { argumentsError, BatchMessages } from './batch-message.ts'
+import { toArgumentsError, BatchMessages } from './batch-message.ts'
 import { fromErrorRecord, toErrorRecord } from '../../../foundation/error-record.ts'
 import { TaskCanceledError } from '../../../foundation/task-errors.ts'
-import { type Loss, lossOf, lostReport, toLossNotice } from './job-failure.ts'
-import { overtimeError, unreadableError } from './job-failure.ts'
+import {
+  notBegunError,
+  overtimeError,
+  toLostReport,
+  toWorkerLoss,
+  type WorkerLoss,
+} from './job-failure.ts'
 import { machineMs } from '../machine-time.ts'
 import type { TuttiError } from '../../../foundation/errors.ts'
 import type { BatchMessage, WorkerMessage } from './protocol.ts'
@@ -21,53 +27,47 @@ import type { WorkerExit, WorkerLink, WorkerLinkListener } from './protocol.ts'
 
 export interface PooledWorkerOptions extends AssignmentsOptions {
   readonly listener: ExecutorListener
-  /** How long the import of a module may take. */
   readonly importTimeoutSeconds: number
-  /** How long a worker may leave an assigned job unstarted. */
   readonly beginDeadlineMs: number
-  /** For each job, how many workers got it and did not begin it. */
-  readonly unbegun: WeakMap<Job, number>
-  /** The number of threads that could not be ended and still run. */
-  readonly leftBehind: { count: number }
-  /** User code in a worker sent a message of its own, which is ignored. */
+  /** For each job, the number of workers that got the job and did not begin it. */
+  readonly unbegunCounts: WeakMap<Job, number>
+  /** The number of threads that still run because they could not be ended. */
+  readonly abandoned: { count: number }
   onIgnoredMessage(): void
   /** Starts the worker; may throw. */
   connect(workerId: string, listener: WorkerLinkListener): WorkerLink
 }
 
-/** The handle that owns the worker. */
+/** Receives the events of a worker. */
 export interface WorkerOwner {
-  /** Called once, when the worker can begin jobs. */
-  ready(): void
-  /** Called once, when the worker has begun its first job. */
-  begin(): void
-  /** Called once when the worker exits, before its unfinished jobs are reported. */
-  end(end: WorkerEnd): void
-  /** Jobs have ended, so there may be room for another batch. */
-  advance(): void
+  onReady(): void
+  /** Called once, when the worker begins its first job. */
+  onBegin(): void
+  /** Called once at the worker's exit, before its unfinished jobs are reported. */
+  onEnd(end: WorkerOutcome): void
+  onAdvance(): void
 }
 
-/** The exit of a worker, and the batches that return to its owner. */
-export interface WorkerEnd {
-  /** The worker exited unasked before it began a job, so another worker can take its batches. */
+/** How a worker ended, and the batches that return to its owner. */
+export interface WorkerOutcome {
+  /** Whether the worker exited by itself before it began a job. Others can take its batches. */
   readonly hasFailedToStart: boolean
   readonly assignments: readonly Assignment[]
-  readonly loss: Loss
+  readonly loss: WorkerLoss
 }
 
-/** If a job runs longer than this, the jobs behind it are given back for other workers. */
-const stuckMs = 25
-/** How long a worker may take to become ready. */
+/** How long jobs wait behind a running job before they are requeued for other workers. */
+const requeueAfterMs = 25
 const readyDeadlineMs = 60_000
-/** A longer gap between polls counts as this long: this process may have been suspended. */
+/** The maximum time that counts between two polls, because this process may have been suspended. */
 const maxGapMs = 1000
 /** How long a killed worker may take to exit. A thread cannot exit within a native call. */
 const killGraceMs = 5000
-/** How long code that uses its abort signal may take to end by itself. */
+/** How long code that uses its abort signal may take to end. */
 const abortGraceMs = 1000
-const maxUnbegun = 5
+const maxLostWorkers = 5
 
-type EndReport = (job: Job) => TaskReport | null
+type ReportFactory = (job: Job) => TaskReport | null
 
 type StoppedJob = Pick<RunningJob, 'assignment' | 'index' | 'job'>
 
@@ -80,20 +80,17 @@ export class PooledWorker {
   readonly #messages = new BatchMessages()
   #isReady = false
   #hasBegun = false
-  /** How long the worker has left assigned jobs unstarted. Last updated at `#polledAt`. */
+  /** How long the worker has had jobs without beginning one, as of `#polledAt`. */
   #idleMs = 0
   #polledAt = machineMs()
   #cancelGrace: (() => void) | null = null
-  /** The slot of the job whose code has asked for its abort signal. */
-  #listening: number | null = null
+  #listeningSlot: number | null = null
   #cancelAbort: (() => void) | null = null
-  #isStuck = false
+  #hasLongJob = false
   #isEnding = false
   #hasExited = false
-  /** The report for the job that caused the worker to be killed. */
-  #endReport: EndReport | null = null
-  /** The reason that the worker itself gave for its exit. */
-  #loss: Loss | null = null
+  #killReport: ReportFactory | null = null
+  #loss: WorkerLoss | null = null
 
   constructor(id: string, options: PooledWorkerOptions, owner: WorkerOwner) {
     this.#id = id
@@ -102,17 +99,15 @@ export class PooledWorker {
     this.#link = options.connect(id, {
       message: (message) => this.#receive(message),
       ignored: () => options.onIgnoredMessage(),
-      exit: (exit) => this.#exit(exit),
+      exit: (exit) => this.#handleExit(exit),
     })
     this.#assignments = new Assignments(this.#link.mailbox, id, options)
   }
 
-  /** Whether the worker begins no further jobs and is about to exit. */
   get isEnding(): boolean {
     return this.#isEnding
   }
 
-  /** Whether the worker's program has started. */
   get isReady(): boolean {
     return this.#isReady
   }
@@ -121,25 +116,26 @@ export class PooledWorker {
     return this.#assignments.isFull
   }
 
-  /** Whether all jobs are reported, even if the worker has not passed all slots yet. */
+  /** Whether all jobs are reported. The worker may not have finished all slots yet. */
   get isDone(): boolean {
     return this.#assignments.all.every((one) => one.isDone)
   }
 
-  /** Whether the worker has passed all slots. */
   get isEmpty(): boolean {
     return this.#assignments.isEmpty
   }
 
-  /** Whether a batch may wait behind the running one. */
-  get hasPrefetchPlace(): boolean {
-    const areShort = this.#hasBegun && !this.#isStuck && this.#options.durations.areShort
+  get canPrefetch(): boolean {
+    const areShort = this.#hasBegun && !this.#hasLongJob && this.#options.durations.areShort
     return areShort && !this.isFull
   }
 
-  take(assignment: Assignment): void {
+  assign(assignment: Assignment): void {
     const { message, unsendable } = this.#messages.build(assignment)
-    const refused = unsendable.map(({ index, error }) => ({ job: assignment.take(index), error }))
+    const refused = unsendable.map(({ index, error }) => ({
+      job: assignment.withdraw(index),
+      error,
+    }))
     if (!assignment.isDone) this.#post(assignment, message)
     for (const { job, error } of refused) {
       if (job !== undefined) this.#options.listener.report(job, { kind: 'fail', error })
@@ -150,7 +146,7 @@ export class PooledWorker {
   #post(assignment: Assignment, message: Omit<BatchMessage, 'bank'>): void {
     this.#assignments.add(assignment)
     for (let index = 0; index < assignment.count; index++) {
-      if (assignment.isOver(index)) this.#link.mailbox.revoke(assignment.slotOf(index))
+      if (assignment.hasEnded(index)) this.#link.mailbox.revoke(assignment.slotOf(index))
     }
     try {
       this.#link.setBusy(true)
@@ -159,12 +155,11 @@ export class PooledWorker {
       this.#assignments.remove(assignment)
       assignment.endAll(({ spec }) => ({
         kind: 'fail',
-        error: argumentsError(spec.kind === 'function' ? spec.args : [], error),
+        error: toArgumentsError(spec.kind === 'function' ? spec.args : [], error),
       }))
     }
   }
 
-  /** Returns `false` if this worker does not have the job. */
   cancel(job: Job, reason: string): boolean {
     for (const assignment of this.#assignments.all) {
       const index = assignment.indexOf(job)
@@ -172,42 +167,42 @@ export class PooledWorker {
       if (this.#assignments.revoke(assignment, index)) {
         assignment.end(index, { kind: 'cancel', reason })
         assignment.finish()
-      } else if (!this.#assignments.hasPassed(assignment, index)) {
+      } else if (!this.#assignments.hasFinished(assignment, index)) {
         const { facts } = this.#assignments
         const error = new TaskCanceledError(job.uid, reason)
-        this.#stop({ assignment, index, job }, { kind: 'cancel', reason, facts }, error)
+        this.#stopJob({ assignment, index, job }, { kind: 'cancel', reason, facts }, error)
       }
       return true
     }
     return false
   }
 
-  /** Detects what no message reports: starts, time-outs, and jobs that wait behind a long one. */
+  /** Detects what no message reports: starts, time-outs, and jobs that wait behind a long job. */
   poll(): void {
     this.#read()
-    // Changed only at a poll, because a sequence of single tasks would toggle it for each task. A
-    // starting worker counts as busy, because it may be all that keeps this process alive.
+    // The link is set to idle only here, because a sequence of single tasks would otherwise toggle
+    // it for each task. A starting worker counts as busy, because it may be all that keeps this
+    // process alive.
     const isIdle = this.#assignments.isEmpty && this.#isReady
     if (isIdle && !this.#isEnding) this.#link.setBusy(false)
     const running = this.#assignments.current()
-    const sinceMs = running?.sinceMs ?? running?.importingSinceMs ?? null
-    if (running === null || sinceMs === null) return this.#expectBegin()
-    this.#begin()
+    const sinceMs = running?.startedMs ?? running?.importStartedMs ?? null
+    if (running === null || sinceMs === null) return this.#checkBegin()
+    this.#markBegun()
     this.#idleMs = 0
     if (this.#isEnding) return
     const elapsedMs = this.#options.clock.monotonicMs() - sinceMs
     const error = overtimeError(running, elapsedMs, this.#options.importTimeoutSeconds)
     if (error !== null) {
       const { facts } = this.#assignments
-      this.#stop(running, { kind: 'fail', error, facts }, error)
-    } else if (elapsedMs > stuckMs) {
-      this.#isStuck = true
-      this.#giveBack()
+      this.#stopJob(running, { kind: 'fail', error, facts }, error)
+    } else if (elapsedMs > requeueAfterMs) {
+      this.#hasLongJob = true
+      this.#requeue()
     }
   }
 
-  /** Kills a worker that was assigned jobs and does not begin any. */
-  #expectBegin(): void {
+  #checkBegin(): void {
     const now = machineMs()
     const gapMs = Math.min(maxGapMs, now - this.#polledAt)
     this.#polledAt = now
@@ -222,27 +217,26 @@ export class PooledWorker {
     this.#kill('unresponsive')
   }
 
-  /** Lets code that uses its abort signal end by itself; otherwise kills the worker. */
-  #stop(one: StoppedJob, report: TaskReport, error: TuttiError): void {
+  /** Code that uses its abort signal may end by itself; otherwise the worker is killed. */
+  #stopJob(one: StoppedJob, report: TaskReport, error: TuttiError): void {
     const { assignment, index, job } = one
     if (assignment.forcedReport(index) !== null) return
     const slot = assignment.slotOf(index)
-    if (this.#listening !== slot || this.#isEnding) return this.#endFor(one, report)
-    assignment.forcedEnd = { index, report }
-    this.#giveBack()
+    if (this.#listeningSlot !== slot || this.#isEnding) return this.#endForJob(one, report)
+    assignment.forcedOutcome = { index, report }
+    this.#requeue()
     this.#link.abort({ abort: slot, reason: toErrorRecord(error) })
     this.#cancelAbort = this.#options.clock.after(abortGraceMs, () => {
-      if (assignment.indexOf(job) !== -1) this.#endFor(one, report)
+      if (assignment.indexOf(job) !== -1) this.#endForJob(one, report)
     })
   }
 
-  #begin(): void {
+  #markBegun(): void {
     if (this.#hasBegun) return
     this.#hasBegun = true
-    this.#owner.begin()
+    this.#owner.onBegin()
   }
 
-  /** Cancels all jobs and ends the worker. */
   close(reason: string): void {
     const { facts } = this.#assignments
     for (const assignment of this.#assignments.all) {
@@ -256,10 +250,10 @@ export class PooledWorker {
     this.#endWith(() => ({ kind: 'cancel', reason, facts }))
   }
 
-  /** The worker has exited, or `killGraceMs` is over and it is left behind. */
-  #exit(exit: WorkerExit): void {
+  /** Called when the worker has exited, or is abandoned after `killGraceMs`. */
+  #handleExit(exit: WorkerExit): void {
     if (this.#hasExited) {
-      this.#options.leftBehind.count--
+      this.#options.abandoned.count--
       return
     }
     this.#hasExited = true
@@ -268,16 +262,16 @@ export class PooledWorker {
     this.#isEnding = true
     this.#read()
     const running = this.#assignments.running()
-    const loss = this.#loss ?? lossOf(exit)
+    const loss = this.#loss ?? toWorkerLoss(exit)
     const assignments = [...this.#assignments.all]
-    const isUnwanted = this.#endReport === null
+    const isUnwanted = this.#killReport === null
     const hasNothing = running === null && this.#assignments.unreported() === null
     const hasFailedToStart = isUnwanted && !this.#hasBegun && hasNothing
-    if (isUnwanted && hasNothing && this.#isReady) this.#refuseUnreadable()
+    if (isUnwanted && hasNothing && this.#isReady) this.#failUnreadable()
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
-    if (isUnwanted || exit.leftBehind !== undefined) this.#noticeLoss(loss, running)
-    this.#owner.end({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
-    // A finished job whose result is missing is lost; later jobs may have complete results.
+    if (isUnwanted || exit.abandonedCount !== undefined) this.#reportLoss(loss, running)
+    this.#owner.onEnd({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })
+    // A finished job without a result is lost, but later jobs may have complete results.
     let one = this.#assignments.unreported()
     while (one !== null) {
       this.#failLost(one, exit, loss)
@@ -285,46 +279,47 @@ export class PooledWorker {
       one = this.#assignments.unreported()
     }
     if (running !== null) this.#failLost(running, exit, loss)
-    if (unbegun.length > 0) this.#options.listener.giveBack(unbegun)
+    if (unbegun.length > 0) this.#options.listener.requeue(unbegun)
     if (!hasFailedToStart) for (const assignment of assignments) assignment.finish()
   }
 
-  /** Fails a job that several workers did not begin, probably because they cannot read it. */
-  #refuseUnreadable(): void {
-    const next = this.#assignments.next()
+  /** Fails a job that several workers have not begun, probably because they cannot read it. */
+  #failUnreadable(): void {
+    const next = this.#assignments.firstUnfinished()
     if (next === null) return
-    const { unbegun } = this.#options
+    const { unbegunCounts } = this.#options
     const { assignment, index, job } = next
-    const workers = (unbegun.get(job) ?? 0) + 1
-    unbegun.set(job, workers)
-    if (workers < maxUnbegun || !this.#assignments.revoke(assignment, index)) return
-    const error = unreadableError(job, workers)
+    const workers = (unbegunCounts.get(job) ?? 0) + 1
+    unbegunCounts.set(job, workers)
+    if (workers < maxLostWorkers || !this.#assignments.revoke(assignment, index)) return
+    const error = notBegunError(job, workers)
     assignment.end(index, { kind: 'fail', error, facts: this.#assignments.facts })
   }
 
-  #failLost({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: Loss): void {
-    // If the job was asked to stop, its report stays the same even if its code ends the worker.
-    const wanted = assignment.forcedReport(index) ?? this.#endReport?.(job)
-    assignment.end(index, wanted ?? lostReport(job, this.#assignments.facts, exit, loss))
+  #failLost({ assignment, index, job }: RunningJob, exit: WorkerExit, loss: WorkerLoss): void {
+    // An aborted job keeps its report even if its code ends the worker.
+    const wanted = assignment.forcedReport(index) ?? this.#killReport?.(job)
+    assignment.end(index, wanted ?? toLostReport(job, this.#assignments.facts, exit, loss))
   }
 
-  #noticeLoss({ reason }: Loss, running: RunningJob | null): void {
+  #reportLoss({ reason }: WorkerLoss, running: RunningJob | null): void {
     const tasks = running === null ? [] : [running.job.uid]
     const { listener, nodeId } = this.#options
-    listener.notice(toLossNotice({ worker_id: this.#id, reason, tasks }, nodeId))
+    const fields = { worker_id: this.#id, reason, tasks }
+    listener.notice(toEventNotice(WorkerLost, fields, { nodeId }))
   }
 
   #receive(message: WorkerMessage): void {
     if (this.#hasExited) return
     if (message.kind === 'ready') {
       this.#isReady = true
-      this.#owner.ready()
+      this.#owner.onReady()
     } else if (message.kind === 'update' || message.kind === 'listens') {
-      return this.#takeUpdate(message)
+      return this.#handleUpdate(message)
     } else if (message.kind === 'dying') {
       this.#loss ??= { reason: message.reason, cause: fromErrorRecord(message.error) }
       this.#isEnding = true
-      this.#giveBack()
+      this.#requeue()
     } else if (message.kind === 'value' || message.kind === 'failure') {
       this.#assignments.deliver(message)
     } else if (message.kind === 'unreadable') {
@@ -334,12 +329,12 @@ export class PooledWorker {
     this.#read()
   }
 
-  #takeUpdate(message: Extract<WorkerMessage, { kind: 'update' | 'listens' }>): void {
+  #handleUpdate(message: Extract<WorkerMessage, { kind: 'update' | 'listens' }>): void {
     this.#read()
     const job = this.#assignments.findStarted(message.slot)?.job
     if (job === undefined) return
     if (message.kind === 'listens') {
-      this.#listening = message.slot
+      this.#listeningSlot = message.slot
       return
     }
     const { listener, nodeId } = this.#options
@@ -348,48 +343,48 @@ export class PooledWorker {
 
   #read(): void {
     if (!this.#assignments.read()) return
-    this.#listening = null
+    this.#listeningSlot = null
     this.#cancelAbort?.()
     this.#cancelAbort = null
-    this.#begin()
-    this.#isStuck = false
-    this.#owner.advance()
+    this.#markBegun()
+    this.#hasLongJob = false
+    this.#owner.onAdvance()
   }
 
   /**
-   * Ends the worker because of one job. First revokes the jobs that have not begun. If the job has
-   * ended meanwhile, keeps the worker, because it may be running another job.
+   * Kills the worker to end one job. First revokes the jobs that have not begun. If the job has
+   * ended in the meantime, the worker is kept, because it may be running another job.
    */
-  #endFor({ assignment, index, job }: StoppedJob, report: TaskReport): void {
+  #endForJob({ assignment, index, job }: StoppedJob, report: TaskReport): void {
     const jobs = this.#assignments.revokeAll()
-    if (this.#assignments.isAt(assignment, index)) {
+    if (this.#assignments.isStillAt(assignment, index)) {
       this.#endWith((one) => (one === job ? report : null))
     }
-    this.#giveBack(jobs)
+    this.#requeue(jobs)
   }
 
-  #endWith(endReport: EndReport): void {
+  #endWith(endReport: ReportFactory): void {
     this.#isEnding = true
-    this.#endReport ??= endReport
+    this.#killReport ??= endReport
     this.#kill()
   }
 
   #kill(why?: 'unresponsive'): void {
     this.#link.kill(why)
-    this.#cancelGrace ??= this.#options.clock.after(killGraceMs, () => this.#leaveBehind())
+    this.#cancelGrace ??= this.#options.clock.after(killGraceMs, () => this.#abandon())
   }
 
-  /** Stops waiting for a thread in a native call, which exits only when the call returns. */
-  #leaveBehind(): void {
-    const { leftBehind } = this.#options
-    leftBehind.count++
+  /** A thread that runs native code exits only when the native call returns. */
+  #abandon(): void {
+    const { abandoned } = this.#options
+    abandoned.count++
     this.#loss = null
     this.#link.setBusy(false)
-    this.#exit({ leftBehind: leftBehind.count })
+    this.#handleExit({ abandonedCount: abandoned.count })
   }
 
-  #giveBack(jobs = this.#assignments.revokeAll()): void {
-    if (jobs.length > 0) this.#options.listener.giveBack(jobs)
+  #requeue(jobs = this.#assignments.revokeAll()): void {
+    if (jobs.length > 0) this.#options.listener.requeue(jobs)
     for (const assignment of this.#assignments.all) assignment.finish()
   }
 }

@@ -1,4 +1,6 @@
-/** The link to a worker process. Its mailbox is a copy, updated from the worker's messages. */
+/**
+ * The link to a worker process. Its mailbox is a copy, which is updated by the worker's messages.
+ */
 
 import { serialize } from 'node:v8'
 import { type ChildExit, exitReason, SupervisedChild } from '../../../runtime/supervised-child.ts'
@@ -6,21 +8,20 @@ import { bankSize, Mailbox } from './mailbox.ts'
 import type { AbortMessage, BatchMessage, WorkerMessage } from './protocol.ts'
 import type { WorkerExit, WorkerLink, WorkerLinkListener, WorkerLinkOptions } from './protocol.ts'
 
-/** Node options of this process with which a child would not run its program normally. */
-const unfit = /^(?:--(?:input-type|inspect|test|watch|prof|cpu-prof|heap-prof|check)|-[ci]$)/
-const unfitWithText = /^(?:-e|-p|-pe|--eval|--print)$/
+/** Node options that would keep a child from running its program. */
+const excludedOptions =
+  /^(?:--(?:input-type|inspect|test|watch|prof|cpu-prof|heap-prof|check)|-[ci]$)/
+const evalOptions = /^(?:-e|-p|-pe|--eval|--print)$/
 
-/** Accepts batches of a single job. */
 export class ProcessLink implements WorkerLink {
   readonly mailbox = new Mailbox()
   readonly #listener: WorkerLinkListener
   readonly #child: SupervisedChild<BatchMessage | AbortMessage, WorkerMessage>
-  /** Batches posted before the program was ready; their jobs can still be revoked. */
-  #held: BatchMessage[] | null = []
-  /** The slot of the job that was sent, until the process reports the job's start. */
-  #sent: number | null = null
-  readonly #errors = new ErrorOutput()
-  /** Whether the process was ended on purpose; a job that was sent then counts as begun. */
+  /** Batches posted before the program was ready. `null` once it is ready. */
+  #heldBatches: BatchMessage[] | null = []
+  #sentSlot: number | null = null
+  readonly #errors = new StderrFilter()
+  /** Whether the process was killed on purpose. If so, a job that was sent counts as begun. */
   #isKilled = false
   #isBusy = true
 
@@ -33,7 +34,7 @@ export class ProcessLink implements WorkerLink {
         ...inheritedOptions(process.execArgv),
         ...(maxHeapMb === null ? [] : [`--max-old-space-size=${maxHeapMb}`]),
       ],
-      // On a terminal, output is captured, so that it does not overwrite a progress block.
+      // Captures output on a terminal, so that it does not overwrite a progress block.
       stdout: process.stdout.isTTY ? 'capture' : 'inherit',
       onStdout: (text) => forward(text, process.stdout),
       stderr: 'capture',
@@ -48,7 +49,7 @@ export class ProcessLink implements WorkerLink {
         for (const message of messages) this.#receive(message)
       },
       onExit: (exit) => {
-        this.#forgetUnbegun()
+        this.#unclaimUnconfirmed()
         listener.exit(this.#toWorkerExit(exit))
       },
     })
@@ -83,62 +84,68 @@ export class ProcessLink implements WorkerLink {
   }
 
   #deliver(batch: BatchMessage): void {
-    if (this.#held === null) this.#send(batch)
-    else this.#held.push(batch)
+    if (this.#heldBatches === null) this.#send(batch)
+    else this.#heldBatches.push(batch)
   }
 
   #sendHeld(): void {
-    const held = this.#held ?? []
-    this.#held = null
+    const held = this.#heldBatches ?? []
+    this.#heldBatches = null
     for (const batch of held) this.#send(batch)
   }
 
-  /** A job counts as begun once it is sent, because it cannot be taken back. */
+  /** The job is claimed now, because a job that was sent cannot be taken back. */
   #send(batch: BatchMessage): void {
     if (batch.jobs.length === 0) return this.#child.send(batch)
     const slot = batch.bank * bankSize
     this.mailbox.starts[slot] = Number.NaN
-    this.mailbox.importingSince = 0
-    this.mailbox.rewind()
-    if (this.mailbox.begin(slot)) {
-      this.#sent = slot
+    this.mailbox.importStart = 0
+    this.mailbox.discardTexts()
+    if (this.mailbox.claim(slot)) {
+      this.#sentSlot = slot
       this.#child.send(batch)
     } else {
-      this.mailbox.pass(batch.bank, 1)
+      this.mailbox.setFinishedCount(batch.bank, 1)
       this.#child.send(withoutJobs(batch))
     }
   }
 
   #receive(message: WorkerMessage): void {
     if (message.kind === 'dying') {
-      this.#forgetUnbegun()
+      this.#unclaimUnconfirmed()
     } else if (message.kind === 'importing') {
-      this.#sent = null
-      this.mailbox.importingSince = message.at
+      this.#sentSlot = null
+      this.mailbox.importStart = message.at
     } else if (message.kind === 'began') {
-      this.#sent = null
+      this.#sentSlot = null
       this.mailbox.starts[message.slot] = message.at
-      this.mailbox.importingSince = 0
+      this.mailbox.importStart = 0
     } else if (message.kind === 'ended') {
-      this.#copy(message)
+      this.#copyResult(message)
     }
     this.#listener.message(message)
   }
 
-  #copy({ slot, start, end, hasMessage, value }: Extract<WorkerMessage, { kind: 'ended' }>): void {
+  #copyResult({
+    slot,
+    start,
+    end,
+    hasMessage,
+    value,
+  }: Extract<WorkerMessage, { kind: 'ended' }>): void {
     this.mailbox.starts[slot] = start
-    this.mailbox.importingSince = 0
+    this.mailbox.importStart = 0
     this.mailbox.ends[slot] = end
-    if (hasMessage) this.mailbox.leaveToMessage(slot)
+    if (hasMessage) this.mailbox.markAsMessage(slot)
     else this.mailbox.write(slot, value)
-    this.mailbox.pass(Math.floor(slot / bankSize), (slot % bankSize) + 1)
+    this.mailbox.setFinishedCount(Math.floor(slot / bankSize), (slot % bankSize) + 1)
   }
 
   #toWorkerExit(exit: ChildExit): WorkerExit {
     const { code, signal, error, output } = exit
     const isAborted = signal === 'SIGABRT' || code === 134
     const outOfMemory = isAborted ? outOfMemoryError(output) : null
-    const startError = this.#held === null || output === '' ? null : toStartError(exit)
+    const startError = this.#heldBatches === null || output === '' ? null : toStartError(exit)
     if (outOfMemory === null && startError === null) this.#errors.release()
     const cause = outOfMemory ?? error ?? startError
     return {
@@ -148,28 +155,27 @@ export class ProcessLink implements WorkerLink {
     }
   }
 
-  /** A process reports a job before beginning it, so a job without that report has not begun. */
-  #forgetUnbegun(): void {
-    if (this.#sent !== null && !this.#isKilled) this.mailbox.unbegin(this.#sent)
-    this.#sent = null
+  /** A job that the process has not confirmed has not begun. */
+  #unclaimUnconfirmed(): void {
+    if (this.#sentSlot !== null && !this.#isKilled) this.mailbox.unclaim(this.#sentSlot)
+    this.#sentSlot = null
   }
 }
 
 function inheritedOptions(options: readonly string[]): string[] {
-  const isTextOf = (option = ''): boolean => unfitWithText.test(option)
+  const isTextOf = (option = ''): boolean => evalOptions.test(option)
   return options.filter((option, at) => {
-    return !unfit.test(option) && !isTextOf(option) && !isTextOf(options[at - 1])
+    return !excludedOptions.test(option) && !isTextOf(option) && !isTextOf(options[at - 1])
   })
 }
 
-/** The first line of V8's report of a fatal error. */
-const reportStart = '<--- Last few GCs --->'
+const heapReportStart = '<--- Last few GCs --->'
 
 /**
- * Forwards a worker's stderr to this process's, except text that becomes part of an error: output
+ * Forwards the stderr of a worker. Text that becomes part of an error is not forwarded: the output
  * of a process that exits before it is ready, and V8's report of an exhausted heap.
  */
-class ErrorOutput {
+class StderrFilter {
   #line = ''
   #held: string | null = ''
 
@@ -179,21 +185,21 @@ class ErrorOutput {
       return
     }
     const all = this.#line + text
-    const at = all.indexOf(reportStart)
+    const at = all.indexOf(heapReportStart)
     if (at !== -1) {
       this.#held = all.slice(at)
       this.#line = ''
-      // V8 writes an empty line before its report.
+      // V8 writes an empty line before its report, which is not forwarded either.
       return forward(all.slice(0, all[at - 1] === '\n' ? at - 1 : at))
     }
-    // Holds back a last line only if it may be the beginning of `reportStart`.
+    // Holds back the last line if it may be the beginning of `heapReportStart`.
     const lastLine = all.slice(all.lastIndexOf('\n') + 1)
-    const mayBeReport = lastLine !== '' && reportStart.startsWith(lastLine)
+    const mayBeReport = lastLine !== '' && heapReportStart.startsWith(lastLine)
     this.#line = mayBeReport ? lastLine : ''
     forward(mayBeReport ? all.slice(0, -lastLine.length) : all)
   }
 
-  /** Forwards the held text, which belongs to no error. */
+  /** Forwards the text that was held back, because it is not part of an error. */
   release(): void {
     const held = this.#line + (this.#held ?? '')
     this.#line = ''
@@ -202,7 +208,7 @@ class ErrorOutput {
   }
 }
 
-/** Ignores a closed stream, as `console` does. */
+/** Writes a text to a stream. Ignores a closed stream, as `console` does. */
 function forward(text: string, stream: NodeJS.WriteStream = process.stderr): void {
   if (text === '') return
   const ignore = (): void => {}
@@ -211,7 +217,6 @@ function forward(text: string, stream: NodeJS.WriteStream = process.stderr): voi
   stream.off('error', ignore)
 }
 
-/** Why the process could not start, with the first error line of its output. */
 function toStartError(exit: ChildExit): Error {
   const [line] = /^\S*Error.*$/m.exec(exit.output) ?? []
   const error = new Error(`${exitReason(exit)}${line === undefined ? '' : `: ${line}`}`)
@@ -220,7 +225,7 @@ function toStartError(exit: ChildExit): Error {
 }
 
 function outOfMemoryError(output: string): Error | null {
-  const at = Math.max(0, output.indexOf(reportStart))
+  const at = Math.max(0, output.indexOf(heapReportStart))
   const [message] = /FATAL ERROR: .*(?:heap|memory).*/i.exec(output) ?? []
   if (message === undefined) return null
   const error = Object.assign(new Error(message), { code: 'ERR_WORKER_OUT_OF_MEMORY' })
@@ -228,5 +233,8 @@ function outOfMemoryError(output: string): Error | null {
   return error
 }
 
-/** Sent if the job was revoked, because later batches refer to the definitions of this batch. */
+/**
+ * Returns a batch without its jobs. It is sent even if its job was revoked, because later batches
+ * refer to its definitions.
+ */
 const withoutJobs = (batch: BatchMessage): BatchMessage => ({ ...batch, jobs: [] })

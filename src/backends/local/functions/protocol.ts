@@ -1,4 +1,4 @@
-/** The port between the pool and one worker, a thread or a process, and their messages. */
+/** The port between the pool and one worker (a thread or a process), and their messages. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { TaskDefinition } from '../../../tasks/define-task.ts'
@@ -6,28 +6,25 @@ import type { UpdateRecord } from '../../task-updates.ts'
 import type { Mailbox } from './mailbox.ts'
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
 
-/** Jobs for a worker, three entries each: the index of the definition, the uid, the arguments. */
+/** A batch of jobs. `jobs` has three entries per job: definition index, uid and arguments. */
 export interface BatchMessage {
   readonly bank: number
-  /** The value of `CUDA_VISIBLE_DEVICES`; `null` for the inherited one. */
+  /** The value of `CUDA_VISIBLE_DEVICES`; `null` to keep the inherited value. */
   readonly gpus: string | null
-  /**
-   * Definitions that this worker does not know yet. Their indexes continue those of earlier
-   * batches.
-   */
+  /** Definitions that are new to this worker. Their indexes continue those of earlier batches. */
   readonly definitions: readonly TaskDefinition[]
   /** The attempt number of each job; `null` if all are first attempts. */
   readonly attempts: readonly number[] | null
   readonly jobs: readonly unknown[]
 }
 
-/** Asks code that uses its abort signal to end by itself. `abort` is the slot of its job. */
+/** Aborts the signal of a job's code. `abort` is the job's slot. */
 export interface AbortMessage {
   readonly abort: number
   readonly reason: ErrorRecord
 }
 
-/** A `BatchMessage` as one flat array, which is sent to a thread faster than nested objects. */
+/** A `BatchMessage` as one flat array, which can be sent to a thread faster than nested objects. */
 export type PackedBatch = readonly [
   bank: number,
   gpus: string | null,
@@ -47,13 +44,12 @@ export function unpackBatch(packed: PackedBatch): BatchMessage {
 }
 
 /**
- * `thrown`: the function threw. `result`: its result cannot be cloned. `import`: no function was
- * found.
+ * `thrown`: the function threw. `result`: its result cannot be cloned. `import`: the function was
+ * not found.
  */
 export type FailureKind = 'thrown' | 'result' | 'import'
 
 export type WorkerMessage =
-  /** The worker accepts batches now. */
   | { readonly kind: 'ready' }
   /** The mailbox holds new results. */
   | { readonly kind: 'passed' }
@@ -63,18 +59,17 @@ export type WorkerMessage =
       readonly slot: number
       readonly failure: FailureKind
       readonly error: ErrorRecord
-      /** The path of the part that cannot be sent. */
       readonly field?: string
     }
-  /** A progress report or event from a job's code. The end of such a job is a message too. */
+  /** A progress report or an event. The result of such a job is sent as a message too. */
   | { readonly kind: 'update'; readonly slot: number; readonly update: UpdateRecord }
-  /** The job's code has asked for its abort signal. */
+  /** Sent when the job's code uses its abort signal. */
   | { readonly kind: 'listens'; readonly slot: number }
   /** Created by the link for a message that arrived but cannot be read. */
   | { readonly kind: 'unreadable'; readonly error: ErrorRecord }
-  /** An uncaught error: the worker begins no further jobs and exits. */
+  /** Sent when the worker exits after an uncaught error. It starts no further jobs. */
   | { readonly kind: 'dying'; readonly reason: string; readonly error: ErrorRecord }
-  /** The next three come only from processes, which share no mailbox with the pool. */
+  /** This and the next two are sent only by processes, which share no mailbox with the pool. */
   | { readonly kind: 'importing'; readonly slot: number; readonly at: number }
   | { readonly kind: 'began'; readonly slot: number; readonly at: number }
   | {
@@ -82,40 +77,39 @@ export type WorkerMessage =
       readonly slot: number
       readonly start: number
       readonly end: number
-      /** Absent if the value is sent as a message of its own. */
       readonly value?: unknown
       readonly hasMessage: boolean
     }
 
-/** How a worker ended; unknown fields are absent. */
+/** How a worker ended. Unknown fields are absent. */
 export interface WorkerExit {
-  /** If this worker still runs but is no longer awaited: the number of all such workers. */
-  readonly leftBehind?: number
+  /** The number of abandoned workers. Present if this worker is abandoned and still runs. */
+  readonly abandonedCount?: number
   readonly code?: number
   readonly signal?: string
   readonly error?: unknown
 }
 
-/** `exit` is called once, after the last message. */
+/** Receives the messages of a worker. `exit` is called once, after the last message. */
 export interface WorkerLinkListener {
   message(message: WorkerMessage): void
-  /** User code in the worker sent a message of its own, which has no meaning here. */
+  /** Called when user code in the worker sends a message. Such messages are ignored. */
   ignored(): void
   exit(exit: WorkerExit): void
 }
 
 export interface WorkerLink {
-  /** Shared with a thread; for a process, a copy updated from its messages. */
+  /** Shared with a thread; for a process, a copy that its messages update. */
   readonly mailbox: Mailbox
-  /** Throws if the message cannot be cloned. */
+  /** Sends a batch. Throws if the message cannot be cloned. */
   post(batch: BatchMessage): void
-  /** Does nothing if the job has ended. */
+  /** Aborts the signal of a job's code. Does nothing if the job has ended. */
   abort(message: AbortMessage): void
-  /** Sets whether this worker keeps the process alive. Initially it does. */
+  /** Sets whether this worker keeps the process alive, which it does initially. */
   setBusy(isBusy: boolean): void
   /**
-   * Ends the worker, whatever it is doing. With `unresponsive`, a job that was sent and not begun
-   * is given back; otherwise it counts as begun.
+   * Kills the worker. If `why` is `unresponsive`, a job that was sent but has not begun is
+   * requeued. Otherwise, the job counts as begun.
    */
   kill(why?: 'unresponsive'): void
 }

@@ -4,7 +4,7 @@ import { Worker } from 'node:worker_threads'
 import { openEnvelope } from '../../../runtime/channel.ts'
 import { newChannelId } from '../../../runtime/supervised-child.ts'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
-import { briskMs, Mailbox } from './mailbox.ts'
+import { busyPollMs, Mailbox } from './mailbox.ts'
 import {
   type AbortMessage,
   type BatchMessage,
@@ -17,9 +17,12 @@ import {
 import type { Clock } from '../../../foundation/clock.ts'
 import { machineMs } from '../machine-time.ts'
 
-const passed = { kind: 'passed' } as const
+const passedMessage = { kind: 'passed' } as const
 
-/** A thread's start data. Its messages carry the channel id, which user code does not know. */
+/**
+ * The start data of a thread. The thread's messages carry the channel id, which user code does not
+ * know.
+ */
 export interface ThreadData {
   readonly memory: SharedArrayBuffer
   readonly channel: number
@@ -37,7 +40,7 @@ export class ThreadLink implements WorkerLink {
   constructor({ workerId, program, maxHeapMb, clock, listener }: WorkerLinkOptions) {
     this.#listener = listener
     const threadData: ThreadData = { memory: this.mailbox.memory, channel: this.#channel }
-    // Not inherited, because a thread with `--input-type` refuses to run a file.
+    // The options are dropped, because a thread with `--input-type` refuses to run a file.
     const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
       ...(isText ? { execArgv: [] } : {}),
@@ -45,7 +48,7 @@ export class ThreadLink implements WorkerLink {
       workerData: threadData,
       ...(maxHeapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: maxHeapMb } }),
     })
-    this.#busyPoll = new BusyPoll(this.mailbox, clock, () => listener.message(passed))
+    this.#busyPoll = new BusyPoll(this.mailbox, clock, () => listener.message(passedMessage))
     this.#worker.on('message', (received) => this.#receive(received))
     this.#worker.on('error', (error: unknown) => (this.#failure = { error }))
     this.#worker.on('messageerror', (error) => {
@@ -61,7 +64,7 @@ export class ThreadLink implements WorkerLink {
   post(batch: BatchMessage): void {
     this.#busyPoll.begin(batch.bank, batch.jobs.length / 3)
     this.#worker.postMessage(packBatch(batch))
-    this.mailbox.ring()
+    this.mailbox.announceBatch()
   }
 
   abort(message: AbortMessage): void {
@@ -79,11 +82,14 @@ export class ThreadLink implements WorkerLink {
     void this.#worker.terminate()
   }
 
-  /** The bare channel id means new results in the mailbox. Messages of user code are ignored. */
+  /**
+   * Receives a message of the thread. The bare channel id announces new results in the mailbox.
+   * Messages of user code are ignored.
+   */
   #receive(received: unknown): void {
     if (received === this.#channel) {
       this.#busyPoll.end()
-      return this.#listener.message(passed)
+      return this.#listener.message(passedMessage)
     }
     try {
       const content = openEnvelope(this.#channel, received)
@@ -98,17 +104,16 @@ export class ThreadLink implements WorkerLink {
   }
 }
 
-/** How long to poll, and by which clock. Replaced in tests. */
-interface PollTime {
-  /** Jobs that end within this time are polled for. */
+/** The timing of polls, which tests replace. */
+interface PollTiming {
+  /** Polling is worthwhile for jobs that end within this time. */
   readonly limitMs: number
   readonly nowMs: () => number
 }
 
 /**
- * Polls once per turn of the event loop for the result of a single short job. Blocking the loop
- * until a message arrives and waking it up again takes longer than such a job runs. Other events
- * get their turns meanwhile.
+ * Polls for the result of a single short job, once per turn of the event loop, because waking the
+ * loop by a message takes longer than such a job. Other events are handled between two polls.
  */
 export class BusyPoll {
   readonly #mailbox: Mailbox
@@ -117,19 +122,17 @@ export class BusyPoll {
   readonly #limitMs: number
   readonly #nowMs: () => number
   readonly #poll = (): void => this.#pollOnce()
-  /** The bank whose only job is polled for. */
   #bank: number | null = null
   #postedAt = 0
   #isScheduled = false
-  /** Whether the last single job ended within the limit. */
-  #isBrisk = false
+  #isWorthPolling = false
 
-  /** `onResult` is called when the mailbox has the result; the worker then posts no message. */
+  /** `onResult` is called when the mailbox has the result. The worker then sends no message. */
   constructor(
     mailbox: Mailbox,
     clock: Clock,
     onResult: () => void,
-    { limitMs, nowMs }: PollTime = { limitMs: briskMs, nowMs: machineMs },
+    { limitMs, nowMs }: PollTiming = { limitMs: busyPollMs, nowMs: machineMs },
   ) {
     this.#mailbox = mailbox
     this.#clock = clock
@@ -138,23 +141,22 @@ export class BusyPoll {
     this.#nowMs = nowMs
   }
 
-  /** Called before a batch is posted. */
   begin(bank: number, jobs: number): void {
     if (this.#bank !== null) return
     this.#postedAt = jobs === 1 ? this.#nowMs() : 0
-    if (jobs !== 1 || !this.#isBrisk) return
+    if (jobs !== 1 || !this.#isWorthPolling) return
     this.#bank = bank
-    this.#mailbox.watch(bank)
+    this.#mailbox.setPolledBank(bank)
     this.#schedule()
   }
 
-  /** Called when a message has arrived, or none will arrive any more. */
+  /** Called when a message has arrived or the worker has ended. */
   end(): void {
-    this.#isBrisk = this.#nowMs() - this.#postedAt < this.#limitMs
+    this.#isWorthPolling = this.#nowMs() - this.#postedAt < this.#limitMs
     if (this.#bank !== null) this.#stop()
   }
 
-  /** At most one poll per turn: a poll that is already scheduled also serves the next job. */
+  /** Schedules a poll. If a poll is already scheduled, it also serves the next job. */
   #schedule(): void {
     if (this.#isScheduled) return
     this.#isScheduled = true
@@ -165,14 +167,14 @@ export class BusyPoll {
     this.#isScheduled = false
     if (this.#bank === null) return
     const isOver = this.#nowMs() - this.#postedAt > this.#limitMs
-    if (isOver) this.#isBrisk = false
-    else if (!this.#mailbox.hasAnswered(this.#bank)) return this.#schedule()
+    if (isOver) this.#isWorthPolling = false
+    else if (!this.#mailbox.hasResult(this.#bank)) return this.#schedule()
     this.#stop()
     this.#onResult()
   }
 
   #stop(): void {
     this.#bank = null
-    this.#mailbox.watch(null)
+    this.#mailbox.setPolledBank(null)
   }
 }

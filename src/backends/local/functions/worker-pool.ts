@@ -17,9 +17,9 @@ import { siblingProgram } from '../../../runtime/supervised-child.ts'
 import { ThreadLink } from './thread-link.ts'
 
 export interface WorkerPoolOptions {
-  /** The maximum number of workers; each is started when there is work for it. */
+  /** The maximum number of workers. Each worker is started when there is work for it. */
   readonly size: number
-  /** Threads are cheaper; processes also isolate crashes of native code. */
+  /** Threads are cheaper. Processes also isolate crashes of native code. */
   readonly isolation: 'thread' | 'process'
   readonly nodeId: string
   /** Worker ids are `<idPrefix>/w1` and so on. */
@@ -27,27 +27,23 @@ export interface WorkerPoolOptions {
   readonly clock: Clock
   readonly log: Log
   readonly listener: ExecutorListener
-  /** Heap size in megabytes above which a worker is ended. Default: Node's own limit. */
   readonly maxHeapMb?: number
-  /** How long the import of a module may take. Default 60. */
   readonly importTimeoutSeconds?: number
-  /** How long a worker may leave an assigned job unstarted. Default 10,000. */
+  /** How long a worker may take to begin an assigned job. Default 10,000. */
   readonly beginDeadlineMs?: number
-  /** The workers' program. Default: `worker-program` in this folder. */
   readonly program?: URL
 }
 
-/** How often starts, time-outs and stuck batches are checked while there is work. */
-const pollMs = 20
-/** The delays between starts while workers end before they have begun a job. */
-const startPacing = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
+const pollIntervalMs = 20
+/** The delays between starts while workers end before they begin a job. */
+const restartPolicy = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 
 export class WorkerPool implements Executor {
   readonly #options: WorkerPoolOptions
   readonly #handles: readonly WorkerHandle[]
   readonly #durations = new JobDurations()
-  readonly #starts = new Restarts(startPacing)
-  /** Set while starts are delayed. The jobs wait in the scheduler meanwhile. */
+  readonly #starts = new Restarts(restartPolicy)
+  /** Set while starts are delayed. While it is set, jobs wait in the scheduler. */
   readonly #startTimer: DeadlineTimer
   #ignoredMessages = 0
   #stopPolling: (() => void) | null = null
@@ -77,17 +73,20 @@ export class WorkerPool implements Executor {
       durations: this.#durations,
       importTimeoutSeconds,
       beginDeadlineMs,
-      unbegun: new WeakMap(),
-      leftBehind: { count: 0 },
+      unbegunCounts: new WeakMap(),
+      abandoned: { count: 0 },
       starts: this.#starts,
       keepsGpus: isolation === 'process',
       newWorkerId: () => `${idPrefix}/w${++this.#workers}`,
       connect: (workerId, link) =>
         new Link({ workerId, program, maxHeapMb, clock, listener: link }),
-      failStart: (round, error) => this.#failStart(round, error),
-      succeedStart: () => this.#succeedStart(),
-      onRoom: () => this.#resume(),
-      onEnd: () => this.#onWorkerEnd(),
+      onStartFailed: (round, error) => this.#handleFailedStart(round, error),
+      onStarted: () => this.#handleStart(),
+      onReplacementReady: () => this.#resume(),
+      onEnd: () => {
+        this.#hasLostWorkers = true
+        this.#resume()
+      },
       onIgnoredMessage: () => this.#onIgnoredMessage(),
     }
     this.#handles = Array.from({ length: options.size }, () => new WorkerHandle(handleOptions))
@@ -101,8 +100,8 @@ export class WorkerPool implements Executor {
   }
 
   /**
-   * Replacements of ended workers are started before they get a job, because the job would hold its
-   * resources meanwhile.
+   * Whether `prepare` can replace ended workers. Replacements are started without a job, because a
+   * job would hold its resources while the worker starts.
    */
   get canPrepare(): boolean {
     if (!this.#hasLostWorkers || this.#closeReason !== null || !this.#mayStart) return false
@@ -122,7 +121,7 @@ export class WorkerPool implements Executor {
       if (missing <= 0 || !this.#mayStart) return
       if (!handle.isReplaceable) continue
       missing--
-      handle.replace()
+      handle.start()
       this.#keepPolling()
     }
   }
@@ -142,7 +141,7 @@ export class WorkerPool implements Executor {
     }
     const handle = this.#chooseHandle(batch)
     if (handle === undefined) {
-      listener.giveBack(batch.jobs)
+      listener.requeue(batch.jobs)
       return listener.finish(batch)
     }
     handle.assign(batch)
@@ -165,29 +164,32 @@ export class WorkerPool implements Executor {
     }
   })
 
-  /** Why functions are refused for now: workers do not start, and the next start is not due. */
+  /**
+   * Returns the reason why functions are refused now: workers fail to start, and the next start is
+   * not due yet. Returns `null` if functions are accepted.
+   */
   refusal(): Refusal | null {
     if (!this.#starts.hasGivenUp(this.#options.clock.monotonicMs())) return null
-    const message = this.#startProblem()
+    const message = this.#describeFailures()
     return { field: 'function', message, code: 'WorkersDoNotStartError' }
   }
 
   /**
    * Whether a batch can be assigned to the handle. Processes take one job at a time, because a job
-   * that was sent cannot be taken back. A new handle starts its worker with the batch, unless
-   * starts are delayed; later workers of a handle are started by `prepare`.
+   * that was sent cannot be taken back. Only the first worker of a handle is started with its
+   * batch; `prepare` starts later workers.
    */
   #hasRoom(handle: WorkerHandle): boolean {
     if (handle.isReplacing || !(handle.isWarm || (handle.isNew && this.#mayStart))) return false
     return this.#options.isolation === 'process' ? handle.isIdle : handle.canAccept
   }
 
-  /** An idle worker, else a new one, else one whose current batch will end soon. */
+  /** Prefers an idle worker, then a new one, then one whose batch will end soon. */
   #chooseHandle(batch: Batch): WorkerHandle | undefined {
     const idle = this.#handles.filter((handle) => handle.isIdle && this.#hasRoom(handle))
     return (
-      idle.find((handle) => handle.isWarm && handle.canShow(batch)) ??
-      idle.find((handle) => handle.canShow(batch)) ??
+      idle.find((handle) => handle.isWarm && handle.canUseGpus(batch)) ??
+      idle.find((handle) => handle.canUseGpus(batch)) ??
       idle[0] ??
       this.#handles.find((handle) => this.#hasRoom(handle))
     )
@@ -200,48 +202,42 @@ export class WorkerPool implements Executor {
   }
 
   #keepPolling(): void {
-    if (this.#starts.failures > 0) this.#startTimer.set(this.#starts.notBeforeMs)
+    if (this.#starts.failures > 0) this.#startTimer.set(this.#starts.nextStartMs)
     const { clock } = this.#options
-    this.#stopPolling ??= clock.after(pollMs, () => this.#poll(), { background: true })
+    this.#stopPolling ??= clock.after(pollIntervalMs, () => this.#poll(), { background: true })
   }
 
   get #mayStart(): boolean {
-    return this.#starts.mayStart(() => this.#options.clock.monotonicMs())
+    return this.#starts.canStart(() => this.#options.clock.monotonicMs())
   }
 
-  #onWorkerEnd(): void {
-    this.#hasLostWorkers = true
-    this.#resume()
-  }
-
-  /** Makes the scheduler assign waiting jobs, which `giveBack` does even for an empty list. */
   #resume(): void {
-    if (this.#closeReason === null) this.#options.listener.giveBack([])
+    if (this.#closeReason === null) this.#options.listener.requeue([])
   }
 
-  #failStart(round: number, error: unknown): void {
+  #handleFailedStart(round: number, error: unknown): void {
     if (this.#closeReason !== null) return
     const { clock, listener, nodeId, log } = this.#options
     const nowMs = clock.monotonicMs()
     const isNewDelay = this.#starts.fail(nowMs, error, round) > 0
-    if (this.#starts.failures === startPacing.giveUpAfter) {
-      log.warn('WorkersDoNotStart', this.#startProblem())
+    if (this.#starts.failures === restartPolicy.giveUpAfter) {
+      log.warn('WorkersDoNotStart', this.#describeFailures())
     }
     if (!isNewDelay) return
-    const seconds = (this.#starts.notBeforeMs - nowMs) / 1000
-    const reason = `${this.#startProblem()}; the next one is started in ${seconds} s`
+    const seconds = (this.#starts.nextStartMs - nowMs) / 1000
+    const reason = `${this.#describeFailures()}; the next one is started in ${seconds} s`
     const limit = this.#handles.filter((handle) => handle.isWarm).length
     listener.notice(toEventNotice(BackendThrottled, { reason, limit }, { nodeId }))
-    this.#startTimer.set(this.#starts.notBeforeMs)
+    this.#startTimer.set(this.#starts.nextStartMs)
   }
 
-  #succeedStart(): void {
+  #handleStart(): void {
     if (!this.#starts.succeed()) return
     this.#startTimer.set(Infinity)
     this.#resume()
   }
 
-  #startProblem(): string {
+  #describeFailures(): string {
     const { failures, lastError } = this.#starts
     const workers = failures === 1 ? 'a worker' : `${failures} workers in a row`
     return `${workers} ended before beginning a job; the last: ${messageOf(lastError)}`
@@ -249,7 +245,7 @@ export class WorkerPool implements Executor {
 
   #onIgnoredMessage(): void {
     if (this.#ignoredMessages++ > 0) return
-    const text = 'a function sent a message to the process of the session, where nobody reads it'
+    const text = 'a message that a function sent to the main process was ignored'
     this.#options.log.warn('MessagesIgnored', `${text}; use \`currentTask()\` or return the value`)
   }
 }

@@ -1,4 +1,4 @@
-/** The program of a worker: a thread that shares a mailbox with its pool, or a process. */
+/** The program of a worker, which is a thread or a process. */
 
 import { isMainThread, parentPort, receiveMessageOnPort, workerData } from 'node:worker_threads'
 import { messageOf } from '../../../foundation/errors.ts'
@@ -6,7 +6,7 @@ import { currentTask } from '../../../foundation/task-context.ts'
 import { toEnvelope } from '../../../runtime/channel.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
-import { JobRunner, type Outlet } from './job-runner.ts'
+import { JobRunner, type WorkerOutput } from './job-runner.ts'
 import { Mailbox } from './mailbox.ts'
 import {
   type AbortMessage,
@@ -20,10 +20,7 @@ import type { ThreadData } from './thread-link.ts'
 if (isMainThread) serveProcess()
 else serveThread(takeThreadData())
 
-/**
- * Clears the start data after reading it: user code can see the object and must not find the
- * channel.
- */
+/** Clears the object, because user code can see it and must not find the channel. */
 function takeThreadData(): ThreadData {
   const { memory, channel } = workerData as ThreadData
   for (const key of Object.keys(workerData as object)) {
@@ -37,18 +34,19 @@ function serveThread({ memory, channel }: ThreadData): void {
   if (port === null) return
   const runner = serve(new Mailbox(memory), {
     post(message) {
-      // The most frequent message is the smallest: the bare channel id.
+      // The most frequent message is sent as the bare channel id.
       port.postMessage(message.kind === 'passed' ? channel : toEnvelope(channel, [message]))
     },
-    importing: () => {},
-    began: () => {},
-    ended: () => {},
-    poll() {
+    onImport: () => {},
+    onStart: () => {},
+    onEnd: () => {},
+    pollBatch() {
       for (;;) {
         const found = receiveMessageOnPort(port)
         if (found === undefined) return null
         const message = found.message as PackedBatch | AbortMessage
-        // No job runs while the next batch is awaited, so an abort request is for an ended job.
+        // Abort requests are ignored here. They are for ended jobs, because no job runs while the
+        // next batch is awaited.
         if (!('abort' in message)) return unpackBatch(message)
       }
     },
@@ -56,54 +54,54 @@ function serveThread({ memory, channel }: ThreadData): void {
   })
   port.on('message', (message: PackedBatch | AbortMessage) => {
     if ('abort' in message) runner.abort(message)
-    else runner.take(unpackBatch(message))
+    else runner.addBatch(unpackBatch(message))
   })
   port.postMessage(toEnvelope(channel, 'ready'))
 }
 
 function serveProcess(): void {
-  // Ctrl-C reaches all processes of the terminal. It is ignored here: the parent ends the tasks.
+  // Ignores Ctrl-C, which reaches all processes of a terminal, because the parent ends the tasks.
   process.on('SIGINT', () => {})
   const mailbox = new Mailbox()
   const runner = serve(mailbox, {
     post(message) {
-      // The value is cloned first, because the channel's serializer copies some objects
-      // incompletely and would call getters a second time.
+      // Clones the value, because the channel's serializer copies some objects incompletely and
+      // would call getters a second time.
       const isValue = message.kind === 'value'
       parent.send(isValue ? { ...message, value: structuredClone(message.value) } : message)
     },
-    importing: (slot) => parent.send({ kind: 'importing', slot, at: mailbox.importingSince }),
-    began: (slot) => parent.send({ kind: 'began', slot, at: mailbox.starts[slot] ?? 0 }),
-    ended(slot) {
-      const hasMessage = mailbox.isLeftToMessage(slot)
+    onImport: (slot) => parent.send({ kind: 'importing', slot, at: mailbox.importStart }),
+    onStart: (slot) => parent.send({ kind: 'began', slot, at: mailbox.starts[slot] ?? 0 }),
+    onEnd(slot) {
+      const hasMessage = mailbox.isSentAsMessage(slot)
       const [start = 0, end = 0] = [mailbox.starts[slot], mailbox.ends[slot]]
       const value = hasMessage ? undefined : mailbox.read(slot)
       parent.send({ kind: 'ended', slot, start, end, hasMessage, value })
     },
-    poll: () => null,
+    pollBatch: () => null,
     exit: () => void parent.drain().then(() => process.exit(1)),
   })
   const parent = connectToParent<BatchMessage | AbortMessage, WorkerMessage>({
     onMessage(batch) {
       if ('abort' in batch) return runner.abort(batch)
       mailbox.reset(batch.bank, batch.jobs.length / 3)
-      runner.take(batch)
+      runner.addBatch(batch)
     },
     onEnd: () => process.exit(1),
-    runsForeignCode: true,
+    runsUserCode: true,
   })
 }
 
-function serve(mailbox: Mailbox, outlet: Outlet): JobRunner {
+function serve(mailbox: Mailbox, outlet: WorkerOutput): JobRunner {
   const runner = new JobRunner(mailbox, outlet)
-  // After an uncaught error the worker's state cannot be trusted, so it exits. Only the job that
-  // threw may fail: if another one runs by now, the worker exits when that one has ended.
+  // Exits after an uncaught error, because the worker's state cannot be trusted any more. Only the
+  // job that threw may fail, so if another job runs by now, the worker exits after that job.
   const endAfter = (what: string) => (thrown: unknown) => {
     const reason = `${what}: ${messageOf(thrown)}`
     outlet.post({ kind: 'dying', reason, error: toErrorRecord(thrown) })
     const culprit = currentTask()?.uid
-    if (culprit === undefined || culprit === runner.running) outlet.exit()
-    else runner.die()
+    if (culprit === undefined || culprit === runner.runningUid) outlet.exit()
+    else runner.shutDown()
   }
   process.on('uncaughtException', endAfter('uncaught exception'))
   process.on('unhandledRejection', endAfter('unhandled rejection'))

@@ -1,11 +1,11 @@
-/** Starts programs with posix_spawn and reads their usage from wait4. Needs the package koffi. */
+/** Starts programs with posix_spawn, and reads their usage with wait4. Needs koffi. */
 
 import { openSync } from 'node:fs'
 import { Socket } from 'node:net'
 import type * as Koffi from 'koffi'
 import { errnoOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
-import { Libc, type Reaped } from './libc.ts'
+import { Libc, type ExitedChild } from './libc.ts'
 import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
@@ -19,13 +19,10 @@ interface Child {
 export class KoffiSpawner implements Spawner {
   readonly #libc: Libc
   readonly #environment: Uint8Array
-  readonly #nothing = openSync('/dev/null', 'r')
+  readonly #nullDevice = openSync('/dev/null', 'r')
   readonly #children = new Map<number, Child>()
 
-  /**
-   * Throws if koffi, or a function of the C library that it calls, is missing. Call `reap` on
-   * SIGCHLD.
-   */
+  /** Throws if koffi or a C function is missing. The caller must call `reap` on SIGCHLD. */
   static async create(environment: Readonly<Record<string, string>>): Promise<KoffiSpawner> {
     const { default: koffi } = await importPeer<typeof Koffi>('koffi')
     return new KoffiSpawner(new Libc(koffi), environment)
@@ -33,11 +30,11 @@ export class KoffiSpawner implements Spawner {
 
   private constructor(libc: Libc, environment: Readonly<Record<string, string>>) {
     this.#libc = libc
-    this.#environment = libc.toVector(toStrings(environment))
+    this.#environment = libc.toVector(toEnvironmentStrings(environment))
   }
 
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number {
-    const ends = new PipeEnds(this.#libc)
+    const ends = new ProgramPipes(this.#libc)
     let pid: number
     try {
       pid = this.#spawn(plan, ends)
@@ -46,41 +43,43 @@ export class KoffiSpawner implements Spawner {
       watcher.failed(errnoOf(error))
       return 0
     }
-    ends.closeTheirs()
-    const stdin = plan.stdin === null ? undefined : ends.feed(plan.stdin)
+    ends.closeProgramEnds()
+    const stdin = plan.stdin === null ? undefined : ends.writeStdin(plan.stdin)
     this.#children.set(pid, { watcher, readers: ends.readers, stdin })
     return pid
   }
 
-  settle(pid: number): void {
+  streamOutput(pid: number): void {
     for (const reader of this.#children.get(pid)?.readers ?? []) reader.stream()
   }
 
-  /** Handles all children that have ended. */
   reap(): void {
-    // A new process inherits the peak memory of its parent, so a peak up to the parent's is not its
-    // own.
+    // A process inherits the peak memory of its parent, so only a higher peak is its own.
     const inheritedPeak = process.resourceUsage().maxRSS * 1024
     for (let reaped = this.#libc.reap(); reaped !== undefined; reaped = this.#libc.reap()) {
-      this.#end(reaped, inheritedPeak)
+      this.#handleExit(reaped, inheritedPeak)
     }
   }
 
-  #spawn({ file, argv, cwd, env, stdin, stdout, stderr }: SpawnPlan, ends: PipeEnds): number {
+  #spawn({ file, argv, cwd, env, stdin, stdout, stderr }: SpawnPlan, ends: ProgramPipes): number {
     return this.#libc.spawn({
       file,
       argv: this.#libc.toVector(argv),
-      environment: env === null ? this.#environment : this.#libc.toVector(toStrings(env)),
+      environment:
+        env === null ? this.#environment : this.#libc.toVector(toEnvironmentStrings(env)),
       cwd,
       stdio: [
-        stdin === null ? this.#nothing : ends.toProgram(),
-        typeof stdout === 'number' ? stdout : ends.fromProgram(stdout),
-        typeof stderr === 'number' ? stderr : ends.fromProgram(stderr),
+        stdin === null ? this.#nullDevice : ends.openStdin(),
+        typeof stdout === 'number' ? stdout : ends.openOutput(stdout),
+        typeof stderr === 'number' ? stderr : ends.openOutput(stderr),
       ],
     })
   }
 
-  #end({ pid, exitCode, signal, cpuSeconds, peakMemoryBytes }: Reaped, inheritedPeak: number) {
+  #handleExit(
+    { pid, exitCode, signal, cpuSeconds, peakMemoryBytes }: ExitedChild,
+    inheritedPeak: number,
+  ) {
     const child = this.#children.get(pid)
     if (child === undefined) return
     this.#children.delete(pid)
@@ -92,63 +91,62 @@ export class KoffiSpawner implements Spawner {
   }
 }
 
-const toStrings = (environment: Readonly<Record<string, string>>): string[] =>
+const toEnvironmentStrings = (environment: Readonly<Record<string, string>>): string[] =>
   Object.entries(environment).map(([name, value]) => `${name}=${value}`)
 
-/** The pipes of one start. The program's ends are closed here once the program has them. */
-class PipeEnds {
+/** `closeProgramEnds` must be called once the program has inherited its ends. */
+class ProgramPipes {
   readonly readers: PipeReader[] = []
   readonly #libc: Libc
-  readonly #theirs: number[] = []
-  #ourStdin = -1
+  readonly #programEnds: number[] = []
+  #stdinEnd = -1
 
   constructor(libc: Libc) {
     this.#libc = libc
   }
 
-  fromProgram(capture: OutputCapture): number {
+  openOutput(capture: OutputCapture): number {
     const [ours, theirs] = this.#libc.pipe()
-    this.#theirs.push(theirs)
+    this.#programEnds.push(theirs)
     this.readers.push(new PipeReader(this.#libc, ours, capture))
     return theirs
   }
 
-  toProgram(): number {
+  openStdin(): number {
     const [theirs, ours] = this.#libc.pipe()
-    this.#theirs.push(theirs)
-    this.#ourStdin = ours
+    this.#programEnds.push(theirs)
+    this.#stdinEnd = ours
     return theirs
   }
 
-  /** Writes as much as the pipe accepts at once; a socket writes the rest as the program reads. */
-  feed(bytes: Uint8Array): Socket | undefined {
-    const written = this.#libc.writeSome(this.#ourStdin, bytes)
+  /** Writes as much as the pipe accepts now. A socket writes the rest while the program reads. */
+  writeStdin(bytes: Uint8Array): Socket | undefined {
+    const written = this.#libc.writeSome(this.#stdinEnd, bytes)
     if (written === bytes.length) {
-      this.#libc.close(this.#ourStdin)
+      this.#libc.close(this.#stdinEnd)
       return undefined
     }
-    const socket = new Socket({ fd: this.#ourStdin, readable: false, writable: true })
-    // Ignored, because a program need not read its input.
+    const socket = new Socket({ fd: this.#stdinEnd, readable: false, writable: true })
+    // Ignores the error, because a program need not read its input.
     socket.on('error', () => {})
     socket.end(bytes.subarray(written))
     return socket
   }
 
-  closeTheirs(): void {
-    for (const descriptor of this.#theirs) this.#libc.close(descriptor)
+  closeProgramEnds(): void {
+    for (const descriptor of this.#programEnds) this.#libc.close(descriptor)
   }
 
   closeAll(): void {
-    this.closeTheirs()
+    this.closeProgramEnds()
     for (const reader of this.readers) reader.finish()
-    if (this.#ourStdin !== -1) this.#libc.close(this.#ourStdin)
+    if (this.#stdinEnd !== -1) this.#libc.close(this.#stdinEnd)
   }
 }
 
-/** Shared by all readers: captures copy the bytes before the next read. */
+/** All readers share this buffer, because captures copy the bytes. */
 const readBuffer = Buffer.allocUnsafeSlow(65_536)
 
-/** Reads output from a pipe: at the exit of a short program, as a stream for a longer one. */
 class PipeReader {
   readonly #libc: Libc
   readonly #descriptor: number
@@ -161,7 +159,7 @@ class PipeReader {
     this.#capture = capture
   }
 
-  /** Reads output as it arrives, so that a full pipe never blocks the program. */
+  /** Reads output as it arrives, so that the program never waits for a full pipe. */
   stream(): void {
     this.#socket = new Socket({
       fd: this.#descriptor,
@@ -179,18 +177,18 @@ class PipeReader {
     this.#socket.resume()
   }
 
-  /** Reads what is in the pipe now and closes it, even if other processes still hold it open. */
+  /** Reads the available output and closes the pipe, even if other processes hold it open. */
   finish(): void {
     const socket = this.#socket
-    // A socket at its end has closed the descriptor, whose number may be reused by now.
+    // A destroyed socket has closed the descriptor, whose number may be in use again.
     if (socket?.destroyed === true) return
-    this.#takeRest()
+    this.#readRest()
     if (socket === undefined) this.#libc.close(this.#descriptor)
     else socket.destroy()
   }
 
-  #takeRest(): void {
-    let left = this.#libc.readable(this.#descriptor)
+  #readRest(): void {
+    let left = this.#libc.readableBytes(this.#descriptor)
     while (left > 0) {
       const bytes = this.#libc.read(this.#descriptor, readBuffer, left)
       if (bytes === 0) return

@@ -1,10 +1,10 @@
-/** Manages the launcher processes: starts them on demand, balances load, replaces lost ones. */
+/** Manages the launchers: starts them on demand, balances their load, replaces lost ones. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { Restarts } from '../../../runtime/retry.ts'
 import { errnoOf } from '../../../foundation/errors.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
-import { groupsOf, signalGroup } from '../../../runtime/process-group.ts'
+import { findGroups, signalGroup } from '../../../runtime/process-group.ts'
 import { SilenceWatch } from '../../../runtime/silence-watch.ts'
 import {
   type ChildExit,
@@ -16,73 +16,69 @@ import {
 } from '../../../runtime/supervised-child.ts'
 import {
   type CapturedOutput,
-  isTransient,
-  type FromLauncher,
+  isResourceShortage,
+  type LauncherMessage,
   launcherVariable,
   type LauncherSetup,
   type ProgramRequest,
   type ProgramUpdate,
-  type ToLauncher,
+  type LauncherCommand,
 } from './protocol.ts'
 
-/** Keeps a launcher small, because every program starts as a copy of its process. */
+/** These flags keep a launcher small, because every program starts as a copy of it. */
 const nodeFlags = [
   '--v8-pool-size=1',
   '--max-semi-space-size=2',
   '--max-old-space-size=512',
   '--no-warnings',
 ]
-/** The delays between starts while launchers exit before they could start any program. */
-export const startPacing = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
-/** How long a launcher may take to exit when the pool closes, before it is killed. */
-const graceMs = 10_000
-/** The delays after the system refused to start a launcher; it may have the resources later. */
+/** The delays between starts while launchers exit before they can start programs. */
+export const restartPolicy = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
+const exitGraceMs = 10_000
+/** The delays between starts after the system refused a start for lack of resources. */
 const refusalBackOff = { firstDelayMs: 100, maxDelayMs: 5000 }
-/** How often per deadline a launcher that has programs is pinged. */
 const pingsPerDeadline = 3
 
-export interface FleetOptions {
+export interface LauncherFleetOptions {
   readonly size: number
   readonly idPrefix: string
   readonly clock: Clock
   readonly setup: Omit<LauncherSetup, 'environment'>
-  /** A launcher with programs that does not answer for this long is lost. */
-  readonly answerMs: number
-  /** Updates in the order in which they happened. */
+  /** A launcher that has programs is lost if it does not answer within this time. */
+  readonly answerTimeoutMs: number
+  /** Called with updates, in the order in which they happened. */
   onUpdates(updates: readonly ProgramUpdate[]): void
   onLost(launcher: Launcher, reason: string): void
-  /** A launcher ended before it could start any program. This may have begun a new delay. */
+  /** Called when a launcher ended before it could start programs. */
   onStartFailed(isNewDelay: boolean): void
-  /** A launcher has started, after earlier launchers failed to start. */
-  onStartedAgain(): void
-  /** The system lacks resources for a launcher; the next may be requested after the delay. */
+  onStartRecovered(): void
+  /** Called when resources for a launcher are lacking. The next start is after `delayMs`. */
   onRefused(errno: string, delayMs: number, isFirst: boolean): void
 }
 
 export class LauncherFleet {
-  readonly #options: FleetOptions
+  readonly #options: LauncherFleetOptions
   readonly #launchers: Launcher[] = []
-  /** Paces the starts of launchers. Programs wait while no launcher may be started. */
-  readonly starts = new Restarts(startPacing)
+  readonly starts = new Restarts(restartPolicy)
   readonly #refusals = new Restarts(refusalBackOff)
   #count = 0
   readonly #silence: SilenceWatch<Launcher>
   #isClosing = false
 
-  constructor(options: FleetOptions) {
-    const { clock, answerMs } = options
-    const intervalMs = answerMs / pingsPerDeadline
+  constructor(options: LauncherFleetOptions) {
+    const { clock, answerTimeoutMs } = options
+    const intervalMs = answerTimeoutMs / pingsPerDeadline
     this.#options = options
     this.#silence = new SilenceWatch({
       clock,
       intervalMs,
-      // A launcher may have sent its last message one interval before the first ping.
-      hungMs: () => answerMs + intervalMs,
+      // Above the time-out: the first ping may follow the last message by a whole interval.
+      maxSilenceMs: () => answerTimeoutMs + 1,
       expected: () => this.#launchers.filter(({ load, child }) => load > 0 && child.isReady),
       onCheck: (launchers) => {
         for (const { child } of launchers) child.post({ kind: 'ping' })
       },
-      onHung: (launchers) => this.#loseSilent(launchers),
+      onHung: (launchers) => this.#loseHung(launchers),
     })
   }
 
@@ -90,35 +86,33 @@ export class LauncherFleet {
     return this.#launchers.length === 0
   }
 
-  /** Whether some launcher can start programs now. */
   get hasStarted(): boolean {
     return this.#launchers.some(({ hasReported }) => hasReported)
   }
 
-  /** Whether launchers repeatedly exit before they start any program, and none is left. */
   get hasGivenUp(): boolean {
     return !this.hasStarted && this.starts.hasGivenUp(this.#options.clock.monotonicMs())
   }
 
-  /** Returns an idle, new or least loaded launcher. The caller must call `release` later. */
-  take(): Launcher {
+  /** Returns an idle, a new or the least loaded launcher. The caller must `release` it. */
+  acquire(): Launcher {
     const idle = this.#launchers.find(({ load }) => load === 0)
     const launcher =
       idle ??
       (this.#hasRoom
         ? this.#add()
         : this.#launchers.reduce((min, other) => (other.load < min.load ? other : min)))
-    if (launcher.load++ === 0) this.#silence.sign(launcher)
+    if (launcher.load++ === 0) this.#silence.recordActivity(launcher)
     launcher.child.ref()
     return launcher
   }
 
-  /** While launchers are refused or fail to start, the running ones take all programs. */
+  /** While starts are refused or fail, the running launchers take all programs. */
   get #hasRoom(): boolean {
     const { clock, size } = this.#options
     if (this.isEmpty) return true
     if (this.#launchers.length >= size || this.#refusals.failures > 0) return false
-    return this.starts.mayStart(() => clock.monotonicMs())
+    return this.starts.canStart(() => clock.monotonicMs())
   }
 
   release(launcher: Launcher): void {
@@ -126,14 +120,12 @@ export class LauncherFleet {
     launcher.child.unref()
   }
 
-  /** Ends the background processes that this owner's programs left behind. */
   async endBackground(owner: string): Promise<void> {
     const { clock, setup } = this.#options
     const asked = this.#launchers.filter(({ owners }) => owners.has(owner))
     await Promise.all(asked.map((each) => each.endBackground(owner, clock, setup.graceMs)))
   }
 
-  /** Resolves when all launchers have exited. */
   async close(): Promise<void> {
     this.#isClosing = true
     await Promise.all(this.#launchers.map(({ child }) => child.close()))
@@ -151,20 +143,20 @@ export class LauncherFleet {
     const env = { ...process.env }
     for (const name of nodeVariables) delete env[name]
     const nowMs = clock.monotonicMs()
-    const startDelayMs = Math.max(0, this.starts.notBeforeMs - nowMs)
-    const child = new SupervisedChild<ToLauncher, FromLauncher>({
+    const startDelayMs = Math.max(0, this.starts.nextStartMs - nowMs)
+    const child = new SupervisedChild<LauncherCommand, LauncherMessage>({
       program: siblingProgram(import.meta.url, 'launcher'),
       clock,
       execArgv: nodeFlags,
       env,
       isDetached: true,
       stdout: 'ignore',
-      graceMs,
+      graceMs: exitGraceMs,
       startDelayMs,
       firstMessage: { kind: 'setup', setup: { ...setup, environment } },
-      // Generous: a launcher that is not ready has no programs that could be lost with it.
-      readyDeadlineMs: 2 * this.#options.answerMs,
-      onReady: () => this.#silence.sign(launcher),
+      // The deadline is long, because a launcher that is not ready has no programs to lose.
+      readyDeadlineMs: 2 * this.#options.answerTimeoutMs,
+      onReady: () => this.#silence.recordActivity(launcher),
       onMessages: (messages) => this.#receive(launcher, messages),
       onExit: (exit) => this.#onExit(launcher, exit),
     })
@@ -175,29 +167,29 @@ export class LauncherFleet {
     return launcher
   }
 
-  #receive(launcher: Launcher, messages: readonly FromLauncher[]): void {
+  #receive(launcher: Launcher, messages: readonly LauncherMessage[]): void {
     this.#refusals.succeed()
     launcher.hasReported = true
-    if (this.starts.succeed()) this.#options.onStartedAgain()
-    this.#silence.sign(launcher)
-    // The programs of a lost launcher have already been reported as lost.
+    if (this.starts.succeed()) this.#options.onStartRecovered()
+    this.#silence.recordActivity(launcher)
+    // The programs of a lost launcher are already reported as lost.
     if (launcher.isLost) return
     const updates: ProgramUpdate[] = []
     for (const message of messages) {
       if (message.kind === 'backgroundEnded') launcher.onBackgroundEnded(message.owner)
-      else if (message.kind === 'output') launcher.takeOutput(message.id, message.output)
+      else if (message.kind === 'output') launcher.onOutput(message.id, message.output)
       else if (message.kind !== 'pong') updates.push(message)
     }
     if (updates.length > 0) this.#options.onUpdates(updates)
   }
 
-  #loseSilent(silent: readonly Launcher[]): void {
-    const reason = `it did not answer for ${this.#options.answerMs / 1000} s`
+  #loseHung(silent: readonly Launcher[]): void {
+    const reason = `it did not answer for ${this.#options.answerTimeoutMs / 1000} s`
     for (const launcher of silent) {
       launcher.isSilent = true
-      // All silent launchers are removed first, so that none gets the programs of another.
+      // All hung launchers are removed first, so that none of them gets the programs of another.
       this.#remove(launcher)
-      // SIGKILL ends even a stopped process; one that waits for a disk may exit much later.
+      // SIGKILL ends even a stopped process. A process that waits for a disk may exit much later.
       launcher.child.kill()
     }
     for (const launcher of silent) this.#lose(launcher, reason, true)
@@ -205,12 +197,13 @@ export class LauncherFleet {
 
   #onExit(launcher: Launcher, exit: ChildExit): void {
     const errno = errnoOf(exit.error)
-    if (launcher.child.pid === undefined && isTransient(errno)) return this.#refuse(launcher, errno)
+    if (launcher.child.pid === undefined && isResourceShortage(errno))
+      return this.#refuse(launcher, errno)
     const isUnexpected = !this.#isClosing || exit.code !== 0
     this.#lose(launcher, exitReason(exit), isUnexpected)
   }
 
-  /** The launcher was never started: nothing is lost, and its programs wait. */
+  /** Handles a launcher that the system refused to start. Its programs wait. */
   #refuse(launcher: Launcher, errno: string): void {
     launcher.isRefused = true
     launcher.isLost = true
@@ -230,7 +223,7 @@ export class LauncherFleet {
   #lose(launcher: Launcher, reason: string, isUnexpected: boolean): void {
     const { load, owners } = launcher
     const mayLeave = launcher.isLost || load > 0 || owners.size > 0
-    if (isUnexpected && mayLeave) killLeft(launcher)
+    if (isUnexpected && mayLeave) killLeftovers(launcher)
     if (launcher.isLost) return
     launcher.isLost = true
     this.#remove(launcher)
@@ -246,29 +239,24 @@ export class LauncherFleet {
 
 export class Launcher {
   readonly id: string
-  readonly child: SupervisedChild<ToLauncher, FromLauncher>
-  /** `NAME=value`, which is in the environment of the launcher's programs. */
+  readonly child: SupervisedChild<LauncherCommand, LauncherMessage>
+  /** The variable, as `NAME=value`, that the launcher's programs have in their environment. */
   readonly mark: string
-  /** The round of the launcher's start, for `Restarts`. */
   readonly round: number
-  /** How many programs it was asked to start that have not ended. */
   load = 0
-  /** Whether the launcher has reported that it can start programs. */
   hasReported = false
   silentMs = 0
-  /** Whether the launcher was given up because it did not answer. */
   isSilent = false
-  /** Whether the system refused to start the launcher. */
   isRefused = false
   isLost = false
-  /** The sessions whose ended programs left background processes. */
+  /** Ids of sessions whose ended programs left background processes. */
   readonly owners = new Set<string>()
   readonly #ending = new Map<string, PromiseWithResolvers<void>>()
   readonly #outputs = new Map<number, PromiseWithResolvers<CapturedOutput | null>>()
 
   constructor(
     id: string,
-    child: SupervisedChild<ToLauncher, FromLauncher>,
+    child: SupervisedChild<LauncherCommand, LauncherMessage>,
     { mark, round }: Pick<Launcher, 'mark' | 'round'>,
   ) {
     this.id = id
@@ -283,9 +271,9 @@ export class Launcher {
     this.child.post({ kind: 'endBackground', owner })
     this.child.ref()
     try {
-      await boundedWait(clock, programGraceMs + graceMs, ended.promise)
+      await boundedWait(clock, programGraceMs + exitGraceMs, ended.promise)
     } catch {
-      // The launcher's exit ends the remaining background processes.
+      // Killing the launcher also ends the remaining background processes.
       this.child.kill()
     } finally {
       this.child.unref()
@@ -298,12 +286,11 @@ export class Launcher {
     this.#ending.delete(owner)
   }
 
-  /** Requests of one turn of the event loop are sent together. */
+  /** Requests a program. All requests of one turn of the event loop are sent together. */
   request(request: ProgramRequest): void {
     this.child.post({ kind: 'start', request })
   }
 
-  /** Withdraws a request that has not been sent; `false` if it has. */
   withdraw(id: number): boolean {
     return this.child.withdraw((message) => message.kind === 'start' && message.request.id === id)
   }
@@ -312,7 +299,6 @@ export class Launcher {
     this.child.post({ kind: 'stop', id })
   }
 
-  /** The output of a program so far; `null` if it is not running, or the launcher is lost. */
   output(id: number): Promise<CapturedOutput | null> {
     if (this.isLost) return Promise.resolve(null)
     const asked = this.#outputs.get(id) ?? Promise.withResolvers<CapturedOutput | null>()
@@ -321,21 +307,21 @@ export class Launcher {
     return asked.promise
   }
 
-  takeOutput(id: number, output: CapturedOutput | null): void {
+  onOutput(id: number, output: CapturedOutput | null): void {
     this.#outputs.get(id)?.resolve(output)
     this.#outputs.delete(id)
   }
 
   dropOutputs(): void {
-    for (const id of this.#outputs.keys()) this.takeOutput(id, null)
+    for (const id of this.#outputs.keys()) this.onOutput(id, null)
   }
 }
 
 /**
- * Kills background processes, and programs that a lost launcher started but did not report. With
- * koffi, these are in the launcher's session; otherwise, they are found by the launcher's mark.
+ * Kills what a lost launcher leaves: background processes, and programs that it did not report.
+ * They are in its session (koffi), or have its mark.
  */
-function killLeft({ child: { pid }, mark }: Launcher): void {
+function killLeftovers({ child: { pid }, mark }: Launcher): void {
   if (pid === undefined) return
-  for (const group of groupsOf(pid, mark)) signalGroup(group, 'SIGKILL')
+  for (const group of findGroups(pid, mark)) signalGroup(group, 'SIGKILL')
 }

@@ -1,4 +1,4 @@
-/** Runs executables through launcher processes. Never starts a task's program itself. */
+/** Runs programs through launcher processes. Never starts a program itself. */
 
 import { BackendThrottled, WorkerLost } from '../../../events/library-events.ts'
 import type { Clock } from '../../../foundation/clock.ts'
@@ -9,54 +9,47 @@ import { once } from '../../../foundation/service.ts'
 import type { Job, Refusal, TaskReport } from '../../backend.ts'
 import { toEventNotice } from '../../backend.ts'
 import type { Batch, Executor, ExecutorListener } from '../executor.ts'
-import { momentOf, readTime, type TimeReading } from '../machine-time.ts'
+import { toMoment, readClocks, type ClockReading } from '../machine-time.ts'
 import { type Attempt, newAttempt, toProgramRequest } from './attempts.ts'
 import { backOffDelay } from '../../../runtime/retry.ts'
-import { type Launcher, LauncherFleet, startPacing } from './launcher-fleet.ts'
+import { type Launcher, LauncherFleet, restartPolicy } from './launcher-fleet.ts'
 import { signalGroup } from '../../../runtime/process-group.ts'
 import { toEndReport } from './program-report.ts'
-import { keptBytes } from '../../captured-text.ts'
+import { captureBytes } from '../../captured-text.ts'
 import type { ProgramOutput } from '../../../tasks/task-record.ts'
 import type { CaptureBounds, LauncherSetup, ProgramUpdate } from './protocol.ts'
 
 export interface LauncherPoolOptions {
-  /** The maximum number of concurrent programs. */
   readonly maxProcesses: number
   readonly nodeId: string
   /** Launcher ids are `<idPrefix>/p1` and so on. */
   readonly idPrefix: string
-  /** The working directory of programs whose session names none. Default: the process's own. */
+  /** Used if the session names no directory. Default: the directory of this process. */
   readonly workDir?: string | null
   readonly clock: Clock
   readonly log: Log
   readonly listener: ExecutorListener
-  /** The number of launchers. Default: 1 for few processes at once, 2 for many. */
+  /** The number of launchers. Default: 1, or 2 if many programs may run at a time. */
   readonly launchers?: number
-  /** The time between SIGTERM and SIGKILL. Default 2. */
+  /** The time between SIGTERM and SIGKILL in seconds. Default 2. */
   readonly graceSeconds?: number
   /** How much of each output is kept. Default: the first and the last 64 KiB. */
   readonly capture?: CaptureBounds
-  /** Default `auto`: koffi where it is installed and works. */
+  /** How launchers start programs. Default `auto`: with koffi if it is installed and works. */
   readonly spawner?: LauncherSetup['spawner']
-  /**
-   * A launcher with programs that does not answer for this long is replaced, and its programs are
-   * ended. Default 30, so that a launcher may wait for a slow disk.
-   */
-  readonly answerSeconds?: number
+  /** After this time without an answer, a launcher and its programs are ended. Default 30. */
+  readonly answerTimeoutSeconds?: number
 }
 
 const closeDeadlineMs = 10_000
-const defaultCapture: CaptureBounds = { headBytes: keptBytes, tailBytes: keptBytes }
-/** Measured: with fewer processes, a second launcher only competes with the programs for cores. */
+const defaultCapture: CaptureBounds = { headBytes: captureBytes, tailBytes: captureBytes }
+/** With fewer programs, a second launcher only competes with them for cores (measured). */
 const manyProcesses = 8
-/**
- * After this many launchers stopped answering, or ended before they reported the program's start,
- * the program is not sent again: it may be the cause.
- */
-const [maxSilent, maxLost] = [3, 5]
+/** After so many silent or lost launchers, a program fails: it may be the cause. */
+const [maxSilentLaunchers, maxLostLaunchers] = [3, 5]
 
 /**
- * Launchers are started by the first job and kept. An idle pool does not keep the process alive.
+ * Runs programs. The first job starts the launchers. An idle pool does not keep the process alive.
  * Programs do not outlive the pool, its launchers or the process.
  */
 export class LauncherPool implements Executor {
@@ -67,24 +60,23 @@ export class LauncherPool implements Executor {
   readonly #limit: ConcurrencyLimit
   readonly #nodeId: string
   readonly #workDir: string | null
-  /** The attempts that have not ended, by id and by job. */
   readonly #attempts = new Map<number, Attempt>()
   readonly #byJob = new Map<Job, Attempt>()
   #lastId = 0
-  /** Programs that the system refused to start, retried when another one ends or after a pause. */
+  /** Programs that the system refused. Retried after a pause or when another program ends. */
   readonly #held = new Set<Attempt>()
-  /** How many launchers were lost before they reported the start of a job's program. */
+  /** The number of launchers lost before they reported the start of the job's program. */
   readonly #losses = new WeakMap<Job, number>()
   #isPausing = false
-  /** While no launcher may be started, no job is assigned, so that waiting jobs hold no cores. */
-  #isWithoutLauncher = false
+  /** No launcher may be started now. No job is assigned, so that waiting jobs hold no cores. */
+  #isAwaitingLauncher = false
   #cancelWait: () => void = () => {}
   #closeReason = ''
   #onIdle: (() => void) | undefined
 
   constructor(options: LauncherPoolOptions) {
     const { clock, log, listener, maxProcesses, graceSeconds = 2 } = options
-    const { capture = defaultCapture, spawner = 'auto', answerSeconds = 30 } = options
+    const { capture = defaultCapture, spawner = 'auto', answerTimeoutSeconds = 30 } = options
     this.#clock = clock
     this.#nodeId = options.nodeId
     this.#workDir = options.workDir ?? null
@@ -96,24 +88,24 @@ export class LauncherPool implements Executor {
       idPrefix: options.idPrefix,
       clock,
       setup: { graceMs: graceSeconds * 1000, capture, spawner },
-      answerMs: answerSeconds * 1000,
+      answerTimeoutMs: answerTimeoutSeconds * 1000,
       onUpdates: (updates) => {
-        const now = readTime(clock)
-        for (const update of updates) this.#take(update, now)
+        const now = readClocks(clock)
+        for (const update of updates) this.#handleUpdate(update, now)
         this.#throttle(updates)
       },
       onLost: (launcher, reason) => this.#lose(launcher, reason),
       onRefused: (errno, delayMs, isFirst) => {
-        if (isFirst) this.#tellThrottled(refusalOf('a launcher', errno), 0)
+        if (isFirst) this.#reportThrottled(describeRefusal('a launcher', errno), 0)
         this.#awaitLauncher(delayMs)
       },
-      onStartFailed: (isNewDelay) => this.#failStart(isNewDelay),
-      onStartedAgain: () => this.#resume(),
+      onStartFailed: (isNewDelay) => this.#handleFailedStart(isNewDelay),
+      onStartRecovered: () => this.#resume(),
     })
   }
 
   get freeSlots(): number {
-    if (this.#isWithoutLauncher && this.#fleet.isEmpty) return 0
+    if (this.#isAwaitingLauncher && this.#fleet.isEmpty) return 0
     return Math.max(0, this.#limit.limit - this.#attempts.size)
   }
 
@@ -129,10 +121,10 @@ export class LauncherPool implements Executor {
     else this.#end(attempt, { kind: 'cancel', reason: this.#closeReason })
   }
 
-  /** Why programs are refused for now: launchers do not start, and the next start is not due. */
+  /** Launchers fail to start, and the next start is not due yet; `null` if programs may start. */
   refusal(): Refusal | null {
     if (!this.#fleet.hasGivenUp) return null
-    const message = this.#startProblem()
+    const message = this.#describeFailures()
     return { field: 'executable', message, code: 'WorkersDoNotStartError' }
   }
 
@@ -148,13 +140,11 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /** The output of a program so far; `null` if the program is not running. */
   async output(job: Job): Promise<ProgramOutput | null> {
     const { launcher = null, id = 0 } = this.#byJob.get(job) ?? {}
     return launcher?.output(id) ?? null
   }
 
-  /** Ends the background processes that a session's programs left behind in their groups. */
   endBackground(sessionId: string): Promise<void> {
     return this.#fleet.endBackground(sessionId)
   }
@@ -171,17 +161,17 @@ export class LauncherPool implements Executor {
     cancelKill()
   })
 
-  /** An error fails this program alone: thrown here, it would end the jobs of all sessions. */
+  /** A thrown error would end the jobs of all sessions, so it becomes this program's failure. */
   #launch(attempt: Attempt): void {
     try {
-      attempt.launcher = this.#fleet.take()
+      attempt.launcher = this.#fleet.acquire()
       attempt.launcher.request(toProgramRequest(attempt, this.#workDir))
     } catch (error) {
       this.#end(attempt, { kind: 'fail', error })
     }
   }
 
-  #take(update: ProgramUpdate, now: TimeReading): void {
+  #handleUpdate(update: ProgramUpdate, now: ClockReading): void {
     const attempt = this.#attempts.get(update.id)
     if (attempt === undefined) return
     const { job, cancelReason } = attempt
@@ -189,7 +179,7 @@ export class LauncherPool implements Executor {
     switch (update.kind) {
       case 'started': {
         attempt.pid = update.pid
-        const at = momentOf(now, update.at)
+        const at = toMoment(now, update.at)
         const facts = attempt.spec.captureStdio === null ? {} : { facts: attempt.files }
         const start = { kind: 'start', at, workerId, nodeId: this.#nodeId, ...facts } as const
         return this.#listener.report(job, start)
@@ -197,10 +187,10 @@ export class LauncherPool implements Executor {
       case 'ended': {
         if (update.hasBackground) attempt.launcher?.owners.add(job.sessionId)
         const { files } = attempt
-        const context = { at: momentOf(now, update.at), workerId, cancelReason, files }
+        const context = { at: toMoment(now, update.at), workerId, cancelReason, files }
         this.#limit.succeed()
         this.#end(attempt, toEndReport(job, update, context))
-        return this.#retry(0)
+        return this.#retryHeld(0)
       }
       case 'failed':
         return this.#end(attempt, { kind: 'fail', error: fromErrorRecord(update.error) })
@@ -209,67 +199,63 @@ export class LauncherPool implements Executor {
     }
   }
 
-  /** The system refused to start the program for lack of resources: it waits in `#held`. */
   #refuse(attempt: Attempt): void {
     const { cancelReason } = attempt
     if (cancelReason !== null) return this.#end(attempt, { kind: 'cancel', reason: cancelReason })
-    this.#leave(attempt)
+    this.#releaseLauncher(attempt)
     this.#held.add(attempt)
   }
 
-  /** Lowers the limit after a refusal, and retries refused programs after a pause. */
   #throttle(updates: readonly ProgramUpdate[]): void {
     const refused = updates.find((item) => item.kind === 'refused')
     if (refused === undefined || this.#held.size === 0) return
     if (this.#limit.refuse(this.#attempts.size - this.#held.size)) {
-      this.#tellThrottled(refusalOf('a program', refused.errno), this.#limit.limit)
+      this.#reportThrottled(describeRefusal('a program', refused.errno), this.#limit.limit)
     }
     if (this.#isPausing) return
     this.#isPausing = true
     this.#clock.after(this.#limit.nextPauseMs(), () => {
       this.#isPausing = false
-      this.#retry(1)
+      this.#retryHeld(1)
     })
   }
 
   #awaitLauncher(delayMs: number): void {
-    this.#isWithoutLauncher = true
+    this.#isAwaitingLauncher = true
     this.#cancelWait()
     this.#cancelWait = this.#clock.after(delayMs, () => this.#resume())
   }
 
   #resume(): void {
     this.#cancelWait()
-    this.#isWithoutLauncher = false
-    // Makes the scheduler assign waiting jobs.
-    if (!this.close.isCalled) this.#listener.giveBack([])
+    this.#isAwaitingLauncher = false
+    if (!this.close.isCalled) this.#listener.requeue([])
   }
 
-  /** A launcher ended before it could start any program: the programs wait. */
-  #failStart(isNewDelay: boolean): void {
+  #handleFailedStart(isNewDelay: boolean): void {
     if (this.close.isCalled) return
-    const { failures, notBeforeMs } = this.#fleet.starts
-    const problem = this.#startProblem()
-    if (failures === startPacing.giveUpAfter) this.#log.warn('LaunchersBroken', problem)
+    const { failures, nextStartMs } = this.#fleet.starts
+    const problem = this.#describeFailures()
+    if (failures === restartPolicy.giveUpAfter) this.#log.warn('LaunchersBroken', problem)
     if (!isNewDelay) return
-    const delayMs = notBeforeMs - this.#clock.monotonicMs()
+    const delayMs = nextStartMs - this.#clock.monotonicMs()
     const reason = `${problem}; the next one is started in ${delayMs / 1000} s`
-    this.#tellThrottled(reason, this.#fleet.hasStarted ? this.#limit.limit : 0)
+    this.#reportThrottled(reason, this.#fleet.hasStarted ? this.#limit.limit : 0)
     this.#awaitLauncher(delayMs)
   }
 
-  #startProblem(): string {
+  #describeFailures(): string {
     const { failures, lastError } = this.#fleet.starts
     const launchers = failures === 1 ? 'a launcher' : `${failures} launchers in a row`
     return `${launchers} ended before starting anything; the last: ${messageOf(lastError)}`
   }
 
-  #tellThrottled(reason: string, limit: number): void {
+  #reportThrottled(reason: string, limit: number): void {
     this.#listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
   }
 
   /** Starts held programs up to the limit, but at least `min` of them. */
-  #retry(min: number): void {
+  #retryHeld(min: number): void {
     const running = this.#attempts.size - this.#held.size
     const room = Math.max(min, this.#limit.limit - running)
     for (const attempt of [...this.#held].slice(0, room)) {
@@ -297,8 +283,8 @@ export class LauncherPool implements Executor {
     const { id: workerId, hasReported, isSilent } = launcher
     const losses = (this.#losses.get(job) ?? 0) + (hasReported || isSilent ? 1 : 0)
     this.#losses.set(job, losses)
-    // The program may be on a disk that does not answer, or kill its parent at once.
-    const mayBeCause = losses >= (isSilent ? maxSilent : maxLost)
+    // The program may be on a disk that does not answer, or may kill its launcher.
+    const mayBeCause = losses >= (isSilent ? maxSilentLaunchers : maxLostLaunchers)
     const facts = { workerId }
     if (cancelReason !== null) {
       return this.#end(attempt, { kind: 'cancel', reason: cancelReason, facts })
@@ -308,7 +294,7 @@ export class LauncherPool implements Executor {
       return this.#end(attempt, { kind: 'fail', error, facts })
     }
     this.#forget(attempt)
-    this.#listener.giveBack([job])
+    this.#listener.requeue([job])
     this.#finish(attempt)
   }
 
@@ -319,13 +305,13 @@ export class LauncherPool implements Executor {
   }
 
   #forget(attempt: Attempt): void {
-    this.#leave(attempt)
+    this.#releaseLauncher(attempt)
     this.#attempts.delete(attempt.id)
     this.#byJob.delete(attempt.job)
     this.#held.delete(attempt)
   }
 
-  #leave(attempt: Attempt): void {
+  #releaseLauncher(attempt: Attempt): void {
     if (attempt.launcher !== null) this.#fleet.release(attempt.launcher)
     attempt.launcher = null
   }
@@ -336,14 +322,14 @@ export class LauncherPool implements Executor {
   }
 }
 
-const refusalOf = (what: string, errno: string): string =>
+const describeRefusal = (what: string, errno: string): string =>
   `the system refused to start ${what}: ${errno}`
 
-/** How many programs may run at once: lowered by a refusal of the system, raised by successes. */
+/** The most concurrent programs. Refusals of the system lower it, and successes raise it. */
 export class ConcurrencyLimit {
   readonly #max: number
   #limit: number
-  /** The lowest limit since the limit was last at its maximum. Only a new lowest is reported. */
+  /** The lowest limit since the maximum was last reached. Only a new lowest limit is reported. */
   #lowest: number
   #successes = 0
   #refusals = 0
@@ -358,12 +344,11 @@ export class ConcurrencyLimit {
     return this.#limit
   }
 
-  /** The delay before the next attempt; it doubles with each refusal in a row. */
   nextPauseMs(): number {
     return backOffDelay(++this.#refusals, { first: 20, max: 1000 })
   }
 
-  /** The system refused one more than `running` programs. Returns `true` for a new lowest limit. */
+  /** Returns `true` if the limit is now the lowest since the maximum was last reached. */
   refuse(running: number): boolean {
     this.#limit = Math.max(1, Math.min(running, this.#limit))
     this.#successes = 0
@@ -372,7 +357,7 @@ export class ConcurrencyLimit {
     return isLowest
   }
 
-  /** A program ended. After as many successes as the limit, the limit rises by one. */
+  /** Counts a success. The limit rises by one after `limit` successes. */
   succeed(): void {
     this.#refusals = 0
     if (this.#limit === this.#max || ++this.#successes < this.#limit) return

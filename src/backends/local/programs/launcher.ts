@@ -1,30 +1,30 @@
-/** The program of a launcher process: starts programs on behalf of the orchestrator. */
+/** The program of a launcher process, which starts programs for the pool. */
 
 import { constants } from 'node:os'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { KoffiSpawner } from './koffi-spawner.ts'
 import { PlainSpawner } from './plain-spawner.ts'
 import { mergeEnvironment, ProgramRunner } from './program-runner.ts'
-import type { FromLauncher, LauncherSetup, ToLauncher } from './protocol.ts'
+import type { LauncherMessage, LauncherSetup, LauncherCommand } from './protocol.ts'
 import type { Spawner } from './spawner.ts'
 
 let runner: ProgramRunner | undefined
 let ready = Promise.resolve()
 
-// Programs must not outlive this process, whatever ends it, even an error of its own.
+// Programs must not outlive this process, whatever the reason for its end.
 process.on('exit', () => runner?.killAll())
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
   process.on(signal, () => process.exit(128 + constants.signals[signal]))
 }
 
-const outbox = connectToParent<ToLauncher, FromLauncher>({
+const outbox = connectToParent<LauncherCommand, LauncherMessage>({
   onMessage(message) {
     if (message.kind === 'setup') ready = setUp(message.setup)
     else if (runner === undefined) void ready.then(() => handle(message))
     else handle(message)
   },
   onEnd() {
-    // Without a parent, nothing waits, so the programs get no grace period.
+    // If the parent is gone, the programs are killed without a grace period.
     if (process.connected) void end()
     else process.exit(0)
   },
@@ -39,7 +39,7 @@ async function setUp(setup: LauncherSetup): Promise<void> {
   const environment = mergeEnvironment(process.env, setup.environment)
   const spawner = await chooseSpawner(setup, environment)
   runner = new ProgramRunner({ spawner, setup, environment, outbox })
-  // Sent before the first program, which may end this process: the launcher's start has succeeded.
+  // Sent before the first program is started, because a program may kill this process.
   outbox.send({ kind: 'pong' })
 }
 
@@ -57,7 +57,7 @@ async function chooseSpawner(
   }
 }
 
-function handle(message: Exclude<ToLauncher, { kind: 'setup' }>): void {
+function handle(message: Exclude<LauncherCommand, { kind: 'setup' }>): void {
   switch (message.kind) {
     case 'start':
       return runner?.start(message.request)

@@ -1,31 +1,30 @@
-/** The functions of the C library that a launcher calls directly. Linux with glibc only. */
+/** Functions of the C library that a launcher calls directly. Only for Linux with glibc. */
 
 import { constants } from 'node:os'
 
-type Call = (...parameters: readonly unknown[]) => number
+type NativeCall = (...parameters: readonly unknown[]) => number
 
-/** The parts of the package koffi that are used. */
 export interface Koffi {
-  load(path: string): { func(name: string, result: string, parameters: string[]): Call }
-  address(memory: Uint8Array): bigint
+  load(path: string): { func(name: string, result: string, parameters: string[]): NativeCall }
+  address(allocate: Uint8Array): bigint
   errno(): number
 }
 
-/** These constants are the same on all 64-bit Linux systems. */
+/** Constants that are the same on all 64-bit Linux systems. */
 const closeOnExec = 0o2000000
 const nonBlocking = 0o4000
-const setFlags = 4
-const countReadable = 0x541b
-const noHang = 1
-/** A process group of its own, default signal handlers, an empty signal mask. */
+const fcntlSetFlags = 4
+const ioctlReadableBytes = 0x541b
+const waitNoHang = 1
+/** Flags for a new process group, default signal handlers and an empty signal mask. */
 const spawnFlags = 0x02 | 0x04 | 0x08
-/** `struct rusage`: two times of two longs each, then the peak in KiB, then 13 more longs. */
+/** `struct rusage`: two times of two longs each, the peak memory in KiB, and 13 more longs. */
 const usageBytes = 144
 const peakOffset = 32
-/** Larger than each of glibc's opaque structures (80, 336 and 128 bytes). */
+/** A size that is larger than each of glibc's opaque structures (80, 336 and 128 bytes). */
 const structBytes = 512
 
-export interface Reaped {
+export interface ExitedChild {
   readonly pid: number
   readonly exitCode: number | null
   readonly signal: string | null
@@ -33,19 +32,18 @@ export interface Reaped {
   readonly peakMemoryBytes: number
 }
 
-export interface SpawnCall {
+export interface SpawnRequest {
   readonly file: string
   readonly argv: Uint8Array
   readonly environment: Uint8Array
   readonly cwd: string
-  /** The descriptors that become 0, 1 and 2. */
   readonly stdio: readonly [number, number, number]
 }
 
-/** Calls block the thread. They throw a `LibcError` on failure. */
+/** Calls the C library. All calls block the thread and throw a `LibcError` on failure. */
 export class Libc {
   readonly #koffi: Koffi
-  readonly #calls: Readonly<Record<keyof typeof signatures, Call>>
+  readonly #calls: Readonly<Record<keyof typeof signatures, NativeCall>>
   readonly #attributes = memory(structBytes)
   readonly #actions = memory(structBytes)
   readonly #usage = memory(usageBytes)
@@ -58,18 +56,18 @@ export class Libc {
       library.func(name, result, [...parameters]),
     ])
     this.#koffi = koffi
-    this.#calls = Object.fromEntries(bound) as Record<keyof typeof signatures, Call>
+    this.#calls = Object.fromEntries(bound) as Record<keyof typeof signatures, NativeCall>
     const signals = memory(structBytes)
     this.#calls.posix_spawnattr_init(this.#attributes)
     this.#calls.posix_spawnattr_setflags(this.#attributes, spawnFlags)
     this.#calls.posix_spawnattr_setpgroup(this.#attributes, 0)
     this.#calls.posix_spawnattr_setsigmask(this.#attributes, signals)
-    // Sets all bits, because sigfillset omits two signals, which would then stay ignored.
+    // All bits are set, because sigfillset omits two signals, which would stay ignored.
     signals.fill(0xff)
     this.#calls.posix_spawnattr_setsigdefault(this.#attributes, signals)
   }
 
-  /** Returns the reading and the writing end. Programs inherit neither. */
+  /** Creates a pipe. Returns the read end and the write end, neither of which programs inherit. */
   pipe(): [number, number] {
     if (this.#calls.pipe2(this.#numbers, closeOnExec) !== 0)
       throw new LibcError(this.#koffi.errno())
@@ -80,26 +78,25 @@ export class Libc {
     this.#calls.close(descriptor)
   }
 
-  /** How many bytes can be read without blocking. */
-  readable(descriptor: number): number {
+  readableBytes(descriptor: number): number {
     this.#numbers[0] = 0
-    this.#calls.ioctl(descriptor, countReadable, this.#numbers)
+    this.#calls.ioctl(descriptor, ioctlReadableBytes, this.#numbers)
     return this.#numbers[0]
   }
 
-  /** Returns how many bytes were read; 0 at the end of the file and after an error. */
+  /** Reads bytes. Returns their number, which is 0 at the end of the file and after an error. */
   read(descriptor: number, into: Uint8Array, max: number): number {
     return Math.max(0, this.#calls.read(descriptor, into, Math.min(max, into.length)))
   }
 
-  /** Makes the pipe non-blocking and writes as much as it accepts. */
+  /** Makes the pipe non-blocking and writes as much as it accepts. Returns the number of bytes. */
   writeSome(descriptor: number, bytes: Uint8Array): number {
-    this.#calls.fcntl(descriptor, setFlags, nonBlocking)
+    this.#calls.fcntl(descriptor, fcntlSetFlags, nonBlocking)
     return Math.max(0, this.#calls.write(descriptor, bytes, bytes.length))
   }
 
   /** Starts a program as the leader of a new process group and returns its process id. */
-  spawn({ file, argv, environment, cwd, stdio }: SpawnCall): number {
+  spawn({ file, argv, environment, cwd, stdio }: SpawnRequest): number {
     const calls = this.#calls
     const actions = this.#actions
     calls.posix_spawn_file_actions_init(actions)
@@ -114,14 +111,12 @@ export class Libc {
     return pid[0] ?? 0
   }
 
-  /** Whether the process group has a member. */
   hasGroup(group: number): boolean {
     return this.#calls.kill(-group, 0) === 0
   }
 
-  /** A child that has ended, if there is one. */
-  reap(): Reaped | undefined {
-    const pid = this.#calls.wait4(-1, this.#numbers, noHang, this.#usage)
+  reap(): ExitedChild | undefined {
+    const pid = this.#calls.wait4(-1, this.#numbers, waitNoHang, this.#usage)
     if (pid <= 0) return undefined
     const status = this.#numbers[0] ?? 0
     const signal = status & 0x7f
@@ -134,7 +129,7 @@ export class Libc {
     }
   }
 
-  /** A null-terminated array of C strings: the pointers, followed by the strings themselves. */
+  /** A null-terminated array of C strings. The pointers come first, then the strings. */
   toVector(strings: readonly string[]): Uint8Array {
     const bytes = strings.map((text) => Buffer.from(`${text}\0`))
     const headBytes = 8 * (bytes.length + 1)
@@ -155,7 +150,7 @@ export class Libc {
   }
 }
 
-/** A failed call; `code` is the name of the errno. */
+/** A failed call. `code` is the name of the errno. */
 class LibcError extends Error {
   readonly code: string
 
@@ -166,23 +161,20 @@ class LibcError extends Error {
   }
 }
 
-/** Zeroed memory with a fixed address. */
+/** Allocates zeroed memory with a fixed address. */
 const memory = (bytes: number): Buffer<ArrayBuffer> => Buffer.from(new ArrayBuffer(bytes))
 
-/** Reversed, because the first of several names for a number is the usual one. */
-const byNumber = (names: object): Map<number, string> =>
+/** Reversed, because the first of several names for a number must win. */
+const invertNames = (names: object): Map<number, string> =>
   new Map(
     Object.entries(names)
       .toReversed()
       .map(([name, number]) => [Number(number), name]),
   )
-const signalNames = byNumber(constants.signals)
-const errorNames = byNumber(constants.errno)
+const signalNames = invertNames(constants.signals)
+const errorNames = invertNames(constants.errno)
 
-/**
- * The result and parameters of each function. Variadic functions are bound with the fixed
- * parameters that are used, which works on Linux.
- */
+/** Result and parameter types. Variadic functions are bound with fixed parameters (Linux). */
 const signatures = {
   pipe2: ['int', 'int *', 'int'],
   close: ['int', 'int'],

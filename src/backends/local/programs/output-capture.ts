@@ -1,17 +1,17 @@
-/** Where a program's output goes: into files, or into memory that keeps its head and tail. */
+/** Receives a program's output, in files or in memory, where its beginning and end are kept. */
 
 import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
 import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
 import { OutputFileError } from '../../../foundation/task-errors.ts'
-import { leftOutMark } from '../../captured-text.ts'
+import { omissionMark } from '../../captured-text.ts'
 import {
   type CaptureBounds,
   type CapturedOutput,
-  isTransient,
+  isResourceShortage,
   type ProgramRequest,
 } from './protocol.ts'
 
-/** Accepts any number of bytes, but keeps only as many as the bounds allow. */
+/** Accepts any number of bytes, but keeps only the first and last ones, within the bounds. */
 export class OutputCapture {
   readonly #bounds: CaptureBounds
   #head: Buffer[] = []
@@ -25,7 +25,6 @@ export class OutputCapture {
     this.#bounds = bounds
   }
 
-  /** The number of bytes received so far. */
   get total(): number {
     return this.#total
   }
@@ -34,7 +33,7 @@ export class OutputCapture {
     return this.#total > this.#bounds.headBytes + this.#bounds.tailBytes
   }
 
-  /** Copies the bytes that it keeps, because the caller reuses the buffer. */
+  /** Adds bytes. The kept bytes are copied, because the caller reuses the buffer. */
   push(bytes: Uint8Array): void {
     this.#total += bytes.length
     const room = this.#bounds.headBytes - this.#headBytes
@@ -46,23 +45,23 @@ export class OutputCapture {
     if (bytes.length > room) this.#pushTail(room > 0 ? bytes.subarray(room) : bytes)
   }
 
-  /** The output decoded as UTF-8, with a marker line in place of bytes that were left out. */
+  /** Returns the output as text, with a marker line in place of omitted bytes. */
   text(): string {
     if (this.#total === 0) return ''
     const head = Buffer.concat(this.#head)
     const tail = this.#orderedTail()
     const omitted = this.#total - head.length - tail.length
     if (omitted === 0) return Buffer.concat([head, tail]).toString()
-    const [whole, rest] = [withoutCutEnd(head), withoutCutStart(tail)]
+    const [whole, rest] = [trimPartialEnd(head), trimPartialStart(tail)]
     const leftOut = this.#total - whole.length - rest.length
-    return `${whole.toString()}${leftOutMark(leftOut)}${rest.toString()}`
+    return `${whole.toString()}${omissionMark(leftOut)}${rest.toString()}`
   }
 
   #pushTail(bytes: Uint8Array): void {
     const size = this.#bounds.tailBytes
     this.#tail ??= Buffer.allocUnsafe(size)
     const kept = bytes.length > size ? bytes.subarray(bytes.length - size) : bytes
-    // Positions count all bytes, so skipped bytes also advance the ring.
+    // The position counts all bytes, so skipped bytes also advance the ring.
     const start = (this.#tailAt + bytes.length - kept.length) % size
     const first = kept.subarray(0, size - start)
     this.#tail.set(first, start)
@@ -81,8 +80,7 @@ export class OutputCapture {
 const isContinuation = (byte: number | undefined): boolean =>
   byte !== undefined && (byte & 0xc0) === 0x80
 
-/** Removes an incomplete character at the end. */
-function withoutCutEnd(bytes: Buffer): Buffer {
+function trimPartialEnd(bytes: Buffer): Buffer {
   let start = bytes.length - 1
   while (start > bytes.length - 4 && isContinuation(bytes[start])) start--
   const lead = bytes[start] ?? 0
@@ -90,29 +88,27 @@ function withoutCutEnd(bytes: Buffer): Buffer {
   return bytes.length - start < width ? bytes.subarray(0, start) : bytes
 }
 
-/** Removes an incomplete character at the start. */
-function withoutCutStart(bytes: Buffer): Buffer {
+function trimPartialStart(bytes: Buffer): Buffer {
   let start = 0
   while (start < 3 && isContinuation(bytes[start])) start++
   return bytes.subarray(start)
 }
 
-export interface Outputs {
+export interface OpenedOutputs {
   readonly plan: Readonly<Record<'stdout' | 'stderr', number | OutputCapture>>
-  /** Descriptors to close once the program has them. */
+  /** The descriptors that the caller must close once the program has inherited them. */
   readonly files: ReadonlySet<number>
   captured(): CapturedOutput
 }
 
 /**
- * Opens the outputs, never waiting for a FIFO's reader. If both name the same file, they share one
- * descriptor, so writes keep their order. Throws an `OutputFileError`, or the system's error for
- * lack of resources.
+ * Does not wait for the reader of a FIFO. If both outputs are the same file, they share a
+ * descriptor, so that writes keep their order. Throws an `OutputFileError` or the system's error.
  */
 export function openOutputs(
   { stdoutFile, stderrFile }: Pick<ProgramRequest, 'stdoutFile' | 'stderrFile'>,
   bounds: CaptureBounds,
-): Outputs {
+): OpenedOutputs {
   const stdout = stdoutFile === null ? new OutputCapture(bounds) : openOutput(stdoutFile)
   let stderr: number | OutputCapture
   try {
@@ -126,32 +122,32 @@ export function openOutputs(
     plan: { stdout, stderr },
     files: new Set([stdout, stderr].filter((output) => typeof output === 'number')),
     captured: () => ({
-      stdout: textOf(stdout),
-      stderr: textOf(stderr),
+      stdout: capturedText(stdout),
+      stderr: capturedText(stderr),
       ...(isTruncated(stdout) ? { stdoutTruncated: true } : {}),
       ...(isTruncated(stderr) ? { stderrTruncated: true } : {}),
     }),
   }
 }
 
-const textOf = (output: number | OutputCapture): string =>
+const capturedText = (output: number | OutputCapture): string =>
   typeof output === 'number' ? '' : output.text()
 
 const isTruncated = (output: number | OutputCapture): boolean =>
   typeof output !== 'number' && output.isTruncated
 
 const { O_WRONLY, O_RDWR, O_CREAT, O_TRUNC, O_NONBLOCK, O_NOCTTY } = constants
-const toWrite = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY
-/** The major number of /dev/null, /dev/zero and /dev/full, whose writes never block. */
-const memoryDevices = 1
+const writeFlags = O_WRONLY | O_CREAT | O_TRUNC | O_NOCTTY
+/** The major number of /dev/null, /dev/zero and /dev/full. Writes to them never block. */
+const memoryDeviceMajor = 1
 
-/** Opens without blocking and then examines the descriptor: the path may change in between. */
+/** Examines the file after opening it without blocking, because the path may change. */
 function openOutput(path: string): number {
   let file: number
   try {
-    file = openSync(path, toWrite | O_NONBLOCK)
+    file = openSync(path, writeFlags | O_NONBLOCK)
   } catch (error) {
-    throw explain(path, error)
+    throw toOpenError(path, error)
   }
   const stats = fstatSync(file)
   if (stats.isFile() || isMemoryDevice(stats)) return file
@@ -160,16 +156,13 @@ function openOutput(path: string): number {
   } finally {
     closeSync(file)
   }
-  throw refused(`${path} is a device`, 'Name a file, a FIFO with a reader, or /dev/null.')
+  throw outputFileError(`${path} is a device`, 'Name a file, a FIFO with a reader, or /dev/null.')
 }
 
 const isMemoryDevice = (stats: Stats): boolean =>
-  stats.isCharacterDevice() && stats.rdev >> 8 === memoryDevices
+  stats.isCharacterDevice() && stats.rdev >> 8 === memoryDeviceMajor
 
-/**
- * Reopens a FIFO in blocking mode, which programs expect. This open does not block, because the
- * guard is a reader too.
- */
+/** Programs expect blocking mode. Opening does not wait, because `guard` is a reader. */
 function reopenFifo(path: string): number {
   const guard = openSync(path, O_RDWR | O_NONBLOCK)
   try {
@@ -179,23 +172,26 @@ function reopenFifo(path: string): number {
   }
 }
 
-function explain(path: string, error: unknown): unknown {
+function toOpenError(path: string, error: unknown): unknown {
   const errno = errnoOf(error)
-  if (isTransient(errno)) return error
+  if (isResourceShortage(errno)) return error
   switch (errno) {
     case 'ENXIO':
-      return refused(`${path} has no reader`, 'Open the FIFO for reading first, or name a file.')
+      return outputFileError(
+        `${path} has no reader`,
+        'Open the FIFO for reading first, or name a file.',
+      )
     case 'EISDIR':
-      return refused(`${path} is a folder`, 'Name a file in it.')
+      return outputFileError(`${path} is a folder`, 'Name a file in it.')
     case 'ENOENT':
     case 'ENOTDIR':
-      return refused(`the folder of ${path} does not exist`, 'Make the folder first.')
+      return outputFileError(`the folder of ${path} does not exist`, 'Make the folder first.')
     default:
-      return refused(`${path} cannot be opened for writing: ${errno}`)
+      return outputFileError(`${path} cannot be opened for writing: ${errno}`)
   }
 }
 
-const refused = (message: string, hint?: string): OutputFileError =>
+const outputFileError = (message: string, hint?: string): OutputFileError =>
   withoutStack(
     () => new OutputFileError(`captureStdio: ${message}`, hint === undefined ? {} : { hint }),
   )

@@ -1,6 +1,6 @@
 /**
- * Starts programs with Node's `child_process`. Their resource usage is unknown, and each has a
- * session of its own: after the launcher's death, only `launcherVariable` identifies them.
+ * Starts programs with Node's `child_process`. Their resource usage is unknown. After the
+ * launcher's death, only `launcherVariable` identifies them.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'
@@ -13,12 +13,12 @@ import { machineMs } from '../machine-time.ts'
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
-/** After this many turns without output, the pipe of an ended program counts as empty. */
+/** The number of turns without output after which the pipe of an ended program counts as empty. */
 const quietTurns = 3
-/** More than any pipe holds: bytes beyond it come from a process that the program left behind. */
+/** No pipe holds more, so further bytes come from a background process. */
 const maxRestLength = 1_048_576
 
-/** Descriptors that a start needs: three socket pairs and Node's own pipe. */
+/** The number of descriptors that a start needs, for three socket pairs and Node's own pipe. */
 const neededDescriptors = 10
 
 export class PlainSpawner implements Spawner {
@@ -36,7 +36,11 @@ export class PlainSpawner implements Spawner {
         argv0: plan.argv[0] ?? plan.file,
         env: plan.env ?? this.#environment,
         detached: true,
-        stdio: [plan.stdin === null ? 'ignore' : 'pipe', target(plan.stdout), target(plan.stderr)],
+        stdio: [
+          plan.stdin === null ? 'ignore' : 'pipe',
+          toStdio(plan.stdout),
+          toStdio(plan.stderr),
+        ],
         cwd: plan.cwd,
       })
     } catch (error) {
@@ -47,7 +51,7 @@ export class PlainSpawner implements Spawner {
       if (child.pid === undefined) watcher.failed(errnoOf(error))
     })
     if (child.pid === undefined) return 0
-    // Ignored, because a program need not read its input.
+    // Ignores the error, because a program need not read its input.
     child.stdin?.on('error', () => {})
     if (plan.stdin !== null) child.stdin?.end(plan.stdin)
     const captures = [
@@ -63,10 +67,10 @@ export class PlainSpawner implements Spawner {
     return child.pid
   }
 
-  settle(): void {}
+  streamOutput(): void {}
 }
 
-const target = (output: number | OutputCapture): number | 'pipe' =>
+const toStdio = (output: number | OutputCapture): number | 'pipe' =>
   typeof output === 'number' ? output : 'pipe'
 
 function captureFrom(
@@ -79,7 +83,7 @@ function captureFrom(
   return output
 }
 
-/** Waits until the pipes are at their end or, if other processes hold them open, empty. */
+/** Calls `onDrained` when the pipes are closed or, if other processes hold them open, empty. */
 function whenDrained(
   child: ChildProcess,
   captures: readonly OutputCapture[],

@@ -1,4 +1,4 @@
-/** Runs the programs that a launcher was asked to start. Knows nothing of tasks. */
+/** Runs the programs of a launcher. Knows nothing about tasks. */
 
 import { closeSync } from 'node:fs'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
@@ -7,11 +7,11 @@ import type { MessageBatcher } from '../../../runtime/channel.ts'
 import { programVariable } from '../../../runtime/process-group.ts'
 import { machineMs } from '../machine-time.ts'
 import { BackgroundGroups } from './background-groups.ts'
-import { openOutputs, type Outputs } from './output-capture.ts'
+import { openOutputs, type OpenedOutputs } from './output-capture.ts'
 import { explainRefusal, ProgramLookup } from './program-lookup.ts'
 import {
-  type FromLauncher,
-  isTransient,
+  type LauncherMessage,
+  isResourceShortage,
   launcherVariable,
   type LauncherSetup,
   type ProgramRequest,
@@ -19,74 +19,72 @@ import {
 import { RunningProgram } from './running-program.ts'
 import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
-interface RunnerParts {
+interface ProgramRunnerOptions {
   readonly spawner: Spawner
   readonly setup: LauncherSetup
   readonly environment: Readonly<Record<string, string>>
-  readonly outbox: MessageBatcher<FromLauncher>
+  readonly outbox: MessageBatcher<LauncherMessage>
 }
 
 export class ProgramRunner {
-  readonly #parts: RunnerParts
+  readonly #options: ProgramRunnerOptions
   readonly #lookup = new ProgramLookup()
-  readonly #running = new Map<number, { program: RunningProgram; outputs: Outputs }>()
+  readonly #running = new Map<number, { program: RunningProgram; outputs: OpenedOutputs }>()
   readonly #background: BackgroundGroups
 
-  constructor(parts: RunnerParts) {
-    this.#parts = parts
+  constructor(parts: ProgramRunnerOptions) {
+    this.#options = parts
     const mark = `${launcherVariable}=${parts.environment[launcherVariable]}`
     this.#background = new BackgroundGroups(mark)
   }
 
-  /** A failure is reported for this request only. */
+  /** Starts a program. A failure is reported for this request only. */
   start(request: ProgramRequest): void {
     try {
       this.#start(request)
     } catch (error) {
       const { id } = request
       if (this.#running.has(id)) return
-      this.#parts.outbox.post({ kind: 'failed', id, error: toErrorRecord(error) })
+      this.#options.outbox.post({ kind: 'failed', id, error: toErrorRecord(error) })
     }
   }
 
   #start(request: ProgramRequest): void {
-    const env = this.#environmentOf(request)
-    const path = (env ?? this.#parts.environment)['PATH']
+    const env = this.#toEnvironment(request)
+    const path = (env ?? this.#options.environment)['PATH']
     const name = request.shell ? '/bin/sh' : request.executable
     const file = this.#lookup.find(name, path)
     if (file === undefined) {
       const error = toErrorRecord(this.#lookup.explainMissing(name, path))
-      return this.#parts.outbox.post({ kind: 'failed', id: request.id, error })
+      return this.#options.outbox.post({ kind: 'failed', id: request.id, error })
     }
     const outputs = this.#openOutputs(request)
     if (outputs === undefined) return
-    this.#spawn(request, outputs, { ...outputs.plan, ...planOf(request, file), env })
+    this.#spawn(request, outputs, { ...outputs.plan, ...toSpawnPlan(request, file), env })
     for (const opened of outputs.files) closeSync(opened)
   }
 
-  /** Stops a program; does nothing if it has ended. */
   stop(id: number): void {
     this.#running.get(id)?.program.stop('cancel')
   }
 
   sendOutput(id: number): void {
     const output = this.#running.get(id)?.outputs.captured() ?? null
-    this.#parts.outbox.post({ kind: 'output', id, output })
+    this.#options.outbox.post({ kind: 'output', id, output })
   }
 
-  /** Ends the background processes of this owner's programs; `null` for all owners. */
+  /** Ends background processes of an owner's programs; of all owners if `owner` is `null`. */
   endBackground(owner: string | null): Promise<void> {
-    return this.#background.end(owner, this.#parts.setup.graceMs)
+    return this.#background.end(owner, this.#options.setup.graceMs)
   }
 
-  /** Sends SIGKILL to all programs with their groups, and to background processes. */
   killAll(): void {
     for (const { program } of this.#running.values()) program.kill()
     this.#background.killAll()
   }
 
-  #spawn(request: ProgramRequest, outputs: Outputs, plan: SpawnPlan): void {
-    const { spawner, setup, outbox } = this.#parts
+  #spawn(request: ProgramRequest, outputs: OpenedOutputs, plan: SpawnPlan): void {
+    const { spawner, setup, outbox } = this.#options
     const { id } = request
     const watcher: ProgramWatcher = {
       failed: (errno) => this.#fail(request, plan, errno),
@@ -95,17 +93,17 @@ export class ProgramRunner {
     const at = machineMs()
     const pid = spawner.spawn(plan, watcher)
     if (pid === 0) return
-    outbox.hold({ kind: 'started', id, at, pid })
+    outbox.enqueue({ kind: 'started', id, at, pid })
     this.#background.delete(pid)
     const { timeoutMs, killBackground, owner } = request
-    const mark = this.#markOf(request)
+    const mark = this.#toMark(request)
     const limits = { timeoutMs, killBackground, mark, graceMs: setup.graceMs }
     const program = new RunningProgram(pid, limits, {
-      settled() {
-        spawner.settle(pid)
+      onSettled() {
+        spawner.streamOutput(pid)
         outbox.flushSoon()
       },
-      over: (status, stoppedBy) => {
+      onEnd: (status, stoppedBy) => {
         this.#running.delete(id)
         if (status.hasBackground) this.#background.add(pid, owner)
         outbox.post({ kind: 'ended', id, stoppedBy, ...status, ...outputs.captured() })
@@ -115,43 +113,41 @@ export class ProgramRunner {
   }
 
   #fail(request: ProgramRequest, plan: SpawnPlan, errno: string): void {
-    const { outbox } = this.#parts
+    const { outbox } = this.#options
     const { id } = request
-    if (isTransient(errno)) return outbox.post({ kind: 'refused', id, errno })
+    if (isResourceShortage(errno)) return outbox.post({ kind: 'refused', id, errno })
     if (this.#hasMoved(request, plan)) return this.start(request)
     const error = toErrorRecord(explainRefusal(plan.file, plan.cwd, errno))
     outbox.post({ kind: 'failed', id, error })
   }
 
-  /** Whether the executable is no longer where the cached lookup found it. */
   #hasMoved({ shell, executable }: ProgramRequest, { file, env }: SpawnPlan): boolean {
     if (shell) return false
-    this.#lookup.forget()
-    return this.#lookup.find(executable, (env ?? this.#parts.environment)['PATH']) !== file
+    this.#lookup.clear()
+    return this.#lookup.find(executable, (env ?? this.#options.environment)['PATH']) !== file
   }
 
-  /** Opens the files for output. If one cannot be opened, reports that and returns `undefined`. */
-  #openOutputs(request: ProgramRequest): Outputs | undefined {
-    const { outbox, setup } = this.#parts
+  #openOutputs(request: ProgramRequest): OpenedOutputs | undefined {
+    const { outbox, setup } = this.#options
     try {
       return openOutputs(request, setup.capture)
     } catch (error) {
       const [id, errno] = [request.id, errnoOf(error)]
-      if (isTransient(errno)) outbox.post({ kind: 'refused', id, errno })
+      if (isResourceShortage(errno)) outbox.post({ kind: 'refused', id, errno })
       else outbox.post({ kind: 'failed', id, error: toErrorRecord(error) })
       return undefined
     }
   }
 
-  #markOf({ id, isFollowed }: ProgramRequest): string | null {
-    return isFollowed ? `${this.#parts.environment[launcherVariable]}-${id}` : null
+  #toMark({ id, isFollowed }: ProgramRequest): string | null {
+    return isFollowed ? `${this.#options.environment[launcherVariable]}-${id}` : null
   }
 
-  #environmentOf(request: ProgramRequest): Record<string, string> | null {
+  #toEnvironment(request: ProgramRequest): Record<string, string> | null {
     const { env, cores } = request
-    const mark = this.#markOf(request)
+    const mark = this.#toMark(request)
     if (env === null && cores === null && mark === null) return null
-    const merged = mergeEnvironment(this.#parts.environment, env ?? {})
+    const merged = mergeEnvironment(this.#options.environment, env ?? {})
     if (mark !== null) merged[programVariable] = mark
     if (cores === null) return merged
     merged['TUTTI_CORES'] = String(cores)
@@ -160,7 +156,7 @@ export class ProgramRunner {
   }
 }
 
-/** Applies changes to an environment; `null` removes a variable. */
+/** Applies changes to an environment. A change to `null` removes the variable. */
 export function mergeEnvironment(
   environment: Readonly<Record<string, string | undefined>>,
   changes: Readonly<Record<string, string | null | undefined>>,
@@ -171,8 +167,8 @@ export function mergeEnvironment(
   )
 }
 
-/** With `shell`, only the command line is interpreted; the arguments become `$1` and so on. */
-function planOf(
+/** With `shell`, the arguments become `$1` and so on; only the command line is interpreted. */
+function toSpawnPlan(
   request: ProgramRequest,
   file: string,
 ): Omit<SpawnPlan, 'env' | 'stdout' | 'stderr'> {

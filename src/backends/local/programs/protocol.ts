@@ -1,8 +1,8 @@
-/** The messages between the pool and its launchers. Times are those of `machineMs`. */
+/** The messages between the pool and its launchers. All times are read with `machineMs`. */
 
 import type { ErrorRecord } from '../../../foundation/error-record.ts'
 
-/** A program to start. The pool assigns the `id`, which is never reused. */
+/** A program to start. The pool assigns `id`, which is never reused. */
 export interface ProgramRequest {
   readonly id: number
   readonly executable: string
@@ -10,48 +10,47 @@ export interface ProgramRequest {
   readonly cwd: string
   /** Changes to the inherited environment; `null` removes a variable. */
   readonly env: Readonly<Record<string, string | null>> | null
-  /** The cores that the task asked for explicitly, for environment variables; else `null`. */
+  /** The number of cores that the task requests explicitly, or `null`. */
   readonly cores: number | null
   readonly stdin: string | Uint8Array | null
   readonly shell: boolean
-  /** Absolute paths of files for the output; `null` captures it as text. */
+  /** The absolute paths of the output files; `null` if the output is captured as text. */
   readonly stdoutFile: string | null
   readonly stderrFile: string | null
   readonly timeoutMs: number | null
-  /** Whether the program's exit ends its process group; else `endBackground` ends the rest. */
+  /** Whether the program's end also ends its process group. Otherwise, `endBackground` does. */
   readonly killBackground: boolean
-  /** Whether `killBackground` and a stop also end processes that have left the group. */
+  /** Whether `killBackground` and `stop` also end processes that have left the group. */
   readonly isFollowed: boolean
-  /** The session's id, for `endBackground`. */
+  /** The id of the session that the program belongs to. */
   readonly owner: string
 }
 
-/** Identifies the launcher in the environment of all programs that it started. */
+/** The variable that identifies the launcher in the environment of its programs. */
 export const launcherVariable = 'TUTTI_LAUNCHER'
 
 /** The first message to a launcher. */
 export interface LauncherSetup {
   readonly graceMs: number
   readonly capture: CaptureBounds
-  /** `plain` does not use koffi; `auto` uses it where it works. */
+  /** `auto` uses koffi if it works. */
   readonly spawner: 'auto' | 'plain'
-  /** Variables that only the programs get, not the launcher; includes `launcherVariable`. */
+  /** For the programs, but not for the launcher itself. Includes `launcherVariable`. */
   readonly environment: Readonly<Record<string, string | undefined>>
 }
 
-/** How many bytes of each output are kept. */
 export interface CaptureBounds {
   readonly headBytes: number
   readonly tailBytes: number
 }
 
-export type ToLauncher =
+export type LauncherCommand =
   | { readonly kind: 'setup'; readonly setup: LauncherSetup }
   | { readonly kind: 'start'; readonly request: ProgramRequest }
   | { readonly kind: 'stop'; readonly id: number }
-  /** Asks for a program's output so far; answered with `output`. */
+  /** Requests a program's output so far. Answered with `output`. */
   | { readonly kind: 'output'; readonly id: number }
-  /** Ends background processes of this owner's programs; answered with `backgroundEnded`. */
+  /** Ends the background processes of an owner's programs. Answered with `backgroundEnded`. */
   | { readonly kind: 'endBackground'; readonly owner: string }
   /** Answered with `pong`. */
   | { readonly kind: 'ping' }
@@ -61,7 +60,7 @@ export interface ProgramUsage {
   readonly peakMemoryBytes?: number
 }
 
-/** The output of a program. `…Truncated`: a part in the middle was left out. */
+/** The output of a program. `…Truncated` means that the middle is omitted. */
 export interface CapturedOutput {
   readonly stdout: string
   readonly stderr: string
@@ -69,35 +68,35 @@ export interface CapturedOutput {
   readonly stderrTruncated?: true
 }
 
-export interface ProgramEnd extends ProgramUsage, CapturedOutput {
+export interface ProgramResult extends ProgramUsage, CapturedOutput {
   readonly kind: 'ended'
   readonly id: number
   readonly at: number
   readonly exitCode: number | null
   readonly signal: string | null
   readonly stoppedBy: StopCause | null
-  /** Whether the program's group has other members, which `endBackground` ends. */
+  /** Whether the program's process group has other members. */
   readonly hasBackground: boolean
 }
 
 export type StopCause = 'cancel' | 'timeout'
 
-/** Each program is reported at most once as `started`, and exactly once as something else. */
+/** Each program has at most one `started` update and exactly one other update. */
 export type ProgramUpdate =
   | { readonly kind: 'started'; readonly id: number; readonly at: number; readonly pid: number }
-  | ProgramEnd
+  | ProgramResult
   | { readonly kind: 'failed'; readonly id: number; readonly error: ErrorRecord }
-  /** The system currently lacks resources for another process or file. */
+  /** The system lacks resources for another process or file. */
   | { readonly kind: 'refused'; readonly id: number; readonly errno: string }
 
-export type FromLauncher =
+export type LauncherMessage =
   | ProgramUpdate
   /** `output` is `null` if the program is not running. */
   | { readonly kind: 'output'; readonly id: number; readonly output: CapturedOutput | null }
   | { readonly kind: 'backgroundEnded'; readonly owner: string }
-  /** Also the launcher's first message, sent when it can start programs. */
+  /** The answer to `ping`, and the first message, when the launcher can start programs. */
   | { readonly kind: 'pong' }
 
-/** Whether the system lacks resources that it may have later. */
-export const isTransient = (errno: string): boolean =>
+/** Whether the error means that resources are lacking, which may be temporary. */
+export const isResourceShortage = (errno: string): boolean =>
   errno === 'EMFILE' || errno === 'ENFILE' || errno === 'EAGAIN' || errno === 'ENOMEM'

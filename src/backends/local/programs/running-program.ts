@@ -1,4 +1,4 @@
-/** One program from its start to its end: its time limit, its usage, and how it is stopped. */
+/** One program: its time limit, its resource usage, and how it is stopped. */
 
 import { readFileSync } from 'node:fs'
 import { systemClock as clock } from '../../../foundation/clock.ts'
@@ -8,38 +8,36 @@ import {
   signalProgram,
   type StartedProgram,
 } from '../../../runtime/process-group.ts'
-import { parseTicks, ticksPerSecond } from '../../sampling/own-cpu.ts'
+import { parseCpuTicks, ticksPerSecond } from '../../sampling/process-tree-cpu.ts'
 import type { ProgramUsage, StopCause } from './protocol.ts'
 import type { ExitStatus } from './spawner.ts'
 
-/** Shorter programs cause neither a message at their start nor a sample of their usage. */
+/** Programs that run for less than this cause no message at their start and no usage sample. */
 const settleMs = 5
 const maxSampleMs = 1000
 const minPollMs = 5
 const maxPollMs = 100
-/** How long killed processes may take to disappear; one that waits for a disk may never do so. */
-const maxKilledMs = 1000
+/** How long to wait for killed processes. A process that waits for a disk may never exit. */
+const maxKillWaitMs = 1000
 
 export interface ProgramLimits {
   readonly timeoutMs: number | null
   readonly graceMs: number
-  /** Whether the program's exit ends the rest of its process group. */
   readonly killBackground: boolean
-  /** Identifies the program's processes outside of its group; `null` if they are not followed. */
+  /** Identifies the program's processes outside its group; `null` if they are not followed. */
   readonly mark: string | null
 }
 
-export interface ProgramEvents {
-  /** The program has run for `settleMs`. */
-  settled(): void
-  /** The program has ended, with its whole group if it was stopped or `killBackground` is set. */
-  over(status: ExitStatus, stoppedBy: StopCause | null): void
+export interface ProgramListener {
+  onSettled(): void
+  /** If it was stopped or `killBackground` is set, its whole group has ended too. */
+  onEnd(status: ExitStatus, stoppedBy: StopCause | null): void
 }
 
 export class RunningProgram {
   readonly pid: number
   readonly #limits: ProgramLimits
-  readonly #events: ProgramEvents
+  readonly #listener: ProgramListener
   #usage: ProgramUsage = {}
   #stoppedBy: StopCause | null = null
   #isKilled = false
@@ -47,10 +45,10 @@ export class RunningProgram {
   #cancelSample: () => void
   #cancelDeadline: () => void = () => {}
 
-  constructor(pid: number, limits: ProgramLimits, events: ProgramEvents) {
+  constructor(pid: number, limits: ProgramLimits, events: ProgramListener) {
     this.pid = pid
     this.#limits = limits
-    this.#events = events
+    this.#listener = events
     this.#cancelSample = clock.after(settleMs, () => this.#settle())
     if (limits.timeoutMs !== null) {
       this.#cancelDeadline = clock.after(limits.timeoutMs, () => this.#timeOut())
@@ -61,7 +59,7 @@ export class RunningProgram {
     return { pid: this.pid, mark: this.#limits.mark }
   }
 
-  /** Sends SIGTERM to the group, and SIGKILL after the grace period. The first cause counts. */
+  /** SIGTERM, and SIGKILL after the grace period. Only the first call has an effect. */
   stop(cause: StopCause): void {
     if (this.#stoppedBy !== null || this.#hasEnded) return
     this.#stoppedBy = cause
@@ -73,7 +71,7 @@ export class RunningProgram {
     signalProgram(this.#program, 'SIGKILL')
   }
 
-  /** The program itself has ended; its group may still have members. */
+  /** Called when the program has exited. Its group may still have members. */
   end(status: ExitStatus): void {
     this.#hasEnded = true
     this.#cancelSample()
@@ -84,13 +82,10 @@ export class RunningProgram {
       if (!hasLeft || !killBackground) return this.#finish(whole)
       this.#endGroup()
     }
-    this.#awaitGroup({ ...whole, hasBackground: false }, minPollMs, maxKilledMs)
+    this.#awaitGroup({ ...whole, hasBackground: false }, minPollMs, maxKillWaitMs)
   }
 
-  /**
-   * Spares a program that has already ended: if this process was suspended, it notices a timely
-   * exit late.
-   */
+  /** If this process was suspended, it notices the exit of a program late. */
   #timeOut(): void {
     if (isProcessAlive(this.pid)) this.stop('timeout')
   }
@@ -103,7 +98,7 @@ export class RunningProgram {
 
   #awaitGroup(status: ExitStatus, pollMs: number, patienceMs: number): void {
     if (patienceMs <= 0 || !isProgramAlive(this.#program)) return this.#finish(status)
-    // SIGKILL is repeated, because a process that was forked during the first one did not get it.
+    // SIGKILL is repeated, because processes that were forked after it did not get it.
     if (this.#isKilled) signalProgram(this.#program, 'SIGKILL')
     const left = this.#isKilled ? patienceMs - pollMs : patienceMs
     const next = this.#isKilled ? minPollMs : Math.min(pollMs * 2, maxPollMs)
@@ -112,15 +107,15 @@ export class RunningProgram {
 
   #finish(status: ExitStatus): void {
     this.#cancelDeadline()
-    this.#events.over(status, this.#stoppedBy)
+    this.#listener.onEnd(status, this.#stoppedBy)
   }
 
   #settle(): void {
-    this.#events.settled()
+    this.#listener.onSettled()
     this.#sample(settleMs)
   }
 
-  /** Samples at growing intervals, so that a long program costs few samples. */
+  /** Samples the usage at growing intervals, so that a long program needs few samples. */
   #sample(intervalMs: number): void {
     this.#usage = { ...this.#usage, ...readUsage(this.pid) }
     const next = Math.min(intervalMs * 2, maxSampleMs)
@@ -128,23 +123,23 @@ export class RunningProgram {
   }
 }
 
-/** The usage so far, including children that were waited for; `{}` if the process has ended. */
+/** The usage so far, including exited children; `{}` if the process has ended. */
 export function readUsage(pid: number): ProgramUsage {
   try {
     const stat = readFileSync(`/proc/${pid}/stat`, 'utf8')
     const status = readFileSync(`/proc/${pid}/status`, 'utf8')
-    return { ...parseCpu(stat), ...parsePeak(status) }
+    return { ...parseCpuSeconds(stat), ...parsePeakMemory(status) }
   } catch {
     return {}
   }
 }
 
-export function parseCpu(stat: string): ProgramUsage {
-  const ticks = parseTicks(stat)
+export function parseCpuSeconds(stat: string): ProgramUsage {
+  const ticks = parseCpuTicks(stat)
   return ticks === null ? {} : { cpuSeconds: ticks / ticksPerSecond }
 }
 
-export function parsePeak(status: string): ProgramUsage {
+export function parsePeakMemory(status: string): ProgramUsage {
   const kilobytes = /^VmHWM:\s+(\d+) kB$/m.exec(status)?.[1]
   return kilobytes === undefined ? {} : { peakMemoryBytes: Number(kilobytes) * 1024 }
 }

@@ -1,49 +1,36 @@
-/** `tutti explain`: the history of one task and, while it waits, the reason. */
+/** `tutti explain`: shows the history of a task and, while it waits, the reason. */
 
-import { countText, firstLine, secondsText, shortName } from '../../../views/readable.ts'
 import { ValueError } from '../../../foundation/errors.ts'
 import { didYouMean } from '../../../foundation/options.ts'
-import { textAt, valueAt } from '../../../views/columns.ts'
+import { textAt } from '../../../views/columns.ts'
 import { uidOf } from '../../../views/task-index.ts'
-import {
-  endText,
-  type FailureExample,
-  failureOf,
-  type FailureGroup,
-  failures,
-} from '../../../views/panels/failures.ts'
-import { durationsByName } from '../../../views/panels/names.ts'
-import { statsInPlace } from '../../../views/stats.ts'
-import { numberOf } from '../../../views/panel.ts'
+import type { FailureExample, FailureGroup } from '../../../views/panels/failures.ts'
 import { explainTask, type TaskExplanation } from '../../../views/tasks.ts'
-import { isPipe, readSessionStart } from '../../../checkpoint/chain.ts'
-import { readBatches } from '../../../checkpoint/reader.ts'
+import { readNameLimit, readTaskFailure } from '../../../record/task-details.ts'
 import type { Output } from '../../output.ts'
-import { causeFields, exampleLines, maxTitleLength } from '../failures.ts'
-import { type OpenRecord, recordFields, recordNotes, recordWord } from '../open-record.ts'
-import { showRecord } from '../open-record.ts'
-import { stateText, taskFields } from '../tasks.ts'
-import { attemptLines, dependencyLines, remarkLines, storyLines } from './story-lines.ts'
-import { waitingLines, waitingSeconds, waitsOf } from './story-lines.ts'
+import { waitingSeconds } from '../../../views/texts/task-lines.ts'
+import { createTaskStory, taskStoryLines } from '../../../views/texts/task-story.ts'
+import { exampleFields } from '../failures.ts'
+import { type OpenRecord, recordFields, recordNotes } from '../open-record.ts'
+import { recordArgument, showRecord } from '../open-record.ts'
+import { taskFields } from '../tasks.ts'
 
-export async function explain(uid: string, what: string, output: Output): Promise<number> {
-  return await showRecord(what, output, async (record) => await show(record, uid, output))
+export async function explain(uid: string, source: string, output: Output): Promise<number> {
+  return await showRecord(source, output, async (record) => await show(record, uid, output))
 }
 
 async function show(record: OpenRecord, uid: string, output: Output): Promise<void> {
   const task = findTask(record, uid)
-  const waits = waitsOf(task, record.pass.states.bounds.pauses)
-  const failure = groupOf(record, task)
-  const own = task.state === 'FAILED' ? await failureIn(record, task.uid, failure) : null
-  const ofName = await limitOf(record, task)
-  const limit = isWaitingForLimit(record, task) ? ofName : null
-  const usual = task.runningFor === null ? null : usualSeconds(record, task)
+  const nameLimit = await readNameLimit(record.files, task.name)
+  const story = createTaskStory(record, task, nameLimit)
+  const { failure, limit, usual, waits } = story
+  const own = task.state === 'FAILED' ? await findFailure(record, task.uid, failure) : null
   const value = {
     ...recordFields(record),
     task: taskFields(record.state === 'running' ? task : { ...task, runningFor: null }),
     waits,
     waiting_seconds: waitingSeconds(record, task),
-    begun_before: begunFields(task),
+    begun_before: tasksAheadFields(task),
     attempts: task.attempts.map(({ start, end, seconds, outcome, lane, error, ...one }) => ({
       attempt: one.attempt,
       worker_id: textAt(record.pass.states.lanes.lanes, lane),
@@ -69,81 +56,38 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     usual_seconds: usual,
     failure: failure === null ? null : failureFields(failure, own),
   }
-  output.result(value, [
-    `${task.uid}  ${shortName(task.name)}  ${stateText(task)}`,
-    ...(shortName(task.name) === task.name || task.name === '' ? [] : [`  ${task.name}`]),
-    ...(task.scope === '' ? [] : [`  in scope ${firstLine(task.scope, maxTitleLength)}`]),
-    ...storyLines(task, waits, ofName === null ? null : limitText(ofName)),
-    ...dependencyLines(task),
-    ...attemptLines(record, task),
-    ...(usual === null ? [] : [`  usual for its name: ${secondsText(usual)} (median)`]),
-    ...remarkLines(task),
-    ...(failure === null ? [] : failureLines(failure, own)),
-    ...(limit === null ? [] : [`  waits for the limit of its name: ${limitText(limit)}`]),
-    ...waitingLines(record, task),
-    ...recordNotes(record),
-  ])
+  output.result(value, [...taskStoryLines(record, task, story, own), ...recordNotes(record)])
 }
 
-/** The session's limit on tasks with a given name. */
-interface Limit {
-  readonly concurrent: number | null
-  readonly per_second: number | null
+async function findFailure(
+  { files }: OpenRecord,
+  uid: string,
+  group: FailureGroup | null,
+): Promise<FailureExample | null> {
+  return group?.example.task === uid ? group.example : await readTaskFailure(files, uid)
 }
 
-/** The median duration of tasks with the same name; `null` if none has finished. */
-function usualSeconds({ pass }: OpenRecord, { task }: TaskExplanation): number | null {
-  const { names } = pass.states
-  const durations = durationsByName(names)[valueAt(names.nameOfTask, task)]
-  return durations === undefined || durations.length === 0 ? null : statsInPlace(durations).p50
-}
-
-/** Whether the task has a backend but is not in its queue, or its next attempt is due. */
-function isWaitingForLimit({ state, now }: OpenRecord, task: TaskExplanation): boolean {
-  const isDue = task.retryAt !== null && task.retryAt <= now
-  return state === 'running' && (task.state === 'SUBMITTED' || isDue)
-}
-
-/** The latest session's limit on tasks with this name; `null` if there is none. */
-async function limitOf({ files }: OpenRecord, task: TaskExplanation): Promise<Limit | null> {
-  const file = files.at(-1) ?? ''
-  if (isPipe(file)) return null
-  const limits = (await readSessionStart(file))?.attributes['tutti.limits']
-  if (typeof limits !== 'object' || limits === null || !Object.hasOwn(limits, task.name))
-    return null
-  const found = (limits as Record<string, Readonly<Record<string, unknown>> | null>)[task.name]
-  const [concurrent, perSecond] = [numberOf(found?.['concurrent']), numberOf(found?.['per_second'])]
-  return { concurrent, per_second: perSecond }
-}
-
-const limitText = ({ concurrent, per_second: perSecond }: Limit): string =>
-  [
-    ...(concurrent === null ? [] : [`at most ${concurrent} at a time`]),
-    ...(perSecond === null ? [] : [`at most ${perSecond} per second`]),
-  ].join(', ')
-
-const begunFields = ({ begunBefore }: TaskExplanation): object => ({
-  count: begunBefore.count,
-  larger: begunBefore.larger,
+const tasksAheadFields = ({ earlierStarts }: TaskExplanation): object => ({
+  count: earlierStarts.count,
+  larger: earlierStarts.larger,
   last_larger:
-    begunBefore.lastLarger === null
+    earlierStarts.lastLarger === null
       ? null
       : {
-          uid: begunBefore.lastLarger.uid,
-          cores: begunBefore.lastLarger.cores,
-          gpus: begunBefore.lastLarger.gpus,
-          memory_mb: begunBefore.lastLarger.memoryMb,
-          freed_by: begunBefore.lastLarger.freedBy?.uid ?? null,
+          uid: earlierStarts.lastLarger.uid,
+          cores: earlierStarts.lastLarger.cores,
+          gpus: earlierStarts.lastLarger.gpus,
+          memory_mb: earlierStarts.lastLarger.memoryMb,
+          freed_by: earlierStarts.lastLarger.freedBy?.uid ?? null,
         },
-  freed_by: begunBefore.freedBy?.uid ?? null,
+  freed_by: earlierStarts.freedBy?.uid ?? null,
 })
 
-/** Finds a task by its uid or a unique prefix of the uid. */
+/** Returns the explanation of a task. `uid` may be a unique prefix of the task's uid. */
 export const findTask = (record: OpenRecord, uid: string): TaskExplanation =>
-  explainTask(record.pass, uid, record.now) ?? explainShortened(record, uid)
+  explainTask(record.pass, uid, record.now) ?? findByPrefix(record, uid)
 
-/** Finds a task by a unique prefix of its uid. */
-function explainShortened(record: OpenRecord, uid: string): TaskExplanation {
+function findByPrefix(record: OpenRecord, uid: string): TaskExplanation {
   const { pass, sessionId, now } = record
   const { index } = pass.counts
   const known: string[] = []
@@ -158,66 +102,25 @@ function explainShortened(record: OpenRecord, uid: string): TaskExplanation {
   const where = sessionId === '' ? 'the record' : `session ${sessionId}`
   const problem =
     found.length > 1
-      ? `"${uid}" is the beginning of ${found.length} tasks: ${found.slice(0, 3).join(', ')}, …`
+      ? `"${uid}" is the beginning of ${found.length} tasks: ${listFirst(found)}`
       : `there is no task "${uid}" in ${where}${didYouMean(uid, known)}`
   throw new ValueError(problem, {
     code: 'TaskNotFoundError',
-    hint: `List them with: npx tutti tasks ${recordWord(record)}`,
+    hint: `List them with: npx tutti tasks ${recordArgument(record)}`,
   })
 }
 
 const maxCompared = 1000
 
-function groupOf({ pass }: OpenRecord, { failureGroup }: TaskExplanation): FailureGroup | null {
-  if (failureGroup === 0) return null
-  const { groups } = failures.show(pass.states.failures, { limit: Infinity })
-  return groups.find(({ number }) => number === failureGroup) ?? null
-}
+const listFirst = (uids: readonly string[]): string =>
+  `${uids.slice(0, 3).join(', ')}${uids.length > 3 ? ', …' : ''}`
 
-/** The views have one failure per group; failures of other tasks are read from the record. */
-async function failureIn(
-  { files }: OpenRecord,
-  uid: string,
-  group: FailureGroup | null,
-): Promise<FailureExample | null> {
-  if (group?.example.task === uid) return group.example
-  for (const file of files.toReversed()) {
-    if (isPipe(file)) return null
-    let found: FailureExample | null = null
-    for await (const batch of readBatches(file, { skipSpans: true })) {
-      for (const line of batch) {
-        const isIt = line.section === 'event' && line.task_id === uid
-        if (isIt && line.event_type === 'TaskFailed') found = failureOf(line)
-      }
-    }
-    if (found !== null) return found
-  }
-  return null
-}
-
-const failureFields = (
-  { errorType, message, example }: FailureGroup,
+/** If `own` is `null`, contains only what all failures of the group share. */
+function failureFields(
+  { errorType, message, example: { program, ...example } }: FailureGroup,
   own: FailureExample | null,
-) => ({
-  error_type: errorType,
-  program: (own ?? example).program,
-  message: own?.message ?? message,
-  hint: own === null || own.hint === '' ? null : own.hint,
-  causes: (own?.causes ?? []).map(causeFields),
-  stack: own?.stack ?? '',
-  stdout_tail: own?.stdoutTail ?? '',
-  stderr_tail: own?.stderrTail ?? '',
-  arguments: own?.arguments ?? [],
-  exit_code: own?.exitCode ?? null,
-  signal: own === null || own.signal === '' ? null : own.signal,
-})
-
-function failureLines({ errorType, message, count }: FailureGroup, own: FailureExample | null) {
-  const end = own === null ? '' : endText(own)
-  const title = firstLine(own?.message ?? message, maxTitleLength)
-  const others = count > 1 ? ` (${countText(count, 'task')} failed this way)` : ''
-  return [
-    `  ${errorType} "${title}"${end && `, ${end}`}${others}`,
-    ...(own === null ? [] : exampleLines(own)),
-  ]
+): object {
+  const texts = { message, hint: '', stack: '', stdoutTail: '', stderrTail: '', signal: '' }
+  const shared = { ...example, ...texts, program, causes: [], arguments: [], exitCode: null }
+  return { error_type: errorType, ...exampleFields(own ?? shared) }
 }

@@ -1,35 +1,37 @@
-/** `tutti logs`: the output of a task's program, from files, the running session or the record. */
+/** `tutti logs`: shows the output of a program, from files, the running session or the record. */
 
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../../../checkpoint/chain.ts'
 import { sleep, systemClock } from '../../../foundation/clock.ts'
 import { ValueError } from '../../../foundation/errors.ts'
-import { stopNever, stopOnSignal } from '../../exit.ts'
+import { neverStop, stopOnSignal } from '../../exit.ts'
 import type { Output } from '../../output.ts'
 import { findTask } from '../explain/explain.ts'
-import { lostSession, showRecord } from '../open-record.ts'
+import { lostSessionNote, showRecord } from '../open-record.ts'
 import { RecordWriters } from '../record-writer.ts'
 import { LiveOutput } from './live-output.ts'
 import { ShownOutput } from './shown-output.ts'
-import { TaskStory } from './task-story.ts'
+import { TaskHistory } from '../../../record/task-history.ts'
 
 export interface LogsOptions {
   readonly follow?: boolean
 }
 
-const pollMs = 200
+const pollIntervalMs = 200
 /** The maximum time to wait for the output of a running program, without `--follow`. */
-const answerMs = 5000
+const answerTimeoutMs = 5000
 
-/** With `follow`, stops when the task or session ends, on a signal, or when output is closed. */
+/**
+ * Shows the output of a task. With `follow`, stops when the task or session ends, or on a signal.
+ */
 export async function logs(
   task: string,
-  what: string,
+  source: string,
   { follow = false }: LogsOptions,
   output: Output,
 ): Promise<number> {
   const found = { uid: '', path: '', sessionId: '' }
-  await showRecord(what, output, (record) => {
+  await showRecord(source, output, (record) => {
     const { path, sessionId } = record
     Object.assign(found, { uid: findTask(record, task).uid, path, sessionId })
   })
@@ -38,17 +40,17 @@ export async function logs(
   const { files } = await findChain(path)
   const file = files.at(-1) ?? path
   const live = new LiveOutput(uid, file)
-  const shown = new ShownOutput(new TaskStory(uid, files), live, output)
-  const stop = follow ? stopOnSignal(output.closed) : stopNever
+  const shown = new ShownOutput(new TaskHistory(uid, files), live, output)
+  const stop = follow ? stopOnSignal(output.closed) : neverStop
   try {
     await shown.update()
-    const untilMs = follow ? Infinity : systemClock.monotonicMs() + answerMs
-    const parts = { folder: dirname(file), sessionId, output, untilMs, signal: stop.signal }
-    if (follow || shown.story.hasStarted) await followTask(shown, parts)
+    const deadlineMs = follow ? Infinity : systemClock.monotonicMs() + answerTimeoutMs
+    const parts = { folder: dirname(file), sessionId, output, deadlineMs, signal: stop.signal }
+    if (follow || shown.history.hasStarted) await followTask(shown, parts)
     await shown.finish()
     return await stop.exitCode()
   } finally {
-    live.close(shown.story.hasEnded)
+    live.close(shown.history.hasEnded)
     stop.release()
   }
 }
@@ -57,23 +59,23 @@ interface FollowParts {
   readonly folder: string
   readonly sessionId: string
   readonly output: Output
-  /** The time until which to wait for the output so far; infinite with `--follow`. */
-  readonly untilMs: number
+  /** When to stop waiting for the output; infinite with `--follow`. */
+  readonly deadlineMs: number
   readonly signal: AbortSignal
 }
 
 async function followTask(shown: ShownOutput, parts: FollowParts): Promise<void> {
-  const { folder, sessionId, output, untilMs, signal } = parts
+  const { folder, sessionId, output, deadlineMs, signal } = parts
   const writers = new RecordWriters()
-  while (!shown.story.hasEnded && !signal.aborted) {
-    // Checked before reading, so that everything the process wrote before it exited is shown.
+  while (!shown.history.hasEnded && !signal.aborted) {
+    // Checks the process before reading, because it may write and exit in between.
     const isWritten = await writers.isWriting(folder, sessionId)
-    const isOver = untilMs < Infinity && shown.isComplete
+    const isOver = deadlineMs < Infinity && shown.isComplete
     await shown.update()
-    if (shown.story.hasEnded || isOver) return
-    if (!isWritten) return untilMs === Infinity ? output.problem(lostSession) : undefined
-    if (systemClock.monotonicMs() > untilMs) return
-    shown.ask()
-    await sleep(systemClock, pollMs, { signal }).catch(() => undefined)
+    if (shown.history.hasEnded || isOver) return
+    if (!isWritten) return deadlineMs === Infinity ? output.problem(lostSessionNote) : undefined
+    if (systemClock.monotonicMs() > deadlineMs) return
+    shown.request()
+    await sleep(systemClock, pollIntervalMs, { signal }).catch(() => undefined)
   }
 }

@@ -1,7 +1,6 @@
 /**
- * A small process beside an agent, with its own connection. It notifies drivers as soon as the
- * agent's process has exited without announcing it. Without a watcher, drivers cannot distinguish
- * this from a broken link: in both cases the agent does not answer.
+ * A small process with its own connection, which reports that an agent's process has exited.
+ * Without it, a dead agent looks like a broken link.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
@@ -12,16 +11,15 @@ import { exitReason, siblingProgram, SupervisedChild } from '../../../runtime/su
 import type { NatsOptions } from '../../broker/nats.ts'
 import type { Announcement } from '../../wire/messages.ts'
 
-export type ToWatcher =
+export type WatcherInput =
   | {
       readonly kind: 'start'
       readonly connection: Omit<NatsOptions, 'log'>
       readonly token: string
     }
-  /** The agent is alive; sent with every announcement. */
   | { readonly kind: 'alive'; readonly agent: Announcement }
 
-export type FromWatcher = { readonly kind: 'connected' }
+export type WatcherOutput = { readonly kind: 'connected' }
 
 export interface AgentWatcherOptions {
   readonly name: string
@@ -32,15 +30,15 @@ export interface AgentWatcherOptions {
 }
 
 const restartPolicy = { firstDelayMs: 500, maxDelayMs: 60_000, steadyMs: 0 }
-/** The watcher needs little memory beyond its connection. */
+/** Limits the memory of the watcher, which needs little beyond its connection. */
 const nodeOptions = ['--max-old-space-size=48', '--max-semi-space-size=1']
 
-/** Restarts the watcher process whenever it exits, until `close`. */
+/** Starts the watcher process, and restarts it whenever it exits, until `close` is called. */
 export class AgentWatcher {
   readonly #options: AgentWatcherOptions
   readonly #closing = new AbortController()
   readonly #ready = Promise.withResolvers<void>()
-  #child: SupervisedChild<ToWatcher, FromWatcher> | null = null
+  #child: SupervisedChild<WatcherInput, WatcherOutput> | null = null
   #agent: Announcement | null = null
   #hasWarned = false
 
@@ -54,7 +52,7 @@ export class AgentWatcher {
     })
   }
 
-  /** Resolves after the watcher's first attempt to connect, even if that failed. */
+  /** Resolves after the watcher's first attempt to connect, even if the attempt failed. */
   get ready(): Promise<void> {
     return this.#ready.promise
   }
@@ -64,19 +62,18 @@ export class AgentWatcher {
     if (this.#child?.isReady === true) this.#child.send({ kind: 'alive', agent })
   }
 
-  /** Called after the agent has announced that it leaves. */
+  /** Stops the watcher process. Call it after the agent has announced that it leaves. */
   async close(): Promise<void> {
     this.#closing.abort()
     this.#ready.resolve()
     await this.#child?.close()
   }
 
-  /** Resolves with the reason of the watcher's exit. */
   async #run({ onReady }: SupervisedRun): Promise<string> {
     const { promise: ended, resolve: end } = Promise.withResolvers<string>()
     const { connection, token, clock } = this.#options
     const { log: _, ...rest } = connection
-    const child = new SupervisedChild<ToWatcher, FromWatcher>({
+    const child = new SupervisedChild<WatcherInput, WatcherOutput>({
       program: siblingProgram(import.meta.url, 'watcher-program'),
       clock,
       execArgv: nodeOptions,

@@ -1,15 +1,15 @@
-/** Announces an agent, periodically and in answer to requests for agents. */
+/** Announces an agent to drivers, periodically and in answer to discovery requests. */
 
 import { hostname } from 'node:os'
 import type { Clock } from '../../../foundation/clock.ts'
 import { version } from '../../../foundation/version.ts'
 import type { Broker } from '../../broker/broker.ts'
-import { type Keys, noHeader, seal } from '../../wire/envelope.ts'
+import { type Keys, emptyHeader, seal } from '../../wire/envelope.ts'
 import type { Announcement } from '../../wire/messages.ts'
 import { announcementSubject } from '../../wire/subjects.ts'
 import type { AgentWatcher } from './agent-watcher.ts'
 
-/** The fields that do not change while the agent runs. */
+/** The fields of an announcement that do not change while the agent runs. */
 export type AgentIdentity = Pick<Announcement, 'name' | 'epoch' | 'facts' | 'only' | 'allow'>
 
 export interface AnnouncerOptions {
@@ -17,13 +17,12 @@ export interface AnnouncerOptions {
   readonly clock: Clock
   readonly keys: Keys
   readonly identity: AgentIdentity
-  /** Reports for this agent when the agent cannot; `null` if the parent process does. */
+  /** Answers for a silent agent. `null` if the parent process notifies drivers. */
   readonly watcher: AgentWatcher | null
   readonly describe: () => Pick<Announcement, 'state' | 'sessions' | 'refusedMessages'>
 }
 
-/** The minimum time between answers to senders with another token or version. */
-const minRefusedAnswerMs = 1000
+const minRefusedIntervalMs = 1000
 
 export class Announcer {
   readonly #options: AnnouncerOptions
@@ -46,15 +45,15 @@ export class Announcer {
       ...(state === undefined ? {} : { state }),
     }
     watcher?.update(announcement)
-    const header = { ...noHeader, epoch: identity.epoch, number: ++this.#announcements }
+    const header = { ...emptyHeader, epoch: identity.epoch, number: ++this.#announcements }
     const data = seal(keys.toDriver, announcementSubject, header, announcement)
     broker.publish(announcementSubject, data)
   }
 
-  /** Answers a request for agents. `isKnown`: the sender has the same token and version. */
+  /** Answers a discovery request. `isKnown`: whether the sender has the same token and version. */
   answer(isKnown: boolean): void {
     const nowMs = this.#options.clock.monotonicMs()
-    if (!isKnown && nowMs - this.#refusedAnswerMs < minRefusedAnswerMs) return
+    if (!isKnown && nowMs - this.#refusedAnswerMs < minRefusedIntervalMs) return
     if (!isKnown) this.#refusedAnswerMs = nowMs
     this.announce()
   }

@@ -7,43 +7,38 @@ interface Measurement {
   readonly roundTripMs: number
 }
 
-/** Older measurements are dropped, because clocks drift. */
-const kept = 16
+/** The number of measurements to keep. Older ones are dropped, because clocks drift. */
+const maxMeasurements = 16
 
 export class ClockOffset {
   #measurements: Measurement[] = []
   #offsetMs = 0
 
-  /** Whether there is a measurement. */
   get isKnown(): boolean {
     return this.#measurements.length > 0
   }
 
-  /**
-   * Adds a request that was sent and answered at times of this machine, and received and answered
-   * at times of the other. The shortest round trip gives the most accurate estimate.
-   */
+  /** The shortest round trip gives the most accurate estimate. */
   add(sentMs: number, receivedThereMs: number, sentThereMs: number, receivedMs: number): void {
     const offsetMs = (receivedThereMs - sentMs + (sentThereMs - receivedMs)) / 2
     const roundTripMs = receivedMs - sentMs - (sentThereMs - receivedThereMs)
-    this.#measurements = [...this.#measurements, { offsetMs, roundTripMs }].slice(-kept)
+    this.#measurements = [...this.#measurements, { offsetMs, roundTripMs }].slice(-maxMeasurements)
     const best = this.#measurements.reduce((a, b) => (b.roundTripMs < a.roundTripMs ? b : a))
     this.#offsetMs = best.offsetMs
   }
 
-  /** Converts a time of the other machine to a time of this machine. */
-  toHere(thereMs: number): number {
+  toLocalMs(thereMs: number): number {
     return thereMs - this.#offsetMs
   }
 }
 
-/** Converts a monotonic time to a moment whose wall time is not after now. */
+/** Converts a monotonic time to a moment. The wall time of the moment is never after now. */
 export const toMoment = (monotonicMs: number, now: Moment): Moment => ({
   monotonicMs,
   wallSeconds: now.wallSeconds - Math.max(0, now.monotonicMs - monotonicMs) / 1000,
 })
 
-/** The agent that sent an event, with its clock if it is present. */
+/** The agent that sent an event. `agent` is `null` if the agent is not connected. */
 export interface EventSource {
   readonly name: string
   readonly agent: { readonly offset: ClockOffset } | null

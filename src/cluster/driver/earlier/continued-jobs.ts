@@ -3,22 +3,26 @@
 import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
 import { TaskMoved } from '../../../events/library-events.ts'
 import type { Moment } from '../../../tasks/lifecycle.ts'
-import type { AgentReport, AgentStart, HeldJob, JobReference } from '../../wire/messages.ts'
-import type { WireEnd } from '../../wire/messages.ts'
+import {
+  type AgentReport,
+  type AgentStart,
+  type HeldJob,
+  type JobReference,
+  type WireResult,
+} from '../../wire/messages.ts'
 import type { AgentLink, DriverJob } from '../agent-link.ts'
 import type { DriverJobs } from '../jobs/driver-jobs.ts'
-import type { EarlierRun, EndSource } from './earlier-run.ts'
+import type { EarlierRun, ResultSource } from './earlier-run.ts'
 import type { ReceivedMessage } from '../recorded-messages.ts'
 
 export interface ContinuedJobsOptions {
   readonly jobs: DriverJobs
   readonly earlier: EarlierRun
-  /** Reports a result from an earlier start; `message` is set if its agent still has it. */
-  readonly takeEnd: (one: DriverJob, end: WireEnd, message: ReceivedMessage | null) => void
-  /** The agents in use, by name. */
+  /** `message` is `null` if the agent no longer keeps it. */
+  readonly reportResult: (one: DriverJob, end: WireResult, message: ReceivedMessage | null) => void
   readonly agents: ReadonlyMap<string, AgentLink>
   readonly listener: BackendListener
-  /** Called with attempts that a missing agent may have begun, and that get other numbers. */
+  /** Called with attempts that a missing agent may have begun. Their numbers are not used again. */
   readonly onSkipped: (agent: AgentStart, moved: readonly JobReference[]) => void
 }
 
@@ -30,60 +34,61 @@ interface SkippedAttempts {
 /** Matches jobs of this start with the results and attempts of an earlier start. */
 export class ContinuedJobs {
   readonly #options: ContinuedJobsOptions
-  #isBusy = false
-  /** Tasks that may have begun on a node that is gone, by node. */
+  #isMatching = false
+  /** Tasks that may have begun on a node that is gone now, by node. */
   readonly #moved = new Map<string, string[]>()
-  /** Attempts whose numbers are skipped because of a missing agent, by the agent's epoch. */
+  /** Attempt numbers that a missing agent may have used, by the agent's epoch. */
   readonly #skipped = new Map<number, SkippedAttempts>()
 
   constructor(options: ContinuedJobsOptions) {
     this.#options = options
   }
 
-  /** Whether waiting jobs are being matched. Nothing may be sent meanwhile. */
-  get isBusy(): boolean {
-    return this.#isBusy
+  /** Whether waiting jobs are being matched. No job may be sent until that is done. */
+  get isMatching(): boolean {
+    return this.#isMatching
   }
 
-  /**
-   * Matches jobs that were submitted before the data of an earlier start was read. While a result
-   * is reported, the session may submit or cancel other jobs.
-   */
-  continueWaiting(): void {
-    this.#compareAll()
+  /** The session may submit or cancel other jobs while a result is being reported. */
+  continueWaitingJobs(): void {
+    this.#matchAll()
     this.reportMoved()
   }
 
-  #compareAll(): void {
+  #matchAll(): void {
     const { jobs, earlier } = this.#options
-    if (earlier.isEmpty || this.#isBusy) return
-    this.#isBusy = true
+    if (earlier.isEmpty || this.#isMatching) return
+    this.#isMatching = true
     for (const one of jobs.all) {
       if (one.isEnding || !earlier.has(one.uid) || !jobs.has(one)) continue
-      const attempt = earlier.heldOf(one.uid)?.held.attempt ?? Infinity
-      if (attempt < one.wireAttempt) earlier.giveUp(one.uid)
-      if (one.agent !== null) this.#comparePlaced(one, one.agent)
+      const attempt = earlier.getHeld(one.uid)?.held.attempt ?? Infinity
+      if (attempt < one.wireAttempt) earlier.cancelHeld(one.uid)
+      if (one.agent !== null) this.#matchPlaced(one, one.agent)
       else {
         jobs.placement.remove(one)
-        if (!this.#takeLeft(one)) jobs.placement.putBack([one])
+        if (!this.#resumeJob(one)) jobs.placement.putBack([one])
       }
     }
-    this.#isBusy = false
+    this.#isMatching = false
   }
 
-  /** Called once after the data of an earlier start was read, for all jobs submitted before. */
-  continueFirst(): void {
+  /** Called once, when the data of an earlier start was read. */
+  continueInitialJobs(): void {
     const { jobs } = this.#options
     const before = jobs.all
-    this.#compareAll()
+    this.#matchAll()
     for (const one of before) {
-      if (one.agent === null && !one.isEnding && jobs.has(one)) this.#skipUnknown(one)
+      if (one.agent === null && !one.isEnding && jobs.has(one)) this.#skipUnknownAttempts(one)
     }
     this.reportMoved()
   }
 
-  /** Reports starts and events. Keeps events of tasks that were not submitted again yet. */
-  takeReport(agent: AgentLink, report: Pick<AgentReport, 'starts' | 'events'>, now: Moment): void {
+  /** Keeps events of tasks that were not submitted again yet. */
+  handleReport(
+    agent: AgentLink,
+    report: Pick<AgentReport, 'starts' | 'events'>,
+    now: Moment,
+  ): void {
     const { earlier, jobs } = this.#options
     for (const { index, uid, attempt, atMs, workerId, ...known } of report.starts) {
       const one = jobs.find(index, uid, attempt)
@@ -98,10 +103,10 @@ export class ContinuedJobs {
     }
   }
 
-  /** Reports earlier events of the task's code, after the start of the task. */
+  /** Reports the kept events of a task after the start of the task. */
   #reportPending(one: DriverJob, agent: AgentLink | null, left: HeldJob & { atMs?: number }): void {
     const { jobs, earlier } = this.#options
-    const pending = earlier.takeEvents(one.uid)
+    const pending = earlier.removeEvents(one.uid)
     if (pending.length === 0) return
     const { beganMs, workerId, atMs = beganMs } = left
     const now = jobs.readTime()
@@ -111,10 +116,9 @@ export class ContinuedJobs {
     for (const { source, event } of pending) jobs.reportEvent(source, event, now)
   }
 
-  /** Reports jobs that may have begun on nodes that are gone, and will begin again elsewhere. */
   reportMoved(): void {
-    // Moved jobs are reported together after matching.
-    if (this.#isBusy) return
+    // Does nothing while jobs are being matched, so that all moved jobs are reported together.
+    if (this.#isMatching) return
     for (const [nodeId, tasks] of this.#moved) {
       const fields = { count: tasks.length, tasks }
       this.#options.listener.notice(toEventNotice(TaskMoved, fields, { nodeId }))
@@ -130,11 +134,10 @@ export class ContinuedJobs {
     else tasks.push(uid)
   }
 
-  /** Skips attempt numbers that missing agents may have used. */
-  #skipUnknown(one: DriverJob, isNew = one.job.attempt === 1): void {
+  #skipUnknownAttempts(one: DriverJob, isNew = one.job.attempt === 1): void {
     if (one.group !== null) return
     const { jobs, earlier } = this.#options
-    const unknown = earlier.takeUnknown(one.uid, isNew)
+    const unknown = earlier.nextUnknownAttempts(one.uid, isNew)
     if (unknown === null) return
     const { agent, attempts } = unknown
     jobs.renumber(one, attempts)
@@ -144,76 +147,72 @@ export class ContinuedJobs {
     this.#skipped.set(agent.epoch, skipped)
   }
 
-  #messageOf({ agent, epoch, number }: EndSource): ReceivedMessage | null {
+  #findMessage({ agent, epoch, number }: ResultSource): ReceivedMessage | null {
     const { jobs, agents } = this.#options
     const link = agents.get(agent)
-    if (link?.endsEpoch !== epoch || !link.keeps(number)) return null
-    return jobs.recorded.expect(link, number, 1)
+    if (link?.endsEpoch !== epoch || !link.isUnread(number)) return null
+    return jobs.recorded.createMessage(link, number, 1)
   }
 
-  /** Repeats an attempt that had ended for an earlier start. Call `reportMoved` afterwards. */
-  runAgain(one: DriverJob, attempt: number): void {
+  /** Repeats an attempt that has ended for an earlier start. Call `reportMoved` afterwards. */
+  rerun(one: DriverJob, attempt: number): void {
     const { jobs } = this.#options
-    jobs.continueFrom(one, attempt + 1, 1)
-    this.#skipUnknown(one, true)
-    jobs.placeAgain([one])
+    jobs.continueAtAttempt(one, attempt + 1, 1)
+    this.#skipUnknownAttempts(one, true)
+    jobs.requeue([one])
   }
 
-  /** Handles a job that was sent before its earlier result or held attempt was known. */
-  #comparePlaced(one: DriverJob, agent: AgentLink): void {
+  #matchPlaced(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options
     if (one.group !== null) return
     if (!earlier.hasEnded(one.uid, one.wireAttempt)) return this.#chooseHolder(one, agent)
     agent.cancel([one.uid, one.wireAttempt], 'an earlier start has ended it')
-    jobs.leave(one)
-    this.#takeLeft(one)
+    jobs.detachFromAgent(one)
+    this.#resumeJob(one)
   }
 
   /**
-   * An agent that was found late holds the attempt that was sent to another agent, or a later one.
-   * Only one of the two continues: the running one, if the other has not reported a start.
+   * Two agents have the same job. The one that was found late continues only if it has begun the
+   * attempt and `agent` has not.
    */
   #chooseHolder(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options
     const { uid, wireAttempt } = one
-    const other = earlier.heldOf(uid)
+    const other = earlier.getHeld(uid)
     if (other === undefined || other.agent === agent) return
     if (one.isStarted || other.held.beganMs === null) {
       this.#addMoved(other.agent.name, uid)
-      earlier.giveUp(uid)
-      jobs.skipNext(uid, other.held.attempt - wireAttempt)
+      earlier.cancelHeld(uid)
+      jobs.skipNumbers(uid, other.held.attempt - wireAttempt)
       return
     }
     this.#addMoved(agent.name, uid)
     agent.cancel([uid, wireAttempt], 'it runs elsewhere')
-    jobs.leave(one)
-    if (!this.#takeLeft(one)) jobs.placement.putBack([one])
+    jobs.detachFromAgent(one)
+    if (!this.#resumeJob(one)) jobs.placement.putBack([one])
   }
 
-  /**
-   * Continues with the result or the running attempt of an earlier start; `false` if the job must
-   * run.
-   */
-  continue(one: DriverJob): boolean {
-    if (this.#takeLeft(one)) return true
-    this.#skipUnknown(one)
+  /** Uses a result or a running attempt of an earlier start. `false` if there is none. */
+  continueJob(one: DriverJob): boolean {
+    if (this.#resumeJob(one)) return true
+    this.#skipUnknownAttempts(one)
     return false
   }
 
-  #takeLeft(one: DriverJob): boolean {
-    const { jobs, earlier, takeEnd, agents } = this.#options
-    const left = earlier.isEmpty ? null : earlier.take(one.uid, one.wireAttempt)
+  #resumeJob(one: DriverJob): boolean {
+    const { jobs, earlier, reportResult, agents } = this.#options
+    const left = earlier.isEmpty ? null : earlier.takeContinuation(one.uid, one.wireAttempt)
     if (left === null) return false
     const { end, source, adoption, attempt, uncounted } = left
     const isGone = adoption !== undefined && agents.get(adoption.agent.name) !== adoption.agent
-    // The agent may come back, and would confuse this attempt with its own of the same number.
+    // Skips a number, because the agent may come back and confuse this attempt with its own.
     const skipped = isGone ? 1 : 0
-    jobs.continueFrom(one, attempt + skipped, uncounted + skipped)
+    jobs.continueAtAttempt(one, attempt + skipped, uncounted + skipped)
     if (end !== undefined) {
-      // From now on, a cancellation by the session has no effect.
+      // From here on, the session can no longer cancel the job.
       one.isEnding = true
       this.#reportPending(one, null, end)
-      takeEnd(one, end, source === undefined ? null : this.#messageOf(source))
+      reportResult(one, end, source === undefined ? null : this.#findMessage(source))
       return true
     }
     if (adoption !== undefined && isGone) this.#addMoved(adoption.agent.name, one.uid)

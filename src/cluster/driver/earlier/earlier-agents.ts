@@ -1,4 +1,4 @@
-/** The agents that an earlier start of the session used: found again, or missing. */
+/** The agents that an earlier start of the session used. Determines which of them are missing. */
 
 import { type BackendListener, toEventNotice } from '../../../backends/backend.ts'
 import { NodeLost } from '../../../events/library-events.ts'
@@ -14,68 +14,67 @@ export interface EarlierAgentsOptions {
   readonly listener: BackendListener
   readonly earlier: EarlierRun
   readonly used: UsedAgents
-  /** Whether this start uses the agent, and has received all its data for an earlier start. */
+  /** Whether all data of the agent for an earlier start has arrived. */
   readonly hasAttached: (agent: AgentStart) => boolean
   readonly isClosed: () => boolean
-  /** Called for an agent that was restarted since. */
-  readonly reportLeft: (name: string, reason: string) => void
-  /** How long to wait for an agent that is present, but not attached yet. */
-  readonly patienceMs: number
+  readonly reportRestart: (name: string, reason: string) => void
+  readonly attachTimeoutMs: number
 }
 
-const lookAgainMs = 200
+const pollIntervalMs = 200
 
 export class EarlierAgents {
   readonly #options: EarlierAgentsOptions
   #used: readonly AgentStart[] = []
-  #hasFound = false
+  #isDecided = false
 
   constructor(options: EarlierAgentsOptions) {
     this.#options = options
   }
 
-  expect(used: readonly AgentStart[]): void {
+  setUsed(used: readonly AgentStart[]): void {
     this.#used = used
   }
 
-  /** Whether an earlier start used the agent. Such an agent is used even if it is draining. */
+  /** Whether an earlier start used the agent. If so, this start uses it even if it is draining. */
   has({ name, epoch }: AgentStart): boolean {
     return this.#used.some((one) => one.name === name && one.epoch === epoch)
   }
 
-  /** Agents for which it is not known yet whether they are present. */
-  get unfound(): readonly AgentStart[] {
-    return this.#hasFound ? [] : this.#used
+  /** The agents of which it is not known yet whether they are present. */
+  get undecided(): readonly AgentStart[] {
+    return this.#isDecided ? [] : this.#used
   }
 
   /**
-   * Called when all agents that were found are attached. The others may have begun unknown attempts
-   * for earlier starts, so no task counts as new.
+   * Missing agents may have begun unknown attempts, so no task counts as new. Called when the
+   * agents that were found are attached.
    */
-  async noteOthersMissing({ used, missing }: NotedAgents): Promise<void> {
-    const { earlier, clock, patienceMs, hasAttached, isClosed } = this.#options
+  async reportMissingAgents({ used, missing }: NotedAgents): Promise<void> {
+    const { earlier, clock, attachTimeoutMs, hasAttached, isClosed } = this.#options
     for (const one of missing) if (!hasAttached(one)) earlier.addMissing(one)
-    const untilMs = clock.monotonicMs() + patienceMs
+    const untilMs = clock.monotonicMs() + attachTimeoutMs
     for (const one of used) {
-      while (this.#isComing(one) && clock.monotonicMs() < untilMs) await sleep(clock, lookAgainMs)
+      while (this.#isAttaching(one) && clock.monotonicMs() < untilMs)
+        await sleep(clock, pollIntervalMs)
       if (!hasAttached(one) && !isClosed()) await this.#reportMissing(one)
     }
-    this.#hasFound = true
+    this.#isDecided = true
   }
 
   async #reportMissing(agent: AgentStart): Promise<void> {
-    const { earlier, directory, listener, reportLeft, used } = this.#options
+    const { earlier, directory, listener, reportRestart, used } = this.#options
     const { name, epoch } = agent
     earlier.addMissing(agent)
     const isAgain = (directory.find(name)?.announcement.epoch ?? epoch) !== epoch
     const reason = isAgain ? 'it was started again' : 'it was gone when the driver returned'
-    if (isAgain) reportLeft(name, reason)
+    if (isAgain) reportRestart(name, reason)
     else listener.notice(toEventNotice(NodeLost, { reason, tasks: [] }, { nodeId: name }))
     await used.addMissing(agent)
   }
 
-  /** Whether the agent is present, but attaching has failed, which is retried every half second. */
-  #isComing(agent: AgentStart): boolean {
+  /** Whether the agent is present, but not attached yet. */
+  #isAttaching(agent: AgentStart): boolean {
     const { directory, hasAttached, isClosed } = this.#options
     if (isClosed() || hasAttached(agent)) return false
     const found = directory.find(agent.name)?.announcement

@@ -1,6 +1,6 @@
 /**
- * The resources that services, such as model servers, hold on nodes from start to close. Jobs of
- * all sessions cannot use them, even while no process of the service runs.
+ * The resources that services hold on nodes from start to close, even while no process of the
+ * service is running.
  */
 
 import { isDefaultRequest, type ResourceRequest } from '../../../tasks/resources.ts'
@@ -12,27 +12,22 @@ export interface HeldAmounts {
   readonly gpus: number
 }
 
-/** The jobs of one session. */
-interface SessionJobs {
-  /** Called when the amount that is held on this node has changed. */
+interface SessionView {
   changed(node: string): void
-  /** Jobs that were sent to the node and have not ended. */
   jobsAt(node: string): readonly { readonly spec: { readonly resources: ResourceRequest } }[]
 }
 
-/** The held resources, as one session sees them. */
 export interface HeldView {
   /** Returns the part of a node that is available to the session's jobs. */
   without<T extends Amounts>(node: string, whole: T): T
-  /** Called once, before any node is used. */
-  attach(session: SessionJobs): void
+  attach(session: SessionView): void
   close(): void
 }
 
 type Amounts = Pick<ResourceRequest, 'cores' | 'gpus'>
 
-/** For sessions that may use all resources, such as the session of the services. */
-export const noneHeld: HeldView = {
+/** The view of a session that may use all resources, such as the session of the services. */
+export const noHeldNodes: HeldView = {
   without: (_, whole) => whole,
   attach() {},
   close() {},
@@ -40,14 +35,13 @@ export const noneHeld: HeldView = {
 
 export class HeldNodes {
   readonly #held = new Map<string, readonly HeldAmounts[]>()
-  readonly #sessions = new Set<SessionJobs>()
+  readonly #sessions = new Set<SessionView>()
 
-  /** Returns how much each service holds of a node. */
   of(node: string): readonly HeldAmounts[] {
     return this.#held.get(node) ?? []
   }
 
-  /** Reserves the amounts until the returned function is called. New jobs cannot use them. */
+  /** Holds amounts of a node until the returned function is called. New jobs cannot use them. */
   hold(node: string, amounts: HeldAmounts): () => void {
     this.#change(node, [...this.of(node), amounts])
     return () => {
@@ -56,21 +50,18 @@ export class HeldNodes {
     }
   }
 
-  /**
-   * Whether the jobs on a node leave room for everything that is held there. Jobs of one core are
-   * not counted, because they share cores with all other waiting work.
-   */
+  /** Jobs that request only one core are not counted: they share cores with all waiting work. */
   hasRoom(node: string, whole: Amounts): boolean {
     const jobs = [...this.#sessions].flatMap((session) => session.jobsAt(node))
     const requests = jobs.map(({ spec }) => spec.resources)
-    const used = sumOf([...this.of(node), ...requests.filter((one) => !isDefaultRequest(one))])
+    const used = sumAmounts([...this.of(node), ...requests.filter((one) => !isDefaultRequest(one))])
     return used.cores <= whole.cores && used.gpus <= whole.gpus
   }
 
   without<T extends Amounts>(node: string, whole: T): T {
     const held = this.#held.get(node)
     if (held === undefined) return whole
-    const { cores, gpus } = sumOf(held)
+    const { cores, gpus } = sumAmounts(held)
     return { ...whole, cores: whole.cores - cores, gpus: whole.gpus - gpus }
   }
 
@@ -79,9 +70,8 @@ export class HeldNodes {
     return [...this.#held].flatMap(([node, held]) => held.map((one) => describeHeld(node, one)))
   }
 
-  /** Creates the view of a new session. */
   open(): HeldView {
-    let session: SessionJobs | null = null
+    let session: SessionView | null = null
     return {
       without: (node, whole) => this.without(node, whole),
       attach: (given) => {
@@ -109,7 +99,7 @@ function describeHeld(node: string, { service, cores, gpus }: HeldAmounts): stri
   return `service "${service}" holds ${parts.join(' and ')} of ${node}`
 }
 
-function sumOf(amounts: readonly Amounts[]): Amounts {
+function sumAmounts(amounts: readonly Amounts[]): Amounts {
   let [cores, gpus] = [0, 0]
   for (const one of amounts) {
     cores += one.cores

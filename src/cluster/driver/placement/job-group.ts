@@ -1,40 +1,37 @@
-/** Jobs that begin together on shared nodes, such as the ranks of an MPI program. Pure. */
+/** Chooses nodes for jobs that begin together, such as ranks. Pure functions. */
 
-import { roomIn } from '../../../tasks/resource-fit.ts'
+import { maxRequests } from '../../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../../tasks/resources.ts'
-import { couldTake, freeIn, type Node, type Wanted } from './placement-node.ts'
+import { couldRunJob, freeAmounts, type Node, type JobRequirements } from './placement-node.ts'
 
 export interface JobGroup<T> {
   readonly jobs: readonly T[]
   /** The number of jobs that each node gets; `null` for any number. */
-  readonly perNode: number | null
-  /** The only node that may get the jobs; `null` for any. */
+  readonly jobsPerNode: number | null
   readonly node: string | null
 }
 
 export interface GroupShape {
   readonly size: number
-  readonly perNode: number | null
+  readonly jobsPerNode: number | null
 }
 
-/** A job that was placed on a node. */
 export interface RunningRequest {
   readonly request: ResourceRequest
-  /** The remaining run time by the job's own estimate; 0 without an estimate. */
+  /** The remaining run time in seconds, as estimated by the job; 0 without an estimate. */
   readonly seconds: number
 }
 
-/** Nodes with different values of this label are in different allocations, and share no group. */
+/** The label that names the allocation of a node. All jobs of a group are in one allocation. */
 export const allocationLabel = 'allocation'
 
 /**
- * Returns the node of each job, with jobs of one node in sequence; `null` if there is no room for
- * all. Prefers few nodes, because the jobs communicate. With `idle`, assumes that nothing is
- * running, but still prefers nodes with little work.
+ * The node of each job, or `null` without room for all. Prefers few nodes, because the jobs
+ * communicate. With `idle`, assumes that nothing is running.
  */
 export function chooseNodes(
   nodes: readonly Node[],
-  wanted: Wanted,
+  wanted: JobRequirements,
   shape: GroupShape,
   when: 'now' | 'idle',
 ): readonly Node[] | null {
@@ -42,30 +39,30 @@ export function chooseNodes(
     nodes,
     ({ facts }) => facts.labels[allocationLabel],
   ).values()) {
-    const chosen = chooseTogether(together, wanted, shape, when)
+    const chosen = chooseInAllocation(together, wanted, shape, when)
     if (chosen !== null) return chosen
   }
   return null
 }
 
-function chooseTogether(
+function chooseInAllocation(
   nodes: readonly Node[],
-  wanted: Wanted,
-  { size, perNode }: GroupShape,
+  wanted: JobRequirements,
+  { size, jobsPerNode }: GroupShape,
   when: 'now' | 'idle',
 ): readonly Node[] | null {
   const rooms = nodes
     .map((node) => {
-      const room = roomFor(node, wanted, when)
+      const room = countRoom(node, wanted, when)
       return { node, room, rank: when === 'idle' ? node.facts.cores - node.cores : room }
     })
-    .filter(({ room }) => room >= (perNode ?? 1))
+    .filter(({ room }) => room >= (jobsPerNode ?? 1))
     .toSorted((a, b) => b.rank - a.rank || compareNames(a.node, b.node))
   const chosen: Node[] = []
   for (const { node, room } of rooms) {
-    const count = Math.min(perNode ?? room, size - chosen.length)
+    const count = Math.min(jobsPerNode ?? room, size - chosen.length)
     for (let at = 0; at < count; at++) chosen.push(node)
-    // Sorted by name, so that adjacent ranks are on adjacent nodes.
+    // Sorting by name places adjacent ranks on adjacent nodes.
     if (chosen.length === size) return chosen.toSorted(compareNames)
   }
   return null
@@ -74,17 +71,15 @@ function chooseTogether(
 const { compare } = new Intl.Collator('en', { numeric: true })
 const compareNames = (a: Node, b: Node): number => compare(a.name, b.name)
 
-/** A job or a group to be placed. */
-type Placeable = Wanted & { readonly group: GroupShape | null }
+type Placeable = JobRequirements & { readonly group: GroupShape | null }
 
 /** Whether the nodes would have room if they were idle. */
-export const couldHold = (nodes: readonly Node[], wanted: Placeable): boolean =>
+export const couldPlace = (nodes: readonly Node[], wanted: Placeable): boolean =>
   wanted.group === null
-    ? nodes.some((node) => couldTake(node, wanted))
+    ? nodes.some((node) => couldRunJob(node, wanted))
     : chooseNodes(nodes, wanted, wanted.group, 'idle') !== null
 
-/** Estimates how long a job on a node will still run. */
-export function toRunning(
+export function toRunningRequest(
   one: {
     readonly spec: { readonly resources: ResourceRequest }
     readonly startedMs: number | null
@@ -97,9 +92,9 @@ export function toRunning(
   return { request, seconds: Math.max(0, left) }
 }
 
-/** The number of such jobs that the node can take. */
-export function roomFor(node: Node, wanted: Wanted, when: 'now' | 'idle'): number {
-  if (!couldTake(node, wanted)) return 0
-  if (when === 'idle') return roomIn(node.facts, wanted.request)
-  return node.isUsable ? roomIn(freeIn(node), wanted.request) : 0
+/** Returns how many such jobs the node has room for, now or if it were idle. */
+export function countRoom(node: Node, wanted: JobRequirements, when: 'now' | 'idle'): number {
+  if (!couldRunJob(node, wanted)) return 0
+  if (when === 'idle') return maxRequests(node.facts, wanted.request)
+  return node.isUsable ? maxRequests(freeAmounts(node), wanted.request) : 0
 }

@@ -1,33 +1,30 @@
-/** A node as placement sees it: resources, usage, and the order in which nodes get jobs. */
+/** The nodes for jobs: their resources, their usage, and the order in which they get jobs. */
 
-import { type Amounts, couldRun, fitsInto } from '../../../tasks/resource-fit.ts'
+import { type Amounts, canRun, fitsInto } from '../../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../../tasks/resources.ts'
 import type { AgentRules, NodeFacts, Offer } from '../../wire/messages.ts'
 import type { HeldView } from './held-nodes.ts'
 
-/** The resources of a node, and how much of them this session uses. */
 export interface Node {
   readonly name: string
   readonly whole: NodeFacts
-  /** The resources without those that services hold. */
+  /** The resources of the node that services do not hold. */
   facts: NodeFacts
   readonly rules: AgentRules
   offer: Offer
   cores: number
   gpus: number
   memoryMb: number
-  /** The number of jobs that were placed on the node so far. */
-  taken: number
-  /** `false` while the node is silent or draining. It gets no jobs then. */
+  placedJobs: number
+  /** Whether the node gets jobs. `false` while it is silent or draining. */
   isUsable: boolean
-  /** Whether jobs have left the node since it was last examined. */
+  /** Whether jobs have ended on the node or were taken back since it was last examined. */
   hasReleased: boolean
-  /** The ring that contains the node, and its index there. Written only by `NodeRing`. */
+  /** The ring that contains the node at `ringIndex`. Written only by `NodeRing`. */
   ring: NodeRing | null
   ringIndex: number
 }
 
-/** Creates a node without usage. */
 export const newNode = (
   own: Pick<Node, 'name' | 'whole' | 'rules' | 'offer'>,
   held: HeldView,
@@ -37,14 +34,14 @@ export const newNode = (
   cores: 0,
   gpus: 0,
   memoryMb: 0,
-  taken: 0,
+  placedJobs: 0,
   isUsable: true,
   hasReleased: false,
   ring: null,
   ringIndex: -1,
 })
 
-/** Nodes that get jobs in turn. Adding and removing take constant time. */
+/** Nodes that get jobs in turn. Adding and removing a node take constant time. */
 export class NodeRing {
   readonly #items: Node[] = []
   #next = 0
@@ -68,7 +65,6 @@ export class NodeRing {
     node.ringIndex = -1
   }
 
-  /** Returns the next node in turn that is accepted. */
   next(accepts: (node: Node) => boolean): Node | null {
     const { length } = this.#items
     for (let step = 0; step < length; step++) {
@@ -82,7 +78,7 @@ export class NodeRing {
   }
 }
 
-/** Nodes that jobs have left. Each is examined once, regardless of how many jobs left it. */
+/** Nodes with ended or returned jobs. Each is examined once, however many these are. */
 export class ReleasedNodes {
   readonly #nodes: Node[] = []
 
@@ -99,8 +95,8 @@ export class ReleasedNodes {
   }
 }
 
-/** The list of jobs that are placed on a node; created if necessary. */
-export function jobsAt<T>(placed: Map<string, T[]>, { name }: Node): T[] {
+/** Returns the list of jobs that are placed on a node. Creates the list if necessary. */
+export function getPlacedJobs<T>(placed: Map<string, T[]>, { name }: Node): T[] {
   const known = placed.get(name)
   if (known !== undefined) return known
   const added: T[] = []
@@ -108,77 +104,67 @@ export function jobsAt<T>(placed: Map<string, T[]>, { name }: Node): T[] {
   return added
 }
 
-export function use(node: Node, request: ResourceRequest, sign: 1 | -1): void {
+export function changeUsage(node: Node, request: ResourceRequest, sign: 1 | -1): void {
   node.cores += sign * request.cores
   node.gpus += sign * request.gpus
   node.memoryMb += sign * request.memoryMb
-  if (sign === 1) node.taken++
+  if (sign === 1) node.placedJobs++
 }
 
-/** Whether the node accepts any task, so that it could run jobs that wait elsewhere. */
+/** Whether the node accepts any task. Such a node can run jobs that wait at other nodes. */
 export const isUnrestricted = ({ rules }: Node): boolean =>
   rules.only === null && rules.allow === null
 
-/** Idle cores of the session's share. */
 export const freeCores = ({ offer, cores, isUsable }: Node): number =>
   isUsable ? Math.max(0, offer.cores - cores) : 0
 
-/** The number of further one-core jobs that the node takes, including some that wait there. */
-export const roomOf = ({ offer, cores, isUsable }: Node): number =>
+/** Returns how many more one-core jobs the node takes, including those that would wait there. */
+export const countQueueRoom = ({ offer, cores, isUsable }: Node): number =>
   isUsable ? offer.cores + offer.ahead - cores : 0
 
-/** With fewer nodes, messages contain many jobs anyway. */
+/** With fewer nodes than this, each message contains many jobs anyway. */
 const manyNodes = 8
 
-/**
- * With many nodes, a busy node gets more jobs only when half of its queue has begun, because a
- * message costs as much as several jobs.
- */
-export const minRoomOf = ({ offer }: Node, nodes: number): number =>
+/** With many nodes, half of a queue must have begun: a message costs as much as several jobs. */
+export const minQueueRoom = ({ offer }: Node, nodes: number): number =>
   nodes < manyNodes ? 1 : Math.max(1, offer.ahead >> 1)
 
-/** Agents that do not allow a task. */
 export interface Exclusion {
-  /** Equal for equal sets of agents. */
+  /** Identifies the set of agents. Equal sets have the same key. */
   readonly key: string
   readonly agents: ReadonlySet<string>
 }
 
-/** The common request of jobs that are placed alike. */
-export interface Wanted {
+/** What all jobs of a shape require of a node. */
+export interface JobRequirements {
   readonly request: ResourceRequest
   readonly kind: 'functions' | 'programs'
-  readonly excluded: Exclusion | null
-  /** The only node that may get the jobs; `null` for any. */
+  readonly exclusion: Exclusion | null
   readonly node: string | null
   readonly isDefault: boolean
 }
 
-/** Whether the node's agent allows the tasks, as far as known. */
-const allows = ({ name, rules }: Node, { kind, excluded, node }: Wanted): boolean =>
+const allows = ({ name, rules }: Node, { kind, exclusion, node }: JobRequirements): boolean =>
   (rules.only === null || rules.only === kind) &&
-  excluded?.agents.has(name) !== true &&
+  exclusion?.agents.has(name) !== true &&
   (node === null || node === name)
 
-/** Whether the node could take such a job if it were idle. */
-export const couldTake = (node: Node, wanted: Wanted): boolean =>
-  couldRun(node.facts, wanted.request) && allows(node, wanted)
+/** Whether the node could run such a job if it were idle. */
+export const couldRunJob = (node: Node, wanted: JobRequirements): boolean =>
+  canRun(node.facts, wanted.request) && allows(node, wanted)
 
-/** Whether a node takes one more such job now. */
-export const hasRoom = (node: Node, wanted: Wanted): boolean =>
+/** Whether the node has room for one more such job now. */
+export const hasRoom = (node: Node, wanted: JobRequirements): boolean =>
   node.isUsable &&
-  (wanted.isDefault ? roomOf(node) > 0 : fits(node, wanted.request)) &&
+  (wanted.isDefault ? countQueueRoom(node) > 0 : fits(node, wanted.request)) &&
   allows(node, wanted)
 
-/** Larger requests are not sent ahead, because they would block the jobs behind them. */
+/** A larger request never waits at a node, because it would block the jobs behind it. */
 const fits = (node: Node, request: ResourceRequest): boolean =>
-  couldRun(node.facts, request) && fitsInto(freeIn(node), request)
+  canRun(node.facts, request) && fitsInto(freeAmounts(node), request)
 
-/**
- * The resources that jobs may use now. An idle node may be used completely, regardless of the
- * session's share.
- */
-export function freeIn({ facts, offer, cores, gpus, memoryMb }: Node): Amounts {
+/** On an idle node, a session may use all resources, even beyond its share. */
+export function freeAmounts({ facts, offer, cores, gpus, memoryMb }: Node): Amounts {
   const isIdle = cores === 0 && offer.cores > 0
   return {
     cores: isIdle ? facts.cores : offer.cores - cores,

@@ -1,26 +1,25 @@
 /**
- * Decides when waiting jobs are placed: immediately if few were submitted; together if a session
- * submits a large number, which arrives in parts. A message costs as much as many jobs, and with
- * many nodes each part would cause a message of a few jobs to every node.
+ * Decides when waiting jobs are placed: a few immediately, many together, because a message costs
+ * as much as many jobs.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
 
-/** A session submits many jobs in parts of at least this size, one per turn of the event loop. */
-const partSize = 200
-/** Parts that follow a placement within this time wait for the next one. */
-const gatherMs = 20
-/** With this many waiting jobs, further parts make little difference. */
-const maxGathered = 2000
-/** After this many turns without another part, no more parts are expected. */
-const quietTurns = 2
+/** A session submits many jobs in parts, one per turn of the event loop. */
+const minPartSize = 200
+/** Parts that arrive within this time after a placement wait for the next placement. */
+const gatherTimeMs = 20
+/** With this many waiting jobs, it makes little difference to wait for further parts. */
+const maxGatheredJobs = 2000
+/** The number of turns without another part after which no more parts are expected. */
+const maxQuietTurns = 2
 
 export class PlacementTrigger {
   readonly #clock: Clock
   readonly #place: () => void
   #placedMs = -Infinity
-  #isDue = false
-  /** Turns since the last part, while more may follow; `null` otherwise. */
+  #isScheduled = false
+  /** The number of turns since the last part; `null` if no more parts are expected. */
   #turns: number | null = null
   #isAwaiting = false
 
@@ -30,21 +29,19 @@ export class PlacementTrigger {
     this.#place = place
   }
 
-  /** Called after `count` jobs were submitted; `waiting` is the total number of waiting jobs. */
-  submitted(count: number, waiting: number): void {
+  handleSubmit(count: number, waiting: number): void {
     const nowMs = this.#clock.monotonicMs()
-    const isPart = count >= partSize && waiting < maxGathered
-    if (!isPart || nowMs - this.#placedMs >= gatherMs) return this.#run(nowMs)
+    const isPart = count >= minPartSize && waiting < maxGatheredJobs
+    if (!isPart || nowMs - this.#placedMs >= gatherTimeMs) return this.#run(nowMs)
     this.#turns = 0
     if (!this.#isAwaiting) this.#awaitPart()
   }
 
-  /** Places jobs in the next turn, or together with parts that are still arriving. */
-  soon(): void {
-    if (this.#isDue || this.#turns !== null) return
-    this.#isDue = true
+  schedule(): void {
+    if (this.#isScheduled || this.#turns !== null) return
+    this.#isScheduled = true
     this.#clock.nextTurn(() => {
-      if (this.#isDue) this.#run(this.#clock.monotonicMs())
+      if (this.#isScheduled) this.#run(this.#clock.monotonicMs())
     })
   }
 
@@ -53,14 +50,14 @@ export class PlacementTrigger {
     this.#clock.nextTurn(() => {
       this.#isAwaiting = false
       if (this.#turns === null) return
-      if (++this.#turns < quietTurns) this.#awaitPart()
+      if (++this.#turns < maxQuietTurns) this.#awaitPart()
       else this.#run(this.#clock.monotonicMs())
     })
   }
 
   #run(nowMs: number): void {
     this.#placedMs = nowMs
-    this.#isDue = false
+    this.#isScheduled = false
     this.#turns = null
     this.#place()
   }

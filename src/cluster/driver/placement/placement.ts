@@ -1,55 +1,49 @@
 /**
- * Decides which node gets which job, by priority, age, resources and the offers of nodes. Pure:
- * sends nothing and does not read the clock. The cost of placing a job does not depend on the
- * number of nodes: nodes with room are kept in rings, and a job that found no room examines only
- * nodes that have changed since.
+ * Decides which node gets which job, by priority, age, resources and offers. Pure. The cost of
+ * placing a job does not depend on the number of nodes: those with room are kept in rings.
  */
 
 import type { ResourceRequest } from '../../../tasks/resources.ts'
-import { type AgentRules, type NodeFacts, noRules, type Offer } from '../../wire/messages.ts'
-import { chooseNodes, couldHold, type GroupShape } from './job-group.ts'
-import { type HeldView, noneHeld } from './held-nodes.ts'
-import { outlives, LateJobs, type PlacementTimes, timeless } from './late-jobs.ts'
+import { noRules } from '../../wire/agent-rules.ts'
+import type { AgentRules, NodeFacts, Offer } from '../../wire/messages.ts'
+import { chooseNodes, couldPlace, type GroupShape } from './job-group.ts'
+import { type HeldView, noHeldNodes } from './held-nodes.ts'
+import { outlives, LateJobs, type PlacementTimes, unlimitedTimes } from './late-jobs.ts'
 import {
-  couldTake,
+  couldRunJob,
   freeCores,
   hasRoom,
   isUnrestricted,
-  jobsAt,
-  minRoomOf,
+  getPlacedJobs,
+  minQueueRoom,
   newNode,
   type Node,
   NodeRing,
   ReleasedNodes,
-  roomOf,
-  use,
+  countQueueRoom,
+  changeUsage,
 } from './placement-node.ts'
-import { type IsKept, Reservations } from './reservations.ts'
+import { type IsReserved, Reservations } from './reservations.ts'
 import {
-  allOf,
+  getGroupJobs,
   isBefore,
   isGroupFollower,
   type PlacedJob,
-  priorityOf,
+  firstPriority,
   type Shape,
   Shapes,
 } from './shapes.ts'
 
-/** The maximum number of jobs that one node gets in one turn. */
-const maxShare = 256
+const maxJobsPerTurn = 256
 
 export class Placement<T extends PlacedJob> {
   readonly #nodes = new Map<string, Node>()
-  /** Nodes with idle cores. */
   readonly #idle = new NodeRing()
-  /** Nodes without idle cores, where jobs may wait. */
+  /** Nodes without idle cores, at which jobs may wait. */
   readonly #busy = new NodeRing()
-  /** The shapes of waiting jobs. */
   readonly #shapes: Shapes<T>
-  /** Shapes for which no node had room. */
-  readonly #stuck = new Set<Shape<T>>()
+  readonly #stuckShapes = new Set<Shape<T>>()
   readonly #reservations: Reservations
-  /** Jobs that need more time than is left. */
   readonly #late: LateJobs<T>
   readonly #times: PlacementTimes
   readonly #held: HeldView
@@ -57,15 +51,14 @@ export class Placement<T extends PlacedJob> {
   #last: Node | null = null
   readonly #released = new ReleasedNodes()
 
-  constructor(times: PlacementTimes = timeless, held: HeldView = noneHeld) {
+  constructor(times: PlacementTimes = unlimitedTimes, held: HeldView = noHeldNodes) {
     this.#times = times
     this.#held = held
     this.#late = new LateJobs(times.secondsLeft)
     this.#shapes = new Shapes(times.horizons)
-    this.#reservations = new Reservations(times, (node) => this.#gained(node))
+    this.#reservations = new Reservations(times, (node) => this.#handleMoreRoom(node))
   }
 
-  /** The number of jobs that wait for a node. */
   get waiting(): number {
     return this.#waiting
   }
@@ -82,25 +75,24 @@ export class Placement<T extends PlacedJob> {
     this.removeNode(name)
     const node = newNode({ name, whole: facts, rules, offer }, this.#held)
     this.#nodes.set(name, node)
-    this.#joined(node)
+    this.#handleJoined(node)
   }
 
-  /** The caller must put back or end the jobs that were placed on the node. */
+  /** Removes a node. The caller must put back or end the jobs that were placed on it. */
   removeNode(name: string): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
     this.#nodes.delete(name)
     node.isUsable = false
-    this.#lostOne(node)
+    this.#handleUnusable(node)
   }
 
-  /** Called when the amount that services hold on the node has changed. */
   setHeld(name: string): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
     node.facts = this.#held.without(name, node.whole)
-    this.#lostOne(node)
-    // Waiting jobs may have lacked the resources that are free now.
+    this.#handleUnusable(node)
+    // Waiting jobs may have lacked resources that are free now.
     this.#reservations.clear()
   }
 
@@ -108,7 +100,7 @@ export class Placement<T extends PlacedJob> {
     const node = this.#nodes.get(name)
     if (node === undefined) return
     node.offer = offer
-    this.#gained(node)
+    this.#handleMoreRoom(node)
   }
 
   setAhead(name: string, ahead: number): void {
@@ -121,52 +113,50 @@ export class Placement<T extends PlacedJob> {
     const node = this.#nodes.get(name)
     if (node === undefined || node.isUsable === isUsable) return
     node.isUsable = isUsable
-    if (isUsable) this.#joined(node)
-    else this.#lostOne(node)
+    if (isUsable) this.#handleJoined(node)
+    else this.#handleUnusable(node)
   }
 
   push(job: T): void {
     if (isGroupFollower(job)) return
-    this.#shapes.of(job).queue.push(job)
+    this.#shapes.findOrCreate(job).queue.push(job)
     this.#waiting++
   }
 
-  /** Puts jobs back into their former position, before all later jobs. */
+  /** Puts jobs back at their former positions in the queue, before all later jobs. */
   putBack(all: readonly T[]): void {
     const jobs = all.filter((job) => !isGroupFollower(job))
-    for (const [shape, back] of Map.groupBy(jobs, (job) => this.#shapes.of(job))) {
-      shape.queue.putBack(back)
+    for (const [shape, back] of Map.groupBy(jobs, (job) => this.#shapes.findOrCreate(job))) {
+      shape.queue.requeue(back)
     }
     this.#waiting += jobs.length
   }
 
   remove(job: T): void {
     if (isGroupFollower(job) || this.#late.delete(job)) return
-    const shape = this.#shapes.of(job)
+    const shape = this.#shapes.findOrCreate(job)
     shape.queue.remove(job)
     this.#waiting--
-    this.#forgetEmpty(shape)
+    this.#removeIfEmpty(shape)
   }
 
-  /** Accounts for a job that already runs on the node. */
-  book(name: string, { spec }: T): void {
+  addRunning(name: string, { spec }: T): void {
     const node = this.#nodes.get(name)
     if (node !== undefined) this.#use(node, spec.resources)
   }
 
-  /** Called when a job on the node has ended or is put back. */
   release(name: string, { spec }: T): void {
     const node = this.#nodes.get(name)
     if (node === undefined) return
-    use(node, spec.resources, -1)
+    changeUsage(node, spec.resources, -1)
     this.#released.add(node)
   }
 
-  /** Places as many jobs as possible. Returns the jobs of each node, in order. */
+  /** Places as many jobs as possible. Returns the jobs that each node gets, in order. */
   assign(): Map<string, T[]> {
     const placed = new Map<string, T[]>()
-    this.#lookAtReleased()
-    if (this.#late.size > 0) this.putBack(this.#late.takeTimely())
+    this.#checkReleased()
+    if (this.#late.size > 0) this.putBack(this.#late.removeTimely())
     if (this.#waiting === 0 || this.#nodes.size === 0) return placed
     const done = new Set<Shape<T>>()
     this.#reservations.begin()
@@ -175,7 +165,7 @@ export class Placement<T extends PlacedJob> {
       const first = this.#shapes.first(done)
       if (first === null) break
       const { shape, nextOther } = first
-      if (this.#putOffLate(shape)) continue
+      if (this.#deferLate(shape)) continue
       const isPlaced =
         shape.group === null
           ? this.#placeNext(shape, nextOther, placed)
@@ -189,79 +179,76 @@ export class Placement<T extends PlacedJob> {
     return placed
   }
 
-  /** Takes waiting jobs that are excluded from this node. */
-  takeExcluding(name: string): T[] {
+  removeExcluding(name: string): T[] {
     return this.#shapes.all
-      .filter(({ excluded }) => excluded?.agents.has(name) === true)
-      .flatMap((shape) => this.#takeAllOf(shape))
+      .filter(({ exclusion }) => exclusion?.agents.has(name) === true)
+      .flatMap((shape) => this.#removeAllOf(shape))
   }
 
-  /** Takes all waiting jobs of a shape. */
-  takeUnplaceable(key: string): T[] {
+  removeShape(key: string): T[] {
     const shape = this.#shapes.get(key)
-    return shape === undefined ? [] : this.#takeAllOf(shape)
+    return shape === undefined ? [] : this.#removeAllOf(shape)
   }
 
-  /** Idle cores that could run jobs that wait at other nodes. */
+  /** The number of idle cores that could run jobs that wait at other nodes. */
   get freeCores(): number {
-    this.#lookAtReleased()
+    this.#checkReleased()
     const nodes = this.#idle.items.filter((node) => {
       return isUnrestricted(node) && !this.#reservations.has(node)
     })
     return nodes.reduce((sum, node) => sum + freeCores(node), 0)
   }
 
-  /** The number of jobs that wait at a node, judged by its offer. */
+  /** Returns how many jobs wait at a node, estimated from the node's offer. */
   waitingAt(name: string): number {
     const node = this.#nodes.get(name)
     return node === undefined ? 0 : Math.max(0, node.cores - node.offer.cores)
   }
 
   takeAll(): T[] {
-    const waiting = this.#shapes.all.flatMap((shape) => this.#takeAllOf(shape))
-    return [...this.#late.takeAll().flatMap((job) => allOf(job)), ...waiting]
+    const waiting = this.#shapes.all.flatMap((shape) => this.#removeAllOf(shape))
+    return [...this.#late.takeAll().flatMap((job) => getGroupJobs(job)), ...waiting]
   }
 
-  #takeAllOf(shape: Shape<T>): T[] {
+  #removeAllOf(shape: Shape<T>): T[] {
     const jobs: T[] = []
-    for (let job = shape.queue.take(); job !== undefined; job = shape.queue.take()) jobs.push(job)
+    for (let job = shape.queue.pop(); job !== undefined; job = shape.queue.pop()) jobs.push(job)
     this.#waiting -= jobs.length
-    this.#forgetEmpty(shape)
-    return jobs.flatMap((job) => allOf(job))
+    this.#removeIfEmpty(shape)
+    return jobs.flatMap((job) => getGroupJobs(job))
   }
 
-  #forgetEmpty(shape: Shape<T>): void {
+  #removeIfEmpty(shape: Shape<T>): void {
     if (shape.queue.length > 0) return
     this.#shapes.delete(shape)
-    this.#stuck.delete(shape)
+    this.#stuckShapes.delete(shape)
     this.#reservations.drop(shape)
   }
 
-  /** Sets late jobs aside, because they would block the jobs behind them. */
-  #putOffLate(shape: Shape<T>): boolean {
+  /** The first job needs more time than is left, and would block those behind it. */
+  #deferLate(shape: Shape<T>): boolean {
     const head = shape.queue.peek()
     if (head === undefined || !this.#late.add(head)) return false
-    shape.queue.take()
+    shape.queue.pop()
     this.#waiting--
-    this.#forgetEmpty(shape)
+    this.#removeIfEmpty(shape)
     return true
   }
 
   #placeNext(shape: Shape<T>, nextOther: T | undefined, placed: Map<string, T[]>): boolean {
     const node = this.#findNode(shape)
     if (node === null) return false
-    this.#place(shape, node, nextOther, jobsAt(placed, node))
+    this.#place(shape, node, nextOther, getPlacedJobs(placed, node))
     return true
   }
 
-  /** Places all jobs of a group, or none. */
   #placeGroup(shape: Shape<T>, group: GroupShape, placed: Map<string, T[]>): boolean {
-    this.#lookAgainIfUrgent(shape)
+    this.#resetIfUrgent(shape)
     if (shape.changed?.size === 0) return false
-    const isKept = this.#reservations.keptFrom(shape)
+    const isKept = this.#reservations.reservedAgainst(shape)
     const all = [...this.#nodes.values()]
-    const others = all.filter(({ name }) => name !== shape.avoid)
-    const from = couldHold(others, shape) ? others : all
+    const others = all.filter(({ name }) => name !== shape.avoidedNode)
+    const from = couldPlace(others, shape) ? others : all
     const lasts = outlives(shape.queue.peek(), this.#times)
     const free = from.filter((node) => !isKept(node) && lasts(node))
     const chosen = chooseNodes(free, shape, group, 'now')
@@ -269,28 +256,27 @@ export class Placement<T extends PlacedJob> {
       this.#setStuck(shape)
       return false
     }
-    const jobs = (shape.queue.take()?.group?.jobs ?? []) as readonly T[]
+    const jobs = (shape.queue.pop()?.group?.jobs ?? []) as readonly T[]
     this.#waiting--
-    this.#forgetEmpty(shape)
+    this.#removeIfEmpty(shape)
     for (const [at, node] of chosen.entries()) {
       const job = jobs[at]
       if (job === undefined) continue
       this.#use(node, shape.request)
-      jobsAt(placed, node).push(job)
+      getPlacedJobs(placed, node).push(job)
     }
-    if (chosen[0] !== undefined) this.#reservations.placed(shape, chosen[0])
+    if (chosen[0] !== undefined) this.#reservations.handlePlaced(shape, chosen[0])
     return true
   }
 
-  /** The next node in turn where the job can begin immediately, otherwise one where it may wait. */
   #findNode(shape: Shape<T>): Node | null {
-    this.#lookAgainIfUrgent(shape)
-    const isKept = this.#reservations.keptFrom(shape)
+    this.#resetIfUrgent(shape)
+    const isKept = this.#reservations.reservedAgainst(shape)
     const lasts = outlives(shape.queue.peek(), this.#times)
     const accepts = (node: Node): boolean =>
-      node.name !== shape.avoid && hasRoom(node, shape) && lasts(node) && !isKept(node)
+      node.name !== shape.avoidedNode && hasRoom(node, shape) && lasts(node) && !isKept(node)
     if (shape.changed === null) {
-      // A single job goes to the node of the last one, where code and worker are already loaded.
+      // The node of the previous job has the code and a worker.
       const last = this.#waiting === 1 ? this.#last : null
       if (last?.ring === this.#idle && last.cores === 0 && accepts(last)) return last
       const found = this.#idle.next(accepts) ?? (shape.isDefault ? this.#busy.next(accepts) : null)
@@ -300,19 +286,19 @@ export class Placement<T extends PlacedJob> {
       for (const node of shape.changed) {
         if (accepts(node)) return node
         shape.changed.delete(node)
-        shape.stuckPriority = priorityOf(shape)
+        shape.stuckPriority = firstPriority(shape)
       }
     }
-    return this.#avoidedNode(shape, isKept)
+    return this.#findAvoidedNode(shape, isKept)
   }
 
-  /** Returns the node to avoid, if no other node could ever take the job. */
-  #avoidedNode(shape: Shape<T>, isKept: IsKept): Node | null {
-    const node = shape.avoid === null ? undefined : this.#nodes.get(shape.avoid)
+  /** Returns the node that the job should avoid, if no other node could ever run the job. */
+  #findAvoidedNode(shape: Shape<T>, isKept: IsReserved): Node | null {
+    const node = shape.avoidedNode === null ? undefined : this.#nodes.get(shape.avoidedNode)
     if (node === undefined || isKept(node) || !hasRoom(node, shape)) return null
     if (!outlives(shape.queue.peek(), this.#times)(node)) return null
     for (const other of this.#nodes.values()) {
-      if (other !== node && other.isUsable && couldTake(other, shape)) return null
+      if (other !== node && other.isUsable && couldRunJob(other, shape)) return null
     }
     return node
   }
@@ -320,58 +306,54 @@ export class Placement<T extends PlacedJob> {
   #place(shape: Shape<T>, node: Node, nextOther: T | undefined, jobs: T[]): void {
     this.#last = node
     const share = Math.ceil(shape.queue.length / this.#nodes.size)
-    const room = freeCores(node) > 0 ? freeCores(node) : roomOf(node)
-    const max = shape.isDefault ? Math.min(room, maxShare, share) : 1
-    // Reservations depend on the priority, so less urgent jobs of the shape are placed separately.
-    const min = this.#reservations.isEmpty ? -Infinity : priorityOf(shape)
+    const room = freeCores(node) > 0 ? freeCores(node) : countQueueRoom(node)
+    const max = shape.isDefault ? Math.min(room, maxJobsPerTurn, share) : 1
+    // Reservations depend on the priority, so jobs of lower priority are placed separately.
+    const min = this.#reservations.isEmpty ? -Infinity : firstPriority(shape)
     for (let count = 0; count < max; count++) {
       const job = shape.queue.peek()
       if (job === undefined || (nextOther !== undefined && !isBefore(job, nextOther))) break
       if (job.spec.priority < min) break
-      shape.queue.take()
+      shape.queue.pop()
       this.#waiting--
-      use(node, shape.request, 1)
+      changeUsage(node, shape.request, 1)
       jobs.push(job)
     }
-    this.#sort(node)
-    if (!shape.isDefault) this.#reservations.placed(shape, node)
-    this.#forgetEmpty(shape)
+    this.#updateRing(node)
+    if (!shape.isDefault) this.#reservations.handlePlaced(shape, node)
+    this.#removeIfEmpty(shape)
   }
 
   #use(node: Node, request: ResourceRequest): void {
-    use(node, request, 1)
-    this.#sort(node)
+    changeUsage(node, request, 1)
+    this.#updateRing(node)
   }
 
-  #lookAtReleased(): void {
-    for (const node of this.#released.takeAll()) if (node.isUsable) this.#gained(node)
+  #checkReleased(): void {
+    for (const node of this.#released.takeAll()) if (node.isUsable) this.#handleMoreRoom(node)
   }
 
-  /** Called when the node may have more room than before. */
-  #gained(node: Node): void {
-    this.#sort(node)
-    if (node.ring !== null) for (const { changed } of this.#stuck) changed?.add(node)
+  #handleMoreRoom(node: Node): void {
+    this.#updateRing(node)
+    if (node.ring !== null) for (const { changed } of this.#stuckShapes) changed?.add(node)
   }
 
   /** Drops all reservations, because they were made without this node. */
-  #joined(node: Node): void {
-    this.#gained(node)
-    if (!this.#reservations.isEmpty) this.#lookAgain()
+  #handleJoined(node: Node): void {
+    this.#handleMoreRoom(node)
+    if (!this.#reservations.isEmpty) this.#resetStuck()
     this.#reservations.clear()
   }
 
-  /**
-   * The node takes no jobs now. Jobs that avoid another node, or reserved this one, search again.
-   */
-  #lostOne(node: Node): void {
-    this.#sort(node)
-    this.#reservations.leave(node)
-    this.#lookAgain()
+  /** Jobs that avoid another node or have reserved this one search again. */
+  #handleUnusable(node: Node): void {
+    this.#updateRing(node)
+    this.#reservations.removeNode(node)
+    this.#resetStuck()
   }
 
-  /** Moves the node into the right ring. */
-  #sort(node: Node): void {
-    const isOpen = roomOf(node) >= minRoomOf(node, this.#nodes.size)
+  #updateRing(node: Node): void {
+    const isOpen = countQueueRoom(node) >= minQueueRoom(node, this.#nodes.size)
     const ring = freeCores(node) > 0 ? this.#idle : isOpen ? this.#busy : null
     if (node.ring === ring) return
     if (node.ring !== null) (node.ring === this.#idle ? this.#idle : this.#busy).delete(node)
@@ -380,20 +362,20 @@ export class Placement<T extends PlacedJob> {
 
   #setStuck(shape: Shape<T>): void {
     shape.changed = new Set()
-    shape.stuckPriority = priorityOf(shape)
-    this.#stuck.add(shape)
+    shape.stuckPriority = firstPriority(shape)
+    this.#stuckShapes.add(shape)
   }
 
-  /** Nodes that are reserved against less urgent jobs may be free for the shape's next job. */
-  #lookAgainIfUrgent(shape: Shape<T>): void {
+  /** Nodes that are reserved against lower priorities may be free for a more urgent job. */
+  #resetIfUrgent(shape: Shape<T>): void {
     if (shape.changed === null || this.#reservations.isEmpty) return
-    if (priorityOf(shape) <= shape.stuckPriority) return
+    if (firstPriority(shape) <= shape.stuckPriority) return
     shape.changed = null
-    this.#stuck.delete(shape)
+    this.#stuckShapes.delete(shape)
   }
 
-  #lookAgain(): void {
-    for (const shape of this.#stuck) shape.changed = null
-    this.#stuck.clear()
+  #resetStuck(): void {
+    for (const shape of this.#stuckShapes) shape.changed = null
+    this.#stuckShapes.clear()
   }
 }

@@ -18,14 +18,14 @@ import type {
 } from '../../generation/inference-engine.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
 import { expectNumber } from '../../../foundation/options.ts'
-import { numberFrom, section } from '../../schema/config-fields.ts'
+import { numberBetween, section } from '../../schema/config-fields.ts'
 import { z } from '../../schema/schema.ts'
 import type { EngineDescriptor, EngineSettings } from '../engine-descriptor.ts'
 import { sampleJson } from './sample-json.ts'
 import {
   sharedChecks,
   expectOptions,
-  integerFrom,
+  integerAtLeast,
   optional,
   type OptionChecks,
 } from '../engine-options.ts'
@@ -37,33 +37,30 @@ export interface EchoEngineOptions {
   /** The additional simulated duration per request of a batch. Default 0. */
   readonly latencyPerPromptMs?: number
   readonly clock?: Clock
-  /** Default `echo`. */
+  /** The name of the simulated model. Default `echo`. */
   readonly modelName?: string
   /** The maximum number of tokens of prompt and answer together. Default 8192. */
   readonly contextLength?: number
 }
 
-/**
- * Creates a deterministic engine: the result is the prompt, or the last user message. Without
- * latency, results are complete before `generate` returns. Seeds and temperatures have no effect.
- */
+/** Creates a deterministic engine. Without latency, `generate` has the results at once. */
 export function createEchoEngine(options: EchoEngineOptions = {}): InferenceEngine {
   expectOptions('createEchoEngine', options, checks)
   return new EchoEngine(options)
 }
 
-const latency = (field: string, value: unknown): number =>
+const checkLatency = (field: string, value: unknown): number =>
   expectNumber(field, value, { min: 0, max: 3_600_000 })
 
 const checks: OptionChecks<EchoEngineOptions> = {
-  latencyMs: optional(latency),
-  latencyPerPromptMs: optional(latency),
+  latencyMs: optional(checkLatency),
+  latencyPerPromptMs: optional(checkLatency),
   clock: optional(sharedChecks.clock),
   modelName: optional(sharedChecks.modelName),
-  contextLength: optional(integerFrom(1)),
+  contextLength: optional(integerAtLeast(1)),
 }
 
-/** The settings of the engine for tests. */
+/** The settings of the `echo` engine. */
 export interface EchoEngineConfig extends EngineSettings {
   readonly kind: 'echo'
   /** The simulated duration of a batch. */
@@ -77,7 +74,7 @@ export const echoEngine: EngineDescriptor<EchoEngineConfig> = {
   nodes: 'any',
   hasServer: false,
   section() {
-    const milliseconds = numberFrom(0, 3_600_000)
+    const milliseconds = numberBetween(0, 3_600_000)
     return section({
       kind: z.literal('echo').describe('Repeats the prompt; for tests and benchmarks.'),
       latency_ms: milliseconds.default(0).describe('Simulated time of a batch.'),
@@ -102,7 +99,7 @@ class EchoEngine implements InferenceEngine {
   readonly #latencyMs: number
   readonly #latencyPerPromptMs: number
   readonly #clock: Clock
-  readonly #open = new Set<EchoRun>()
+  readonly #running = new Set<EchoRun>()
   #isClosed = false
 
   constructor(options: EchoEngineOptions) {
@@ -114,7 +111,7 @@ class EchoEngine implements InferenceEngine {
   }
 
   async start(): Promise<ModelFacts> {
-    if (this.#isClosed) throw closed()
+    if (this.#isClosed) throw closedError()
     return this.#facts
   }
 
@@ -125,25 +122,25 @@ class EchoEngine implements InferenceEngine {
     const waitMs = this.#latencyMs + this.#latencyPerPromptMs * requests.length
     const open: EchoRun[] = []
     for (const request of requests) {
-      const reply = new EchoRun(request, listener, this.#facts.contextLength)
-      if (this.#isClosed) reply.end({ kind: 'failed', error: closed() })
-      else if (waitMs === 0) reply.send()
-      if (!reply.hasEnded) open.push(reply)
+      const run = new EchoRun(request, listener, this.#facts.contextLength)
+      if (this.#isClosed) run.end({ kind: 'failed', error: closedError() })
+      else if (waitMs === 0) run.send()
+      if (!run.hasEnded) open.push(run)
     }
     if (open.length === 0) return
-    const all = Promise.all(open.map((reply) => reply.watch()))
-    for (const reply of open) this.#open.add(reply)
+    const all = Promise.all(open.map((run) => run.watch()))
+    for (const run of open) this.#running.add(run)
     const answer = (): void => {
-      for (const reply of open) reply.send()
+      for (const run of open) run.send()
     }
     const cancel = waitMs === 0 ? undefined : this.#clock.after(waitMs, answer)
     await all
     cancel?.()
-    for (const reply of open) this.#open.delete(reply)
+    for (const run of open) this.#running.delete(run)
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
-    return toPieces(text).map(toTokenId)
+    return splitTokens(text).map(toTokenId)
   }
 
   lost(): Promise<string> {
@@ -152,11 +149,11 @@ class EchoEngine implements InferenceEngine {
 
   async close(): Promise<void> {
     this.#isClosed = true
-    for (const reply of this.#open) reply.end({ kind: 'failed', error: closed() })
+    for (const run of this.#running) run.end({ kind: 'failed', error: closedError() })
   }
 }
 
-const closed = (): Error => inferenceError('closing', 'the echo engine was closed')
+const closedError = (): Error => inferenceError('closing', 'the echo engine was closed')
 
 /** One running request. A slow reader delays only its own request. */
 class EchoRun {
@@ -164,8 +161,8 @@ class EchoRun {
   readonly #listener: GenerationListener
   readonly #contextLength: number
   #ended: PromiseWithResolvers<void> | null = null
-  #answer: EchoResult | null = null
-  #next = 0
+  #result: EchoResult | null = null
+  #nextDelta = 0
   hasEnded = false
 
   constructor(request: GenerationRequest, listener: GenerationListener, contextLength: number) {
@@ -174,7 +171,6 @@ class EchoRun {
     this.#contextLength = contextLength
   }
 
-  /** Cancels the request when its signal is aborted; resolves when the request has ended. */
   watch(): Promise<void> {
     this.#ended = Promise.withResolvers()
     const { signal } = this.#request
@@ -187,18 +183,17 @@ class EchoRun {
     this.end({ kind: 'canceled' })
   }
 
-  /** Sends the rest of the result, but pauses when the reader is slow. */
   send(): void {
     const { id, signal } = this.#request
     while (!this.hasEnded) {
       if (signal.aborted) return this.handleEvent()
       try {
-        this.#answer ??= createEchoResult(this.#request, this.#contextLength)
+        this.#result ??= createEchoResult(this.#request, this.#contextLength)
       } catch (error) {
         return this.end({ kind: 'failed', error })
       }
-      const { deltas, finishReason, usage } = this.#answer
-      const delta = deltas[this.#next++]
+      const { deltas, finishReason, usage } = this.#result
+      const delta = deltas[this.#nextDelta++]
       if (delta === undefined) return this.end({ kind: 'done', finishReason, usage })
       const paused = this.#listener.delta(id, delta)
       if (paused === undefined) continue
@@ -225,13 +220,10 @@ interface EchoResult {
 
 const maxDeltas = 8
 
-/**
- * The prompt, or the last user message, cut at `maxTokens` and stop texts; JSON if the format
- * requires it; a tool call if a tool is required. Throws an `InferenceError` for other requests.
- */
+/** Cuts the answer at `maxTokens` and at stop texts. Throws for unsupported requests. */
 function createEchoResult(request: GenerationRequest, contextLength: number): EchoResult {
   const { input, sampling } = request
-  const promptTokens = countPrompt(input)
+  const promptTokens = countPromptTokens(input)
   if (promptTokens >= contextLength) {
     throw inferenceError(
       'context_length_exceeded',
@@ -240,13 +232,13 @@ function createEchoResult(request: GenerationRequest, contextLength: number): Ec
   }
   const prompt = lastUserText(input)
   const tool = requiredTool(input)
-  if (tool !== null) return callOf(tool, prompt, request.id, promptTokens)
+  if (tool !== null) return toToolCallResult(tool, prompt, request.id, promptTokens)
   const room = Math.min(sampling.maxTokens, contextLength - promptTokens)
-  const all = toPieces(formatted(prompt, sampling.format))
-  if (sampling.ignoreEos) repeat(all, room)
+  const all = splitTokens(formatText(prompt, sampling.format))
+  if (sampling.ignoreEos) repeatTokens(all, room)
   const pieces = all.length > room ? all.slice(0, room) : all
   const isCut = all.length > room || (sampling.ignoreEos && all.length === room)
-  const stopped = stopAt(pieces, sampling.stop)
+  const stopped = cutAtStop(pieces, sampling.stop)
   const kept = stopped ?? pieces
   return {
     deltas: toDeltas(kept, sampling.logprobs, promptTokens),
@@ -255,11 +247,11 @@ function createEchoResult(request: GenerationRequest, contextLength: number): Ec
   }
 }
 
-/** Counts one start token per message or text, as real models do. */
-function countPrompt(input: GenerationInput): number {
-  if (input.kind === 'text') return 1 + toPieces(input.text).length
+/** Counts one start token per text or message, as real models do. */
+function countPromptTokens(input: GenerationInput): number {
+  if (input.kind === 'text') return 1 + splitTokens(input.text).length
   let count = 0
-  for (const { content } of input.messages) count += 1 + toPieces(content).length
+  for (const { content } of input.messages) count += 1 + splitTokens(content).length
   return count
 }
 
@@ -269,21 +261,19 @@ function lastUserText(input: GenerationInput): string {
   return last?.content ?? ''
 }
 
-function formatted(prompt: string, format: OutputFormat): string {
+function formatText(prompt: string, format: OutputFormat): string {
   if (format.kind === 'text') return prompt
   if (format.kind === 'json_object') return JSON.stringify({ echo: prompt })
   return format.kind === 'json_schema' ? JSON.stringify(sampleJson(format.schema, prompt)) : prompt
 }
 
-/** For `ignoreEos`: repeats the tokens up to the given length. */
-function repeat(pieces: string[], length: number): void {
+function repeatTokens(pieces: string[], length: number): void {
   const { length: period } = pieces
   if (period === 0) return
   for (let at = period; at < length; at++) pieces.push(pieces[at - period] ?? '')
 }
 
-/** The tokens before the first stop text; `null` if no stop text occurs. */
-function stopAt(pieces: readonly string[], stop: readonly string[]): string[] | null {
+function cutAtStop(pieces: readonly string[], stop: readonly string[]): string[] | null {
   if (stop.length === 0) return null
   const text = pieces.join('')
   let end = Infinity
@@ -291,7 +281,7 @@ function stopAt(pieces: readonly string[], stop: readonly string[]): string[] | 
     const at = one === '' ? -1 : text.indexOf(one)
     if (at >= 0) end = Math.min(end, at)
   }
-  return end === Infinity ? null : toPieces(text.slice(0, end))
+  return end === Infinity ? null : splitTokens(text.slice(0, end))
 }
 
 function toDeltas(
@@ -330,14 +320,14 @@ function requiredTool(input: GenerationInput): ToolDefinition | null {
   return tool
 }
 
-function callOf(
+function toToolCallResult(
   tool: ToolDefinition,
   prompt: string,
   id: string,
   promptTokens: number,
 ): EchoResult {
   const given = JSON.stringify(sampleJson(tool.parameters ?? { type: 'object' }, prompt))
-  const completionTokens = toPieces(tool.name).length + toPieces(given).length
+  const completionTokens = splitTokens(tool.name).length + splitTokens(given).length
   const toolCalls = [{ id: `call_${id}`, name: tool.name, arguments: given }]
   return {
     deltas: [{ text: '', toolCalls, promptTokens }],
@@ -347,14 +337,12 @@ function callOf(
 }
 
 /** A token is up to eight characters of a word, with the white space before them. */
-const piece = /\s{0,8}\S{1,8}|\s{1,8}/gu
+const tokenPattern = /\s{0,8}\S{1,8}|\s{1,8}/gu
 
-/** Splits a text into tokens. Joined, the tokens are the text again. */
-function toPieces(text: string): string[] {
-  return text.match(piece) ?? []
+function splitTokens(text: string): string[] {
+  return text.match(tokenPattern) ?? []
 }
 
-/** A hash, so that a token always has the same id. */
 function toTokenId(token: string): number {
   let hash = 0x811c9dc5
   for (let at = 0; at < token.length; at++) {

@@ -1,28 +1,23 @@
 /** Creates a small value that matches a JSON schema, for the echo engine. Not a validator. */
 
 import { inferenceError } from '../../generation/inference-errors.ts'
+import { isPlainObject, type WireFields as Schema } from '../../generation/pass-through.ts'
 
-type Schema = Readonly<Record<string, unknown>>
-
-/** Deeper schemas are refused, because sampling a recursive schema would never end. */
+/** The depth is limited, because sampling a recursive schema would never end. */
 const maxDepth = 32
 
-/** The maximum size of a value. Each part costs one unit, and every 64 characters one more. */
+/** Each value costs one unit, and every 64 characters cost one more. */
 const maxSize = 65_536
 
-/**
- * A value that matches a schema with `type`, `properties`, `required`, `items`, `enum`, `const`,
- * `anyOf`, `oneOf` and simple limits. Unrestricted strings become `text`. Throws `unsupported` for
- * other schemas.
- */
+/** Supports common keywords and simple limits. Throws `unsupported` for other schemas. */
 export function sampleJson(schema: unknown, text: string): unknown {
   return new Sampler(text).sample(schema, 0)
 }
 
-/** Creates one value. The size of each part is counted before the part is created. */
+/** Counts the size of each part before it creates the part. */
 class Sampler {
   readonly #text: string
-  #left = maxSize
+  #budgetLeft = maxSize
 
   constructor(text: string) {
     this.#text = text
@@ -30,27 +25,27 @@ class Sampler {
 
   sample(schema: unknown, depth: number): unknown {
     this.#spend(1)
-    if (schema === undefined || schema === true) return this.#string({})
-    if (!isSchema(schema) || depth > maxDepth) throw unsupported('the schema')
+    if (schema === undefined || schema === true) return this.#sampleString({})
+    if (!isPlainObject(schema) || depth > maxDepth) throw unsupported('the schema')
     for (const key of ['$ref', 'allOf', 'not', 'pattern', 'if']) {
       if (key in schema) throw unsupported(`a schema with "${key}"`)
     }
     const { enum: choices, anyOf, oneOf } = schema
-    if ('const' in schema) return this.#given(schema['const'])
-    if (Array.isArray(choices)) return this.#given(firstOf('enum', choices))
-    if (Array.isArray(anyOf)) return this.sample(firstOf('anyOf', anyOf), depth + 1)
-    if (Array.isArray(oneOf)) return this.sample(firstOf('oneOf', oneOf), depth + 1)
-    return this.#typed(typeOf(schema), schema, depth)
+    if ('const' in schema) return this.#chargeValue(schema['const'])
+    if (Array.isArray(choices)) return this.#chargeValue(firstChoice('enum', choices))
+    if (Array.isArray(anyOf)) return this.sample(firstChoice('anyOf', anyOf), depth + 1)
+    if (Array.isArray(oneOf)) return this.sample(firstChoice('oneOf', oneOf), depth + 1)
+    return this.#sampleType(inferType(schema), schema, depth)
   }
 
-  #typed(type: unknown, schema: Schema, depth: number): unknown {
+  #sampleType(type: unknown, schema: Schema, depth: number): unknown {
     switch (type) {
       case 'object':
-        return this.#object(schema, depth)
+        return this.#sampleObject(schema, depth)
       case 'array':
-        return this.#array(schema, depth)
+        return this.#sampleArray(schema, depth)
       case 'string':
-        return this.#string(schema)
+        return this.#sampleString(schema)
       case 'integer':
       case 'number':
         return sampleNumber(schema, type === 'integer')
@@ -63,9 +58,9 @@ class Sampler {
     }
   }
 
-  #object(schema: Schema, depth: number): Record<string, unknown> {
+  #sampleObject(schema: Schema, depth: number): Record<string, unknown> {
     const { properties, required } = schema
-    const known = isSchema(properties) ? properties : {}
+    const known = isPlainObject(properties) ? properties : {}
     const names = new Set(Object.keys(known))
     if (Array.isArray(required)) for (const name of required) names.add(String(name))
     return Object.fromEntries(
@@ -76,46 +71,42 @@ class Sampler {
     )
   }
 
-  #array(schema: Schema, depth: number): unknown[] {
-    const length = limit(schema, 'minItems', 0)
+  #sampleArray(schema: Schema, depth: number): unknown[] {
+    const length = readLimit(schema, 'minItems', 0)
     const items: unknown[] = []
     while (items.length < length) items.push(this.sample(schema['items'], depth + 1))
     return items
   }
 
-  #string(schema: Schema): string {
-    const min = limit(schema, 'minLength', 0)
-    const text = this.#text.slice(0, limit(schema, 'maxLength', Infinity))
+  #sampleString(schema: Schema): string {
+    const min = readLimit(schema, 'minLength', 0)
+    const text = this.#text.slice(0, readLimit(schema, 'maxLength', Infinity))
     this.#spend(Math.max(text.length, min) / 64)
     return text.padEnd(min, '.')
   }
 
-  #given(value: unknown): unknown {
+  #chargeValue(value: unknown): unknown {
     this.#spend(JSON.stringify([value]).length / 64)
     return value
   }
 
   #spend(cost: number): void {
-    this.#left -= cost
-    if (this.#left < 0) throw unsupported('a schema with values this large')
+    this.#budgetLeft -= cost
+    if (this.#budgetLeft < 0) throw unsupported('a schema with values this large')
   }
 }
 
-function firstOf(key: string, choices: readonly unknown[]): unknown {
+function firstChoice(key: string, choices: readonly unknown[]): unknown {
   if (choices.length === 0) throw unsupported(`a schema with an empty "${key}"`)
   return choices[0]
 }
 
-/** The integer within the limits that is nearest to zero. Without one, a `number` is their mean. */
+/** Prefers the integer that is nearest to zero. Without one, takes the mean of the limits. */
 function sampleNumber(schema: Schema, isInteger: boolean): number {
-  const [min, over] = [
-    limit(schema, 'minimum', -Infinity),
-    limit(schema, 'exclusiveMinimum', -Infinity),
-  ]
-  const [max, under] = [
-    limit(schema, 'maximum', Infinity),
-    limit(schema, 'exclusiveMaximum', Infinity),
-  ]
+  const min = readLimit(schema, 'minimum', -Infinity)
+  const over = readLimit(schema, 'exclusiveMinimum', -Infinity)
+  const max = readLimit(schema, 'maximum', Infinity)
+  const under = readLimit(schema, 'exclusiveMaximum', Infinity)
   const low = Math.max(Math.ceil(min), Math.floor(over) + 1)
   const high = Math.min(Math.floor(max), Math.ceil(under) - 1)
   if (low <= high) return Math.min(Math.max(0, low), high)
@@ -125,7 +116,7 @@ function sampleNumber(schema: Schema, isInteger: boolean): number {
   return between
 }
 
-function typeOf(schema: Schema): unknown {
+function inferType(schema: Schema): unknown {
   const { type } = schema
   if (Array.isArray(type)) return type[0]
   if (type !== undefined) return type
@@ -133,13 +124,9 @@ function typeOf(schema: Schema): unknown {
   return 'items' in schema ? 'array' : 'string'
 }
 
-function limit(schema: Schema, key: string, otherwise: number): number {
+function readLimit(schema: Schema, key: string, otherwise: number): number {
   const value = schema[key]
   return typeof value === 'number' ? value : otherwise
-}
-
-function isSchema(value: unknown): value is Schema {
-  return typeof value === 'object' && value !== null && !Array.isArray(value)
 }
 
 function unsupported(what: string): Error {

@@ -8,54 +8,48 @@ import type {
   Sampling,
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
-import { TooManyWaysError } from './grammar/grammar-stacks.ts'
-import { ResultText } from './formats/result-text.ts'
-import { paramOfGrammar, type PreparedPrompt } from './prepared-prompt.ts'
-import type { Failure, RequestUpdate, PlainEnd, PlainRequest } from './protocol.ts'
+import { AmbiguousGrammarError } from './grammar/grammar-stacks.ts'
+import { AnswerDecoder } from './formats/answer-decoder.ts'
+import { grammarParam, type PreparedPrompt } from './prepared-prompt.ts'
+import type { Failure, RequestUpdate, RequestEnd, LlamaRequest } from './protocol.ts'
 import {
   type ChosenToken,
-  GrammarDeadEnd,
+  GrammarDeadEndError,
   type LlamaRuntime,
   type Slot,
   type Token,
   type TokenChoice,
   type TokenStream,
 } from './runtime.ts'
-import { PromptScores, scoredAtOnce } from './evaluation/prompt-scores.ts'
+import { PromptScores, maxScoredTokens } from './evaluation/prompt-scores.ts'
 import { describeLogprobs } from './token-text.ts'
 
-/**
- * The number of recent tokens that the repetition penalty considers, as in llama.cpp by default.
- */
+/** As many tokens as in llama.cpp count for the repetition penalty. */
 const repetitionWindow = 64
-/**
- * Dividing logits by a smaller number gives infinity, which would make all tokens equally likely.
- */
+/** A lower temperature would make all logits infinite, and all tokens equally likely. */
 const minTemperature = 1e-6
 
 export class Generation {
   readonly id: string
-  /** Whether the request is paused because its reader is slow. */
-  isHeld = false
-  readonly #request: PlainRequest
+  isPaused = false
+  readonly #request: LlamaRequest
   readonly #runtime: LlamaRuntime
   readonly #prompt: readonly Token[]
-  /** `null` if no logprobs of the prompt are requested. */
   readonly #scores: PromptScores | null
   readonly #choice: TokenChoice
   readonly #bias: LogitBias
-  readonly #output: ResultText
+  readonly #output: AnswerDecoder
   readonly #generated: Token[] = []
-  readonly #report: (update: RequestUpdate) => void
-  #taken = 0
+  readonly #reportUpdate: (update: RequestUpdate) => void
+  #evaluated = 0
   #stream: TokenStream | null = null
   #slot: Slot | null = null
-  #cached = 0
+  #cachedTokens = 0
   #hasSent = false
-  #hasEnded = false
+  hasEnded = false
 
   constructor(
-    request: PlainRequest,
+    request: LlamaRequest,
     prepared: PreparedPrompt,
     runtime: LlamaRuntime,
     report: (update: RequestUpdate) => void,
@@ -63,76 +57,65 @@ export class Generation {
     this.id = request.id
     this.#request = request
     this.#runtime = runtime
-    this.#report = report
+    this.#reportUpdate = report
     this.#prompt = prepared.tokens
-    this.#scores = PromptScores.open(request, prepared, runtime.vocabulary)
-    this.#output = new ResultText({
+    this.#scores = PromptScores.create(request, prepared, runtime.vocabulary)
+    this.#output = new AnswerDecoder({
       vocabulary: runtime.vocabulary,
       prompt: prepared.tokens,
       stop: request.sampling.stop,
-      reading: prepared.reading,
+      parsing: prepared.parsing,
     })
     this.#bias = new LogitBias(request.sampling)
-    this.#choice = this.#toChoice(prepared)
+    this.#choice = this.#toTokenChoice(prepared)
     if (this.maxTokens <= 0 && this.#scores === null) this.#endWithPrompt()
   }
 
-  get hasEnded(): boolean {
-    return this.#hasEnded
+  get promptTokensLeft(): number {
+    return this.#prompt.length - this.#evaluated
   }
 
-  /** The number of prompt tokens that have not been evaluated yet. */
-  get tokensToTake(): number {
-    return this.#prompt.length - this.#taken
-  }
-
-  /** The maximum number of tokens in the answer. */
   get maxTokens(): number {
     return this.#request.sampling.maxTokens
   }
 
-  /** The number of prompt tokens that this slot has already evaluated. */
-  sharedWith(slot: Slot): number {
-    return this.#scores === null ? sharedLength(slot.tokens, this.#prompt) : 0
+  countShared(slot: Slot): number {
+    return this.#scores === null ? commonPrefixLength(slot.tokens, this.#prompt) : 0
   }
 
   /** Occupies the slot and reuses its evaluated tokens. Never rejects. */
   async begin(slot: Slot): Promise<void> {
     this.#slot = slot
     try {
-      await slot.keep(this.sharedWith(slot))
-      this.#cached = slot.tokens.length
-      this.#taken = this.#cached
+      await slot.truncate(this.countShared(slot))
+      this.#cachedTokens = slot.tokens.length
+      this.#evaluated = this.#cachedTokens
     } catch (error) {
       this.fail({ code: 'engine_error', message: messageOf(error) })
     }
   }
 
-  /** The number of prompt tokens that the request evaluates in a step that has room for `max`. */
-  tokensOfStep(max: number): number {
-    const rest = this.tokensToTake
+  promptTokensInStep(max: number): number {
+    const rest = this.promptTokensLeft
     if (this.#scores === null || rest <= 1) return Math.min(max, rest)
-    return Math.min(max, rest - 1, scoredAtOnce)
+    return Math.min(max, rest - 1, maxScoredTokens)
   }
 
-  /**
-   * Evaluates up to `max` prompt tokens. After the last prompt token, generates a token. Never
-   * rejects.
-   */
+  /** Evaluates prompt tokens, or generates a token after the last of them. Never rejects. */
   async step(max: number): Promise<void> {
     try {
       const slot = this.#slot
-      if (slot === null || this.#hasEnded) return
-      if (this.tokensToTake > max) {
-        await this.#take(slot, max)
-        if (this.maxTokens > 0 || this.tokensToTake > 1) return
+      if (slot === null || this.hasEnded) return
+      if (this.promptTokensLeft > max) {
+        await this.#evaluatePrompt(slot, max)
+        if (this.maxTokens > 0 || this.promptTokensLeft > 1) return
       }
       if (this.maxTokens <= 0) return this.#endWithPrompt()
       if (!this.#hasSent) this.#sendPrompt()
-      this.#stream ??= slot.continue(this.#prompt.slice(this.#taken), this.#choice)
-      this.#taken = this.#prompt.length
+      this.#stream ??= slot.generate(this.#prompt.slice(this.#evaluated), this.#choice)
+      this.#evaluated = this.#prompt.length
       const chosen = await this.#stream.next()
-      if (!this.#hasEnded) this.#accept(chosen)
+      if (!this.hasEnded) this.#accept(chosen)
     } catch (error) {
       this.fail(this.#toFailure(error))
     }
@@ -146,27 +129,27 @@ export class Generation {
     this.#end({ kind: 'failed', failure })
   }
 
-  /** A grammar that the model cannot follow, or only too slowly, counts as the client's error. */
+  /** A grammar that the model cannot follow, or only too slowly, is an error of the client. */
   #toFailure(error: unknown): Failure {
     const message = messageOf(error)
-    const isOfGrammar = error instanceof GrammarDeadEnd || error instanceof TooManyWaysError
+    const isOfGrammar =
+      error instanceof GrammarDeadEndError || error instanceof AmbiguousGrammarError
     if (!isOfGrammar) return { code: 'engine_error', message }
-    const param = paramOfGrammar(this.#request)
+    const param = grammarParam(this.#request)
     return { code: 'unsupported', message: `Invalid '${param}': ${message}`, param }
   }
 
-  /** Releases the slot. */
-  async leave(): Promise<void> {
+  async releaseSlot(): Promise<void> {
     await this.#stream?.close()
     this.#stream = null
     this.#slot = null
   }
 
-  async #take(slot: Slot, count: number): Promise<void> {
-    const from = this.#taken
-    this.#taken += count
+  async #evaluatePrompt(slot: Slot, count: number): Promise<void> {
+    const from = this.#evaluated
+    this.#evaluated += count
     const tokens = this.#prompt.slice(from, from + count)
-    if (this.#scores === null) return slot.take(tokens)
+    if (this.#scores === null) return slot.evaluate(tokens)
     const followers = this.#prompt.slice(from + 1, from + count + 1)
     this.#scores.add(await slot.score(tokens, followers, this.#scores.count))
   }
@@ -177,7 +160,7 @@ export class Generation {
     if (isEnd && !sampling.ignoreEos) return this.#finish('stop')
     this.#generated.push(chosen.token)
     this.#bias.accept(chosen.token)
-    this.#send(this.#output.push(chosen.token, this.#logprobOf(chosen)))
+    this.#send(this.#output.push(chosen.token, this.#toLogprob(chosen)))
     if (this.#output.hasStopped) return this.#finish('stop')
     const length = this.#prompt.length + this.#generated.length
     const isFull = length >= this.#runtime.contextLength
@@ -194,7 +177,7 @@ export class Generation {
         promptTokens: this.#prompt.length,
         completionTokens: this.#generated.length,
         details: {
-          prompt_tokens_details: { cached_tokens: this.#cached },
+          prompt_tokens_details: { cached_tokens: this.#cachedTokens },
           ...(reasoningTokens === 0
             ? {}
             : { completion_tokens_details: { reasoning_tokens: reasoningTokens } }),
@@ -203,7 +186,7 @@ export class Generation {
     })
   }
 
-  /** Ends a request that generates nothing, without computing the token after the prompt. */
+  /** Ends a request that generates nothing. The token after the prompt is not computed. */
   #endWithPrompt(): void {
     this.#sendPrompt()
     this.#finish('length')
@@ -214,29 +197,29 @@ export class Generation {
     if (!sampling.echo || input.kind !== 'text') return
     const { vocabulary } = this.#runtime
     const text = input.tokens === undefined ? input.text : vocabulary.textOf(input.tokens, [])
-    this.#send({ text: '', prompt: { text, logprobs: this.#scores?.described() ?? [] } })
+    this.#send({ text: '', prompt: { text, logprobs: this.#scores?.toLogprobs() ?? [] } })
   }
 
   #send(delta: GenerationDelta | null): void {
     if (delta === null) return
     const sent = this.#hasSent ? delta : { ...delta, promptTokens: this.#prompt.length }
     this.#hasSent = true
-    this.#report({ id: this.id, delta: sent })
+    this.#reportUpdate({ id: this.id, delta: sent })
   }
 
-  #end(end: PlainEnd): void {
-    if (this.#hasEnded) return
-    this.#hasEnded = true
-    this.#report({ id: this.id, end })
+  #end(end: RequestEnd): void {
+    if (this.hasEnded) return
+    this.hasEnded = true
+    this.#reportUpdate({ id: this.id, end })
   }
 
-  #logprobOf({ token, logprobs }: ChosenToken): TokenLogprob | null {
+  #toLogprob({ token, logprobs }: ChosenToken): TokenLogprob | null {
     const { logprobs: count } = this.#request.sampling
     if (count === null || logprobs === undefined) return null
     return describeLogprobs(this.#runtime.vocabulary, token, logprobs, count)
   }
 
-  #toChoice({ grammar }: PreparedPrompt): TokenChoice {
+  #toTokenChoice({ grammar }: PreparedPrompt): TokenChoice {
     const { sampling } = this.#request
     const { temperature, topP, topK, minP, seed, repetitionPenalty, logprobs } = sampling
     const recent = (): Token[] =>
@@ -251,18 +234,15 @@ export class Generation {
         repetitionPenalty === 1
           ? null
           : { penalty: repetitionPenalty, window: repetitionWindow, recent },
-      bias: this.#bias.isNeutral ? null : this.#bias,
+      bias: this.#bias.isEmpty ? null : this.#bias,
       grammar,
       logprobs,
     }
   }
 }
 
-/**
- * The number of leading tokens that a prompt shares with a slot. The last prompt token does not
- * count, because it must be evaluated to predict the next token.
- */
-export function sharedLength(held: readonly Token[], prompt: readonly Token[]): number {
+/** The last prompt token does not count, because it must be evaluated to predict the next one. */
+export function commonPrefixLength(held: readonly Token[], prompt: readonly Token[]): number {
   const max = Math.min(held.length, prompt.length - 1)
   let shared = 0
   while (shared < max && held[shared] === prompt[shared]) shared++
@@ -271,11 +251,7 @@ export function sharedLength(held: readonly Token[], prompt: readonly Token[]): 
 
 type BiasOptions = Pick<Sampling, 'logitBias' | 'frequencyPenalty' | 'presencePenalty'>
 
-/**
- * Numbers that are added to the model's logits before a token is chosen: the client's bias minus
- * the penalties of the public API. Every token of the answer costs `presence_penalty` once and
- * `frequency_penalty` for each occurrence. Tokens of the prompt do not count.
- */
+/** The client's bias, minus the penalties for tokens that the answer already contains. */
 class LogitBias {
   readonly #options: BiasOptions
   readonly #counts = new Map<Token, number>()
@@ -287,23 +263,20 @@ class LogitBias {
     this.#biases = new Map(entries.map(([token, bias]) => [Number(token), bias]))
   }
 
-  /** Whether the bias will never change any logit. */
-  get isNeutral(): boolean {
+  get isEmpty(): boolean {
     return this.#biases.size === 0 && !this.isChanging
   }
 
-  /** Whether the bias changes with the tokens of the answer. */
   get isChanging(): boolean {
     const { frequencyPenalty, presencePenalty } = this.#options
     return frequencyPenalty !== 0 || presencePenalty !== 0
   }
 
-  /** The bias of each token. Every call returns the same map. */
+  /** Always the same map, which `accept` updates. */
   get biases(): ReadonlyMap<Token, number> {
     return this.#biases
   }
 
-  /** Counts one more occurrence of the token in the answer. */
   accept(token: Token): void {
     if (!this.isChanging) return
     const { logitBias, frequencyPenalty, presencePenalty } = this.#options

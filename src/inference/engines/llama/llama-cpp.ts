@@ -11,36 +11,43 @@ import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
 import { isGguf } from '../../models/gguf-file.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
-import { cpuAttention, cpuFlags } from './evaluation/cpu-attention.ts'
+import { chooseCpuAttention, readCpuFlags } from './evaluation/cpu-attention.ts'
 import { libraryVersion, NativeContext } from './evaluation/native-context.ts'
 import { GrammarCache } from './grammar/next-characters.ts'
-import { threadWarning, fastest, measureThreads, stallOf } from './evaluation/thread-choice.ts'
+import {
+  excessWarning,
+  fastestThreads,
+  measureThreads,
+  stallWarning,
+} from './evaluation/thread-choice.ts'
 import { type ChatTemplate, createChatTemplate } from './templates/chat-template.ts'
-import { grammarOf } from './grammar/output-grammar.ts'
-import type { LoadOrder, LoadProgress } from './protocol.ts'
+import { toGrammar } from './grammar/output-grammar.ts'
+import type { LoadRequest, LoadProgress } from './protocol.ts'
 import type { LlamaRuntime, Vocabulary } from './runtime.ts'
-import { bytesOfSpelling, maxSpellingLength, slicesOf } from './token-text.ts'
+import { spellingToBytes, maxSpellingLength, findSlicing } from './token-text.ts'
 
 type Library = typeof LlamaLibrary
 
-/** The default context length. Limited, because all sequences share the memory. */
-const defaultContext = 4096
-/** GGUF token types. A user-defined token counts as a control token if it is written like one. */
+/** The default context length is limited, because all sequences share the memory. */
+const defaultContextLength = 4096
+/** The types of tokens in GGUF files. */
 const unknownType = 2
 const controlType = 3
 const unusedType = 5
 const textlessTypes: ReadonlySet<number> = new Set([unknownType, controlType, unusedType])
-const addedType = 4
+const userDefinedType = 4
 
 export async function loadRuntime(
-  order: LoadOrder,
+  request: LoadRequest,
   onProgress: (progress: LoadProgress) => void,
 ): Promise<LlamaRuntime> {
   const library = await importLibrary()
-  const modelPath = await findModel(library, order, onProgress)
-  const threads = order.threads ?? coresNow()
+  const modelPath = await findModel(library, request, onProgress)
+  const [load = 0] = loadavg()
+  const cores = { available: availableParallelism(), installed: cpus().length, load }
+  const threads = request.threads ?? freeCores(cores)
   const llama = await library.getLlama({
-    gpu: order.gpu,
+    gpu: request.gpu,
     build: 'never',
     skipDownload: true,
     progressLogs: false,
@@ -55,22 +62,25 @@ export async function loadRuntime(
         'know such models: a newer node-llama-cpp may'
       throw new LoadError(`${modelPath} cannot be loaded: ${messageOf(error)}`, hint, error)
     })
-  const contextLength = Math.min(order.contextLength ?? defaultContext, model.trainContextSize)
-  const context = await createContext(model, order, { contextLength, threads })
+  const contextLength = Math.min(
+    request.contextLength ?? defaultContextLength,
+    model.trainContextSize,
+  )
+  const context = await createContext(model, request, { contextLength, threads })
   const vocabulary = createVocabulary(model)
   const native = new NativeContext(model, context)
   const grammars = new GrammarCache()
   const isTried = llama.gpu === false && threads > 1
   return {
-    threadProblem: isTried ? await tryThreads(native, order.threads, threads) : null,
+    threadWarning: isTried ? await configureThreads(native, request.threads, threads) : null,
     contextLength,
-    batchSize: order.batchSize,
-    slots: createDirectSlots(native, vocabulary, order.sequences),
+    batchSize: request.batchSize,
+    slots: createDirectSlots(native, vocabulary, request.sequences),
     vocabulary,
     template: createTemplate(model),
     createGrammar(format) {
-      const grammar = grammars.open(grammarOf(format))
-      // Refuses the request early if the grammar cannot even begin.
+      const grammar = grammars.open(toGrammar(format))
+      // Throws for a grammar that cannot even begin.
       grammar.begin()
       return grammar
     },
@@ -78,7 +88,7 @@ export async function loadRuntime(
 }
 
 async function importLibrary(): Promise<Library> {
-  const hooks = loadCpuBinaryAtOnce()
+  const hooks = skipBinaryTest()
   const needed = `the llama engine needs node-llama-cpp ${libraryVersion}`
   const hint = `npm install node-llama-cpp@${libraryVersion}`
   try {
@@ -94,12 +104,8 @@ async function importLibrary(): Promise<Library> {
   }
 }
 
-/**
- * The library tests a prebuilt binary in a child process, which takes a third of the CPU time of a
- * start. The test is skipped: it protects programs that must survive a broken binary and helps to
- * choose a GPU, but this process may crash and has no alternative to the CPU.
- */
-function loadCpuBinaryAtOnce(): ReturnType<typeof registerHooks> {
+/** Skips a test of the prebuilt binary, because it takes a third of the CPU time of a start. */
+function skipBinaryTest(): ReturnType<typeof registerHooks> {
   const own = (url: string): string =>
     `import { testBindingBinary as test } from ${JSON.stringify(url)}
     export const testBindingBinary = async (binary, backends, gpu, ...rest) =>
@@ -117,7 +123,7 @@ function loadCpuBinaryAtOnce(): ReturnType<typeof registerHooks> {
 
 async function findModel(
   library: Library,
-  { modelName, cacheDir, hubToken }: LoadOrder,
+  { modelName, cacheDir, hubToken }: LoadRequest,
   onProgress: (progress: LoadProgress) => void,
 ): Promise<string> {
   const source = toModelSource(modelName)
@@ -141,16 +147,9 @@ async function findModel(
   }
 }
 
-const coresNow = (): number =>
-  freeCores({
-    available: availableParallelism(),
-    installed: cpus().length,
-    load: loadavg()[0] ?? 0,
-  })
-
 async function createContext(
   model: LlamaModel,
-  { sequences, batchSize, flashAttention }: LoadOrder,
+  { sequences, batchSize, flashAttention }: LoadRequest,
   { contextLength, threads }: { readonly contextLength: number; readonly threads: number },
 ): Promise<LlamaContext> {
   const { architectureMetadata: architecture } = model.fileInfo
@@ -158,13 +157,13 @@ async function createContext(
     return await model.createContext({
       sequences,
       contextSize: contextLength,
-      // A pass holds the prompt tokens, and one token of each generating sequence.
+      // A pass contains prompt tokens and one token of each generating sequence.
       batchSize: batchSize + sequences,
       threads: { ideal: threads, min: threads },
       failedCreationRemedy: false,
       ...(flashAttention === 'auto' ? {} : { flashAttention }),
       ...(model.llama.gpu === false
-        ? cpuAttention(architecture, cpuFlags(), flashAttention === true)
+        ? chooseCpuAttention(architecture, readCpuFlags(), flashAttention === true)
         : {}),
     })
   } catch (error) {
@@ -177,22 +176,21 @@ async function createContext(
 function createVocabulary(model: LlamaModel): Vocabulary {
   const ours = (tokens: readonly number[]): readonly LibraryToken[] =>
     tokens as readonly LibraryToken[]
-  // Precedes a token that is shown alone, because a word loses its space at the beginning of a
-  // text.
+  // A word that begins a text would lose its space.
   const anchor = model.tokenize('a').slice(-1)
   const ggml = model.fileInfo.metadata.tokenizer?.ggml
   return {
-    size: model.fileInfo.metadata.tokenizer?.ggml.tokens.length ?? Infinity,
-    first: model.tokens.shouldPrependBosToken ? model.tokens.bos : null,
+    size: ggml?.tokens.length ?? Infinity,
+    firstToken: model.tokens.shouldPrependBosToken ? model.tokens.bos : null,
     maxTokenLength: ggml === undefined ? Infinity : maxSpellingLength(ggml.model, ggml.tokens),
-    slices: ggml === undefined ? null : slicesOf(ggml.tokens, (text) => model.tokenize(text)),
+    slicing: ggml === undefined ? null : findSlicing(ggml.tokens, (text) => model.tokenize(text)),
     tokenize: (text, { special, inner }) =>
       model.tokenize(text, special, inner ? 'trimLeadingSpace' : undefined),
     textOf: (tokens, before) => model.detokenize(ours(tokens), false, ours(before)),
     nameOf: (token) => model.detokenize(ours([token]), true, anchor),
     bytesOf(token) {
       const spelling = ggml?.tokens[token]
-      return spelling === undefined ? null : bytesOfSpelling(ggml.model, spelling)
+      return spelling === undefined ? null : spellingToBytes(ggml.model, spelling)
     },
     isEnd: (token) => model.isEogToken(token as LibraryToken),
     isTextless: (token) => textlessTypes.has(Number(ggml?.token_type?.[token])),
@@ -209,26 +207,24 @@ function createTemplate(model: LlamaModel): ChatTemplate | null {
     eos: model.tokens.eosString ?? '',
     controls: tokens.filter((text, at) => {
       const type = Number(types?.[at])
-      return type === controlType || (type === addedType && /^[<[].*[>\]]$/.test(text))
+      return type === controlType || (type === userDefinedType && /^[<[].*[>\]]$/.test(text))
     }),
   })
 }
 
-/** Sets the given or the fastest number of threads. Returns why a given number is bad. */
-async function tryThreads(
+async function configureThreads(
   native: NativeContext,
   given: number | null,
   max: number,
 ): Promise<string | null> {
-  // With too many threads nothing is measured, because one token may take minutes.
-  const warning = given === null ? null : threadWarning(given, availableParallelism())
+  // Too many threads are not measured, because one token may take minutes.
+  const warning = given === null ? null : excessWarning(given, availableParallelism())
   if (warning !== null) return warning
   const times = await measureThreads(native, max, { clock: systemClock, token: 0 })
-  native.setThreads(given ?? fastest(times))
-  return given === null ? null : stallOf(times, given)
+  native.setThreads(given ?? fastestThreads(times))
+  return given === null ? null : stallWarning(times, given)
 }
 
-/** The error for a model that cannot be loaded, with a hint. */
 export class LoadError extends Error {
   readonly hint: string
 
@@ -242,10 +238,7 @@ export type ModelSource =
   | { readonly kind: 'file'; readonly path: string }
   | { readonly kind: 'hub'; readonly uri: string }
 
-/**
- * `hf:` and `https:` names are on the hub, and so are `user/model` and `user/model:quant` unless
- * such a path exists here. `~/` is the home folder.
- */
+/** `hf:`, `https:` and `user/model` are on the hub, unless such a path exists here. */
 export function toModelSource(name: string): ModelSource {
   if (/^(?:hf|https?):/.test(name)) return { kind: 'hub', uri: name }
   if (name.startsWith('~/')) return { kind: 'file', path: join(homedir(), name.slice(2)) }
@@ -254,7 +247,7 @@ export function toModelSource(name: string): ModelSource {
   return isHubName ? { kind: 'hub', uri: `hf:${name}` } : { kind: 'file', path: name }
 }
 
-/** Checked here, because llama.cpp aborts the process for some files that are not models. */
+/** llama.cpp would abort the process for some files that are no models. */
 async function expectGguf(path: string): Promise<void> {
   const hint =
     'give the path of a GGUF file (npx tutti model get stories15M fetches a small one, ' +
@@ -268,19 +261,15 @@ async function expectGguf(path: string): Promise<void> {
   throw new LoadError(`${path} is not a GGUF file`, hint)
 }
 
-export interface CoreFacts {
-  /** The number of cores that this process may use. */
+export interface CoreCounts {
   readonly available: number
   readonly installed: number
-  /** The mean number of busy cores of the whole machine during the last minute. */
+  /** The mean number of busy cores of the whole machine in the last minute. */
   readonly load: number
 }
 
-/**
- * The default number of threads, always positive. With more threads than free cores, llama.cpp
- * becomes very slow. If the process is limited to some cores, the machine's load is ignored.
- */
-export function freeCores({ available, installed, load }: CoreFacts): number {
+/** Ignores the machine's load if the process may use only some of the cores. */
+export function freeCores({ available, installed, load }: CoreCounts): number {
   const free = available < installed ? available : available - Math.round(load)
   return Math.max(1, free)
 }

@@ -5,7 +5,12 @@ import { basename, join } from 'node:path'
 import type { Clock } from '../../../foundation/clock.ts'
 import type { InferenceError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
-import { expectBoolean, expectString } from '../../../foundation/options.ts'
+import {
+  definedFields,
+  expectBoolean,
+  expectSecret,
+  expectString,
+} from '../../../foundation/options.ts'
 import { maskSecrets, registerSecret } from '../../../foundation/secrets.ts'
 import { once } from '../../../foundation/service.ts'
 import type {
@@ -30,52 +35,32 @@ import {
   describeExit,
   hintForExit,
   type LlamaProcess,
-  Recipient,
+  UpdateRelay,
   startLlamaProcess,
 } from './llama-process.ts'
 import {
   sharedChecks,
   expectOptions,
-  integerFrom,
+  integerAtLeast,
   nullable,
   oneOf,
   optional,
   type OptionChecks,
-  secondsAbove0,
-  secretText,
+  positiveSeconds,
 } from '../engine-options.ts'
-import { SilenceWatch, type Watched } from '../../../runtime/silence-watch.ts'
-import type { FromLlama, LoadOrder, LoadProgress } from './protocol.ts'
+import { SilenceWatch, type WatchedProcess } from '../../../runtime/silence-watch.ts'
+import type { MessageFromLlama, LoadRequest, LoadProgress } from './protocol.ts'
 
-/** Which model to load, and how much of the machine it may use. */
-export interface LlamaEngineOptions {
+/** The model to load, and the resources that it may use. */
+export interface LlamaEngineOptions extends Partial<Omit<LlamaEngineConfig, 'kind' | 'cacheDir'>> {
   /** A GGUF file, or a name on the hub such as `user/model:Q4_K_M`. */
   readonly modelName: string
-  /** Used only for downloads. */
+  /** The token for the hub. It is used only for downloads. */
   readonly hubToken: string | null
   /** The folder of models that are downloaded from the hub. */
   readonly cacheDir: string
-  /** Default `null`: the fastest number of threads up to the free cores, measured at the start. */
-  readonly threads?: number | null
-  /** Default `auto`. */
-  readonly gpu?: 'auto' | false
-  /** Default `auto`: off on a CPU, where it slows down prompts that follow many tokens. */
-  readonly flashAttention?: 'auto' | boolean
-  /** The number of answers that are generated concurrently, up to 256. Default 16. */
-  readonly sequences?: number
-  /** The number of tokens that are evaluated together. Default 512. */
-  readonly batchSize?: number
-  /**
-   * Default `null`: the context length that the model was trained with, up to 4096. Larger values
-   * than the model's are reduced.
-   */
+  /** Default `null`: the model's length, up to 4096. Larger values are reduced to it. */
   readonly contextLength?: number | null
-  /**
-   * The number of seconds that a busy process may be silent before it is replaced. After half of
-   * this time, but no more than 10 s, `problem` reports the silence. Default 60. While the model is
-   * loading, the minimum is 60.
-   */
-  readonly hungSeconds?: number
   /** @deprecated Has no effect: the native context of node-llama-cpp is always used. */
   readonly usesNativeContext?: boolean
   readonly clock: Clock
@@ -84,7 +69,7 @@ export interface LlamaEngineOptions {
   readonly onProgress?: (text: string) => void
 }
 
-/** Creates an engine; nothing runs before `start`. */
+/** Creates an engine. It does nothing until `start` is called. */
 export function createLlamaEngine(options: LlamaEngineOptions): InferenceEngine {
   expectOptions('createLlamaEngine', options, checks)
   return new LlamaEngine(options)
@@ -92,15 +77,15 @@ export function createLlamaEngine(options: LlamaEngineOptions): InferenceEngine 
 
 const checks: OptionChecks<LlamaEngineOptions> = {
   modelName: sharedChecks.modelName,
-  hubToken: nullable(secretText),
+  hubToken: nullable(expectSecret),
   cacheDir: expectString,
-  threads: optional(nullable(integerFrom(1))),
+  threads: optional(nullable(integerAtLeast(1))),
   gpu: optional(oneOf('auto', false)),
   flashAttention: optional(oneOf('auto', true, false)),
-  sequences: optional(integerFrom(1)),
-  batchSize: optional(integerFrom(1)),
-  contextLength: optional(nullable(integerFrom(1))),
-  hungSeconds: optional(secondsAbove0),
+  sequences: optional(integerAtLeast(1)),
+  batchSize: optional(integerAtLeast(1)),
+  contextLength: optional(nullable(integerAtLeast(1))),
+  hungSeconds: optional(positiveSeconds),
   usesNativeContext: optional(expectBoolean),
   clock: sharedChecks.clock,
   log: sharedChecks.log,
@@ -110,16 +95,17 @@ const checks: OptionChecks<LlamaEngineOptions> = {
 /** The resolved settings of the llama.cpp engine. */
 export interface LlamaEngineConfig extends EngineSettings {
   readonly kind: 'llama'
-  /** `null`: chosen by the engine. */
+  /** Default `null`: the number of threads that measures fastest, up to the free cores. */
   readonly threads: number | null
+  /** Whether a GPU may be used. Default `auto`. */
   readonly gpu: 'auto' | false
-  /** `auto`: chosen by the engine. */
+  /** Default `auto`: off on a CPU, where flash attention makes long contexts slow. */
   readonly flashAttention: 'auto' | boolean
-  /** The maximum number of concurrent requests. Default 16. */
+  /** The number of answers that are generated concurrently, up to 256. Default 16. */
   readonly sequences: number
   /** The number of prompt tokens that are evaluated in one step. Default 512. */
   readonly batchSize: number
-  /** Seconds of silence from a working process after which it is replaced. Default 60. */
+  /** Seconds without a heartbeat after which a busy process is replaced. Default 60. */
   readonly hungSeconds: number
   /** The folder of downloaded models; `null` for the user's cache folder. */
   readonly cacheDir: string | null
@@ -168,71 +154,61 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
     }),
 }
 
-/** The default folder of downloaded models, in the user's cache folder. */
 const defaultCacheDir = (): string =>
   join(process.env['XDG_CACHE_HOME'] ?? join(homedir(), '.cache'), 'tutti', 'models')
 
-/** The fields that the engine supports in addition to those of `Sampling` and `GenerationInput`. */
-const llamaFields: readonly string[] = [
-  'prompt.tokens',
-  'echo.logprobs',
-  'parallel_tool_calls',
-  'guided_json',
-  'guided_regex',
-  'guided_choice',
-  'guided_grammar',
-  'structured_outputs',
-  'grammar',
-  'json_schema',
-  'chat_template_kwargs',
-  'reasoning_effort',
-]
-const thoughtFields: readonly string[] = ['messages.reasoning_content', 'messages.reasoning']
+/** Fields that the engine supports in addition to those of `Sampling` and `GenerationInput`. */
+const llamaFields: readonly string[] = (
+  'prompt.tokens echo.logprobs parallel_tool_calls guided_json guided_regex guided_choice ' +
+  'guided_grammar structured_outputs grammar json_schema chat_template_kwargs reasoning_effort'
+).split(' ')
+const reasoningFields: readonly string[] = ['messages.reasoning_content', 'messages.reasoning']
 
 class LlamaEngine implements InferenceEngine {
   readonly capacity: EngineCapacity
   readonly #options: LlamaEngineOptions
-  readonly #order: LoadOrder
-  readonly #recipients = new Map<string, Recipient>()
-  readonly #asks = new Map<number, PromiseWithResolvers<readonly number[]>>()
+  readonly #loadRequest: LoadRequest
+  readonly #relays = new Map<string, UpdateRelay>()
+  readonly #tokenizations = new Map<number, PromiseWithResolvers<readonly number[]>>()
   readonly #started = Promise.withResolvers<ModelFacts>()
   readonly #lost = Promise.withResolvers<string>()
-  readonly #life: Watched = { silentMs: 0 }
-  readonly #silence: SilenceWatch<Watched>
-  readonly #hungMs: number
-  #process: LlamaProcess | null = null
+  readonly #watched: WatchedProcess = { silentMs: 0 }
+  readonly #silenceWatch: SilenceWatch<WatchedProcess>
+  readonly #hungTimeoutMs: number
+  #child: LlamaProcess | null = null
   #isLoaded = false
   #failure: InferenceError | null = null
-  #lastAsk = 0
+  #lastTokenization = 0
 
   constructor(options: LlamaEngineOptions) {
     this.#options = options
-    this.#order = toOrder(options)
-    this.capacity = { admits: 'step', slots: this.#order.sequences }
+    this.#loadRequest = toLoadRequest(options)
+    this.capacity = { admits: 'step', slots: this.#loadRequest.sequences }
     if (options.hubToken !== null) registerSecret(options.hubToken, 'hubToken')
     this.#started.promise.catch(() => {})
     const { clock, hungSeconds = 60 } = options
-    this.#hungMs = hungSeconds * 1000
-    this.#silence = new SilenceWatch({
+    this.#hungTimeoutMs = hungSeconds * 1000
+    this.#silenceWatch = new SilenceWatch({
       clock,
-      intervalMs: Math.min(1000, this.#hungMs / 4),
-      hungMs: () => (this.#isLoaded ? this.#hungMs : Math.max(minLoadHungMs, this.#hungMs)),
-      expected: () => (this.#isBusy() ? [this.#life] : []),
-      onHung: () => this.#onHung(this.#life.silentMs),
+      intervalMs: Math.min(1000, this.#hungTimeoutMs / 4),
+      maxSilenceMs: () =>
+        this.#isLoaded ? this.#hungTimeoutMs : Math.max(minLoadTimeoutMs, this.#hungTimeoutMs),
+      expected: () => (this.#isBusy() ? [this.#watched] : []),
+      onHung: () => this.#onHung(this.#watched.silentMs),
     })
   }
 
   start(): Promise<ModelFacts> {
-    if (this.#failure === null && this.#process === null) {
-      this.#process = startLlamaProcess({
+    if (this.#failure === null && this.#child === null) {
+      this.#child = startLlamaProcess({
         clock: this.#options.clock,
         onMessages: (messages) => {
           for (const message of messages) this.#receive(message)
         },
         onExit: (exit) => this.#onExit(exit),
       })
-      this.#process.send({ kind: 'load', order: this.#order })
-      this.#noteLife()
+      this.#child.send({ kind: 'load', request: this.#loadRequest })
+      this.#recordActivity()
     }
     return this.#started.promise
   }
@@ -241,52 +217,55 @@ class LlamaEngine implements InferenceEngine {
     requests: readonly GenerationRequest[],
     listener: GenerationListener,
   ): Promise<void> {
-    if (this.close.isCalled) return this.#refuse(requests, listener)
-    const process = this.#ready()
+    if (this.close.isCalled) {
+      const error = inferenceError('closing', 'the engine is closed')
+      for (const { id } of requests) listener.end(id, { kind: 'failed', error })
+      return
+    }
+    const process = this.#expectReady()
     const alive = requests.filter(({ id, signal }) => {
       if (signal.aborted) listener.end(id, { kind: 'canceled' })
       return !signal.aborted
     })
-    const ends = alive.map((request) => this.#expect(request, listener, process))
+    const ends = alive.map((request) => this.#addRecipient(request, listener, process))
     const plain = alive.map(({ id, input, sampling }) => ({ id, input, sampling }))
     process.send({ kind: 'generate', requests: plain })
-    this.#noteLife()
+    this.#recordActivity()
     await Promise.all(ends)
   }
 
-  /** Resolves when the request has ended; rejects when the engine is lost. */
-  #expect(
+  /** Resolves when the request has ended. Rejects when the engine is lost. */
+  #addRecipient(
     request: GenerationRequest,
     listener: GenerationListener,
     process: LlamaProcess,
   ): Promise<void> {
     return new Promise((resolve, reject) => {
-      const recipient = new Recipient({
+      const recipient = new UpdateRelay({
         request,
         listener,
         send: (message) => {
           process.send(message)
-          // The process may have been silent because the reader was slow, so the silence is
-          // measured anew.
-          if (message.kind === 'resume') this.#noteLife()
+          // Restarts the measurement of the silence, which a slow reader may have caused.
+          if (message.kind === 'resume') this.#recordActivity()
         },
         onEnd: () => {
-          this.#recipients.delete(request.id)
+          this.#relays.delete(request.id)
           resolve()
         },
         onLoss: reject,
       })
-      this.#recipients.set(request.id, recipient)
+      this.#relays.set(request.id, recipient)
     })
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
-    const process = this.#ready()
-    const ask = ++this.#lastAsk
+    const process = this.#expectReady()
+    const tokenizeId = ++this.#lastTokenization
     const answer = Promise.withResolvers<readonly number[]>()
-    this.#asks.set(ask, answer)
-    process.send({ kind: 'tokenize', ask, text })
-    this.#noteLife()
+    this.#tokenizations.set(tokenizeId, answer)
+    process.send({ kind: 'tokenize', tokenizeId, text })
+    this.#recordActivity()
     return answer.promise
   }
 
@@ -295,69 +274,63 @@ class LlamaEngine implements InferenceEngine {
   }
 
   problem(): string | null {
-    const { silentMs } = this.#life
-    const isSilent = silentMs >= Math.min(maxSilenceMs, this.#hungMs / 2)
+    const { silentMs } = this.#watched
+    const isSilent = silentMs >= Math.min(maxQuietMs, this.#hungTimeoutMs / 2)
     const isProblem = isSilent && this.#isLoaded && this.#isBusy()
     return isProblem ? `has given no sign of life for ${Math.floor(silentMs / 1000)} s` : null
   }
 
-  /** Ends each running request individually: only a lost process may fail a batch as a whole. */
+  /** Ends each running request individually, because only a lost process may fail a whole batch. */
   readonly close = once(async (): Promise<void> => {
     const error = inferenceError('closing', 'the engine is closed')
-    for (const recipient of this.#recipients.values()) recipient.end({ kind: 'failed', error })
+    for (const recipient of this.#relays.values()) recipient.end({ kind: 'failed', error })
     this.#fail(error)
-    await this.#process?.close()
+    await this.#child?.close()
   })
 
-  #refuse(requests: readonly GenerationRequest[], listener: GenerationListener): void {
-    const error = inferenceError('closing', 'the engine is closed')
-    for (const { id } of requests) listener.end(id, { kind: 'failed', error })
-  }
-
-  #ready(): LlamaProcess {
+  #expectReady(): LlamaProcess {
     if (this.#failure !== null) throw this.#failure
-    if (this.#process !== null && this.#isLoaded) return this.#process
+    if (this.#child !== null && this.#isLoaded) return this.#child
     throw inferenceError('not_ready', 'the engine has not started')
   }
 
-  #receive(message: FromLlama): void {
-    this.#noteLife()
+  #receive(message: MessageFromLlama): void {
+    this.#recordActivity()
     if (message.kind === 'alive') return
     if (message.kind === 'update') {
-      this.#recipients.get(message.update.id)?.receive(message.update)
+      this.#relays.get(message.update.id)?.receive(message.update)
     } else if (message.kind === 'tokens') {
-      this.#asks.get(message.ask)?.resolve(message.tokens)
-      this.#asks.delete(message.ask)
+      this.#tokenizations.get(message.tokenizeId)?.resolve(message.tokens)
+      this.#tokenizations.delete(message.tokenizeId)
     } else if (message.kind === 'progress') {
       this.#reportProgress(message.progress)
     } else if (message.kind === 'loaded') {
       this.#isLoaded = true
       this.#checkContext(message.facts)
       this.#checkTemplate(message.templateProblem)
-      const { threadProblem, readsThoughts, readsNames } = message
-      if (threadProblem !== null) this.#options.log.warn('ThreadsStall', threadProblem)
+      const { threadWarning, readsReasoning, readsNames } = message
+      if (threadWarning !== null) this.#options.log.warn('ThreadsStall', threadWarning)
       const fields = [
         ...llamaFields,
-        ...(readsThoughts ? thoughtFields : []),
+        ...(readsReasoning ? reasoningFields : []),
         ...(readsNames ? ['messages.name'] : []),
       ]
       this.#started.resolve({ ...message.facts, fields })
     } else {
       const { code, message: text, hint } = message.failure
-      const details = hint === undefined ? {} : { hint }
-      this.#fail(inferenceError(code, maskSecrets(text), details))
-      void this.#process?.close()
+      this.#fail(inferenceError(code, maskSecrets(text), definedFields({ hint })))
+      void this.#child?.close()
     }
   }
 
   #reportProgress({ stage, done }: LoadProgress): void {
     const what = stage === 'download' ? 'downloading' : 'loading'
     const percent = `${Math.floor(done * 100)} %`
-    this.#options.onProgress?.(`${what} ${basename(this.#order.modelName)}: ${percent}`)
+    this.#options.onProgress?.(`${what} ${basename(this.#loadRequest.modelName)}: ${percent}`)
   }
 
   #checkContext({ contextLength }: ModelFacts): void {
-    const wanted = this.#order.contextLength
+    const wanted = this.#loadRequest.contextLength
     if (wanted === null || wanted <= contextLength) return
     const text = `the context of the model has ${contextLength} tokens; max_model_len is ${wanted}`
     this.#options.log.warn('ContextClipped', text)
@@ -370,15 +343,14 @@ class LlamaEngine implements InferenceEngine {
     this.#options.log.warn('ChatTemplateUnusable', `${text} (${hint})`)
   }
 
-  /** Called when the process has sent a message or received work. */
-  #noteLife(): void {
-    if (this.#failure === null) this.#silence.sign(this.#life)
+  #recordActivity(): void {
+    if (this.#failure === null) this.#silenceWatch.recordActivity(this.#watched)
   }
 
-  /** A request that is paused for its slow reader is not waiting for the process. */
+  /** Whether a request waits for the process. Requests that are paused for slow readers do not. */
   #isBusy(): boolean {
-    if (!this.#isLoaded || this.#asks.size > 0) return true
-    for (const { isHeld } of this.#recipients.values()) if (!isHeld) return true
+    if (!this.#isLoaded || this.#tokenizations.size > 0) return true
+    for (const { isPaused } of this.#relays.values()) if (!isPaused) return true
     return false
   }
 
@@ -387,39 +359,37 @@ class LlamaEngine implements InferenceEngine {
     const reason = `the model's process gave no sign of life for ${seconds} s`
     if (this.#failure === null) this.#lost.resolve(reason)
     this.#fail(inferenceError('engine_lost', reason))
-    this.#process?.kill()
+    this.#child?.kill()
   }
 
   #onExit(exit: ChildExit): void {
     const reason = describeExit(exit)
-    const hint = hintForExit(exit)
     if (this.#failure === null) this.#lost.resolve(reason)
-    this.#fail(inferenceError('engine_lost', reason, hint === undefined ? {} : { hint }))
+    const hint = definedFields({ hint: hintForExit(exit) })
+    this.#fail(inferenceError('engine_lost', reason, hint))
   }
 
-  /** Only the first error is reported. */
   #fail(error: InferenceError): void {
     if (this.#failure !== null) return
     this.#failure = error
-    this.#silence.stop()
+    this.#silenceWatch.stop()
     this.#started.reject(error)
-    for (const recipient of this.#recipients.values()) recipient.lose(error)
-    for (const { reject } of this.#asks.values()) reject(error)
-    this.#recipients.clear()
-    this.#asks.clear()
+    for (const recipient of this.#relays.values()) recipient.failBatch(error)
+    for (const { reject } of this.#tokenizations.values()) reject(error)
+    this.#relays.clear()
+    this.#tokenizations.clear()
   }
 }
 
-/** `problem` reports any silence longer than this. */
-const maxSilenceMs = 10_000
+const maxQuietMs = 10_000
 
-/** The minimum while loading, because some stages of loading block signs of life. */
-const minLoadHungMs = 60_000
+/** Some stages of loading block heartbeats. */
+const minLoadTimeoutMs = 60_000
 
-/** llama.cpp's maximum number of sequences per context. */
+/** The maximum number of sequences per context in llama.cpp. */
 const maxSequences = 256
 
-const toOrder = (options: LlamaEngineOptions): LoadOrder => ({
+const toLoadRequest = (options: LlamaEngineOptions): LoadRequest => ({
   modelName: options.modelName,
   hubToken: options.hubToken,
   cacheDir: options.cacheDir,

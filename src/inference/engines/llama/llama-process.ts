@@ -1,7 +1,8 @@
-/** A model's process: how it is started, what its exit means, and how its updates are passed on. */
+/** Starts a model's process, describes its exit, and delivers its updates. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
+import { definedFields } from '../../../foundation/options.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
 import {
   type ChildExit,
@@ -14,26 +15,25 @@ import type {
   GenerationListener,
   GenerationRequest,
 } from '../../generation/inference-engine.ts'
-import { inferenceError, inferenceStatus } from '../../generation/inference-errors.ts'
-import type { FromLlama, RequestUpdate, PlainEnd, ToLlama } from './protocol.ts'
+import { inferenceError, statusByCode } from '../../generation/inference-errors.ts'
+import type { MessageFromLlama, RequestUpdate, RequestEnd, MessageToLlama } from './protocol.ts'
 
-export type LlamaProcess = SupervisedChild<ToLlama, FromLlama>
+export type LlamaProcess = SupervisedChild<MessageToLlama, MessageFromLlama>
 
 export interface LlamaProcessOptions {
   readonly clock: Clock
-  onMessages(messages: readonly FromLlama[]): void
+  onMessages(messages: readonly MessageFromLlama[]): void
   onExit(exit: ChildExit): void
 }
 
-/** Starts the process. It keeps this process alive until it is closed. */
+/** The process keeps this process alive until it is closed. */
 export function startLlamaProcess(options: LlamaProcessOptions): LlamaProcess {
   const child: LlamaProcess = new SupervisedChild({
     ...options,
     program: siblingProgram(import.meta.url, 'llama-program'),
-    // A small young generation: objects are few and short-lived, but V8 would let it grow to 100
-    // MB.
+    // The young generation can be small, because objects are few and short-lived.
     execArgv: ['--no-warnings', '--max-semi-space-size=8'],
-    env: ownEnvironment(),
+    env: childEnvironment(),
     isDetached: true,
     stdout: 'ignore',
     stderr: 'capture',
@@ -43,27 +43,23 @@ export function startLlamaProcess(options: LlamaProcessOptions): LlamaProcess {
   return child
 }
 
-const secretName = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
-/** The library fails to load if `CI` has a value that is not a boolean. */
+const secretNamePattern = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACCESS_KEY|CREDENTIAL/i
+/** `CI` is removed, because the library fails to load if its value is not a boolean. */
 const removedNames: ReadonlySet<string> = new Set(['CI', ...nodeVariables])
 
-/**
- * One heap for all threads. By default, glibc gives each thread its own and does not reuse freed
- * memory across threads, so under load the heaps grow for a long time.
- */
+/** By default, glibc gives each thread its own heap, and these heaps grow for a long time. */
 const singleArena = { MALLOC_ARENA_MAX: '1' }
 
-/** This process's environment without secrets and without Node's own variables. */
-function ownEnvironment(): NodeJS.ProcessEnv {
+function childEnvironment(): NodeJS.ProcessEnv {
   const isKept = ([name]: [string, unknown]): boolean =>
-    !removedNames.has(name) && !secretName.test(name)
+    !removedNames.has(name) && !secretNamePattern.test(name)
   return { ...singleArena, ...Object.fromEntries(Object.entries(process.env).filter(isKept)) }
 }
 
-const unfitGpu = /PTX was compiled with an unsupported toolchain|no kernel image is available/i
+const unsupportedGpu =
+  /PTX was compiled with an unsupported toolchain|no kernel image is available/i
 const maxLineLength = 300
 
-/** Describes in one line how the process exited, and the last error that it printed. */
 export function describeExit({ code, signal, error, output }: ChildExit): string {
   if (error !== null) return `the model's process failed: ${messageOf(error)}`
   const how = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`
@@ -71,9 +67,8 @@ export function describeExit({ code, signal, error, output }: ChildExit): string
   return `the model's process ${how}${line === '' ? '' : `: ${line}`}`
 }
 
-/** A hint for people; `undefined` if the cause is unknown. */
 export function hintForExit({ signal, output }: ChildExit): string | undefined {
-  if (unfitGpu.test(output)) {
+  if (unsupportedGpu.test(output)) {
     return (
       'the prebuilt binaries do not fit this GPU: build node-llama-cpp from source, or use the ' +
       'process or openai engine with a GPU server such as vLLM or llama-server'
@@ -82,67 +77,60 @@ export function hintForExit({ signal, output }: ChildExit): string | undefined {
   return signal === 'SIGKILL' ? 'the system may have killed it because memory ran out' : undefined
 }
 
-/** An aborting process prints its reason in one line, possibly followed by a stack trace. */
+/** A process that aborts prints the reason in one line, possibly before a stack trace. */
 function lastErrorLine(output: string): string {
   const lines = output.split('\n').filter((line) => line.trim() !== '')
   const error = lines.findLast((line) => /error|assert|abort|fail|unsupported/i.test(line))
   return maskSecrets((error ?? lines.at(-1) ?? '').trim()).slice(0, maxLineLength)
 }
 
-export interface RecipientOptions {
+export interface UpdateRelayOptions {
   readonly request: GenerationRequest
   readonly listener: GenerationListener
-  readonly send: (message: ToLlama) => void
-  /** Called once, after the listener has received the result. */
+  readonly send: (message: MessageToLlama) => void
   readonly onEnd: () => void
-  /** Called instead of `onEnd` when the process is lost. The listener then receives no result. */
+  /** Called instead of `onEnd` if the process is lost. The listener then receives no result. */
   readonly onLoss: (error: unknown) => void
 }
 
-/** One running request. Passes updates to the listener as fast as its reader accepts them. */
-export class Recipient {
-  readonly #options: RecipientOptions
-  /**
-   * Updates that arrived before the process paused the request for its busy reader; `null` while
-   * the reader accepts updates.
-   */
-  #late: RequestUpdate[] | null = null
-  #isOver = false
+/** Delivers the updates of one request to the listener, as fast as its reader accepts them. */
+export class UpdateRelay {
+  readonly #options: UpdateRelayOptions
+  /** Updates that arrived while the reader was busy; `null` while the reader accepts updates. */
+  #heldUpdates: RequestUpdate[] | null = null
+  #hasEnded = false
   readonly #abort = (): void => this.#cancel()
 
-  constructor(options: RecipientOptions) {
+  constructor(options: UpdateRelayOptions) {
     this.#options = options
     options.request.signal.addEventListener('abort', this.#abort, { once: true })
   }
 
-  /** Whether the request is paused because its reader is slow. */
-  get isHeld(): boolean {
-    return this.#late !== null
+  get isPaused(): boolean {
+    return this.#heldUpdates !== null
   }
 
   receive(update: RequestUpdate): void {
-    if (this.#late === null || this.#isAborted()) this.#pass(update)
-    else this.#late.push(update)
+    if (this.#heldUpdates === null || this.#isAborted()) this.#deliver(update)
+    else this.#heldUpdates.push(update)
   }
 
-  /** Ends the request. Later updates are ignored. */
   end(end: GenerationEnd): void {
-    if (this.#isOver) return
+    if (this.#hasEnded) return
     const { request, listener, onEnd } = this.#options
     this.#close()
     listener.end(request.id, end)
     onEnd()
   }
 
-  /** Called when the process is lost, which fails the whole batch. */
-  lose(error: unknown): void {
-    if (this.#isOver) return
+  failBatch(error: unknown): void {
+    if (this.#hasEnded) return
     this.#close()
     this.#options.onLoss(error)
   }
 
   #close(): void {
-    this.#isOver = true
+    this.#hasEnded = true
     this.#options.request.signal.removeEventListener('abort', this.#abort)
   }
 
@@ -150,49 +138,45 @@ export class Recipient {
     return this.#options.request.signal.aborted
   }
 
-  /** After an abort, drops output and passes on only the result. */
+  /** Drops output that arrives after an abort. Only the result is delivered. */
   #cancel(): void {
     this.#options.send({ kind: 'cancel', id: this.#options.request.id })
-    const late = this.#late ?? []
-    this.#late = null
-    for (const update of late) this.#pass(update)
+    const heldUpdates = this.#heldUpdates ?? []
+    this.#heldUpdates = null
+    for (const update of heldUpdates) this.#deliver(update)
   }
 
-  #pass({ delta, end }: RequestUpdate): void {
-    if (this.#isOver) return
+  #deliver({ delta, end }: RequestUpdate): void {
+    if (this.#hasEnded) return
     const { request, listener } = this.#options
     if (delta !== undefined && !this.#isAborted()) {
       const wait = listener.delta(request.id, delta)
-      if (wait !== undefined) this.#hold(wait)
+      if (wait !== undefined) this.#pause(wait)
     }
-    // The process may have finished the text before it received the abort. Without the dropped
-    // deltas the result is incomplete.
-    if (end !== undefined) this.end(this.#isAborted() ? { kind: 'canceled' } : toEnd(end))
+    // After an abort, the result lacks the dropped deltas.
+    if (end !== undefined) this.end(this.#isAborted() ? { kind: 'canceled' } : toGenerationEnd(end))
   }
 
-  #hold(wait: Promise<void>): void {
+  #pause(wait: Promise<void>): void {
     const { request, send } = this.#options
-    this.#late = []
+    this.#heldUpdates = []
     send({ kind: 'hold', id: request.id })
     const resume = (): void => {
-      const late = this.#late
-      if (late === null || this.#isOver) return
-      this.#late = null
+      const heldUpdates = this.#heldUpdates
+      if (heldUpdates === null || this.#hasEnded) return
+      this.#heldUpdates = null
       send({ kind: 'resume', id: request.id })
-      for (const update of late) this.receive(update)
+      for (const update of heldUpdates) this.receive(update)
     }
     wait.then(resume, resume)
   }
 }
 
-function toEnd(end: PlainEnd): GenerationEnd {
+function toGenerationEnd(end: RequestEnd): GenerationEnd {
   if (end.kind !== 'failed') return end
   const { code, message, hint, param, clientCode = 'unsupported_value' } = end.failure
   const shown = code === 'unsupported' ? clientCode : code
-  const refusal = { status: inferenceStatus[code], message, param: param ?? null, code: shown }
-  const error = inferenceError(code, message, {
-    ...(hint === undefined ? {} : { hint }),
-    ...(param === undefined ? {} : { refusal }),
-  })
-  return { kind: 'failed', error }
+  const refusal =
+    param === undefined ? undefined : { status: statusByCode[code], message, param, code: shown }
+  return { kind: 'failed', error: inferenceError(code, message, definedFields({ hint, refusal })) }
 }

@@ -1,48 +1,44 @@
-/** Signs of life and progress reports that a model's process sends while the model loads. */
+/** Sends signs of life and progress reports while a model's process loads the model. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import type { FromLlama, LoadProgress } from './protocol.ts'
+import type { MessageFromLlama, LoadProgress } from './protocol.ts'
 
-const signMs = 2000
-/**
- * How long signs of life are sent without progress. After that, the parent considers the process
- * hung: it may wait forever for a file system that does not respond.
- */
-const stallMs = 600_000
+const heartbeatIntervalMs = 2000
+/** Without progress, the process may wait for a dead file system, so it must seem hung. */
+const stallTimeoutMs = 600_000
 
-/** Needed because loading a large model takes minutes, and the library rarely reports progress. */
+/** Loading a large model takes minutes, and the library rarely reports progress. */
 export class LoadHeartbeat {
   readonly #clock: Clock
-  readonly #send: (message: FromLlama) => void
+  readonly #send: (message: MessageFromLlama) => void
   #progressMs: number
   #cancel: () => void
-  #last = ''
+  #lastReport = ''
 
-  /** Sends signs of life until `stop` is called. */
-  constructor(clock: Clock, send: (message: FromLlama) => void) {
+  constructor(clock: Clock, send: (message: MessageFromLlama) => void) {
     this.#clock = clock
     this.#send = send
     this.#progressMs = clock.monotonicMs()
-    this.#cancel = this.#plan()
+    this.#cancel = this.#scheduleNext()
   }
 
-  /** The library reports every change; ten messages per stage are enough. */
+  /** Sends at most ten messages per stage, because the library reports every change. */
   report(progress: LoadProgress): void {
     this.#progressMs = this.#clock.monotonicMs()
     const now = `${progress.stage} ${Math.floor(progress.done * 10)}`
-    if (now !== this.#last) this.#send({ kind: 'progress', progress })
-    this.#last = now
+    if (now !== this.#lastReport) this.#send({ kind: 'progress', progress })
+    this.#lastReport = now
   }
 
   stop(): void {
     this.#cancel()
   }
 
-  #plan(): () => void {
-    return this.#clock.after(signMs, () => {
-      const isStalled = this.#clock.monotonicMs() - this.#progressMs > stallMs
+  #scheduleNext(): () => void {
+    return this.#clock.after(heartbeatIntervalMs, () => {
+      const isStalled = this.#clock.monotonicMs() - this.#progressMs > stallTimeoutMs
       if (!isStalled) this.#send({ kind: 'alive' })
-      this.#cancel = this.#plan()
+      this.#cancel = this.#scheduleNext()
     })
   }
 }

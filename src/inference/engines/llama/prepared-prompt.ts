@@ -2,49 +2,48 @@
 
 import { isDeepStrictEqual } from 'node:util'
 import { messageOf } from '../../../foundation/errors.ts'
+import { definedFields } from '../../../foundation/options.ts'
 import type {
   ChatMessage,
   GenerationInput,
   OutputFormat,
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
-import type { Failure, PlainRequest } from './protocol.ts'
-import { ArgumentError, templateArguments } from './templates/template-arguments.ts'
+import type { Failure, LlamaRequest } from './protocol.ts'
+import { ArgumentError, toTemplateArguments } from './templates/template-arguments.ts'
 import type { ChatTemplate, TemplateTraits, TemplateVariables } from './templates/chat-template.ts'
-import { prefixOfGrammar, readingOf, requiresCall } from './formats/output-reading.ts'
-import type { OutputReading } from './formats/result-text.ts'
+import { grammarPrefix, planParsing, requiresCall } from './formats/output-parsing.ts'
+import type { OutputParsing } from './formats/answer-decoder.ts'
 import {
   callableTools,
+  type ChatInput,
   emptyParameters,
-  toPlainRole,
+  toPlainMessage,
   toTemplateMessages,
   withDescribedTools,
 } from './templates/template-messages.ts'
 import { TemplateError } from './jinja/limits.ts'
-import type { FollowedGrammar } from './grammar/next-characters.ts'
+import type { CachedGrammar } from './grammar/next-characters.ts'
 import type { LlamaRuntime, Token, Vocabulary } from './runtime.ts'
 import type { GrammarFormat } from './grammar/output-grammar.ts'
-import { SchemaFault } from './grammar/schema-keywords.ts'
+import { SchemaError } from './grammar/schema-keywords.ts'
 
 export interface PreparedPrompt {
   readonly tokens: readonly Token[]
-  readonly grammar: FollowedGrammar | null
-  readonly reading: OutputReading
+  readonly grammar: CachedGrammar | null
+  readonly parsing: OutputParsing
 }
 
-/**
- * Prepares consecutive requests with equal prompts only once, such as the choices of one HTTP
- * request. The shared result is never changed.
- */
+/** Consecutive requests with equal prompts share one result, which never changes. */
 export class PromptPreparer {
   readonly #runtime: LlamaRuntime
-  #last: { readonly request: PlainRequest; readonly prepared: Prepared } | null = null
+  #last: { readonly request: LlamaRequest; readonly prepared: PrepareResult } | null = null
 
   constructor(runtime: LlamaRuntime) {
     this.#runtime = runtime
   }
 
-  prepare(request: PlainRequest): Prepared {
+  prepare(request: LlamaRequest): PrepareResult {
     if (this.#last !== null && isSamePrompt(this.#last.request, request)) {
       return this.#last.prepared
     }
@@ -53,21 +52,19 @@ export class PromptPreparer {
     return prepared
   }
 
-  /** Releases the last prompt. */
-  forget(): void {
+  clear(): void {
     this.#last = null
   }
 }
 
-/** Compares by content, because this process receives copies of requests. */
-const isSamePrompt = (one: PlainRequest, other: PlainRequest): boolean =>
+/** Compares the contents, because this process receives copies of requests. */
+const isSamePrompt = (one: LlamaRequest, other: LlamaRequest): boolean =>
   isDeepStrictEqual(one.input, other.input) &&
   isDeepStrictEqual(one.sampling.format, other.sampling.format)
 
-type Prepared = PreparedPrompt | Failure
+type PrepareResult = PreparedPrompt | Failure
 
-/** Never throws: returns a failure for a request that cannot be prepared. */
-function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
+function preparePrompt(request: LlamaRequest, runtime: LlamaRuntime): PrepareResult {
   const { input, sampling } = request
   const { template, vocabulary, contextLength } = runtime
   const tools = callableTools(input)
@@ -80,28 +77,25 @@ function preparePrompt(request: PlainRequest, runtime: LlamaRuntime): Prepared {
       : sampling.format
     const hasGrammar = format.kind !== 'text'
     const rendered = renderPrompt(input, template, hasGrammar)
-    const fewest = minTokens(rendered, vocabulary)
-    if (fewest >= contextLength) return tooLong(`at least ${fewest}`, contextLength)
+    const fewest = minTokenCount(rendered, vocabulary)
+    if (fewest >= contextLength) return tooLongFailure(`at least ${fewest}`, contextLength)
     const ids = input.kind === 'text' ? input.tokens : undefined
     const unknown = ids?.find((id) => id < 0 || id >= vocabulary.size)
-    if (unknown !== undefined) return unknownToken(unknown, vocabulary)
+    if (unknown !== undefined) return unknownTokenFailure(unknown, vocabulary)
     const tokens = ids ?? promptTokens(rendered, vocabulary)
     if (tokens.length === 0) return { code: 'unsupported', message: 'the prompt is empty' }
-    if (tokens.length >= contextLength) return tooLong(`${tokens.length}`, contextLength)
+    if (tokens.length >= contextLength) return tooLongFailure(`${tokens.length}`, contextLength)
     const grammar = createGrammar(format, request, runtime)
     if (grammar !== null && 'code' in grammar) return grammar
     const prompt = rendered.pieces.at(-1) ?? ''
-    const reading = readingOf({ input, template, prompt, hasGrammar, vocabulary })
-    return { tokens, grammar, reading }
+    const parsing = planParsing({ input, template, prompt, hasGrammar, vocabulary })
+    return { tokens, grammar, parsing }
   } catch (error) {
     return toFailure(error, template)
   }
 }
 
-/**
- * A conversation that the template rejects is the client's error. A failure of the template itself
- * is the server's error.
- */
+/** A conversation that the template rejects is the client's error, other failures are ours. */
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
   if (error instanceof ArgumentError) {
@@ -119,34 +113,31 @@ function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   }
 }
 
-/** Returns a failure that names the field if the format cannot be enforced. */
 function createGrammar(
   format: GrammarFormat | TextFormat,
-  request: PlainRequest,
+  request: LlamaRequest,
   runtime: LlamaRuntime,
-): FollowedGrammar | Failure | null {
+): CachedGrammar | Failure | null {
   if (format.kind === 'text') return null
   try {
     return runtime.createGrammar(format)
   } catch (error) {
-    const param = paramOfTool(error, request) ?? paramOfGrammar(request)
+    const param = toolParam(error, request) ?? grammarParam(request)
     const message = `Invalid '${param}': ${messageOf(error)}`
-    const isInvalid = error instanceof SchemaFault && error.isInvalid
+    const isInvalid = error instanceof SchemaError && error.isInvalid
     const clientCode = isInvalid ? 'invalid_value' : 'unsupported_value'
     return { code: 'unsupported', message, param, clientCode }
   }
 }
 
-/** The field of the request that requires the grammar. */
-export function paramOfGrammar({ input, sampling }: PlainRequest): string {
+export function grammarParam({ input, sampling }: LlamaRequest): string {
   if (requiresCall(input)) return 'tools'
   const { format } = sampling
   return ('field' in format ? format.field : undefined) ?? 'response_format'
 }
 
-/** The path of the tool parameters that caused the error; `null` for other errors. */
-function paramOfTool(error: unknown, { input }: PlainRequest): string | null {
-  const isOfTool = error instanceof SchemaFault && error.tool !== null
+function toolParam(error: unknown, { input }: LlamaRequest): string | null {
+  const isOfTool = error instanceof SchemaError && error.tool !== null
   if (!isOfTool || input.kind === 'text') return null
   const tool = callableTools(input)[error.tool]
   return `tools[${input.tools?.findIndex((one) => one === tool)}].function.parameters`
@@ -154,13 +145,13 @@ function paramOfTool(error: unknown, { input }: PlainRequest): string | null {
 
 type TextFormat = Extract<OutputFormat, { kind: 'text' }>
 
-const unknownToken = (id: number, { size }: Vocabulary): Failure => ({
+const unknownTokenFailure = (id: number, { size }: Vocabulary): Failure => ({
   code: 'unsupported',
   message: `Invalid token in 'prompt': ${id}. The model has ${size} tokens.`,
   param: 'prompt',
 })
 
-const tooLong = (count: string, limit: number): Failure => ({
+const tooLongFailure = (count: string, limit: number): Failure => ({
   code: 'context_length_exceeded',
   message:
     `the prompt has ${count} tokens, and the model's context is ${limit} tokens ` +
@@ -168,19 +159,13 @@ const tooLong = (count: string, limit: number): Failure => ({
   hint: 'shorten the prompt, or raise max_model_len if the model allows it',
 })
 
-type Chat = Extract<GenerationInput, { kind: 'chat' }>
-
-/**
- * Marks where a text is split so that it is not read as a control token. A Unicode noncharacter
- * that is removed from all texts first.
- */
+/** Splits the texts of control tokens in client input. Removed from all texts first. */
 const splitMark = '\uFDD0'
 
-/** The text to continue, in pieces that are tokenized separately. */
+/** The text that the model continues. Its pieces are tokenized separately. */
 export interface RenderedPrompt {
   readonly pieces: readonly string[]
-  /** Whether texts of control tokens are tokenized as control tokens. */
-  readonly special: boolean
+  readonly hasControlTokens: boolean
 }
 
 /** Throws the errors of the template. */
@@ -189,58 +174,59 @@ export function renderPrompt(
   template: ChatTemplate | null,
   hasGrammar = false,
 ): RenderedPrompt {
-  if (input.kind === 'text') return { pieces: [input.text], special: false }
+  if (input.kind === 'text') return { pieces: [input.text], hasControlTokens: false }
   if (template === null) {
-    templateArguments(input, null)
-    return { pieces: [toPlainText(input)], special: false }
+    toTemplateArguments(input, null)
+    return { pieces: [toPlainText(input)], hasControlTokens: false }
   }
-  const text = template.render(templateInput(input, template))
-  const all = hasGrammar ? text + prefixOfGrammar(template, text) : text
+  const text = template.render(toTemplateVariables(input, template))
+  const all = hasGrammar ? text + grammarPrefix(template, text) : text
   const pieces = all.split(splitMark)
-  return { pieces, special: true }
+  return { pieces, hasControlTokens: true }
 }
 
-export function promptTokens({ pieces, special }: RenderedPrompt, vocabulary: Vocabulary): Token[] {
-  const tokens = pieces.flatMap((text, at) => vocabulary.tokenize(text, { special, inner: at > 0 }))
-  const { first } = vocabulary
-  return first === null || tokens[0] === first ? tokens : [first, ...tokens]
+export function promptTokens(
+  { pieces, hasControlTokens }: RenderedPrompt,
+  vocabulary: Vocabulary,
+): Token[] {
+  const tokens = pieces.flatMap((text, at) =>
+    vocabulary.tokenize(text, { special: hasControlTokens, inner: at > 0 }),
+  )
+  const { firstToken } = vocabulary
+  return firstToken === null || tokens[0] === firstToken ? tokens : [firstToken, ...tokens]
 }
 
-/**
- * A lower bound of the number of tokens, computed without tokenizing. Often sufficient to refuse a
- * prompt.
- */
-function minTokens({ pieces }: RenderedPrompt, { maxTokenLength }: Vocabulary): number {
+/** Returns a lower bound that needs no tokenization. It is often enough to refuse a prompt. */
+function minTokenCount({ pieces }: RenderedPrompt, { maxTokenLength }: Vocabulary): number {
   return Math.ceil(pieces.reduce((sum, { length }) => sum + length, 0) / maxTokenLength)
 }
 
-/** For models without a template: the messages in order, system messages first. */
-function toPlainText(chat: Chat): string {
-  const messages = withDescribedTools(chat).map(toPlainRole)
+function toPlainText(chat: ChatInput): string {
+  const messages = withDescribedTools(chat).map(toPlainMessage)
   const isSystem = ({ role }: ChatMessage): boolean => role === 'system'
   const others = messages.filter((message) => !isSystem(message))
   const ordered = [...messages.filter(isSystem), ...others]
   return ordered.map(({ content }) => content).join('\n\n')
 }
 
-/** The variables that templates expect. Client texts cannot become control tokens. */
-function templateInput(chat: Chat, template: ChatTemplate): TemplateVariables {
-  const { traits, controls } = template
-  const tools = traits.knowsTools ? callableTools(chat).map(toFunction) : []
+/** Texts of the client are escaped, so that they cannot become control tokens. */
+function toTemplateVariables(chat: ChatInput, template: ChatTemplate): TemplateVariables {
+  const { traits, controlTexts } = template
+  const tools = traits.rendersTools ? callableTools(chat).map(toFunctionDefinition) : []
   const messages = toTemplateMessages(chat, traits)
   const hasTools = tools.length > 0
   const system = hasTools && traits.toolsIn === 'system' ? { tools: JSON.stringify(tools) } : {}
-  const more = hasTools && traits.toolsIn === 'variable' ? { tools: tools.map(toListed) } : {}
+  const more = hasTools && traits.toolsIn === 'variable' ? { tools: tools.map(toToolEntry) } : {}
   return {
     messages: messages.map((message, at) => ({
       role: message.role,
       ...(escapeAll(
         { ...toTemplateMessage(message, traits), ...(at === 0 ? system : {}) },
-        controls,
+        controlTexts,
       ) as object),
     })),
-    ...templateArguments(chat, template),
-    ...(escapeAll(more, controls) as typeof more),
+    ...toTemplateArguments(chat, template),
+    ...(escapeAll(more, controlTexts) as typeof more),
     add_generation_prompt: true,
   }
 }
@@ -249,25 +235,21 @@ function toTemplateMessage(
   { content, name, toolCalls, toolCallId, reasoning }: ChatMessage,
   { argumentsAs }: TemplateTraits,
 ): object {
-  return {
+  return definedFields({
     content,
-    ...(name === undefined ? {} : { name }),
-    ...(reasoning === undefined ? {} : { reasoning_content: reasoning }),
-    ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
-    ...(toolCalls === undefined
-      ? {}
-      : {
-          tool_calls: toolCalls.map(({ id, name: tool, arguments: text }) => ({
-            id,
-            type: 'function',
-            function: { name: tool, arguments: argumentsAs === 'text' ? text : parsed(text) },
-          })),
-        }),
-  }
+    name,
+    reasoning_content: reasoning,
+    tool_call_id: toolCallId,
+    tool_calls: toolCalls?.map(({ id, name: tool, arguments: text }) => ({
+      id,
+      type: 'function',
+      function: { name: tool, arguments: argumentsAs === 'text' ? text : parseOrKeep(text) },
+    })),
+  })
 }
 
-/** Parsed, because templates themselves encode arguments as JSON. */
-function parsed(text: string): unknown {
+/** Templates encode arguments as JSON themselves. Text that is not JSON is kept. */
+function parseOrKeep(text: string): unknown {
   try {
     return JSON.parse(text)
   } catch {
@@ -275,13 +257,13 @@ function parsed(text: string): unknown {
   }
 }
 
-const toFunction = ({ name, description = '', parameters }: ToolDefinition): object => ({
+const toFunctionDefinition = ({ name, description = '', parameters }: ToolDefinition): object => ({
   name,
   description,
   parameters: parameters ?? emptyParameters,
 })
 
-const toListed = (tool: object): object => ({ type: 'function', function: tool })
+const toToolEntry = (tool: object): object => ({ type: 'function', function: tool })
 
 function escapeAll(value: unknown, controls: readonly string[]): unknown {
   if (typeof value === 'string') return escapeControls(value, controls)
@@ -295,7 +277,6 @@ function escapeAll(value: unknown, controls: readonly string[]): unknown {
   )
 }
 
-/** Splits every control-token text after its first character. */
 function escapeControls(text: string, controls: readonly string[]): string {
   let escaped = text.replaceAll(splitMark, '')
   for (const control of controls) {

@@ -7,25 +7,31 @@ import type {
   Sampling,
   ToolCall,
 } from '../../generation/inference-engine.ts'
-import type { PassedRequest, WireFields } from '../../generation/pass-through.ts'
+import { definedFields } from '../../../foundation/options.ts'
+import type { PassThroughRequest, WireFields } from '../../generation/pass-through.ts'
 
-/** The body to post, and the API endpoint that receives the body. */
-interface CallRequest {
+interface UpstreamRequest {
   readonly path: '/chat/completions' | '/completions'
-  /** Creates the JSON at each call instead of storing it, because it may be long. */
+  /** Encodes the body as JSON on each call. The result is not stored, because it may be long. */
   readonly body: () => string
 }
 
-/**
- * Requests a stream with usage, except if a streamed answer would be incomplete. A client's own
- * fields are sent unchanged. Other fields that only some servers know (such as `top_k`) are omitted
- * if they would have no effect.
- */
-export function toCall(model: string, { input, sampling }: PassedRequest): CallRequest {
+/** Fields that only some servers know are omitted if they would have no effect. */
+export function toApiRequest(
+  model: string,
+  { input, sampling }: PassThroughRequest,
+): UpstreamRequest {
   const path = input.kind === 'text' ? '/completions' : '/chat/completions'
   const { body } = input
   if (body === undefined) {
-    const fields = { ...ownFields(input, sampling), model, ...streamFields }
+    const fields = {
+      ...samplingFields(sampling),
+      ...formatFields(sampling.format),
+      ...logprobFields(input, sampling),
+      ...toolChoiceField(input),
+      model,
+      ...streamFields,
+    }
     return { path, body: () => JSON.stringify({ ...fields, ...inputFields(input) }) }
   }
   const { messages: _, prompt: _prompt, tools: _tools, ...short } = body
@@ -39,26 +45,23 @@ export function toCall(model: string, { input, sampling }: PassedRequest): CallR
 
 const streamFields = { stream: true, stream_options: { include_usage: true } }
 
-/** Fields that servers honour only if the answer is not streamed. */
-const unstreamed = ['prompt_logprobs', 'use_beam_search', 'best_of', 'kv_transfer_params', 'audio']
+/** Fields that servers support only if the answer is not streamed. */
+const unstreamedFields = [
+  'prompt_logprobs',
+  'use_beam_search',
+  'best_of',
+  'kv_transfer_params',
+  'audio',
+]
 
-/** If the client's fields contain `stream: true`, the client asked for a stream. */
+/** Whether the answer must not be streamed. A client that requested a stream always gets one. */
 const isUnstreamed = (fields: WireFields): boolean =>
-  fields['stream'] !== true && unstreamed.some((name) => Object.hasOwn(fields, name))
+  fields['stream'] !== true && unstreamedFields.some((name) => Object.hasOwn(fields, name))
 
-const ownFields = (input: GenerationInput, sampling: Sampling): WireFields => ({
-  ...samplingFields(sampling),
-  ...formatFields(sampling.format),
-  ...logprobFields(input, sampling),
-  ...toolChoiceField(input),
-})
-
-/**
- * Fields that limit an answer's length. If the client sets one, the configured limit is not sent.
- */
+/** Fields that limit the length of an answer. They override the configured limit. */
 const lengthFields = ['max_tokens', 'max_completion_tokens', 'n_predict']
 
-/** The client's fields take precedence, except the seed, which must differ between choices. */
+/** The client's fields take precedence. Only the seed differs between choices. */
 function clientFields(fields: WireFields, sampling: Sampling): WireFields {
   const { max_tokens: maxTokens, ...rest } = samplingFields(sampling)
   const isLimited = lengthFields.some((name) => Object.hasOwn(fields, name))
@@ -71,15 +74,15 @@ function clientFields(fields: WireFields, sampling: Sampling): WireFields {
   }
 }
 
-/** The JSON of the long fields of a body. The choices of a request share this JSON. */
-const encoded = new WeakMap<WireFields, string>()
+/** The JSON of the long fields of each body. All choices of a request share it. */
+const encodedBodies = new WeakMap<WireFields, string>()
 
 function encodeOnce(body: WireFields): string {
-  const known = encoded.get(body)
+  const known = encodedBodies.get(body)
   if (known !== undefined) return known
   const { messages, prompt, tools } = body
   const json = JSON.stringify({ messages, prompt, tools }).slice(1)
-  encoded.set(body, json)
+  encodedBodies.set(body, json)
   return json
 }
 
@@ -137,17 +140,17 @@ function toolChoiceField(input: GenerationInput): Record<string, unknown> {
 }
 
 function toMessage({ role, content, toolCalls = [], toolCallId, name }: ChatMessage): WireFields {
-  const calls = toolCalls.map(toCallFields)
-  return {
+  const calls = toolCalls.map(toToolCallFields)
+  return definedFields({
     role,
     content: content === '' && calls.length > 0 ? null : content,
-    ...(calls.length === 0 ? {} : { tool_calls: calls }),
-    ...(toolCallId === undefined ? {} : { tool_call_id: toolCallId }),
-    ...(name === undefined ? {} : { name }),
-  }
+    tool_calls: calls.length === 0 ? undefined : calls,
+    tool_call_id: toolCallId,
+    name,
+  })
 }
 
-const toCallFields = ({ id, name, arguments: given }: ToolCall): WireFields => ({
+const toToolCallFields = ({ id, name, arguments: given }: ToolCall): WireFields => ({
   id,
   type: 'function',
   function: { name, arguments: given },

@@ -1,6 +1,4 @@
-/**
- * Converts the chunks of a streamed response to deltas, tool calls, a finish reason and a usage.
- */
+/** Converts the chunks of a streamed response to deltas, a finish reason and the usage. */
 
 import { newUuid } from '../../../foundation/ids.ts'
 import type {
@@ -11,16 +9,15 @@ import type {
 } from '../../generation/inference-engine.ts'
 import {
   type AnswerFields,
-  isFields,
-  type PassedCallPiece,
-  type PassedDelta,
+  isPlainObject,
+  type WireToolCallPiece,
+  type PassThroughDelta,
   type WireFields,
 } from '../../generation/pass-through.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
-import { countOr, listOf, parseJson, pick, textOr } from './upstream-link.ts'
-import { refusalIn } from './upstream-refusal.ts'
+import { countOr, listOf, parseJson, getPath, textOr } from './upstream-link.ts'
+import { toStreamError } from './upstream-refusal.ts'
 
-/** The standard finish reasons, and equivalent ones that some servers report. */
 const finishReasons: Readonly<Record<string, FinishReason>> = {
   stop: 'stop',
   eos: 'stop',
@@ -33,90 +30,78 @@ const finishReasons: Readonly<Record<string, FinishReason>> = {
 }
 
 /** Finish reasons of failed requests, whose output is not an answer. */
-const failures: ReadonlySet<string> = new Set(['abort', 'error'])
+const failureReasons: ReadonlySet<string> = new Set(['abort', 'error'])
 
 const maxReasonChars = 80
 const maxArgumentChars = 1 << 20
 const maxCalls = 128
 
-/** Fields that are read here or that the HTTP server writes itself. Other fields are passed on. */
-const ownFields = {
+/** All fields are forwarded, except these, which this server reads or writes itself. */
+const knownFields = {
   body: new Set(['id', 'object', 'created', 'model', 'choices', 'usage', 'error']),
   choice: new Set(['index', 'delta', 'message', 'text', 'finish_reason']),
   message: new Set(['role', 'content', 'tool_calls']),
 }
 
-type Level = keyof typeof ownFields
+type FieldLevel = keyof typeof knownFields
 
-/**
- * Reads the data of events in order, or one whole response. Throws the `InferenceError` that an
- * error chunk reports, or `EngineContractError` for data that is not a chunk.
- */
+/** Throws the error of an error chunk, or `EngineContractError` for data that is not a chunk. */
 export class ResponseChunks {
-  /** The current length of each tool call's arguments, by index. */
-  readonly #calls = new Map<number, number>()
-  /** Fields that no delta has contained yet. */
-  #kept: { [L in Level]?: Record<string, unknown> } = {}
-  /** Scalars of the body that were already passed on. Most servers repeat them in each chunk. */
-  readonly #passedOn = new Map<string, unknown>()
-  #finishReason: FinishReason | null = null
-  /** The server's finish reason if it is unknown here; otherwise `null`. */
-  #passedReason: string | null = null
-  #usage: Usage | null = null
+  readonly #callLengths = new Map<number, number>()
+  #extraFields: { [L in FieldLevel]?: Record<string, unknown> } = {}
+  /** Most servers repeat the scalar fields of the body in every chunk. */
+  readonly #sentScalars = new Map<string, unknown>()
+  /** The server's finish reason; `null` if it is a standard reason. */
+  #nonStandardReason: string | null = null
+  /** `null` until a chunk reports it. A response that ends without it is incomplete. */
+  finishReason: FinishReason | null = null
+  usage: Usage | null = null
 
-  /** `null` until a chunk reports the finish reason. A response without one is incomplete. */
-  get finishReason(): FinishReason | null {
-    return this.#finishReason
-  }
-
-  /** `null` if the server has reported no usage. */
-  get usage(): Usage | null {
-    return this.#usage
-  }
-
-  /** Converts the data of one event to a delta; `null` if the data contains no output. */
-  take(data: string): PassedDelta | null {
+  read(data: string): PassThroughDelta | null {
     const chunk = parseJson(data)
-    if (!isFields(chunk)) {
+    if (!isPlainObject(chunk)) {
       throw inferenceError('EngineContractError', 'the server sent a chunk that is not JSON')
     }
-    const failure = pick(chunk, 'error')
-    if (failure !== undefined && failure !== null) throw refusalIn(chunk)
-    this.#takeUsage(pick(chunk, 'usage'))
-    this.#keep('body', chunk)
-    const choice = pick(chunk, 'choices', 0)
-    if (!isFields(choice)) return null
-    this.#keep('choice', choice)
-    this.#takeReason(choice['finish_reason'])
+    const failure = getPath(chunk, 'error')
+    if (failure !== undefined && failure !== null) throw toStreamError(chunk)
+    this.#readUsage(getPath(chunk, 'usage'))
+    this.#collectExtraFields('body', chunk)
+    const choice = getPath(chunk, 'choices', 0)
+    if (!isPlainObject(choice)) return null
+    this.#collectExtraFields('choice', choice)
+    this.#readFinishReason(choice['finish_reason'])
     const message = choice['delta'] ?? choice['message']
-    return this.#toDelta(choice, isFields(message) ? message : {})
+    return this.#toDelta(choice, isPlainObject(message) ? message : {})
   }
 
-  /** Returns the fields that no delta contained. Call this after the last `take`. */
-  rest(): AnswerFields | undefined {
-    if (this.#passedReason !== null) {
-      this.#kept.choice = { ...this.#kept.choice, finish_reason: this.#passedReason }
+  /** Returns the fields that no delta contained. Call this after the last `read`. */
+  takeRest(): AnswerFields | undefined {
+    if (this.#nonStandardReason !== null) {
+      this.#extraFields.choice = {
+        ...this.#extraFields.choice,
+        finish_reason: this.#nonStandardReason,
+      }
     }
-    return this.#takeKept()
+    return this.#takeExtraFields()
   }
 
-  #takeKept(): AnswerFields | undefined {
-    const rest = this.#kept
-    this.#kept = {}
+  #takeExtraFields(): AnswerFields | undefined {
+    const rest = this.#extraFields
+    this.#extraFields = {}
     return Object.keys(rest).length === 0 ? undefined : rest
   }
 
-  #toDelta(choice: WireFields, message: WireFields): PassedDelta | null {
-    const hasMore = this.#keep('message', message)
-    const toolCallPieces = listOf(message['tool_calls']).map((part) => this.#takeCall(part))
+  #toDelta(choice: WireFields, message: WireFields): PassThroughDelta | null {
+    const hasMore = this.#collectExtraFields('message', message)
+    const toolCallPieces = listOf(message['tool_calls']).map((part) => this.#readCall(part))
     const { content } = message
-    // Some servers send a list of parts. Keeps the list, because not all parts are text.
-    if (Array.isArray(content)) (this.#kept.message ??= {})['content'] = content
-    const text = textIn(content ?? choice['text'])
+    // The list of parts is also forwarded, because not all parts are text.
+    if (Array.isArray(content)) (this.#extraFields.message ??= {})['content'] = content
+    const text = contentText(content ?? choice['text'])
     const logprobs = toLogprobs(choice['logprobs'])
     const isEmpty = text === '' && logprobs.length === 0 && toolCallPieces.length === 0
     if (isEmpty && !hasMore && !Array.isArray(content)) return null
-    const fields = this.#takeKept()
+    const fields = this.#takeExtraFields()
     return {
       text,
       ...(logprobs.length === 0 ? {} : { logprobs }),
@@ -125,58 +110,58 @@ export class ResponseChunks {
     }
   }
 
-  /** Keeps fields for the next delta or `rest`; returns whether there were any to keep. */
-  #keep(level: Level, fields: WireFields): boolean {
+  /** Collects fields for the next delta or for `takeRest`. Returns whether there were any. */
+  #collectExtraFields(level: FieldLevel, fields: WireFields): boolean {
     let hasAny = false
     for (const [name, value] of Object.entries(fields)) {
-      if (ownFields[level].has(name) || value === null || value === '') continue
+      if (knownFields[level].has(name) || value === null || value === '') continue
       if (level === 'body' && typeof value !== 'object') {
-        if (this.#passedOn.get(name) === value) continue
-        this.#passedOn.set(name, value)
+        if (this.#sentScalars.get(name) === value) continue
+        this.#sentScalars.set(name, value)
       }
-      ;(this.#kept[level] ??= {})[name] = value
+      ;(this.#extraFields[level] ??= {})[name] = value
       hasAny = true
     }
     return hasAny
   }
 
-  #takeUsage(usage: unknown): void {
-    if (!isFields(usage)) return
+  #readUsage(usage: unknown): void {
+    if (!isPlainObject(usage)) return
     const { prompt_tokens: prompt, completion_tokens: completion, total_tokens: _, ...rest } = usage
     const promptTokens = countOr(prompt, null)
     const completionTokens = countOr(completion, null)
     if (promptTokens === null || completionTokens === null) return
     const details = Object.entries(rest).filter(([, value]) => value !== null)
-    this.#usage = {
+    this.usage = {
       promptTokens,
       completionTokens,
       ...(details.length === 0 ? {} : { details: Object.fromEntries(details) }),
     }
   }
 
-  #takeReason(reason: unknown): void {
+  #readFinishReason(reason: unknown): void {
     if (typeof reason !== 'string') return
-    if (failures.has(reason)) {
+    if (failureReasons.has(reason)) {
       const message = `the server behind this one ended the answer with '${reason}'`
       throw inferenceError('upstream_error', message)
     }
     const known = Object.hasOwn(finishReasons, reason) ? finishReasons[reason] : undefined
-    this.#passedReason = known === undefined ? reason.slice(0, maxReasonChars) : null
-    this.#finishReason = known ?? (reason === 'function_call' ? 'tool_calls' : 'stop')
+    this.#nonStandardReason = known === undefined ? reason.slice(0, maxReasonChars) : null
+    this.finishReason = known ?? (reason === 'function_call' ? 'tool_calls' : 'stop')
   }
 
-  /** Converts a part of a call. Servers that send complete calls may omit the index. */
-  #takeCall(part: unknown): PassedCallPiece {
-    const index = countOr(pick(part, 'index'), this.#calls.size)
-    const isFirst = !this.#calls.has(index)
-    const ownId = textOr(pick(part, 'id'), '')
+  /** Reads a part of a tool call. Servers that send complete calls may omit the index. */
+  #readCall(part: unknown): WireToolCallPiece {
+    const index = countOr(getPath(part, 'index'), this.#callLengths.size)
+    const isFirst = !this.#callLengths.has(index)
+    const ownId = textOr(getPath(part, 'id'), '')
     const id = ownId === '' && isFirst ? `call_${newUuid()}` : ownId
-    const name = textOr(pick(part, 'function', 'name') ?? pick(part, 'custom', 'name'), '')
-    const given = pick(part, 'function', 'arguments') ?? pick(part, 'custom', 'input')
+    const name = textOr(getPath(part, 'function', 'name') ?? getPath(part, 'custom', 'name'), '')
+    const given = getPath(part, 'function', 'arguments') ?? getPath(part, 'custom', 'input')
     const piece = textOr(given, '')
-    const length = (this.#calls.get(index) ?? 0) + piece.length
-    this.#calls.set(index, length)
-    if (this.#calls.size > maxCalls || length > maxArgumentChars) {
+    const length = (this.#callLengths.get(index) ?? 0) + piece.length
+    this.#callLengths.set(index, length)
+    if (this.#callLengths.size > maxCalls || length > maxArgumentChars) {
       throw inferenceError('EngineContractError', 'the server sent tool calls without an end')
     }
     return {
@@ -184,52 +169,51 @@ export class ResponseChunks {
       ...(id === '' ? {} : { id }),
       ...(name === '' ? {} : { name }),
       arguments: piece,
-      ...(isFields(part) && !isPlainCall(part) ? { wire: part } : {}),
+      ...(isPlainObject(part) && !isStandardCall(part) ? { wire: part } : {}),
     }
   }
 }
 
-const plainCall = new Set(['index', 'id', 'type', 'function'])
-const plainFunction = new Set(['name', 'arguments'])
+const standardCallKeys = new Set(['index', 'id', 'type', 'function'])
+const standardFunctionKeys = new Set(['name', 'arguments'])
 
-/** Whether a part of a call has only the fields of the public API. */
-function isPlainCall(part: WireFields): boolean {
+function isStandardCall(part: WireFields): boolean {
   const { function: called, type } = part
-  if (isFields(called) && Object.keys(called).some((name) => !plainFunction.has(name))) return false
+  if (isPlainObject(called) && Object.keys(called).some((name) => !standardFunctionKeys.has(name)))
+    return false
   if (typeof type === 'string' && type !== 'function') return false
-  return Object.keys(part).every((name) => plainCall.has(name))
+  return Object.keys(part).every((name) => standardCallKeys.has(name))
 }
 
-/** The text of a content, which is a string or a list of parts. */
-function textIn(content: unknown): string {
+function contentText(content: unknown): string {
   if (!Array.isArray(content)) return textOr(content, '')
-  return content.map((part) => textOr(pick(part, 'text'), '')).join('')
+  return content.map((part) => textOr(getPath(part, 'text'), '')).join('')
 }
 
-/** Reads the format of chats (a list of objects) or of text completions (parallel lists). */
+/** Chat completions have a list of objects, text completions have parallel lists. */
 function toLogprobs(logprobs: unknown): readonly TokenLogprob[] {
   if (typeof logprobs !== 'object' || logprobs === null) return []
-  const content = pick(logprobs, 'content')
+  const content = getPath(logprobs, 'content')
   if (Array.isArray(content)) {
     return content.flatMap((entry: unknown) => {
-      const top = listOf(pick(entry, 'top_logprobs')).flatMap(toPair)
-      return toPair(entry).map((pair) => ({ ...pair, top }))
+      const top = listOf(getPath(entry, 'top_logprobs')).flatMap(toTokenChances)
+      return toTokenChances(entry).map((pair) => ({ ...pair, top }))
     })
   }
-  return listOf(pick(logprobs, 'tokens')).flatMap((token, at) => {
-    const top = pick(logprobs, 'top_logprobs', at) ?? {}
+  return listOf(getPath(logprobs, 'tokens')).flatMap((token, at) => {
+    const top = getPath(logprobs, 'top_logprobs', at) ?? {}
     const pairs = Object.entries(top).flatMap(([one, value]) =>
-      toPair({ token: one, logprob: value }),
+      toTokenChances({ token: one, logprob: value }),
     )
-    const chosen = toPair({ token, logprob: pick(logprobs, 'token_logprobs', at) })
+    const chosen = toTokenChances({ token, logprob: getPath(logprobs, 'token_logprobs', at) })
     return chosen.map((pair) => ({ ...pair, top: pairs }))
   })
 }
 
-function toPair(entry: unknown): TokenChance[] {
-  const [token, logprob] = [pick(entry, 'token'), pick(entry, 'logprob')]
+function toTokenChances(entry: unknown): TokenChance[] {
+  const [token, logprob] = [getPath(entry, 'token'), getPath(entry, 'logprob')]
   if (typeof token !== 'string' || typeof logprob !== 'number') return []
-  const bytes = pick(entry, 'bytes')
+  const bytes = getPath(entry, 'bytes')
   return [isBytes(bytes) ? { token, logprob, bytes } : { token, logprob }]
 }
 

@@ -1,20 +1,20 @@
-/** The HTTP connections to a server, its address, and probes of whether it responds. */
+/** The HTTP connections to a server, its address, and its health checks. */
 
 import type { Dispatcher, Pool } from 'undici'
 import { type Clock, sleep } from '../../../foundation/clock.ts'
 import { invalid } from '../../../foundation/options.ts'
-import { ignoredHeader } from '../../generation/fields/request-fields.ts'
+import { ignoredFieldsHeader } from '../../generation/fields/request-fields.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 
 export interface ServerAddress {
   readonly origin: string
-  /** The prefix of the API's endpoints, such as `/v1`. */
+  /** The path prefix of the API's endpoints, such as `/v1`. */
   readonly api: string
-  /** The prefix of endpoints outside the API, such as `/tokenize`. Often empty. */
+  /** The path prefix of endpoints outside the API, such as `/tokenize`. It is often empty. */
   readonly root: string
 }
 
-/** Adds `/v1` to an address without a path: `http://host:8000` means `http://host:8000/v1`. */
+/** Parses the address of a server. Without a path, `/v1` is assumed. */
 export function toServerAddress(baseUrl: string): ServerAddress {
   const expected = 'an http or https URL without a user, a query or a fragment'
   const url = URL.parse(baseUrl)
@@ -36,37 +36,33 @@ export interface UpstreamResponse {
   readonly status: number
   readonly retryAfter: string | null
   readonly contentType: string
-  /** Request fields that the server reports as ignored, in a header of tutti servers. */
+  /** Request fields that the server ignored. Only tutti servers report them, in a header. */
   readonly ignored: readonly string[]
-  /** Whether the body is one JSON document instead of a stream of events. */
   readonly isJson: boolean
   readonly bytes: AsyncIterable<Uint8Array>
-  /** Reads about the first `maxChars` characters of the body and discards the rest. */
   text(maxChars?: number): Promise<string>
   discard(): void
 }
 
 export interface UpstreamLinkOptions {
-  /** The origin of the server, such as `http://127.0.0.1:8000`. */
   readonly origin: string
   readonly apiKey: string | null
   readonly connections: number
 }
 
-const maxIgnored = 32
+const maxIgnoredNames = 32
 
-/** The maximum number of characters of a body, enough for a list of models or tokens. */
+/** The maximum number of characters in a body, enough for a list of models or tokens. */
 const maxTextChars = 16 << 20
 
-/** Keeps connections alive and follows no redirects. */
+/** A pool of connections. They are kept alive, and redirects are not followed. */
 export class UpstreamLink {
-  /** The HTTP client is loaded here, because loading takes long and few engines need it. */
+  /** undici is loaded only for engines that need it, because loading takes long. */
   readonly #pool: Promise<Pool>
   readonly #headers: Readonly<Record<string, string>>
 
   constructor({ origin, apiKey, connections }: UpstreamLinkOptions) {
-    // No time limits here, because a long prompt may take minutes. Callers have their own deadline
-    // and signal.
+    // A long prompt may take minutes. Callers set their own deadlines.
     const limits = { headersTimeout: 0, bodyTimeout: 0, allowH2: false }
     this.#pool = import('undici').then((undici) => {
       return new undici.Pool(origin, { connections, ...limits })
@@ -78,13 +74,12 @@ export class UpstreamLink {
     return this.#send({ method: 'GET', path, headers: this.#headers, signal })
   }
 
-  /** Posts JSON text. Aborting the signal also ends the response's body. */
+  /** Sends JSON text in a POST request. Aborting the signal also ends the body of the response. */
   post(path: string, json: string, signal: AbortSignal): Promise<UpstreamResponse> {
     const headers = { ...this.#headers, 'content-type': 'application/json' }
     return this.#send({ method: 'POST', path, headers, body: json, signal })
   }
 
-  /** Aborts all running requests. */
   async close(): Promise<void> {
     const pool = await this.#pool
     await pool.destroy()
@@ -93,16 +88,16 @@ export class UpstreamLink {
   async #send(options: Dispatcher.RequestOptions): Promise<UpstreamResponse> {
     const pool = await this.#pool
     const { statusCode, headers, body } = await pool.request(options)
-    // Without a listener, a body that fails before it is read would crash the process.
+    // Without a listener, an error of the body before it is read would crash the process.
     body.on('error', () => {})
     const retryAfter = headers['retry-after']
     const contentType = String(headers['content-type'] ?? 'application/octet-stream')
-    const ignored = headers[ignoredHeader]
+    const ignored = headers[ignoredFieldsHeader]
     return {
       status: statusCode,
       retryAfter: typeof retryAfter === 'string' ? retryAfter : null,
       contentType,
-      ignored: typeof ignored === 'string' ? namesIn(ignored) : [],
+      ignored: typeof ignored === 'string' ? parseNames(ignored) : [],
       isJson: /^application\/json\b/i.test(contentType),
       bytes: body as AsyncIterable<Uint8Array>,
       text: (maxChars = maxTextChars) => readText(body as AsyncIterable<Uint8Array>, maxChars),
@@ -111,8 +106,8 @@ export class UpstreamLink {
   }
 }
 
-function namesIn(header: string): string[] {
-  const names = header.split(',', maxIgnored).map((name) => name.trim())
+function parseNames(header: string): string[] {
+  const names = header.split(',', maxIgnoredNames).map((name) => name.trim())
   try {
     return names.map(decodeURIComponent).filter((name) => name !== '')
   } catch {
@@ -120,7 +115,7 @@ function namesIn(header: string): string[] {
   }
 }
 
-/** Reads up to about `maxChars`. Leaving the loop early discards the rest of the body. */
+/** Leaving the loop early discards the rest of the body. */
 async function readText(bytes: AsyncIterable<Uint8Array>, maxChars: number): Promise<string> {
   const decoder = new TextDecoder()
   let text = ''
@@ -131,23 +126,28 @@ async function readText(bytes: AsyncIterable<Uint8Array>, maxChars: number): Pro
   return text
 }
 
-const probeMs = 5000
+const probeTimeoutMs = 5000
 const probePauseMs = 1000
 const maxProbes = 3
 
-export interface Probe {
+export interface ProbeOptions {
   readonly link: UpstreamLink
   readonly path: string
   readonly clock: Clock
   readonly signal: AbortSignal
 }
 
-/** Sends one GET and returns the status; `null` if there is no response in time. */
-export async function probeOnce({ link, path, clock, signal }: Probe): Promise<number | null> {
+/** Returns the status of a GET request, or `null` if no response arrives in time. */
+export async function probeOnce({
+  link,
+  path,
+  clock,
+  signal,
+}: ProbeOptions): Promise<number | null> {
   const over = new AbortController()
   try {
     const sent = link.get(path, AbortSignal.any([signal, over.signal]))
-    const response = await boundedWait(clock, probeMs, sent)
+    const response = await boundedWait(clock, probeTimeoutMs, sent)
     response.discard()
     return response.status
   } catch {
@@ -157,11 +157,8 @@ export async function probeOnce({ link, path, clock, signal }: Probe): Promise<n
   }
 }
 
-/**
- * Whether any of a few requests gets a response with a status below 500. Rejects with the signal's
- * reason.
- */
-export async function isResponding(probe: Probe): Promise<boolean> {
+/** Rejects with the signal's reason. */
+export async function isResponding(probe: ProbeOptions): Promise<boolean> {
   for (let attempt = 1; ; attempt++) {
     const status = await probeOnce(probe)
     probe.signal.throwIfAborted()
@@ -171,8 +168,7 @@ export async function isResponding(probe: Probe): Promise<boolean> {
   }
 }
 
-/** The value at a path of untrusted JSON; `undefined` if there is none. */
-export function pick(value: unknown, ...path: readonly (string | number)[]): unknown {
+export function getPath(value: unknown, ...path: readonly (string | number)[]): unknown {
   let found = value
   for (const key of path) {
     if (typeof found !== 'object' || found === null || !Object.hasOwn(found, key)) return undefined
@@ -189,7 +185,6 @@ export const countOr = <T>(value: unknown, otherwise: T): number | T =>
 
 export const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])
 
-/** The parsed text; `undefined` if the text is not JSON. */
 export function parseJson(text: string): unknown {
   try {
     return JSON.parse(text)

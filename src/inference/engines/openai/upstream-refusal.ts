@@ -1,67 +1,57 @@
 /**
- * Maps a server's error responses to `InferenceError`. The server's message goes only into the
- * `cause`, into the refusal that a client gets for its own mistake, and into the error for status
- * 500, which servers also send for mistakes of clients.
+ * Converts a server's error responses to an `InferenceError`. The server's message appears only in
+ * the `cause`, in the refusal that a client gets for an invalid request, and in errors with status
+ * 500, which servers also send for invalid requests.
  */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { InferenceError, RequestRefusal } from '../../../foundation/errors.ts'
+import { definedFields } from '../../../foundation/options.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
-import { parseJson, pick, textOr, type UpstreamResponse } from './upstream-link.ts'
+import { parseJson, getPath, textOr, type UpstreamResponse } from './upstream-link.ts'
 
-/** `waitMs` is the time after which a retry may succeed; `null` if a retry is pointless. */
+/** `waitMs` is the delay after which a retry may succeed; `null` if a retry is pointless. */
 export interface Refusal {
   readonly error: InferenceError
   readonly waitMs: number | null
 }
 
-/** A refusal whose body may not have arrived yet. */
-export interface ReadRefusal extends Refusal {
-  /** Discards the unread body. If there is any, its connection is closed. */
-  leave(): void
+/** A refusal whose body may still be unread. */
+export interface PendingRefusal extends Refusal {
+  discard(): void
 }
 
 const maxMessageChars = 2000
 const defaultWaitMs = 1000
-/** The maximum delay of a retry, limited because a caller waits for the retry. */
 const maxWaitMs = 10_000
-/** The maximum `Retry-After` that is sent to clients: a day. */
-const maxAskedMs = 86_400_000
+const maxRetryAfterMs = 86_400_000
 
-/** How long a server may take to send the body of an error. The status alone is enough. */
-const bodyMs = 5000
-/** The maximum length of an error's body. Longer bodies hardly explain more. */
-const bodyChars = 65_536
+/** How long to wait for the body of an error. After that, the status must be enough. */
+const bodyTimeoutMs = 5000
+const maxBodyChars = 65_536
 
-/**
- * Reads a response with a status other than 200. The wait for the body is limited. If the server is
- * busy and the caller will retry, the body is not awaited, because nobody reads it.
- */
+/** If the caller will retry, does not wait for the body, which is then not needed. */
 export async function readRefusal(
   response: UpstreamResponse,
-  { clock, isLast }: { readonly clock: Clock; readonly isLast: boolean },
-): Promise<ReadRefusal> {
+  { clock, isLastAttempt }: { readonly clock: Clock; readonly isLastAttempt: boolean },
+): Promise<PendingRefusal> {
   const { status, retryAfter } = response
-  const leave = (): void => response.discard()
-  const words = response.text(bodyChars)
+  const discard = (): void => response.discard()
+  const text = response.text(maxBodyChars)
   const early = toRefusal(status, '', retryAfter, clock.now())
-  if (!isLast && early.waitMs !== null) {
-    words.catch(() => {})
-    return { ...early, leave }
+  if (!isLastAttempt && early.waitMs !== null) {
+    text.catch(() => {})
+    return { ...early, discard }
   }
-  const body = await boundedWait(clock, bodyMs, words).catch(() => {
-    leave()
+  const body = await boundedWait(clock, bodyTimeoutMs, text).catch(() => {
+    discard()
     return ''
   })
-  return { ...toRefusal(status, body, retryAfter, clock.now()), leave }
+  return { ...toRefusal(status, body, retryAfter, clock.now()), discard }
 }
 
-/**
- * Converts a response with a status other than 200. `nowSeconds` is the current time, for dates in
- * `Retry-After`.
- */
 export function toRefusal(
   status: number,
   body: string,
@@ -69,39 +59,37 @@ export function toRefusal(
   nowSeconds: number,
 ): Refusal {
   const isBusy = status === 429 || status === 503
-  const askedMs = askedWaitMs(retryAfter, nowSeconds)
+  const askedMs = parseRetryAfterMs(retryAfter, nowSeconds)
   const error = createError(codeFor(status, body), status, body, { askedMs })
   return { error, waitMs: isBusy ? Math.min(askedMs, maxWaitMs) : null }
 }
 
-/** Converts the error that a chunk of a stream reports. */
-export function refusalIn(chunk: unknown): InferenceError {
-  const ownCode = pick(chunk, 'error', 'code')
-  const isClients = pick(chunk, 'error', 'type') === 'invalid_request_error'
+export function toStreamError(chunk: unknown): InferenceError {
+  const ownCode = getPath(chunk, 'error', 'code')
+  const isClients = getPath(chunk, 'error', 'type') === 'invalid_request_error'
   const isStatus = typeof ownCode === 'number' && ownCode >= 400 && ownCode < 600
   const status = isStatus ? ownCode : isClients ? 400 : 500
   const body = JSON.stringify(chunk)
-  const failure = isStatus ? answeredText(status) : 'the server behind this one reported an error'
+  const failure = isStatus ? statusMessage(status) : 'the server behind this one reported an error'
   return createError(codeFor(status, body), status, body, { failure })
 }
 
-/** Parses `Retry-After`, which contains seconds or a date. */
-export function askedWaitMs(header: string | null, nowSeconds: number): number {
+export function parseRetryAfterMs(header: string | null, nowSeconds: number): number {
   if (header === null || header.trim() === '') return defaultWaitMs
   const seconds = Number(header)
   const ms = Number.isNaN(seconds) ? Date.parse(header) - nowSeconds * 1000 : seconds * 1000
-  return Number.isNaN(ms) ? defaultWaitMs : Math.min(Math.max(ms, 0), maxAskedMs)
+  return Number.isNaN(ms) ? defaultWaitMs : Math.min(Math.max(ms, 0), maxRetryAfterMs)
 }
 
-/** Messages of servers that do not use the code `context_length_exceeded`. */
-const contextWords =
+/** Matches errors of servers that do not use the code `context_length_exceeded`. */
+const contextLengthPattern =
   /maximum context length|exceeds? the (?:available |model's )?context|exceed_context_size/i
 
 function codeFor(status: number, body: string): InferenceErrorCode {
-  const ownCode = pick(parseJson(body), 'error', 'code')
+  const ownCode = getPath(parseJson(body), 'error', 'code')
   if (ownCode === 'context_length_exceeded' || ownCode === 'content_filter') return ownCode
   const isRefused = status === 400 || status === 413 || status === 422
-  if (isRefused && contextWords.test(body)) return 'context_length_exceeded'
+  if (isRefused && contextLengthPattern.test(body)) return 'context_length_exceeded'
   if (isRefused || status === 501) return 'unsupported'
   if (status === 429) return 'queue_full'
   if (status === 503) return 'not_ready'
@@ -109,7 +97,7 @@ function codeFor(status: number, body: string): InferenceErrorCode {
   return 'upstream_error'
 }
 
-const sentences: Partial<Record<InferenceErrorCode, string>> = {
+const codeMessages: Partial<Record<InferenceErrorCode, string>> = {
   context_length_exceeded: "the prompt and the answer do not fit into the model's context",
   content_filter: 'the server refused the content',
   unsupported: 'the server does not support the request',
@@ -124,40 +112,36 @@ function createError(
   body: string,
   {
     askedMs = defaultWaitMs,
-    failure = answeredText(status),
+    failure = statusMessage(status),
   }: { readonly askedMs?: number; readonly failure?: string } = {},
 ): InferenceError {
-  const hint = hintFor(status)
   const parsed = parseJson(body)
-  const nested = pick(parsed, 'error')
+  const nested = getPath(parsed, 'error')
   const error = typeof nested === 'object' && nested !== null ? nested : parsed
-  const said = pick(error, 'message') ?? nested ?? pick(parsed, 'detail')
-  const words = maskSecrets(textOr(said, body)).slice(0, maxMessageChars)
-  const known = sentences[code]
-  const told = status === 500 && typeof said === 'string' ? reported(failure, words) : failure
-  const sentence = known === undefined ? told : `${known} (status ${status})`
-  const details = { cause: new Error(words), ...(hint === undefined ? {} : { hint }) }
-  if (!clientStatus.has(status)) return inferenceError(code, sentence, details)
-  const message = words === '' ? sentence : words
-  const [param, ownCode] = [pick(error, 'param'), pick(error, 'code')]
+  const said = getPath(error, 'message') ?? nested ?? getPath(parsed, 'detail')
+  const serverText = maskSecrets(textOr(said, body)).slice(0, maxMessageChars)
+  const known = codeMessages[code]
+  const isShown = status === 500 && typeof said === 'string' && serverText !== ''
+  const text = isShown ? `${failure}: ${serverText.replace(/\.$/, '')}` : failure
+  const sentence = known === undefined ? text : `${known} (status ${status})`
+  const details = definedFields({ cause: new Error(serverText), hint: hintFor(status) })
+  if (!clientStatuses.has(status)) return inferenceError(code, sentence, details)
+  const message = serverText === '' ? sentence : serverText
+  const [param, ownCode] = [getPath(error, 'param'), getPath(error, 'code')]
   const named = code === 'unsupported' ? null : code
   const wait = status === 429 ? { retryAfterSeconds: Math.ceil(askedMs / 1000) } : {}
   const refusal = { status, message, param: nameOr(param, null), code: nameOr(ownCode, named) }
-  const more = { ...wait, ...numbersIn(error) }
+  const more = { ...wait, ...collectNumbers(error) }
   return inferenceError(code, sentence, { ...details, refusal: { ...refusal, ...more } })
 }
 
-const reported = (failure: string, words: string): string =>
-  words === '' ? failure : `${failure}: ${words.replace(/\.$/, '')}`
+const maxDetails = 16
 
-const maxNumbers = 16
-
-/** The numbers among an error's fields, such as the lengths of the prompt and the context. */
-function numbersIn(error: unknown): Pick<RequestRefusal, 'details'> {
+function collectNumbers(error: unknown): Pick<RequestRefusal, 'details'> {
   const numbers = Object.entries(error ?? {}).filter(
     (entry): entry is [string, number] => typeof entry[1] === 'number' && entry[0] !== 'code',
   )
-  if (numbers.length === 0 || numbers.length > maxNumbers) return {}
+  if (numbers.length === 0 || numbers.length > maxDetails) return {}
   return { details: Object.fromEntries(numbers) }
 }
 
@@ -166,11 +150,10 @@ const maxNameChars = 200
 const nameOr = <T>(value: unknown, otherwise: T): string | T =>
   typeof value === 'string' ? value.slice(0, maxNameChars) : otherwise
 
-/** A message for clients with the status but without the server's message. */
-const answeredText = (status: number): string => `the server behind this one answered ${status}`
+const statusMessage = (status: number): string => `the server behind this one answered ${status}`
 
-/** Statuses that the client's request caused. For these, the client gets the server's message. */
-const clientStatus: ReadonlySet<number> = new Set([400, 413, 415, 422, 429, 501])
+/** Statuses of errors that the client's request caused. The client gets the server's message. */
+const clientStatuses: ReadonlySet<number> = new Set([400, 413, 415, 422, 429, 501])
 
 function hintFor(status: number): string | undefined {
   if (status === 401 || status === 403) return "check the engine's API key"

@@ -1,4 +1,4 @@
-/** A server program on this machine, as an implementation of `ServerProcess`. */
+/** A server program on this machine, which implements `ServerProcess`. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { findFreePort } from '../../../runtime/server/free-port.ts'
@@ -7,22 +7,18 @@ import type { ServerAddress, ServerProcess } from '../../../runtime/server/node-
 import { runServer } from '../../../runtime/server/run-server.ts'
 
 export interface LocalServerOptions {
-  /** The host on which the server listens. */
   readonly host: string
   readonly toCommand: (address: ServerAddress) => readonly string[]
-  /** The complete environment of the server. */
+  /** The complete environment of the server. Nothing else is inherited. */
   readonly env: Readonly<Record<string, string>>
   /** The environment of the guard process, which ends the server when this process ends. */
   readonly guardEnv: Readonly<Record<string, string>>
   readonly clock: Clock
-  /** Called with each line of the server's output. */
   readonly onLine: (line: string) => void
 }
 
-/** The time between SIGTERM and SIGKILL. */
 const graceMs = 10_000
 
-/** The constructor starts the server. */
 export class LocalServer implements ServerProcess {
   readonly launched: Promise<ServerAddress>
   readonly ended: Promise<string>

@@ -8,6 +8,7 @@ import {
   expectMethods,
   expectNumber,
   expectObject,
+  expectSecret,
   expectString,
 } from '../../../foundation/options.ts'
 import { maskSecrets, registerSecret } from '../../../foundation/secrets.ts'
@@ -20,20 +21,19 @@ import type {
   ModelFacts,
 } from '../../generation/inference-engine.ts'
 import { inferenceError, type InferenceErrorCode } from '../../generation/inference-errors.ts'
-import { type EngineProxy, proxyOf } from '../../generation/pass-through.ts'
+import { type EngineProxy, getProxy } from '../../generation/pass-through.ts'
 import {
   sharedChecks,
-  variables,
+  environmentVariables,
   expectOptions,
-  integerFrom,
+  integerAtLeast,
   listOf,
   nullable,
   optional,
   type OptionChecks,
-  pathText,
+  urlPathSchema,
   plainText,
-  secondsAbove0,
-  secretText,
+  positiveSeconds,
 } from '../engine-options.ts'
 import type { EngineDescriptor, EngineSettings } from '../engine-descriptor.ts'
 import { type AttachedEngine, createOpenAiEngine } from '../openai/openai-engine.ts'
@@ -54,20 +54,18 @@ import {
   fillTemplate,
   processSection,
   remoteEnvironment,
-  sliceOf,
+  placeWorker,
   toOrigin,
   toServerRequest,
-  type WorkerSlice,
+  type WorkerPlacement,
 } from './server-command.ts'
 
 /** How each worker's server is started and checked, and which GPUs it gets. */
-export interface ProcessEngineOptions {
-  /**
-   * The program and its arguments, which may contain `{model} {port} {host} {tp_size} {worker}
-   * {node} {dtype} {max_model_len} {gpu_memory_utilization}`.
-   */
-  readonly command: readonly string[]
-  /** Added to the few environment variables that a server inherits. */
+export interface ProcessEngineOptions extends Omit<
+  ProcessEngineConfig,
+  'kind' | 'env' | 'cores' | 'paths'
+> {
+  /** Environment variables of the server, in addition to the few that it inherits. */
   readonly env: Environment
   readonly modelName: string
   /** The number of GPUs per worker. */
@@ -81,23 +79,16 @@ export interface ProcessEngineOptions {
   readonly cores?: number
   /** The host on which a server on this machine listens. */
   readonly host: string
-  /** The path that returns status 200 when the server is ready. */
-  readonly healthPath: string
-  readonly startTimeoutSeconds: number
-  readonly maxConcurrency: number
-  /** Paths whose requests may be passed on, such as `/v1/embeddings`. Default: none. */
+  /** Paths whose requests may be forwarded, such as `/v1/embeddings`. Default: none. */
   readonly paths?: readonly string[]
   readonly contextLength: number
   readonly dtype: string
   readonly gpuMemoryUtilization: number
-  /** Passed to the server as `HF_TOKEN`. */
+  /** The token for the hub. The server gets it as `HF_TOKEN`. */
   readonly hubToken: string | null
   readonly clock: Clock
   readonly log: Log
-  /**
-   * Called with each line of output until the server is ready. For a server on another node, called
-   * with what the server waits for.
-   */
+  /** Called with each line of output until the server is ready, or with the reason for waiting. */
   readonly onProgress?: (text: string) => void
 }
 
@@ -114,49 +105,51 @@ export function createProcessEngine(
   if (options.hubToken !== null) registerSecret(options.hubToken, 'hubToken')
   const own = options.env['CUDA_VISIBLE_DEVICES'] ?? process.env['CUDA_VISIBLE_DEVICES']
   const visible = options.servers === undefined ? own : undefined
-  return new ProcessEngine(options, worker, sliceOf({ ...options, index: worker.index, visible }))
+  return new ProcessEngine(
+    options,
+    worker,
+    placeWorker({ ...options, index: worker.index, visible }),
+  )
 }
 
 const checks: OptionChecks<ProcessEngineOptions> = {
   command: listOf(plainText),
-  env: variables,
+  env: environmentVariables,
   modelName: sharedChecks.modelName,
-  tpSize: integerFrom(1),
-  numGpus: integerFrom(0),
-  nodeOffset: integerFrom(0),
+  tpSize: integerAtLeast(1),
+  numGpus: integerAtLeast(0),
+  nodeOffset: integerAtLeast(0),
   servers: optional((field, value) => expectMethods(field, value as ServerReservation, ['start'])),
-  cores: optional(integerFrom(1)),
+  cores: optional(integerAtLeast(1)),
   host: expectString,
-  healthPath: pathText,
-  startTimeoutSeconds: secondsAbove0,
+  healthPath: urlPathSchema,
+  startTimeoutSeconds: positiveSeconds,
   maxConcurrency: sharedChecks.maxConcurrency,
   paths: sharedChecks.paths,
-  contextLength: integerFrom(1),
+  contextLength: integerAtLeast(1),
   dtype: expectString,
   gpuMemoryUtilization: (field, value) => expectNumber(field, value, { above: 0, max: 1 }),
-  hubToken: nullable(secretText),
+  hubToken: nullable(expectSecret),
   clock: sharedChecks.clock,
   log: sharedChecks.log,
   onProgress: sharedChecks.onProgress,
 }
 
-/** The settings of the engine that starts a server program per worker. */
+/** The settings of the engine that starts a server program for each worker. */
 export interface ProcessEngineConfig extends EngineSettings {
   readonly kind: 'process'
-  /**
-   * The program and its arguments, run without a shell. Placeholders such as {model}, {port} and
-   * {worker} are replaced by the values of each worker.
-   */
+  /** The program and its arguments, run without a shell. Placeholders are replaced. */
   readonly command: readonly string[]
-  /** Variables for the server's environment. Printing the record masks the values. */
+  /** Variables for the server. Their values are masked when the settings are printed. */
   readonly env: Readonly<Record<string, string>>
   readonly startTimeoutSeconds: number
+  /** The path that returns status 200 when the server is ready. */
   readonly healthPath: string
   /** The maximum number of concurrent requests. Default 64. */
   readonly maxConcurrency: number
-  /** The number of cores per server on a node of an allocation. Default 1. */
+  /** The number of cores of each server on a node of an allocation. Default 1. */
   readonly cores: number
-  /** Paths to pass on to the server. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
+  /** Forwarded paths. Default `/v1/embeddings`, `/v1/responses`, `/v1/rerank`. */
   readonly paths: readonly string[]
 }
 
@@ -172,7 +165,7 @@ export const processEngine: EngineDescriptor<ProcessEngineConfig> = {
     const isPath = /^(?:\.{1,2}|~)\//.test(program)
     return isPath ? { ...settings, command: [resolve(program), ...rest] } : settings
   },
-  /** Refuses secrets in arguments, because every user of a machine can read them. */
+  /** Every user of a machine can read the arguments of a process. */
   findProblem: ({ command }) =>
     command.every((word) => maskSecrets(word) === word)
       ? undefined
@@ -200,12 +193,11 @@ export const processEngine: EngineDescriptor<ProcessEngineConfig> = {
     ),
 }
 
-const pollMs = 250
-const watchMs = 10_000
-const maxMisses = 3
+const pollIntervalMs = 250
+const watchIntervalMs = 10_000
+const maxFailedChecks = 3
 
-/** A running server and the engine that uses it. */
-interface Attached {
+interface AttachedServer {
   readonly server: ServerProcess
   readonly engine: ReturnType<typeof createOpenAiEngine>
   readonly link: UpstreamLink
@@ -215,25 +207,20 @@ class ProcessEngine implements InferenceEngine {
   readonly capacity: EngineCapacity
   readonly #options: ProcessEngineOptions
   readonly #worker: EngineWorker
-  readonly #slice: WorkerSlice
-  /** Aborted with the reason when the engine is closed or lost. */
-  readonly #over = new AbortController()
+  readonly #placement: WorkerPlacement
+  readonly #endController = new AbortController()
   #server: ServerProcess | undefined
-  /**
-   * The key that clients of the server must send; `null` if only this machine can reach the server.
-   */
+  /** The server's API key; `null` if only this machine can reach the server. */
   #apiKey: string | null = null
-  /** The status of the last health check during the start; `null` if there was no answer. */
   #lastStatus: number | null = null
-  /** Why the server was stopped. Reported when the server has ended and its output is known. */
-  #loss: Loss | undefined
-  /** Set once the server has started. */
-  #attached: Attached | undefined
+  /** Reported once the server has ended and its output is known. */
+  #loss: ServerLoss | undefined
+  #attached: AttachedServer | undefined
 
-  constructor(options: ProcessEngineOptions, worker: EngineWorker, slice: WorkerSlice) {
+  constructor(options: ProcessEngineOptions, worker: EngineWorker, placement: WorkerPlacement) {
     this.#options = options
     this.#worker = worker
-    this.#slice = slice
+    this.#placement = placement
     this.capacity = { admits: 'step', slots: options.maxConcurrency }
   }
 
@@ -251,7 +238,7 @@ class ProcessEngine implements InferenceEngine {
   }
 
   get proxy(): EngineProxy | null {
-    return this.#attached ? proxyOf(this.#attached.engine) : null
+    return this.#attached ? getProxy(this.#attached.engine) : null
   }
 
   get nodeId(): string | undefined {
@@ -271,31 +258,31 @@ class ProcessEngine implements InferenceEngine {
 
   async #startOnce(): Promise<ModelFacts> {
     const { clock, startTimeoutSeconds } = this.#options
-    const { signal } = this.#over
-    this.#expectNode()
+    const { signal } = this.#endController
+    this.#expectLocalNode()
     signal.throwIfAborted()
     const server = this.#startServer()
     this.#server = server
     void server.ended.then((reason) =>
-      this.#giveUp(this.#loss ?? { code: 'engine_error', what: `ended with ${reason}` }),
+      this.#failEngine(this.#loss ?? { code: 'engine_error', description: `ended with ${reason}` }),
     )
-    let attached: Attached | null = null
+    let attached: AttachedServer | null = null
     let cancel = (): void => {}
     try {
       const address = await unlessAborted(signal, server.launched).catch(throwLaunchError)
       cancel = clock.after(startTimeoutSeconds * 1000, () =>
-        this.#lose({
+        this.#reportLoss({
           code: 'engine_timeout',
-          what: `was not ready within ${startTimeoutSeconds} s: ${this.#lastProbe(address)}`,
+          description: `was not ready within ${startTimeoutSeconds} s: ${this.#lastProbe(address)}`,
         }),
       )
       attached = this.#attach(server, address)
       await this.#waitForHealth(attached.link)
       const facts = await unlessAborted(signal, attached.engine.start())
-      this.#attend(attached)
+      this.#watchServer(attached)
       return facts
     } catch (error) {
-      this.#over.abort(error)
+      this.#endController.abort(error)
       await (attached === null ? server.stop() : release(attached))
       throw error
     } finally {
@@ -303,19 +290,19 @@ class ProcessEngine implements InferenceEngine {
     }
   }
 
-  #expectNode(): void {
+  #expectLocalNode(): void {
     const { nodeOffset, servers } = this.#options
-    if (servers !== undefined || this.#slice.node === nodeOffset) return
+    if (servers !== undefined || this.#placement.node === nodeOffset) return
     throw inferenceError(
       'unsupported',
-      `worker ${this.#worker.index} belongs on node ${this.#slice.node}, not on this one`,
+      `worker ${this.#worker.index} belongs on node ${this.#placement.node}, not on this one`,
       { hint: 'Give `nodes`, such as an HPC backend; without it lower num_nodes to 1.' },
     )
   }
 
   #startServer(): ServerProcess {
     const { servers, hubToken, env, onProgress, nodeOffset, host, clock } = this.#options
-    const { node, gpus } = this.#slice
+    const { node, gpus } = this.#placement
     const toCommand = (address: ServerAddress): readonly string[] => this.#toCommand(address)
     if (servers === undefined) {
       return new LocalServer({
@@ -350,7 +337,7 @@ class ProcessEngine implements InferenceEngine {
       port,
       host,
       tp_size: tpSize,
-      node: this.#slice.node,
+      node: this.#placement.node,
       worker: this.#worker.index,
       dtype,
       max_model_len: contextLength,
@@ -358,7 +345,7 @@ class ProcessEngine implements InferenceEngine {
     })
   }
 
-  #attach(server: ServerProcess, { host, port }: ServerAddress): Attached {
+  #attach(server: ServerProcess, { host, port }: ServerAddress): AttachedServer {
     const { modelName, maxConcurrency, contextLength, clock, log, paths = [] } = this.#options
     const origin = toOrigin(host, port)
     const apiKey = this.#apiKey
@@ -368,7 +355,6 @@ class ProcessEngine implements InferenceEngine {
     return { server, engine, link }
   }
 
-  /** Describes the last health check during the start. */
   #lastProbe({ host, port }: ServerAddress): string {
     const url = `${toOrigin(host, port)}${this.#options.healthPath}`
     const status = this.#lastStatus
@@ -377,8 +363,8 @@ class ProcessEngine implements InferenceEngine {
 
   async #waitForHealth(link: UpstreamLink): Promise<void> {
     const { clock, healthPath: path } = this.#options
-    const { signal } = this.#over
-    for (; ; await sleep(clock, pollMs, { signal })) {
+    const { signal } = this.#endController
+    for (; ; await sleep(clock, pollIntervalMs, { signal })) {
       const status = await probeOnce({ link, path, clock, signal })
       signal.throwIfAborted()
       this.#lastStatus = status
@@ -386,59 +372,59 @@ class ProcessEngine implements InferenceEngine {
     }
   }
 
-  #attend(attached: Attached): void {
+  #watchServer(attached: AttachedServer): void {
     this.#attached = attached
     attached.server.unref()
-    this.#watch(attached.link).catch(() => {})
+    this.#watchHealth(attached.link).catch(() => {})
   }
 
-  async #watch(link: UpstreamLink): Promise<void> {
+  async #watchHealth(link: UpstreamLink): Promise<void> {
     const { clock, healthPath: path } = this.#options
-    const { signal } = this.#over
-    for (let misses = 0; misses < maxMisses;) {
-      await sleep(clock, watchMs, { signal, background: true })
+    const { signal } = this.#endController
+    for (let misses = 0; misses < maxFailedChecks;) {
+      await sleep(clock, watchIntervalMs, { signal, background: true })
       const status = await probeOnce({ link, path, clock, signal })
       misses = status === 200 ? 0 : misses + 1
     }
-    this.#lose({ code: 'engine_lost', what: `failed ${maxMisses} health checks in a row` })
+    this.#reportLoss({
+      code: 'engine_lost',
+      description: `failed ${maxFailedChecks} health checks in a row`,
+    })
   }
 
-  /**
-   * Stops a server on another node before reporting the loss, because its output arrives only when
-   * the server has ended.
-   */
-  #lose(loss: Loss): void {
-    if (this.#options.servers === undefined) return this.#giveUp(loss)
+  /** A server on another node is stopped first, because its output arrives only at its end. */
+  #reportLoss(loss: ServerLoss): void {
+    if (this.#options.servers === undefined) return this.#failEngine(loss)
     this.#loss ??= loss
     void this.#server?.stop()
   }
 
-  /** Adds the server's output to the log and the error's cause, never to the message. */
-  #giveUp({ code, what }: Loss): void {
-    if (this.#over.signal.aborted) return
+  /** The output appears in the log and in the error's cause, never in the message. */
+  #failEngine({ code, description }: ServerLoss): void {
+    if (this.#endController.signal.aborted) return
     const output = this.#server?.output ?? ''
-    const reason = `the server of worker ${this.#worker.index} ${what}`
+    const reason = `the server of worker ${this.#worker.index} ${description}`
     if (output !== '')
       this.#options.log.warn('ServerOutput', `${reason}; the end of its output:\n${output}`)
-    this.#over.abort(
+    this.#endController.abort(
       inferenceError(code, reason, output === '' ? {} : { cause: new Error(output) }),
     )
     this.#attached?.engine.abandon(reason)
   }
 
   async #closeOnce(): Promise<void> {
-    this.#over.abort(inferenceError('closing', 'the engine is closing'))
+    this.#endController.abort(inferenceError('closing', 'the engine is closing'))
     await this.start.promise?.catch(() => {})
     if (this.#attached !== undefined) await release(this.#attached)
   }
 }
 
-interface Loss {
+interface ServerLoss {
   readonly code: InferenceErrorCode
-  readonly what: string
+  readonly description: string
 }
 
-async function release({ engine, link, server }: Attached): Promise<void> {
+async function release({ engine, link, server }: AttachedServer): Promise<void> {
   await Promise.all([engine.close(), link.close(), server.stop()])
 }
 

@@ -1,14 +1,14 @@
 /** Determines the command line, the environment and the GPUs of a worker's server. */
 
 import { ValueError } from '../../../foundation/errors.ts'
-import { didYouMean, invalid } from '../../../foundation/options.ts'
+import { definedFields, didYouMean, invalid } from '../../../foundation/options.ts'
 import { registerSecret } from '../../../foundation/secrets.ts'
 import { type Environment, inheritedEnvironment } from '../../../runtime/server/environment.ts'
 import type { ServerRequest } from '../../../runtime/server/node-servers.ts'
 import type { CommonConfig } from '../../config/config-sections.ts'
 import {
   addFormatIssue,
-  addRule,
+  addIssue,
   createTextSchema,
   type Environment as Variables,
   integer,
@@ -17,7 +17,7 @@ import {
 } from '../../schema/config-fields.ts'
 import { annotate, z } from '../../schema/schema.ts'
 import { withMaskedValues } from '../../schema/secret.ts'
-import { concurrency, pathsSchema } from '../openai/server-fields.ts'
+import { concurrencySchema, pathsSchema } from '../openai/server-fields.ts'
 
 const placeholderNames = [
   'model',
@@ -33,20 +33,17 @@ const placeholderNames = [
 
 type PlaceholderName = (typeof placeholderNames)[number]
 
-/** Matches placeholders in an argument. The first group is the name, known or not. */
-const placeholderForm = /\{([A-Za-z_]\w*)\}/g
+const placeholderPattern = /\{([A-Za-z_]\w*)\}/g
 
-/** The placeholders as they are written in a command. */
 const placeholders: readonly string[] = placeholderNames.map((one) => `{${one}}`)
 
 const isPlaceholderName = (name: string): name is PlaceholderName =>
   (placeholderNames as readonly string[]).includes(name)
 
-/** The first unknown placeholder of an argument; `undefined` if all are known. */
 function findUnknownPlaceholder(
   argument: string,
 ): { readonly message: string; readonly got: string } | undefined {
-  for (const [got, name = ''] of argument.matchAll(placeholderForm)) {
+  for (const [got, name = ''] of argument.matchAll(placeholderPattern)) {
     if (isPlaceholderName(name)) continue
     const known = `${didYouMean(name, placeholderNames)} (known: ${placeholders.join(', ')})`
     return { message: `unknown placeholder ${got}${known}`, got }
@@ -54,7 +51,6 @@ function findUnknownPlaceholder(
   return undefined
 }
 
-/** The keys of the section `engine` for the kind `process`. */
 export function processSection(env: Variables) {
   const text = createTextSchema(env)
   const variableName = annotate(z.string().regex(/^(?!__proto__$)[A-Za-z_]\w*$/), {
@@ -78,7 +74,7 @@ export function processSection(env: Variables) {
     health_path: text({ pattern: /^\/\S*$/, expected: 'a path that begins with /' })
       .default('/health')
       .describe('Path that answers with status 200 when the server is ready.'),
-    max_concurrency: concurrency(),
+    max_concurrency: concurrencySchema(),
     cores: integer(1, 65_536)
       .default(1)
       .describe('Cores that each server has on a node of an allocation.'),
@@ -86,7 +82,7 @@ export function processSection(env: Variables) {
   }).describe('Servers that are started and supervised.')
 }
 
-/** A string is split at spaces before variables are expanded, so that each value stays one word. */
+/** Splits a string before variables are replaced, so that each value stays one argument. */
 function commandSchema(env: Variables) {
   const argument = createTextSchema(env)({ isPrivate: true, expected: 'a program or argument' })
   const list = z.array(argument).max(1000)
@@ -103,27 +99,26 @@ function commandSchema(env: Variables) {
   })
 }
 
-/** Requires `{port}`, because the server must be told the port on which it is reached. */
+/** Requires `{port}`, because the server must listen on the port that the engine uses. */
 function checkPlaceholders(words: readonly string[], context: z.core.$RefinementCtx): void {
   const unknown = words.map(findUnknownPlaceholder).find((problem) => problem !== undefined)
-  if (unknown !== undefined) addRule(context, unknown.message)
+  if (unknown !== undefined) addIssue(context, unknown.message)
   else if (!words.some((word) => word.includes('{port}'))) {
-    addRule(context, 'expected {port}, the port where the server must listen')
+    addIssue(context, 'expected {port}, the port where the server must listen')
   }
 }
 
-/** Variables that hold paths and names; masking their values would make messages unreadable. */
-const publicName =
+/** Variables with paths and names, whose values are not masked. */
+const publicNamePattern =
   /^(?:USER|LOGNAME|HOSTNAME|LANG|SHELL|PWD|HOME|TMPDIR|\w*(?:PATH|_DIR|_HOME|_ROOT))$/
 
-/**
- * A variable of the server's environment. A value from this process's environment is probably a
- * secret that the server may print, so it is masked, and so is the whole value that contains it.
- */
+/** A value of this process's environment may be a secret, which the server may print. */
 function variableSchema(env: Variables) {
   const written = z.string().transform((text) => {
     const names = [...text.matchAll(/\$\{env:(\w+)\}/g)].map(([, name = '']) => name)
-    const secrets = names.filter((name) => !publicName.test(name)).map((name) => env[name] ?? '')
+    const secrets = names
+      .filter((name) => !publicNamePattern.test(name))
+      .map((name) => env[name] ?? '')
     const whole = text.replaceAll(/\$\{env:(\w+)\}/g, (_, name: string) => env[name] ?? '')
     if (secrets.length > 0) {
       for (const secret of [whole, ...secrets]) if (secret !== '') registerSecret(secret)
@@ -134,19 +129,8 @@ function variableSchema(env: Variables) {
   return annotate(written.pipe(value), { expected: 'a non-empty text', isPrivate: true })
 }
 
-interface TemplateValues extends Readonly<Record<PlaceholderName, string | number>> {
-  readonly model: string
-  readonly port: number
-  readonly host: string
-  readonly tp_size: number
-  readonly worker: number
-  readonly node: number
-  readonly dtype: string
-  readonly max_model_len: number
-  readonly gpu_memory_utilization: number
-}
+type TemplateValues = Readonly<Record<PlaceholderName, string | number>>
 
-/** Throws for an empty command and for an unknown placeholder. */
 export function checkTemplate(command: readonly string[]): void {
   if (command[0] === undefined || command[0] === '') {
     throw invalid('command', 'a program and its arguments', command)
@@ -160,24 +144,22 @@ export function checkTemplate(command: readonly string[]): void {
   }
 }
 
-/** Replaces the placeholders of a checked template. Placeholders in values are not replaced. */
+/** Replaces the placeholders of a valid template. Placeholders within values are not replaced. */
 export function fillTemplate(command: readonly string[], values: TemplateValues): string[] {
   return command.map((argument) =>
-    argument.replace(placeholderForm, (place, name: string) =>
+    argument.replace(placeholderPattern, (place, name: string) =>
       isPlaceholderName(name) ? String(values[name]) : place,
     ),
   )
 }
 
 interface ChildEnvironmentOptions {
-  /** Variables of the configuration. They override inherited variables. */
   readonly env: Environment
   readonly hubToken: string | null
   readonly node: number
   readonly gpus: string | null
 }
 
-/** The environment of one worker's server on this machine. */
 export function childEnvironment(
   own: Environment,
   options: ChildEnvironmentOptions,
@@ -190,61 +172,50 @@ export function childEnvironment(
   }
 }
 
-/** The variables that a server on any machine gets in addition to inherited ones. */
 function addedEnvironment({
   env,
   hubToken,
   node,
 }: Omit<ChildEnvironmentOptions, 'gpus'>): Record<string, string> {
-  const configured = Object.entries(env).flatMap(([name, value]) =>
-    value === undefined ? [] : [[name, value] as const],
-  )
   return {
     ...(hubToken === null ? {} : { HF_TOKEN: hubToken }),
-    ...Object.fromEntries(configured),
+    ...definedFields(env),
     TUTTI_NODE: String(node),
   }
 }
 
 /** The variables from which vLLM, llama.cpp and `tutti serve` read the API key. */
-const keyVariables = ['VLLM_API_KEY', 'LLAMA_API_KEY', 'TUTTI_API_KEY']
+const apiKeyVariables = ['VLLM_API_KEY', 'LLAMA_API_KEY', 'TUTTI_API_KEY']
 
-/**
- * The variables that a server on another node gets in addition to those it inherits there. Other
- * machines can reach the server, so it gets an API key: the configured key, or else `newKey`.
- */
+/** Other machines can reach the server, so it gets the configured key, or else `newKey`. */
 export function remoteEnvironment(
   options: Omit<ChildEnvironmentOptions, 'gpus'>,
   newKey: string,
 ): { readonly env: Record<string, string>; readonly apiKey: string } {
-  // Left out, because the agent on the node sets it to the reserved GPUs.
+  // The agent on the node sets this variable to the reserved GPUs.
   const { CUDA_VISIBLE_DEVICES: _, ...configured } = options.env
-  const own = keyVariables.map((name) => configured[name]).find((key) => key !== undefined)
+  const own = apiKeyVariables.map((name) => configured[name]).find((key) => key !== undefined)
   const apiKey = own ?? newKey
-  const keys = Object.fromEntries(keyVariables.map((name) => [name, apiKey]))
+  const keys = Object.fromEntries(apiKeyVariables.map((name) => [name, apiKey]))
   return { env: { ...keys, ...addedEnvironment({ ...options, env: configured }) }, apiKey }
 }
 
-interface SliceOptions {
-  /** The index of the worker, from 0. */
+interface PlacementOptions {
   readonly index: number
-  /** The number of GPUs per worker. */
   readonly tpSize: number
-  /** The number of GPUs per node; 0 for none. */
   readonly numGpus: number
   readonly nodeOffset: number
-  /** The GPUs to divide: `CUDA_VISIBLE_DEVICES` of this process or the configuration. */
+  /** The GPUs to distribute: `CUDA_VISIBLE_DEVICES` of this process or of the configuration. */
   readonly visible: string | undefined
 }
 
-export interface WorkerSlice {
+export interface WorkerPlacement {
   readonly node: number
-  /** The value of `CUDA_VISIBLE_DEVICES`; `null` leaves the variable as it is. */
+  /** The value of `CUDA_VISIBLE_DEVICES`; `null` if the variable must not be changed. */
   readonly gpus: string | null
 }
 
-/** The number of workers per node. */
-function workersPerNode({ tpSize, numGpus }: Pick<SliceOptions, 'tpSize' | 'numGpus'>): number {
+function workersPerNode({ tpSize, numGpus }: Pick<PlacementOptions, 'tpSize' | 'numGpus'>): number {
   if (numGpus > 0 && tpSize > numGpus) {
     throw new ValueError(`a worker of ${tpSize} GPUs does not fit into a node of ${numGpus}`, {
       field: 'tp_size',
@@ -256,17 +227,17 @@ function workersPerNode({ tpSize, numGpus }: Pick<SliceOptions, 'tpSize' | 'numG
 }
 
 /** Workers fill one node before the next. Without GPUs, each node has one worker. */
-export function sliceOf(options: SliceOptions): WorkerSlice {
+export function placeWorker(options: PlacementOptions): WorkerPlacement {
   const { index, tpSize, numGpus, nodeOffset } = options
   const perNode = workersPerNode(options)
   const node = nodeOffset + Math.floor(index / perNode)
   if (numGpus === 0) return { node, gpus: null }
-  const available = gpusOf(options)
+  const available = listGpus(options)
   const first = (index % perNode) * tpSize
   return { node, gpus: available.slice(first, first + tpSize).join(',') }
 }
 
-function gpusOf({ visible, numGpus }: SliceOptions): readonly (string | number)[] {
+function listGpus({ visible, numGpus }: PlacementOptions): readonly (string | number)[] {
   if (visible === undefined) return Array.from({ length: numGpus }, (_, at) => at)
   const ids = visible.split(',').flatMap((id) => (id.trim() === '' ? [] : [id.trim()]))
   if (ids.length >= numGpus) return ids
@@ -277,13 +248,13 @@ function gpusOf({ visible, numGpus }: SliceOptions): readonly (string | number)[
   })
 }
 
-/** The address at which this machine reaches a server that listens on `host`. */
+/** A server on all interfaces is reached through the loopback address. */
 export function toOrigin(host: string, port: number): string {
   const reachable = host === '0.0.0.0' ? '127.0.0.1' : host === '::' ? '::1' : host
   return `http://${reachable.includes(':') ? `[${reachable}]` : reachable}:${port}`
 }
 
-/** The reservation for all workers, including workers that start only under load. */
+/** Returns the reservation for all workers, including workers that start only under load. */
 export function toServerRequest(
   service: string,
   { tpSize, hardware, dynamicWorkers }: CommonConfig,

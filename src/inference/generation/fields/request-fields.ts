@@ -1,51 +1,40 @@
 /**
- * The request fields of the public API, vLLM, llama-server, SGLang, TGI and Ollama, as data: who
+ * A table of the request fields of the public API, vLLM, llama-server, SGLang, TGI and Ollama: who
  * reads a field, and which of its values have no effect. Engines state which fields they support.
  */
 
 import { isDeepStrictEqual } from 'node:util'
 
-/** One known field of a request's body. */
 export interface RequestField {
-  /**
-   * `server`: the HTTP server reads the field; engines need not know it. `engine`: supported only
-   * if the engine says so. `nobody`: may be ignored, because it does not change the answer.
-   */
+  /** Who reads it: the HTTP server, the engine if it supports the field, or nobody. */
   readonly reader: 'server' | 'engine' | 'nobody'
-  /**
-   * Values without an effect, which are accepted for any engine. An empty list or object is neutral
-   * too.
-   */
-  readonly neutral?: readonly unknown[]
-  /** If set, an empty list or object has an effect and is not neutral. */
-  readonly isSetByEmpty?: true
+  /** Values without an effect, which are accepted for any engine, like empty lists and objects. */
+  readonly neutralValues?: readonly unknown[]
+  /** Set if an empty list or object has an effect and is therefore not neutral. */
+  readonly hasEffectIfEmpty?: true
 }
 
 type Fields = Readonly<Record<string, RequestField>>
 
-const wordsOf = (text: string): string[] => text.trim().split(/\s+/)
+const splitNames = (text: string): string[] => text.trim().split(/\s+/)
 
-/** The same entry for every name in a list separated by spaces. */
-const fieldsOf = (names: string, field: RequestField): Fields =>
-  Object.fromEntries(wordsOf(names).map((name) => [name, field]))
+const defineFields = (names: string, field: RequestField): Fields =>
+  Object.fromEntries(splitNames(names).map((name) => [name, field]))
 
-const server = (names: string): Fields => fieldsOf(names, { reader: 'server' })
-const nobody = (names: string): Fields => fieldsOf(names, { reader: 'nobody' })
-const engine = (neutral: readonly unknown[], names: string): Fields =>
-  fieldsOf(names, { reader: 'engine', neutral })
+const forServer = (names: string): Fields => defineFields(names, { reader: 'server' })
+const forNobody = (names: string): Fields => defineFields(names, { reader: 'nobody' })
+const forEngine = (neutralValues: readonly unknown[], names: string): Fields =>
+  defineFields(names, { reader: 'engine', neutralValues })
 
-/** The response header that names the ignored fields of the request. */
-export const ignoredHeader = 'x-tutti-ignored-fields'
+export const ignoredFieldsHeader = 'x-tutti-ignored-fields'
 
-/** The fields at the top level of a body, by name. */
 export const requestFields: Fields = {
-  ...server('model messages prompt n stream stream_options prompts timeout priority'),
-  ...nobody('user metadata store service_tier safety_identifier prompt_cache_key'),
-  ...nobody('prompt_cache_retention request_id cache_salt stream_interval cache_prompt id_slot'),
-  ...nobody('n_cache_reuse keep_alive'),
-  // `extra_body` is listed because the public API's JavaScript client sends it as a field, while
-  // the Python client sends the fields in it.
-  ...engine(
+  ...forServer('model messages prompt n stream stream_options prompts timeout priority'),
+  ...forNobody('user metadata store service_tier safety_identifier prompt_cache_key'),
+  ...forNobody('prompt_cache_retention request_id cache_salt stream_interval cache_prompt id_slot'),
+  ...forNobody('n_cache_reuse keep_alive'),
+  // The public API's JavaScript client sends `extra_body` as a field.
+  ...forEngine(
     [],
     `
     max_tokens max_completion_tokens temperature top_p seed stop response_format tools
@@ -61,7 +50,7 @@ export const requestFields: Fields = {
     session_params custom_params input_ids input_embeds video_data audio_data token_ids_logprob
     parameters do_sample options think images context num_predict num_ctx`,
   ),
-  ...engine(
+  ...forEngine(
     [false],
     `
     logprobs echo ignore_eos use_beam_search include_stop_str_in_output continue_final_message
@@ -72,13 +61,13 @@ export const requestFields: Fields = {
     watermark return_full_text details decoder_input_details raw truncate shift penalize_newline
     _debug_render_only`,
   ),
-  ...engine(
+  ...forEngine(
     [true],
     `
     parallel_tool_calls skip_special_tokens spaces_between_special_tokens add_generation_prompt
     include_reasoning detokenize parse_tool_calls separate_reasoning stream_reasoning`,
   ),
-  ...engine(
+  ...forEngine(
     [''],
     `
     suffix instructions grammar reasoning_budget_message reasoning_budget_start_tag
@@ -86,46 +75,43 @@ export const requestFields: Fields = {
     system_prompt stop_regex lora_path custom_logit_processor inputs adapter_id tool_prompt
     guideline format template system`,
   ),
-  ...engine(
+  ...forEngine(
     [0],
     `
     top_logprobs frequency_penalty presence_penalty min_p min_tokens n_keep n_discard n_indent
     n_probs min_keep mirostat dynatemp_range xtc_probability dry_multiplier min_new_tokens
     top_logprobs_num top_n_tokens num_keep`,
   ),
-  ...engine(
+  ...forEngine(
     [1],
     `
     best_of repetition_penalty length_penalty n_cmpl dynatemp_exponent typical_p tfs_z`,
   ),
-  ...engine(
+  ...forEngine(
     [-1],
     `
     top_n_sigma dry_penalty_last_n adaptive_target reasoning_budget reasoning_budget_tokens
     thinking_budget_tokens logprob_start_len`,
   ),
-  ...engine([0, -1], 'top_k t_max_predict_ms t_max_prompt_ms'),
-  ...engine([0.1], 'mirostat_eta xtc_threshold'),
-  ...engine(['none', 'auto'], 'tool_choice function_call'),
-  ...fieldsOf('web_search_options allowed_token_ids samplers dry_sequence_breakers', {
+  ...forEngine([0, -1], 'top_k t_max_predict_ms t_max_prompt_ms'),
+  ...forEngine([0.1], 'mirostat_eta xtc_threshold'),
+  ...forEngine(['none', 'auto'], 'tool_choice function_call'),
+  ...defineFields('web_search_options allowed_token_ids samplers dry_sequence_breakers', {
     reader: 'engine',
-    isSetByEmpty: true,
+    hasEffectIfEmpty: true,
   }),
-  ...engine(['medium'], 'verbosity'),
-  ...engine([['text']], 'modalities'),
-  ...engine(['auto', 'deepseek'], 'reasoning_format'),
-  ...engine([5], 'mirostat_tau'),
-  ...engine([1.75], 'dry_base'),
-  ...engine([2], 'dry_allowed_length'),
-  ...engine([64], 'repeat_last_n'),
-  ...engine([0.9], 'adaptive_decay'),
+  ...forEngine(['medium'], 'verbosity'),
+  ...forEngine([['text']], 'modalities'),
+  ...forEngine(['auto', 'deepseek'], 'reasoning_format'),
+  ...forEngine([5], 'mirostat_tau'),
+  ...forEngine([1.75], 'dry_base'),
+  ...forEngine([2], 'dry_allowed_length'),
+  ...forEngine([64], 'repeat_last_n'),
+  ...forEngine([0.9], 'adaptive_decay'),
 }
 
-/**
- * For field names of other servers: the names to use here. An error message suggests the first name
- * that is supported.
- */
-export const otherNames: Readonly<Record<string, readonly string[]>> = {
+/** Names that other servers use. An error suggests the first name that is supported. */
+export const equivalentFields: Readonly<Record<string, readonly string[]>> = {
   n_predict: ['max_tokens'],
   num_predict: ['max_tokens'],
   max_new_tokens: ['max_tokens'],
@@ -145,66 +131,64 @@ export const otherNames: Readonly<Record<string, readonly string[]>> = {
   input_ids: ['prompt'],
 }
 
-const atTheTop = 'Its fields belong at the top of the body.'
+const topLevelHint = 'Its fields belong at the top of the body.'
 
 /** Hints for fields of other servers that have no equivalent name here. */
 export const fieldHints: Readonly<Record<string, string>> = {
-  extra_body: atTheTop,
-  options: atTheTop,
-  parameters: atTheTop,
-  sampling_params: atTheTop,
+  extra_body: topLevelHint,
+  options: topLevelHint,
+  parameters: topLevelHint,
+  sampling_params: topLevelHint,
   num_ctx: "The server's configuration has it: llm.max_model_len.",
 }
 
-/** Fields of a message besides those that every engine reads. */
 export const messageFields: Fields = {
-  ...engine([''], 'refusal thinking'),
-  ...engine([], 'audio function_call images'),
-  // Most chat templates leave out the names of participants and the reasoning of earlier answers.
-  ...nobody('annotations name reasoning_content reasoning'),
+  ...forEngine([''], 'refusal thinking'),
+  ...forEngine([], 'audio function_call images'),
+  // Most chat templates leave out the names of participants and earlier reasoning.
+  ...forNobody('annotations name reasoning_content reasoning'),
 }
 
-/** Fields of `POST /tokenize`. Embedded engines only return the tokens of the text. */
+/** Fields of `POST /tokenize`. Embedded engines only tokenize the text and support no options. */
 export const tokenizeFields: Fields = {
-  ...server('model prompt content'),
-  ...engine([false], 'add_special parse_special with_pieces add_special_tokens'),
-  ...engine([false], 'return_token_strs continue_final_message'),
-  ...engine([], 'messages tools chat_template chat_template_kwargs add_generation_prompt'),
-  ...engine([], 'mm_processor_kwargs'),
+  ...forServer('model prompt content'),
+  ...forEngine([false], 'add_special parse_special with_pieces add_special_tokens'),
+  ...forEngine([false], 'return_token_strs continue_final_message'),
+  ...forEngine([], 'messages tools chat_template chat_template_kwargs add_generation_prompt'),
+  ...forEngine([], 'mm_processor_kwargs'),
 }
 
-/** Fields of `stream_options`. */
 export const streamOptionFields: Fields = {
-  ...server('include_usage'),
-  ...nobody('include_obfuscation'),
-  ...engine([false], 'continuous_usage_stats'),
+  ...forServer('include_usage'),
+  ...forNobody('include_obfuscation'),
+  ...forEngine([false], 'continuous_usage_stats'),
 }
 
 /** Fields of `structured_outputs`, which replaces the `guided_*` fields in newer vLLM versions. */
 export const structuredOutputFields: Fields = {
-  ...server('json regex choice grammar json_object'),
-  ...engine([''], 'structural_tag whitespace_pattern'),
-  ...engine([false], 'disable_fallback disable_any_whitespace disable_additional_properties'),
+  ...forServer('json regex choice grammar json_object'),
+  ...forEngine([''], 'structural_tag whitespace_pattern'),
+  ...forEngine([false], 'disable_fallback disable_any_whitespace disable_additional_properties'),
 }
 
 /** The fields that `Sampling` and `GenerationInput` represent. Every engine supports them. */
 export const basicFields: ReadonlySet<string> = new Set(
-  wordsOf(`
+  splitNames(`
     max_tokens max_completion_tokens temperature top_p top_k min_p seed stop repetition_penalty
     repeat_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs top_logprobs
     response_format tools tool_choice echo`),
 )
 
-/** Whether a value has no effect. `null` counts as left out. */
-export function isNeutral(field: RequestField, value: unknown): boolean {
+/** Whether a value has no effect. `null` is treated like a missing field. */
+export function hasNoEffect(field: RequestField, value: unknown): boolean {
   if (value === null) return true
-  if (field.neutral?.some((one) => isDeepStrictEqual(one, value)) === true) return true
-  if (typeof value !== 'object' || field.isSetByEmpty === true) return false
+  if (field.neutralValues?.some((one) => isDeepStrictEqual(one, value)) === true) return true
+  if (typeof value !== 'object' || field.hasEffectIfEmpty === true) return false
   return Object.keys(value).length === 0
 }
 
-/** Without neutral values, because the defaults of the server behind the engine may differ. */
-export const withoutNeutral = (fields: Fields): Fields =>
+/** The server behind the engine may have other defaults. */
+export const dropNeutralValues = (fields: Fields): Fields =>
   Object.fromEntries(
     Object.entries(fields).map(([name, { reader }]) => [name, { reader }] as const),
   )

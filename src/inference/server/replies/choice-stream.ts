@@ -3,19 +3,15 @@
 import type { ServerResponse } from 'node:http'
 import type { Clock } from '../../../foundation/clock.ts'
 import type { FinishReason, Usage } from '../../generation/inference-engine.ts'
-import type { AnswerFields, PassedDelta, WireFields } from '../../generation/pass-through.ts'
+import type { AnswerFields, PassThroughDelta, WireFields } from '../../generation/pass-through.ts'
 import type { GenerationResult, ProgressListener } from '../../generation/text-generator.ts'
 import type { HttpExchange } from '../../../runtime/http/http-exchange.ts'
 
-/** The format of one response. */
 export interface ReplyFormat {
-  /** The body of a response that is not streamed. */
-  whole(results: readonly GenerationResult[], usage: Usage): object
-  /** The stream of the choice with this index. */
-  stream(index: number, writer: SseWriter): ChoiceStream
+  toBody(results: readonly GenerationResult[], usage: Usage): object
+  createStream(index: number, writer: SseWriter): ChoiceStream
 }
 
-/** The fields that all events of a response have in common. */
 export interface ReplyHead {
   readonly id: string
   readonly created: number
@@ -24,7 +20,7 @@ export interface ReplyHead {
   readonly includesUsage: boolean
 }
 
-export function usageFields(usage: Usage): object {
+export function toUsageFields(usage: Usage): object {
   const { promptTokens, completionTokens, details } = usage
   const counts = {
     prompt_tokens: promptTokens,
@@ -44,89 +40,84 @@ export abstract class ChoiceStream implements ProgressListener {
   #isOpen = false
   #hasText = false
   #toolCalls = 0
-  /** Whether tool calls arrive in pieces, so that `finish` need not send complete ones. */
-  #hasPieces = false
+  /** Whether tool calls arrive in pieces. If so, `finish` need not send complete calls. */
+  #hasCallPieces = false
 
   constructor(index: number, writer: SseWriter, object: string, head: ReplyHead) {
     const { id, created, model } = head
     this.index = index
     this.#writer = writer
     this.#head = { id, object, created, model, system_fingerprint: null }
-    this.#prefix = prefixOf(this.#head)
+    this.#prefix = toPrefix(this.#head)
     this.#suffix = head.includesUsage ? '],"usage":null}' : ']}'
   }
 
-  delta(delta: PassedDelta): Promise<void> | undefined {
-    if (!this.#isOpen) this.#open(delta)
+  delta(delta: PassThroughDelta): Promise<void> | undefined {
+    if (!this.#isOpen) this.#sendOpening(delta)
     this.#hasText ||= delta.text !== ''
     this.#toolCalls += delta.toolCalls?.length ?? 0
-    this.#hasPieces ||= delta.toolCallPieces !== undefined
-    const chunk = this.#toChunk(this.choiceOf(delta), delta.fields?.body)
+    this.#hasCallPieces ||= delta.toolCallPieces !== undefined
+    const chunk = this.#toChunk(this.toChoice(delta), delta.fields?.body)
     return this.#writer.send(chunk, delta.ignored)
   }
 
   /** Sends output that no delta contained, such as a refusal, and the last event of the choice. */
   finish(result: GenerationResult): void {
     const text = this.#hasText ? '' : result.text
-    const toolCalls = this.#hasPieces ? [] : result.toolCalls.slice(this.#toolCalls)
+    const toolCalls = this.#hasCallPieces ? [] : result.toolCalls.slice(this.#toolCalls)
     if (text !== '' || toolCalls.length > 0) void this.delta({ text, toolCalls })
-    if (!this.#isOpen) this.#open()
+    if (!this.#isOpen) this.#sendOpening()
     const { finishReason, lastFields } = result
-    const closing = this.closing(finishReason, lastFields)
+    const closing = this.toClosingChoice(finishReason, lastFields)
     void this.#writer.send(this.#toChunk(closing, lastFields?.body))
   }
 
   sendUsage(usage: Usage): void {
-    void this.#writer.send(`${this.#prefix}],"usage":${JSON.stringify(usageFields(usage))}}`)
+    void this.#writer.send(`${this.#prefix}],"usage":${JSON.stringify(toUsageFields(usage))}}`)
   }
 
-  /** The event before the first delta of the choice; `undefined` if there is none. */
-  protected abstract opening(first?: PassedDelta): object | undefined
-  protected abstract choiceOf(delta: PassedDelta): object
-  /** The last event; `fields` has the fields that no delta contained. */
-  protected abstract closing(finishReason: FinishReason, fields?: AnswerFields): object
+  /** Returns `undefined` if no event precedes the first delta. */
+  protected abstract toOpeningChoice(first?: PassThroughDelta): object | undefined
+  protected abstract toChoice(delta: PassThroughDelta): object
+  /** Returns the last event. `fields` has the fields that no delta contained. */
+  protected abstract toClosingChoice(finishReason: FinishReason, fields?: AnswerFields): object
 
-  /** The number of complete calls sent before the current delta. */
-  protected sentCalls(current: number): number {
+  protected countSentCalls(current: number): number {
     return this.#toolCalls - current
   }
 
-  #open(first?: PassedDelta): void {
+  #sendOpening(first?: PassThroughDelta): void {
     this.#isOpen = true
-    this.#learn(first?.fields?.body)
-    const opening = this.opening(first)
+    this.#updateFingerprint(first?.fields?.body)
+    const opening = this.toOpeningChoice(first)
     if (opening !== undefined) void this.#writer.send(this.#toChunk(opening), first?.ignored)
   }
 
-  /** Adds the fingerprint of the server behind the engine to all following chunks. */
-  #learn(body: WireFields | undefined): void {
+  #updateFingerprint(body: WireFields | undefined): void {
     const fingerprint = body?.['system_fingerprint']
-    // Most servers send the same fingerprint with every chunk.
+    // Most servers send the same fingerprint with every chunk, so the head rarely changes.
     const known = this.#head['system_fingerprint']
     if (typeof fingerprint !== 'string' || fingerprint === known) return
     this.#head = { ...this.#head, system_fingerprint: fingerprint }
-    this.#prefix = prefixOf(this.#head)
+    this.#prefix = toPrefix(this.#head)
   }
 
-  /** `body` has additional fields of the chunk. */
   #toChunk(choice: object, body?: WireFields): string {
     const json = JSON.stringify(choice)
     if (body === undefined) return `${this.#prefix}${json}${this.#suffix}`
-    this.#learn(body)
+    this.#updateFingerprint(body)
     const head = JSON.stringify({ ...this.#head, ...body })
     return `${head.slice(0, -1)},"choices":[${json}${this.#suffix}`
   }
 }
 
-const prefixOf = (head: WireFields): string => `${JSON.stringify(head).slice(0, -1)},"choices":[`
+const toPrefix = (head: WireFields): string => `${JSON.stringify(head).slice(0, -1)},"choices":[`
 
 export interface SseWriterOptions {
   readonly clock: Clock
-  /** If more than this is buffered, `send` returns a promise that delays its caller. */
+  /** Above this number of buffered bytes, `send` returns a promise. */
   readonly bufferBytes: number
-  /**
-   * Additional headers of the response, given the fields that the server behind the engine ignored.
-   */
+  /** `ignored` has the fields that the server behind the engine ignored. */
   readonly headers: (ignored: readonly string[]) => readonly string[]
 }
 
@@ -138,9 +129,7 @@ const eventStreamHeaders: readonly string[] = [
   'no',
 ]
 
-/**
- * Writes at most once per turn of the event loop. The first event also sends the response headers.
- */
+/** Writes at most once per turn of the event loop. The first event also sends the headers. */
 export class SseWriter {
   readonly #exchange: HttpExchange
   readonly #response: ServerResponse
@@ -148,22 +137,18 @@ export class SseWriter {
   #pending = ''
   #isFlushDue = false
   #bufferedBytes = 0
-  #hold: { readonly promise: Promise<void>; readonly release: () => void } | undefined
+  #backpressure: { readonly promise: Promise<void>; readonly release: () => void } | undefined
 
   constructor(exchange: HttpExchange, options: SseWriterOptions) {
     this.#exchange = exchange
     this.#response = exchange.response
     this.#options = options
-    this.#response.once('close', () => this.#hold?.release())
-    // Older Node versions do not close the queued responses of a pipelining client that
-    // disconnects.
-    exchange.signal.addEventListener('abort', () => this.#hold?.release(), { once: true })
+    this.#response.once('close', () => this.#backpressure?.release())
+    // Older Node versions do not close queued responses if a pipelining client disconnects.
+    exchange.signal.addEventListener('abort', () => this.#backpressure?.release(), { once: true })
   }
 
-  /**
-   * Adds an event. A returned promise settles when the client has caught up or disconnected. Has no
-   * effect after `end`, because a choice may continue for a moment after another has failed.
-   */
+  /** A returned promise settles when the client has caught up. Has no effect after `end`. */
   send(data: string, ignored: readonly string[] = []): Promise<void> | undefined {
     if (this.#exchange.isGone || this.#response.writableEnded) return undefined
     if (!this.#response.headersSent) {
@@ -176,11 +161,10 @@ export class SseWriter {
     }
     const isFull = this.#bufferedBytes + this.#pending.length > this.#options.bufferBytes
     if (!isFull) return undefined
-    this.#hold ??= this.#startHold()
-    return this.#hold.promise
+    this.#backpressure ??= this.#startBackpressure()
+    return this.#backpressure.promise
   }
 
-  /** Sends the last event and ends the response. */
   end(): void {
     this.#pending += 'data: [DONE]\n\n'
     this.#flush()
@@ -197,17 +181,17 @@ export class SseWriter {
     this.#response.write(text, () => {
       this.#bufferedBytes -= bytes
       if (this.#bufferedBytes + this.#pending.length <= this.#options.bufferBytes) {
-        this.#hold?.release()
+        this.#backpressure?.release()
       }
     })
   }
 
-  #startHold(): { readonly promise: Promise<void>; readonly release: () => void } {
+  #startBackpressure(): { readonly promise: Promise<void>; readonly release: () => void } {
     const { promise, resolve } = Promise.withResolvers<void>()
     const endWatch = this.#exchange.watchReader()
     const release = (): void => {
       endWatch()
-      this.#hold = undefined
+      this.#backpressure = undefined
       resolve()
     }
     return { promise, release }

@@ -1,7 +1,7 @@
 /** Generates the text for an HTTP request, and sends it as one JSON body or as a stream. */
 
-import { addDetails } from '../../generation/fields/answer-fields.ts'
-import { ignoredHeader } from '../../generation/fields/request-fields.ts'
+import { sumUsageDetails } from '../../generation/fields/answer-fields.ts'
+import { ignoredFieldsHeader } from '../../generation/fields/request-fields.ts'
 import type { Usage } from '../../generation/inference-engine.ts'
 import type { ForwardedAnswer, WireFields } from '../../generation/pass-through.ts'
 import type {
@@ -18,7 +18,7 @@ import {
   type SseWriterOptions,
 } from './choice-stream.ts'
 
-/** One prompt request per choice of the response. Each further choice has the next seed. */
+/** Creates one prompt request per choice of the response. Each further choice has the next seed. */
 export function toPromptRequests(
   request: TextRequest,
   signal: AbortSignal,
@@ -38,7 +38,6 @@ export function toPromptRequests(
   )
 }
 
-/** Replies with one JSON body. */
 export async function sendWholeReply(
   generator: TextGenerator,
   exchange: HttpExchange,
@@ -46,15 +45,12 @@ export async function sendWholeReply(
   format: ReplyFormat,
 ): Promise<void> {
   const results = await generateAll(exchange, request, (prompt) => generator.generate(prompt))
-  const body = format.whole(results, totalUsage(results, request.n))
+  const body = format.toBody(results, sumUsage(results, request.n))
   const ignored = results.flatMap((result) => result.ignored ?? [])
-  exchange.sendJson(200, body, ignoredHeaders(request, ignored))
+  exchange.sendJson(200, body, createIgnoredHeaders(request, ignored))
 }
 
-/**
- * Replies with a stream. The headers are sent with the first text. An earlier failure rejects, so
- * that the response has an error status; a later failure becomes an event of the stream.
- */
+/** Headers are sent with the first text. A failure after that becomes an event. */
 export async function sendStreamedReply(
   generator: TextGenerator,
   exchange: HttpExchange,
@@ -63,26 +59,26 @@ export async function sendStreamedReply(
   options: Omit<SseWriterOptions, 'headers'>,
 ): Promise<void> {
   const headers = (ignored: readonly string[]): readonly string[] =>
-    ignoredHeaders(request, ignored)
+    createIgnoredHeaders(request, ignored)
   const writer = new SseWriter(exchange, { ...options, headers })
   try {
     const choices: ChoiceStream[] = []
     const results = await generateAll(exchange, request, async (prompt, index) => {
-      const choice = format.stream(index, writer)
+      const choice = format.createStream(index, writer)
       choices.push(choice)
       const result = await generator.generate(prompt, choice)
       choice.finish(result)
       return result
     })
-    if (request.includesUsage) choices[0]?.sendUsage(totalUsage(results, request.n))
+    if (request.includesUsage) choices[0]?.sendUsage(sumUsage(results, request.n))
   } catch (error) {
     if (!exchange.response.headersSent) throw error
-    void writer.send(JSON.stringify(exchange.errorBody(exchange.explain(error))))
+    void writer.send(JSON.stringify(exchange.errorBody(exchange.toHttpError(error))))
   }
   writer.end()
 }
 
-/** Returns all results, or throws the first failure, which cancels the other choices. */
+/** Returns all results. If a choice fails, cancels the other choices and throws its error. */
 async function generateAll(
   exchange: HttpExchange,
   request: TextRequest,
@@ -97,8 +93,8 @@ async function generateAll(
   }
 }
 
-/** If a prompt has several choices, its tokens are counted once. */
-function totalUsage(results: readonly GenerationResult[], n: number): Usage {
+/** The tokens of a prompt count once, even if it has several choices. */
+function sumUsage(results: readonly GenerationResult[], n: number): Usage {
   const [first] = results
   if (results.length === 1 && first !== undefined) return first.usage
   let [promptTokens, completionTokens] = [0, 0]
@@ -108,18 +104,15 @@ function totalUsage(results: readonly GenerationResult[], n: number): Usage {
     completionTokens += usage.completionTokens
     const { prompt_tokens_details: _, ...rest } = usage.details ?? {}
     const counted = at % n === 0 ? usage.details : rest
-    if (counted !== undefined) details = addDetails(details ?? {}, counted)
+    if (counted !== undefined) details = sumUsageDetails(details ?? {}, counted)
   }
   return details === undefined
     ? { promptTokens, completionTokens }
     : { promptTokens, completionTokens, details }
 }
 
-/**
- * The header `x-tutti-ignored-fields`, with encoded names so that none can break the header. `more`
- * has the fields that the server behind the engine ignored.
- */
-export function ignoredHeaders(
+/** Names are encoded, so that none can break the header. */
+export function createIgnoredHeaders(
   { ignored }: Pick<TextRequest, 'ignored'>,
   more: readonly string[] = [],
 ): readonly string[] {
@@ -129,40 +122,35 @@ export function ignoredHeaders(
     .slice(0, max)
     .map((name) => encodeURIComponent(name.slice(0, 64).toWellFormed()))
     .map((name) => name.replaceAll('%5B', '[').replaceAll('%5D', ']'))
-  return [ignoredHeader, names.join(', ')]
+  return [ignoredFieldsHeader, names.join(', ')]
 }
 
-/**
- * Sends the answer of the server behind the engine chunk by chunk, as fast as the client reads. If
- * the answer breaks off after the headers were sent, the connection is closed.
- */
+/** If the answer breaks off after the headers were sent, the connection is closed. */
 export async function sendForwarded(
   exchange: HttpExchange,
   { status, contentType, bytes, ignored = [] }: ForwardedAnswer,
 ): Promise<void> {
   const { response } = exchange
-  const headers = ['content-type', contentType, ...ignoredHeaders({ ignored })]
+  const headers = ['content-type', contentType, ...createIgnoredHeaders({ ignored })]
   try {
     for await (const chunk of bytes) {
       if (exchange.isGone) return
       if (!response.headersSent) exchange.writeHead(status, headers)
-      if (!response.write(chunk)) await untilRead(exchange)
+      if (!response.write(chunk)) await waitForReader(exchange)
     }
   } catch (error) {
     if (exchange.isGone) return
     if (!response.headersSent) throw error
-    exchange.explain(error)
-    return exchange.cut()
+    exchange.toHttpError(error)
+    return exchange.destroyConnection()
   }
   if (exchange.isGone) return
   if (!response.headersSent) exchange.writeHead(status, headers)
   exchange.end()
 }
 
-/**
- * Resolves when the client has caught up or disconnected. Disconnects a client that reads nothing.
- */
-async function untilRead(exchange: HttpExchange): Promise<void> {
+/** Waits until the client has caught up. Disconnects a client that reads nothing. */
+async function waitForReader(exchange: HttpExchange): Promise<void> {
   const { response } = exchange
   const endWatch = exchange.watchReader()
   const { promise, resolve } = Promise.withResolvers<void>()

@@ -1,63 +1,60 @@
 /** The errors for invalid bodies and refused fields, worded as in the chat-completions API. */
 
-import { nearest } from '../../../foundation/options.ts'
+import { findNearest } from '../../../foundation/options.ts'
 import type { Bound, Problem } from '../../schema/problems.ts'
-import { type Path, valueAt } from '../../schema/schema.ts'
+import { formatPath, getValueAt } from '../../schema/schema.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
 
-/** The error for the first problem of a body. */
-export function invalidRequest(problem: Problem, body: unknown): HttpError {
-  const path = pathText(problem.path)
-  const value = valueAt(body, problem.path)
+export function toRequestError(problem: Problem, body: unknown): HttpError {
+  const path = formatPath(problem.path) || 'body'
+  const value = getValueAt(body, problem.path)
   switch (problem.kind) {
     case 'missing':
-      return missingField(path)
+      return missingFieldError(path)
     case 'type':
-      return wrongType(path, problem.expected, value)
+      return wrongTypeError(path, problem.expected, value)
     case 'choice': {
       const { allowed, reason } = problem
       const supported = allowed.map((one) => `'${String(one)}'`).join(', ')
       const rest = reason === undefined ? 'Supported' : `${reason}; supported`
-      const got = shorten(String(value))
-      return wrongValue(path, `Invalid value: '${got}'. ${rest} values are: ${supported}.`)
+      const got = truncate(String(value))
+      return wrongValueError(path, `Invalid value: '${got}'. ${rest} values are: ${supported}.`)
     }
     case 'range':
-      return outOfRange(path, problem.of, Number(value), problem.bound)
+      return outOfRangeError(path, problem.of, Number(value), problem.bound)
     case 'length': {
       const { length } = value as string | readonly unknown[]
-      return wrongLength(path, problem.of, problem.bound, length)
+      return wrongLengthError(path, problem.of, problem.bound, length)
     }
     case 'format':
-      return wrongValue(path, `Invalid '${path}': expected ${problem.expected}.`)
+      return wrongValueError(path, `Invalid '${path}': expected ${problem.expected}.`)
     case 'invalid_key':
-      return wrongValue(path, `Invalid '${path}': expected ${problem.expected} as key.`)
+      return wrongValueError(path, `Invalid '${path}': expected ${problem.expected} as key.`)
     default:
-      return wrongValue(path, `Invalid '${path}': it does not fit the schema of this request.`)
+      return wrongValueError(path, `Invalid '${path}': it does not fit the schema of this request.`)
   }
 }
 
-/** The error for a field that must be given. */
-export function missingField(path: string): HttpError {
+export function missingFieldError(path: string): HttpError {
   return new HttpError(400, `Missing required parameter: '${path}'.`, {
     code: 'missing_required_parameter',
     param: path,
   })
 }
 
-export function wrongType(path: string, expected: string, got: unknown): HttpError {
+export function wrongTypeError(path: string, expected: string, got: unknown): HttpError {
   return new HttpError(
     400,
-    `Invalid type for '${path}': expected ${expected}, but got ${kindOf(got)} instead.`,
+    `Invalid type for '${path}': expected ${expected}, but got ${describeType(got)} instead.`,
     { code: 'invalid_type', param: path },
   )
 }
 
-export function wrongValue(path: string, message: string): HttpError {
+export function wrongValueError(path: string, message: string): HttpError {
   return new HttpError(400, message, { code: 'invalid_value', param: path })
 }
 
-/** The error for a number outside its bounds. */
-export function outOfRange(
+export function outOfRangeError(
   path: string,
   kind: 'integer' | 'decimal',
   value: number,
@@ -73,9 +70,8 @@ export function outOfRange(
   )
 }
 
-/** The error for a model that is not served; it names the served models. */
-export function unknownModel(asked: string, served: readonly string[]): HttpError {
-  const name = asked.length > 128 ? `${asked.slice(0, 125)}...` : asked
+export function unknownModelError(requested: string, served: readonly string[]): HttpError {
+  const name = requested.length > 128 ? `${requested.slice(0, 125)}...` : requested
   return new HttpError(
     404,
     `The model '${name}' does not exist here. Served: ${served.join(', ')}.`,
@@ -83,8 +79,7 @@ export function unknownModel(asked: string, served: readonly string[]): HttpErro
   )
 }
 
-/** The error for a text or a list that is empty or too long. */
-export function wrongLength(
+export function wrongLengthError(
   path: string,
   of: 'string' | 'array',
   { side, value: limit }: Bound,
@@ -107,44 +102,44 @@ export function wrongLength(
     : new HttpError(400, message, { code: 'array_above_max_length', param: path })
 }
 
-/** Formats a path, such as `messages[0].role`. The body itself is `body`. */
-function pathText(path: Path): string {
-  const text = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('')
-  return text === '' ? 'body' : text.slice(1)
-}
+const truncate = (text: string): string => (text.length > 64 ? `${text.slice(0, 61)}...` : text)
 
-const shorten = (text: string): string => (text.length > 64 ? `${text.slice(0, 61)}...` : text)
-
-function kindOf(value: unknown): string {
+function describeType(value: unknown): string {
   if (value === null) return 'null'
   if (Array.isArray(value)) return 'an array'
   if (typeof value === 'number') return Number.isInteger(value) ? 'an integer' : 'a decimal'
   return typeof value === 'object' ? 'an object' : `a ${typeof value}`
 }
 
-/** What does not support a field, such as the engine, and advice for the client. */
-export interface Limit {
-  readonly by: string
+/** `source` does not support the field. `advice` tells the client what to do. */
+export interface UnsupportedReason {
+  readonly source: string
   readonly advice: string
 }
 
-/** The error for a field that the engine of the model, or this path, does not support. */
-export function unsupportedField(path: string, { by, advice }: Limit): HttpError {
-  const name = shorten(path)
-  const message = `Unsupported parameter: '${name}' is not supported by ${by}. ${advice}`
+export function unsupportedFieldError(
+  path: string,
+  { source, advice }: UnsupportedReason,
+): HttpError {
+  const name = truncate(path)
+  const message = `Unsupported parameter: '${name}' is not supported by ${source}. ${advice}`
   return new HttpError(400, message, { code: 'unsupported_parameter', param: name })
 }
 
-/** The error of a strict server for an unread field. `read` has the names to suggest. */
-export function unreadField(path: string, read: Iterable<string> = []): HttpError {
+/** The error of a strict server. `knownNames` has the names to suggest. */
+export function unreadFieldError(path: string, knownNames: Iterable<string> = []): HttpError {
   const reason = 'It has no effect, and the server refuses such fields (server.strict).'
-  return unknownField(path, read, reason)
+  return unknownFieldError(path, knownNames, reason)
 }
 
-/** The error for an unknown field that must not be ignored. `read` has the names to suggest. */
-export function unknownField(path: string, read: Iterable<string>, reason: string): HttpError {
-  const near = nearest(path.slice(path.lastIndexOf('.') + 1), [...read])
-  const hint = near === undefined ? '' : ` Did you mean '${near}'?`
-  const message = `Unrecognized request argument supplied: '${shorten(path)}'.${hint} ${reason}`
-  return new HttpError(400, message, { code: 'unknown_parameter', param: shorten(path) })
+/** The error for a field that must not be ignored. `knownNames` has the names to suggest. */
+export function unknownFieldError(
+  path: string,
+  knownNames: Iterable<string>,
+  reason: string,
+): HttpError {
+  const suggestion = findNearest(path.slice(path.lastIndexOf('.') + 1), [...knownNames])
+  const hint = suggestion === undefined ? '' : ` Did you mean '${suggestion}'?`
+  const message = `Unrecognized request argument supplied: '${truncate(path)}'.${hint} ${reason}`
+  return new HttpError(400, message, { code: 'unknown_parameter', param: truncate(path) })
 }

@@ -1,41 +1,45 @@
 /** Converts the JSON bodies that a server receives to checked requests for text. */
 
-import { Checker } from '../../schema/problems.ts'
+import { SchemaChecker } from '../../schema/problems.ts'
 import { z } from '../../schema/schema.ts'
 import type { Sampling } from '../../generation/inference-engine.ts'
-import { isFields, type PassedInput, type WireFields } from '../../generation/pass-through.ts'
-import { tokenizeFields, withoutNeutral } from '../../generation/fields/request-fields.ts'
+import {
+  isPlainObject,
+  type PassThroughInput,
+  type WireFields,
+} from '../../generation/pass-through.ts'
+import { tokenizeFields, dropNeutralValues } from '../../generation/fields/request-fields.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
 import { FieldCheck, type FieldCheckOptions } from './field-check.ts'
 import {
-  isForced,
+  requiresToolCall,
   isGiven,
-  isOfResponse,
-  logprobsOf,
-  outputFormatOf,
-  samplingOf,
+  isResponseFormat,
+  toLogprobs,
+  toOutputFormat,
+  toSampling,
   toChatInput,
 } from './typed-request.ts'
 import {
-  createPassedSchemas,
-  type PassedChatBody,
-  type PassedCompletionBody,
-  type PassedGenerateBody,
-  passedSampling,
-  promptsOf,
-  toPassedChat,
-  toPassedPrompts,
-  toPassedQuestions,
-} from './passed-request.ts'
+  createPassThroughSchemas,
+  type PassThroughChatBody,
+  type PassThroughCompletionBody,
+  type PassThroughGenerateBody,
+  readSampling,
+  toPromptList,
+  toPassThroughChat,
+  toPassThroughPrompts,
+  toPassThroughChats,
+} from './pass-through-request.ts'
 import {
-  invalidRequest,
-  missingField,
-  outOfRange,
-  unknownModel,
-  unreadField,
-  wrongLength,
-  wrongType,
-  wrongValue,
+  toRequestError,
+  missingFieldError,
+  outOfRangeError,
+  unknownModelError,
+  unreadFieldError,
+  wrongLengthError,
+  wrongTypeError,
+  wrongValueError,
 } from './invalid-request.ts'
 import {
   type ChatBody,
@@ -46,142 +50,142 @@ import {
   type RequestSchemas,
 } from './request-schema.ts'
 
-/** One function for each kind of body; all of them throw `HttpError`. */
+/** Has a function for each kind of body. The functions throw `HttpError` for an invalid body. */
 export interface RequestReader {
   readonly rules: RequestRules
-  /** The schemas of the bodies, for the OpenAPI document. */
   readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodObject>>
   readonly readChat: (body: unknown) => TextRequest
   readonly readCompletion: (body: unknown) => CompletionRequest
   readonly readGenerate: (body: unknown) => TextRequest
   readonly readTokenize: (body: unknown) => TokenizeRequest
-  /** Returns the fields of a body for a forwarded path, without the model. */
+  /** Returns the fields of a body for a forwarded path. The model is left out. */
   readonly readForwarded: (body: unknown) => WireFields
 }
 
-/** Compiles the schemas once, so that a request only runs the checks. */
+/** Creates a reader. The schemas are compiled once, so that a request only runs the checks. */
 export function createRequestReader(rules: RequestRules): RequestReader {
   const typed = createRequestSchemas(rules)
-  if (rules.isPassedOn) return createPassedReader(rules, typed.TokenizeRequest)
+  if (rules.isPassedOn) return createPassThroughReader(rules, typed.TokenizeRequest)
   const schemas = typed
   const paths = {
     '/v1/chat/completions': schemas.ChatCompletionRequest,
     '/v1/completions': schemas.CompletionRequest,
   }
-  const pathsWith = (name: string): readonly string[] =>
+  const findPaths = (name: string): readonly string[] =>
     Object.entries(paths).flatMap(([path, { shape }]) => (Object.hasOwn(shape, name) ? path : []))
-  const check = { pathsWith }
+  const check = { findPaths }
   return {
     rules,
     schemas: {
-      ChatCompletionRequest: takenBy(schemas.ChatCompletionRequest, rules),
-      CompletionRequest: takenBy(schemas.CompletionRequest, rules),
-      GenerateRequest: takenBy(schemas.GenerateRequest, rules),
+      ChatCompletionRequest: selectAcceptedFields(schemas.ChatCompletionRequest, rules),
+      CompletionRequest: selectAcceptedFields(schemas.CompletionRequest, rules),
+      GenerateRequest: selectAcceptedFields(schemas.GenerateRequest, rules),
       TokenizeRequest: schemas.TokenizeRequest,
     },
-    readChat: readerOf(schemas.ChatCompletionRequest, rules, toChatRequest, check),
-    readCompletion: readerOf(schemas.CompletionRequest, rules, toCompletionRequest, check),
-    readGenerate: readerOf(schemas.GenerateRequest, rules, toGenerateRequest, check),
-    readTokenize: tokenizeReaderOf(schemas.TokenizeRequest, rules),
+    readChat: createReader(schemas.ChatCompletionRequest, rules, toChatRequest, check),
+    readCompletion: createReader(schemas.CompletionRequest, rules, toCompletionRequest, check),
+    readGenerate: createReader(schemas.GenerateRequest, rules, toGenerateRequest, check),
+    readTokenize: createTokenizeReader(schemas.TokenizeRequest, rules),
     readForwarded: (body) => toForwardedFields(body, rules),
   }
 }
 
-/** The schema without the fields that the engine or a strict server refuses. */
-function takenBy(schema: z.ZodObject, { fields: supported, isStrict }: RequestRules): z.ZodObject {
-  const described = Object.keys(schema.shape)
-  const check = new FieldCheck({ described, supported, isPassedOn: false, isStrict })
-  const taken = Object.entries(schema.shape).filter(([name]) => check.takes(name))
+function selectAcceptedFields(
+  schema: z.ZodObject,
+  { fields: supported, isStrict }: RequestRules,
+): z.ZodObject {
+  const schemaFields = Object.keys(schema.shape)
+  const check = new FieldCheck({ schemaFields, supported, isPassedOn: false, isStrict })
+  const taken = Object.entries(schema.shape).filter(([name]) => check.accepts(name))
   return z.object(Object.fromEntries(taken))
 }
 
-/** The reader for an engine that passes requests on. */
-function createPassedReader(
+function createPassThroughReader(
   rules: RequestRules,
   TokenizeRequest: RequestSchemas['TokenizeRequest'],
 ): RequestReader {
-  const schemas = { ...createPassedSchemas(rules), TokenizeRequest }
+  const schemas = { ...createPassThroughSchemas(rules), TokenizeRequest }
   return {
     rules,
     schemas,
-    readChat: readerOf(schemas.ChatCompletionRequest, rules, (body, _, ignored) =>
-      toPassedRequest(body, [toPassedChat(body)], rules, ignored),
+    readChat: createReader(schemas.ChatCompletionRequest, rules, (body, _, ignored) =>
+      toPassThroughRequest(body, [toPassThroughChat(body)], rules, ignored),
     ),
-    readCompletion: readerOf(schemas.CompletionRequest, rules, (body, _, ignored) => {
-      const inputs = toPassedPrompts(body)
-      expectPrompts(inputs.length, rules)
-      expectAnswers(body.n ?? 1, inputs.length, rules)
-      // No echo here: the server behind the engine repeats the prompt, with its log probabilities.
+    readCompletion: createReader(schemas.CompletionRequest, rules, (body, _, ignored) => {
+      const inputs = toPassThroughPrompts(body)
+      expectPromptCount(inputs.length, rules)
+      expectAnswerCount(body.n ?? 1, inputs.length, rules)
+      // The server behind the engine repeats the prompt, with its log probabilities.
       return {
-        ...toPassedRequest(body, inputs, rules, ignored),
+        ...toPassThroughRequest(body, inputs, rules, ignored),
         prompts: inputs.map(() => ''),
         isEcho: false,
       }
     }),
-    readGenerate: readerOf(schemas.GenerateRequest, rules, (body, _, ignored) =>
-      toPassedRequest({ ...body, stream: false }, toPassedQuestions(body), rules, ignored),
+    readGenerate: createReader(schemas.GenerateRequest, rules, (body, _, ignored) =>
+      toPassThroughRequest({ ...body, stream: false }, toPassThroughChats(body), rules, ignored),
     ),
-    readTokenize: tokenizeReaderOf(TokenizeRequest, rules),
+    readTokenize: createTokenizeReader(TokenizeRequest, rules),
     readForwarded: (body) => toForwardedFields(body, rules),
   }
 }
 
 function toForwardedFields(body: unknown, rules: RequestRules): WireFields {
-  if (!isFields(body)) throw wrongType('body', 'an object', body)
+  if (!isPlainObject(body)) throw wrongTypeError('body', 'an object', body)
   const { model, ...fields } = body
   const isName = model === undefined || model === null || typeof model === 'string'
-  if (!isName) throw wrongType('model', 'a string', model)
-  servedModel(model, rules)
+  if (!isName) throw wrongTypeError('model', 'a string', model)
+  expectServedModel(model, rules)
   return fields
 }
 
-function toPassedRequest(
-  body: PassedChatBody | PassedCompletionBody | PassedGenerateBody,
-  inputs: readonly PassedInput[],
+function toPassThroughRequest(
+  body: PassThroughChatBody | PassThroughCompletionBody | PassThroughGenerateBody,
+  inputs: readonly PassThroughInput[],
   rules: RequestRules,
   ignored: readonly string[],
 ): TextRequest {
   const isChat = inputs[0]?.kind !== 'text'
-  const sampling = { maxTokens: rules.defaultMaxTokens, ...passedSampling(body, isChat) }
-  return { ...commonOf(body, rules), inputs, sampling, ignored }
+  const sampling = { maxTokens: rules.defaultMaxTokens, ...readSampling(body, isChat) }
+  return { ...toCommonFields(body, rules), inputs, sampling, ignored }
 }
 
-type Convert<Body, Request> = (
+type ConvertBody<Body, Request> = (
   body: Body,
   rules: RequestRules,
   ignored: readonly string[],
 ) => Request
 
-function readerOf<S extends z.ZodObject, Request>(
+function createReader<S extends z.ZodObject, Request>(
   schema: S,
   rules: RequestRules,
-  convert: Convert<z.input<S>, Request>,
+  convert: ConvertBody<z.input<S>, Request>,
   check: Partial<FieldCheckOptions> = {},
 ): (body: unknown) => Request {
-  const checker = new Checker(schema)
+  const checker = new SchemaChecker(schema)
   const { fields: supported, isPassedOn, isStrict } = rules
-  const described = Object.keys(schema.shape)
-  const fields = new FieldCheck({ described, supported, isPassedOn, isStrict, ...check })
+  const schemaFields = Object.keys(schema.shape)
+  const fields = new FieldCheck({ schemaFields, supported, isPassedOn, isStrict, ...check })
   return (body) => {
-    if (checker.isValid(body)) return convert(body, rules, fields.ignoredIn(body))
+    if (checker.isValid(body)) return convert(body, rules, fields.findIgnored(body))
     fields.expectSupported(body)
-    const [first] = checker.problemsIn(body)
+    const [first] = checker.findProblems(body)
     if (first === undefined) throw new TypeError('the compiled check and the schema disagree')
-    throw withLimitName(invalidRequest(first, body), rules)
+    throw withLimitName(toRequestError(first, body), rules)
   }
 }
 
-const passedPath = "It is passed on where '/tokenize' is among the paths that are passed on."
+const tokenizeAdvice = "It is passed on where '/tokenize' is among the paths that are passed on."
 
-/** Engines tokenize only the text, even engines that pass other requests on. */
-function tokenizeReaderOf(
+/** Engines tokenize only the text, even if they pass other requests on. */
+function createTokenizeReader(
   schema: RequestSchemas['TokenizeRequest'],
   rules: RequestRules,
 ): (body: unknown) => TokenizeRequest {
   const check = rules.isPassedOn
-    ? { known: withoutNeutral(tokenizeFields), advice: passedPath }
+    ? { known: dropNeutralValues(tokenizeFields), advice: tokenizeAdvice }
     : { known: tokenizeFields }
-  return readerOf(schema, rules, toTokenizeRequest, {
+  return createReader(schema, rules, toTokenizeRequest, {
     ...check,
     supported: [],
     isPassedOn: false,
@@ -193,70 +197,60 @@ function toTokenizeRequest(
   rules: RequestRules,
   ignored: readonly string[],
 ): TokenizeRequest {
-  servedModel(body.model, rules)
+  expectServedModel(body.model, rules)
   const text = body.content ?? body.prompt
   if (typeof text === 'string') return { text, ignored }
-  throw text === undefined ? missingField('prompt') : wrongType('prompt', 'a string', text)
+  throw text === undefined
+    ? missingFieldError('prompt')
+    : wrongTypeError('prompt', 'a string', text)
 }
 
-/** A text to tokenize. */
 interface TokenizeRequest {
   readonly text: string
-  /** Paths of unread fields. */
   readonly ignored: readonly string[]
 }
 
-/** A request for text, checked and complete. */
 export interface TextRequest {
-  /** The served name that the client used. */
   readonly model: string
-  readonly inputs: readonly PassedInput[]
-  /** The number of answers for each input. */
+  readonly inputs: readonly PassThroughInput[]
   readonly n: number
   readonly sampling: Partial<Sampling>
   readonly priority: number
   readonly timeoutSeconds: number | null
   readonly isStream: boolean
   readonly includesUsage: boolean
-  /** Paths of unread fields. */
   readonly ignored: readonly string[]
 }
 
-/** The limits and names that requests are checked against. */
 interface RequestRules extends RequestBounds {
   /** The served names; the first is the default. */
   readonly models: readonly string[]
-  /** Other accepted names, which are not listed. */
+  /** Other names that are accepted but not listed. */
   readonly hiddenModels: readonly string[]
   readonly defaultMaxTokens: number
-  /** The fields that the engine supports besides the basic ones. */
   readonly fields: readonly string[]
-  /** Whether a proxy passes all fields on to the server behind the engine. */
   readonly isPassedOn: boolean
-  /** Whether unread fields are refused instead of ignored. */
   readonly isStrict: boolean
 }
 
-/** The name of the model that the client asks for; throws an error with status 404 if unknown. */
-function servedModel(asked: string | null | undefined, rules: RequestRules): string {
-  if (asked === undefined || asked === null) return rules.models[0] ?? ''
-  if (rules.models.includes(asked) || rules.hiddenModels.includes(asked)) return asked
-  throw unknownModel(asked, rules.models)
+function expectServedModel(requested: string | null | undefined, rules: RequestRules): string {
+  if (requested === undefined || requested === null) return rules.models[0] ?? ''
+  if (rules.models.includes(requested) || rules.hiddenModels.includes(requested)) return requested
+  throw unknownModelError(requested, rules.models)
 }
 
 type CommonBody = Partial<
   Pick<ChatBody, 'model' | 'n' | 'priority' | 'timeout' | 'stream' | 'stream_options'>
 >
 
-/** The fields that all requests have in common, for any engine. */
-function commonOf(
+function toCommonFields(
   body: CommonBody,
   rules: RequestRules,
 ): Omit<TextRequest, 'inputs' | 'sampling' | 'ignored'> {
-  const model = servedModel(body.model, rules)
+  const model = expectServedModel(body.model, rules)
   const isStream = body.stream ?? false
   if (isGiven(body.stream_options) && !isStream) {
-    throw wrongValue(
+    throw wrongValueError(
       'stream_options',
       "The 'stream_options' parameter is only allowed when 'stream' is enabled.",
     )
@@ -271,42 +265,41 @@ function commonOf(
   }
 }
 
-/** Converts a chat body. Throws `HttpError` if fields contradict each other. */
 function toChatRequest(
   body: ChatBody,
   rules: RequestRules,
   ignored: readonly string[],
 ): TextRequest {
-  const common = commonOf(body, rules)
+  const common = toCommonFields(body, rules)
   const input = toChatInput(body)
-  const sampling = samplingOf(body, rules.defaultMaxTokens)
-  sampling.logprobs = logprobsOf(body)
-  const format = outputFormatOf(body)
+  const sampling = toSampling(body, rules.defaultMaxTokens)
+  sampling.logprobs = toLogprobs(body)
+  const format = toOutputFormat(body)
   if (format !== undefined) sampling.format = format
-  const isUnused = format !== undefined && isForced(input) && isOfResponse(body, format)
-  if (isUnused && rules.isStrict) throw unreadField('response_format')
+  const isUnused = format !== undefined && requiresToolCall(input) && isResponseFormat(body, format)
+  if (isUnused && rules.isStrict) throw unreadFieldError('response_format')
   const unread = isUnused ? [...ignored, 'response_format'] : ignored
   return { ...common, inputs: [input], sampling, ignored: unread }
 }
 
-/** A completion request. With `isEcho`, each answer begins with its prompt. */
+/** A completion request. If `isEcho` is set, each answer begins with its prompt. */
 interface CompletionRequest extends TextRequest {
   readonly prompts: readonly string[]
   readonly isEcho: boolean
 }
 
-/** Converts a completion body. Throws `HttpError` for more than `maxPrompts` answers in total. */
+/** Throws `HttpError` for more than `maxPrompts` answers in total. */
 function toCompletionRequest(
   body: CompletionBody,
   rules: RequestRules,
   ignored: readonly string[],
 ): CompletionRequest {
-  const common = commonOf(body, rules)
-  const prompts = promptsOf(body.prompt)
-  expectAnswers(common.n, prompts.length, rules)
-  const sampling = samplingOf(body, rules.defaultMaxTokens)
+  const common = toCommonFields(body, rules)
+  const prompts = toPromptList(body.prompt)
+  expectAnswerCount(common.n, prompts.length, rules)
+  const sampling = toSampling(body, rules.defaultMaxTokens)
   sampling.logprobs = body.logprobs ?? null
-  const format = outputFormatOf(body)
+  const format = toOutputFormat(body)
   if (format !== undefined) sampling.format = format
   const isEcho = body.echo ?? false
   const hasTokens = prompts.some((prompt) => typeof prompt !== 'string')
@@ -325,35 +318,36 @@ function toCompletionRequest(
   }
 }
 
-function expectAnswers(n: number, prompts: number, rules: RequestRules): void {
-  const max = Math.max(1, Math.min(publicMax, Math.floor(rules.maxPrompts / prompts)))
+function expectAnswerCount(n: number, prompts: number, rules: RequestRules): void {
+  const max = Math.max(1, Math.min(maxAnswersPerPrompt, Math.floor(rules.maxPrompts / prompts)))
   if (n <= max) return
   const bound = { side: 'max', value: max, isInclusive: true } as const
-  throw withLimitName(outOfRange('n', 'integer', n, bound), rules)
+  throw withLimitName(outOfRangeError('n', 'integer', n, bound), rules)
 }
 
-/** Not in the schema, because a list may also be one prompt of token ids and texts. */
-function expectPrompts(count: number, rules: RequestRules): void {
+/** The schema cannot check the number, because a list may also be one prompt. */
+function expectPromptCount(count: number, rules: RequestRules): void {
   if (count <= rules.maxPrompts) return
   const bound = { side: 'max', value: rules.maxPrompts, isInclusive: true } as const
-  throw withLimitName(wrongLength('prompt', 'array', bound, count), rules)
+  throw withLimitName(wrongLengthError('prompt', 'array', bound, count), rules)
 }
 
 /** Adds the name of the setting to an error about too many prompts or answers. */
 function withLimitName(error: HttpError, { promptLimitName, maxPrompts }: RequestRules): HttpError {
   const { param, code, status, message } = error
-  const isOfPrompts = code === 'array_above_max_length' && /^prompts?$/.test(param ?? '')
-  const isOfAnswers = code === 'integer_above_max_value' && param === 'n'
-  const isLimit = isOfPrompts || (isOfAnswers && !message.includes(`<= ${publicMax},`))
+  const isPromptLimit = code === 'array_above_max_length' && /^prompts?$/.test(param ?? '')
+  const isAnswerLimit = code === 'integer_above_max_value' && param === 'n'
+  const isLimit =
+    isPromptLimit || (isAnswerLimit && !message.includes(`<= ${maxAnswersPerPrompt},`))
   if (!isLimit) return error
   const reason = `This server answers at most ${maxPrompts} per request (${promptLimitName}).`
   return new HttpError(status, `${message} ${reason}`, { code, param })
 }
 
 /** The maximum number of answers per prompt in the public API. */
-const publicMax = 128
+const maxAnswersPerPrompt = 128
 
-/** Converts each prompt to a chat with one user message and one answer; never a stream. */
+/** Each prompt becomes a chat with one user message. The reply is never a stream. */
 function toGenerateRequest(
   body: GenerateBody,
   rules: RequestRules,
@@ -361,12 +355,12 @@ function toGenerateRequest(
 ): TextRequest {
   const { model, priority, timeout } = body
   return {
-    ...commonOf({ model, priority, timeout }, rules),
+    ...toCommonFields({ model, priority, timeout }, rules),
     inputs: body.prompts.map((content) => ({
       kind: 'chat',
       messages: [{ role: 'user', content }],
     })),
-    sampling: samplingOf(body, rules.defaultMaxTokens),
+    sampling: toSampling(body, rules.defaultMaxTokens),
     ignored,
   }
 }

@@ -2,25 +2,17 @@
 
 import { annotate, z } from '../../schema/schema.ts'
 
-/** The limits of the served model and the server that the schemas depend on. */
 export interface RequestBounds {
-  /** The maximum number of tokens of prompt and answer together. */
   readonly contextLength: number
-  /** The maximum number of prompts in a request, and of answers to a request. */
   readonly maxPrompts: number
-  /** The name of the setting that limits the number of prompts. */
   readonly promptLimitName: string
-  /** Whether the engine accepts prompts of token ids. */
-  readonly takesTokens: boolean
+  readonly acceptsTokenIds: boolean
 }
 
-/**
- * The schemas of all request bodies, by their names in the OpenAPI document. A field that is
- * `null` counts as left out.
- */
+/** A field that is `null` is treated as missing. The names are those in the OpenAPI document. */
 export function createRequestSchemas(bounds: RequestBounds) {
-  const { maxPrompts, takesTokens } = bounds
-  const n = z.int().min(1).max(Math.min(128, maxPrompts)).nullish()
+  const { maxPrompts, acceptsTokenIds } = bounds
+  const n = whole(1, Math.min(128, maxPrompts))
   return {
     ChatCompletionRequest: z.object({
       model,
@@ -28,34 +20,26 @@ export function createRequestSchemas(bounds: RequestBounds) {
       tools: z.array(tool).max(128).nullish().describe('Functions that the model may call.'),
       tool_choice: toolChoice.nullish(),
       ...templateFields,
-      ...guideFields,
+      ...formatFields,
       user,
       n: n.describe('Number of answers. Default 1.'),
       logprobs: z.boolean().nullish().describe('Whether to return log probabilities.'),
-      top_logprobs: z
-        .int()
-        .min(0)
-        .max(20)
-        .nullish()
-        .describe('Alternatives for each token; needs `logprobs`.'),
+      top_logprobs: whole(0, 20).describe('Alternatives for each token; needs `logprobs`.'),
       ...samplingFields(bounds),
       ...streamFields,
     }),
     CompletionRequest: z.object({
       model,
-      prompt: (takesTokens ? textsOrTokens(maxPrompts) : texts(maxPrompts)).describe(
+      prompt: (acceptsTokenIds ? textOrTokenPrompts(maxPrompts) : textPrompts(maxPrompts)).describe(
         'One prompt, or several that are answered separately.',
       ),
       user,
       n: n.describe('Number of answers to each prompt. Default 1.'),
       echo: z.boolean().nullish().describe('Whether answers begin with their prompt.'),
-      logprobs: z
-        .int()
-        .min(0)
-        .max(5)
-        .nullish()
-        .describe('Returns log probabilities, with this many alternatives for each token.'),
-      ...guideFields,
+      logprobs: whole(0, 5).describe(
+        'Returns log probabilities, with this many alternatives for each token.',
+      ),
+      ...formatFields,
       ...samplingFields(bounds, 0),
       ...streamFields,
     }),
@@ -72,12 +56,12 @@ export function createRequestSchemas(bounds: RequestBounds) {
   }
 }
 
-const texts = (maxPrompts: number) =>
+const textPrompts = (maxPrompts: number) =>
   annotate(z.union([z.string(), z.array(z.string()).min(1).max(maxPrompts)]), {
     expected: 'a string or an array of strings',
   })
 
-const textsOrTokens = (maxPrompts: number) => {
+const textOrTokenPrompts = (maxPrompts: number) => {
   const tokens = z.array(z.int()).min(1)
   const lists = [z.array(z.string()).min(1).max(maxPrompts), tokens] as const
   return annotate(z.union([z.string(), ...lists, z.array(tokens).min(1).max(maxPrompts)]), {
@@ -104,20 +88,13 @@ const name = shortText.nullish().describe('The name of the participant.')
 const textOnly =
   "This model reads text only (the engines 'process' and 'openai' pass images and audio on)"
 
-const content = annotate(
-  z.union([
-    z.string(),
-    z
-      .array(
-        z.object({
-          type: annotate(z.literal('text'), { reason: textOnly }),
-          text: z.string(),
-        }),
-      )
-      .min(1),
-  ]),
-  { expected: 'a string or an array of content parts' },
-)
+const textPart = z.object({
+  type: annotate(z.literal('text'), { reason: textOnly }),
+  text: z.string(),
+})
+const content = annotate(z.union([z.string(), z.array(textPart).min(1)]), {
+  expected: 'a string or an array of content parts',
+})
 
 const toolCall = z.object({
   function: z.object({
@@ -138,15 +115,10 @@ const assistantMessage = z
     reasoning_content: z.string().nullish().describe('Its reasoning before the answer.'),
     reasoning: z.string().nullish().describe('The same as `reasoning_content`.'),
   })
-  .superRefine((said, context) => {
-    if (typeof said.content === 'string' || Array.isArray(said.content)) return
-    if (Array.isArray(said.tool_calls)) return
-    context.addIssue({
-      code: 'invalid_type',
-      expected: 'string',
-      input: said.content,
-      path: ['content'],
-    })
+  .superRefine(({ content: given, tool_calls: calls }, context) => {
+    if (typeof given === 'string' || Array.isArray(given) || Array.isArray(calls)) return
+    const path = ['content']
+    context.addIssue({ code: 'invalid_type', expected: 'string', input: given, path })
   })
 
 const message = z.discriminatedUnion('role', [
@@ -157,16 +129,10 @@ const message = z.discriminatedUnion('role', [
   z.object({ role: z.literal('tool'), content, name, tool_call_id: shortText }),
 ])
 
-/** The name of a tool, or of a schema. */
-const toolName = annotate(
-  z
-    .string()
-    .max(64)
-    .regex(/^[A-Za-z0-9_-]{1,64}$/),
-  {
-    expected: '1 to 64 letters, digits, underscores and dashes',
-  },
-)
+const namePattern = /^[A-Za-z0-9_-]{1,64}$/
+const toolName = annotate(z.string().max(64).regex(namePattern), {
+  expected: '1 to 64 letters, digits, underscores and dashes',
+})
 const jsonSchema = z.looseObject({}).describe('A JSON schema.')
 
 const tool = z.object({
@@ -186,7 +152,6 @@ const toolChoice = annotate(
   { expected: "one of 'none', 'auto', 'required' or an object" },
 ).describe('Whether the model calls a tool, or which one. Needs `tools`, except for `none`.')
 
-/** Fields for the model's chat template and its format of tool calls. */
 const templateFields = {
   parallel_tool_calls: z
     .boolean()
@@ -216,23 +181,23 @@ const jsonSchemaOrText = annotate(z.union([jsonSchema, z.string().max(262_144)])
   expected: 'an object or a string',
 })
 
-const expression = z.string().max(1024).nullish()
+const regexSource = z.string().max(1024).nullish()
 const choices = z.array(z.string().max(1024)).min(1).max(256).nullish()
 const grammarText = z.string().max(65_536).nullish()
 
 /** Fields that require a format of the answer, including those of vLLM and llama-server. */
-const guideFields = {
+const formatFields = {
   response_format: responseFormat.nullish(),
   guided_json: jsonSchemaOrText.nullish().describe('JSON that fits a schema.'),
   json_schema: jsonSchema.nullish().describe('The same as `guided_json`.'),
-  guided_regex: expression.describe('A text that matches the expression as a whole.'),
+  guided_regex: regexSource.describe('A text that matches the expression as a whole.'),
   guided_choice: choices.describe('One of these.'),
   guided_grammar: grammarText.describe('A grammar of llama.cpp (GBNF).'),
   grammar: grammarText.describe('The same as `guided_grammar`.'),
   structured_outputs: z
     .object({
       json: jsonSchemaOrText.nullish(),
-      regex: expression,
+      regex: regexSource,
       choice: choices,
       grammar: grammarText,
       json_object: z.boolean().nullish(),
@@ -243,51 +208,26 @@ const guideFields = {
 
 const stopText = z.string().min(1).max(1024)
 
+const whole = (min: number, max: number) => z.int().min(min).max(max).nullish()
+const share = z.number().min(0).max(1).nullish()
+const repetition = z.number().gt(0).max(10).nullish()
 const penalty = z.number().min(-2).max(2).nullish()
 const tokenId = annotate(z.string().regex(/^\d{1,9}$/), {
   expected: 'the id of a token (POST /tokenize returns it)',
 })
 
-/**
- * Fields for sampling, priority and time-out. Only text completions may request 0 tokens, to get
- * just the prompt with `echo`.
- */
+/** Only text completions may request 0 tokens, to get just the prompt with `echo`. */
 function samplingFields({ contextLength }: RequestBounds, minTokens = 1) {
   const tokens = z.int().min(minTokens).max(contextLength).nullish()
   return {
     max_tokens: tokens.describe('Most tokens of an answer. Default: the configuration’s.'),
     max_completion_tokens: tokens.describe('The same as `max_tokens`; not together with it.'),
     temperature: z.number().min(0).max(2).nullish().describe('0 always takes the likeliest token.'),
-    top_p: z
-      .number()
-      .min(0)
-      .max(1)
-      .nullish()
-      .describe('Considers the likeliest tokens up to this total probability.'),
-    top_k: z
-      .int()
-      .min(-1)
-      .max(1_000_000)
-      .nullish()
-      .describe('Considers this many tokens; 0 and -1 consider all.'),
-    min_p: z
-      .number()
-      .min(0)
-      .max(1)
-      .nullish()
-      .describe('Leaves out tokens below this share of the likeliest one’s probability.'),
-    repetition_penalty: z
-      .number()
-      .gt(0)
-      .max(10)
-      .nullish()
-      .describe('Above 1, repeated tokens become less likely.'),
-    repeat_penalty: z
-      .number()
-      .gt(0)
-      .max(10)
-      .nullish()
-      .describe('The same as `repetition_penalty`.'),
+    top_p: share.describe('Considers the likeliest tokens up to this total probability.'),
+    top_k: whole(-1, 1_000_000).describe('Considers this many tokens; 0 and -1 consider all.'),
+    min_p: share.describe('Leaves out tokens below this share of the likeliest one’s probability.'),
+    repetition_penalty: repetition.describe('Above 1, repeated tokens become less likely.'),
+    repeat_penalty: repetition.describe('The same as `repetition_penalty`.'),
     presence_penalty: penalty.describe('Above 0, tokens of the answer so far become less likely.'),
     frequency_penalty: penalty.describe(
       'The same, multiplied by how often the answer has the token.',

@@ -8,60 +8,69 @@ import type {
   ToolChoice,
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
-import { wrongValue } from './invalid-request.ts'
+import { extractText } from '../../generation/fields/message-text.ts'
+import { wrongValueError } from './invalid-request.ts'
 import type { ChatBody, CompletionBody, GenerateBody, MessageBody } from './request-schema.ts'
 
-/** A field that is `null` counts as left out. */
+/** Whether a field has a value. A field that is `null` is treated as missing. */
 export const isGiven = <T>(value: T | null | undefined): value is T =>
   value !== undefined && value !== null
 
-/** The sampling of a request; values that the request leaves out come from the configuration. */
-export function samplingOf(
+/** Values that the request leaves out come from the configuration. */
+export function toSampling(
   body: ChatBody | CompletionBody | GenerateBody,
   defaultMaxTokens: number,
 ): { -readonly [K in keyof Sampling]?: Sampling[K] } {
-  const { max_tokens: maxTokens, max_completion_tokens: newer } = body
-  if (isGiven(maxTokens) && isGiven(newer)) {
-    throw wrongValue(
+  const { max_tokens: maxTokens, max_completion_tokens: maxCompletionTokens } = body
+  if (isGiven(maxTokens) && isGiven(maxCompletionTokens)) {
+    throw wrongValueError(
       'max_tokens',
       "Invalid value for 'max_tokens': it is not allowed with 'max_completion_tokens'.",
     )
   }
-  const sampling: ReturnType<typeof samplingOf> = {
-    maxTokens: newer ?? maxTokens ?? defaultMaxTokens,
+  const sampling: ReturnType<typeof toSampling> = {
+    maxTokens: maxCompletionTokens ?? maxTokens ?? defaultMaxTokens,
   }
-  if (isGiven(body.temperature)) sampling.temperature = body.temperature
-  if (isGiven(body.top_p)) sampling.topP = body.top_p
+  const fields = { ...body, repetition_penalty: toRepetitionPenalty(body) }
+  for (const [name, option] of samplingNames) {
+    const value = fields[name]
+    if (isGiven(value)) Object.assign(sampling, { [option]: value })
+  }
   if (isGiven(body.top_k)) sampling.topK = Math.max(0, body.top_k)
-  if (isGiven(body.min_p)) sampling.minP = body.min_p
-  const repetitionPenalty = repetitionPenaltyOf(body)
-  if (isGiven(repetitionPenalty)) sampling.repetitionPenalty = repetitionPenalty
-  if (isGiven(body.presence_penalty)) sampling.presencePenalty = body.presence_penalty
-  if (isGiven(body.frequency_penalty)) sampling.frequencyPenalty = body.frequency_penalty
-  if (isGiven(body.logit_bias)) sampling.logitBias = body.logit_bias
-  if (isGiven(body.seed)) sampling.seed = body.seed
   if (isGiven(body.stop)) sampling.stop = typeof body.stop === 'string' ? [body.stop] : body.stop
-  if (isGiven(body.ignore_eos)) sampling.ignoreEos = body.ignore_eos
   return sampling
 }
 
-/** vLLM names the field `repetition_penalty`; llama-server and Ollama, `repeat_penalty`. */
-function repetitionPenaltyOf(
+/** Fields whose values `Sampling` has unchanged. */
+const samplingNames = [
+  ['temperature', 'temperature'],
+  ['top_p', 'topP'],
+  ['min_p', 'minP'],
+  ['repetition_penalty', 'repetitionPenalty'],
+  ['presence_penalty', 'presencePenalty'],
+  ['frequency_penalty', 'frequencyPenalty'],
+  ['logit_bias', 'logitBias'],
+  ['seed', 'seed'],
+  ['ignore_eos', 'ignoreEos'],
+] as const
+
+/** vLLM names the field `repetition_penalty`, llama-server and Ollama `repeat_penalty`. */
+function toRepetitionPenalty(
   body: ChatBody | CompletionBody | GenerateBody,
 ): number | null | undefined {
   const { repetition_penalty: penalty, repeat_penalty: other } = body
   if (!isGiven(penalty) || !isGiven(other) || penalty === other) return penalty ?? other
-  throw wrongValue(
+  throw wrongValueError(
     'repeat_penalty',
     "Invalid value for 'repeat_penalty': 'repetition_penalty' has another value.",
   )
 }
 
-/** How many alternatives per token a chat request asks for; `null` for no log probabilities. */
-export function logprobsOf({ logprobs, top_logprobs: top }: ChatBody): number | null {
+/** The number of alternatives per token; `null` for no log probabilities. */
+export function toLogprobs({ logprobs, top_logprobs: top }: ChatBody): number | null {
   if (logprobs === true) return top ?? 0
   if (!isGiven(top)) return null
-  throw wrongValue(
+  throw wrongValueError(
     'top_logprobs',
     "Invalid value for 'top_logprobs': it is only allowed when 'logprobs' is true.",
   )
@@ -69,34 +78,29 @@ export function logprobsOf({ logprobs, top_logprobs: top }: ChatBody): number | 
 
 export function toChatInput(body: ChatBody): ChatInput {
   const tools = body.tools?.map(toTool)
-  const toolChoice = toolChoiceOf(body, tools)
+  const toolChoice = toToolChoice(body, tools)
   if (isGiven(body.parallel_tool_calls)) expectTools('parallel_tool_calls', tools)
   return {
     kind: 'chat',
     messages: body.messages.map(toMessage),
     ...(tools === undefined ? {} : { tools }),
     ...(toolChoice === undefined ? {} : { toolChoice }),
-    ...templateFields(body),
+    ...toTemplateFields(body),
   }
 }
 
-/** Whether the answer must be a tool call and nothing else. */
-export const isForced = ({ toolChoice }: ChatInput): boolean =>
+export const requiresToolCall = ({ toolChoice }: ChatInput): boolean =>
   toolChoice === 'required' || typeof toolChoice === 'object'
 
-/**
- * For a forced tool call: returns `true` if `response_format` requires the format, which is then
- * ignored, as in the public API. Throws if another field requires the format, because such a field
- * applies to the whole answer and contradicts the call.
- */
-export function isOfResponse(body: ChatBody, format: OutputFormat): boolean {
+/** A required call ignores `response_format`, as in the public API. Other fields contradict it. */
+export function isResponseFormat(body: ChatBody, format: OutputFormat): boolean {
   const named = 'field' in format ? format.field : undefined
   const field = named ?? (isGiven(body.structured_outputs) ? 'structured_outputs' : undefined)
   if (field === undefined) return true
-  throw wrongValue(field, `Invalid value for '${field}': 'tool_choice' asks for a call.`)
+  throw wrongValueError(field, `Invalid value for '${field}': 'tool_choice' asks for a call.`)
 }
 
-function templateFields(body: ChatBody): Partial<ChatInput> {
+function toTemplateFields(body: ChatBody): Partial<ChatInput> {
   const { parallel_tool_calls: parallel, chat_template_kwargs: given, reasoning_effort } = body
   return {
     ...(parallel === false ? { parallelToolCalls: false } : {}),
@@ -108,19 +112,16 @@ function templateFields(body: ChatBody): Partial<ChatInput> {
 function toMessage(body: MessageBody): ChatMessage {
   const { role, content, name } = body
   const calls = role === 'assistant' ? body.tool_calls : undefined
-  const thought = role === 'assistant' ? (body.reasoning_content ?? body.reasoning) : undefined
+  const reasoning = role === 'assistant' ? (body.reasoning_content ?? body.reasoning) : undefined
   return {
     role: role === 'developer' ? 'system' : role,
-    content: typeof content === 'string' ? content : textOf(content ?? []),
+    content: extractText(content),
     ...(isGiven(name) ? { name } : {}),
-    ...(isGiven(thought) ? { reasoning: thought } : {}),
+    ...(isGiven(reasoning) ? { reasoning: reasoning } : {}),
     ...(isGiven(calls) ? { toolCalls: calls.map(toToolCall) } : {}),
     ...(role === 'tool' ? { toolCallId: body.tool_call_id } : {}),
   }
 }
-
-const textOf = (parts: readonly { readonly text: string }[]): string =>
-  parts.map(({ text }) => text).join('')
 
 type AssistantBody = Extract<MessageBody, { role: 'assistant' }>
 type ToolCallBody = NonNullable<AssistantBody['tool_calls']>[number]
@@ -143,10 +144,10 @@ function toTool({ function: described }: NonNullable<ChatBody['tools']>[number])
 function expectTools(field: string, tools: readonly ToolDefinition[] | undefined): void {
   if (tools !== undefined && tools.length > 0) return
   const reason = `'${field}' is only allowed when 'tools' are specified.`
-  throw wrongValue(field, `Invalid value for '${field}': ${reason}`)
+  throw wrongValueError(field, `Invalid value for '${field}': ${reason}`)
 }
 
-function toolChoiceOf(
+function toToolChoice(
   { tool_choice: choice }: ChatBody,
   tools: readonly ToolDefinition[] | undefined,
 ): ToolChoice | undefined {
@@ -155,75 +156,68 @@ function toolChoiceOf(
   if (typeof choice === 'string') return choice
   const { name } = choice.function
   if (tools?.some((tool) => tool.name === name) === true) return { name }
-  throw wrongValue(
+  throw wrongValueError(
     'tool_choice.function.name',
     `Invalid value for 'tool_choice.function.name': no tool in 'tools' is called '${name}'.`,
   )
 }
 
-interface Guide {
+type ToFormat = (value: never, field: string) => OutputFormat
+
+const regexFormat: ToFormat = (pattern: string, field) => ({ kind: 'regex', pattern, field })
+const choiceFormat: ToFormat = (choices: string[], field) => ({ kind: 'choice', choices, field })
+const grammarFormat: ToFormat = (grammar: string, field) => ({ kind: 'grammar', grammar, field })
+
+/** The fields that require a format, besides `response_format`. */
+const formatFields = {
+  guided_json: schemaFormat,
+  json_schema: schemaFormat,
+  guided_regex: regexFormat,
+  guided_choice: choiceFormat,
+  guided_grammar: grammarFormat,
+  grammar: grammarFormat,
+} as const
+const structuredFormats = {
+  json: schemaFormat,
+  regex: regexFormat,
+  choice: choiceFormat,
+  grammar: grammarFormat,
+  json_object: (): OutputFormat => ({ kind: 'json_object' }),
+} as const
+
+interface FormatField {
   readonly field: string
   readonly value: unknown
-  readonly toFormat: (value: unknown, field: string) => OutputFormat
+  readonly toFormat: ToFormat
 }
 
-/** The given fields that require a format, without `response_format`. Only one is allowed. */
-function guidesOf(body: ChatBody | CompletionBody): Guide[] {
-  const structured = body.structured_outputs
-  const flag = structured?.json_object === true ? true : undefined
-  const guide = (field: string, value: unknown, convert: Guide['toFormat']): Guide => ({
-    field,
-    value,
-    toFormat: convert,
-  })
-  const guides = [
-    guide('guided_json', body.guided_json, schemaFormat),
-    guide('json_schema', body.json_schema, schemaFormat),
-    guide('guided_regex', body.guided_regex, regexFormat),
-    guide('guided_choice', body.guided_choice, choiceFormat),
-    guide('guided_grammar', body.guided_grammar, grammarFormat),
-    guide('grammar', body.grammar, grammarFormat),
-    guide('structured_outputs.json', structured?.json, schemaFormat),
-    guide('structured_outputs.regex', structured?.regex, regexFormat),
-    guide('structured_outputs.choice', structured?.choice, choiceFormat),
-    guide('structured_outputs.grammar', structured?.grammar, grammarFormat),
-    guide('structured_outputs.json_object', flag, () => ({ kind: 'json_object' })),
+function listFormatFields(body: ChatBody | CompletionBody): FormatField[] {
+  const structured: Partial<Record<string, unknown>> = body.structured_outputs ?? {}
+  const given: Partial<Record<string, unknown>> = body
+  const fields = [
+    ...Object.entries(formatFields).map(([field, toFormat]) => {
+      return { field, value: given[field], toFormat }
+    }),
+    ...Object.entries(structuredFormats).map(([name, toFormat]) => {
+      return { field: `structured_outputs.${name}`, value: structured[name], toFormat }
+    }),
   ]
-  return guides.filter(({ value }) => isAsked(value))
+  // An empty text, and `json_object: false`, require no format.
+  return fields.filter(({ value }) => isGiven(value) && value !== '' && value !== false)
 }
 
-/** The required format; `undefined` for any text. Throws `HttpError` if two fields require one. */
-export function outputFormatOf(body: ChatBody | CompletionBody): OutputFormat | undefined {
-  const format = toFormat(body.response_format)
-  const [first, second] = guidesOf(body)
+/** `undefined` means any text. Throws if more than one field requires a format. */
+export function toOutputFormat(body: ChatBody | CompletionBody): OutputFormat | undefined {
+  const format = toResponseFormat(body.response_format)
+  const [first, second] = listFormatFields(body)
   if (first === undefined) return format
   const { field } = first
   const other = second?.field ?? (format === undefined ? undefined : 'response_format')
-  if (other === undefined) return first.toFormat(first.value, field)
-  throw wrongValue(field, `Invalid value for '${field}': it is not allowed with '${other}'.`)
+  if (other === undefined) return first.toFormat(first.value as never, field)
+  throw wrongValueError(field, `Invalid value for '${field}': it is not allowed with '${other}'.`)
 }
 
-const regexFormat = (value: unknown, field: string): OutputFormat => ({
-  kind: 'regex',
-  pattern: String(value),
-  field,
-})
-
-const choiceFormat = (value: unknown, field: string): OutputFormat => ({
-  kind: 'choice',
-  choices: value as readonly string[],
-  field,
-})
-
-const grammarFormat = (value: unknown, field: string): OutputFormat => ({
-  kind: 'grammar',
-  grammar: String(value),
-  field,
-})
-
-const isAsked = (value: unknown): boolean => value !== undefined && value !== null && value !== ''
-
-function toFormat(format: ChatBody['response_format']): OutputFormat | undefined {
+function toResponseFormat(format: ChatBody['response_format']): OutputFormat | undefined {
   if (format === undefined || format === null || format.type === 'text') return undefined
   if (format.type === 'json_schema') {
     return { kind: 'json_schema', schema: format.json_schema.schema }
@@ -233,7 +227,7 @@ function toFormat(format: ChatBody['response_format']): OutputFormat | undefined
     : { kind: 'json_schema', schema: format.schema }
 }
 
-/** vLLM accepts a schema as an object or as JSON text. */
+/** Converts a schema to a format. As in vLLM, the schema may be an object or JSON text. */
 function schemaFormat(value: unknown, field: string): OutputFormat {
   if (typeof value === 'object' && value !== null)
     return { kind: 'json_schema', schema: value, field }
@@ -241,5 +235,5 @@ function schemaFormat(value: unknown, field: string): OutputFormat {
     const schema: unknown = JSON.parse(String(value))
     if (typeof schema === 'object' && schema !== null) return { kind: 'json_schema', schema, field }
   } catch {}
-  throw wrongValue(field, `Invalid value for '${field}': expected a JSON schema.`)
+  throw wrongValueError(field, `Invalid value for '${field}': expected a JSON schema.`)
 }

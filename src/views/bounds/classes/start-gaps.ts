@@ -1,16 +1,16 @@
 /**
- * Times in which a ready task could have started in a free slot. Gaps of usual length are the
- * overhead per task of the run. A histogram of constant size.
+ * Measures gaps: times in which a ready task could have started in a free slot. Gaps of usual
+ * length are the overhead per task of the run. Keeps a histogram of constant size.
  */
 
-/** The bars of the histogram double in length, starting with a microsecond. */
+/** The first bar of the histogram, in seconds. Each bar is twice as long as the one before. */
 const shortest = 1e-6
 const bars = 48
-/** A gap is usual if it is at most this many bars (a factor of 16) above the median. */
+/** A gap is usual if it is at most this many bars above the median, which is a factor of 16. */
 const usualBars = 4
-/** With fewer gaps, the median is not meaningful. */
+/** The minimum number of gaps for a meaningful median. */
 const minGaps = 4
-/** Shorter gaps are always usual: on a busy machine, starting a program takes this long. */
+/** Shorter gaps are always usual, because starting a program takes this long on a busy machine. */
 const alwaysUsual = 0.05
 
 const barOf = (seconds: number): number =>
@@ -19,18 +19,18 @@ const barOf = (seconds: number): number =>
 export class StartGaps {
   readonly #starts = new Float64Array(bars)
   readonly #slotSeconds = new Float64Array(bars)
-  /** The gap since the last start, or since a slot became free. */
+  /** The length of the gap since the last start, or since a slot became free. */
   #length = 0
   #held = 0
 
-  /** Call for each time span with the number of slots that were free for a ready task. */
+  /** Call this for each time span, with the number of slots that were free for a ready task. */
   add(seconds: number, slots: number): void {
     if (slots <= 0) return this.end()
     this.#length += seconds
     this.#held += slots * seconds
   }
 
-  /** Call when a task starts. */
+  /** Ends the current gap. Call this when a task starts. */
   end(): void {
     if (this.#held === 0) return
     const bar = barOf(this.#length)
@@ -40,7 +40,6 @@ export class StartGaps {
     this.#held = 0
   }
 
-  /** The slot-seconds of all gaps of usual length. */
   usualSlotSeconds(): number {
     this.end()
     const last = Math.max(barOf(alwaysUsual), this.#medianBar() + usualBars)

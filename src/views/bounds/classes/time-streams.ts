@@ -1,46 +1,58 @@
 /** Merges several streams of changes in order of time. */
 
-/** Returns the stream with the earliest change; the first in the array if several are equal. */
-export function earliestOf(streams: readonly TimeStream[]): TimeStream | null {
-  let earliest: TimeStream | null = null
-  let time = Infinity
-  for (const stream of streams) {
-    if (stream.time >= time) continue
-    earliest = stream
-    time = stream.time
+/**
+ * Applies all changes before `end` in order of time. At equal times, changes of the first stream
+ * come first. Calls `advance` with the time of each change before applying it, and finally with
+ * `end`.
+ */
+export function applyInOrder(
+  streams: readonly TimeStream[],
+  end: number,
+  advance: (time: number) => void,
+): void {
+  for (;;) {
+    let next: TimeStream | null = null
+    let time = end
+    for (const stream of streams) {
+      if (stream.time >= time) continue
+      next = stream
+      time = stream.time
+    }
+    advance(time)
+    if (next === null) return
+    next.apply()
   }
-  return earliest
 }
 
 /** Changes of one kind in order of time. */
 export class TimeStream {
-  /** The time of the next change; Infinity after the last one. */
+  /** The time of the next change; `Infinity` after the last change. */
   time = Infinity
   readonly #times: Float64Array
   readonly #order: Uint32Array
-  readonly #apply: (at: number) => void
+  readonly #change: (index: number) => void
   #next = 0
 
-  constructor(times: Float64Array, apply: (at: number) => void) {
+  constructor(times: Float64Array, change: (index: number) => void) {
     this.#times = times
-    this.#order = orderOf(times)
-    this.#apply = apply
-    this.#look()
+    this.#order = sortIndexes(times)
+    this.#change = change
+    this.#readTime()
   }
 
-  take(): void {
-    this.#apply(this.#order[this.#next] ?? 0)
+  apply(): void {
+    this.#change(this.#order[this.#next] ?? 0)
     this.#next++
-    this.#look()
+    this.#readTime()
   }
 
-  #look(): void {
+  #readTime(): void {
     this.time = this.#times[this.#order[this.#next] ?? -1] ?? Infinity
   }
 }
 
-/** The indexes in ascending order of their values; the values are mostly sorted already. */
-function orderOf(values: Float64Array): Uint32Array {
+/** Returns the indexes in ascending order of their values, which are usually sorted already. */
+function sortIndexes(values: Float64Array): Uint32Array {
   const order = new Uint32Array(values.length)
   let isSorted = true
   for (let at = 0; at < values.length; at++) {

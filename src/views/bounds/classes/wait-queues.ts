@@ -1,8 +1,8 @@
-/** The tasks that wait for slots, in one queue per request. Five bytes per wait. */
+/** The tasks that wait for slots, in one queue per request. Uses five bytes per wait. */
 
 import type { Intervals } from '../slots.ts'
 
-/** Finds the task of each request that has waited longest. */
+/** For each request, finds the task that has waited longest. */
 export class WaitQueues {
   readonly #waits: Intervals
   /** For each request, the first wait in its queue; -1 if there is none. */
@@ -20,7 +20,7 @@ export class WaitQueues {
     this.#hasEnded = new Uint8Array(waits.from.length)
   }
 
-  /** Call this in order of time. Returns the request of the wait. */
+  /** Adds a wait and returns its request. Waits must be added in order of time. */
   add(at: number): number {
     const request = this.#waits.request[at] ?? 0
     const last = this.#last[request] ?? -1
@@ -39,7 +39,6 @@ export class WaitQueues {
     return request
   }
 
-  /** Whether the first task of `request` has waited longer than that of `other`. */
   isBefore(request: number, other: number): boolean {
     const [a, b] = [this.#first[request] ?? -1, this.#first[other] ?? -1]
     if (a === -1 || b === -1) return false

@@ -181,7 +181,7 @@ export class PoolDriver implements ExecutorListener {
     this.#checkNotices()
   }
 
-  giveBack(jobs: readonly Job[]): void {
+  requeue(jobs: readonly Job[]): void {
     for (const job of jobs) {
       expect(this.#at.delete(job)).toBe(true)
       expect(this.#entry(job).reports).toEqual([])

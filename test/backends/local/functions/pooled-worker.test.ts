@@ -16,9 +16,9 @@ class SteppedMailbox extends Mailbox {
   onRevoke: (slot: number) => void = () => {}
   onPassed: () => void = () => {}
 
-  override passed(bank: number): number {
+  override finishedCount(bank: number): number {
     this.onPassed()
-    return super.passed(bank)
+    return super.finishedCount(bank)
   }
 
   override revoke(slot: number): boolean {
@@ -44,7 +44,7 @@ class PlayedWorker {
     },
     resultDropped: () => {},
     notice: (notice, job) => void this.told.push([job?.uid, notice]),
-    giveBack: (jobs) => void this.givenBack.push(...jobs),
+    requeue: (jobs) => void this.givenBack.push(...jobs),
     finish: () => {},
   }
 
@@ -58,8 +58,8 @@ class PlayedWorker {
         listener: this.#listener,
         importTimeoutSeconds: 60,
         beginDeadlineMs: 10_000,
-        unbegun: new WeakMap(),
-        leftBehind: { count: 0 },
+        unbegunCounts: new WeakMap(),
+        abandoned: { count: 0 },
         onIgnoredMessage: () => {},
         connect: (_, link) => {
           this.#link = link
@@ -72,24 +72,24 @@ class PlayedWorker {
           }
         },
       },
-      { ready: () => {}, begin: () => {}, end: () => {}, advance: () => {} },
+      { onReady: () => {}, onBegin: () => {}, onEnd: () => {}, onAdvance: () => {} },
     )
     this.#link?.message({ kind: 'ready' })
   }
 
   give(...jobs: Job[]): void {
-    this.worker.take(new Assignment({ jobs, gpuIds: [] }, this.#listener))
+    this.worker.assign(new Assignment({ jobs, gpuIds: [] }, this.#listener))
   }
 
   begin(slot: number, startedAt = machineMs()): void {
     this.mailbox.starts[slot] = startedAt
-    expect(this.mailbox.begin(slot)).toBe(true)
+    expect(this.mailbox.claim(slot)).toBe(true)
   }
 
   end(slot: number, value: string): void {
     this.mailbox.ends[slot] = machineMs()
     this.mailbox.write(slot, value)
-    this.mailbox.pass(Math.floor(slot / bankSize), (slot % bankSize) + 1)
+    this.mailbox.setFinishedCount(Math.floor(slot / bankSize), (slot % bankSize) + 1)
   }
 
   /** While the pool takes back what `next` holds, the worker ends `slot` and begins `next`. */
@@ -114,8 +114,8 @@ class PlayedWorker {
   /** As after an event of the job: the result comes as a message after that event. */
   passWithMessage(slot: number): void {
     this.mailbox.ends[slot] = machineMs()
-    this.mailbox.leaveToMessage(slot)
-    this.mailbox.pass(Math.floor(slot / bankSize), (slot % bankSize) + 1)
+    this.mailbox.markAsMessage(slot)
+    this.mailbox.setFinishedCount(Math.floor(slot / bankSize), (slot % bankSize) + 1)
   }
 
   sendValue(slot: number, value: string): void {
@@ -194,7 +194,7 @@ describe('a batch behind the running one', () => {
   it('a worker that has begun short jobs accepts one further batch, and only one', () => {
     const played = new PlayedWorker()
     const accepts: boolean[] = []
-    const note = (): unknown => accepts.push(played.worker.hasPrefetchPlace)
+    const note = (): unknown => accepts.push(played.worker.canPrefetch)
     const addDurations = (ms: number): void => {
       for (let count = 0; count < 200; count++) played.durations.add(ms)
     }

@@ -30,7 +30,7 @@ function tempFolder(): string {
 describe.each(['auto', 'plain'] as const)('watching launchers with the %s spawner', (spawner) => {
   it('row 108: a launcher that does not answer is replaced and its programs end', async () => {
     const clock = new ManualClock()
-    const driver = openPool({ spawner, clock, answerSeconds: 30, maxProcesses: 3 })
+    const driver = openPool({ spawner, clock, answerTimeoutSeconds: 30, maxProcesses: 3 })
     const begun = [driver.submit(sleeper), driver.submit(sleeper)]
     for (const { started } of begun) await started
     await eventually(() => expect(sleepers()).toHaveLength(2))
@@ -56,9 +56,24 @@ describe.each(['auto', 'plain'] as const)('watching launchers with the %s spawne
     for (const { job } of begun) expect(driver.reportsOf(job)).toHaveLength(2)
   })
 
+  it('row 108: a launcher that answered between two checks is replaced as early', async () => {
+    const clock = new ManualClock()
+    const driver = openPool({ spawner, clock, answerTimeoutSeconds: 30, maxProcesses: 3 })
+    const first = driver.submit(sleeper)
+    await first.started
+    await clock.advance(400)
+    const second = driver.submit(sleeper)
+    await second.started
+    process.kill(launcherPid(), 'SIGSTOP')
+    await clock.advance(39_600)
+    for (const { ended } of [first, second]) {
+      expect(expectFailed(await ended).message).toContain('it did not answer for 30 s')
+    }
+  })
+
   it('row 108: a launcher that answers is kept however long its programs run', async () => {
     const clock = new ManualClock()
-    const driver = openPool({ spawner, clock, answerSeconds: 30 })
+    const driver = openPool({ spawner, clock, answerTimeoutSeconds: 30 })
     const long = driver.submit(sleeper)
     await long.started
     for (let minute = 0; minute < 10; minute++) {
@@ -75,7 +90,13 @@ describe.each(['auto', 'plain'] as const)('watching launchers with the %s spawne
 
   it('row 108: a program that no launcher answers about is given up after three', async () => {
     const clock = new ManualClock()
-    const driver = openPool({ spawner, clock, answerSeconds: 30, maxProcesses: 3, launchers: 3 })
+    const driver = openPool({
+      spawner,
+      clock,
+      answerTimeoutSeconds: 30,
+      maxProcesses: 3,
+      launchers: 3,
+    })
     const first = [1, 2, 3].map(() => driver.submit(sleeper))
     for (const { started } of first) await started
     for (const { job } of first) driver.pool.cancel(job, 'enough')
@@ -99,7 +120,7 @@ describe.each(['auto', 'plain'] as const)('watching launchers with the %s spawne
       process.execPath = node
     })
     const clock = new ManualClock()
-    const driver = openPool({ spawner, clock, answerSeconds: 30 })
+    const driver = openPool({ spawner, clock, answerTimeoutSeconds: 30 })
     process.execPath = stub
     const run = driver.submit({ executable: 'true', timeoutSeconds: 1000 })
     await eventually(() => {

@@ -98,7 +98,7 @@ export class PoolDriver implements ExecutorListener {
     for (const resolve of this.#onNotice.splice(0)) resolve()
   }
 
-  giveBack(jobs: readonly Job[]): void {
+  requeue(jobs: readonly Job[]): void {
     this.givenBack.push(...jobs)
     this.#queue.unshift(...jobs.map((job) => ({ job, gpuIds: [] })))
     this.#pump()

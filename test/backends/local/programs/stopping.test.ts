@@ -13,7 +13,7 @@ import { systemClock } from '../../../../src/foundation/clock.ts'
 import type {
   ProgramUpdate,
   ProgramRequest,
-  ToLauncher,
+  LauncherCommand,
 } from '../../../../src/backends/local/programs/protocol.ts'
 import { Session } from '../../../../src/session/session.ts'
 import { ComputeTask } from '../../../../src/tasks/compute-task.ts'
@@ -133,7 +133,7 @@ it('row 19: a launcher that ends by an error of its own kills its programs first
   const exited = Promise.withResolvers<ChildExit>()
   const { PATH = '' } = process.env
   const capture = { headBytes: 10, tailBytes: 10 }
-  const launcher = new SupervisedChild<ToLauncher, ProgramUpdate>({
+  const launcher = new SupervisedChild<LauncherCommand, ProgramUpdate>({
     program: new URL('../../../../src/backends/local/programs/launcher.ts', import.meta.url),
     clock: systemClock,
     isDetached: true,

@@ -2,7 +2,7 @@ import { spawnSync } from 'node:child_process'
 import { join } from 'node:path'
 import { describe, expect, it } from 'vitest'
 import { ConcurrencyLimit } from '../../../../src/backends/local/programs/launcher-pool.ts'
-import { isTransient } from '../../../../src/backends/local/programs/protocol.ts'
+import { isResourceShortage } from '../../../../src/backends/local/programs/protocol.ts'
 import { byRun, hangMs } from '../../../long-run.ts'
 import { needs, requirement } from '../../../require.ts'
 import { expectCompleted, openPool } from './pool-driver.ts'
@@ -103,5 +103,5 @@ it('row 29: a limit pauses twice as long after each refusal in a row, up to a se
 
 it('row 29: the pool waits for temporary shortages, and reports all other failures', () => {
   const lacks = ['EMFILE', 'ENFILE', 'EAGAIN', 'ENOMEM']
-  expect([...lacks, 'ENOENT', 'EACCES', 'E2BIG'].filter(isTransient)).toEqual(lacks)
+  expect([...lacks, 'ENOENT', 'EACCES', 'E2BIG'].filter(isResourceShortage)).toEqual(lacks)
 })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { AgentDirectory } from '../../../../src/cluster/driver/directory/agent-directory.ts'
-import { deriveKeys, noHeader, open, seal } from '../../../../src/cluster/wire/envelope.ts'
+import { deriveKeys, emptyHeader, open, seal } from '../../../../src/cluster/wire/envelope.ts'
 import type { WatcherReport } from '../../../../src/cluster/wire/messages.ts'
 import {
   agentSubject,
@@ -47,7 +47,7 @@ class Driver {
       const { epoch } = open(keys.toAgent, subject, data)
       const nowMs = clock.monotonicMs()
       const pong = { kind: 'pong', epoch: this.#living, receivedMs: nowMs, sentMs: nowMs }
-      message.respond(seal(keys.toDriver, subject, { ...noHeader, epoch }, pong))
+      message.respond(seal(keys.toDriver, subject, { ...emptyHeader, epoch }, pong))
     })
   }
 
@@ -66,7 +66,7 @@ class Driver {
 
   async announce(epoch = 1): Promise<Uint8Array> {
     const { announcement } = agentOf('only')
-    const header = { ...noHeader, epoch, number: ++this.#announcements }
+    const header = { ...emptyHeader, epoch, number: ++this.#announcements }
     const data = seal(keys.toDriver, announcementSubject, header, { ...announcement, epoch })
     await this.send(data)
     return data
@@ -80,7 +80,7 @@ class Driver {
   report(state: WatcherReport['state'], nonce = 0): void {
     const agent = agentOf('only').announcement
     const report: WatcherReport = { kind: 'watcher-report', state, agent, silentSeconds: 4 }
-    const header = { ...noHeader, epoch: nonce }
+    const header = { ...emptyHeader, epoch: nonce }
     this.broker.publish(watcherSubject, seal(keys.toDriver, watcherSubject, header, report))
   }
 }

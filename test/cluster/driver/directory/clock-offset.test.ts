@@ -26,7 +26,7 @@ describe('the offset between two clocks', () => {
             nowMs = answeredMs + 500
           }
           const shortest = Math.min(...trips.slice(-16).map((one) => one.thereMs + one.backMs))
-          const error = Math.abs(offset.toHere(nowMs + offsetMs) - nowMs)
+          const error = Math.abs(offset.toLocalMs(nowMs + offsetMs) - nowMs)
           expect(error).toBeLessThanOrEqual(shortest / 2 + 1e-4)
         },
       ),
@@ -40,6 +40,6 @@ describe('the offset between two clocks', () => {
     for (let at = 1; at <= 16; at++)
       offset.add(at * 500, at * 500 + 205, at * 500 + 205, at * 500 + 10)
     expect(offset.isKnown).toBe(true)
-    expect(offset.toHere(10_200)).toBe(10_000)
+    expect(offset.toLocalMs(10_200)).toBe(10_000)
   })
 })

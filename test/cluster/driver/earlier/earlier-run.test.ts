@@ -8,7 +8,7 @@ import { RecordedMessages } from '../../../../src/cluster/driver/recorded-messag
 import { packCompletions } from '../../../../src/cluster/wire/completions.ts'
 import { toErrorRecord } from '../../../../src/foundation/error-record.ts'
 import { deriveKeys, open } from '../../../../src/cluster/wire/envelope.ts'
-import type { EndsMessage, HeldJob, WireEnd } from '../../../../src/cluster/wire/messages.ts'
+import type { ResultsMessage, HeldJob, WireResult } from '../../../../src/cluster/wire/messages.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { jobOf, jobsOf } from '../../../backends/local/fake-executor.ts'
 import { runOf } from '../../test-token.ts'
@@ -18,8 +18,8 @@ import { linkOf } from '../links.ts'
 function createAgent() {
   const [recorded, lost]: [number[], number[]] = [[], []]
   const link = {
-    recorded: (number: number) => void recorded.push(number),
-    lost: (number: number) => void lost.push(number),
+    markRecorded: (number: number) => void recorded.push(number),
+    markLost: (number: number) => void lost.push(number),
     cancel() {},
   }
   return { link: link as unknown as AgentLink, recorded, lost }
@@ -31,7 +31,7 @@ const held = (uid: string, attempt: number): HeldJob => ({
   beganMs: 1,
   workerId: 'a/1',
 })
-const end = (uid: string, attempt: number): WireEnd => ({
+const end = (uid: string, attempt: number): WireResult => ({
   index: 0,
   uid,
   attempt,
@@ -41,15 +41,15 @@ const end = (uid: string, attempt: number): WireEnd => ({
   facts: null,
   outcome: { kind: 'complete', value: attempt },
 })
-const failure = (uid: string, attempt: number): WireEnd => ({
+const failure = (uid: string, attempt: number): WireResult => ({
   ...end(uid, attempt),
   outcome: { kind: 'fail', error: toErrorRecord(new Error(`${attempt}`)), isThrown: true },
 })
-const canceled = (uid: string, attempt: number): WireEnd => ({
+const canceled = (uid: string, attempt: number): WireResult => ({
   ...end(uid, attempt),
   outcome: { kind: 'cancel', reason: 'the driver is gone' },
 })
-const message = (...ends: WireEnd[]): EndsMessage => ({
+const message = (...ends: WireResult[]): ResultsMessage => ({
   kind: 'ends',
   agent: 'a',
   ahead: 1,
@@ -64,47 +64,58 @@ describe('what an earlier start left', () => {
     const earlier = new EarlierRun()
     const { link } = createAgent()
     expect(earlier.isEmpty).toBe(true)
-    earlier.addEnds(message(end('ended', 2), end('ended', 1), end('retried', 1)), 1, 1)
+    earlier.addResults(message(end('ended', 2), end('ended', 1), end('retried', 1)), 1, 1)
     earlier.addHeld(link, [held('retried', 2), held('retried', 1), held('running', 1)])
-    expect(earlier.take('ended', 1)).toEqual({ end: end('ended', 2), attempt: 2, uncounted: 0 })
-    expect(earlier.take('ended', 1)).toBe(null)
-    expect(earlier.take('retried', 1)).toEqual({
+    expect(earlier.takeContinuation('ended', 1)).toEqual({
+      end: end('ended', 2),
+      attempt: 2,
+      uncounted: 0,
+    })
+    expect(earlier.takeContinuation('ended', 1)).toBe(null)
+    expect(earlier.takeContinuation('retried', 1)).toEqual({
       adoption: { agent: link, held: held('retried', 2) },
       attempt: 2,
       uncounted: 0,
     })
-    expect(earlier.take('running', 2)).toBe(null)
+    expect(earlier.takeContinuation('running', 2)).toBe(null)
     expect(earlier.isEmpty).toBe(true)
   })
 
   it('an earlier run gives every failure of a task that has not completed, in order', () => {
     const earlier = new EarlierRun()
     const [first, third] = [failure('failed', 1), failure('failed', 3)]
-    earlier.addEnds(message(third, first, first, failure('done', 1)), 1, 1)
-    earlier.addEnds(message(end('done', 2)), 1, 1)
-    expect(earlier.take('failed', 1)).toEqual({ end: first, attempt: 1, uncounted: 0 })
+    earlier.addResults(message(third, first, first, failure('done', 1)), 1, 1)
+    earlier.addResults(message(end('done', 2)), 1, 1)
+    expect(earlier.takeContinuation('failed', 1)).toEqual({ end: first, attempt: 1, uncounted: 0 })
     // The second one has moved, because its node was lost.
-    expect(earlier.take('failed', 2)).toEqual({ end: third, attempt: 3, uncounted: 1 })
-    expect(earlier.take('failed', 4)).toBe(null)
-    expect(earlier.take('done', 1)).toEqual({ end: end('done', 2), attempt: 2, uncounted: 0 })
+    expect(earlier.takeContinuation('failed', 2)).toEqual({ end: third, attempt: 3, uncounted: 1 })
+    expect(earlier.takeContinuation('failed', 4)).toBe(null)
+    expect(earlier.takeContinuation('done', 1)).toEqual({
+      end: end('done', 2),
+      attempt: 2,
+      uncounted: 0,
+    })
     expect(earlier.isEmpty).toBe(true)
   })
 
   it('an earlier run skips attempts that were canceled with their driver', () => {
     const earlier = new EarlierRun()
     const { link } = createAgent()
-    earlier.addEnds(message(canceled('again', 1), canceled('again', 2)), 1, 1)
-    earlier.addEnds(
+    earlier.addResults(message(canceled('again', 1), canceled('again', 2)), 1, 1)
+    earlier.addResults(
       message(canceled('failed', 1), failure('failed', 2), canceled('failed', 3)),
       1,
       1,
     )
-    earlier.addEnds(message(failure('held', 1), canceled('held', 2)), 1, 1)
+    earlier.addResults(message(failure('held', 1), canceled('held', 2)), 1, 1)
     earlier.addHeld(link, [held('held', 3)])
-    expect(earlier.take('again', 1)).toEqual({ attempt: 3, uncounted: 2 })
-    expect(earlier.take('failed', 1)).toMatchObject({ end: { attempt: 2 }, uncounted: 1 })
-    expect(earlier.take('failed', 3)).toEqual({ attempt: 4, uncounted: 1 })
-    expect(earlier.take('held', 1)).toMatchObject({ attempt: 3, uncounted: 1 })
+    expect(earlier.takeContinuation('again', 1)).toEqual({ attempt: 3, uncounted: 2 })
+    expect(earlier.takeContinuation('failed', 1)).toMatchObject({
+      end: { attempt: 2 },
+      uncounted: 1,
+    })
+    expect(earlier.takeContinuation('failed', 3)).toEqual({ attempt: 4, uncounted: 1 })
+    expect(earlier.takeContinuation('held', 1)).toMatchObject({ attempt: 3, uncounted: 1 })
   })
 
   it('an earlier run counts attempts on a lost agent as failures', () => {
@@ -112,35 +123,38 @@ describe('what an earlier start left', () => {
     const [lost, other] = [createAgent().link, createAgent().link]
     earlier.addHeld(lost, [held('one', 2), { ...held('waiting', 1), beganMs: null }])
     earlier.addHeld(other, [held('two', 1)])
-    expect(earlier.forget(lost, 'gone')).toMatchObject([{ uid: 'one', attempt: 2 }])
+    expect(earlier.removeAgent(lost, 'gone')).toMatchObject([{ uid: 'one', attempt: 2 }])
     const error = { type: 'WorkerLostError' }
-    expect(earlier.take('one', 1)).toMatchObject({ attempt: 2, end: { outcome: { error } } })
-    expect(earlier.take('waiting', 1)).toMatchObject({ adoption: { agent: lost } })
-    expect(earlier.take('two', 1)).toMatchObject({ adoption: { agent: other } })
+    expect(earlier.takeContinuation('one', 1)).toMatchObject({
+      attempt: 2,
+      end: { outcome: { error } },
+    })
+    expect(earlier.takeContinuation('waiting', 1)).toMatchObject({ adoption: { agent: lost } })
+    expect(earlier.takeContinuation('two', 1)).toMatchObject({ adoption: { agent: other } })
   })
 
   it('an earlier run may have more results while one of its agents is missing', () => {
     const earlier = new EarlierRun()
-    earlier.addEnds(message(failure('failed', 1), end('done', 1)), 1, 1)
-    expect(earlier.takeUnknown('new', true)).toBe(null)
+    earlier.addResults(message(failure('failed', 1), end('done', 1)), 1, 1)
+    expect(earlier.nextUnknownAttempts('new', true)).toBe(null)
     earlier.addMissing({ name: 'a', epoch: 1 })
     earlier.addMissing({ name: 'b', epoch: 2 })
-    expect(earlier.takeUnknown('new', true)).toEqual({
+    expect(earlier.nextUnknownAttempts('new', true)).toEqual({
       agent: { name: 'b', epoch: 2 },
       attempts: 2,
     })
     // A second attempt of this start: the first one was its own.
-    expect(earlier.takeUnknown('new', false)).toBe(null)
-    earlier.take('failed', 1)
-    earlier.take('done', 1)
-    expect(earlier.takeUnknown('failed', false)).toEqual({
+    expect(earlier.nextUnknownAttempts('new', false)).toBe(null)
+    earlier.takeContinuation('failed', 1)
+    earlier.takeContinuation('done', 1)
+    expect(earlier.nextUnknownAttempts('failed', false)).toEqual({
       agent: { name: 'b', epoch: 2 },
       attempts: 2,
     })
-    expect(earlier.takeUnknown('failed', false)).toBe(null)
-    expect(earlier.takeUnknown('done', false)).toBe(null)
-    earlier.found({ name: 'b', epoch: 2 })
-    expect(earlier.takeUnknown('other', true)).toEqual({
+    expect(earlier.nextUnknownAttempts('failed', false)).toBe(null)
+    expect(earlier.nextUnknownAttempts('done', false)).toBe(null)
+    earlier.markFound({ name: 'b', epoch: 2 })
+    expect(earlier.nextUnknownAttempts('other', true)).toEqual({
       agent: { name: 'a', epoch: 1 },
       attempts: 1,
     })
@@ -150,8 +164,8 @@ describe('what an earlier start left', () => {
     const earlier = new EarlierRun()
     const { outcome: _, facts: __, ...common } = end('short', 3)
     const completion = { ...common, beganMs: 1, workerId: 'a/1', value: 3 }
-    earlier.addEnds({ ...message(), completions: packCompletions([completion]) }, 1, 1)
-    expect(earlier.take('short', 1)).toMatchObject({ end: end('short', 3) })
+    earlier.addResults({ ...message(), completions: packCompletions([completion]) }, 1, 1)
+    expect(earlier.takeContinuation('short', 1)).toMatchObject({ end: end('short', 3) })
   })
 })
 
@@ -159,8 +173,8 @@ describe('messages of agents', () => {
   it('messages of agents are recorded when all of their results are, in order', () => {
     const messages = new RecordedMessages()
     const { link, recorded } = createAgent()
-    const first = messages.expect(link, 1, 2)
-    const second = messages.expect(link, 2, 3)
+    const first = messages.createMessage(link, 1, 2)
+    const second = messages.createMessage(link, 2, 3)
     const [a, b, c, d, e, f] = [
       jobOf('a'),
       jobOf('b'),
@@ -169,20 +183,20 @@ describe('messages of agents', () => {
       jobOf('e'),
       jobOf('f'),
     ]
-    messages.reported(first, a)
-    messages.reported(second, b)
-    messages.reported(null, c)
-    messages.reported(first, d)
-    messages.dropped(second)
-    messages.reported(second, e)
-    messages.recorded([a, b, c])
+    messages.markReported(first, a)
+    messages.markReported(second, b)
+    messages.markReported(null, c)
+    messages.markReported(first, d)
+    messages.markDropped(second)
+    messages.markReported(second, e)
+    messages.markRecorded([a, b, c])
     expect(recorded).toEqual([])
-    messages.recorded([d])
+    messages.markRecorded([d])
     expect(recorded).toEqual([1])
-    messages.recorded([e])
+    messages.markRecorded([e])
     expect(recorded).toEqual([1, 2])
-    messages.reported(messages.expect(link, 3, 1), f)
-    messages.recorded([f])
+    messages.markReported(messages.createMessage(link, 3, 1), f)
+    messages.markRecorded([f])
     expect(recorded).toEqual([1, 2, 3])
   })
 
@@ -190,14 +204,14 @@ describe('messages of agents', () => {
     const messages = new RecordedMessages()
     const { link, recorded, lost } = createAgent()
     const jobs = jobsOf(5)
-    const [first, second] = [messages.expect(link, 1, 2), messages.expect(link, 2, 2)]
+    const [first, second] = [messages.createMessage(link, 1, 2), messages.createMessage(link, 2, 2)]
     for (const [at, job] of jobs.entries()) {
-      messages.reported([first, first, second, second, null][at] ?? null, job)
+      messages.markReported([first, first, second, second, null][at] ?? null, job)
     }
     // The lines of the others were lost on a full disk.
-    messages.recorded(jobs.slice(2, 4))
+    messages.markRecorded(jobs.slice(2, 4))
     expect([recorded, lost]).toEqual([[2], [1]])
-    messages.recorded(jobs.slice(4))
+    messages.markRecorded(jobs.slice(4))
     expect([recorded, lost]).toEqual([[2], [1]])
   })
 })
@@ -222,19 +236,19 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
   expect(link.jobs.toArray()).toHaveLength(3)
   const earlier = new EarlierRun()
   const taken: unknown[] = []
-  const takeEnd = ({ uid }: { readonly uid: string }, one: WireEnd): void => {
+  const reportResult = ({ uid }: { readonly uid: string }, one: WireResult): void => {
     taken.push([uid, one.outcome])
   }
   const continued = new ContinuedJobs({
     jobs,
     earlier,
-    takeEnd,
+    reportResult,
     agents: links,
     listener,
     onSkipped,
   })
-  earlier.addEnds(message(end('ended', 1), canceled('retried', 1)), 1, 1)
-  continued.continueWaiting()
+  earlier.addResults(message(end('ended', 1), canceled('retried', 1)), 1, 1)
+  continued.continueWaitingJobs()
   expect(taken).toEqual([['ended', { kind: 'complete', value: 1 }]])
   expect(link.jobs.toArray().map(({ uid }) => uid)).toEqual(['other', 'retried'])
   await clock.advance(0)
@@ -265,10 +279,10 @@ it.each([
   jobs.assign(one, link, 0)
   if (isStarted) jobs.reportStart(one, link, { beganMs: 0, workerId: 'first/1' }, jobs.readTime())
   const earlier = new EarlierRun()
-  const takeEnd = (): never => expect.unreachable()
-  const continued = new ContinuedJobs({ jobs, earlier, takeEnd, agents, listener, onSkipped })
+  const reportResult = (): never => expect.unreachable()
+  const continued = new ContinuedJobs({ jobs, earlier, reportResult, agents, listener, onSkipped })
   earlier.addHeld(late, [held('both', 1)])
-  continued.continueWaiting()
+  continued.continueWaitingJobs()
   expect(cancels).toEqual([[other, 'both', 1]])
   expect(one.agent?.name).toBe(kept)
   expect(moved).toMatchObject([{ kind: 'event' }])

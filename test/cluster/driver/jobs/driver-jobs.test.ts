@@ -3,7 +3,7 @@ import { expect, it } from 'vitest'
 import type { Broker } from '../../../../src/cluster/broker/broker.ts'
 import { ClockOffset } from '../../../../src/cluster/driver/directory/clock-offset.ts'
 import { DriverJobs } from '../../../../src/cluster/driver/jobs/driver-jobs.ts'
-import { toEnd } from '../../../../src/cluster/driver/jobs/job-times.ts'
+import { toEndMoment } from '../../../../src/cluster/driver/jobs/job-times.ts'
 import { TaskProgress } from '../../../../src/events/library-events.ts'
 import type { Moment } from '../../../../src/tasks/lifecycle.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
@@ -42,7 +42,7 @@ it('an event of a task lies between its start and its end when the offset change
   const fields = { fraction: 0.5, text: null }
   const event = { eventType, schema, fields, taskId: 'told', atMs: 600 }
   jobs.reportEvent(agent, event, jobs.readTime())
-  const at = toEnd(one, agent, 610, jobs.readTime())
+  const at = toEndMoment(one, agent, 610, jobs.readTime())
   jobs.end(one, { kind: 'complete', at, value: 1 }, null)
   expect(times).toEqual({ start: 0.5, event: 0.6, complete: 0.61 })
 })
@@ -86,7 +86,7 @@ it('an attempt counts as begun after three lost nodes that could run it at once'
     // With one core: the jobs behind the first one have not started.
     const agent = linkOf(clock, { publish() {} } as Partial<Broker> as Broker)
     for (const one of held) jobs.assign(one, agent, 0)
-    const counted = [...jobs.countMoves(agent)]
+    const counted = [...jobs.findExcessiveMoves(agent)]
     for (const one of held) agent.jobs.delete(one)
     return counted.map(({ uid }) => uid)
   }

@@ -16,10 +16,17 @@ function job(name: string, resources: Partial<ResourceRequest> = {}, node?: stri
     priority: 0,
     resources: { ...defaultResources, ...resources },
   } as const
-  const one = { name, sequence: ++sequence, spec, avoid: null, excluded: null, isRetry: false }
+  const one = {
+    name,
+    sequence: ++sequence,
+    spec,
+    avoidedNode: null,
+    exclusion: null,
+    isRetry: false,
+  }
   if (node === undefined) return one
   const jobs: TestJob[] = []
-  const pinned = { ...one, group: { jobs, perNode: null, node } }
+  const pinned = { ...one, group: { jobs, jobsPerNode: null, node } }
   jobs.push(pinned)
   return pinned
 }

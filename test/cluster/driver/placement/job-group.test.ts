@@ -1,6 +1,9 @@
 import { describe, expect, it } from 'vitest'
 import { HeldNodes } from '../../../../src/cluster/driver/placement/held-nodes.ts'
-import { type JobGroup, toRunning } from '../../../../src/cluster/driver/placement/job-group.ts'
+import {
+  type JobGroup,
+  toRunningRequest,
+} from '../../../../src/cluster/driver/placement/job-group.ts'
 import { Placement } from '../../../../src/cluster/driver/placement/placement.ts'
 import {
   findUnplaceable,
@@ -21,7 +24,7 @@ function job(
   more: Partial<PlacedJob> = {},
 ): TestJob {
   const spec = { kind: 'program', priority: 0, resources: resolveResources(resources) } as const
-  const rest = { avoid: null, excluded: null, isRetry: false, ...more }
+  const rest = { avoidedNode: null, exclusion: null, isRetry: false, ...more }
   return { name, sequence: ++sequence, spec, ...rest }
 }
 
@@ -34,10 +37,16 @@ interface GroupOptions {
 
 /** Jobs `name0`, `name1`, … that begin together. */
 function groupOf(name: string, size: number, options: GroupOptions = {}): TestJob[] {
-  const { resources = {}, perNode = null, avoid = null, node = null } = options
+  const {
+    resources = {},
+    perNode: jobsPerNode = null,
+    avoid: avoidedNode = null,
+    node = null,
+  } = options
   const jobs: TestJob[] = []
-  const group: JobGroup<TestJob> = { jobs, perNode, node }
-  for (let at = 0; at < size; at++) jobs.push(job(`${name}${at}`, resources, { avoid, group }))
+  const group: JobGroup<TestJob> = { jobs, jobsPerNode, node }
+  for (let at = 0; at < size; at++)
+    jobs.push(job(`${name}${at}`, resources, { avoidedNode, group }))
   return jobs
 }
 
@@ -281,6 +290,6 @@ it.each([
   ['nothing more without `seconds`', {}, 3000, 0],
 ] as const)('a running job is expected to run for %s', (_, resources, startedMs, seconds) => {
   const { spec } = job('running', resources)
-  const running = toRunning({ spec, startedMs, sinceMs: 1000 }, 5000)
+  const running = toRunningRequest({ spec, startedMs, sinceMs: 1000 }, 5000)
   expect(running).toEqual({ request: spec.resources, seconds })
 })

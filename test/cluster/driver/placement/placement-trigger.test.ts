@@ -14,7 +14,7 @@ function createTrigger() {
   })
   const submit = (count: number): void => {
     waiting += count
-    trigger.submitted(count, waiting)
+    trigger.handleSubmit(count, waiting)
   }
   return { clock, trigger, placed, submit }
 }
@@ -57,13 +57,13 @@ describe('jobs that are submitted', () => {
     submit(250)
     for (let part = 0; part < 4; part++) {
       submit(250)
-      trigger.soon()
+      trigger.schedule()
       await setImmediate()
     }
     expect(placed).toEqual([250])
     for (let turn = 0; turn < 3; turn++) await setImmediate()
     expect(placed).toEqual([250, 1000])
-    trigger.soon()
+    trigger.schedule()
     submit(1)
     expect(placed).toEqual([250, 1000, 1])
   })

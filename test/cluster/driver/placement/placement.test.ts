@@ -18,16 +18,16 @@ interface JobOptions {
   readonly avoid?: string
   readonly isRetry?: boolean
   readonly kind?: 'function' | 'program'
-  readonly excluded?: PlacedJob['excluded']
+  readonly excluded?: PlacedJob['exclusion']
 }
 
 function job(options: JobOptions = {}): TestJob {
-  const { resources, priority = 0, avoid = null, isRetry = false } = options
-  const { kind = 'function', excluded = null } = options
+  const { resources, priority = 0, avoid: avoidedNode = null, isRetry = false } = options
+  const { kind = 'function', excluded: exclusion = null } = options
   const id = ++sequence
   const wanted = resources ? resolveResources(resources) : defaultResources
   const spec = { kind, priority, resources: wanted } as const
-  return { id, sequence: id, spec, avoid, excluded, isRetry }
+  return { id, sequence: id, spec, avoidedNode, exclusion, isRetry }
 }
 
 const facts = (more: Partial<NodeFacts> = {}): NodeFacts => ({
@@ -190,7 +190,7 @@ describe('placement', () => {
       placement.push(impossible)
       const names = findUnplaceable(placement)
       expect([...names.values()]).toEqual([[]])
-      const taken = [...names.keys()].flatMap((name) => placement.takeUnplaceable(name))
+      const taken = [...names.keys()].flatMap((name) => placement.removeShape(name))
       expect(taken).toEqual([impossible])
       expect(findUnplaceable(placement)).toEqual(new Map())
       expect(placement.waiting).toBe(1)
@@ -224,8 +224,8 @@ describe('placement', () => {
     expect(assigned(placement)).toEqual({ one: [program.id], functions: [called.id] })
     const [[key, refusing] = ['', []]] = findUnplaceable(placement)
     expect(refusing).toEqual(['one', 'functions'])
-    expect(placement.takeExcluding('one')).toEqual([nowhere])
-    expect(placement.takeUnplaceable(key)).toEqual([])
+    expect(placement.removeExcluding('one')).toEqual([nowhere])
+    expect(placement.removeShape(key)).toEqual([])
   })
 
   it('placement places the next job for the same cost with 10 and with 10,000 nodes', () => {
@@ -312,8 +312,8 @@ describe('whatever comes and goes', () => {
             expect(sum('gpus')).toBeLessThanOrEqual(node.gpus)
             expect(sum('memoryMb')).toBeLessThanOrEqual(node.memoryMb)
             // A job that runs anywhere does not wait while an unreserved core is idle.
-            const isAnywhere = ({ spec, avoid }: TestJob): boolean =>
-              spec.resources === defaultResources && avoid === null
+            const isAnywhere = ({ spec, avoidedNode }: TestJob): boolean =>
+              spec.resources === defaultResources && avoidedNode === null
             if (waiting.size === 0 || off.has(at) || ![...waiting].every(isAnywhere)) continue
             expect(sum('cores')).toBe(node.cores)
           }

@@ -10,7 +10,7 @@ type Asked = Partial<ResourceRequest>
 let sequence = 0
 function job(resources: Asked = {}, priority = 0, group: PlacedJob['group'] = null): PlacedJob {
   const spec = { kind: 'function', priority, resources: resolveResources(resources) } as const
-  return { sequence: ++sequence, spec, avoid: null, excluded: null, isRetry: false, group }
+  return { sequence: ++sequence, spec, avoidedNode: null, exclusion: null, isRetry: false, group }
 }
 
 const several = (count: number, resources: Asked = {}, priority = 0): PlacedJob[] =>
@@ -19,7 +19,7 @@ const several = (count: number, resources: Asked = {}, priority = 0): PlacedJob[
 /** Ranks that begin together, one on each node. */
 function groupOf(size: number, priority: number): PlacedJob[] {
   const jobs: PlacedJob[] = []
-  const group = { jobs, perNode: 1, node: null }
+  const group = { jobs, jobsPerNode: 1, node: null }
   for (let at = 0; at < size; at++) jobs.push(job({ cores: 2 }, priority, group))
   return jobs
 }

@@ -24,11 +24,11 @@ async function endOf(said: string, source: string, stop: readonly string[]) {
   const loop = new StepLoop({
     runtime,
     clock: systemClock,
-    report: (update) => {
+    onUpdate: (update) => {
       updates.push(update)
       if ('end' in update) resolve()
     },
-    stepped: () => undefined,
+    onStep: () => undefined,
   })
   const messages = [{ role: 'user', content: 'hi' }] as const
   const tools = [{ name: 'weather' }]

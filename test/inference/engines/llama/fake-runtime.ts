@@ -13,9 +13,9 @@ const end = 0
 /** A token for every letter; token 0 ends an answer. */
 const letters: Vocabulary = {
   size: 256,
-  first: null,
+  firstToken: null,
   maxTokenLength: 1,
-  slices: null,
+  slicing: null,
   tokenize: (text) => Array.from(text, (letter) => letter.charCodeAt(0)),
   textOf: (tokens) => String.fromCharCode(...tokens),
   nameOf: (token) => String.fromCharCode(token),
@@ -36,7 +36,7 @@ export interface FakeRuntimeOptions {
 
 export class FakeRuntime implements LlamaRuntime {
   readonly contextLength: number
-  readonly threadProblem = null
+  readonly threadWarning = null
   readonly batchSize: number
   /** The prompts that were tokenised. */
   readonly tokenized: string[] = []
@@ -78,11 +78,11 @@ export class FakeRuntime implements LlamaRuntime {
       get tokens() {
         return held
       },
-      keep: async (count) => {
+      truncate: async (count) => {
         note(`keep ${count}`)
         held = held.slice(0, count)
       },
-      take: async (tokens) => {
+      evaluate: async (tokens) => {
         note(`take ${tokens.length}`)
         hold(tokens)
       },
@@ -91,7 +91,7 @@ export class FakeRuntime implements LlamaRuntime {
         hold(tokens)
         return followers.map((token) => new Map([[token, -1]]))
       },
-      continue: (tokens) => {
+      generate: (tokens) => {
         hold(tokens)
         const answer = this.#say(prompt, at)
         let [last, isLater] = [end, false]

@@ -8,7 +8,10 @@ import { fileURLToPath, pathToFileURL } from 'node:url'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { writeGguf } from '../../../../src/inference/models/gguf-writer.ts'
 import { systemClock } from '../../../../src/foundation/clock.ts'
-import type { FromLlama, ToLlama } from '../../../../src/inference/engines/llama/protocol.ts'
+import type {
+  MessageFromLlama,
+  MessageToLlama,
+} from '../../../../src/inference/engines/llama/protocol.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 import { SupervisedChild } from '../../../../src/runtime/supervised-child.ts'
 import { RecordingGeneration, toRequest } from '../generation.ts'
@@ -143,8 +146,8 @@ describe('the llama engine', () => {
         },
       )
     }
-    const received = Promise.withResolvers<FromLlama>()
-    const child = new SupervisedChild<ToLlama, FromLlama>({
+    const received = Promise.withResolvers<MessageFromLlama>()
+    const child = new SupervisedChild<MessageToLlama, MessageFromLlama>({
       program: pathToFileURL(join(copy, 'inference/engines/llama/llama-program.ts')),
       clock: systemClock,
       execArgv: ['--no-warnings'],
@@ -155,7 +158,7 @@ describe('the llama engine', () => {
     const order = { modelName: tiny.path, hubToken: null, cacheDir: copy, threads: 1 }
     child.send({
       kind: 'load',
-      order: { ...order, gpu: false, sequences: 1, batchSize: 8, ...defaults },
+      request: { ...order, gpu: false, sequences: 1, batchSize: 8, ...defaults },
     })
     expect(await received.promise).toEqual({
       kind: 'unloadable',

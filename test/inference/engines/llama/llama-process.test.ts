@@ -3,9 +3,9 @@ import { registerSecret } from '../../../../src/foundation/secrets.ts'
 import {
   describeExit,
   hintForExit,
-  Recipient,
+  UpdateRelay,
 } from '../../../../src/inference/engines/llama/llama-process.ts'
-import type { ToLlama } from '../../../../src/inference/engines/llama/protocol.ts'
+import type { MessageToLlama } from '../../../../src/inference/engines/llama/protocol.ts'
 import type { ChildExit } from '../../../../src/runtime/supervised-child.ts'
 import { GenerationRecorder } from '../../../../src/testing/generation-recorder.ts'
 import { greedySampling } from '../../../../src/testing/greedy-sampling.ts'
@@ -58,9 +58,9 @@ it.each([
 ])('a request that is aborted %s ends as canceled although its text is complete', (_, hold) => {
   const controller = new AbortController()
   const recorder = new GenerationRecorder()
-  const sent: ToLlama['kind'][] = []
+  const sent: MessageToLlama['kind'][] = []
   let ends = 0
-  const recipient = new Recipient({
+  const recipient = new UpdateRelay({
     request: {
       id: 'a',
       input: { kind: 'text', text: 'Once' },

@@ -13,7 +13,7 @@ import {
   type LlamaEngineOptions,
 } from '../../../../src/inference/engines/llama/llama-engine.ts'
 import { loadRuntime } from '../../../../src/inference/engines/llama/llama-cpp.ts'
-import type { LoadOrder } from '../../../../src/inference/engines/llama/protocol.ts'
+import type { LoadRequest } from '../../../../src/inference/engines/llama/protocol.ts'
 import type { LlamaRuntime, TokenChoice } from '../../../../src/inference/engines/llama/runtime.ts'
 import { writeTinyModel } from '../tiny-model.ts'
 
@@ -21,11 +21,11 @@ const models = fileURLToPath(new URL('../../../../.models', import.meta.url))
 
 /** The model that writes stories. */
 export const storyModel = (): string =>
-  installModel('stories15M', { folder: models, say: () => {} }).path
+  installModel('stories15M', { folder: models, onProgress: () => {} }).path
 
 /** One sequence of the story model in this process, on one thread, and a greedy choice. */
 export async function loadStorySlot(
-  order: Pick<LoadOrder, 'batchSize' | 'contextLength'> & Partial<LoadOrder>,
+  order: Pick<LoadRequest, 'batchSize' | 'contextLength'> & Partial<LoadRequest>,
 ) {
   const runtime = await loadRuntime(
     {

@@ -12,10 +12,10 @@ import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime
 
 const fullTraits: TemplateTraits = {
   hasSystemRole: true,
-  allowsNeighbours: true,
+  allowsSameRole: true,
   toolsIn: 'variable',
-  knowsTools: true,
-  knowsCalls: true,
+  rendersTools: true,
+  rendersCalls: true,
   argumentsAs: 'object',
   allowsParallelCalls: true,
   callIds: 'any',
@@ -26,7 +26,7 @@ function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, f
   const pieces: string[] = []
   const rendered: object[] = []
   const vocabulary = {
-    first: first ? 7 : null,
+    firstToken: first ? 7 : null,
     tokenize: (text: string, { special, inner }: { special: boolean; inner: boolean }) => {
       pieces.push(`${special ? 'special' : 'plain'}${inner ? ' inner' : ''} ${text}`)
       return [pieces.length + 6]
@@ -37,7 +37,7 @@ function spell(input: GenerationInput, template: Partial<ChatTemplate> | null, f
     problem: null,
     readsNames: false,
     traits: fullTraits,
-    controls: ['<|user|>', '</s>'],
+    controlTexts: ['<|user|>', '</s>'],
     names: null,
     render: (given) => {
       rendered.push(given)
@@ -133,7 +133,7 @@ describe('renderPrompt', () => {
 
   it('renderPrompt describes tools in words if the template does not support them', () => {
     const chat = { kind: 'chat', messages: [user('hi')], tools: [weather] } as const
-    const { rendered } = spell(chat, { traits: { ...fullTraits, knowsTools: false } })
+    const { rendered } = spell(chat, { traits: { ...fullTraits, rendersTools: false } })
     expect(rendered).toMatchObject({
       messages: [{ role: 'system', content: expect.stringContaining('"weather"') }, user('hi')],
     })
@@ -141,7 +141,7 @@ describe('renderPrompt', () => {
     const system = { role: 'system', content: 'Be kind.' } as const
     const ruled = spell(
       { ...chat, messages: [system, user('hi')] },
-      { traits: { ...fullTraits, knowsTools: false } },
+      { traits: { ...fullTraits, rendersTools: false } },
     )
     expect(ruled.rendered).toMatchObject({
       messages: [{ content: expect.stringMatching(/^Be kind\.\n\nYou can call/) }, user('hi')],

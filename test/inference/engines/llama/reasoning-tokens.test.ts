@@ -26,10 +26,10 @@ async function detailsOf(
   const loop = new StepLoop({
     runtime,
     clock: systemClock,
-    report: ({ end }) => {
+    onUpdate: ({ end }) => {
       if (end?.kind === 'done') resolve(end.usage.details?.['completion_tokens_details'])
     },
-    stepped: () => undefined,
+    onStep: () => undefined,
   })
   const messages = [{ role: 'user', content: 'hi' }] as const
   const input = { kind: 'chat', messages, tools } as const

@@ -1,10 +1,14 @@
 import { describe, expect, it } from 'vitest'
-import { sharedLength } from '../../../../src/inference/engines/llama/generation.ts'
+import { commonPrefixLength } from '../../../../src/inference/engines/llama/generation.ts'
 import { chooseSlot, type FreeSlot } from '../../../../src/inference/engines/llama/step-loop.ts'
 
-const slot = (at: number, shared = 0, lastUsed = 0): FreeSlot => ({ at, shared, lastUsed })
+const slot = (at: number, shared = 0, lastUsed = 0): FreeSlot => ({
+  index: at,
+  sharedTokens: shared,
+  lastUsed,
+})
 const choose = (free: readonly FreeSlot[], running: readonly number[], answerTokens = 64) =>
-  chooseSlot(free, new Set(running), answerTokens)?.at
+  chooseSlot(free, new Set(running), answerTokens)?.index
 
 describe('chooseSlot', () => {
   it.each<[string, number | undefined, readonly FreeSlot[], readonly number[]]>([
@@ -31,8 +35,8 @@ describe('chooseSlot', () => {
 
   it('distinct prompts: running slots are neighbours as they are without a cache', () => {
     for (const clients of [4, 8, 12, 16]) {
-      const cached = passesOf(clients, (free, running) => chooseSlot(free, running, 64)?.at)
-      const plain = passesOf(clients, (free) => free[0]?.at)
+      const cached = passesOf(clients, (free, running) => chooseSlot(free, running, 64)?.index)
+      const plain = passesOf(clients, (free) => free[0]?.index)
       expect(cached).toBeLessThanOrEqual(plain * 1.05)
     }
   })
@@ -69,6 +73,6 @@ describe('sharedLength', () => {
     [[1, 2], [1, 2, 3], 2],
     [[1, 5, 3], [1, 2, 3], 1],
   ])('%j and %j share %d', (held, prompt, expected) => {
-    expect(sharedLength(held, prompt)).toBe(expected)
+    expect(commonPrefixLength(held, prompt)).toBe(expected)
   })
 })

@@ -1,8 +1,8 @@
 /** An answer at its beginning, by the text of a grammar. */
 
 import {
-  type AnswerStart,
+  type GrammarStart,
   GrammarCache,
 } from '../../../../src/inference/engines/llama/grammar/next-characters.ts'
 
-export const startGrammar = (text: string): AnswerStart => new GrammarCache().open(text).begin()
+export const startGrammar = (text: string): GrammarStart => new GrammarCache().open(text).begin()

@@ -22,8 +22,8 @@ class Stage {
     this.loop = new StepLoop({
       runtime: this.runtime,
       clock: systemClock,
-      report: (update) => void this.updates.push(update),
-      stepped: (isLast) => {
+      onUpdate: (update) => void this.updates.push(update),
+      onStep: (isLast) => {
         this.between(++this.steps)
         this.#isAsleep = isLast
         if (isLast) for (const wake of this.#waiters.splice(0)) wake()
@@ -197,7 +197,7 @@ describe('StepLoop', () => {
   it('StepLoop does not step a paused request until it is resumed', async () => {
     const stage = new Stage({ slots: 2 })
     stage.between = (step) => {
-      if (step === 2) stage.loop.setHeld('slow', true)
+      if (step === 2) stage.loop.setPaused('slow', true)
     }
     stage.add('slow', 'quick')
     await stage.asleep()
@@ -205,7 +205,7 @@ describe('StepLoop', () => {
     expect(stage.textOf('quick')).toBe('quick')
     expect(stage.endOf('slow')).toBeUndefined()
     stage.add()
-    stage.loop.setHeld('slow', false)
+    stage.loop.setPaused('slow', false)
     await stage.asleep()
     expect(stage.textOf('slow')).toBe('slow')
     expect(stage.endOf('slow')).toMatchObject({ kind: 'done' })

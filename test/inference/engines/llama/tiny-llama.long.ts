@@ -21,7 +21,7 @@ describe('a real chat model', () => {
     backend = await InferenceBackend.create({
       name: 'llm',
       configFile,
-      modelName: installModel('tinyllama-1.1b-chat', { folder: models, say() {} }).path,
+      modelName: installModel('tinyllama-1.1b-chat', { folder: models, onProgress() {} }).path,
       useService: false,
       engine: { kind: 'llama', gpu: false, sequences: 4 },
     })

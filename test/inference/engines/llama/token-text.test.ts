@@ -2,10 +2,10 @@ import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
 import type { Vocabulary } from '../../../../src/inference/engines/llama/runtime.ts'
 import {
-  bytesOfSpelling,
+  spellingToBytes,
   maxSpellingLength,
-  slicesIn,
-  slicesOf,
+  sliceText,
+  findSlicing,
   StopScanner,
   TokenText,
 } from '../../../../src/inference/engines/llama/token-text.ts'
@@ -110,7 +110,7 @@ it.each([
 ])(
   'bytesOfSpelling: in the vocabulary %s, the token %j has the bytes %j',
   (tokenizer, spelling, bytes) => {
-    expect(bytesOfSpelling(tokenizer, spelling)).toEqual(bytes)
+    expect(spellingToBytes(tokenizer, spelling)).toEqual(bytes)
   },
 )
 
@@ -142,7 +142,7 @@ describe('a long text is tokenised in slices', () => {
     ]
     const random = (at: number): number => (at * 7919 + (at >> 3) * 104_729) % parts.length
     const text = Array.from({ length: 20_000 }, (_, at) => parts[random(at)] ?? '').join('')
-    const slices = [...slicesIn(text, vocabulary.slices)]
+    const slices = [...sliceText(text, vocabulary.slicing)]
     expect(slices.length).toBeGreaterThan(5)
     const tokensOf = (one: string): number[] =>
       vocabulary.tokenize(one, { special: false, inner: false })
@@ -151,8 +151,8 @@ describe('a long text is tokenised in slices', () => {
 
   it('a long text is not cut where a token has both sides of a space', () => {
     const byLetter = (text: string): number[] => Array.from(text, (letter) => letter.charCodeAt(0))
-    expect(slicesOf(['a', ' b'], byLetter)).toBe('with space')
-    expect(slicesOf(['a', 'a b'], byLetter)).toBeNull()
-    expect([...slicesIn('a b '.repeat(9000), null)]).toHaveLength(1)
+    expect(findSlicing(['a', ' b'], byLetter)).toBe('with space')
+    expect(findSlicing(['a', 'a b'], byLetter)).toBeNull()
+    expect([...sliceText('a b '.repeat(9000), null)]).toHaveLength(1)
   })
 })

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
-import { toCall as toRawCall } from '../../../../src/inference/engines/openai/request-body.ts'
-import { toPassedInput } from '../../../../src/inference/generation/fields/message-text.ts'
+import { toApiRequest as toRawCall } from '../../../../src/inference/engines/openai/request-body.ts'
+import { toPassThroughInput } from '../../../../src/inference/generation/fields/message-text.ts'
 import type {
   GenerationRequest,
   Sampling,
@@ -8,7 +8,7 @@ import type {
 import { toRequest } from '../generation.ts'
 
 /** The call with its body read again. */
-function toCall(model: string, request: GenerationRequest) {
+function toApiRequest(model: string, request: GenerationRequest) {
   const { path, body } = toRawCall(model, request)
   return { path, body: JSON.parse(body()) as unknown }
 }
@@ -22,13 +22,13 @@ const plain = {
   top_p: 0.95,
 }
 
-describe('toCall', () => {
-  it('toCall omits fields that would change nothing', () => {
-    expect(toCall('m', toRequest('hi'))).toEqual({
+describe('toApiRequest', () => {
+  it('toApiRequest omits fields that would change nothing', () => {
+    expect(toApiRequest('m', toRequest('hi'))).toEqual({
       path: '/chat/completions',
       body: { ...plain, messages: [{ role: 'user', content: 'hi' }] },
     })
-    expect(toCall('m', toRequest({ kind: 'text', text: 'hi' }))).toEqual({
+    expect(toApiRequest('m', toRequest({ kind: 'text', text: 'hi' }))).toEqual({
       path: '/completions',
       body: { ...plain, prompt: 'hi' },
     })
@@ -61,19 +61,19 @@ describe('toCall', () => {
         },
       },
     ],
-  ])('toCall encodes %j', (sampling, chat, text = chat) => {
+  ])('toApiRequest encodes %j', (sampling, chat, text = chat) => {
     const messages = [{ role: 'user', content: 'hi' }]
-    expect(toCall('m', toRequest('hi', sampling)).body).toEqual({
+    expect(toApiRequest('m', toRequest('hi', sampling)).body).toEqual({
       ...plain,
       messages,
       ...chat,
     })
     const raw = toRequest({ kind: 'text', text: 'hi' }, sampling)
-    expect(toCall('m', raw).body).toEqual({ ...plain, prompt: 'hi', ...text })
+    expect(toApiRequest('m', raw).body).toEqual({ ...plain, prompt: 'hi', ...text })
   })
 
-  it('toCall encodes tools, the tool choice, and the results of earlier calls', () => {
-    const { body } = toCall(
+  it('toApiRequest encodes tools, the tool choice, and the results of earlier calls', () => {
+    const { body } = toApiRequest(
       'm',
       toRequest({
         kind: 'chat',
@@ -105,7 +105,7 @@ describe('toCall', () => {
     })
   })
 
-  it('toCall encodes once what the choices of a request share', () => {
+  it('toApiRequest encodes once what the choices of a request share', () => {
     let reads = 0
     const noted = <T>(value: T): T => {
       reads++
@@ -114,8 +114,8 @@ describe('toCall', () => {
     const content = { toJSON: () => noted('a "long" text') }
     const tools = [{ type: 'function', function: { toJSON: () => noted(schema) } }]
     const body = { messages: [{ role: 'user', content }], tools, seed: 0 }
-    const input = toPassedInput('chat', body)
-    const bodies = [1, 2, 3].map((seed) => toCall('m', toRequest(input, { seed })).body)
+    const input = toPassThroughInput('chat', body)
+    const bodies = [1, 2, 3].map((seed) => toApiRequest('m', toRequest(input, { seed })).body)
     expect(bodies).toMatchObject(
       [1, 2, 3].map((seed) => ({
         seed,
@@ -126,11 +126,11 @@ describe('toCall', () => {
     expect(reads).toBe(2)
   })
 
-  it('toCall omits the tool choice without tools', () => {
+  it('toApiRequest omits the tool choice without tools', () => {
     const input = { kind: 'chat', messages: [], tools: [], toolChoice: 'required' } as const
-    expect(toCall('m', toRequest(input)).body).toEqual({ ...plain, messages: [] })
+    expect(toApiRequest('m', toRequest(input)).body).toEqual({ ...plain, messages: [] })
     const tools = [{ name: 'look' }]
-    expect(toCall('m', toRequest({ ...input, tools })).body).toMatchObject({
+    expect(toApiRequest('m', toRequest({ ...input, tools })).body).toMatchObject({
       tool_choice: 'required',
     })
   })

@@ -4,7 +4,7 @@ import { ResponseChunks } from '../../../../src/inference/engines/openai/respons
 import { ToolCallAssembler } from '../../../../src/inference/generation/fields/answer-fields.ts'
 import { assertProperty } from '../../../property.ts'
 
-const take = (chunks: ResponseChunks, chunk: unknown) => chunks.take(JSON.stringify(chunk))
+const take = (chunks: ResponseChunks, chunk: unknown) => chunks.read(JSON.stringify(chunk))
 const contractError: unknown = expect.objectContaining({ code: 'EngineContractError' })
 
 describe('ResponseChunks', () => {
@@ -18,13 +18,13 @@ describe('ResponseChunks', () => {
   ])('ResponseChunks returns no delta for a chunk without text: %j', (chunk) => {
     const chunks = new ResponseChunks()
     expect(take(chunks, chunk)).toBeNull()
-    expect([chunks.usage, chunks.finishReason, chunks.rest()]).toEqual([null, null, undefined])
+    expect([chunks.usage, chunks.finishReason, chunks.takeRest()]).toEqual([null, null, undefined])
   })
 
   it.each(['', '1', 'null', '{"a":', 'Internal Server Error'])(
     'ResponseChunks rejects %j as a chunk',
     (data) => {
-      expect(() => new ResponseChunks().take(data)).toThrow(contractError)
+      expect(() => new ResponseChunks().read(data)).toThrow(contractError)
     },
   )
 
@@ -103,7 +103,7 @@ describe('ResponseChunks', () => {
             left[index] = text.slice(length)
           }
         }
-        expect(whole.take()).toEqual(calls)
+        expect(whole.drain()).toEqual(calls)
       }),
     )
   })

@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { eventData } from '../../../../src/inference/engines/openai/upstream-call.ts'
+import { readEventData } from '../../../../src/inference/engines/openai/upstream-call.ts'
 import { assertProperty } from '../../../property.ts'
 
 async function* toBytes(pieces: Iterable<Uint8Array>): AsyncGenerator<Uint8Array> {
@@ -9,7 +9,7 @@ async function* toBytes(pieces: Iterable<Uint8Array>): AsyncGenerator<Uint8Array
 
 async function collect(pieces: Iterable<Uint8Array>): Promise<string[]> {
   const found: string[] = []
-  for await (const data of eventData(toBytes(pieces))) found.push(data)
+  for await (const data of readEventData(toBytes(pieces))) found.push(data)
   return found
 }
 

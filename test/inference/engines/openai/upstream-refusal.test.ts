@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import {
-  askedWaitMs,
+  parseRetryAfterMs,
   toRefusal,
 } from '../../../../src/inference/engines/openai/upstream-refusal.ts'
 import { registerSecret } from '../../../../src/foundation/secrets.ts'
@@ -89,6 +89,6 @@ describe('askedWaitMs', () => {
     ['Thu, 01 Jan 1970 00:01:44 GMT', 4000],
     ['Thu, 01 Jan 1970 00:00:00 GMT', 0],
   ])('askedWaitMs is, for Retry-After %j, %i ms', (header, ms) => {
-    expect(askedWaitMs(header, 100)).toBe(ms)
+    expect(parseRetryAfterMs(header, 100)).toBe(ms)
   })
 })

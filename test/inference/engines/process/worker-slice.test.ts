@@ -1,6 +1,6 @@
 import fc from 'fast-check'
 import { describe, expect, it } from 'vitest'
-import { sliceOf } from '../../../../src/inference/engines/process/server-command.ts'
+import { placeWorker } from '../../../../src/inference/engines/process/server-command.ts'
 import { assertProperty } from '../../../property.ts'
 
 describe('the GPUs of a worker', () => {
@@ -21,7 +21,7 @@ describe('the GPUs of a worker', () => {
     [0, 2, 2, 0, 'GPU-aa, GPU-bb ,GPU-cc', 0, 'GPU-aa,GPU-bb'],
   ])('worker %i with %i GPUs, nodes of %i from node %i, visible: %s', (...row) => {
     const [index, tpSize, numGpus, nodeOffset, visible, node, gpus] = row
-    expect(sliceOf({ index, tpSize, numGpus, nodeOffset, visible })).toEqual({ node, gpus })
+    expect(placeWorker({ index, tpSize, numGpus, nodeOffset, visible })).toEqual({ node, gpus })
   })
 
   it('no two workers of a node share a GPU', () => {
@@ -31,7 +31,7 @@ describe('the GPUs of a worker', () => {
         fc.pre(tpSize <= numGpus)
         const taken = Array.from({ length: workers }, (_, index) => {
           const slice = { index, tpSize, numGpus, nodeOffset: 1, visible: undefined }
-          const { node, gpus } = sliceOf(slice)
+          const { node, gpus } = placeWorker(slice)
           const ids = gpus?.split(',').map(Number) ?? []
           expect(ids).toHaveLength(tpSize)
           expect(Math.max(...ids)).toBeLessThan(numGpus)
@@ -44,8 +44,8 @@ describe('the GPUs of a worker', () => {
 
   it('a worker that does not fit is refused', () => {
     const wide = { index: 0, tpSize: 4, numGpus: 2, nodeOffset: 0, visible: undefined }
-    expect(() => sliceOf(wide)).toThrow('a worker of 4 GPUs does not fit into a node of 2')
+    expect(() => placeWorker(wide)).toThrow('a worker of 4 GPUs does not fit into a node of 2')
     const hidden = { index: 0, tpSize: 1, numGpus: 2, nodeOffset: 0, visible: '1' }
-    expect(() => sliceOf(hidden)).toThrow('CUDA_VISIBLE_DEVICES shows 1 GPUs of 2')
+    expect(() => placeWorker(hidden)).toThrow('CUDA_VISIBLE_DEVICES shows 1 GPUs of 2')
   })
 })

@@ -1,8 +1,8 @@
 import { describe, expect, it } from 'vitest'
 import { HttpError } from '../../../../src/runtime/http/http-error.ts'
-import { outputFormatOf } from '../../../../src/inference/server/requests/typed-request.ts'
+import { toOutputFormat } from '../../../../src/inference/server/requests/typed-request.ts'
 
-const formatOf = (fields: object) => outputFormatOf({ messages: [], ...fields })
+const formatOf = (fields: object) => toOutputFormat({ messages: [], ...fields })
 const schema = { type: 'object' }
 
 describe('outputFormatOf', () => {

@@ -1,33 +1,29 @@
 /** Chooses the tokens of one answer with the native context. */
 
-import { type ChosenToken, GrammarDeadEnd, type Token, type TokenChoice } from '../runtime.ts'
-import type { GrammarAnswer } from './grammar-filter.ts'
+import { type ChosenToken, GrammarDeadEndError, type Token, type TokenChoice } from '../runtime.ts'
+import type { GrammarState } from './grammar-filter.ts'
 import type { NativeContext, NativeSampler, SamplerConfig } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
 
 /** A bias that ranks tokens above all others, regardless of their logits. */
-const liftBias = 200
-/**
- * How many choices from the groups that a grammar allows are tried before all tokens are checked.
- */
+const boostBias = 200
 const maxTries = 2
-/** More candidates indicate free text, where the grammar allows almost every token. */
-const maxLifted = 1000
+/** More candidates indicate free text, in which a grammar allows almost every token. */
+const maxBoosted = 1000
 
 export class ChoiceSampler {
   readonly #context: NativeContext
   readonly #choice: TokenChoice
   readonly #sampler: NativeSampler
   readonly #scorer: TokenScorer | null
-  readonly #answer: GrammarAnswer | null
+  readonly #grammarState: GrammarState | null
   #isConfigured = false
 
-  /** `answer` is `null` without a grammar. */
-  constructor(context: NativeContext, choice: TokenChoice, answer: GrammarAnswer | null) {
+  constructor(context: NativeContext, choice: TokenChoice, state: GrammarState | null) {
     this.#context = context
     this.#choice = choice
-    this.#answer = answer
-    this.#sampler = context.takeSampler()
+    this.#grammarState = state
+    this.#sampler = context.acquireSampler()
     const { logprobs } = choice
     this.#scorer = logprobs === null ? null : new TokenScorer(context, logprobs)
   }
@@ -46,15 +42,15 @@ export class ChoiceSampler {
   }
 
   async #chooseAllowed(index: number): Promise<Token> {
-    const answer = this.#answer
-    if (answer === null) return this.#chooseAny(index)
-    const groups = answer.groups.candidates(answer)
+    const state = this.#grammarState
+    if (state === null) return this.#chooseAny(index)
+    const groups = state.groups.findCandidates(state)
     const count = groups?.reduce((sum, group) => sum + group.length, 0) ?? Infinity
     const token =
-      groups === null || count > maxLifted
-        ? await this.#chooseText(index, answer)
-        : await this.#chooseAmong(index, groups.flat(), answer)
-    return token ?? this.#chooseByGrammar(index, answer)
+      groups === null || count > maxBoosted
+        ? await this.#chooseFreeText(index, state)
+        : await this.#chooseCandidate(index, groups.flat(), state)
+    return token ?? this.#chooseByGrammar(index, state)
   }
 
   #chooseAny(index: number): Promise<Token> {
@@ -62,53 +58,42 @@ export class ChoiceSampler {
     return this.#context.choose(index, this.#sampler)
   }
 
-  /**
-   * Chooses from all tokens, because most are allowed in free text. If the choice is refused, bans
-   * it and chooses again. Returns `null` if the second choice is also refused.
-   */
-  async #chooseText(index: number, answer: GrammarAnswer): Promise<Token | null> {
+  /** In free text, a grammar allows most tokens. Returns `null` if it refuses two choices. */
+  async #chooseFreeText(index: number, state: GrammarState): Promise<Token | null> {
     const token = await this.#chooseAny(index)
-    if (answer.accept(token)) return token
-    this.#apply(this.#toConfig([], [token]))
+    if (state.accept(token)) return token
+    this.#applyOnce(this.#toConfig([], [token]))
     const other = await this.#context.choose(index, this.#sampler)
-    return answer.accept(other) ? other : null
+    return state.accept(other) ? other : null
   }
 
-  /**
-   * Chooses from tokens whose first character is allowed. `null` if the grammar refuses the
-   * choices.
-   */
-  async #chooseAmong(
+  async #chooseCandidate(
     index: number,
     tokens: readonly Token[],
-    answer: GrammarAnswer,
+    state: GrammarState,
   ): Promise<Token | null> {
     let candidates = tokens
     for (let tries = 0; tries < maxTries && candidates.length > 0; tries++) {
-      this.#apply(this.#toConfig(candidates))
+      this.#applyOnce(this.#toConfig(candidates))
       const token = await this.#context.choose(index, this.#sampler)
-      if (answer.accept(token)) return token
+      if (state.accept(token)) return token
       candidates = candidates.filter((one) => one !== token)
     }
     return null
   }
 
-  /**
-   * Chooses from exactly the tokens that the grammar allows, which requires checking all tokens.
-   */
-  async #chooseByGrammar(index: number, answer: GrammarAnswer): Promise<Token> {
-    const { tokens, banned } = answer.groups.allowed(answer)
-    if (tokens.length === 0) throw new GrammarDeadEnd()
-    const isFew = tokens.length <= maxLifted
-    this.#apply(isFew ? this.#toConfig(tokens) : this.#toConfig([], banned))
+  async #chooseByGrammar(index: number, state: GrammarState): Promise<Token> {
+    const { tokens, banned } = state.groups.findAllowed(state)
+    if (tokens.length === 0) throw new GrammarDeadEndError()
+    const isFew = tokens.length <= maxBoosted
+    this.#applyOnce(isFew ? this.#toConfig(tokens) : this.#toConfig([], banned))
     const token = await this.#context.choose(index, this.#sampler)
-    // The client's bias may ban all tokens that the grammar allows.
-    if (!answer.accept(token)) throw new GrammarDeadEnd()
+    // The client's bias may have banned all tokens that the grammar allows.
+    if (!state.accept(token)) throw new GrammarDeadEndError()
     return token
   }
 
-  /** Configures the sampler for one choice only. */
-  #apply(config: SamplerConfig): void {
+  #applyOnce(config: SamplerConfig): void {
     this.#isConfigured = false
     this.#sampler.applyConfig(config)
   }
@@ -120,11 +105,8 @@ export class ChoiceSampler {
     this.#sampler.applyConfig(this.#toConfig())
   }
 
-  /**
-   * If `among` is given, only its tokens can be chosen. There is then no repetition penalty: tokens
-   * that a grammar requires may be repeated, and the penalty would also divide the lifting bias.
-   */
-  #toConfig(among: Tokens = [], banned: Tokens = []): SamplerConfig {
+  /** Tokens in `among` have no repetition penalty, because a grammar may require repetition. */
+  #toConfig(among: TokenList = [], banned: TokenList = []): SamplerConfig {
     const { temperature, topP, topK, minP, seed, repetition, bias } = this.#choice
     return {
       temperature,
@@ -132,18 +114,20 @@ export class ChoiceSampler {
       topP,
       minP,
       ...(topK === 0 ? {} : { topK }),
-      ...(repetition === null || among.length > 0 ? {} : repetitionOf(repetition)),
-      ...biasOf(bias?.biases ?? none, among, banned),
+      ...(repetition === null || among.length > 0 ? {} : toRepetitionConfig(repetition)),
+      ...toBiasConfig(bias?.biases ?? noBiases, among, banned),
     }
   }
 }
 
-type Tokens = readonly Token[] | Uint32Array
+type TokenList = readonly Token[] | Uint32Array
 type Biases = ReadonlyMap<Token, number>
 
-const none: Biases = new Map()
+const noBiases: Biases = new Map()
 
-function repetitionOf(repetition: NonNullable<TokenChoice['repetition']>): Partial<SamplerConfig> {
+function toRepetitionConfig(
+  repetition: NonNullable<TokenChoice['repetition']>,
+): Partial<SamplerConfig> {
   return {
     repeatPenalty: repetition.penalty,
     repeatPenaltyMaxTokens: repetition.window,
@@ -151,8 +135,8 @@ function repetitionOf(repetition: NonNullable<TokenChoice['repetition']>): Parti
   }
 }
 
-function biasOf(biases: Biases, among: Tokens, banned: Tokens): Partial<SamplerConfig> {
-  if (among.length > 0) return liftOf(Uint32Array.from(among), biases)
+function toBiasConfig(biases: Biases, among: TokenList, banned: TokenList): Partial<SamplerConfig> {
+  if (among.length > 0) return toBoostConfig(Uint32Array.from(among), biases)
   const count = biases.size + banned.length
   if (count === 0) return {}
   const [keys, values] = [new Uint32Array(count), new Float32Array(count).fill(-Infinity)]
@@ -163,10 +147,10 @@ function biasOf(biases: Biases, among: Tokens, banned: Tokens): Partial<SamplerC
   return { tokenBiasKeys: keys, tokenBiasValues: values }
 }
 
-const liftOf = (among: Uint32Array, biases: Biases): Partial<SamplerConfig> => ({
+const toBoostConfig = (among: Uint32Array, biases: Biases): Partial<SamplerConfig> => ({
   tokenBiasKeys: among,
   tokenBiasValues:
     biases.size === 0
-      ? new Float32Array(among.length).fill(liftBias)
-      : Float32Array.from(among, (token) => liftBias + (biases.get(token) ?? 0)),
+      ? new Float32Array(among.length).fill(boostBias)
+      : Float32Array.from(among, (token) => boostBias + (biases.get(token) ?? 0)),
 })

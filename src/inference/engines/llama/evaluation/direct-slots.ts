@@ -2,7 +2,7 @@
 
 import type { Slot, Token, TokenChoice, TokenStream, Vocabulary } from '../runtime.ts'
 import { ChoiceSampler } from './choice-sampler.ts'
-import { type GrammarAnswer, TokenGroups } from './grammar-filter.ts'
+import { type GrammarState, TokenGroups } from './grammar-filter.ts'
 import type { NativeContext, PassPart } from './native-context.ts'
 import { TokenScorer } from './token-scorer.ts'
 
@@ -21,18 +21,17 @@ export function createDirectSlots(
   return Array.from({ length: count }, (_, at) => new DirectSlot(at, passes, openGrammar))
 }
 
-/** Creates the grammar state of one answer; `null` without a grammar. */
-type OpenGrammar = (choice: TokenChoice) => GrammarAnswer | null
+type OpenGrammar = (choice: TokenChoice) => GrammarState | null
 
 type ReadLogits<T> = (indexes: Uint32Array) => Promise<T>
 
 interface QueuedPart {
   readonly part: PassPart
   readonly read: ReadLogits<void>
-  readonly fail: (error: unknown) => void
+  readonly reject: (error: unknown) => void
 }
 
-/** Collects the parts requested in one turn of the event loop, and evaluates them in one pass. */
+/** Evaluates the parts that are requested in one turn of the event loop in one pass. */
 class PassQueue {
   readonly context: NativeContext
   #queued: QueuedPart[] = []
@@ -46,7 +45,7 @@ class PassQueue {
       this.#queued.push({
         part,
         read: async (indexes) => read(indexes).then(resolve, reject),
-        fail: reject,
+        reject,
       })
       if (this.#queued.length === 1) queueMicrotask(() => void this.#run())
     })
@@ -58,26 +57,26 @@ class PassQueue {
     this.#queued = []
     try {
       const indexes = await this.context.evaluate(queued.map(({ part }) => part))
-      await Promise.all(queued.map(({ read }, at) => read(indexes[at] ?? none)))
+      await Promise.all(queued.map(({ read }, at) => read(indexes[at] ?? noIndexes)))
     } catch (error) {
-      for (const { fail } of queued) fail(error)
+      for (const { reject } of queued) reject(error)
     }
   }
 }
 
-const none = new Uint32Array()
+const noIndexes = new Uint32Array()
 
 class DirectSlot implements Slot {
   readonly #sequence: number
-  readonly #passes: PassQueue
+  readonly #passQueue: PassQueue
   readonly #openGrammar: OpenGrammar
   #tokens: Token[] = []
-  /** Whether the content of the sequence is unknown because a pass failed. */
+  /** Whether a failed pass left the sequence with unknown content. */
   #isUnknown = false
 
   constructor(sequence: number, passes: PassQueue, openGrammar: OpenGrammar) {
     this.#sequence = sequence
-    this.#passes = passes
+    this.#passQueue = passes
     this.#openGrammar = openGrammar
   }
 
@@ -85,15 +84,15 @@ class DirectSlot implements Slot {
     return this.#tokens
   }
 
-  async keep(count: number): Promise<void> {
+  async truncate(count: number): Promise<void> {
     if (count >= this.#tokens.length && !this.#isUnknown) return
     const wanted = this.#isUnknown ? 0 : count
-    const isKept = this.#passes.context.truncate(this.#sequence, wanted, this.#tokens.length)
+    const isKept = this.#passQueue.context.truncate(this.#sequence, wanted, this.#tokens.length)
     this.#tokens.length = isKept ? wanted : 0
     this.#isUnknown = false
   }
 
-  take(tokens: readonly Token[]): Promise<void> {
+  evaluate(tokens: readonly Token[]): Promise<void> {
     return this.#evaluate(tokens, [], async () => {})
   }
 
@@ -102,7 +101,7 @@ class DirectSlot implements Slot {
     followers: readonly Token[],
     count: number,
   ): Promise<readonly ReadonlyMap<Token, number>[]> {
-    const scorer = new TokenScorer(this.#passes.context, count)
+    const scorer = new TokenScorer(this.#passQueue.context, count)
     try {
       return await this.#evaluate(tokens, [...tokens.keys()], async (indexes) => {
         const scores: ReadonlyMap<Token, number>[] = []
@@ -117,8 +116,8 @@ class DirectSlot implements Slot {
     }
   }
 
-  continue(tokens: readonly Token[], choice: TokenChoice): TokenStream {
-    const sampler = new ChoiceSampler(this.#passes.context, choice, this.#openGrammar(choice))
+  generate(tokens: readonly Token[], choice: TokenChoice): TokenStream {
+    const sampler = new ChoiceSampler(this.#passQueue.context, choice, this.#openGrammar(choice))
     let next = tokens
     return {
       next: async () => {
@@ -139,7 +138,7 @@ class DirectSlot implements Slot {
   ): Promise<T> {
     const part = { sequence: this.#sequence, first: this.#tokens.length, tokens, sampled }
     this.#isUnknown = true
-    const result = await this.#passes.evaluate(part, read)
+    const result = await this.#passQueue.evaluate(part, read)
     for (const token of tokens) this.#tokens.push(token)
     this.#isUnknown = false
     return result

@@ -1,70 +1,71 @@
 /**
- * Finds the tokens that a grammar allows without trying the whole vocabulary, which would take
- * longer than a small model needs for a token. Tokens are grouped by their first byte, or by the
- * byte after a leading space. A group is examined only if the grammar allows its byte. Pure.
+ * Finds the tokens that a grammar allows. Trying the whole vocabulary would take longer than a
+ * small model needs for a token, so tokens are grouped by their first byte, or by the byte after a
+ * leading space. Only groups whose byte is allowed are examined. Pure.
  */
 
 import type { Token, Vocabulary } from '../runtime.ts'
-import type { AnswerSteps } from '../grammar/grammar-stacks.ts'
-import type { AnswerStart, NextCharacters } from '../grammar/next-characters.ts'
+import type { StepBudget } from '../grammar/grammar-stacks.ts'
+import type { GrammarStart, NextCharacters } from '../grammar/next-characters.ts'
 
 const space = 0x20
 const replacement = '\uFFFD'
 
-type TokenFacts = Pick<Vocabulary, 'size' | 'bytesOf' | 'nameOf' | 'isEnd' | 'isTextless'>
+type TokenVocabulary = Pick<Vocabulary, 'size' | 'bytesOf' | 'nameOf' | 'isEnd' | 'isTextless'>
 
-/** The tokens of a vocabulary by their first byte, or by the byte after a leading space. */
 export class TokenGroups {
-  readonly #byFirst = new Map<number, Token[]>()
-  readonly #spaced = new Map<number, Token[]>()
-  readonly #spaces: Token[] = []
-  readonly #ends: readonly Token[]
-  readonly #texts: TokenTexts
+  readonly #byFirstByte = new Map<number, Token[]>()
+  readonly #bySecondByte = new Map<number, Token[]>()
+  readonly #spaceTokens: Token[] = []
+  readonly #endTokens: readonly Token[]
+  readonly #tokenBytes: TokenBytes
 
-  constructor(facts: TokenFacts) {
-    this.#texts = new TokenTexts(facts)
+  constructor(vocabulary: TokenVocabulary) {
+    this.#tokenBytes = new TokenBytes(vocabulary)
     const ends: Token[] = []
-    for (let token = 0; token < facts.size; token++) {
-      if (facts.isEnd(token)) ends.push(token)
-      else this.#add(token, this.#texts.bytesOf(token))
+    for (let token = 0; token < vocabulary.size; token++) {
+      if (vocabulary.isEnd(token)) ends.push(token)
+      else this.#add(token, this.#tokenBytes.bytesOf(token))
     }
-    this.#ends = ends
+    this.#endTokens = ends
   }
 
-  /** Creates the state of a new answer. */
-  begin(start: AnswerStart): GrammarAnswer {
-    return new GrammarAnswer(this, this.#texts, start)
+  begin(start: GrammarStart): GrammarState {
+    return new GrammarState(this, this.#tokenBytes, start)
   }
 
-  /** Groups that contain all possible next tokens; `null` if any token is possible. */
-  candidates({ next, steps, pending }: GrammarAnswer): readonly (readonly Token[])[] | null {
+  /** The groups contain all allowed tokens. `null`: any token may be allowed. */
+  findCandidates({ next, steps, pending }: GrammarState): readonly (readonly Token[])[] | null {
     if (next.namesToken) return null
-    const groups = next.isComplete && pending.length === 0 ? [this.#ends] : []
-    for (const [byte, group] of this.#byFirst) {
+    const groups = next.isComplete && pending.length === 0 ? [this.#endTokens] : []
+    for (const [byte, group] of this.#byFirstByte) {
       const isAllowed =
-        pending.length === 0 ? next.allowsFirstByte(byte) : next.allowsBeginning([...pending, byte])
+        pending.length === 0 ? next.allowsFirstByte(byte) : next.allowsBytes([...pending, byte])
       if (isAllowed) groups.push(group)
     }
     const spaced = pending.length === 0 ? next.after(space, steps) : null
     if (spaced === null) return groups
-    groups.push(this.#spaces)
-    for (const [byte, group] of this.#spaced) if (spaced.allowsFirstByte(byte)) groups.push(group)
+    groups.push(this.#spaceTokens)
+    for (const [byte, group] of this.#bySecondByte)
+      if (spaced.allowsFirstByte(byte)) groups.push(group)
     return groups
   }
 
-  /** The allowed next tokens, and all other tokens. */
-  allowed(answer: GrammarAnswer): { readonly tokens: Uint32Array; readonly banned: Uint32Array } {
-    const { size } = this.#texts.facts
+  findAllowed(answer: GrammarState): {
+    readonly tokens: Uint32Array
+    readonly banned: Uint32Array
+  } {
+    const { size } = this.#tokenBytes.vocabulary
     const isAllowed = new Uint8Array(size)
     let count = 0
-    for (const group of this.candidates(answer) ?? [this.#everyToken()]) {
+    for (const group of this.findCandidates(answer) ?? [this.#allTokens()]) {
       for (const token of group) {
-        if (isAllowed[token] === 1 || !answer.isNext(token)) continue
+        if (isAllowed[token] === 1 || !answer.isAllowed(token)) continue
         isAllowed[token] = 1
         count++
       }
     }
-    // Typed arrays, because lists of the whole vocabulary would be a megabyte of garbage per token.
+    // Lists of the whole vocabulary would be a megabyte of garbage per token.
     const [tokens, banned] = [new Uint32Array(count), new Uint32Array(size - count)]
     for (let token = 0, at = 0; token < size; token++) {
       if (isAllowed[token] === 1) tokens[at++] = token
@@ -73,138 +74,124 @@ export class TokenGroups {
     return { tokens, banned }
   }
 
-  *#everyToken(): Iterable<Token> {
-    for (let token = 0; token < this.#texts.facts.size; token++) yield token
+  *#allTokens(): Iterable<Token> {
+    for (let token = 0; token < this.#tokenBytes.vocabulary.size; token++) yield token
   }
 
   #add(token: Token, [first, second]: readonly number[]): void {
     if (first === undefined) return
-    if (first !== space) addTo(this.#byFirst, first, token)
-    else if (second === undefined) this.#spaces.push(token)
-    else addTo(this.#spaced, second, token)
+    if (first !== space) addToGroup(this.#byFirstByte, first, token)
+    else if (second === undefined) this.#spaceTokens.push(token)
+    else addToGroup(this.#bySecondByte, second, token)
   }
 }
 
-function addTo(groups: Map<number, Token[]>, byte: number, token: Token): void {
+function addToGroup(groups: Map<number, Token[]>, byte: number, token: Token): void {
   const group = groups.get(byte)
   if (group === undefined) groups.set(byte, [token])
   else group.push(token)
 }
 
-class TokenTexts {
-  readonly facts: TokenFacts
+class TokenBytes {
+  readonly vocabulary: TokenVocabulary
   readonly #bytes: (readonly number[] | undefined)[] = []
   /** For each token: 1 if all its bytes are ASCII, 2 if not, 0 if unknown. */
-  readonly #kinds: Uint8Array
+  readonly #asciiFlags: Uint8Array
 
-  constructor(facts: TokenFacts) {
-    this.facts = facts
-    this.#kinds = new Uint8Array(facts.size)
+  constructor(vocabulary: TokenVocabulary) {
+    this.vocabulary = vocabulary
+    this.#asciiFlags = new Uint8Array(vocabulary.size)
   }
 
-  /**
-   * Empty for tokens without text, and for tokens that begin with byte 0, which llama.cpp does not
-   * allow either.
-   */
+  /** Empty for tokens without text, and for tokens that begin with byte 0. */
   bytesOf(token: Token): readonly number[] {
     const known = this.#bytes[token]
     if (known !== undefined) return known
-    const bytes = this.facts.isTextless(token) ? [] : this.#spelled(token)
+    const bytes = this.vocabulary.isTextless(token) ? [] : this.#readBytes(token)
     this.#bytes[token] = bytes[0] === 0 ? [] : bytes
     return this.#bytes[token]
   }
 
   isAscii(token: Token): boolean {
-    this.#kinds[token] ||= this.bytesOf(token).every((byte) => byte < 0x80) ? 1 : 2
-    return this.#kinds[token] === 1
+    this.#asciiFlags[token] ||= this.bytesOf(token).every((byte) => byte < 0x80) ? 1 : 2
+    return this.#asciiFlags[token] === 1
   }
 
-  #spelled(token: Token): readonly number[] {
-    const bytes = this.facts.bytesOf(token)
+  #readBytes(token: Token): readonly number[] {
+    const bytes = this.vocabulary.bytesOf(token)
     if (bytes !== null) return bytes
-    const name = this.facts.nameOf(token)
+    const name = this.vocabulary.nameOf(token)
     return name.includes(replacement) ? [] : [...Buffer.from(name)]
   }
 }
 
-/** The state of an answer after one more token. */
-interface Followed {
+interface NextState {
   readonly next: NextCharacters
   readonly pending: readonly number[]
 }
 
-/** The state of an answer under a grammar. The bytes of the whole answer must be valid UTF-8. */
-export class GrammarAnswer {
+/** The state of an answer that follows a grammar. The answer must be valid UTF-8. */
+export class GrammarState {
   readonly groups: TokenGroups
-  readonly steps: AnswerSteps
-  readonly #texts: TokenTexts
-  #next: NextCharacters
-  #pending: readonly number[] = []
+  readonly steps: StepBudget
+  readonly #tokenBytes: TokenBytes
+  next: NextCharacters
+  /** The bytes of an incomplete character at the end of the answer. */
+  pending: readonly number[] = []
 
-  constructor(groups: TokenGroups, texts: TokenTexts, { next, steps }: AnswerStart) {
+  constructor(groups: TokenGroups, tokenBytes: TokenBytes, { next, steps }: GrammarStart) {
     this.groups = groups
-    this.#texts = texts
-    this.#next = next
+    this.#tokenBytes = tokenBytes
+    this.next = next
     this.steps = steps
   }
 
-  get next(): NextCharacters {
-    return this.#next
+  isAllowed(token: Token): boolean {
+    return this.#advance(token) !== null
   }
 
-  /** The bytes of an incomplete character. */
-  get pending(): readonly number[] {
-    return this.#pending
-  }
-
-  isNext(token: Token): boolean {
-    return this.#follow(token) !== null
-  }
-
-  /**
-   * Adds the token to the answer. Returns `false` and changes nothing if the token is not allowed.
-   */
+  /** If the token is not allowed, changes nothing and returns `false`. */
   accept(token: Token): boolean {
-    const followed = this.#follow(token)
+    const followed = this.#advance(token)
     if (followed === null) return false
-    this.#next = followed.next.renewed(this.steps)
-    this.#pending = followed.pending
+    this.next = followed.next.afterChoice(this.steps)
+    this.pending = followed.pending
     return true
   }
 
-  #follow(token: Token): Followed | null {
-    const [next, pending] = [this.#next, this.#pending]
-    if (this.#texts.facts.isEnd(token)) {
+  #advance(token: Token): NextState | null {
+    const { next, pending } = this
+    if (this.#tokenBytes.vocabulary.isEnd(token)) {
       return next.isComplete && pending.length === 0 ? { next, pending } : null
     }
     const named = pending.length === 0 ? next.afterToken(token, this.steps) : null
-    const spelled = this.#spell(token)
+    const spelled = this.#advanceByText(token)
     if (named === null || (spelled !== null && spelled.pending.length > 0)) return spelled
-    if (spelled !== null) return { next: named.or(spelled.next, this.steps), pending: none }
-    return this.#texts.facts.isTextless(token) || this.#isWhole(token)
-      ? { next: named, pending: none }
+    if (spelled !== null)
+      return { next: named.mergeWith(spelled.next, this.steps), pending: noBytes }
+    return this.#tokenBytes.vocabulary.isTextless(token) || this.#hasWholeCharacters(token)
+      ? { next: named, pending: noBytes }
       : null
   }
 
-  /** The state after the characters of a token; `null` if the grammar does not allow them. */
-  #spell(token: Token): Followed | null {
-    const bytes = this.#texts.bytesOf(token)
+  #advanceByText(token: Token): NextState | null {
+    const bytes = this.#tokenBytes.bytesOf(token)
     if (bytes.length === 0) return null
-    if (this.#pending.length === 0 && this.#texts.isAscii(token)) {
-      const next = this.#afterAll(bytes)
-      return next === null ? null : { next, pending: none }
+    if (this.pending.length === 0 && this.#tokenBytes.isAscii(token)) {
+      const next = this.#advanceByCodes(bytes)
+      return next === null ? null : { next, pending: noBytes }
     }
-    const read = readBytes([...this.#pending, ...bytes])
+    const read = decodeBytes([...this.pending, ...bytes])
     if (read === null) return null
     const codes = Array.from(read.text, (character) => character.codePointAt(0) ?? 0)
-    const next = this.#afterAll(codes)
+    const next = this.#advanceByCodes(codes)
     if (next === null) return null
     const { pending } = read
-    return pending.length === 0 || next.allowsBeginning(pending) ? { next, pending } : null
+    return pending.length === 0 || next.allowsBytes(pending) ? { next, pending } : null
   }
 
-  #afterAll(codes: readonly number[]): NextCharacters | null {
-    let next: NextCharacters | null = this.#next
+  #advanceByCodes(codes: readonly number[]): NextCharacters | null {
+    let next: NextCharacters | null = this.next
     for (const code of codes) {
       next = next.after(code, this.steps)
       if (next === null) return null
@@ -212,22 +199,19 @@ export class GrammarAnswer {
     return next
   }
 
-  /** Whether the token's bytes are complete characters. */
-  #isWhole(token: Token): boolean {
-    return readBytes(this.#texts.bytesOf(token))?.pending.length === 0
+  #hasWholeCharacters(token: Token): boolean {
+    return decodeBytes(this.#tokenBytes.bytesOf(token))?.pending.length === 0
   }
 }
 
-const none: readonly number[] = []
+const noBytes: readonly number[] = []
 
-interface ReadBytes {
+interface DecodedBytes {
   readonly text: string
-  /** The bytes of an incomplete trailing character. */
   readonly pending: readonly number[]
 }
 
-/** `null` if the bytes are not valid UTF-8. */
-function readBytes(bytes: readonly number[]): ReadBytes | null {
+function decodeBytes(bytes: readonly number[]): DecodedBytes | null {
   try {
     const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
     const text = decoder.decode(Uint8Array.from(bytes), { stream: true })

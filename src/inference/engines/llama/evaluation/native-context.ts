@@ -1,7 +1,7 @@
 /**
- * The native context of node-llama-cpp, which is not part of its public API. It allows choosing the
- * content of a pass and sampling a position more than once. Only this file uses private parts of
- * the library, whose version is therefore pinned.
+ * The native context of node-llama-cpp. It allows choosing the content of a pass and sampling a
+ * position more than once. It is not part of the public API, so only this file uses it, and the
+ * version of the library is pinned.
  */
 
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
@@ -10,7 +10,7 @@ import type { Token } from '../runtime.ts'
 /** The only supported version of node-llama-cpp, as in `peerDependencies`. */
 export const libraryVersion = '3.21.1'
 
-/** The token, alternating tokens and probabilities, and the token's probability. */
+/** The token, a list of alternating tokens and probabilities, and the token's probability. */
 export type NativeSample = readonly [Token, (readonly number[])?, number?]
 
 interface AddonContext {
@@ -30,25 +30,23 @@ interface AddonContext {
   setThreads(threads: number): void
 }
 
-/** The tokens of one sequence in a pass. */
 export interface PassPart {
   readonly sequence: number
-  /** The position of the first token. */
   readonly first: number
   readonly tokens: readonly Token[]
-  /** The indexes of the tokens after which a token is sampled. */
+  /** The indexes of tokens after which a token is sampled. */
   readonly sampled: readonly number[]
 }
 
 export class NativeContext {
   readonly #addon: AddonContext
   readonly #samplers: SamplerPool
-  /** Settles after the first read of a pass; `null` before that read begins. */
-  #isRead: Promise<unknown> | null = null
+  /** Settles when the first read of a pass has finished; `null` until that read begins. */
+  #firstRead: Promise<unknown> | null = null
 
   constructor(model: LlamaModel, context: LlamaContext) {
     const { _ctx: addon } = context as unknown as { _ctx: AddonContext }
-    const { _model: native, _llama: llama } = model as unknown as HiddenModel
+    const { _model: native, _llama: llama } = model as unknown as ModelInternals
     const { _bindings: bindings } = llama
     this.#addon = addon
     this.#samplers = new SamplerPool(() => new bindings.AddonSampler(native))
@@ -58,26 +56,24 @@ export class NativeContext {
     this.#addon.setThreads(threads)
   }
 
-  takeSampler(): NativeSampler {
-    return this.#samplers.take()
+  acquireSampler(): NativeSampler {
+    return this.#samplers.acquire()
   }
 
   releaseSampler(sampler: NativeSampler): void {
     this.#samplers.release(sampler)
   }
 
-  /** Evaluates all parts together. Returns the indexes of the logits to sample. */
   async evaluate(parts: readonly PassPart[]): Promise<readonly Uint32Array[]> {
     this.#addon.initBatch(parts.reduce((sum, { tokens }) => sum + tokens.length, 0))
     const indexes = parts.map(({ sequence, first, tokens, sampled }) =>
       this.#addon.addToBatch(sequence, first, Uint32Array.from(tokens), Uint32Array.from(sampled)),
     )
     await this.#addon.decodeBatch()
-    this.#isRead = null
+    this.#firstRead = null
     return indexes
   }
 
-  /** Throws if no token is possible. */
   async choose(index: number, sampler: NativeSampler): Promise<Token> {
     const token = await this.#read(sampler, () => this.#addon.sampleToken(index, sampler))
     if (token === -1) throw new Error('the model gave no token')
@@ -95,19 +91,16 @@ export class NativeContext {
     )
   }
 
-  /** The first read of a pass sorts the results, so no other thread may read at the same time. */
+  /** The first read sorts the results of the pass, so other reads wait for it. */
   #read<T>(sampler: NativeSampler, call: () => Promise<T>): Promise<T> {
-    const first = this.#isRead
+    const first = this.#firstRead
     if (first !== null) return this.#samplers.use(sampler, () => first.then(call))
     const result = this.#samplers.use(sampler, call)
-    this.#isRead = result.catch(() => {})
+    this.#firstRead = result.catch(() => {})
     return result
   }
 
-  /**
-   * Removes all but the first `count` tokens of a sequence. If the model cannot do that, because it
-   * keeps a state or only the last part of its input, removes all tokens and returns false.
-   */
+  /** Removes all tokens and returns `false` if the model cannot keep a part of them. */
   truncate(sequence: number, count: number, length: number): boolean {
     const isWhole = count > 0 && this.#addon.getSequenceKvCacheMinPosition(sequence) === 0
     if (isWhole && this.#addon.removeTokenCellsFromSequence(sequence, count, length)) return true
@@ -116,7 +109,7 @@ export class NativeContext {
   }
 }
 
-interface HiddenModel {
+interface ModelInternals {
   readonly _model: unknown
   readonly _llama: {
     readonly _bindings: { readonly AddonSampler: new (model: unknown) => NativeSampler }
@@ -142,15 +135,11 @@ export interface SamplerConfig {
   readonly tokenBiasValues?: Float32Array
 }
 
-/** The maximum number of samplers in the pool. */
-const maxKept = 64
-/** Two seeds, because only a seed that differs from the last one restarts the random numbers. */
+const maxPooled = 64
+/** Only a changed seed restarts the random numbers, so two different seeds are applied. */
 const resetSeeds = [0, 1]
 
-/**
- * A pool of native samplers. A sampler holds a number for every token of the vocabulary until it is
- * garbage-collected, and the garbage collector does not know that size.
- */
+/** The garbage collector does not know how much memory a sampler holds. */
 export class SamplerPool {
   readonly #create: () => NativeSampler
   readonly #free: NativeSampler[] = []
@@ -160,17 +149,13 @@ export class SamplerPool {
     this.#create = create
   }
 
-  /** Returns a sampler without the settings of earlier uses. */
-  take(): NativeSampler {
+  acquire(): NativeSampler {
     return this.#free.pop() ?? this.#create()
   }
 
-  /**
-   * A sampler that is still in use, because another part of its step failed, does not return to the
-   * pool.
-   */
+  /** Disposes of a sampler that is still in use, because another part of its step failed. */
   release(sampler: NativeSampler): void {
-    if (this.#busy.has(sampler) || this.#free.length >= maxKept) return sampler.dispose()
+    if (this.#busy.has(sampler) || this.#free.length >= maxPooled) return sampler.dispose()
     // Applying a configuration removes all settings that it omits.
     for (const seed of resetSeeds) sampler.applyConfig({ temperature: 0, seed })
     this.#free.push(sampler)

@@ -1,27 +1,22 @@
 /**
- * Chooses the number of threads by a short measurement: on some machines, llama.cpp is several
+ * Chooses the number of threads by a short measurement. On some machines, llama.cpp is several
  * times slower with as many threads as cores than with one thread fewer.
  */
 
 import type { Clock } from '../../../../foundation/clock.ts'
 import type { NativeContext } from './native-context.ts'
 
-/** The mean time per token, by the number of threads. */
 export type TokenTimes = ReadonlyMap<number, number>
 
-/**
- * The number of passes per measurement. The mean is used, because some passes are fast even if
- * threads wait for each other.
- */
-const passes = 12
-/** After this time, no further thread counts are tried. */
-const maxMs = 2000
+/** The mean is used, because some passes are fast even if threads wait for each other. */
+const passCount = 12
+const maxMeasureMs = 2000
 /** More threads must be faster by this factor, because they take cores from other programs. */
 const minGain = 1.05
-/** A thread count is considered stalled if another count is faster by this factor. */
+/** Threads are considered to stall if another number of threads is faster by this factor. */
 const stallFactor = 1.5
 
-/** Measures with the first sequence, and leaves it empty. */
+/** Uses the first sequence, and leaves it empty. */
 export async function measureThreads(
   context: NativeContext,
   max: number,
@@ -29,12 +24,12 @@ export async function measureThreads(
 ): Promise<TokenTimes> {
   const times = new Map<number, number>()
   const beganMs = clock.monotonicMs()
-  for (const threads of candidates(max)) {
-    if (clock.monotonicMs() - beganMs > maxMs) break
+  for (const threads of candidateThreads(max)) {
+    if (clock.monotonicMs() - beganMs > maxMeasureMs) break
     context.setThreads(threads)
     const startMs = clock.monotonicMs()
     let first = 0
-    while (first < passes && (first === 0 || clock.monotonicMs() - startMs < maxMs / 4)) {
+    while (first < passCount && (first === 0 || clock.monotonicMs() - startMs < maxMeasureMs / 4)) {
       await context.evaluate([{ sequence: 0, first, tokens: [token], sampled: [0] }])
       first++
     }
@@ -44,19 +39,17 @@ export async function measureThreads(
   return times
 }
 
-/** The thread counts to try: the maximum, one less, half of it, and one. */
-export const candidates = (max: number): number[] =>
+export const candidateThreads = (max: number): number[] =>
   [...new Set([max, max - 1, Math.ceil(max / 2), 1])].filter((threads) => threads > 0)
 
-/** The fastest thread count. Among nearly equal ones, the smallest. */
-export function fastest(times: TokenTimes): number {
+/** Among numbers that are nearly as fast, returns the smallest. */
+export function fastestThreads(times: TokenTimes): number {
   const best = Math.min(...times.values())
   const good = [...times].filter(([, ms]) => ms <= best * minGain)
   return Math.min(...good.map(([threads]) => threads))
 }
 
-/** The warning for more threads than cores; `null` if there are enough cores. */
-export function threadWarning(chosen: number, cores: number): string | null {
+export function excessWarning(chosen: number, cores: number): string | null {
   if (chosen <= cores) return null
   const max = `${cores} core${cores === 1 ? '' : 's'}`
   return (
@@ -66,9 +59,8 @@ export function threadWarning(chosen: number, cores: number): string | null {
   )
 }
 
-/** The warning for a configured thread count; `null` if it does not stall. */
-export function stallOf(times: TokenTimes, chosen: number): string | null {
-  const better = fastest(times)
+export function stallWarning(times: TokenTimes, chosen: number): string | null {
+  const better = fastestThreads(times)
   const [own = 0, other = 0] = [times.get(chosen), times.get(better)]
   if (own < other * stallFactor) return null
   const rate = (ms: number): string => `${Math.round(1000 / Math.max(ms, 0.001))} tokens/s`

@@ -1,20 +1,19 @@
-/** Calls as JSON objects with a name and arguments, alone, in a list, or between marks. */
+/** Call formats with JSON objects, alone, in a list, or between marks. */
 
 import { isJsonText } from '../../../../foundation/json-value.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
-import type { ParserInput, Step } from './parser-input.ts'
+import type { ParserInput, ParseStep } from './parser-input.ts'
 
 export interface JsonCallsOptions {
   readonly name: string
   readonly openings: readonly string[]
-  /** An optional text after the calls that follow an opening. */
   readonly closing?: string
-  /** Default: the openings and the closing. */
+  /** The texts of control tokens that the parser needs. Default: the openings and the closing. */
   readonly marks?: readonly string[]
   /** Texts that may separate calls, besides commas and white space. */
   readonly separators?: readonly string[]
-  /** Whether a call is an object whose key is the tool's name. Default `false`. */
-  readonly isKeyed?: boolean
+  /** Whether the name of the tool is the only key, as in `{"name": {…}}`. Default `false`. */
+  readonly hasToolNameKey?: boolean
 }
 
 const nameKeys: ReadonlySet<string> = new Set(['name', 'tool_name', 'function'])
@@ -23,7 +22,7 @@ const argumentKeys: ReadonlySet<string> = new Set(['arguments', 'parameters'])
 export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
   const { name, openings, closing, separators = [] } = options
   const { marks = [...openings, ...(closing === undefined ? [] : [closing])] } = options
-  const readCall = options.isKeyed === true ? keyedObject : callObject
+  const readCall = options.hasToolNameKey === true ? keyedObject : callObject
   return {
     name,
     openings,
@@ -50,10 +49,8 @@ export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
   }
 }
 
-/**
- * Reads one call. Emits nothing before its arguments begin, so that the text can still be content.
- */
-export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
+/** Emits nothing before the arguments begin, because the text may turn out not to be a call. */
+export function* callObject(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   yield* input.accept('{')
   let name: string | null = null
   let early: string | null = null
@@ -67,7 +64,7 @@ export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
     const key = yield* objectKey(input)
     if (key === null) break
     if (key === 'function' && (yield* input.nextIs('{'))) {
-      // Some models copy the format of tool lists: name and arguments are in a nested object.
+      // Some models copy tool lists, in which an object has the name and the arguments.
       if (hasBegun || name !== null || !(yield* callObject(input, sink))) return hasBegun
       hasBegun = true
     } else if (nameKeys.has(key) && name === null && !hasBegun) {
@@ -81,16 +78,15 @@ export function* callObject(input: ParserInput, sink: CallSink): Step<boolean> {
     } else yield* input.json(() => {})
   }
   if (hasBegun || name === null) return hasBegun
-  if (early === null && !isClosed && !isCutHere(input)) return false
+  if (early === null && !isClosed && !isCutOffHere(input)) return false
   sink.call(name)
   sink.argument(early ?? (isClosed ? '{}' : ''))
   return true
 }
 
-const isCutHere = (input: ParserInput): boolean => input.isCut && input.isAtEnd
+const isCutOffHere = (input: ParserInput): boolean => input.isCut && input.isAtEnd
 
-/** Reads a key and the colon after it. */
-function* objectKey(input: ParserInput): Step<string | null> {
+function* objectKey(input: ParserInput): ParseStep<string | null> {
   const key = (yield* input.nextIs('"')) ? yield* jsonText(input) : null
   yield* input.space()
   if (key === null || (yield* input.accept(':')) === null) return null
@@ -98,8 +94,7 @@ function* objectKey(input: ParserInput): Step<string | null> {
   return key
 }
 
-/** Reads one call of the form `{"name": {…}}`. */
-function* keyedObject(input: ParserInput, sink: CallSink): Step<boolean> {
+function* keyedObject(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   yield* input.accept('{')
   yield* input.space()
   const name = yield* objectKey(input)
@@ -110,25 +105,21 @@ function* keyedObject(input: ParserInput, sink: CallSink): Step<boolean> {
   return true
 }
 
-/**
- * Begins the call and emits its arguments, an object as it arrives. Returns `false` and emits
- * nothing if the arguments are not JSON.
- */
-function* argumentsValue(input: ParserInput, sink: CallSink, name: string): Step<boolean> {
+/** Begins the call and emits its arguments. Returns `false` if they are not JSON. */
+function* argumentsValue(input: ParserInput, sink: CallSink, name: string): ParseStep<boolean> {
   if (yield* input.nextIs('{')) {
     sink.call(name)
     yield* input.json((piece) => sink.argument(piece))
     return true
   }
   const text = yield* argumentsText(input)
-  if (text === null && !isCutHere(input)) return false
+  if (text === null && !isCutOffHere(input)) return false
   sink.call(name)
   sink.argument(text ?? '')
   return true
 }
 
-/** Reads arguments; `null` if they are not JSON or incomplete. */
-function* argumentsText(input: ParserInput): Step<string | null> {
+function* argumentsText(input: ParserInput): ParseStep<string | null> {
   // Some models write the arguments as a string that contains JSON.
   const isQuoted = yield* input.nextIs('"')
   let text: string | null = ''
@@ -142,8 +133,7 @@ function* argumentsText(input: ParserInput): Step<string | null> {
   return text !== null && isJsonText(text) ? text : null
 }
 
-/** Reads a JSON string; `null` if there is none or it is incomplete. */
-function* jsonText(input: ParserInput): Step<string | null> {
+function* jsonText(input: ParserInput): ParseStep<string | null> {
   let text = ''
   const isWhole = yield* input.json((piece) => {
     text += piece

@@ -1,8 +1,8 @@
-/** Calls whose arguments are similar to literals of Python or JavaScript. */
+/** Call formats whose arguments resemble literals of Python or JavaScript. */
 
 import { readText, toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
-import type { ParserInput, Step } from './parser-input.ts'
+import type { ParserInput, ParseStep } from './parser-input.ts'
 
 /** The format of LFM2: `[weather(city="Rome", days=2), now()]`. */
 export const pythonCalls: ToolCallFormat = {
@@ -17,8 +17,8 @@ export const pythonCalls: ToolCallFormat = {
   },
 }
 
-/** Reads a list of calls, or one call without brackets. */
-export function* pythonList(input: ParserInput, sink: CallSink): Step<boolean> {
+/** Reads a list of calls. The brackets around the list are optional. */
+export function* pythonList(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   yield* input.space()
   yield* input.accept('[')
   let count = 0
@@ -33,7 +33,7 @@ export function* pythonList(input: ParserInput, sink: CallSink): Step<boolean> {
   return count > 0
 }
 
-function* pythonCall(input: ParserInput, sink: CallSink): Step<boolean> {
+function* pythonCall(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   const name = yield* input.word(/[\w.-]/)
   if (name === '' || (yield* input.accept('(')) === null || !sink.call(name)) return false
   sink.argument('{')
@@ -54,8 +54,8 @@ function* pythonCall(input: ParserInput, sink: CallSink): Step<boolean> {
   return true
 }
 
-/** Reads a Python literal as JSON; `null` if it is cut off. */
-function* pythonValue(input: ParserInput): Step<string | null> {
+/** Reads a Python literal and returns it as JSON, or `null` if it is cut off. */
+function* pythonValue(input: ParserInput): ParseStep<string | null> {
   yield* input.space()
   const quote = yield* input.accept('"', "'")
   if (quote !== null) return yield* pythonText(input, quote)
@@ -66,7 +66,7 @@ function* pythonValue(input: ParserInput): Step<string | null> {
   return toJson(word)
 }
 
-function* pythonText(input: ParserInput, quote: string): Step<string | null> {
+function* pythonText(input: ParserInput, quote: string): ParseStep<string | null> {
   let text = ''
   for (;;) {
     const { text: piece, mark } = yield* input.textUntil('\\', quote)
@@ -80,7 +80,7 @@ function* pythonText(input: ParserInput, quote: string): Step<string | null> {
 
 const escapes: Readonly<Record<string, string>> = { n: '\n', t: '\t', r: '\r', '\n': '' }
 
-function* pythonItems(input: ParserInput, opening: string): Step<string | null> {
+function* pythonItems(input: ParserInput, opening: string): ParseStep<string | null> {
   const closing = { '[': ']', '(': ')', '{': '}' }[opening] ?? ''
   const items: string[] = []
   for (;;) {
@@ -105,16 +105,13 @@ function* pythonItems(input: ParserInput, opening: string): Step<string | null> 
   return opening === '{' ? `{${items.join(', ')}}` : `[${items.join(', ')}]`
 }
 
-interface GemmaOptions {
-  readonly name: string
-  readonly opening: string
-  readonly closing: string
-  /** The text before and after strings. */
-  readonly quote: string
-}
-
 /** Gemma 4 and FunctionGemma: `call:name{key:<|"|>text<|"|>,other:2}`. */
-export const gemmaCalls = ({ name, opening, closing, quote }: GemmaOptions): ToolCallFormat => ({
+export const gemmaCalls = (
+  name: string,
+  opening: string,
+  closing: string,
+  quote: string,
+): ToolCallFormat => ({
   name,
   openings: [opening],
   marks: [opening, closing, quote],
@@ -131,12 +128,11 @@ export const gemmaCalls = ({ name, opening, closing, quote }: GemmaOptions): Too
   },
 })
 
-/** Reads values and emits them as JSON while they arrive. */
-function gemmaReader(input: ParserInput, sink: CallSink, quote: string): () => Step<boolean> {
+function gemmaReader(input: ParserInput, sink: CallSink, quote: string): () => ParseStep<boolean> {
   return value
 
   /** Each function returns `false` if its value is cut off. */
-  function* value(): Step<boolean> {
+  function* value(): ParseStep<boolean> {
     yield* input.space()
     const found = yield* input.accept(quote, '{', '[')
     if (found === quote) return yield* readText(input, sink, quote)
@@ -147,7 +143,7 @@ function gemmaReader(input: ParserInput, sink: CallSink, quote: string): () => S
     return word !== ''
   }
 
-  function* items(bracket: '{' | '['): Step<boolean> {
+  function* items(bracket: '{' | '['): ParseStep<boolean> {
     const end = bracket === '{' ? '}' : ']'
     sink.argument(bracket)
     for (let count = 0; ; count++) {
@@ -164,7 +160,7 @@ function gemmaReader(input: ParserInput, sink: CallSink, quote: string): () => S
     return true
   }
 
-  function* key(): Step<boolean> {
+  function* key(): ParseStep<boolean> {
     yield* input.space()
     const isQuoted = (yield* input.accept(quote)) !== null
     const quoted = isQuoted ? (yield* input.textUntil(quote)).text : null

@@ -1,18 +1,18 @@
-/** Values that models write in almost-JSON: Python words, and strings without quotes. */
+/** Values that models write almost as JSON: Python words, and strings without quotes. */
 
 import { isJsonText } from '../../../../foundation/json-value.ts'
 import type { CallSink } from './output-parser.ts'
-import type { ParserInput, Step } from './parser-input.ts'
+import type { ParserInput, ParseStep } from './parser-input.ts'
 
-const pythonWords: ReadonlyMap<string, string> = new Map([
+const pythonConstants: ReadonlyMap<string, string> = new Map([
   ['True', 'true'],
   ['False', 'false'],
   ['None', 'null'],
 ])
 
-/** Valid JSON is returned unchanged; anything else becomes a string. */
+/** Python constants are converted. Text that is not JSON becomes a string. */
 export function toJson(word: string): string {
-  const text = pythonWords.get(word) ?? word
+  const text = pythonConstants.get(word) ?? word
   return isJsonText(text) ? text : JSON.stringify(text)
 }
 
@@ -21,7 +21,7 @@ export function* readText(
   input: ParserInput,
   sink: CallSink,
   ...closings: readonly string[]
-): Step<boolean> {
+): ParseStep<boolean> {
   sink.argument('"')
   const mark = yield* input.partUntil(closings, (piece) =>
     sink.argument(JSON.stringify(piece).slice(1, -1)),

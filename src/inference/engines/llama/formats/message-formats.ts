@@ -1,35 +1,30 @@
-/**
- * Outputs that consist of messages with a header: harmony (the format of gpt-oss) and Muse's
- * format.
- */
+/** Formats of outputs that consist of messages with a header: harmony (gpt-oss) and Muse. */
 
 import { type CallSink, parseNothing, type ToolCallFormat } from './output-parser.ts'
-import type { ParserInput, Step } from './parser-input.ts'
+import type { ParserInput, ParseStep } from './parser-input.ts'
 import { taggedCalls } from './tagged-calls.ts'
 
-const start = '<|start|>'
-const channel = '<|channel|>'
-const message = '<|message|>'
+const startMark = '<|start|>'
+const channelMark = '<|channel|>'
+const messageMark = '<|message|>'
 
 interface MessageFormatOptions {
   readonly name: string
   /** Control tokens, except those that begin and end messages. */
   readonly marks: readonly string[]
-  /** Texts that end a message. */
   readonly ends: readonly string[]
   readonly answerStart: string
   isReasoning(header: string): boolean
-  /** Recipients of messages that are not tools. */
   readonly recipients: readonly string[]
-  /** Reads a message to a tool. Returns `false` if it does not call an available tool. */
-  call(input: ParserInput, sink: CallSink, tool: string): Step<boolean>
+  /** Returns `false` if the message does not call an available tool. */
+  call(input: ParserInput, sink: CallSink, tool: string): ParseStep<boolean>
 }
 
 function messageFormat(options: MessageFormatOptions): ToolCallFormat {
   const { name, marks, ends, answerStart } = options
   return {
     name,
-    marks: [start, message, ...marks, ...ends],
+    marks: [startMark, messageMark, ...marks, ...ends],
     openings: [],
     answerStart,
     parse: parseNothing,
@@ -44,19 +39,19 @@ function* readMessage(
   input: ParserInput,
   sink: CallSink,
   options: MessageFormatOptions,
-): Step<void> {
-  const ends = [...options.ends, start]
-  const header = yield* input.textUntil(message, ...ends)
-  if (header.mark !== message) {
-    // A header without marks is text, such as that of a model that was not trained with the format.
-    const isText = !header.text.includes(channel) && !/^\s*(?:assistant|to=)/.test(header.text)
+): ParseStep<void> {
+  const ends = [...options.ends, startMark]
+  const header = yield* input.textUntil(messageMark, ...ends)
+  if (header.mark !== messageMark) {
+    // A header without marks is text of a model that was not trained with the format.
+    const isText = !header.text.includes(channelMark) && !/^\s*(?:assistant|to=)/.test(header.text)
     if (isText) sink.text(header.text)
     return
   }
-  const tool = recipientOf(header.text)
+  const tool = findRecipient(header.text)
   if (tool !== undefined && !options.recipients.includes(tool)) {
     const isCall = yield* input.attempt(() => options.call(input, sink, tool))
-    // A message to an unavailable tool is not meant for the user.
+    // A message to an unavailable tool is skipped, because it is not meant for the user.
     if (!isCall) yield* input.until(ends, () => undefined)
     return
   }
@@ -66,21 +61,21 @@ function* readMessage(
   sink.isReasoning = false
 }
 
-const recipientOf = (header: string): string | undefined =>
+const findRecipient = (header: string): string | undefined =>
   /\bto=(?:functions\.)?([\w.-]+)/.exec(header)?.[1]
 
 const harmonyEnds = ['<|end|>', '<|call|>', '<|return|>']
 
 export const harmonyFormat = messageFormat({
   name: 'gpt-oss (harmony)',
-  marks: [channel, '<|constrain|>'],
+  marks: [channelMark, '<|constrain|>'],
   ends: harmonyEnds,
-  answerStart: `${channel}final${message}`,
-  isReasoning: (header) => header.includes(`${channel}analysis`),
+  answerStart: `${channelMark}final${messageMark}`,
+  isReasoning: (header) => header.includes(`${channelMark}analysis`),
   recipients: ['assistant'],
   *call(input, sink, tool) {
     if (!sink.call(tool)) return false
-    yield* input.partUntil([...harmonyEnds, start], (text) => sink.argument(text))
+    yield* input.partUntil([...harmonyEnds, startMark], (text) => sink.argument(text))
     return true
   },
 })
@@ -96,8 +91,8 @@ export const museFormat = messageFormat({
   name: museCalls.name,
   marks: [],
   ends: ['<|eom|>', '<|eot|>'],
-  answerStart: ` to=user${message}`,
-  isReasoning: (header) => recipientOf(header) === 'self',
+  answerStart: ` to=user${messageMark}`,
+  isReasoning: (header) => findRecipient(header) === 'self',
   recipients: ['self', 'user'],
   *call(input, sink) {
     yield* input.space()

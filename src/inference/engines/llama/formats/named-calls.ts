@@ -1,10 +1,9 @@
-/** Call formats with the name before the arguments, which are JSON. */
+/** Call formats with the tool's name before JSON arguments. */
 
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
-import type { ParserInput, Step } from './parser-input.ts'
+import type { ParserInput, ParseStep } from './parser-input.ts'
 
-/** Emits the arguments, or `{}` for a call without arguments. */
-function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
+function* jsonArguments(input: ParserInput, sink: CallSink): ParseStep<void> {
   yield* input.space()
   if (yield* input.nextIs('{')) yield* input.json((text) => sink.argument(text))
   else if (!input.isCut) sink.argument('{}')
@@ -13,17 +12,14 @@ function* jsonArguments(input: ParserInput, sink: CallSink): Step<void> {
 const isName = (name: string): boolean => /^[\w.-]+$/.test(name)
 
 interface NamedCallsOptions extends Omit<ToolCallFormat, 'parse'> {
-  /** The text that begins a call, if the openings begin a list of calls. */
+  /** The text that begins each call, if the openings begin lists of calls. */
   readonly call?: string
-  /** The text between the name and the arguments. */
   readonly separator: string
-  /** Texts that may follow the arguments. */
   readonly closings: readonly string[]
-  /** Returns the tool's name and the call's id. Default: the text is the name. */
+  /** By default, the text before the separator is the name. */
   readonly toCall?: (text: string) => { readonly name: string; readonly id: string }
 }
 
-/** Creates a format of a name, a separator, and JSON. */
 function namedCalls(options: NamedCallsOptions): ToolCallFormat {
   const { openings, call, separator, closings, toCall, ...format } = options
   return {
@@ -58,7 +54,7 @@ export const arrowCalls: ToolCallFormat = {
   answerStart: 'all\n',
   parse: arrowSection,
   *parseAll(input, sink) {
-    // The first mark is at the end of the prompt.
+    // The prompt ends with the first mark, so the output begins after it.
     if (!(yield* input.attempt(() => arrowSection(input, sink)))) {
       yield* input.until(['>>>'], (text) => sink.text(text))
     }
@@ -70,7 +66,7 @@ export const arrowCalls: ToolCallFormat = {
   },
 }
 
-function* arrowSection(input: ParserInput, sink: CallSink): Step<boolean> {
+function* arrowSection(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   yield* input.accept('>>>')
   const name = yield* input.word(/[\w.-]/)
   if ((yield* input.accept('\n')) === null && !input.hasEnded) return false
@@ -96,7 +92,7 @@ export const kimiCalls = namedCalls({
     '<|tool_call_argument_begin|>',
     '<|tool_call_end|>',
   ],
-  toId: (name, index) => `functions.${name}:${index}`,
+  createId: (name, index) => `functions.${name}:${index}`,
   call: '<|tool_call_begin|>',
   separator: '<|tool_call_argument_begin|>',
   closings: ['<|tool_call_end|>', '<|tool_calls_section_end|>'],
@@ -135,7 +131,7 @@ export const deepseekCalls: ToolCallFormat = {
 }
 
 /** Mistral Small 3.2 and later: `[TOOL_CALLS]name[CALL_ID]id[ARGS]{…}`; the id is optional. */
-export function* mistralCall(input: ParserInput, sink: CallSink): Step<boolean> {
+export function* mistralCall(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   const first = yield* input.textUntil('[ARGS]', '[CALL_ID]', '{', '[TOOL_CALLS]')
   if (first.mark !== '[ARGS]' && first.mark !== '[CALL_ID]') return false
   const hasId = first.mark === '[CALL_ID]'

@@ -1,21 +1,20 @@
-/** Call formats with one pair of tags for each argument, whose values are not JSON. */
+/** Call formats with a pair of tags for each argument, whose value is not JSON. */
 
 import { readText, toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
-import type { ParserInput, Step } from './parser-input.ts'
+import type { ParserInput, ParseStep } from './parser-input.ts'
 
 type Schema = Readonly<Record<string, unknown>>
 
 interface ValueOptions {
   readonly key: string
   readonly closing: string
-  /** Whether the value is a string. Default: according to the tool's parameters. */
+  /** Whether the value is a string. By default, the tool's parameters decide. */
   readonly isText?: boolean | undefined
   readonly hasLines?: boolean | undefined
   readonly hasCdata?: boolean | undefined
 }
 
-/** Writes arguments incrementally as a JSON object. */
 class ArgumentWriter {
   readonly #sink: CallSink
   readonly #properties: Schema
@@ -27,15 +26,14 @@ class ArgumentWriter {
     sink.argument('{')
   }
 
-  /** Reads a value up to its closing tag. A string is emitted while it arrives. */
-  *value(input: ParserInput, options: ValueOptions): Step<void> {
+  *value(input: ParserInput, options: ValueOptions): ParseStep<void> {
     const { key, closing, hasLines = false, hasCdata = false } = options
-    const type = typeOf(this.#properties[key])
+    const type = declaredType(this.#properties[key])
     this.#sink.argument(`${this.#count++ === 0 ? '' : ', '}${JSON.stringify(key)}: `)
     if (hasCdata && (yield* input.accept('<![CDATA[')) !== null) {
       yield* readText(input, this.#sink, `]]>${closing}`)
     } else if (options.isText ?? type === 'string') {
-      // The line breaks around a value on its own lines are not part of the value.
+      // If a value is on separate lines, the line breaks around it do not belong to it.
       const isLine = hasLines && (yield* input.accept('\n')) !== null
       yield* readText(input, this.#sink, ...(isLine ? [`\n${closing}`] : []), closing)
     } else {
@@ -44,8 +42,8 @@ class ArgumentWriter {
     }
   }
 
-  /** Closes the object at the closing tag, or when an output ends without being cut off. */
-  *end(input: ParserInput, closing: string): Step<void> {
+  /** If the closing tag is missing, closes the object unless the output was cut off. */
+  *end(input: ParserInput, closing: string): ParseStep<void> {
     const isClosed = (yield* input.accept(closing)) !== null
     if (isClosed || !input.isCut) this.#sink.argument('}')
   }
@@ -56,30 +54,23 @@ function propertiesOf(schema: unknown): Schema {
   return (properties ?? {}) as Schema
 }
 
-const typeOf = (schema: unknown): unknown =>
+const declaredType = (schema: unknown): unknown =>
   typeof schema === 'object' && schema !== null ? (schema as Schema)['type'] : null
 
 export interface TaggedCallsOptions {
   readonly name: string
-  /** The texts before and after a list of calls. */
   readonly wrappers?: readonly (readonly [string, string])[]
-  /** The beginning of the tag that names the tool, and the text that closes the call. */
+  /** The beginning of the tag with the tool's name, and the text that closes the call. */
   readonly call: readonly [string, string]
-  /** The beginning of the tag that names a parameter, and the text that closes its value. */
+  /** The beginning of the tag with a parameter's name, and the text that closes its value. */
   readonly parameter: readonly [string, string]
-  /** The text that closes the tags. Default `>`. */
   readonly tagEnd?: string
   readonly marks?: readonly string[]
-  /** Whether values may be on separate lines. Default `false`. */
   readonly hasLines?: boolean
-  /** Whether strings may be in `<![CDATA[…]]>`. Default `false`. */
   readonly hasCdata?: boolean
 }
 
-/**
- * Creates a format with a tag that names the tool, and a tag per parameter, such as
- * `<parameter=key>value`.
- */
+/** A format with a tag for the tool, and a tag per parameter, such as `<parameter=key>value`. */
 export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
   const { name, wrappers = [], call, parameter, tagEnd = '>', marks = [] } = options
   const { hasLines, hasCdata } = options
@@ -90,9 +81,9 @@ export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
     marks,
     *parse(input, sink, opening) {
       if (!(yield* input.beginsCall(call[0], opening))) return false
-      // Also stops at openings; otherwise each of many openings would search for the same tag end.
+      // Also stops at openings. Otherwise, each of many openings would search for the same tag end.
       const { text, mark } = yield* input.textUntil(tagEnd, ...openings)
-      const { name: tool } = toTag(text)
+      const { name: tool } = parseTag(text)
       if (mark !== tagEnd || !sink.call(tool)) return false
       const writer = new ArgumentWriter(sink, tool)
       for (;;) {
@@ -100,7 +91,7 @@ export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
         if ((yield* input.accept(parameter[0])) === null) break
         const head = yield* input.textUntil(tagEnd)
         if (head.mark === null) return true
-        const { name: key, isText } = toTag(head.text)
+        const { name: key, isText } = parseTag(head.text)
         yield* writer.value(input, { key, closing: parameter[1], isText, hasLines, hasCdata })
       }
       yield* writer.end(input, call[1])
@@ -110,8 +101,8 @@ export function taggedCalls(options: TaggedCallsOptions): ToolCallFormat {
   }
 }
 
-/** The name in a tag, up to its quote if there is one, and whether the tag declares a string. */
-function toTag(text: string): { readonly name: string; readonly isText: boolean | undefined } {
+/** The name ends at a quote. The tag may also declare whether the value is a string. */
+function parseTag(text: string): { readonly name: string; readonly isText: boolean | undefined } {
   const [name = '', ...rest] = text.split('"')
   const declared = /\b(?:string|type)="?(\w+)/.exec(rest.join('"'))?.[1]
   const isText = declared === undefined ? undefined : /^(?:true|string)$/.test(declared)
@@ -120,7 +111,6 @@ function toTag(text: string): { readonly name: string; readonly isText: boolean 
 
 export interface PairedCallsOptions {
   readonly name: string
-  /** The suffix of all tag names. Default: none. */
   readonly suffix?: string
 }
 
@@ -162,11 +152,10 @@ export function pairedCalls({ name, suffix = '' }: PairedCallsOptions): ToolCall
 
 interface NestedCallsOptions {
   readonly name: string
-  /** The control token before every tag. */
   readonly prefix: string
 }
 
-/** MiniMax M3: tags named after the parameters, in which objects and lists are nested tags. */
+/** MiniMax M3: parameters are tags, and objects and lists are nested tags. */
 export function nestedCalls({ name, prefix }: NestedCallsOptions): ToolCallFormat {
   const list = `${prefix}<tool_call>`
   const call = `${prefix}<invoke name="`
@@ -180,22 +169,18 @@ export function nestedCalls({ name, prefix }: NestedCallsOptions): ToolCallForma
       if (mark !== '">' || !sink.call(tool)) return false
       const parameters = sink.tools.find((one) => one.name === tool)?.parameters
       const reader = new NestedReader(input, sink, prefix)
-      const isWhole = yield* reader.members(alternativesOf(parameters), `${prefix}</invoke>`)
+      const isWhole = yield* reader.members(schemaAlternatives(parameters), `${prefix}</invoke>`)
       if (isWhole) yield* input.skip(`${prefix}</tool_call>`)
       return true
     },
   }
 }
 
-/**
- * Emits values as JSON while they arrive. Each method returns `false` if its value is cut off. The
- * schemas of a value are the alternatives that its parameter allows.
- */
+/** Methods return `false` if the value is cut off. A value may have several schemas. */
 class NestedReader {
   readonly #input: ParserInput
   readonly #sink: CallSink
   readonly #prefix: string
-  /** Whether the latest object or list has its closing tag. */
   #isClosed = false
 
   constructor(input: ParserInput, sink: CallSink, prefix: string) {
@@ -204,25 +189,23 @@ class NestedReader {
     this.#prefix = prefix
   }
 
-  /**
-   * Reads the tags of an object up to the closing tag. The first tag may have been read already.
-   */
-  *members(schemas: readonly Schema[], closing: string, first?: string): Step<boolean> {
+  /** Reads an object up to the closing tag. `first` is a tag that was already read. */
+  *members(schemas: readonly Schema[], closing: string, first?: string): ParseStep<boolean> {
     this.#sink.argument('{')
     let tag = first ?? (yield* this.#tag(closing))
     for (let count = 0; tag !== null; count++) {
       this.#sink.argument(`${count === 0 ? '' : ', '}${JSON.stringify(tag)}: `)
       const key = tag
-      const alternatives = schemas.flatMap((one) => alternativesOf(propertiesOf(one)[key]))
+      const alternatives = schemas.flatMap((one) => schemaAlternatives(propertiesOf(one)[key]))
       if (!(yield* this.#value(alternatives, key))) return false
       tag = yield* this.#tag(closing)
     }
     return this.#end('}')
   }
 
-  *#items(schemas: readonly Schema[], closing: string): Step<boolean> {
+  *#items(schemas: readonly Schema[], closing: string): ParseStep<boolean> {
     this.#sink.argument('[')
-    const alternatives = schemas.flatMap(({ items }) => alternativesOf(items))
+    const alternatives = schemas.flatMap(({ items }) => schemaAlternatives(items))
     for (let tag: string | null = 'item', count = 0; tag !== null; count++) {
       if (count > 0) this.#sink.argument(', ')
       if (!(yield* this.#value(alternatives, tag))) return false
@@ -231,10 +214,8 @@ class NestedReader {
     return this.#end(']')
   }
 
-  /**
-   * Reads the next tag and returns its name; `null` after the closing tag, or if no tag follows.
-   */
-  *#tag(closing: string): Step<string | null> {
+  /** Returns the name of the next tag; `null` after the closing tag, or if no tag follows. */
+  *#tag(closing: string): ParseStep<string | null> {
     yield* this.#input.space()
     const open = `${this.#prefix}<`
     const next = yield* this.#input.accept(closing, open)
@@ -250,7 +231,7 @@ class NestedReader {
     return true
   }
 
-  *#value(schemas: readonly Schema[], tag: string): Step<boolean> {
+  *#value(schemas: readonly Schema[], tag: string): ParseStep<boolean> {
     const closing = `${this.#prefix}</${tag}>`
     const allows = (type: string): boolean =>
       schemas.some((one) => [one['type']].flat().includes(type))
@@ -273,9 +254,8 @@ class NestedReader {
   }
 }
 
-/** The schema itself and its alternatives. */
-function alternativesOf(schema: unknown): readonly Schema[] {
+function schemaAlternatives(schema: unknown): readonly Schema[] {
   if (typeof schema !== 'object' || schema === null) return []
   const { anyOf = [], oneOf = [] } = schema as { anyOf?: unknown[]; oneOf?: unknown[] }
-  return [schema as Schema, ...[...anyOf, ...oneOf].flatMap(alternativesOf)]
+  return [schema as Schema, ...[...anyOf, ...oneOf].flatMap(schemaAlternatives)]
 }

@@ -1,4 +1,4 @@
-/** The tool-call formats of model families, and the choice between them by template. */
+/** The tool-call formats of model families. The template determines the family. */
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { callObject, jsonCalls } from './json-calls.ts'
@@ -15,17 +15,11 @@ import {
 import { newMistralCallId, parseNothing, type ToolCallFormat } from './output-parser.ts'
 import { nestedCalls, pairedCalls, taggedCalls } from './tagged-calls.ts'
 
-const hermes = jsonCalls({
-  name: 'Hermes and Qwen 2.5',
-  openings: ['<tool_call>'],
-  closing: '</tool_call>',
-})
+/** JSON calls between two marks. */
+const markedCalls = (name: string, opening: string, closing: string): ToolCallFormat =>
+  jsonCalls({ name, openings: [opening], closing })
 
-const listed = jsonCalls({
-  name: 'MiniMax M1',
-  openings: ['<tool_calls>'],
-  closing: '</tool_calls>',
-})
+const hermes = markedCalls('Hermes and Qwen 2.5', '<tool_call>', '</tool_call>')
 
 const mistralList = jsonCalls({ name: 'Mistral Nemo', openings: ['[TOOL_CALLS]'] })
 
@@ -34,7 +28,7 @@ const mistral: ToolCallFormat = {
   name: 'Mistral',
   openings: ['[TOOL_CALLS]'],
   marks: ['[TOOL_CALLS]', '[CALL_ID]', '[ARGS]'],
-  toId: newMistralCallId,
+  createId: newMistralCallId,
   *parse(input, sink, opening) {
     yield* input.space()
     if (yield* input.nextIs('[{')) return yield* mistralList.parse(input, sink, opening)
@@ -42,32 +36,20 @@ const mistral: ToolCallFormat = {
   },
 }
 
-const commandR = jsonCalls({
-  name: 'Command R7B',
-  openings: ['<|START_ACTION|>'],
-  closing: '<|END_ACTION|>',
-})
-
 const commandRPlus = jsonCalls({
   name: 'Command R+',
   openings: ['Action:\n```json\n', 'Action: ```json\n', '```json\n'],
   closing: '```',
 })
 
-const nemotron = jsonCalls({
-  name: 'Nemotron Nano v2',
-  openings: ['<TOOLCALL>'],
-  closing: '</TOOLCALL>',
-})
-
 const apertus = jsonCalls({
   name: 'Apertus',
   openings: ['<|tools_prefix|>'],
   closing: '<|tools_suffix|>',
-  isKeyed: true,
+  hasToolNameKey: true,
 })
 
-/** GigaChat 3.1 has a mark for calls. GigaChat 3 writes calls as messages with their own role. */
+/** GigaChat 3.1 marks calls. GigaChat 3 writes calls as messages with a separate role. */
 const gigaChat = jsonCalls({
   name: 'GigaChat 3',
   openings: ['<|function_call|>', '<|message_sep|>\n\nfunction call<|role_sep|>\n'],
@@ -88,12 +70,12 @@ const phi = jsonCalls({
 
 const llamaJson = jsonCalls({ name: '', openings: [], separators: [';'], closing: '<|eom_id|>' })
 
-/** Llama 3.x: the whole answer is JSON, possibly after a mark, or a list of Python calls. */
+/** The whole answer is JSON, possibly after a mark, or a list of Python calls. */
 const llama: ToolCallFormat = {
   name: 'Llama 3',
   openings: ['<|python_tag|>'],
   marks: ['<|python_tag|>'],
-  isBare: true,
+  allowsBareCalls: true,
   *parse(input, sink, opening) {
     if (yield* input.attempt(() => llamaJson.parse(input, sink, opening))) return true
     return yield* pythonList(input, sink)
@@ -102,14 +84,12 @@ const llama: ToolCallFormat = {
 
 const bareJson = jsonCalls({ name: '', openings: [], closing: '```' })
 
-/**
- * For models that are instructed in prose to call tools: JSON, between marks or in a code block.
- */
+/** For models whose prompt describes the tools in prose. */
 export const plainFormat: ToolCallFormat = {
   name: 'JSON',
   openings: ['<tool_call>', '```json\n', '```tool_code\n'],
   marks: ['<tool_call>', '</tool_call>'],
-  isBare: true,
+  allowsBareCalls: true,
   *parse(input, sink, opening) {
     if (opening === '<tool_call>') return yield* hermes.parse(input, sink, opening)
     if (yield* input.attempt(() => bareJson.parse(input, sink, opening))) return true
@@ -120,19 +100,16 @@ export const plainFormat: ToolCallFormat = {
   },
 }
 
-/**
- * For models that are instructed in prose to call tools, because the template does not render
- * tools. They may still use the format of their family.
- */
+/** Models whose prompt describes the tools in prose may still use the format of their family. */
 export function instructedFormat(template: string): ToolCallFormat {
-  const own = toolFormatOf(template)
+  const own = findToolFormat(template)
   return {
     name: own.name,
     openings: union(own.openings, plainFormat.openings),
     marks: union(own.marks, plainFormat.marks),
-    isBare: true,
+    allowsBareCalls: true,
     *parse(input, sink, opening) {
-      const isOwn = opening === '' ? own.isBare === true : own.openings.includes(opening)
+      const isOwn = opening === '' ? own.allowsBareCalls === true : own.openings.includes(opening)
       if (isOwn && (yield* input.attempt(() => own.parse(input, sink, opening)))) return true
       const isPlain = opening === '' || plainFormat.openings.includes(opening)
       return isPlain && (yield* plainFormat.parse(input, sink, opening))
@@ -143,6 +120,13 @@ export function instructedFormat(template: string): ToolCallFormat {
 const union = (one: readonly string[], other: readonly string[]): readonly string[] => [
   ...new Set([...one, ...other]),
 ]
+
+const functionGemma = gemmaCalls(
+  'FunctionGemma',
+  '<start_function_call>',
+  '<end_function_call>',
+  '<escape>',
+)
 
 const dsml = '｜DSML｜'
 
@@ -204,9 +188,9 @@ const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
   [['minimax:tool_call'], miniMaxM2],
   [[']<]minimax[>['], nestedCalls({ name: 'MiniMax M3', prefix: ']<]minimax[>[' })],
   [['[TOOL_CALLS]'], mistral],
-  [['<|START_ACTION|>'], commandR],
+  [['<|START_ACTION|>'], markedCalls('Command R7B', '<|START_ACTION|>', '<|END_ACTION|>')],
   [['<|CHATBOT_TOKEN|>', 'Action:'], commandRPlus],
-  [['<TOOLCALL>'], nemotron],
+  [['<TOOLCALL>'], markedCalls('Nemotron Nano v2', '<TOOLCALL>', '</TOOLCALL>')],
   [['<|tools_prefix|>'], apertus],
   [['<|role_sep|>', '<|message_sep|>'], gigaChat],
   [['<|tool_call:begin|>'], solarCalls],
@@ -214,42 +198,22 @@ const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
   [['<|tool_list_start|>'], pythonCalls],
   // LFM2.5.
   [['List of tools: ['], pythonCalls],
-  [
-    ['<|tool_call>'],
-    gemmaCalls({
-      name: 'Gemma 4',
-      opening: '<|tool_call>',
-      closing: '<tool_call|>',
-      quote: '<|"|>',
-    }),
-  ],
-  [
-    ['<start_function_call>'],
-    gemmaCalls({
-      name: 'FunctionGemma',
-      opening: '<start_function_call>',
-      closing: '<end_function_call>',
-      quote: '<escape>',
-    }),
-  ],
+  [['<|tool_call>'], gemmaCalls('Gemma 4', '<|tool_call>', '<tool_call|>', '<|"|>')],
+  [['<start_function_call>'], functionGemma],
   [['<|/tool|>'], phi],
   [['<|/tool_call|>'], phi],
   [['functools'], phi],
   [['<|tool_call|>'], granite],
-  [['<tool_calls>'], listed],
+  [['<tool_calls>'], markedCalls('MiniMax M1', '<tool_calls>', '</tool_calls>')],
   [['<tool_call>'], hermes],
   [['<|python_tag|>'], llama],
   [['ipython'], llama],
 ]
 
-/** The format of the template's family; JSON if no family matches. */
-export const toolFormatOf = (template: string): ToolCallFormat =>
+export const findToolFormat = (template: string): ToolCallFormat =>
   families.find(([texts]) => texts.every((text) => template.includes(text)))?.[1] ?? plainFormat
 
-/**
- * The format of a call that a grammar forces: the output is a call and nothing else, even if it is
- * cut off. A tool whose name is cut off is identified if only one name begins like that.
- */
+/** A tool's name that is cut off counts if only one tool's name begins like that. */
 export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
   return {
     name: 'forced',

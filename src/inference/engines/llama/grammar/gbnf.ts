@@ -1,48 +1,43 @@
-/** Parses GBNF grammars as llama.cpp does, and rejects grammars that llama.cpp misreads. Pure. */
+/** Parses GBNF grammars as llama.cpp does. Rejects grammars that llama.cpp misreads. Pure. */
 
-/** The first and the last character of a range. */
 export type CharacterRange = readonly [number, number]
 
-/** One element of a rule. A token is compared as a whole, not by its characters. */
+/** An element of a rule. A token element matches a whole token, regardless of its characters. */
 export type GrammarElement =
-  /** The ranges are ascending and do not touch. Equal lists are the same object. */
+  /** Ascending ranges that do not touch. Equal lists are the same object. */
   | { readonly kind: 'characters'; readonly ranges: readonly CharacterRange[] }
   | { readonly kind: 'token'; readonly token: number; readonly isNegated: boolean }
   | { readonly kind: 'rule'; readonly rule: number }
 
 export type Alternatives = readonly (readonly GrammarElement[])[]
 
-/** Rules by number: named rules, groups and repetitions. */
+/** The alternatives of each rule, by its number. Groups and repetitions are rules too. */
 export type GrammarRules = readonly Alternatives[]
 
 export interface Grammar {
   readonly rules: GrammarRules
-  /** The number of the rule for the whole text. */
   readonly root: number
 }
 
-/** With deeper nesting, llama.cpp overflows its stack. */
+/** The maximum nesting depth. With deeper nesting, llama.cpp overflows its stack. */
 const maxDepth = 500
-/** llama.cpp refuses more repetitions. */
+/** The maximum number of repetitions in llama.cpp. */
 const maxRepeats = 2000
-/**
- * The maximum size after repetitions are expanded, so that other requests are not delayed for long.
- */
+/** The number of parts is limited, so that other requests are not delayed for long. */
 const maxElements = 120_000
 const lastCharacter = 0x10ffff
 
-/** Throws an `Error` with the problem and its position. */
 export const parseGrammar = (text: string): Grammar => new GrammarParser(text).parse()
 
-const blanks = /(?:[ \t]|#[^\r\n]*)*/y
-const blanksAndLines = /(?:[ \t\r\n]|#[^\r\n]*)*/y
-const nameForm = /[A-Za-z0-9-]+/y
-const tokenForm = /!?<\[\d{1,9}\]>/y
-const repeatForm = /\{\s*\d{1,18}\s*(?:,\s*(?:\d{1,18}\s*)?)?\}/y
-const characterForm = /\\x[\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\U[\da-fA-F]{8}|\\[trn\\"[\]-]|[^\\]/uy
+const blankPattern = /(?:[ \t]|#[^\r\n]*)*/y
+const blankLinePattern = /(?:[ \t\r\n]|#[^\r\n]*)*/y
+const namePattern = /[A-Za-z0-9-]+/y
+const tokenPattern = /!?<\[\d{1,9}\]>/y
+const repeatPattern = /\{\s*\d{1,18}\s*(?:,\s*(?:\d{1,18}\s*)?)?\}/y
+const characterPattern = /\\x[\da-fA-F]{2}|\\u[\da-fA-F]{4}|\\U[\da-fA-F]{8}|\\[trn\\"[\]-]|[^\\]/uy
 
-/** A rule in the syntax of Lark, which vLLM accepts in the same field. */
-const larkRule = /^[ \t]*[?!]?\w+(?:\.\d+)?[ \t]*:(?!:=)/m
+/** Matches a rule in the syntax of Lark, which vLLM accepts in the same field. */
+const larkRulePattern = /^[ \t]*[?!]?\w+(?:\.\d+)?[ \t]*:(?!:=)/m
 
 const escapes: Readonly<Record<string, number>> = { t: 0x09, r: 0x0d, n: 0x0a }
 
@@ -52,7 +47,7 @@ class GrammarParser {
   readonly #names = new Map<string, number>()
   readonly #classes = new Map<string, GrammarElement>()
   #at = 0
-  #elements = 0
+  #elementCount = 0
 
   constructor(text: string) {
     this.#text = text
@@ -61,8 +56,8 @@ class GrammarParser {
   parse(): Grammar {
     if (!this.#text.isWellFormed()) throw new Error('the grammar has half of a surrogate pair')
     if (this.#text.includes('\0')) throw new Error('the grammar has a character of number 0')
-    this.#match(blanksAndLines)
-    while (this.#at < this.#text.length) this.#rule()
+    this.#match(blankLinePattern)
+    while (this.#at < this.#text.length) this.#parseRule()
     const root = this.#names.get('root')
     if (root === undefined) throw new Error('the grammar has no rule `root`')
     for (const [name, rule] of this.#names) {
@@ -71,136 +66,132 @@ class GrammarParser {
     return { rules: this.#rules.map((alternatives) => alternatives ?? []), root }
   }
 
-  #rule(): void {
-    const name = this.#match(nameForm)
-    if (name === null) throw this.#unexpected('the name of a rule')
-    const rule = this.#ruleOf(name)
-    this.#match(blanks)
-    if (this.#next === '_') throw this.#unexpected('a name of letters, digits and `-`')
-    if (!this.#skip('::=')) throw this.#unexpected('`::=`')
-    this.#match(blanksAndLines)
-    this.#rules[rule] = this.#alternatives(0)
+  #parseRule(): void {
+    const name = this.#match(namePattern)
+    if (name === null) throw this.#unexpectedError('the name of a rule')
+    const rule = this.#ruleNumber(name)
+    this.#match(blankPattern)
+    if (this.#next === '_') throw this.#unexpectedError('a name of letters, digits and `-`')
+    if (!this.#skip('::=')) throw this.#unexpectedError('`::=`')
+    this.#match(blankLinePattern)
+    this.#rules[rule] = this.#parseAlternatives(0)
     if (this.#at < this.#text.length && !/[\r\n]/.test(this.#next)) {
-      throw this.#unexpected('the end of the line')
+      throw this.#unexpectedError('the end of the line')
     }
-    this.#match(blanksAndLines)
+    this.#match(blankLinePattern)
   }
 
-  #ruleOf(name: string): number {
-    const known = this.#names.get(name)
-    if (known !== undefined) return known
-    const rule = this.#add(null)
+  #ruleNumber(name: string): number {
+    const rule = this.#names.get(name) ?? this.#addRule(null)
     this.#names.set(name, rule)
     return rule
   }
 
-  #add(alternatives: Alternatives | null): number {
+  #addRule(alternatives: Alternatives | null): number {
     return this.#rules.push(alternatives) - 1
   }
 
-  #alternatives(depth: number): Alternatives {
+  #parseAlternatives(depth: number): Alternatives {
     if (depth > maxDepth) throw new Error(`the grammar is nested deeper than ${maxDepth} brackets`)
-    const alternatives = [this.#sequence(depth)]
+    const alternatives = [this.#parseSequence(depth)]
     while (this.#skip('|')) {
-      this.#match(blanksAndLines)
-      alternatives.push(this.#sequence(depth))
+      this.#match(blankLinePattern)
+      alternatives.push(this.#parseSequence(depth))
     }
     return alternatives
   }
 
-  #sequence(depth: number): readonly GrammarElement[] {
-    this.#spend(1)
+  #parseSequence(depth: number): readonly GrammarElement[] {
+    this.#countElements(1)
     const sequence: GrammarElement[] = []
-    const space = depth === 0 ? blanks : blanksAndLines
+    const space = depth === 0 ? blankPattern : blankLinePattern
     let last: readonly GrammarElement[] = []
-    // The number of rules of the last item, including the rules that it repeats.
+    // The number of rules in the last item, including repetitions.
     let size = 1
     for (;;) {
       const rulesBefore = this.#rules.length
-      const item = this.#item(depth)
+      const item = this.#parseItem(depth)
       if (item === null) {
-        const range = this.#quantifier()
+        const range = this.#parseQuantifier()
         if (range === null) return sequence
-        if (last.length === 0) throw this.#unexpected('something to repeat')
-        size *= timesOf(range)
+        if (last.length === 0) throw this.#unexpectedError('something to repeat')
+        size *= countRepeats(range)
         if (size >= maxRepeats) throw new Error(`the grammar repeats ${maxRepeats} times or more`)
         sequence.length -= last.length
-        sequence.push(...this.#repeated(last, range))
+        sequence.push(...this.#expandRepetition(last, range))
       } else {
         last = item
         size = Math.max(1, this.#rules.length - rulesBefore)
-        this.#spend(item.length)
+        this.#countElements(item.length)
         for (const element of item) sequence.push(element)
       }
       this.#match(space)
     }
   }
 
-  #item(depth: number): readonly GrammarElement[] | null {
-    if (this.#skip('"')) return this.#literal()
-    if (this.#skip('[')) return this.#class()
-    if (this.#skip('.')) return [this.#characters([[0, lastCharacter]])]
+  #parseItem(depth: number): readonly GrammarElement[] | null {
+    if (this.#skip('"')) return this.#parseLiteral()
+    if (this.#skip('[')) return this.#parseClass()
+    if (this.#skip('.')) return [this.#toElement([[0, lastCharacter]])]
     if (this.#next === '<' || this.#next === '!') {
-      const form = this.#match(tokenForm)
-      if (form === null) throw this.#unexpected('a token such as `<[5]>`')
+      const form = this.#match(tokenPattern)
+      if (form === null) throw this.#unexpectedError('a token such as `<[5]>`')
       const token = Number.parseInt(form.replace(/^!?<\[/, ''), 10)
       return [{ kind: 'token', token, isNegated: form.startsWith('!') }]
     }
     if (this.#skip('(')) {
       const start = this.#at - 1
-      this.#match(blanksAndLines)
-      const rule = this.#add(null)
-      this.#rules[rule] = this.#alternatives(depth + 1)
+      this.#match(blankLinePattern)
+      const rule = this.#addRule(null)
+      this.#rules[rule] = this.#parseAlternatives(depth + 1)
       this.#expectMore('group', start)
-      if (!this.#skip(')')) throw this.#unexpected('`)`')
+      if (!this.#skip(')')) throw this.#unexpectedError('`)`')
       return [{ kind: 'rule', rule }]
     }
-    const name = this.#match(nameForm)
-    return name === null ? null : [{ kind: 'rule', rule: this.#ruleOf(name) }]
+    const name = this.#match(namePattern)
+    return name === null ? null : [{ kind: 'rule', rule: this.#ruleNumber(name) }]
   }
 
-  #literal(): readonly GrammarElement[] {
+  #parseLiteral(): readonly GrammarElement[] {
     const elements: GrammarElement[] = []
     const start = this.#at - 1
     while (!this.#skip('"')) {
       this.#expectMore('literal', start)
-      const code = this.#character()
-      elements.push(this.#characters([[code, code]]))
+      const code = this.#parseCharacter()
+      elements.push(this.#toElement([[code, code]]))
     }
     return elements
   }
 
-  /** An empty class matches nothing and is skipped, as in llama.cpp. */
-  #class(): readonly GrammarElement[] {
+  /** Returns no element for an empty class, because llama.cpp skips it. */
+  #parseClass(): readonly GrammarElement[] {
     const start = this.#at - 1
     const isNegated = this.#skip('^')
     const ranges: CharacterRange[] = []
     while (!this.#skip(']')) {
       this.#expectMore('class', start)
-      const from = this.#character()
+      const from = this.#parseCharacter()
       const isRange = this.#next === '-' && this.#text[this.#at + 1] !== ']'
       if (isRange) this.#at++
-      const to = isRange ? this.#character() : from
-      if (to < from) throw this.#fault('a range of the grammar ends before it begins,')
+      const to = isRange ? this.#parseCharacter() : from
+      if (to < from) throw this.#errorAt('a range of the grammar ends before it begins,')
       ranges.push([from, to])
     }
     if (ranges.length === 0) return []
-    const others = complementOf(ranges)
-    return [this.#characters(isNegated ? others : complementOf(others))]
+    const others = complement(ranges)
+    return [this.#toElement(isNegated ? others : complement(others))]
   }
 
-  #characters(ranges: readonly CharacterRange[]): GrammarElement {
+  #toElement(ranges: readonly CharacterRange[]): GrammarElement {
     const key = ranges.join()
-    const known = this.#classes.get(key)
-    if (known !== undefined) return known
-    const element: GrammarElement = { kind: 'characters', ranges }
+    const element = this.#classes.get(key) ?? { kind: 'characters', ranges }
     this.#classes.set(key, element)
     return element
   }
 
-  #character(): number {
-    const text = this.#match(characterForm)
-    if (text === null) throw this.#unexpected('a character')
+  #parseCharacter(): number {
+    const text = this.#match(characterPattern)
+    if (text === null) throw this.#unexpectedError('a character')
     const [, kind = ''] = text
     const code = !text.startsWith('\\')
       ? (text.codePointAt(0) ?? 0)
@@ -208,33 +199,33 @@ class GrammarParser {
         ? Number.parseInt(text.slice(2), 16)
         : (escapes[kind] ?? kind.charCodeAt(0))
     const isCharacter = code <= lastCharacter && (code < 0xd800 || code > 0xdfff)
-    if (!isCharacter) throw this.#fault(`\`${text}\` is no character,`)
+    if (!isCharacter) throw this.#errorAt(`\`${text}\` is no character,`)
     return code
   }
 
-  #quantifier(): Repeats | null {
+  #parseQuantifier(): RepeatRange | null {
     if (this.#skip('*')) return [0, Infinity]
     if (this.#skip('+')) return [1, Infinity]
     if (this.#skip('?')) return [0, 1]
     if (this.#next !== '{') return null
-    const repeat = this.#match(repeatForm)
-    if (repeat === null) throw this.#unexpected('a repetition such as `{2,5}`')
+    const repeat = this.#match(repeatPattern)
+    if (repeat === null) throw this.#unexpectedError('a repetition such as `{2,5}`')
     const [first = '', second] = repeat.slice(1, -1).split(',')
     const min = Number(first)
     const max = second === undefined ? min : second.trim() === '' ? Infinity : Number(second)
-    // llama.cpp would count down from the largest number instead.
+    // llama.cpp would count down from the larger number, so such a range is rejected.
     if (max < min) throw new Error(`\`${repeat}\` has the larger number first`)
     return [min, max > maxRepeats ? Infinity : max]
   }
 
-  /** Expands a repetition as llama.cpp does: copies, then a chain of optional rules. */
-  #repeated(item: readonly GrammarElement[], [min, max]: Repeats): GrammarElement[] {
+  /** Like llama.cpp: the required copies, then a chain of optional rules. */
+  #expandRepetition(item: readonly GrammarElement[], [min, max]: RepeatRange): GrammarElement[] {
     const further = max === Infinity ? 1 : max - min
-    this.#spend(item.length * (min + further))
+    this.#countElements(item.length * (min + further))
     const repeated = Array.from({ length: min }, () => item).flat()
     let last: GrammarElement | null = null
     for (let count = 0; count < further; count++) {
-      const rule = this.#add(null)
+      const rule = this.#addRule(null)
       const itself: GrammarElement = { kind: 'rule', rule }
       const next: GrammarElement | null = max === Infinity ? itself : last
       this.#rules[rule] = [next === null ? item : [...item, next], []]
@@ -243,9 +234,9 @@ class GrammarParser {
     return last === null ? repeated : [...repeated, last]
   }
 
-  #spend(elements: number): void {
-    this.#elements += elements
-    if (this.#elements > maxElements) throw new Error('the grammar has too many parts')
+  #countElements(elements: number): void {
+    this.#elementCount += elements
+    if (this.#elementCount > maxElements) throw new Error('the grammar has too many parts')
   }
 
   get #next(): string {
@@ -265,31 +256,30 @@ class GrammarParser {
     return found
   }
 
-  /** Throws if the text ends inside the construct that begins at `start`. */
   #expectMore(what: string, start: number): void {
     if (this.#at >= this.#text.length)
-      throw this.#fault(`a ${what} of the grammar has no end; it begins`, start)
+      throw this.#errorAt(`a ${what} of the grammar has no end; it begins`, start)
   }
 
-  #unexpected(what: string): Error {
-    const isLark = !this.#text.includes('::=') && larkRule.test(this.#text)
+  #unexpectedError(what: string): Error {
+    const isLark = !this.#text.includes('::=') && larkRulePattern.test(this.#text)
     const hint = isLark ? '; this looks like Lark, but GBNF is expected: `root ::= …`' : ''
-    return this.#fault(`the grammar cannot be read: expected ${what},`, this.#at, hint)
+    return this.#errorAt(`the grammar cannot be read: expected ${what},`, this.#at, hint)
   }
 
-  #fault(what: string, at = this.#at, hint = ''): Error {
+  #errorAt(what: string, at = this.#at, hint = ''): Error {
     const lines = this.#text.slice(0, at).split('\n')
     const column = (lines.at(-1)?.length ?? 0) + 1
     return new Error(`${what} in line ${lines.length}, column ${column}${hint}`)
   }
 }
 
-type Repeats = readonly [min: number, max: number]
+type RepeatRange = readonly [min: number, max: number]
 
-const timesOf = ([min, max]: Repeats): number =>
+const countRepeats = ([min, max]: RepeatRange): number =>
   Math.max(1, max === Infinity || max === 0 ? min : max)
 
-function complementOf(ranges: readonly CharacterRange[]): readonly CharacterRange[] {
+function complement(ranges: readonly CharacterRange[]): readonly CharacterRange[] {
   const others: CharacterRange[] = []
   let next = 0
   for (const [from, to] of ranges.toSorted(([one], [other]) => one - other)) {

@@ -1,33 +1,26 @@
-/** Reads grammars, and rejects left recursion, whose evaluation would never terminate. Pure. */
+/** Reads grammars. Rejects left recursion, whose evaluation would never end. Pure. */
 
 import { type Grammar, type GrammarElement, type GrammarRules, parseGrammar } from './gbnf.ts'
 
-/** Throws an `Error` that describes the problem. */
 export function readGrammar(text: string): Grammar {
   const grammar = parseGrammar(text)
   checkRecursion(grammar.rules)
   return grammar
 }
 
-/** A rule that another rule can begin with. */
 interface LeftEdge {
   readonly rule: number
-  /** Whether the rule is the first element, not preceded even by elements that may be empty. */
   readonly isFirst: boolean
   readonly isLast: boolean
 }
 
-/**
- * Rejects a rule that begins with itself, directly or after elements that may be empty, because it
- * grows forever. Such a rule is harmless only at the end of a sequence after such elements, as in
- * `("a"*)*`: it then returns to an earlier state.
- */
+/** `("a"*)*` is allowed, because it returns to an earlier state instead of growing. */
 function checkRecursion(rules: GrammarRules): void {
-  const empty = emptyRules(rules)
+  const empty = findEmptyRules(rules)
   const edges = rules.map((alternatives) =>
-    alternatives.flatMap((sequence) => leftEdges(sequence, empty)),
+    alternatives.flatMap((sequence) => findLeftEdges(sequence, empty)),
   )
-  for (const component of components(edges.map((some) => some.map(({ rule }) => rule)))) {
+  for (const component of findComponents(edges.map((some) => some.map(({ rule }) => rule)))) {
     const inside = new Set(component)
     const isRecursive = component.some((rule) =>
       edges[rule]?.some((edge) => inside.has(edge.rule) && (edge.isFirst || !edge.isLast)),
@@ -36,7 +29,10 @@ function checkRecursion(rules: GrammarRules): void {
   }
 }
 
-function leftEdges(sequence: readonly GrammarElement[], empty: ReadonlySet<number>): LeftEdge[] {
+function findLeftEdges(
+  sequence: readonly GrammarElement[],
+  empty: ReadonlySet<number>,
+): LeftEdge[] {
   const edges: LeftEdge[] = []
   for (const [at, element] of sequence.entries()) {
     if (element.kind !== 'rule') break
@@ -46,12 +42,9 @@ function leftEdges(sequence: readonly GrammarElement[], empty: ReadonlySet<numbe
   return edges
 }
 
-/** The rules that match the empty text. */
-function emptyRules(rules: GrammarRules): ReadonlySet<number> {
+function findEmptyRules(rules: GrammarRules): ReadonlySet<number> {
   const empty = new Set<number>()
-  /**
-   * For each rule, the sequences that contain it and consist only of rules, once per occurrence.
-   */
+  /** For each rule, the sequences of rules that contain it, once per occurrence. */
   const users = new Map<number, { readonly rule: number; notEmpty: number }[]>()
   const waiting: number[] = []
   for (const [rule, alternatives] of rules.entries()) {
@@ -76,7 +69,7 @@ function emptyRules(rules: GrammarRules): ReadonlySet<number> {
 }
 
 /** Strongly connected components (Tarjan) in reverse topological order. Not recursive. */
-function components(edges: readonly (readonly number[])[]): readonly (readonly number[])[] {
+function findComponents(edges: readonly (readonly number[])[]): readonly (readonly number[])[] {
   const found: number[][] = []
   const order = new Int32Array(edges.length)
   const low = new Int32Array(edges.length)

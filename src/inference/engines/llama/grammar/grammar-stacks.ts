@@ -1,100 +1,83 @@
-/** The positions in a grammar's rules after a text, for all ways to parse it. Pure. */
+/**
+ * Finds the positions in the rules of a grammar after a text, for all ways to parse the text. Pure.
+ */
 
 import type { CharacterRange, GrammarElement, GrammarRules } from './gbnf.ts'
 
-/** A position in a rule. */
 interface RulePosition {
   readonly sequence: readonly GrammarElement[]
   readonly at: number
   readonly id: number
-  /** `null` at the end of the sequence, `undefined` if not computed yet. */
+  /** The next position; `null` at the end of the sequence, and `undefined` until it is computed. */
   next: RulePosition | null | undefined
 }
 
-/**
- * A position in a rule, and the stack to continue with after the rule. Equal stacks are the same
- * object.
- */
+/** A position in a rule, and the stack that follows the rule. Equal stacks are the same object. */
 export interface Stack {
   readonly id: number
-  readonly place: RulePosition
-  readonly below: Stack | null
-  reached: Reached | null
+  readonly position: RulePosition
+  readonly parent: Stack | null
+  reachable: ReachableStacks | null
 }
 
-/** The stacks that can be reached without reading another character. */
-export interface Reached {
-  /** Each stack is at characters or at a token. */
+export interface ReachableStacks {
+  /** The next element of each stack is a character or a token. */
   readonly stacks: readonly Stack[]
-  /** Whether the text may end here. */
-  readonly isEnd: boolean
+  readonly canEnd: boolean
 }
 
-/** The maximum number of consecutive steps, which take some hundredths of a second. */
+/** The maximum number of steps in a budget. They take a few hundredths of a second. */
 const maxSteps = 80_000
-/** The number of steps that each token adds to the remaining steps. */
-const stepsOfToken = 20_000
+const stepsPerToken = 20_000
 
-/**
- * Thrown if an answer can be parsed in so many ways that evaluating the grammar would delay others.
- */
-export class TooManyWaysError extends Error {
+/** Thrown if following all ways to read an answer would delay other requests. */
+export class AmbiguousGrammarError extends Error {
   constructor() {
     super('the grammar has too many ways to read the same text: make its choices distinct')
   }
 }
 
-/** The remaining steps of one answer. */
-export class AnswerSteps {
+export class StepBudget {
   #left = maxSteps
 
   spend(count: number): void {
     this.#left -= count
-    if (this.#left < 0) throw new TooManyWaysError()
+    if (this.#left < 0) throw new AmbiguousGrammarError()
   }
 
-  /** Called when a token was chosen. */
-  add(): void {
-    this.#left = Math.min(maxSteps, this.#left + stepsOfToken)
+  refill(): void {
+    this.#left = Math.min(maxSteps, this.#left + stepsPerToken)
   }
 }
 
-/** A factor for the keys of stacks, larger than the number of positions in any grammar. */
-const keysOfStack = 2 ** 21
+/** A number above the number of positions in any grammar, so that the keys of stacks are unique. */
+const maxPositions = 2 ** 21
 
 export class GrammarStacks {
   readonly #rules: GrammarRules
-  /** The first position of each sequence. */
-  readonly #places = new Map<readonly GrammarElement[], RulePosition>()
+  readonly #firstPositions = new Map<readonly GrammarElement[], RulePosition>()
   readonly #stacks = new Map<number, Stack>()
-  #placeCount = 0
+  #positionCount = 0
   #lastId = 0
-  #size = 0
+  size = 0
 
   constructor(rules: GrammarRules) {
     this.#rules = rules
   }
 
-  /** The number of cached stacks and of their entries in lists. */
-  get size(): number {
-    return this.#size
+  begin(rule: number, steps: StepBudget): readonly (Stack | null)[] {
+    return this.#enterRule(rule, null, steps)
   }
 
-  /** The stacks at the beginning of a rule's text. */
-  begin(rule: number, steps: AnswerSteps): readonly (Stack | null)[] {
-    return this.#enter(rule, null, steps)
+  /** Returns the stack at the next position, or `null` at the end of the whole text. */
+  next({ position, parent }: Stack): Stack | null {
+    const next = this.#nextPosition(position)
+    return next === null ? parent : this.#getStack(next, parent)
   }
 
-  /** The stack at the next position; `null` at the end of the whole text. */
-  next({ place, below }: Stack): Stack | null {
-    const next = this.#after(place)
-    return next === null ? below : this.#stack(next, below)
-  }
-
-  /** Enters and leaves rules until characters or tokens are reached. */
-  reach(stack: Stack | null, steps: AnswerSteps): Reached {
-    if (stack === null) return atEnd
-    if (stack.reached !== null) return stack.reached
+  findReachable(stack: Stack | null, steps: StepBudget): ReachableStacks {
+    if (stack === null) return endOfText
+    if (stack.reachable !== null) return stack.reachable
     const [stacks, seen] = [new Set<Stack>(), new Set<Stack | null>()]
     const waiting: (Stack | null)[] = [stack]
     for (let top = waiting.pop(); top !== undefined; top = waiting.pop()) {
@@ -102,66 +85,65 @@ export class GrammarStacks {
       seen.add(top)
       steps.spend(1)
       if (top === null) continue
-      const element = elementOf(top)
+      const element = nextElement(top)
       if (element?.kind !== 'rule') stacks.add(top)
-      else for (const one of this.#enter(element.rule, this.next(top), steps)) waiting.push(one)
+      else for (const one of this.#enterRule(element.rule, this.next(top), steps)) waiting.push(one)
     }
-    const reached = { stacks: [...stacks], isEnd: seen.has(null) }
-    this.#size += stacks.size
-    stack.reached = reached
-    return reached
+    const reachable = { stacks: [...stacks], canEnd: seen.has(null) }
+    this.size += stacks.size
+    stack.reachable = reachable
+    return reachable
   }
 
-  /**
-   * Clears the cache. Stacks in use stay valid. A stack that is created again is not the same
-   * object as one in use, so some equal ways may be followed twice.
-   */
-  forget(): void {
+  /** A stack that is created again is a different object, so some ways may be followed twice. */
+  clearCache(): void {
     this.#stacks.clear()
-    this.#size = 0
+    this.size = 0
   }
 
-  #enter(rule: number, after: Stack | null, steps: AnswerSteps): readonly (Stack | null)[] {
+  #enterRule(rule: number, after: Stack | null, steps: StepBudget): readonly (Stack | null)[] {
     const sequences = this.#rules[rule] ?? []
-    // Charged for every sequence, including sequences that were seen before.
+    // Every sequence costs a step, even if it was seen before.
     steps.spend(sequences.length)
-    return sequences.map((one) => (one.length > 0 ? this.#stack(this.#start(one), after) : after))
+    return sequences.map((one) =>
+      one.length > 0 ? this.#getStack(this.#firstPosition(one), after) : after,
+    )
   }
 
-  #start(sequence: readonly GrammarElement[]): RulePosition {
-    const place = this.#places.get(sequence) ?? this.#createPosition(sequence, 0)
-    this.#places.set(sequence, place)
-    return place
+  #firstPosition(sequence: readonly GrammarElement[]): RulePosition {
+    const position = this.#firstPositions.get(sequence) ?? this.#createPosition(sequence, 0)
+    this.#firstPositions.set(sequence, position)
+    return position
   }
 
-  #after(place: RulePosition): RulePosition | null {
-    const { sequence, at } = place
-    place.next ??= at + 1 < sequence.length ? this.#createPosition(sequence, at + 1) : null
-    return place.next
+  #nextPosition(position: RulePosition): RulePosition | null {
+    const { sequence, at } = position
+    position.next ??= at + 1 < sequence.length ? this.#createPosition(sequence, at + 1) : null
+    return position.next
   }
 
   #createPosition(sequence: readonly GrammarElement[], at: number): RulePosition {
-    return { sequence, at, id: this.#placeCount++, next: undefined }
+    return { sequence, at, id: this.#positionCount++, next: undefined }
   }
 
-  #stack(place: RulePosition, below: Stack | null): Stack {
-    const key = (below === null ? 0 : below.id) * keysOfStack + place.id
+  #getStack(position: RulePosition, parent: Stack | null): Stack {
+    const key = (parent === null ? 0 : parent.id) * maxPositions + position.id
     const known = this.#stacks.get(key)
     if (known !== undefined) return known
-    const stack = { id: ++this.#lastId, place, below, reached: null }
+    const stack = { id: ++this.#lastId, position, parent, reachable: null }
     this.#stacks.set(key, stack)
-    this.#size++
+    this.size++
     return stack
   }
 }
 
-const atEnd: Reached = { stacks: [], isEnd: true }
+const endOfText: ReachableStacks = { stacks: [], canEnd: true }
 
-export const elementOf = ({ place }: Stack): GrammarElement | undefined => place.sequence[place.at]
+export const nextElement = ({ position }: Stack): GrammarElement | undefined =>
+  position.sequence[position.at]
 
-/** The ranges of the characters at the stack's position; empty at a token. */
-export function rangesOf(stack: Stack): readonly CharacterRange[] {
-  const element = elementOf(stack)
+export function nextRanges(stack: Stack): readonly CharacterRange[] {
+  const element = nextElement(stack)
   return element?.kind === 'characters' ? element.ranges : noRanges
 }
 

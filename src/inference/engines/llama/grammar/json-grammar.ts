@@ -1,48 +1,46 @@
-/** Converts a JSON schema to a GBNF grammar for llama.cpp. Rejects what it cannot enforce. */
+/**
+ * Converts a JSON schema to a GBNF grammar for llama.cpp. Rejects schemas that it cannot enforce.
+ */
 
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { emptyParameters } from '../templates/template-messages.ts'
 import { integerGrammar, numberGrammar } from './number-grammar.ts'
 import {
-  keysOf,
-  keywordsOf,
-  located,
+  definedKeys,
+  readKeywords,
+  withPath,
   type Schema,
-  SchemaFault,
-  impossible,
+  SchemaError,
+  impossibleSchema,
   invalidSchema,
   unenforceable,
 } from './schema-keywords.ts'
-import { choicesOf, type SchemaReader } from './schema-merge.ts'
+import { expandSchema, type SchemaReader } from './schema-merge.ts'
 import {
-  boundsOf,
-  countsOf,
-  decodedPart,
-  listedIn,
-  memberOf,
-  namedPart,
-  namesOf,
-  nothingFits,
-  othersOf,
-  requiredOf,
-  typesOf,
-  valueOf,
+  numberBounds,
+  countMembers,
+  decodeUriPart,
+  enumValues,
+  memberSchema,
+  memberAt,
+  memberNames,
+  noMatchError,
+  additionalSchema,
+  requiredNames,
+  schemaTypes,
+  requiredMember,
   expectFewValues,
 } from './schema-parts.ts'
-import { otherKey, quoted, stringGrammar, textChoice } from './string-grammar.ts'
+import { otherKeyGrammar, quoteLiteral, stringGrammar, textChoice } from './string-grammar.ts'
 
 const maxDepth = 64
-/** Limited, because all other requests wait while a grammar is compiled. */
+/** The length of a grammar is limited, because all other requests wait while it is compiled. */
 const maxGrammarChars = 262_144
-/** Limited, because expanding combined schemas multiplies them. */
+/** Expanding combined schemas multiplies their alternatives. */
 const maxSteps = 5_000
 
-/**
- * White space is allowed where indented JSON has it: one space after a colon, a line break with
- * indentation inside brackets and after a comma. It is limited, because a model may write as much
- * as is allowed until it reaches its token limit. None is allowed after the last bracket.
- */
-const basics = [
+/** White space is limited, because a model may write as much as is allowed. */
+const baseRules = [
   'value ::= object | array | string | number | boolean | null',
   'object ::= "{" ws ( member ( "," ws member )* ws )? "}"',
   'member ::= string ":" sp value',
@@ -58,264 +56,253 @@ const basics = [
   String.raw`end ::= [ \n]?`,
 ]
 
-/** The grammar of any JSON object. */
-export const objectGrammar: string = ['root ::= object', ...basics].join('\n')
+export const objectGrammar: string = ['root ::= object', ...baseRules].join('\n')
 
-/**
- * Throws an `Error` that names what cannot be enforced, and where. The length of the grammar is
- * limited. Without combined schemas, it is proportional to the length of the schema.
- */
+/** Throws an `Error` that names the part that cannot be enforced, and its path. */
 export function toJsonGrammar(schema: object): string {
   const writer = new GrammarWriter()
-  writer.define('root', writer.document(schema, { depth: 0 }))
+  writer.defineRule('root', writer.document(schema, { depth: 0 }))
   return writer.text
 }
 
-/**
- * The grammar of a call of one of the tools as JSON. A `SchemaFault` names the faulty tool. A tool
- * for which no arguments are possible is an error, because a client would not notice its omission.
- */
+/** A tool that no arguments fit is faulty too, because clients would not notice its omission. */
 export function toCallGrammar(tools: readonly ToolDefinition[]): string {
   const writer = new GrammarWriter()
   const calls = tools.map(({ name, parameters = noParameters }, tool) => {
     const given = writer.document(parameters, { depth: 1, tool, toolName: name })
-    const members = [member('name', literal(name)), member('arguments', given)]
-    return braces(`${members.join(' "," ws ')} ${spaceBeforeEnd(0)}`)
+    const members = [writeMember('name', toLiteral(name)), writeMember('arguments', given)]
+    return inBraces(`${members.join(' "," ws ')} ${closingSpace(0)}`)
   })
-  writer.define('root', anyOf([...new Set(calls)]))
+  writer.defineRule('root', joinChoices([...new Set(calls)]))
   return writer.text
 }
 
-/** The schema of a tool without `parameters`: an empty object. */
+/** A tool without `parameters` accepts only an empty object. */
 const noParameters = { ...emptyParameters, additionalProperties: false }
 
 class GrammarWriter implements SchemaReader {
-  /** Each rule follows the rules that it uses. */
+  /** Rules in the order of their definition. Each rule follows the rules that it uses. */
   readonly rules: string[] = []
-  #document: unknown = null
+  #writeDocument: unknown = null
   #length = 0
   #steps = 0
   #definitions = 0
-  /** The rules of definitions, by reference: a definition may refer to itself. */
-  readonly #names = new Map<string, string>()
+  /** The rules of definitions, by reference. A definition that refers to itself uses its rule. */
+  readonly #ruleNames = new Map<string, string>()
 
   get text(): string {
-    return [...this.rules.toReversed(), ...basics].join('\n')
+    return [...this.rules.toReversed(), ...baseRules].join('\n')
   }
 
-  /** The expression of a schema that is the root of its own references. */
-  document(schema: object, { depth, tool = null, toolName = '' }: DocumentPlace): string {
-    this.#document = schema
-    this.#names.clear()
+  /** Writes a whole schema. References are relative to this schema. */
+  document(schema: object, { depth, tool = null, toolName = '' }: DocumentOptions): string {
+    this.#writeDocument = schema
+    this.#ruleNames.clear()
     try {
-      return located('#', () => {
+      return withPath('#', () => {
         expectFewValues(schema)
-        return this.expression(schema, depth)
+        return this.writeSchema(schema, depth)
       })
     } catch (error) {
-      if (!(error instanceof SchemaFault)) throw error
+      if (!(error instanceof SchemaError)) throw error
       const { message, isImpossible, isInvalid, path } = error
       const cause = tool !== null && isImpossible ? `no arguments fit \`${toolName}\`: ` : ''
       const text = `${cause}${message}, at \`${path}\``
-      throw new SchemaFault(text, { isImpossible, isInvalid, path, tool })
+      throw new SchemaError(text, { isImpossible, isInvalid, path, tool })
     }
   }
 
-  define(name: string, text: string): void {
+  defineRule(name: string, text: string): void {
     this.#length += text.length
     if (this.#length > maxGrammarChars) {
-      throw new SchemaFault(`the schema needs a grammar of more than ${maxGrammarChars} characters`)
+      throw new SchemaError(`the schema needs a grammar of more than ${maxGrammarChars} characters`)
     }
     this.rules.push(`${name} ::= ${text}`)
   }
 
   spend(steps: number): void {
     this.#steps += steps
-    if (this.#steps > maxSteps) throw new SchemaFault('the schema has too many parts')
+    if (this.#steps > maxSteps) throw new SchemaError('the schema has too many parts')
   }
 
-  find(reference: string): unknown {
+  resolveReference(reference: string): unknown {
     const [head, ...path] = reference.split('/')
-    let found: unknown = head === '#' ? this.#document : undefined
+    let found: unknown = head === '#' ? this.#writeDocument : undefined
     for (const part of path) {
-      found = namedPart(found, part) ?? namedPart(found, decodedPart(part))
+      found = memberAt(found, part) ?? memberAt(found, decodeUriPart(part))
     }
     if (found !== undefined) return found
-    // Only references within the document are supported.
     const isInvalid = head === '#'
-    throw new SchemaFault(`\`${reference}\` is not defined in the schema`, { isInvalid })
+    throw new SchemaError(`\`${reference}\` is not defined in the schema`, { isInvalid })
   }
 
-  expression(schema: unknown, depth: number): string {
-    if (depth > maxDepth) throw new SchemaFault(`the schema is nested deeper than ${maxDepth}`)
+  writeSchema(schema: unknown, depth: number): string {
+    if (depth > maxDepth) throw new SchemaError(`the schema is nested deeper than ${maxDepth}`)
     this.spend(1)
-    const given = keywordsOf(schema)
-    const [key = '', ...others] = keysOf(given)
-    if (key === '$ref' && others.length === 0) return this.#reference(String(given[key]), depth)
+    const given = readKeywords(schema)
+    const [key = '', ...others] = definedKeys(given)
+    if (key === '$ref' && others.length === 0)
+      return this.#writeReference(String(given[key]), depth)
     if ((key === 'anyOf' || key === 'oneOf') && others.length === 0) {
-      return this.anyOf(given[key] as readonly unknown[], (choice, at) =>
-        this.#part(`/${key}/${at}`, choice, depth),
+      return this.writeAnyOf(given[key] as readonly unknown[], (choice, at) =>
+        this.#writePart(`/${key}/${at}`, choice, depth),
       )
     }
-    const choices = choicesOf(schema, this)
-    if (choices.length === 0) throw nothingFits()
-    return this.anyOf(choices, (choice) => this.#plain(choice, depth))
+    const choices = expandSchema(schema, this)
+    if (choices.length === 0) throw noMatchError()
+    return this.writeAnyOf(choices, (choice) => this.#writePlain(choice, depth))
   }
 
-  #part(place: string, schema: unknown, depth: number): string {
-    return located(place, () => this.expression(schema, depth + 1))
+  #writePart(place: string, schema: unknown, depth: number): string {
+    return withPath(place, () => this.writeSchema(schema, depth + 1))
   }
 
-  #reference(reference: string, depth: number): string {
-    const known = this.#names.get(reference)
+  #writeReference(reference: string, depth: number): string {
+    const known = this.#ruleNames.get(reference)
     if (known !== undefined) return known
     const name = `d${this.#definitions++}`
-    const found = this.find(reference)
-    this.#names.set(reference, name)
-    const text = this.#part(reference, found, depth)
+    const found = this.resolveReference(reference)
+    this.#ruleNames.set(reference, name)
+    const text = this.#writePart(reference, found, depth)
     if (text === name) throw invalidSchema(`\`${reference}\` is defined by itself alone`)
-    this.define(name, text)
+    this.defineRule(name, text)
     return name
   }
 
-  /** Omits choices that no value can match, unless that applies to all choices. */
-  anyOf<T>(choices: readonly T[], write: (choice: T, at: number) => string): string {
-    if (choices.length === 0) throw impossible('an empty choice allows nothing')
+  /** Writes a choice. Omits choices that no value can match, and throws if none remains. */
+  writeAnyOf<T>(choices: readonly T[], write: (choice: T, at: number) => string): string {
+    if (choices.length === 0) throw impossibleSchema('an empty choice allows nothing')
     const texts: string[] = []
     let fault: unknown = null
     for (const [at, choice] of choices.entries()) {
-      const [rules, names] = [this.rules.length, this.#names.size]
+      const [rules, names] = [this.rules.length, this.#ruleNames.size]
       try {
         texts.push(write(choice, at))
       } catch (error) {
-        if (!(error instanceof SchemaFault && error.isImpossible)) throw error
+        if (!(error instanceof SchemaError && error.isImpossible)) throw error
         fault = error
         this.rules.length = rules
-        for (const name of [...this.#names.keys()].slice(names)) this.#names.delete(name)
+        for (const name of [...this.#ruleNames.keys()].slice(names)) this.#ruleNames.delete(name)
       }
     }
     if (texts.length === 0) throw fault
-    return anyOf([...new Set(texts)])
+    return joinChoices([...new Set(texts)])
   }
 
-  /** The expression of a schema without `$ref`, `allOf`, `anyOf` and `oneOf`. */
-  #plain(schema: Schema, depth: number): string {
-    const listed = listedIn(schema)
-    if (listed !== null) return anyText(listed.map((value) => JSON.stringify(value)))
-    return this.anyOf(typesOf(schema), (type) => this.#ofType(type, schema, depth))
+  #writePlain(schema: Schema, depth: number): string {
+    const listed = enumValues(schema)
+    if (listed !== null) return joinTexts(listed.map((value) => JSON.stringify(value)))
+    return this.writeAnyOf(schemaTypes(schema), (type) => this.#writeType(type, schema, depth))
   }
 
-  /**
-   * Creates a rule for an expression that is used or repeated more than once. If such expressions
-   * were inlined, they would double at every level, and llama.cpp refuses to repeat long
-   * expressions.
-   */
-  #named(text: string): string {
+  /** Written inline, repeated expressions would double in length at every level. */
+  #toRuleName(text: string): string {
     if (/^\w+$/.test(text)) return text
     const name = `r${this.rules.length}`
-    this.define(name, text)
+    this.defineRule(name, text)
     return name
   }
 
-  #ofType(type: string, schema: Schema, depth: number): string {
-    if (type === 'object') return this.#object(this.#withNames(schema), depth)
-    if (type === 'array') return this.#array(schema, depth)
+  #writeType(type: string, schema: Schema, depth: number): string {
+    if (type === 'object') return this.#writeObject(this.#applyPropertyNames(schema), depth)
+    if (type === 'array') return this.#writeArray(schema, depth)
     if (type === 'string') return stringGrammar(schema)
-    if (type === 'integer') return integerGrammar(boundsOf(schema))
-    if (type === 'number') return numberGrammar(boundsOf(schema))
+    if (type === 'integer') return integerGrammar(numberBounds(schema))
+    if (type === 'number') return numberGrammar(numberBounds(schema))
     if (['boolean', 'null', 'value'].includes(type)) return type
     throw invalidSchema(`there is no type \`${type}\``)
   }
 
-  /** Members are in the order of the schema, but required members come first. */
-  #object(schema: Schema, depth: number): string {
-    const required = requiredOf(schema)
+  /** Members follow the order of the schema, but required members come first. */
+  #writeObject(schema: Schema, depth: number): string {
+    const required = requiredNames(schema)
     const write = (name: string): string =>
-      member(name, this.#part(`/properties/${name}`, valueOf(schema, name), depth))
-    const named = namesOf(schema)
+      writeMember(name, this.#writePart(`/properties/${name}`, requiredMember(schema, name), depth))
+    const named = memberNames(schema)
     const inOrder = named.filter((name) => required.has(name))
     const always = [...new Set([...inOrder, ...required])].map(write)
     const sometimes = named.filter(
-      (name) => !required.has(name) && memberOf(schema, name) !== false,
+      (name) => !required.has(name) && memberSchema(schema, name) !== false,
     )
-    const others = this.#otherMember(schema, depth)
-    const { min, max } = countsOf(schema, sometimes.length, others !== null)
-    let rest = others === null || max === 0 ? '' : ` ( "," ws ${others} )${atMost(max)}`
+    const others = this.#writeOtherMember(schema, depth)
+    const { min, max } = countMembers(schema, sometimes.length, others !== null)
+    let rest = others === null || max === 0 ? '' : ` ( "," ws ${others} )${repeatAtMost(max)}`
     const heads =
-      others === null || max === 0 ? [] : [`${others} ( "," ws ${others} )${atMost(max - 1)}`]
+      others === null || max === 0 ? [] : [`${others} ( "," ws ${others} )${repeatAtMost(max - 1)}`]
     for (const text of sometimes.map(write).toReversed()) {
-      const name = this.#named(text)
+      const name = this.#toRuleName(text)
       heads.unshift(name + rest)
-      rest = ` ${this.#named(`( "," ws ${name} )?${rest}`)}`
+      rest = ` ${this.#toRuleName(`( "," ws ${name} )?${rest}`)}`
     }
-    const last = spaceBeforeEnd(depth)
-    if (always.length > 0) return braces(`${always.join(' "," ws ')}${rest} ${last}`)
-    if (heads.length === 0) return braces('')
-    return braces(`( ${this.#named(heads.join(' | '))} ${last} )${min > 0 ? '' : '?'}`)
+    const last = closingSpace(depth)
+    if (always.length > 0) return inBraces(`${always.join(' "," ws ')}${rest} ${last}`)
+    if (heads.length === 0) return inBraces('')
+    return inBraces(`( ${this.#toRuleName(heads.join(' | '))} ${last} )${min > 0 ? '' : '?'}`)
   }
 
-  /** Without `additionalProperties`, a schema with named members allows no others. */
-  #otherMember(schema: Schema, depth: number): string | null {
-    const others = othersOf(schema)
+  /** Without `additionalProperties`, a schema with named members allows no other members. */
+  #writeOtherMember(schema: Schema, depth: number): string | null {
+    const others = additionalSchema(schema)
     if (others === false) return null
     const { propertyNames: names } = schema
-    const taken = [...namesOf(schema), ...requiredOf(schema)]
+    const taken = [...memberNames(schema), ...requiredNames(schema)]
     const name =
       names === undefined
         ? taken.length === 0
           ? 'string'
-          : otherKey(taken)
-        : this.#part('/propertyNames', { allOf: [{ type: 'string' }, names] }, depth)
-    return this.#named(`${name} ":" sp ${this.#part('/additionalProperties', others, depth)}`)
+          : otherKeyGrammar(taken)
+        : this.#writePart('/propertyNames', { allOf: [{ type: 'string' }, names] }, depth)
+    return this.#toRuleName(
+      `${name} ":" sp ${this.#writePart('/additionalProperties', others, depth)}`,
+    )
   }
 
-  /**
-   * `propertyNames` applies to all names. Listed names become named members. Otherwise the keyword
-   * is kept, which is possible only without named members.
-   */
-  #withNames(schema: Schema): Schema {
+  /** Other `propertyNames` are kept, which is possible only without named members. */
+  #applyPropertyNames(schema: Schema): Schema {
     const { propertyNames, ...rest } = schema
     if (propertyNames === undefined) return rest
-    const choices = located('/propertyNames', () =>
-      choicesOf({ allOf: [{ type: 'string' }, propertyNames] }, this),
+    const choices = withPath('/propertyNames', () =>
+      expandSchema({ allOf: [{ type: 'string' }, propertyNames] }, this),
     )
-    if (choices.some((choice) => keysOf(choice).join('') === 'type')) return rest
-    const lists = choices.map(listedIn)
-    const given = [...namesOf(schema), ...requiredOf(schema)]
+    if (choices.some((choice) => definedKeys(choice).join('') === 'type')) return rest
+    const lists = choices.map(enumValues)
+    const given = [...memberNames(schema), ...requiredNames(schema)]
     if (lists.includes(null)) {
       if (given.length === 0) return schema
       throw unenforceable('propertyNames', 'properties')
     }
     const allowed = lists.flatMap((list) => list ?? []).map(String)
-    const isOpen = othersOf(schema) !== false
-    const names = [...new Set([...namesOf(schema), ...(isOpen ? allowed : [])])]
+    const isOpen = additionalSchema(schema) !== false
+    const names = [...new Set([...memberNames(schema), ...(isOpen ? allowed : [])])]
     return {
       ...rest,
       properties: Object.fromEntries(
-        names.map((name) => [name, allowed.includes(name) ? memberOf(schema, name) : false]),
+        names.map((name) => [name, allowed.includes(name) ? memberSchema(schema, name) : false]),
       ),
       additionalProperties: false,
     }
   }
 
-  #array(schema: Schema, depth: number): string {
-    const last = spaceBeforeEnd(depth)
+  #writeArray(schema: Schema, depth: number): string {
+    const last = closingSpace(depth)
     const { minItems = 0, maxItems = Infinity, items, uniqueItems, prefixItems } = schema
     const [min, max] = [Number(minItems), Number(maxItems)]
-    if (min > max) throw impossible('no list has both lengths')
+    if (min > max) throw impossibleSchema('no list has both lengths')
     const prefix = Array.isArray(prefixItems) ? prefixItems.slice(0, max) : null
     if (uniqueItems === true && max > 1) {
       if (prefix !== null) throw unenforceable('uniqueItems', 'prefixItems')
-      return this.#uniqueArray(items, { min, max }, last)
+      return this.#writeUniqueArray(items, { min, max }, last)
     }
-    const first = (prefix ?? []).map((item, at) => this.#part(`/prefixItems/${at}`, item, depth))
+    const first = (prefix ?? []).map((item, at) =>
+      this.#writePart(`/prefixItems/${at}`, item, depth),
+    )
     const [fewest, further] = [Math.max(0, min - first.length), max - first.length]
     const isClosed = items === false || (prefix !== null && items === undefined && fewest === 0)
     if (isClosed || further === 0) {
-      if (fewest > 0) throw impossible('`minItems` is more than the `items` allow')
+      if (fewest > 0) throw impossibleSchema('`minItems` is more than the `items` allow')
       return first.length === 0 ? emptyArray : `"[" ws ${first.join(' "," ws ')} ${last} "]"`
     }
-    const item = this.#named(this.#part('/items', items ?? true, depth))
+    const item = this.#toRuleName(this.#writePart('/items', items ?? true, depth))
     if (first.length > 0) {
       const more = `( "," ws ${item} ){${fewest},${further === Infinity ? '' : further}}`
       return `"[" ws ${first.join(' "," ws ')} ${more} ${last} "]"`
@@ -325,9 +312,12 @@ class GrammarWriter implements SchemaReader {
     return `"[" ws ${fewest === 0 ? `( ${written} )?` : written} "]"`
   }
 
-  /** Expands all lists of distinct values, which is possible only for a few values. */
-  #uniqueArray(items: unknown, { min, max }: { min: number; max: number }, last: string): string {
-    const values = this.#valuesOf(items)
+  #writeUniqueArray(
+    items: unknown,
+    { min, max }: { min: number; max: number },
+    last: string,
+  ): string {
+    const values = this.#listLiterals(items)
     const longest = Math.min(max, values.length)
     const lists: string[] = []
     const extend = (chosen: readonly string[]): void => {
@@ -337,47 +327,45 @@ class GrammarWriter implements SchemaReader {
       for (const value of values) if (!chosen.includes(value)) extend([...chosen, value])
     }
     extend([])
-    return `"[" ws ${anyOf(lists.map((list) => (list === '' ? '""' : `${list} ${last}`)))} "]"`
+    const choices = lists.map((list) => (list === '' ? '""' : `${list} ${last}`))
+    return `"[" ws ${joinChoices(choices)} "]"`
   }
 
-  /** The literals of a schema that allows only a few values. */
-  #valuesOf(items: unknown): readonly string[] {
-    const values = choicesOf(items ?? true, this).flatMap((choice): readonly unknown[] => {
-      const listed = listedIn(choice)
+  #listLiterals(items: unknown): readonly string[] {
+    const values = expandSchema(items ?? true, this).flatMap((choice): readonly unknown[] => {
+      const listed = enumValues(choice)
       if (listed !== null) return listed
-      if (typesOf(choice).join('') === 'boolean') return [true, false]
+      if (schemaTypes(choice).join('') === 'boolean') return [true, false]
       throw unenforceable('uniqueItems')
     })
-    return [...new Set(values.map(literal))]
+    return [...new Set(values.map(toLiteral))]
   }
 }
 
-interface DocumentPlace {
+interface DocumentOptions {
   readonly depth: number
-  /** The index of the tool whose parameters the schema describes. */
   readonly tool?: number | null
   readonly toolName?: string
 }
 
 const emptyArray = '"[" ws "]"'
-/** The maximum number of lists to expand for `uniqueItems`. */
 const maxUniqueLists = 400
 
 /** The last bracket of an answer is not indented. */
-const spaceBeforeEnd = (depth: number): string => (depth === 0 ? 'end' : 'ws')
+const closingSpace = (depth: number): string => (depth === 0 ? 'end' : 'ws')
 
-const atMost = (count: number): string => (count === Infinity ? '*' : `{0,${count}}`)
+const repeatAtMost = (count: number): string => (count === Infinity ? '*' : `{0,${count}}`)
 
-const member = (name: string, value: string): string => `${literal(name)} ":" sp ${value}`
+const writeMember = (name: string, value: string): string => `${toLiteral(name)} ":" sp ${value}`
 
-const braces = (members: string): string => `"{" ws ${members} "}"`
+const inBraces = (members: string): string => `"{" ws ${members} "}"`
 
-function anyOf(choices: readonly string[]): string {
+function joinChoices(choices: readonly string[]): string {
   if (choices.length === 0) throw new Error('an empty choice allows nothing')
   return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
 }
 
-const anyText = (texts: readonly string[]): string =>
+const joinTexts = (texts: readonly string[]): string =>
   texts.length === 1 ? textChoice(texts) : `( ${textChoice(texts)} )`
 
-const literal = (value: unknown): string => quoted(JSON.stringify(value))
+const toLiteral = (value: unknown): string => quoteLiteral(JSON.stringify(value))

@@ -5,13 +5,11 @@ import { objectGrammar, toCallGrammar, toJsonGrammar } from './json-grammar.ts'
 import { patternGrammar } from './pattern-grammar.ts'
 import { textChoice } from './string-grammar.ts'
 
-/** A format of the output, or a call of one of the tools. */
 export type GrammarFormat =
   | Exclude<OutputFormat, { kind: 'text' }>
   | { readonly kind: 'call'; readonly tools: readonly ToolDefinition[] }
 
-/** Throws an `Error` that names what cannot be enforced. */
-export function grammarOf(format: GrammarFormat): string {
+export function toGrammar(format: GrammarFormat): string {
   if (format.kind === 'call') return toCallGrammar(format.tools)
   if (format.kind === 'json_object') return objectGrammar
   if (format.kind === 'json_schema') return toJsonGrammar(format.schema)

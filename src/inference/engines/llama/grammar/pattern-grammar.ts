@@ -1,14 +1,10 @@
 /** Converts regular expressions to GBNF expressions. Pure. */
 
-import { invalidSchema, SchemaFault } from './schema-keywords.ts'
+import { invalidSchema, SchemaError } from './schema-keywords.ts'
 
-/**
- * Where the text occurs: in a JSON string, where some letters are escaped and an unanchored pattern
- * may have text around it (JSON Schema), or as a whole answer, which must match completely (vLLM).
- */
-export type PatternPlace = 'json' | 'answer'
+/** In JSON strings, other text may surround a pattern. An answer must match it whole. */
+export type PatternContext = 'json' | 'answer'
 
-/** The minimum and maximum number of letters of a text. */
 export interface Lengths {
   readonly min: number
   readonly max: number
@@ -16,62 +12,57 @@ export interface Lengths {
 
 const anyLength: Lengths = { min: 0, max: Infinity }
 
-/**
- * An expression for matching texts of the given lengths. Throws for look-around, back-references
- * and other constructs that a grammar cannot express.
- */
+/** Throws for look-around, back-references and other patterns that no grammar can express. */
 export function patternGrammar(
   pattern: string,
-  place: PatternPlace,
+  place: PatternContext,
   lengths: Lengths = anyLength,
 ): string {
   return new PatternParser(pattern, place, lengths).parse()
 }
 
-/** A part of a pattern. `letter` is the repeated expression if that matches single letters. */
-interface Piece extends Lengths {
+/** A part of a pattern. `letter` is the repeated expression if that matches a single character. */
+interface PatternPart extends Lengths {
   readonly text: string
   readonly letter?: string
 }
 
-const anything: Piece = { text: 'char*', letter: 'char', ...anyLength }
+const anyText: PatternPart = { text: 'char*', letter: 'char', ...anyLength }
 
-/**
- * Whether a piece such as `a*` may be dropped next to arbitrary text, which includes its matches.
- */
-const isOpen = (piece: Piece | undefined): boolean =>
+/** Whether a part, such as `a*`, also matches all that follows or precedes it. */
+const isUnbounded = (piece: PatternPart | undefined): boolean =>
   piece?.letter !== undefined && piece.min === 0 && piece.max === Infinity
 
-const together = (pieces: readonly Piece[]): Lengths => ({
+const sumLengths = (pieces: readonly PatternPart[]): Lengths => ({
   min: pieces.reduce((sum, { min }) => sum + min, 0),
   max: pieces.reduce((sum, { max }) => sum + max, 0),
 })
 
-/** Limits the total length of pieces by limiting one piece of variable length. */
-function limited(pieces: readonly Piece[], { min, max }: Lengths): readonly Piece[] {
-  const whole = together(pieces)
+function limitLength(
+  pieces: readonly PatternPart[],
+  { min, max }: Lengths,
+): readonly PatternPart[] {
+  const whole = sumLengths(pieces)
   if (whole.min >= min && whole.max <= max) return pieces
   const variable = pieces.filter((piece) => piece.min !== piece.max)
   const taker = variable.find(({ letter }) => letter !== undefined)
   if (taker?.letter === undefined || (whole.max > max && variable.length > 1)) {
-    throw new SchemaFault('`pattern` with `minLength` or `maxLength` cannot be enforced')
+    throw new SchemaError('`pattern` with `minLength` or `maxLength` cannot be enforced')
   }
   const from = Math.max(taker.min, min - (whole.min - taker.min))
   const to = Math.min(taker.max, max - (whole.min - taker.min))
-  if (from > to) throw new SchemaFault('no text of these lengths matches the `pattern`')
+  if (from > to) throw new SchemaError('no text of these lengths matches the `pattern`')
   const text = `${taker.letter}{${from},${to === Infinity ? '' : to}}`
   return pieces.map((piece) => (piece === taker ? { text, min: from, max: to } : piece))
 }
 
-/** The maximum number of characters of a pattern. */
-const maxPattern = 1024
+const maxPatternChars = 1024
 const maxRepeats = 256
-/** The maximum number of characters of a pattern in a message. */
-const maxShown = 60
+const maxShownChars = 60
 
 type Range = readonly [number, number]
 
-const classes: Readonly<Record<string, readonly Range[]>> = {
+const escapeClasses: Readonly<Record<string, readonly Range[]>> = {
   d: [[0x30, 0x39]],
   w: [
     [0x30, 0x39],
@@ -88,8 +79,7 @@ const classes: Readonly<Record<string, readonly Range[]>> = {
 
 const hyphen = 0x2d
 
-/** The code point if the ranges contain a single letter; `null` for several letters. */
-function codeIn(ranges: readonly Range[]): number | null {
+function singleCode(ranges: readonly Range[]): number | null {
   const [range] = ranges
   return ranges.length === 1 && range?.[0] === range?.[1] ? (range?.[0] ?? null) : null
 }
@@ -98,30 +88,31 @@ const escapes: Readonly<Record<string, number>> = { n: 0x0a, r: 0x0d, t: 0x09, f
 
 class PatternParser {
   readonly #pattern: readonly string[]
-  readonly #place: PatternPlace
+  readonly #context: PatternContext
   readonly #lengths: Lengths
   #at = 0
 
-  constructor(pattern: string, place: PatternPlace, lengths: Lengths) {
-    if (pattern.length > maxPattern) {
-      throw new SchemaFault(
-        `a regular expression may have ${maxPattern} characters, not ${pattern.length}`,
+  constructor(pattern: string, place: PatternContext, lengths: Lengths) {
+    if (pattern.length > maxPatternChars) {
+      throw new SchemaError(
+        `a regular expression may have ${maxPatternChars} characters, not ${pattern.length}`,
       )
     }
     this.#pattern = Array.from(pattern)
-    this.#place = place
+    this.#context = place
     this.#lengths = lengths
   }
 
   parse(): string {
-    const choices = this.#choices(true)
-    if (this.#at < this.#pattern.length) throw this.#invalid('`)` has no `(` before it', this.#at)
+    const choices = this.#parseChoices(true)
+    if (this.#at < this.#pattern.length)
+      throw this.#invalidError('`)` has no `(` before it', this.#at)
     return choices.text
   }
 
-  #choices(isTop: boolean): Piece {
-    const choices = [this.#sequence(isTop)]
-    while (this.#skip('|')) choices.push(this.#sequence(isTop))
+  #parseChoices(isTop: boolean): PatternPart {
+    const choices = [this.#parseSequence(isTop)]
+    while (this.#skip('|')) choices.push(this.#parseSequence(isTop))
     const texts = choices.map(({ text }) => text)
     return {
       text: texts.length === 1 ? texts.join('') : `( ${texts.join(' | ')} )`,
@@ -130,38 +121,38 @@ class PatternParser {
     }
   }
 
-  /** In a JSON string, any text may precede and follow an unanchored top-level sequence. */
-  #sequence(isTop: boolean): Piece {
-    const items: Piece[] = []
+  /** Parses a sequence. In a JSON string, any text may surround an unanchored pattern. */
+  #parseSequence(isTop: boolean): PatternPart {
+    const items: PatternPart[] = []
     const isStart = this.#skip('^')
-    if (isStart && !isTop) throw this.#unsupported('^', this.#at - 1)
+    if (isStart && !isTop) throw this.#unsupportedError('^', this.#at - 1)
     let isEnd = false
     for (;;) {
       const next = this.#pattern[this.#at]
       if (next === undefined || next === '|' || next === ')') break
       if (next === '$' && isTop) {
         if (![undefined, '|', ')'].includes(this.#pattern[this.#at + 1])) {
-          throw this.#unsupported('$', this.#at)
+          throw this.#unsupportedError('$', this.#at)
         }
         this.#at++
         isEnd = true
         break
       }
-      items.push(this.#quantified())
+      items.push(this.#parseQuantified())
     }
-    const isSearched = isTop && this.#place === 'json'
-    if (isSearched && !isStart) items.splice(0, isOpen(items[0]) ? 1 : 0, anything)
+    const isSearched = isTop && this.#context === 'json'
+    if (isSearched && !isStart) items.splice(0, isUnbounded(items[0]) ? 1 : 0, anyText)
     if (isSearched && !isEnd) {
-      items.splice(isOpen(items.at(-1)) ? -1 : items.length, 1, { ...anything })
+      items.splice(isUnbounded(items.at(-1)) ? -1 : items.length, 1, { ...anyText })
     }
-    const pieces = isTop ? limited(items, this.#lengths) : items
+    const pieces = isTop ? limitLength(items, this.#lengths) : items
     const texts = pieces.map(({ text }) => text)
-    return { text: texts.length === 0 ? '""' : texts.join(' '), ...together(pieces) }
+    return { text: texts.length === 0 ? '""' : texts.join(' '), ...sumLengths(pieces) }
   }
 
-  #quantified(): Piece {
-    const atom = this.#atom()
-    const range = this.#quantifier()
+  #parseQuantified(): PatternPart {
+    const atom = this.#parseAtom()
+    const range = this.#parseQuantifier()
     if (range === null) return atom
     this.#skip('?')
     const isOne = /^\[(?:[^\]\\]|\\.)*\]$|^"(?:[^"\\]|\\.)"$/.test(atom.text)
@@ -175,7 +166,7 @@ class PatternParser {
     }
   }
 
-  #quantifier(): readonly [min: number, max: number] | null {
+  #parseQuantifier(): readonly [min: number, max: number] | null {
     if (this.#skip('*')) return [0, Infinity]
     if (this.#skip('+')) return [1, Infinity]
     if (this.#skip('?')) return [0, 1]
@@ -185,98 +176,99 @@ class PatternParser {
     const [whole, min = '0', comma, max = ''] = match
     if (Math.max(Number(min), Number(max)) > maxRepeats) {
       const text = `\`${whole}\`: a regular expression may repeat up to ${maxRepeats} times`
-      throw new SchemaFault(`${text}, ${this.#placeOf(this.#at)}`)
+      throw new SchemaError(`${text}, ${this.#describePosition(this.#at)}`)
     }
     if (max !== '' && Number(max) < Number(min)) {
-      throw this.#invalid(`\`${whole}\` has the larger number first`, this.#at)
+      throw this.#invalidError(`\`${whole}\` has the larger number first`, this.#at)
     }
     this.#at += whole.length
     if (comma === undefined) return [Number(min), Number(min)]
     return [Number(min), max === '' ? Infinity : Number(max)]
   }
 
-  #atom(): Piece {
+  #parseAtom(): PatternPart {
     const start = this.#at
     const letter = this.#pattern[this.#at++] ?? ''
-    if (letter === '(') return this.#group(start)
-    if (letter === '[') return this.#class(start)
-    if (letter === '.') return this.#ranges([[0x0a, 0x0a]], true)
+    if (letter === '(') return this.#parseGroup(start)
+    if (letter === '[') return this.#parseClass(start)
+    if (letter === '.') return this.#toPart([[0x0a, 0x0a]], true)
     if (letter === '\\') {
-      const found = this.#escape()
-      return this.#ranges(found.ranges, found.isNegated)
+      const found = this.#parseEscape()
+      return this.#toPart(found.ranges, found.isNegated)
     }
     if ('*+?'.includes(letter)) {
-      throw this.#invalid(`\`${letter}\` has nothing before it to repeat`, start)
+      throw this.#invalidError(`\`${letter}\` has nothing before it to repeat`, start)
     }
-    if ('^$'.includes(letter)) throw this.#unsupported(letter, start)
+    if ('^$'.includes(letter)) throw this.#unsupportedError(letter, start)
     const code = letter.codePointAt(0) ?? 0
-    return this.#ranges([[code, code]], false)
+    return this.#toPart([[code, code]], false)
   }
 
-  #group(start: number): Piece {
+  #parseGroup(start: number): PatternPart {
     if (this.#skip('?')) {
       const kind = this.#pattern[this.#at++]
       const isNamed = kind === '<' && /[^=!]/.test(this.#pattern[this.#at] ?? '=')
       if (isNamed) while (this.#pattern[this.#at++] !== '>') this.#expectMore(start)
-      else if (kind !== ':') throw this.#unsupported(`(?${kind ?? ''}`, start)
+      else if (kind !== ':') throw this.#unsupportedError(`(?${kind ?? ''}`, start)
     }
-    const inner = this.#choices(false)
-    if (!this.#skip(')')) throw this.#unclosed(start)
+    const inner = this.#parseChoices(false)
+    if (!this.#skip(')')) throw this.#unclosedError(start)
     return { ...inner, text: `( ${inner.text} )` }
   }
 
-  #class(start: number): Piece {
+  #parseClass(start: number): PatternPart {
     const isNegated = this.#skip('^')
     const ranges: Range[] = []
     while (!this.#skip(']')) {
       this.#expectMore(start)
-      ranges.push(...this.#classPart(start))
+      ranges.push(...this.#parseClassPart(start))
     }
     // An empty class is rejected, because a grammar would skip it.
-    if (ranges.length === 0) throw this.#unsupported(isNegated ? '[^]' : '[]', start)
-    return this.#ranges(ranges, isNegated)
+    if (ranges.length === 0) throw this.#unsupportedError(isNegated ? '[^]' : '[]', start)
+    return this.#toPart(ranges, isNegated)
   }
 
-  /** Reads one part of a class: a letter, an escape or a range. */
-  #classPart(classStart: number): readonly Range[] {
+  #parseClassPart(classStart: number): readonly Range[] {
     const start = this.#at
-    const first = this.#classItem()
+    const first = this.#parseClassItem()
     if (this.#pattern[this.#at] !== '-' || this.#pattern[this.#at + 1] === ']') return first
     this.#at++
     this.#expectMore(classStart)
-    const last = this.#classItem()
-    const [from, to] = [codeIn(first), codeIn(last)]
-    // As in JavaScript: next to a set such as `\d`, a hyphen is a letter.
+    const last = this.#parseClassItem()
+    const [from, to] = [singleCode(first), singleCode(last)]
+    // As in JavaScript, a hyphen next to a set such as `\d` is a literal hyphen.
     if (from === null || to === null) return [...first, [hyphen, hyphen], ...last]
     if (from > to) {
       const text = this.#pattern.slice(start, this.#at).join('')
-      throw this.#invalid(`the range \`${text}\` ends before it begins`, start)
+      throw this.#invalidError(`the range \`${text}\` ends before it begins`, start)
     }
     return [[from, to]]
   }
 
-  #classItem(): readonly Range[] {
+  #parseClassItem(): readonly Range[] {
     const start = this.#at
     const letter = this.#pattern[this.#at++] ?? ''
     if (letter !== '\\') {
       const code = letter.codePointAt(0) ?? 0
       return [[code, code]]
     }
-    const { ranges, isNegated } = this.#escape()
-    if (isNegated) throw this.#unsupported(this.#pattern.slice(start, this.#at).join(''), start)
+    const { ranges, isNegated } = this.#parseEscape()
+    if (isNegated)
+      throw this.#unsupportedError(this.#pattern.slice(start, this.#at).join(''), start)
     return ranges
   }
 
-  #escape(): { readonly ranges: readonly Range[]; readonly isNegated: boolean } {
+  #parseEscape(): { readonly ranges: readonly Range[]; readonly isNegated: boolean } {
     const letter = this.#pattern[this.#at++]
-    if (letter === undefined) throw this.#invalid('nothing follows the last `\\`', this.#at - 2)
-    const known = classes[letter.toLowerCase()]
+    if (letter === undefined)
+      throw this.#invalidError('nothing follows the last `\\`', this.#at - 2)
+    const known = escapeClasses[letter.toLowerCase()]
     if (known !== undefined) return { ranges: known, isNegated: letter !== letter.toLowerCase() }
-    const code = this.#codeOf(letter)
+    const code = this.#parseCode(letter)
     return { ranges: [[code, code]], isNegated: false }
   }
 
-  #codeOf(letter: string): number {
+  #parseCode(letter: string): number {
     const rest = this.#pattern.slice(this.#at).join('')
     const hex = { x: /^[\da-fA-F]{2}/, u: /^[\da-fA-F]{4}/ }[letter]?.exec(rest)?.[0]
     if (hex !== undefined) {
@@ -285,26 +277,25 @@ class PatternParser {
     }
     const known = escapes[letter]
     if (known !== undefined) return known
-    if (/[A-Za-z0-9]/.test(letter)) throw this.#unsupported(`\\${letter}`, this.#at - 2)
+    if (/[A-Za-z0-9]/.test(letter)) throw this.#unsupportedError(`\\${letter}`, this.#at - 2)
     return letter.codePointAt(0) ?? 0
   }
 
-  /** A set of letters. In a JSON string, letters that need an escape are written as escapes. */
-  #ranges(ranges: readonly Range[], isNegated: boolean): Piece {
+  #toPart(ranges: readonly Range[], isNegated: boolean): PatternPart {
     if (ranges.flat().some((code) => code >= 0xd800 && code <= 0xdfff)) {
-      throw this.#invalid('half of a surrogate pair is no character', this.#at - 1)
+      throw this.#invalidError('half of a surrogate pair is no character', this.#at - 1)
     }
-    return { text: this.#letters(ranges, isNegated), min: 1, max: 1 }
+    return { text: this.#toClass(ranges, isNegated), min: 1, max: 1 }
   }
 
-  #letters(ranges: readonly Range[], isNegated: boolean): string {
-    const inside = ranges.map(([from, to]) => rangeText(from, to)).join('')
-    if (this.#place === 'answer') return `[${isNegated ? '^' : ''}${inside}]`
+  #toClass(ranges: readonly Range[], isNegated: boolean): string {
+    const inside = ranges.map(([from, to]) => toGbnfRange(from, to)).join('')
+    if (this.#context === 'answer') return `[${isNegated ? '^' : ''}${inside}]`
     if (isNegated) return String.raw`[^"\\\x7F\x00-\x1F${inside}]`
     const has = (code: number): boolean => ranges.some(([from, to]) => from <= code && code <= to)
-    const plain = ranges.flatMap(([from, to]) => withoutEscaped(from, to))
+    const plain = ranges.flatMap(([from, to]) => splitAtEscapes(from, to))
     const escaped = jsonEscapes.filter(([code]) => has(code)).map(([, text]) => text)
-    const set = plain.map(([from, to]) => rangeText(from, to)).join('')
+    const set = plain.map(([from, to]) => toGbnfRange(from, to)).join('')
     const choices = [...(set === '' ? [] : [`[${set}]`]), ...escaped]
     return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
   }
@@ -316,32 +307,30 @@ class PatternParser {
   }
 
   #expectMore(start: number): void {
-    if (this.#at >= this.#pattern.length) throw this.#unclosed(start)
+    if (this.#at >= this.#pattern.length) throw this.#unclosedError(start)
   }
 
-  #unclosed(start: number): SchemaFault {
-    return this.#invalid(`\`${this.#pattern[start]}\` is not closed`, start)
+  #unclosedError(start: number): SchemaError {
+    return this.#invalidError(`\`${this.#pattern[start]}\` is not closed`, start)
   }
 
-  #invalid(problem: string, at: number): SchemaFault {
-    return invalidSchema(`${problem}, ${this.#placeOf(at)}`)
+  #invalidError(problem: string, at: number): SchemaError {
+    return invalidSchema(`${problem}, ${this.#describePosition(at)}`)
   }
 
-  #unsupported(what: string, at: number): SchemaFault {
+  #unsupportedError(what: string, at: number): SchemaError {
     const problem = `\`${what}\` in a regular expression cannot be enforced`
-    return new SchemaFault(`${problem}, ${this.#placeOf(at)}`)
+    return new SchemaError(`${problem}, ${this.#describePosition(at)}`)
   }
 
-  /** Shows only the part of a long pattern around the position. */
-  #placeOf(at: number): string {
-    const from = this.#pattern.length <= maxShown ? 0 : Math.max(0, at - maxShown / 2)
-    const shown = this.#pattern.slice(from, from + maxShown).join('')
-    const end = from + maxShown < this.#pattern.length ? '…' : ''
+  #describePosition(at: number): string {
+    const from = this.#pattern.length <= maxShownChars ? 0 : Math.max(0, at - maxShownChars / 2)
+    const shown = this.#pattern.slice(from, from + maxShownChars).join('')
+    const end = from + maxShownChars < this.#pattern.length ? '…' : ''
     return `at character ${at + 1} of \`${from > 0 ? '…' : ''}${shown}${end}\``
   }
 }
 
-/** Letters that are escaped in JSON strings, with their escapes in GBNF. */
 const jsonEscapes: readonly (readonly [number, string])[] = [
   [0x22, String.raw`"\\\""`],
   [0x5c, String.raw`"\\\\"`],
@@ -350,7 +339,7 @@ const jsonEscapes: readonly (readonly [number, string])[] = [
   [0x09, String.raw`"\\t"`],
 ]
 
-function withoutEscaped(from: number, to: number): readonly Range[] {
+function splitAtEscapes(from: number, to: number): readonly Range[] {
   const kept: Range[] = []
   let start = Math.max(from, 0x20)
   for (const code of [0x22, 0x5c, 0x7f]) {
@@ -362,11 +351,10 @@ function withoutEscaped(from: number, to: number): readonly Range[] {
   return kept
 }
 
-const rangeText = (from: number, to: number): string =>
-  from === to ? codeText(from) : `${codeText(from)}-${codeText(to)}`
+const toGbnfRange = (from: number, to: number): string =>
+  from === to ? toGbnfCode(from) : `${toGbnfCode(from)}-${toGbnfCode(to)}`
 
-/** A letter in a GBNF character class. */
-export function codeText(code: number): string {
+export function toGbnfCode(code: number): string {
   const letter = String.fromCodePoint(code)
   if (/[A-Za-z0-9 ]/.test(letter)) return letter
   if (code <= 0xff) return `\\x${code.toString(16).padStart(2, '0').toUpperCase()}`

@@ -1,44 +1,43 @@
-/** Expressions for texts: JSON strings, keys of objects, and choices of texts. Pure. */
+/** GBNF expressions for texts: JSON strings, keys of objects, and choices of texts. Pure. */
 
-import { codeText, type Lengths, patternGrammar } from './pattern-grammar.ts'
-import { impossible, type Schema, SchemaFault } from './schema-keywords.ts'
+import { toGbnfCode, type Lengths, patternGrammar } from './pattern-grammar.ts'
+import { impossibleSchema, type Schema, SchemaError } from './schema-keywords.ts'
 
-/** Throws an `Error` that names what cannot be enforced. */
 export function stringGrammar(schema: Schema): string {
   const { minLength: min = 0, maxLength: max = Infinity, pattern, format } = schema
   const lengths = { min: Number(min), max: Number(max) }
-  if (lengths.min > lengths.max) throw impossible('no text has both lengths')
-  if (typeof pattern === 'string') return ofPattern(pattern, lengths)
-  if (typeof format === 'string' && !freeFormats.has(format)) return ofFormat(format, lengths)
+  if (lengths.min > lengths.max) throw impossibleSchema('no text has both lengths')
+  if (typeof pattern === 'string') return patternString(pattern, lengths)
+  if (typeof format === 'string' && !storageFormats.has(format))
+    return formatString(format, lengths)
   if (lengths.min === 0 && lengths.max === Infinity) return 'string'
   const range = `{${lengths.min},${lengths.max === Infinity ? '' : lengths.max}}`
   return String.raw`"\"" char${range} "\""`
 }
 
-const inQuotes = (pattern: string, lengths: Lengths): string =>
+const quotePattern = (pattern: string, lengths: Lengths): string =>
   String.raw`"\"" ${patternGrammar(pattern, 'json', lengths)} "\""`
 
-/** Replaces an unconvertible pattern with a format whose texts are known to match it. */
-function ofPattern(pattern: string, lengths: Lengths): string {
+/** If a pattern cannot be converted, uses a known format whose texts all match the pattern. */
+function patternString(pattern: string, lengths: Lengths): string {
   try {
-    return inQuotes(pattern, lengths)
+    return quotePattern(pattern, lengths)
   } catch (error) {
-    const format = formatsOfPatterns.get(pattern)
+    const format = formatsByPattern.get(pattern)
     if (format === undefined) throw error
-    return ofFormat(format, lengths)
+    return formatString(format, lengths)
   }
 }
 
-/** Uses the widest pattern of the format that allows these lengths. */
-function ofFormat(format: string, lengths: Lengths): string {
+function formatString(format: string, lengths: Lengths): string {
   const forms = Object.hasOwn(stringFormats, format) ? stringFormats[format] : undefined
-  if (forms === undefined) throw new SchemaFault(`\`format\`: \`${format}\` cannot be enforced`)
+  if (forms === undefined) throw new SchemaError(`\`format\`: \`${format}\` cannot be enforced`)
   for (const form of forms) {
     try {
-      return inQuotes(form, lengths)
+      return quotePattern(form, lengths)
     } catch {}
   }
-  throw new SchemaFault('`format` with this `minLength` or `maxLength` cannot be enforced')
+  throw new SchemaError('`format` with this `minLength` or `maxLength` cannot be enforced')
 }
 
 const year = String.raw`\d{4}`
@@ -49,25 +48,22 @@ const zone = String.raw`(?:Z|[+-](?:[01]\d|2[0-3]):[0-5]\d)`
 const byte = String.raw`(?:25[0-5]|2[0-4]\d|1\d\d|[1-9]?\d)`
 const hex = '[0-9a-f]'
 
-/** A host name with up to `labels` labels before the last label, which has only letters. */
-const host = (labels: number, letters: number): string =>
+/** A host name with up to `labels` labels before the last one, which has only letters. */
+const hostPattern = (labels: number, letters: number): string =>
   String.raw`(?:[a-z0-9](?:[a-z0-9-]{0,${letters - 2}}[a-z0-9])?\.){1,${labels}}[a-z]{2,6}`
-const wideHost = host(4, 32)
-const user = (parts: number, letters: number): string =>
+const widestHost = hostPattern(4, 32)
+const emailUser = (parts: number, letters: number): string =>
   `[a-z0-9]{1,${letters}}(?:[._+-][a-z0-9]{1,${letters}}){0,${parts - 1}}`
-const path = (parts: number, letters: number): string =>
+const uriPath = (parts: number, letters: number): string =>
   `(?:/[A-Za-z0-9._~-]{0,${letters}}){0,${parts}}`
 const uris = [
-  `^https?://${wideHost}${path(6, 32)}$`,
-  `^https?://${host(3, 16)}${path(4, 16)}$`,
-  `^https?://${host(2, 8)}${path(1, 8)}$`,
-  `^https?://${host(1, 8)}$`,
+  `^https?://${widestHost}${uriPath(6, 32)}$`,
+  `^https?://${hostPattern(3, 16)}${uriPath(4, 16)}$`,
+  `^https?://${hostPattern(2, 8)}${uriPath(1, 8)}$`,
+  `^https?://${hostPattern(1, 8)}$`,
 ]
 
-/**
- * Narrower than the formats, so that every match is valid: days end with the 28th. The widest
- * pattern comes first; others are for texts with a smaller maximum length.
- */
+/** The widest pattern is first. All are narrower than the format: no day is after the 28th. */
 const stringFormats: Readonly<Record<string, readonly string[]>> = {
   date: [`^${year}-${month}-${day}$`],
   time: [`^${time}${zone}$`],
@@ -75,22 +71,19 @@ const stringFormats: Readonly<Record<string, readonly string[]>> = {
   duration: [String.raw`^P(?:\d{1,4}D(?:T\d{1,2}H)?|T\d{1,4}(?:H|M|S))$`],
   uuid: [`^${hex}{8}-${hex}{4}-[1-5]${hex}{3}-[89ab]${hex}{3}-${hex}{12}$`],
   email: [
-    `^${user(3, 16)}@${wideHost}$`,
-    `^${user(2, 8)}@${host(2, 8)}$`,
-    `^${user(1, 8)}@${host(1, 8)}$`,
+    `^${emailUser(3, 16)}@${widestHost}$`,
+    `^${emailUser(2, 8)}@${hostPattern(2, 8)}$`,
+    `^${emailUser(1, 8)}@${hostPattern(1, 8)}$`,
   ],
-  hostname: [`^${wideHost}$`, `^${host(2, 16)}$`, `^${host(1, 8)}$`],
+  hostname: [`^${widestHost}$`, `^${hostPattern(2, 16)}$`, `^${hostPattern(1, 8)}$`],
   ipv4: [String.raw`^${byte}\.${byte}\.${byte}\.${byte}$`],
   ipv6: [`^(?:${hex}{1,4}:){7}${hex}{1,4}$`],
   uri: uris,
   url: uris,
 }
 
-/**
- * Patterns that zod writes for formats, with look-around or without a length limit. They match
- * every text that the patterns above match.
- */
-const formatsOfPatterns: ReadonlyMap<string, string> = new Map(
+/** Patterns of zod with look-around or without a length limit. All formats above match them. */
+const formatsByPattern: ReadonlyMap<string, string> = new Map(
   Object.entries({
     email: [
       String.raw`^(?:[A-Za-z0-9_'+\-]+\.)*[A-Za-z0-9_'+\-]*[A-Za-z0-9_+-]@`,
@@ -111,91 +104,83 @@ const formatsOfPatterns: ReadonlyMap<string, string> = new Map(
   }).map(([name, parts]) => [parts.join(''), name.split(' ', 1).join('')]),
 )
 
-/** Formats about the storage of a value, which do not restrict generated values. */
-export const freeFormats: ReadonlySet<string> = new Set(
+/** Formats that only say how a value is stored. They do not restrict texts. */
+export const storageFormats: ReadonlySet<string> = new Set(
   'int32 int64 float double byte binary password'.split(' '),
 )
 
-interface Letters {
-  readonly next: Map<string, Letters>
+interface KeyTrie {
+  readonly next: Map<string, KeyTrie>
   isName: boolean
-  /** Whether a name continues with a letter that JSON escapes. */
+  /** Whether a name continues with a character that JSON escapes. */
   isEscaped: boolean
 }
 
-const noLetters = (): Letters => ({ next: new Map(), isName: false, isEscaped: false })
+const emptyTrie = (): KeyTrie => ({ next: new Map(), isName: false, isEscaped: false })
 
-/** The number of compared letters. Keys that begin like a longer name are also excluded. */
-const maxLetters = 64
+/** A key that begins like a longer name is excluded too. */
+const maxComparedLetters = 64
 
-/**
- * An expression for a key that equals none of the names. Escapes are allowed only once the key
- * differs from all names, because an escape could spell a letter of a name.
- */
-export function otherKey(names: readonly string[]): string {
-  const root = noLetters()
-  for (const name of names) add(root, name)
-  return String.raw`"\"" ${spell(root, 0)} "\""`
+/** Escapes are allowed only where the key differs, because they could spell a name. */
+export function otherKeyGrammar(names: readonly string[]): string {
+  const root = emptyTrie()
+  for (const name of names) addName(root, name)
+  return String.raw`"\"" ${excludeNames(root, 0)} "\""`
 }
 
-function add(root: Letters, name: string): void {
+function addName(root: KeyTrie, name: string): void {
   let at = root
-  for (const letter of Array.from(name).slice(0, maxLetters)) {
+  for (const letter of Array.from(name).slice(0, maxComparedLetters)) {
     if (/["\\\p{Cc}]/u.test(letter)) {
       at.isEscaped = true
       return
     }
-    const next = at.next.get(letter) ?? noLetters()
+    const next = at.next.get(letter) ?? emptyTrie()
     at.next.set(letter, next)
     at = next
   }
   at.isName = true
 }
 
-function spell({ next, isName, isEscaped }: Letters, depth: number): string {
+function excludeNames({ next, isName, isEscaped }: KeyTrie, depth: number): string {
   if (next.size === 0 && !isEscaped) return 'char+'
-  const codes = Array.from(next.keys(), (letter) => codeText(letter.codePointAt(0) ?? 0))
+  const codes = Array.from(next.keys(), (letter) => toGbnfCode(letter.codePointAt(0) ?? 0))
   const others = String.raw`[^"\\\x7F\x00-\x1F${codes.join('')}] char*`
-  const longer = depth + 1 < maxLetters ? [...next.values()] : []
-  const known = longer.map((one, at) => `[${codes[at] ?? ''}] ${spell(one, depth + 1)}`)
+  const longer = depth + 1 < maxComparedLetters ? [...next.values()] : []
+  const known = longer.map((one, at) => `[${codes[at] ?? ''}] ${excludeNames(one, depth + 1)}`)
   return `( ${[others, ...known].join(' | ')} )${isName ? '' : '?'}`
 }
 
-/**
- * More texts are grouped by common prefixes, because llama.cpp compares all with the same
- * beginning.
- */
+/** More texts than this are grouped by common prefixes, which takes fewer steps. */
 const maxListed = 16
-/** The maximum depth of nested brackets. */
 const maxDepth = 100
 
-/** An expression that matches any of the texts. */
 export function textChoice(texts: readonly string[]): string {
   const distinct = [...new Set(texts)]
-  if (distinct.length <= maxListed) return distinct.map(quoted).join(' | ')
+  if (distinct.length <= maxListed) return distinct.map(quoteLiteral).join(' | ')
   const letters = distinct.map((text) => Array.from(text))
-  return alternatives(letters, 0, 0)
+  return groupTexts(letters, 0, 0)
 }
 
-/** A GBNF string literal, which has fewer escapes than JSON. */
-export function quoted(text: string): string {
+/** Writes a GBNF literal, which has fewer escapes than a JSON string. */
+export function quoteLiteral(text: string): string {
   const escaped = text.replaceAll('\\', String.raw`\\`).replaceAll('"', String.raw`\"`)
   return `"${escaped.replaceAll('\n', String.raw`\n`)}"`
 }
 
-/** The rest of texts that are equal before `from`. */
-function alternatives(texts: readonly (readonly string[])[], from: number, depth: number): string {
-  if (depth >= maxDepth) return texts.map((text) => quoted(text.slice(from).join(''))).join(' | ')
+function groupTexts(texts: readonly (readonly string[])[], from: number, depth: number): string {
+  if (depth >= maxDepth)
+    return texts.map((text) => quoteLiteral(text.slice(from).join(''))).join(' | ')
   const groups = Map.groupBy(texts, (text) => text[from] ?? '')
-  return Array.from(groups.values(), (group) => sequence(group, from, depth)).join(' | ')
+  return Array.from(groups.values(), (group) => groupByPrefix(group, from, depth)).join(' | ')
 }
 
-/** The rest of texts with the same letter at `from`: the common part, then the alternatives. */
-function sequence(texts: readonly (readonly string[])[], from: number, depth: number): string {
+/** Writes the common part of texts, then their continuations. */
+function groupByPrefix(texts: readonly (readonly string[])[], from: number, depth: number): string {
   const [first = []] = texts
   const differs = (at: number): boolean => texts.some((text) => text[at] !== first[at])
   let to = from
   while (to < first.length && !differs(to)) to++
-  const common = quoted(first.slice(from, to).join(''))
-  return texts.length === 1 ? common : `${common} ( ${alternatives(texts, to, depth + 1)} )`
+  const common = quoteLiteral(first.slice(from, to).join(''))
+  return texts.length === 1 ? common : `${common} ( ${groupTexts(texts, to, depth + 1)} )`
 }

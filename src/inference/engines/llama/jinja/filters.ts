@@ -1,25 +1,32 @@
 /** The filters of Jinja templates. */
 
-import { capitalize, intOf, joined, replace, strip, titleWords } from './methods.ts'
-import { attributeOf, itemOf, runTest } from './operations.ts'
+import {
+  capitalize,
+  toInteger,
+  joinTexts,
+  replaceText,
+  stripText,
+  titleCaseWords,
+} from './methods.ts'
+import { getAttribute, getItem, runTest } from './operations.ts'
 import { formatPercent, toJson } from './text-format.ts'
 import { spend, spendChars, spendItems, TemplateError } from './limits.ts'
 import {
-  compare,
-  defined,
+  compareValues,
+  expectDefined,
   Dict,
   isEqual,
   isFloat,
   isTrue,
   iterate,
-  Lazy,
-  lengthOf,
+  LazyList,
+  getLength,
   Markup,
-  type Named,
-  numberOf,
-  spaces,
+  type NamedArguments,
+  asNumber,
+  repeatSpace,
   spendFor,
-  textOf,
+  asText,
   toFloat,
   toMarkup,
   toRepr,
@@ -32,9 +39,15 @@ import {
   valueOr,
 } from './values.ts'
 
-type Filter = (value: Value, args: readonly Value[], named: Named) => Value
+type Filter = (value: Value, args: readonly Value[], named: NamedArguments) => Value
+type Argument = Value | undefined
 
-export function runFilter(name: string, value: Value, args: readonly Value[], named: Named): Value {
+export function runFilter(
+  name: string,
+  value: Value,
+  args: readonly Value[],
+  named: NamedArguments,
+): Value {
   const filter = Object.hasOwn(filters, name) ? filters[name] : undefined
   if (filter === undefined) throw new TemplateError(`No filter named '${name}'.`)
   spendFor(value)
@@ -44,136 +57,114 @@ export function runFilter(name: string, value: Value, args: readonly Value[], na
   return result
 }
 
-/** The argument at a position, or with a name. */
-const arg = (args: readonly Value[], at: number, named: Named, name: string): Value | undefined =>
-  at < args.length ? args[at] : named.get(name)
+/** Creates a filter whose arguments may be given by position or by name. */
+const withParameters =
+  (names: string, run: (value: Value, ...args: readonly Argument[]) => Value): Filter =>
+  (value, args, named) =>
+    run(
+      value,
+      ...names.split(' ').map((name, at) => (at < args.length ? args[at] : named.get(name))),
+    )
 
-const isOn = (value: Value | undefined): boolean => value !== undefined && isTrue(value)
+const isTruthy = (value: Argument): boolean => value !== undefined && isTrue(value)
 
-/** Follows a path such as `a.b.0`. */
-function follow(value: Value, path: Value | undefined): Value {
+function followPath(value: Value, path: Argument): Value {
   if (path === undefined || path === null) return value
   const parts = typeof path === 'string' ? path.split('.') : [path]
   spend(parts.length / 4)
   return parts.reduce<Value>((of, part) => {
     const isIndex = typeof part === 'string' && /^\d+$/.test(part)
-    return itemOf(of, isIndex ? Number(part) : part)
+    return getItem(of, isIndex ? Number(part) : part)
   }, value)
 }
 
-const ignoreCase = (value: Value, isExact: boolean): Value => {
-  const text = textOf(value)
-  if (text === null || isExact) return value
+/** The value by which an item is compared: the item or its attribute, usually in lower case. */
+function sortKey(item: Value, caseSensitive: Argument, attribute?: Value): Value {
+  const value = followPath(item, attribute)
+  const text = asText(value)
+  if (text === null || isTruthy(caseSensitive)) return value
   spendChars(text.length)
   return text.toLowerCase()
-}
-
-function sort(items: readonly Value[], args: readonly Value[], named: Named): Value[] {
-  const isExact = isOn(arg(args, 1, named, 'case_sensitive'))
-  const attribute = arg(args, 2, named, 'attribute')
-  const keyOf = (item: Value): Value => ignoreCase(follow(item, attribute), isExact)
-  return sortBy(items, keyOf, arg(args, 0, named, 'reverse'))
 }
 
 function sortBy(
   items: readonly Value[],
   keyOf: (item: Value) => Value,
-  reverse: Value | undefined,
+  reverse: Argument,
 ): Value[] {
-  const keyed = items.map((item) => ({ item, key: keyOf(item) }))
-  const sorted = keyed.toSorted((one, other) => compare(one.key, other.key)).map(({ item }) => item)
-  return isOn(reverse) ? sorted.toReversed() : sorted
+  const sorted = items
+    .map((item) => ({ item, key: keyOf(item) }))
+    .toSorted((one, other) => compareValues(one.key, other.key))
+    .map(({ item }) => item)
+  return isTruthy(reverse) ? sorted.toReversed() : sorted
 }
 
-function dictsort(value: Value, args: readonly Value[], named: Named): Value {
+function dictsort(value: Value, caseSensitive: Argument, by: Argument, reverse: Argument): Value {
   if (!(value instanceof Dict)) throw new TemplateError('dictsort needs a dict')
-  const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
-  const at = arg(args, 1, named, 'by') === 'value' ? 1 : 0
-  const keyOf = (entry: Value): Value => ignoreCase(iterate(entry)[at] ?? null, isExact)
-  return sortBy([...iterate(itemsOf(value))], keyOf, arg(args, 2, named, 'reverse'))
+  const at = by === 'value' ? 1 : 0
+  const keyOf = (entry: Value): Value => sortKey(iterate(entry)[at] ?? null, caseSensitive)
+  return sortBy(iterate(toItemPairs(value)), keyOf, reverse)
 }
 
-/** Some filters treat every falsy value as empty, including `none`. */
-const iterateTrue = (value: Value): readonly Value[] => (isTrue(value) ? iterate(value) : [])
+/** Some filters treat all falsy values as empty, including `none`. */
+const iterateOrEmpty = (value: Value): readonly Value[] => (isTrue(value) ? iterate(value) : [])
 
-/** Creates `select`, `reject` and, with an attribute, `selectattr` and `rejectattr`. */
-function choose(isWanted: boolean, hasAttribute: boolean): Filter {
+function createSelect(isWanted: boolean, hasAttribute: boolean): Filter {
   return (value, args) => {
     const [attribute, rest] = hasAttribute ? [args[0], args.slice(1)] : [undefined, args]
     const [test, ...others] = rest
-    return Lazy.from(
-      iterateTrue(value).filter((item) => {
-        const tested = follow(item, attribute)
-        const name = test === undefined ? null : toText(test)
-        return (name === null ? isTrue(tested) : runTest(name, tested, others)) === isWanted
+    return LazyList.from(
+      iterateOrEmpty(value).filter((item) => {
+        const tested = followPath(item, attribute)
+        const isMatch = test === undefined ? isTrue(tested) : runTest(toText(test), tested, others)
+        return isMatch === isWanted
       }),
     )
   }
 }
 
-function map(value: Value, args: readonly Value[], named: Named): Value {
-  const [first, ...rest] = args
+function map(value: Value, [first, ...rest]: readonly Value[], named: NamedArguments): Value {
   const attribute = named.get('attribute')
   const otherwise = named.get('default')
-  return Lazy.from(
-    iterateTrue(value).map((item) => {
+  return LazyList.from(
+    iterateOrEmpty(value).map((item) => {
       if (attribute === undefined) return runFilter(toText(first ?? null), item, rest, named)
-      const found = follow(item, attribute)
+      const found = followPath(item, attribute)
       return found instanceof Undefined && otherwise !== undefined ? otherwise : found
     }),
   )
 }
 
-function indent(value: Value, args: readonly Value[], named: Named): Value {
-  const width = arg(args, 0, named, 'width') ?? 4
-  const space = textOf(width) ?? spaces(intOf(width, 4))
-  const isFirst = isOn(arg(args, 1, named, 'first'))
-  const isBlank = isOn(arg(args, 2, named, 'blank'))
+function indent(value: Value, width: Argument = 4, first: Argument, blank: Argument): Value {
+  const space = asText(width) ?? repeatSpace(toInteger(width, 4))
   const [head = '', ...rest] = `${toText(value)}\n`.split('\n').slice(0, -1)
   spendChars(space.length * rest.length)
-  const lines = rest.map((line) => (line === '' && !isBlank ? line : space + line))
-  return [isFirst ? space + head : head, ...lines].join('\n')
+  const lines = rest.map((line) => (line === '' && !isTruthy(blank) ? line : space + line))
+  return [isTruthy(first) ? space + head : head, ...lines].join('\n')
 }
 
-function round(value: Value, args: readonly Value[], named: Named): Value {
-  const number = numberOf(value) ?? 0
-  const factor = 10 ** intOf(arg(args, 0, named, 'precision'), 0)
-  const how = arg(args, 1, named, 'method')
-  const scaled = number * factor
-  if (how === 'ceil') return toFloat(Math.ceil(scaled) / factor)
-  if (how === 'floor') return toFloat(Math.floor(scaled) / factor)
+function round(value: Value, precision: Argument, method: Argument): Value {
+  const factor = 10 ** toInteger(precision, 0)
+  const scaled = (asNumber(value) ?? 0) * factor
+  if (method === 'ceil') return toFloat(Math.ceil(scaled) / factor)
+  if (method === 'floor') return toFloat(Math.floor(scaled) / factor)
   const near = Math.round(scaled)
-  // Halves are rounded to the nearest even number, as in Python.
+  // As in Python, halves are rounded to the nearest even number.
   const isHalf = Math.abs(scaled - Math.trunc(scaled)) === 0.5
   return toFloat((isHalf && near % 2 !== 0 ? near - 1 : near) / factor)
 }
 
-function toInt(value: Value, args: readonly Value[], named: Named): Value {
-  const number = parsedNumber(value)
-  if (Number.isFinite(number)) return Math.trunc(number)
-  return valueOr(arg(args, 0, named, 'default'), 0)
-}
-
-function toNumber(value: Value, args: readonly Value[], named: Named): Value {
-  const number = parsedNumber(value)
-  return Number.isNaN(number)
-    ? valueOr(arg(args, 0, named, 'default'), toFloat(0))
-    : toFloat(number)
-}
-
-/** NaN for a value that is not a number. */
-function parsedNumber(value: Value): number {
-  const text = textOf(value)
-  if (text === null) return numberOf(value) ?? NaN
+function parseNumber(value: Value): number {
+  const text = asText(value)
+  if (text === null) return asNumber(value) ?? NaN
   return text.trim() === '' ? NaN : Number(text)
 }
 
-function unique(value: Value, args: readonly Value[], named: Named): Value {
-  const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
+function unique(value: Value, caseSensitive: Argument, attribute: Argument): Value {
   const seen = new Set<unknown>()
-  return Lazy.from(
+  return LazyList.from(
     iterate(value).filter((item) => {
-      const key = hashOf(ignoreCase(follow(item, arg(args, 1, named, 'attribute')), isExact))
+      const key = toHashKey(sortKey(item, caseSensitive, attribute))
       const isNew = !seen.has(key)
       seen.add(key)
       return isNew
@@ -181,13 +172,10 @@ function unique(value: Value, args: readonly Value[], named: Named): Value {
   )
 }
 
-/** Equal values have equal hashes. */
-function hashOf(value: Value): unknown {
-  const text = textOf(value)
-  if (text !== null) return text
+function toHashKey(value: Value): unknown {
+  const key = asText(value) ?? asNumber(value)
+  if (key !== null) return key
   if (value instanceof Undefined) return undefined
-  const number = numberOf(value)
-  if (number !== null || value === null) return number
   if (value instanceof Tuple) return toRepr(value)
   if (Array.isArray(value) || value instanceof Dict) {
     throw new TemplateError(`unhashable type: '${typeName(value)}'`)
@@ -195,39 +183,34 @@ function hashOf(value: Value): unknown {
   return value
 }
 
-function groupBy(value: Value, args: readonly Value[], named: Named): Value {
-  const attribute = arg(args, 0, named, 'attribute')
+function groupBy(value: Value, attribute: Argument): Value {
   const groups: Value[] = []
-  const sorted = sort(iterate(value), [], new Map([['attribute', attribute ?? null]]))
-  let last: Tuple | undefined
+  const sorted = sortBy(iterate(value), (item) => sortKey(item, false, attribute), false)
+  let last: { readonly key: Value; readonly list: Value[] } | undefined
   for (const item of sorted) {
-    const key = follow(item, attribute)
-    if (last === undefined || !isEqual(last[0] ?? null, key)) {
-      last = Tuple.from([key, []])
-      groups.push(last)
+    const key = followPath(item, attribute)
+    if (last === undefined || !isEqual(last.key, key)) {
+      last = { key, list: [] }
+      groups.push(Tuple.from([key, last.list]))
     }
-    const list = last[1]
-    if (Array.isArray(list)) list.push(item)
+    last.list.push(item)
   }
   return groups
 }
 
-const extreme =
-  (sign: number): Filter =>
-  (value, args, named) => {
-    const items = iterate(value)
-    const attribute = arg(args, 1, named, 'attribute')
-    const isExact = isOn(arg(args, 0, named, 'case_sensitive'))
-    const keyed = items.map((item) => ({ item, key: ignoreCase(follow(item, attribute), isExact) }))
-    const [first, ...rest] = keyed
+const createExtreme = (sign: number): Filter =>
+  withParameters('case_sensitive attribute', (value, caseSensitive, attribute) => {
+    const [first, ...rest] = iterate(value).map((item) => ({
+      item,
+      key: sortKey(item, caseSensitive, attribute),
+    }))
     if (first === undefined) return new Undefined('No aggregated item, sequence was empty.')
-    const isBetter = (one: Value, other: Value): boolean => compare(one, other) * sign > 0
+    const isBetter = (one: Value, other: Value): boolean => compareValues(one, other) * sign > 0
     return rest.reduce((best, one) => (isBetter(one.key, best.key) ? one : best), first).item
-  }
+  })
 
-function batch(value: Value, args: readonly Value[], named: Named): Value {
-  const size = Math.max(1, Math.trunc(intOf(arg(args, 0, named, 'linecount'), 1)))
-  const fill = arg(args, 1, named, 'fill_with') ?? null
+function batch(value: Value, lineCount: Argument, fill: Argument = null): Value {
+  const size = Math.max(1, Math.trunc(toInteger(lineCount, 1)))
   const items = iterate(value)
   return Array.from({ length: Math.ceil(items.length / size) }, (_, at) => {
     const group = items.slice(at * size, (at + 1) * size)
@@ -237,41 +220,26 @@ function batch(value: Value, args: readonly Value[], named: Named): Value {
   })
 }
 
-function joinItems(value: Value, args: readonly Value[], named: Named): Value {
-  const attribute = arg(args, 1, named, 'attribute')
-  const by = arg(args, 0, named, 'd')
-  return joined(
-    iterate(value).map((item) => toText(follow(item, attribute))),
-    by === undefined ? '' : toText(by),
-  )
-}
-
-function sum(value: Value, args: readonly Value[], named: Named): Value {
-  const attribute = arg(args, 0, named, 'attribute')
-  const numbers = [
-    arg(args, 1, named, 'start') ?? 0,
-    ...iterate(value).map((item) => follow(item, attribute)),
-  ]
-  const total = numbers.reduce<number>((all, item) => all + (numberOf(defined(item)) ?? 0), 0)
+function sum(value: Value, attribute: Argument, start: Argument = 0): Value {
+  const numbers = [start, ...iterate(value).map((item) => followPath(item, attribute))]
+  const total = numbers.reduce<number>((all, item) => all + (asNumber(expectDefined(item)) ?? 0), 0)
   return numbers.some(isFloat) ? toFloat(total) : total
 }
 
-function byDefault(value: Value, args: readonly Value[], named: Named): Value {
-  const isMissing = isOn(arg(args, 1, named, 'boolean'))
-    ? !isTrue(value)
-    : value instanceof Undefined
-  return isMissing ? valueOr(arg(args, 0, named, 'default_value'), '') : value
-}
+const defaultFilter = withParameters('default_value boolean', (value, otherwise = '', boolean) => {
+  const isMissing = isTruthy(boolean) ? !isTrue(value) : value instanceof Undefined
+  return isMissing ? otherwise : value
+})
 
-function reversed(value: Value): Value {
+function reverseItems(value: Value): Value {
   const items = iterate(value).toReversed()
-  return textOf(value) === null ? Lazy.from(items) : items.join('')
+  return asText(value) === null ? LazyList.from(items) : items.join('')
 }
 
-function itemsOf(value: Value): Value {
-  if (value instanceof Undefined) return Lazy.from([])
+function toItemPairs(value: Value): Value {
+  if (value instanceof Undefined) return LazyList.from([])
   if (!(value instanceof Dict)) throw new TemplateError('Can only get item pairs from a mapping.')
-  return Lazy.from(Array.from(value, (entry) => Tuple.from(entry)))
+  return LazyList.from(Array.from(value, (entry) => Tuple.from(entry)))
 }
 
 function fromJson(value: Value): Value {
@@ -284,19 +252,24 @@ function fromJson(value: Value): Value {
   return toValue(parsed)
 }
 
-function truncate(value: Value, args: readonly Value[], named: Named): Value {
+function truncate(
+  value: Value,
+  length: Argument,
+  killwords: Argument,
+  end: Argument = '...',
+  leeway: Argument,
+): Value {
   const text = toText(value)
-  const length = intOf(arg(args, 0, named, 'length'), 255)
-  const end = toText(arg(args, 2, named, 'end') ?? '...')
-  if (text.length <= length + intOf(arg(args, 3, named, 'leeway'), 5)) return text
-  const cut = text.slice(0, length - end.length)
-  if (isOn(arg(args, 1, named, 'killwords'))) return cut + end
-  const at = cut.lastIndexOf(' ')
-  return (at === -1 ? cut : cut.slice(0, at)) + end
+  const max = toInteger(length, 255)
+  if (text.length <= max + toInteger(leeway, 5)) return text
+  const mark = toText(end)
+  const cut = text.slice(0, max - mark.length)
+  const at = isTruthy(killwords) ? -1 : cut.lastIndexOf(' ')
+  return (at === -1 ? cut : cut.slice(0, at)) + mark
 }
 
-function absolute(value: Value): Value {
-  const number = numberOf(defined(value))
+function absoluteValue(value: Value): Value {
+  const number = asNumber(expectDefined(value))
   if (number === null) {
     throw new TemplateError(`bad operand type for abs(): '${typeName(value)}'`)
   }
@@ -304,53 +277,66 @@ function absolute(value: Value): Value {
 }
 
 const filters: Readonly<Record<string, Filter>> = {
-  abs: absolute,
-  attr: (value, [name = null]) => attributeOf(value, toText(name)),
-  batch,
+  abs: absoluteValue,
+  attr: (value, [name = null]) => getAttribute(value, toText(name)),
+  batch: withParameters('linecount fill_with', batch),
   capitalize: (value) => capitalize(toText(value)),
-  count: (value) => lengthOf(value),
-  d: byDefault,
-  default: byDefault,
-  dictsort,
+  count: (value) => getLength(value),
+  d: defaultFilter,
+  default: defaultFilter,
+  dictsort: withParameters('case_sensitive by reverse', dictsort),
   e: (value) => toMarkup(value),
   escape: (value) => toMarkup(value),
   first: (value) => valueOr(iterate(value)[0], new Undefined('No first item, sequence was empty.')),
-  float: toNumber,
+  float: withParameters('default', (value, otherwise = toFloat(0)) => {
+    const number = parseNumber(value)
+    return Number.isNaN(number) ? otherwise : toFloat(number)
+  }),
   forceescape: (value) => toMarkup(toText(value)),
   from_json: fromJson,
   format: (value, args, named) => formatPercent(toText(value), Tuple.from(args), named),
-  groupby: groupBy,
-  indent,
-  int: toInt,
-  items: itemsOf,
-  join: joinItems,
+  groupby: withParameters('attribute', groupBy),
+  indent: withParameters('width first blank', indent),
+  int: withParameters('default', (value, otherwise = 0) => {
+    const number = parseNumber(value)
+    return Number.isFinite(number) ? Math.trunc(number) : otherwise
+  }),
+  items: toItemPairs,
+  join: withParameters('d attribute', (value, separator = '', attribute) =>
+    joinTexts(
+      iterate(value).map((item) => toText(followPath(item, attribute))),
+      toText(separator),
+    ),
+  ),
   last: (value) =>
     valueOr(iterate(value).at(-1), new Undefined('No last item, sequence was empty.')),
-  length: (value) => lengthOf(value),
+  length: (value) => getLength(value),
   list: (value) => [...iterate(value)],
   lower: (value) => toText(value).toLowerCase(),
   map,
-  max: extreme(1),
-  min: extreme(-1),
+  max: createExtreme(1),
+  min: createExtreme(-1),
   pprint: (value) => toRepr(value),
-  reject: choose(false, false),
-  rejectattr: choose(false, true),
+  reject: createSelect(false, false),
+  rejectattr: createSelect(false, true),
   replace: (value, [from = null, to = null, max]) =>
-    replace(toText(value), toText(from), toText(to), intOf(max, -1)),
-  reverse: reversed,
-  round,
+    replaceText(toText(value), toText(from), toText(to), toInteger(max, -1)),
+  reverse: reverseItems,
+  round: withParameters('precision method', round),
   safe: (value) => new Markup(toText(value)),
-  select: choose(true, false),
-  selectattr: choose(true, true),
-  sort: (value, args, named) => sort(iterate(value), args, named),
+  select: createSelect(true, false),
+  selectattr: createSelect(true, true),
+  sort: withParameters('reverse case_sensitive attribute', (value, reverse, caseSensitive, path) =>
+    sortBy(iterate(value), (item) => sortKey(item, caseSensitive, path), reverse),
+  ),
   string: (value) => toText(value),
-  sum,
-  title: (value) => titleWords(toText(value)),
-  tojson: toJson,
+  sum: withParameters('attribute start', sum),
+  title: (value) => titleCaseWords(toText(value)),
+  tojson: withParameters('ensure_ascii indent separators sort_keys', toJson),
   trim: (value, [letters]) =>
-    strip(toText(value), letters === undefined ? null : textOf(letters), 'both'),
-  truncate,
-  unique,
+    stripText(toText(value), letters === undefined ? null : asText(letters), 'both'),
+  truncate: withParameters('length killwords end leeway', truncate),
+  unique: withParameters('case_sensitive attribute', unique),
   upper: (value) => toText(value).toUpperCase(),
   urlencode: (value) => encodeURIComponent(toText(value).toWellFormed()),
   wordcount: (value) => (toText(value).match(/[\p{L}\p{N}_]+/gu) ?? []).length,

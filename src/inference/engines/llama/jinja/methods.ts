@@ -1,17 +1,17 @@
 /** The methods of strings, lists and dicts that templates call. */
 
-import { spend, spendChars, spendItems, spendSearch, TemplateError } from './limits.ts'
-import { format, pad, zeroFill } from './text-format.ts'
+import { fail, spend, spendChars, spendItems, spendSearch } from './limits.ts'
+import { formatText, padText, zeroFill } from './text-format.ts'
 import {
   Callable,
   Dict,
   isEqual,
   isTrue,
   iterate,
-  type Named,
-  numberOf,
+  type NamedArguments,
+  asNumber,
   spendFor,
-  textOf,
+  asText,
   toKey,
   toRepr,
   Tuple,
@@ -20,21 +20,28 @@ import {
   valueOr,
 } from './values.ts'
 
-type Method<T> = (of: T, args: readonly Value[], named: Named) => Value
+type Method<T> = (of: T, args: readonly Value[], named: NamedArguments) => Value
 
-/** The method of a value; `undefined` if the value has no such method. */
-export function methodOf(of: Value, name: string): Callable | undefined {
-  const text = textOf(of)
-  if (text !== null) return bind(textMethods, name, text, of)
-  if (Array.isArray(of)) return bind(listMethods, name, of, cheap.has(name) ? null : of)
-  return of instanceof Dict ? bind(dictMethods, name, of, cheap.has(name) ? null : of) : undefined
+export function findMethod(of: Value, name: string): Callable | undefined {
+  const text = asText(of)
+  if (text !== null) return bindMethod(textMethods, name, text, of)
+  if (Array.isArray(of))
+    return bindMethod(listMethods, name, of, constantTimeMethods.has(name) ? null : of)
+  return of instanceof Dict
+    ? bindMethod(dictMethods, name, of, constantTimeMethods.has(name) ? null : of)
+    : undefined
 }
 
-/** Methods whose duration does not depend on the number of items. */
-const cheap: ReadonlySet<string> = new Set(['append', 'extend', 'get', 'setdefault', 'update'])
+const constantTimeMethods: ReadonlySet<string> = new Set([
+  'append',
+  'extend',
+  'get',
+  'setdefault',
+  'update',
+])
 
-/** `read` is the value that the method iterates over. */
-function bind<T>(
+/** Each call is charged for `read`, the value that it iterates over. */
+function bindMethod<T>(
   methods: Readonly<Record<string, Method<T>>>,
   name: string,
   of: T,
@@ -49,17 +56,16 @@ function bind<T>(
 }
 
 const optionalText = (value: Value | undefined): string | null =>
-  value === undefined || value === null ? null : textOf(value)
+  value === undefined || value === null ? null : asText(value)
 
 function expectText(value: Value | undefined, what: string): string {
-  const text = value === undefined ? null : textOf(value)
-  if (text === null) throw new TemplateError(`${what} must be a text`)
-  return text
+  const text = value === undefined ? null : asText(value)
+  return text ?? fail(`${what} must be a text`)
 }
 
-/** Converts a value to an integer. Returns `otherwise` if there is no value. */
-export const intOf = (value: Value | undefined, otherwise: number): number =>
-  value === undefined || value === null ? otherwise : (numberOf(value) ?? otherwise)
+/** Returns `otherwise` if the value is not a number. */
+export const toInteger = (value: Value | undefined, otherwise: number): number =>
+  value === undefined || value === null ? otherwise : (asNumber(value) ?? otherwise)
 
 /** Characters that are white space in Python but not in JavaScript. */
 const pythonSpaces: ReadonlySet<string> = new Set('\u001C\u001D\u001E\u001F\u0085')
@@ -74,7 +80,7 @@ function letterBefore(text: string, end: number): string {
   return end > 1 && pair.length === 2 ? pair : (text[end - 1] ?? '')
 }
 
-export function strip(
+export function stripText(
   text: string,
   letters: string | null,
   sides: 'both' | 'left' | 'right',
@@ -91,15 +97,15 @@ export function strip(
   return text.slice(from, to)
 }
 
-function split(text: string, separator: string | null, max: number): string[] {
-  if (separator === '') throw new TemplateError('empty separator')
+function splitText(text: string, separator: string | null, max: number): string[] {
+  if (separator === '') fail('empty separator')
   if (separator !== null) {
     const parts = text.split(separator)
     if (max < 0 || parts.length <= max + 1) return parts
     return [...parts.slice(0, max), parts.slice(max).join(separator)]
   }
   const parts: string[] = []
-  let from = text.length - strip(text, null, 'left').length
+  let from = text.length - stripText(text, null, 'left').length
   const limit = max < 0 ? Infinity : max
   for (let at = from; at < text.length && parts.length < limit; at++) {
     if (!isSpace(text[at] ?? '')) continue
@@ -113,18 +119,18 @@ function split(text: string, separator: string | null, max: number): string[] {
 }
 
 function splitFromRight(text: string, separator: string | null, max: number): string[] {
-  if (separator === null || max < 0) return split(text, separator, max < 0 ? -1 : max)
+  if (separator === null || max < 0) return splitText(text, separator, max < 0 ? -1 : max)
   const parts = text.split(separator)
   const cut = parts.length - max
   return cut <= 1 ? parts : [parts.slice(0, cut).join(separator), ...parts.slice(cut)]
 }
 
-const splitOptions = (args: readonly Value[], named: Named): [string | null, number] => [
+const splitOptions = (args: readonly Value[], named: NamedArguments): [string | null, number] => [
   optionalText(args[0] ?? named.get('sep')),
-  intOf(args[1] ?? named.get('maxsplit'), -1),
+  toInteger(args[1] ?? named.get('maxsplit'), -1),
 ]
 
-function startsOrEnds(text: string, given: Value | undefined, how: 'startsWith' | 'endsWith') {
+function hasAffix(text: string, given: Value | undefined, how: 'startsWith' | 'endsWith') {
   const choices = given instanceof Tuple ? [...given] : [given]
   return choices.some((choice) => text[how](expectText(choice, 'what a text is compared with')))
 }
@@ -134,26 +140,26 @@ export const capitalize = (text: string): string => {
   return head.toUpperCase() + rest.join('').toLowerCase()
 }
 
-/** Like `str.title` in Python: a word begins after anything but a cased letter. */
-const title = (text: string): string => text.replaceAll(/\p{Cased}+/gu, toWord)
+/** Like `str.title` in Python. A word begins after any character that is not a cased letter. */
+const titleCase = (text: string): string => text.replaceAll(/\p{Cased}+/gu, capitalizeWord)
 
-function toWord(text: string): string {
+function capitalizeWord(text: string): string {
   spend(1)
   return capitalize(text)
 }
 
-/** Like Jinja's filter `title`: only spaces, hyphens and opening brackets begin a word. */
-export const titleWords = (text: string): string =>
+/** Like Jinja's filter `title`. A word begins only after spaces, hyphens and opening brackets. */
+export const titleCaseWords = (text: string): string =>
   // oxlint-disable-next-line no-control-regex -- these are white space in Python
-  text.replaceAll(/[^-\p{White_Space}\u001C-\u001F({[<]+/gu, toWord)
+  text.replaceAll(/[^-\p{White_Space}\u001C-\u001F({[<]+/gu, capitalizeWord)
 
 // oxlint-disable-next-line no-control-regex -- these are what ends a line in Python
-const lineEnd = /\r\n|[\n-\r\u001C-\u001E\u0085\u2028\u2029]/g
+const lineEndPattern = /\r\n|[\n-\r\u001C-\u001E\u0085\u2028\u2029]/g
 
 function splitLines(text: string, isEndKept: boolean): string[] {
   const lines: string[] = []
   let from = 0
-  for (const { 0: end, index } of text.matchAll(lineEnd)) {
+  for (const { 0: end, index } of text.matchAll(lineEndPattern)) {
     spendItems(1)
     lines.push(text.slice(from, isEndKept ? index + end.length : index))
     from = index + end.length
@@ -162,20 +168,20 @@ function splitLines(text: string, isEndKept: boolean): string[] {
   return lines
 }
 
-const isAll = (text: string, pattern: RegExp): boolean => text !== '' && pattern.test(text)
+const matchesAll = (text: string, pattern: RegExp): boolean => text !== '' && pattern.test(text)
 
-const partition = (text: string, separator: string, at: number): Value =>
+const partitionText = (text: string, separator: string, at: number): Value =>
   Tuple.from(
     at === -1 ? [text, '', ''] : [text.slice(0, at), separator, text.slice(at + separator.length)],
   )
 
-function searched(text: string, given: Value | undefined): string {
+function expectSearchText(text: string, given: Value | undefined): string {
   const part = expectText(given, 'what is searched')
   spendSearch(text, part)
   return part
 }
 
-export function joined(texts: readonly string[], by: string): string {
+export function joinTexts(texts: readonly string[], by: string): string {
   spendChars(texts.reduce((sum, { length }) => sum + length + by.length, 0))
   return texts.join(by)
 }
@@ -183,38 +189,38 @@ export function joined(texts: readonly string[], by: string): string {
 const textMethods: Readonly<Record<string, Method<string>>> = {
   upper: (text) => text.toUpperCase(),
   lower: (text) => text.toLowerCase(),
-  title: (text) => title(text),
+  title: (text) => titleCase(text),
   capitalize: (text) => capitalize(text),
-  strip: (text, [letters]) => strip(text, optionalText(letters), 'both'),
-  lstrip: (text, [letters]) => strip(text, optionalText(letters), 'left'),
-  rstrip: (text, [letters]) => strip(text, optionalText(letters), 'right'),
-  split: (text, args, named) => split(text, ...splitOptions(args, named)),
+  strip: (text, [letters]) => stripText(text, optionalText(letters), 'both'),
+  lstrip: (text, [letters]) => stripText(text, optionalText(letters), 'left'),
+  rstrip: (text, [letters]) => stripText(text, optionalText(letters), 'right'),
+  split: (text, args, named) => splitText(text, ...splitOptions(args, named)),
   rsplit: (text, args, named) => splitFromRight(text, ...splitOptions(args, named)),
   splitlines: (text, [keep], named) =>
     splitLines(text, isTrue(keep ?? named.get('keepends') ?? false)),
-  startswith: (text, [given]) => startsOrEnds(text, given, 'startsWith'),
-  endswith: (text, [given]) => startsOrEnds(text, given, 'endsWith'),
+  startswith: (text, [given]) => hasAffix(text, given, 'startsWith'),
+  endswith: (text, [given]) => hasAffix(text, given, 'endsWith'),
   replace: (text, [from, to, count]) =>
-    replace(text, expectText(from, 'from'), expectText(to, 'to'), intOf(count, -1)),
+    replaceText(text, expectText(from, 'from'), expectText(to, 'to'), toInteger(count, -1)),
   join: (text, [items]) =>
-    joined(
+    joinTexts(
       iterate(items ?? null).map((item) => expectText(item, 'an item that is joined')),
       text,
     ),
-  find: (text, [part]) => text.indexOf(searched(text, part)),
-  rfind: (text, [part]) => text.lastIndexOf(searched(text, part)),
+  find: (text, [part]) => text.indexOf(expectSearchText(text, part)),
+  rfind: (text, [part]) => text.lastIndexOf(expectSearchText(text, part)),
   count: (text, [part]) => {
-    const { length } = text.split(searched(text, part))
+    const { length } = text.split(expectSearchText(text, part))
     spendItems(length)
     return length - 1
   },
   format: (text, args, named) =>
-    format(text, { args, named, isMethod: (of, name) => methodOf(of, name) !== undefined }),
-  isdigit: (text) => isAll(text, /^\d+$/),
-  isnumeric: (text) => isAll(text, /^\p{N}+$/u),
-  isalpha: (text) => isAll(text, /^\p{L}+$/u),
-  isalnum: (text) => isAll(text, /^[\p{L}\p{N}]+$/u),
-  isspace: (text) => isAll(text, /^\s+$/),
+    formatText(text, { args, named, isMethod: (of, name) => findMethod(of, name) !== undefined }),
+  isdigit: (text) => matchesAll(text, /^\d+$/),
+  isnumeric: (text) => matchesAll(text, /^\p{N}+$/u),
+  isalpha: (text) => matchesAll(text, /^\p{L}+$/u),
+  isalnum: (text) => matchesAll(text, /^[\p{L}\p{N}]+$/u),
+  isspace: (text) => matchesAll(text, /^\s+$/),
   isupper: (text) => text !== text.toLowerCase() && text === text.toUpperCase(),
   islower: (text) => text !== text.toUpperCase() && text === text.toLowerCase(),
   removeprefix: (text, [part]) => {
@@ -227,22 +233,22 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
   },
   partition: (text, [by]) => {
     const separator = expectText(by, 'a separator')
-    return partition(text, separator, text.indexOf(separator))
+    return partitionText(text, separator, text.indexOf(separator))
   },
   rpartition: (text, [by]) => {
     const separator = expectText(by, 'a separator')
     const at = text.lastIndexOf(separator)
-    return at === -1 ? Tuple.from(['', '', text]) : partition(text, separator, at)
+    return at === -1 ? Tuple.from(['', '', text]) : partitionText(text, separator, at)
   },
-  zfill: (text, [width]) => zeroFill(text, intOf(width, 0)),
-  ljust: (text, [width, by]) => pad(text, intOf(width, 0), optionalText(by) ?? ' ', '<'),
-  rjust: (text, [width, by]) => pad(text, intOf(width, 0), optionalText(by) ?? ' ', '>'),
+  zfill: (text, [width]) => zeroFill(text, toInteger(width, 0)),
+  ljust: (text, [width, by]) => padText(text, toInteger(width, 0), optionalText(by) ?? ' ', '<'),
+  rjust: (text, [width, by]) => padText(text, toInteger(width, 0), optionalText(by) ?? ' ', '>'),
 }
 
-export function replace(text: string, from: string, to: string, count: number): string {
+export function replaceText(text: string, from: string, to: string, count: number): string {
   if (count < 0) {
     spendSearch(text, from)
-    return joined(from === '' ? ['', ...Array.from(text), ''] : text.split(from), to)
+    return joinTexts(from === '' ? ['', ...Array.from(text), ''] : text.split(from), to)
   }
   let rest = text
   let done = ''
@@ -262,21 +268,21 @@ const listMethods: Readonly<Record<string, Method<Value[]>>> = {
     return null
   },
   extend: (list, [items = null]) => {
-    // Copied, because a list may be extended by itself.
+    // A list may be extended by itself, so the items are copied.
     const added = iterate(items).slice()
     for (const item of added) list.push(item)
     return null
   },
   insert: (list, [at, item = null]) => {
-    list.splice(intOf(at, 0), 0, item)
+    list.splice(toInteger(at, 0), 0, item)
     return null
   },
   pop: (list, [at]) => {
-    const [item] = list.splice(intOf(at, -1), 1)
+    const [item] = list.splice(toInteger(at, -1), 1)
     return item === undefined ? fail('pop from empty list') : item
   },
   remove: (list, [item = null]) => {
-    list.splice(indexIn(list, item, 'list.remove(x): x not in list'), 1)
+    list.splice(findIndexOf(list, item, 'list.remove(x): x not in list'), 1)
     return null
   },
   reverse: (list) => {
@@ -284,17 +290,13 @@ const listMethods: Readonly<Record<string, Method<Value[]>>> = {
     return null
   },
   copy: (list) => [...list],
-  index: (list, [item = null]) => indexIn(list, item, 'the value is not in the list'),
+  index: (list, [item = null]) => findIndexOf(list, item, 'the value is not in the list'),
   count: (list, [item = null]) => list.filter((other) => isEqual(item, other)).length,
 }
 
-function indexIn(list: readonly Value[], item: Value, message: string): number {
+function findIndexOf(list: readonly Value[], item: Value, message: string): number {
   const at = list.findIndex((other) => isEqual(item, other))
   return at === -1 ? fail(message) : at
-}
-
-function fail(message: string): never {
-  throw new TemplateError(message)
 }
 
 const dictMethods: Readonly<Record<string, Method<Dict>>> = {

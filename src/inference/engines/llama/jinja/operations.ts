@@ -1,12 +1,12 @@
-/** Operators, members, slices and tests (`is defined`) of values. */
+/** Operators, members, slices and tests of values, such as `is defined`. */
 
-import { methodOf } from './methods.ts'
+import { findMethod } from './methods.ts'
 import { formatPercent } from './text-format.ts'
-import { spendChars, spendItems, spendSearch, TemplateError, TooCostly } from './limits.ts'
+import { spendChars, spendItems, spendSearch, TemplateError, TemplateLimitError } from './limits.ts'
 import {
   Callable,
-  compare,
-  defined,
+  compareValues,
+  expectDefined,
   Dict,
   Float,
   isEqual,
@@ -14,8 +14,8 @@ import {
   iterate,
   Markup,
   Namespace,
-  numberOf,
-  textOf,
+  asNumber,
+  asText,
   toFloat,
   toKey,
   toMarkup,
@@ -28,21 +28,21 @@ import {
   valueOr,
 } from './values.ts'
 
-const maxRepeated = 1_000_000
+const maxRepeatedLength = 1_000_000
 
 export function applyOperator(sign: string, left: Value, right: Value): Value {
   if (sign === '~') return toText(left) + toText(right)
-  const [one, other] = [defined(left), defined(right)]
-  if (sign === '+') return add(one, other)
-  if (sign === '*' && (isSequence(one) || isSequence(other))) return repeat(one, other)
-  const text = textOf(one)
+  const [one, other] = [expectDefined(left), expectDefined(right)]
+  if (sign === '+') return addValues(one, other)
+  if (sign === '*' && (isSequence(one) || isSequence(other))) return repeatSequence(one, other)
+  const text = asText(one)
   if (sign === '%' && text !== null) return formatPercent(text, other)
-  const [a, b] = [numberOf(one), numberOf(other)]
-  if (a === null || b === null) throw unsupported(sign, one, other)
+  const [a, b] = [asNumber(one), asNumber(other)]
+  if (a === null || b === null) throw unsupportedOperands(sign, one, other)
   return calculate(sign, a, b, isFloat(one) || isFloat(other))
 }
 
-const isSequence = (value: Value): boolean => Array.isArray(value) || textOf(value) !== null
+const isSequence = (value: Value): boolean => Array.isArray(value) || asText(value) !== null
 
 function concatenate(left: Value, right: Value): Value {
   if (left instanceof Markup || right instanceof Markup) {
@@ -51,8 +51,8 @@ function concatenate(left: Value, right: Value): Value {
   return toText(left) + toText(right)
 }
 
-function add(one: Value, other: Value): Value {
-  const [text, otherText] = [textOf(one), textOf(other)]
+function addValues(one: Value, other: Value): Value {
+  const [text, otherText] = [asText(one), asText(other)]
   if (text !== null && otherText !== null) return concatenate(one, other)
   if (text !== null) {
     throw new TemplateError(`can only concatenate str (not "${typeName(other)}") to str`)
@@ -60,18 +60,19 @@ function add(one: Value, other: Value): Value {
   if (Array.isArray(one) && Array.isArray(other)) {
     return one instanceof Tuple ? Tuple.from([...one, ...other]) : [...one, ...other]
   }
-  const [a, b] = [numberOf(one), numberOf(other)]
-  if (a === null || b === null) throw unsupported('+', one, other)
+  const [a, b] = [asNumber(one), asNumber(other)]
+  if (a === null || b === null) throw unsupportedOperands('+', one, other)
   return calculate('+', a, b, isFloat(one) || isFloat(other))
 }
 
-function repeat(one: Value, other: Value): Value {
-  const [items, count] = isSequence(one) ? [one, numberOf(other)] : [other, numberOf(one)]
-  const text = textOf(items)
+function repeatSequence(one: Value, other: Value): Value {
+  const [items, count] = isSequence(one) ? [one, asNumber(other)] : [other, asNumber(one)]
+  const text = asText(items)
   const length = text === null ? iterate(items).length : text.length
-  if (count === null || !Number.isInteger(count)) throw unsupported('*', one, other)
+  if (count === null || !Number.isInteger(count)) throw unsupportedOperands('*', one, other)
   const times = Math.max(0, count)
-  if (times * length > maxRepeated) throw new TooCostly('a value is repeated too often')
+  if (times * length > maxRepeatedLength)
+    throw new TemplateLimitError('a value is repeated too often')
   if (text !== null) return text.repeat(times)
   return Array.from({ length: times }, () => iterate(items)).flat()
 }
@@ -79,11 +80,11 @@ function repeat(one: Value, other: Value): Value {
 function calculate(sign: string, a: number, b: number, hasFloat: boolean): Value {
   if (b === 0 && ['/', '//', '%'].includes(sign)) throw new TemplateError('division by zero')
   if (sign === '/') return toFloat(a / b)
-  const result = sign === '**' && b < 0 ? toFloat(a ** b) : arithmetic(sign, a, b)
+  const result = sign === '**' && b < 0 ? toFloat(a ** b) : calculateNumber(sign, a, b)
   return hasFloat && typeof result === 'number' ? toFloat(result) : result
 }
 
-function arithmetic(sign: string, a: number, b: number): number {
+function calculateNumber(sign: string, a: number, b: number): number {
   if (sign === '+') return a + b
   if (sign === '-') return a - b
   if (sign === '*') return a * b
@@ -92,15 +93,15 @@ function arithmetic(sign: string, a: number, b: number): number {
   return sign === '%' ? a - b * Math.floor(a / b) : a ** b
 }
 
-const unsupported = (sign: string, one: Value, other: Value): TemplateError =>
+const unsupportedOperands = (sign: string, one: Value, other: Value): TemplateError =>
   new TemplateError(
     `unsupported operand type(s) for ${sign}: '${typeName(one)}' and '${typeName(other)}'`,
   )
 
-function isIn(item: Value, container: Value): boolean {
-  const whole = textOf(container)
+function isContained(item: Value, container: Value): boolean {
+  const whole = asText(container)
   if (whole !== null) {
-    const part = textOf(item)
+    const part = asText(item)
     if (part === null) {
       throw new TemplateError(
         `'in <string>' requires string as left operand, not ${typeName(item)}`,
@@ -113,49 +114,49 @@ function isIn(item: Value, container: Value): boolean {
   return iterate(container).some((other) => isEqual(item, other))
 }
 
-export function isOrdered(sign: string, left: Value, right: Value): boolean {
+export function compareBy(sign: string, left: Value, right: Value): boolean {
   if (sign === '==') return isEqual(left, right)
   if (sign === '!=') return !isEqual(left, right)
-  if (sign === 'in') return isIn(left, right)
-  if (sign === 'not in') return !isIn(left, right)
-  const order = compare(left, right)
+  if (sign === 'in') return isContained(left, right)
+  if (sign === 'not in') return !isContained(left, right)
+  const order = compareValues(left, right)
   if (sign === '<') return order < 0
   if (sign === '>') return order > 0
   return sign === '<=' ? order <= 0 : order >= 0
 }
 
-/** Evaluates `of.name`: a method or an attribute, otherwise an item. */
-export function attributeOf(of: Value, name: string): Value {
+/** Evaluates `of.name`, which is a method or an attribute if there is one, else an item. */
+export function getAttribute(of: Value, name: string): Value {
   if (of instanceof Undefined) throw new TemplateError(of.message)
-  const own = ownAttribute(of, name)
+  const own = getOwnAttribute(of, name)
   if (own !== undefined) return own
-  if (of instanceof Dict) return valueOr(of.get(name), missing(of, name))
-  return missing(of, name)
+  if (of instanceof Dict) return valueOr(of.get(name), missingMember(of, name))
+  return missingMember(of, name)
 }
 
-/** Evaluates `of[key]`: an item, otherwise an attribute. */
-export function itemOf(of: Value, key: Value): Value {
+/** Evaluates `of[key]`, which is an item if there is one, and an attribute otherwise. */
+export function getItem(of: Value, key: Value): Value {
   if (of instanceof Undefined) throw new TemplateError(of.message)
   if (of instanceof Dict) {
     const found = Array.isArray(key) || key instanceof Undefined ? undefined : of.get(toKey(key))
     if (found !== undefined) return found
   }
-  const at = numberOf(key)
+  const at = asNumber(key)
   if (at !== null && isSequence(of)) {
-    const items = itemsByPosition(of)
-    return valueOr(items[at < 0 ? at + items.length : at], missing(of, key))
+    const items = toIndexable(of)
+    return valueOr(items[at < 0 ? at + items.length : at], missingMember(of, key))
   }
-  const name = textOf(key)
-  return valueOr(name === null ? undefined : ownAttribute(of, name), missing(of, key))
+  const name = asText(key)
+  return valueOr(name === null ? undefined : getOwnAttribute(of, name), missingMember(of, key))
 }
 
-function ownAttribute(of: Value, name: string): Value | undefined {
+function getOwnAttribute(of: Value, name: string): Value | undefined {
   if (of instanceof Namespace) return of.get(name)
   if (of instanceof Callable) return of.attributes.get(name)
-  return methodOf(of, name)
+  return findMethod(of, name)
 }
 
-function missing(of: Value, key: Value): Undefined {
+function missingMember(of: Value, key: Value): Undefined {
   const owner = of === null ? 'None' : `${typeName(of)} object`
   const isName = typeof key === 'string'
   return new Undefined(
@@ -163,17 +164,17 @@ function missing(of: Value, key: Value): Undefined {
   )
 }
 
-/** Items by position. A text is returned unchanged if each of its UTF-16 units is a letter. */
-function itemsByPosition(of: Value): string | readonly Value[] {
-  const text = textOf(of)
+/** Returns a list if a character of the text has two UTF-16 units. */
+function toIndexable(of: Value): string | readonly Value[] {
+  const text = asText(of)
   if (text === null) return iterate(of)
   spendChars(text.length)
   return /[\uD800-\uDFFF]/.test(text) ? iterate(text) : text
 }
 
-export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
-  const items = itemsByPosition(defined(of))
-  const [from, to, by] = bounds.map((bound) => (bound === null ? null : numberOf(bound)))
+export function getSlice(of: Value, bounds: readonly (Value | null)[]): Value {
+  const items = toIndexable(expectDefined(of))
+  const [from, to, by] = bounds.map((bound) => (bound === null ? null : asNumber(bound)))
   const step = by ?? 1
   if (step === 0) throw new TemplateError('slice step cannot be zero')
   const clip = (at: number, min: number, max: number): number =>
@@ -191,7 +192,7 @@ export function sliceOf(of: Value, bounds: readonly (Value | null)[]): Value {
       push(at)
     }
   }
-  if (textOf(of) !== null) return chosen.join('')
+  if (asText(of) !== null) return chosen.join('')
   return of instanceof Tuple ? Tuple.from(chosen) : chosen
 
   function push(at: number): void {
@@ -210,19 +211,19 @@ export function runTest(name: string, value: Value, args: readonly Value[]): boo
   return test(value, args)
 }
 
-const ordered =
+const comparisonTest =
   (sign: string): Test =>
   (value, [other = null]) =>
-    isOrdered(sign, value, other)
+    compareBy(sign, value, other)
 
 const isInteger = (value: Value): boolean => typeof value === 'number' && Number.isInteger(value)
 
-const remainder = (value: Value, by: number): number => {
-  const rest = (numberOf(value) ?? NaN) % by
+const positiveRemainder = (value: Value, by: number): number => {
+  const rest = (asNumber(value) ?? NaN) % by
   return rest < 0 ? rest + by : rest
 }
 
-const isCased =
+const casedTest =
   (toCase: (text: string) => string): Test =>
   (value) => {
     const text = toText(value)
@@ -234,41 +235,41 @@ const isIterable = (value: Value): boolean =>
   isSequence(value) || value instanceof Dict || value instanceof Undefined
 
 const tests: Readonly<Record<string, Test>> = {
-  '==': ordered('=='),
-  '!=': ordered('!='),
-  '<': ordered('<'),
-  '<=': ordered('<='),
-  '>': ordered('>'),
-  '>=': ordered('>='),
+  '==': comparisonTest('=='),
+  '!=': comparisonTest('!='),
+  '<': comparisonTest('<'),
+  '<=': comparisonTest('<='),
+  '>': comparisonTest('>'),
+  '>=': comparisonTest('>='),
   boolean: (value) => typeof value === 'boolean',
   callable: (value) => value instanceof Callable,
   defined: (value) => !(value instanceof Undefined),
-  divisibleby: (value, [by = 1]) => remainder(value, numberOf(by) ?? 1) === 0,
-  eq: ordered('=='),
-  equalto: ordered('=='),
+  divisibleby: (value, [by = 1]) => positiveRemainder(value, asNumber(by) ?? 1) === 0,
+  eq: comparisonTest('=='),
+  equalto: comparisonTest('=='),
   escaped: (value) => value instanceof Markup,
-  even: (value) => remainder(value, 2) === 0,
+  even: (value) => positiveRemainder(value, 2) === 0,
   false: (value) => value === false,
   float: (value) => isFloat(value),
-  ge: ordered('>='),
-  greaterthan: ordered('>'),
-  gt: ordered('>'),
-  in: (value, [container = null]) => isIn(value, container),
+  ge: comparisonTest('>='),
+  greaterthan: comparisonTest('>'),
+  gt: comparisonTest('>'),
+  in: (value, [container = null]) => isContained(value, container),
   integer: isInteger,
   iterable: isIterable,
-  le: ordered('<='),
-  lessthan: ordered('<'),
-  lower: isCased((text) => text.toLowerCase()),
-  lt: ordered('<'),
+  le: comparisonTest('<='),
+  lessthan: comparisonTest('<'),
+  lower: casedTest((text) => text.toLowerCase()),
+  lt: comparisonTest('<'),
   mapping: (value) => value instanceof Dict || value instanceof Namespace,
-  ne: ordered('!='),
+  ne: comparisonTest('!='),
   none: (value) => value === null,
-  number: (value) => numberOf(value) !== null || value instanceof Float,
-  odd: (value) => remainder(value, 2) === 1,
+  number: (value) => asNumber(value) !== null || value instanceof Float,
+  odd: (value) => positiveRemainder(value, 2) === 1,
   sameas: (value, [other = null]) => value === other || (isInteger(value) && isEqual(value, other)),
   sequence: isIterable,
-  string: (value) => textOf(value) !== null,
+  string: (value) => asText(value) !== null,
   true: (value) => value === true,
   undefined: (value) => value instanceof Undefined,
-  upper: isCased((text) => text.toUpperCase()),
+  upper: casedTest((text) => text.toUpperCase()),
 }

@@ -1,92 +1,80 @@
 /**
- * Jinja chat templates, rendered exactly as Jinja does in Python: models were trained with that
- * output, including spaces and quotes. Pure, except that a template may read the time.
+ * Jinja chat templates. They render exactly as in Python, including spaces and quotes, because
+ * models were trained with that output. Pure, except that a template may read the time.
  */
 
-import { Scope } from './evaluator.ts'
-import { Interpreter } from './interpreter.ts'
-import type { Body } from './syntax/nodes.ts'
-import { parseTemplate } from './syntax/parser.ts'
-import { namesIn, type TemplateNames } from './syntax/template-names.ts'
-import { spendItems, TemplateError, TooCostly, withinLimits } from './limits.ts'
+import { spendItems, TemplateError, TemplateLimitError, withLimits } from './limits.ts'
+import { Scope, TemplateNames } from './scope.ts'
+import { compileTemplate } from './statements.ts'
 import {
   Callable,
   Dict,
-  type Named,
+  type NamedArguments,
   Namespace,
-  numberOf,
+  asNumber,
   toText,
   toValue,
   type Value,
   valueOr,
 } from './values.ts'
 
-/** The maximum length of a source in characters, ten times that of the longest templates in use. */
-const maxSource = 1 << 20
+/** The maximum number of characters, ten times more than the longest templates in use have. */
+const maxSourceChars = 1 << 20
 /** The same limit as in Jinja's sandbox. */
-const maxRange = 100_000
+const maxRangeLength = 100_000
 
 export class JinjaTemplate {
-  readonly #body: Body
-  readonly #now: () => Date
+  readonly names: TemplateNames
+  readonly #render: (scope: Scope) => string
+  readonly #globals: ReadonlyMap<string, Value>
 
-  /**
-   * Throws a `TemplateError` if the source cannot be parsed. Unknown filters fail only when used.
-   */
+  /** Throws a `TemplateError` for a wrong source. Unknown filters throw only when they are used. */
   constructor(source: string, now: () => Date) {
-    if (source.length > maxSource) throw new TooCostly('the template is too long')
-    this.#body = withinLimits(() => parseTemplate(source))
-    this.#now = now
+    if (source.length > maxSourceChars) throw new TemplateLimitError('the template is too long')
+    const strftimeNow: Value = new Callable('strftime_now', ([format = '']) =>
+      strftime(toText(format), now()),
+    )
+    this.#globals = new Map([...globals, ['strftime_now', strftimeNow]])
+    this.names = new TemplateNames(this.#globals.keys())
+    this.#render = withLimits(() => compileTemplate(source, this.names))
   }
 
-  names(): TemplateNames {
-    return withinLimits(() => namesIn(this.#body, this.#globals().keys()))
-  }
-
-  /** Throws a `TemplateError`. Its `isRaised` is true if the template itself raised the error. */
   render(variables: object): string {
     const scope = new Scope()
-    for (const [name, value] of this.#globals()) scope.set(name, value)
+    for (const [name, value] of this.#globals) scope.set(name, value)
     for (const [name, value] of Object.entries(variables)) {
       if (value !== undefined) scope.set(name, toValue(value))
     }
-    return withinLimits(() => new Interpreter().render(this.#body, scope.open()))
-  }
-
-  #globals(): ReadonlyMap<string, Value> {
-    const now: Value = new Callable('strftime_now', ([format = '']) =>
-      strftime(toText(format), this.#now()),
-    )
-    return new Map([...globals, ['strftime_now', now]])
+    return withLimits(() => this.#render(scope))
   }
 }
 
-function raise(message: Value): never {
+function raiseException(message: Value): never {
   throw new TemplateError(toText(message), true)
 }
 
-function range(args: readonly Value[]): Value {
-  const [first = 0, second, step = 1] = args.map((arg) => numberOf(arg) ?? 0)
+function createRange(args: readonly Value[]): Value {
+  const [first = 0, second, step = 1] = args.map((arg) => asNumber(arg) ?? 0)
   const [from, to] = second === undefined ? [0, first] : [first, second]
   if (step === 0) throw new TemplateError('range() arg 3 must not be zero')
   const length = Math.max(0, Math.ceil((to - from) / step))
-  if (!(length <= maxRange)) throw new TooCostly('a range is too long')
+  if (!(length <= maxRangeLength)) throw new TemplateLimitError('a range is too long')
   spendItems(length)
   return Array.from({ length }, (_, at) => from + at * step)
 }
 
-function namespace(args: readonly Value[], named: Named): Value {
+function createNamespace(args: readonly Value[], named: NamedArguments): Value {
   const [given] = args
   const entries = given instanceof Dict ? [...given] : []
   return new Namespace([...entries.map(([key, value]) => [String(key), value] as const), ...named])
 }
 
-function dict(args: readonly Value[], named: Named): Value {
+function createDict(args: readonly Value[], named: NamedArguments): Value {
   const [given] = args
   return new Dict([...(given instanceof Dict ? given : []), ...named])
 }
 
-function joiner(args: readonly Value[]): Value {
+function createJoiner(args: readonly Value[]): Value {
   let isFirst = true
   return new Callable('joiner', () => {
     const text = isFirst ? '' : valueOr(args[0], ', ')
@@ -96,44 +84,46 @@ function joiner(args: readonly Value[]): Value {
 }
 
 const globals: ReadonlyMap<string, Value> = new Map<string, Value>([
-  ['raise_exception', new Callable('raise_exception', ([message = '']) => raise(message))],
-  ['range', new Callable('range', range)],
-  ['namespace', new Callable('namespace', namespace)],
-  ['dict', new Callable('dict', dict)],
-  ['joiner', new Callable('joiner', joiner)],
+  ['raise_exception', new Callable('raise_exception', ([message = '']) => raiseException(message))],
+  ['range', new Callable('range', createRange)],
+  ['namespace', new Callable('namespace', createNamespace)],
+  ['dict', new Callable('dict', createDict)],
+  ['joiner', new Callable('joiner', createJoiner)],
 ])
 
 const days = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday']
 const months =
   'January February March April May June July August September October November December'.split(' ')
 
-const two = (value: number): string => String(value).padStart(2, '0')
+const twoDigits = (value: number): string => String(value).padStart(2, '0')
 
-const codes: Readonly<Record<string, (date: Date) => string>> = {
+const formatCodes: Readonly<Record<string, (date: Date) => string>> = {
   Y: (date) => String(date.getFullYear()),
-  y: (date) => two(date.getFullYear() % 100),
-  m: (date) => two(date.getMonth() + 1),
-  d: (date) => two(date.getDate()),
+  y: (date) => twoDigits(date.getFullYear() % 100),
+  m: (date) => twoDigits(date.getMonth() + 1),
+  d: (date) => twoDigits(date.getDate()),
   e: (date) => String(date.getDate()).padStart(2, ' '),
-  H: (date) => two(date.getHours()),
-  I: (date) => two(date.getHours() % 12 || 12),
-  M: (date) => two(date.getMinutes()),
-  S: (date) => two(date.getSeconds()),
+  H: (date) => twoDigits(date.getHours()),
+  I: (date) => twoDigits(date.getHours() % 12 || 12),
+  M: (date) => twoDigits(date.getMinutes()),
+  S: (date) => twoDigits(date.getSeconds()),
   p: (date) => (date.getHours() < 12 ? 'AM' : 'PM'),
   A: (date) => days[date.getDay()] ?? '',
   a: (date) => (days[date.getDay()] ?? '').slice(0, 3),
   B: (date) => months[date.getMonth()] ?? '',
   b: (date) => (months[date.getMonth()] ?? '').slice(0, 3),
   j: (date) => String(dayOfYear(date)).padStart(3, '0'),
-  F: (date) => `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`,
-  T: (date) => `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`,
+  F: (date) =>
+    `${date.getFullYear()}-${twoDigits(date.getMonth() + 1)}-${twoDigits(date.getDate())}`,
+  T: (date) =>
+    `${twoDigits(date.getHours())}:${twoDigits(date.getMinutes())}:${twoDigits(date.getSeconds())}`,
   '%': () => '%',
 }
 
-/** Formats a date as Python does, in English. `%-d` omits padding, as on Linux. */
+/** Formats a date in English, as Python does. As on Linux, `%-d` omits padding. */
 export const strftime = (format: string, date: Date): string =>
   format.replaceAll(/%(-?)([a-zA-Z%])/g, (whole: string, mark: string, code: string) => {
-    const write = codes[code]
+    const write = formatCodes[code]
     if (write === undefined) return whole
     return mark === '-' ? write(date).replace(/^[0 ]+(?=.)/, '') : write(date)
   })

@@ -1,22 +1,22 @@
 /** Formats text as Python does: `str.format`, the operator `%`, and JSON. */
 
-import { spend, spendChars, TemplateError } from './limits.ts'
+import { fail, spend, spendChars } from './limits.ts'
 import {
-  defined,
+  expectDefined,
   Dict,
-  inside,
+  withValueDepth,
   isFloat,
   isTrue,
   iterate,
-  type Key,
-  lengthOf,
-  type Named,
+  type DictKey,
+  getLength,
+  type NamedArguments,
   Namespace,
-  numberOf,
-  numberText,
-  spaces,
+  asNumber,
+  numberToText,
+  repeatSpace,
   spendFor,
-  textOf,
+  asText,
   toRepr,
   toText,
   Tuple,
@@ -28,18 +28,13 @@ import {
 
 interface FormatArguments {
   readonly args: readonly Value[]
-  readonly named: Named
-  /** Whether a value has a method of that name. */
+  readonly named: NamedArguments
   isMethod(of: Value, name: string): boolean
 }
 
-function fail(message: string): never {
-  throw new TemplateError(message)
-}
-
-/** Pads the text to a width in code points. */
-export function pad(text: string, width: number, by: string, side: string): string {
-  const missing = Math.max(0, width - lengthOf(text))
+/** Pads a text. The width is in code points. */
+export function padText(text: string, width: number, by: string, side: string): string {
+  const missing = Math.max(0, width - getLength(text))
   const left = side === '>' ? missing : side === '^' ? Math.floor(missing / 2) : 0
   spendChars(missing * by.length)
   return by.repeat(left) + text + by.repeat(missing - left)
@@ -47,11 +42,11 @@ export function pad(text: string, width: number, by: string, side: string): stri
 
 export function zeroFill(text: string, width: number, signs = '-+'): string {
   const sign = text !== '' && signs.includes(text.charAt(0)) ? text.charAt(0) : ''
-  return sign + pad(text.slice(sign.length), width - sign.length, '0', '>')
+  return sign + padText(text.slice(sign.length), width - sign.length, '0', '>')
 }
 
-/** `'{} and {name.part[0]:>8.2f}'.format(…)`. Throws for unsupported features. */
-export function format(text: string, given: FormatArguments): string {
+/** Evaluates `'{} and {name.part[0]:>8.2f}'.format(…)`. Throws for unsupported features. */
+export function formatText(text: string, given: FormatArguments): string {
   const { args, named } = given
   let next = 0
   return text.replaceAll(/\{\{|\}\}|\{([^{}]*)\}|[{}]/g, (whole: string, field?: string) => {
@@ -64,12 +59,13 @@ export function format(text: string, given: FormatArguments): string {
     spend(2)
     const steps = Array.from(path.matchAll(/\.([^.[]+)|\[([^\]]+)\]/g))
     const part = steps.reduce<Value>((of, [, name, index]) => {
-      if (name === undefined) return partOf(of, toIndex(index))
+      if (name === undefined) return resolvePart(of, toIndex(index))
       if (given.isMethod(of, name)) fail(`format does not support the method '${name}' in braces`)
-      return partOf(of, name)
+      return resolvePart(of, name)
     }, value)
     const shown = how === undefined ? part : how === 'r' ? toRepr(part) : toText(part)
-    const written = specification === '' ? toText(shown) : formatValue(shown, specification)
+    const written =
+      specification === '' ? toText(shown) : formatBySpecification(shown, specification)
     spendChars(written.length)
     return written
   })
@@ -82,68 +78,66 @@ const fieldPattern = /^(\w*)((?:\.\w+|\[[^\]]+\])*)(?:!([sr]))?(?::(.*))?$/su
 
 const toIndex = (text = ''): string | number => (/^\d+$/.test(text) ? Number(text) : text)
 
-/** The member or item of a value; undefined if there is none. */
-function partOf(of: Value, key: string | number): Value {
-  const whole = defined(of)
+function resolvePart(of: Value, key: string | number): Value {
+  const whole = expectDefined(of)
   const none = new Undefined(`'${typeName(whole)} object' has no attribute '${key}'`)
   if (whole instanceof Dict) return valueOr(whole.get(key), none)
   if (whole instanceof Namespace) return valueOr(whole.get(String(key)), none)
-  if (typeof key !== 'number' || (!Array.isArray(whole) && textOf(whole) === null)) return none
-  spendFor(textOf(whole))
+  if (typeof key !== 'number' || (!Array.isArray(whole) && asText(whole) === null)) return none
+  spendFor(asText(whole))
   return valueOr(iterate(whole)[key], none)
 }
 
 const specificationPattern = /^(?:(.)?([<>^]))?([-+ ]?)(0?)(\d{0,3})(,?)(?:\.(\d{1,2}))?([sdf]?)$/su
 
-const withCommas = (digits: string): string => digits.replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
+const groupDigits = (digits: string): string => digits.replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
-const firstLetters = (text: string, count: number): string =>
+const takeLetters = (text: string, count: number): string =>
   Array.from(text.slice(0, 2 * count))
     .slice(0, count)
     .join('')
 
-/** Formats a value according to a specification such as `>8.2f`. */
-function formatValue(value: Value, specification: string): string {
+function formatBySpecification(value: Value, specification: string): string {
   const unsupported = `format does not support ':${specification}' for ${typeName(value)}`
   const found = specificationPattern.exec(specification) ?? fail(unsupported)
   const [, fill, align, sign = '', zero = '', width = '', comma = '', places, kind = ''] = found
-  const text = textOf(value)
+  const text = asText(value)
   const by = fill ?? (zero === '' ? ' ' : '0')
   if (text !== null) {
     if (sign + comma !== '' || kind === 'd' || kind === 'f') fail(unsupported)
-    const cut = places === undefined ? text : firstLetters(text, Number(places))
-    return pad(cut, Number(width), by, align ?? '<')
+    const cut = places === undefined ? text : takeLetters(text, Number(places))
+    return padText(cut, Number(width), by, align ?? '<')
   }
-  const number = numberOf(value)
+  const number = asNumber(value)
   const isPlain = places === undefined && (kind === '' || (kind === 'd' && !isFloat(value)))
   const isKnown = (isPlain || kind === 'f') && (zero === '' || comma === '')
   if (number === null || !isKnown) fail(unsupported)
   const plain = isPlain
-    ? numberText(number, isFloat(value))
-    : fixedText(number, Number(places ?? 6))
-  const digits = comma === '' ? plain : plain.replace(/\d+/, withCommas)
+    ? numberToText(number, isFloat(value))
+    : toFixedText(number, Number(places ?? 6))
+  const digits = comma === '' ? plain : plain.replace(/\d+/, groupDigits)
   const signed = sign === '' || sign === '-' || digits.startsWith('-') ? digits : sign + digits
   return zero !== '' && align === undefined
     ? zeroFill(signed, Number(width), '-+ ')
-    : pad(signed, Number(width), by, align ?? '>')
+    : padText(signed, Number(width), by, align ?? '>')
 }
 
-/** The maximum that JavaScript supports. Further digits would be zeros. */
-const maxPlaces = 100
-/** With this many more places, a half is represented exactly. */
-const morePlaces = 25
+/** The maximum in JavaScript. Further digits would be zeros. */
+const maxDecimalPlaces = 100
+/** The number of additional places that are computed to recognize an exact half. */
+const extraDecimalPlaces = 25
 
-/** Formats a number with `wanted` decimal places. Halves are rounded to the nearest even digit. */
-function fixedText(value: number, wanted: number): string {
-  const places = Math.min(wanted, maxPlaces)
+/** Formats a number with a fixed number of places. Halves are rounded to the nearest even digit. */
+function toFixedText(value: number, wanted: number): string {
+  const places = Math.min(wanted, maxDecimalPlaces)
   const size = Math.abs(value)
-  if (!Number.isFinite(size)) return numberText(value, true)
+  if (!Number.isFinite(size)) return numberToText(value, true)
   const sign = value < 0 || Object.is(value, -0) ? '-' : ''
   if (size >= 1e21) return `${sign}${BigInt(size)}${places > 0 ? `.${'0'.repeat(places)}` : ''}`
-  if (places + morePlaces > maxPlaces) return sign + size.toFixed(places)
-  const exact = size.toFixed(places + morePlaces)
-  const cut = exact.slice(0, -morePlaces).replace(/\.$/, '')
-  const isEvenHalf = /[02468]$/.test(cut) && /^50*$/.test(exact.slice(-morePlaces))
+  if (places + extraDecimalPlaces > maxDecimalPlaces) return sign + size.toFixed(places)
+  const exact = size.toFixed(places + extraDecimalPlaces)
+  const cut = exact.slice(0, -extraDecimalPlaces).replace(/\.$/, '')
+  const isEvenHalf = /[02468]$/.test(cut) && /^50*$/.test(exact.slice(-extraDecimalPlaces))
   return sign + (isEvenHalf ? cut : size.toFixed(places))
 }
 
@@ -159,10 +153,10 @@ export function formatPercent(
     /%(?:\((\w+)\))?([-0+ ]*)((?:[1-9]\d*)?)(?:\.(\d+))?([sdifrx%])/g,
     (_, name: string | undefined, flags: string, width: string, places: string, kind: string) => {
       if (kind === '%') return '%'
-      const value = name === undefined ? values[next++] : memberOf(given, named, name)
-      if (value === undefined) throw new TemplateError('not enough arguments for format string')
+      const value = name === undefined ? values[next++] : namedValue(given, named, name)
+      if (value === undefined) fail('not enough arguments for format string')
       spendChars(Number(width))
-      const text = formatOne(value, kind, places)
+      const text = formatPrintfValue(value, kind, places)
       const written = flags.includes('-')
         ? text.padEnd(Number(width))
         : text.padStart(Number(width), flags.includes('0') ? '0' : ' ')
@@ -172,55 +166,60 @@ export function formatPercent(
   )
 }
 
-const memberOf = (
+const namedValue = (
   given: Value,
   named: ReadonlyMap<string, Value>,
   name: string,
 ): Value | undefined => named.get(name) ?? (given instanceof Dict ? given.get(name) : undefined)
 
-function formatOne(value: Value, kind: string, places: string | undefined): string {
+function formatPrintfValue(value: Value, kind: string, places: string | undefined): string {
   if (kind === 's') return toText(value)
   if (kind === 'r') return toRepr(value)
-  const number = numberOf(value)
-  if (number === null) throw new TemplateError(`%${kind} format: a number is required`)
-  if (kind === 'f') return fixedText(number, Number(places ?? 6))
+  const number = asNumber(value)
+  if (number === null) fail(`%${kind} format: a number is required`)
+  if (kind === 'f') return toFixedText(number, Number(places ?? 6))
   return kind === 'x' ? Math.trunc(number).toString(16) : String(Math.trunc(number))
 }
 
 interface JsonStyle {
   readonly indent: string | null
-  readonly item: string
-  readonly key: string
+  readonly itemSeparator: string
+  readonly keySeparator: string
   readonly isAscii: boolean
   readonly isSorted: boolean
 }
 
-/** The filter `tojson`. */
-export function toJson(value: Value, args: readonly Value[], named: Named): Value {
-  const option = (at: number, name: string): Value => named.get(name) ?? args[at] ?? null
-  const width = option(1, 'indent')
-  const separators = option(2, 'separators')
-  const [item, key] = Array.isArray(separators) ? separators : [undefined, undefined]
-  const indent = width === null ? null : (textOf(width) ?? spaces(numberOf(width) ?? 0))
-  return write(value, '\n', {
+export function toJson(
+  value: Value,
+  ensureAscii: Value = false,
+  width: Value = null,
+  separators: Value = null,
+  sortKeys: Value = false,
+): Value {
+  const indent = width === null ? null : (asText(width) ?? repeatSpace(asNumber(width) ?? 0))
+  const [item = indent === null ? ', ' : ',', key = ': '] = Array.isArray(separators)
+    ? separators.map(toText)
+    : []
+  return writeValue(value, '\n', {
     indent,
-    item: item === undefined ? (indent === null ? ', ' : ',') : toText(item),
-    key: key === undefined ? ': ' : toText(key),
-    isAscii: isTrue(option(0, 'ensure_ascii')),
-    isSorted: isTrue(option(3, 'sort_keys')),
+    itemSeparator: item,
+    keySeparator: key,
+    isAscii: isTrue(ensureAscii),
+    isSorted: isTrue(sortKeys),
   })
 }
 
-/** `line` is the line break with the indentation of the enclosing level. */
-function write(value: Value, line: string, style: JsonStyle): string {
+/** Writes a value as JSON. `line` is the line break with the indentation of the enclosing level. */
+function writeValue(value: Value, line: string, style: JsonStyle): string {
   spend(1)
   if (value === null || typeof value === 'boolean') return String(value)
-  const text = textOf(value)
+  const text = asText(value)
   if (text !== null) return writeText(text, style)
-  const number = numberOf(value)
+  const number = asNumber(value)
   if (number !== null) return writeNumber(number, isFloat(value))
-  if (isList(value) || value instanceof Dict) return inside(() => writeParts(value, line, style))
-  throw new TemplateError(`Object of type ${typeName(value)} is not JSON serializable`)
+  if (isList(value) || value instanceof Dict)
+    return withValueDepth(() => writeParts(value, line, style))
+  return fail(`Object of type ${typeName(value)} is not JSON serializable`)
 }
 
 const isList = (value: Value): value is Value[] =>
@@ -233,32 +232,32 @@ function writeParts(value: Value[] | Dict, line: string, style: JsonStyle): stri
   spendChars(inner.length * (isList(value) ? value.length : value.size))
   if (Array.isArray(value)) {
     if (value.length === 0) return '[]'
-    const items = value.map((item) => write(item, below, style))
-    return `[${inner}${items.join(style.item + inner)}${outer}]`
+    const items = value.map((item) => writeValue(item, below, style))
+    return `[${inner}${items.join(style.itemSeparator + inner)}${outer}]`
   }
   if (value.size === 0) return '{}'
   const entries = style.isSorted ? sortedEntries(value) : [...value]
   const members = entries.map(
-    ([key, item]) => writeKey(key, style) + style.key + write(item, below, style),
+    ([key, item]) => writeKey(key, style) + style.keySeparator + writeValue(item, below, style),
   )
-  return `{${inner}${members.join(style.item + inner)}${outer}}`
+  return `{${inner}${members.join(style.itemSeparator + inner)}${outer}}`
 }
 
-const sortedEntries = (dict: Dict): readonly (readonly [Key, Value])[] =>
+const sortedEntries = (dict: Dict): readonly (readonly [DictKey, Value])[] =>
   [...dict].toSorted(([one], [other]) => (String(one) < String(other) ? -1 : 1))
 
-const writeKey = (key: Key, style: JsonStyle): string =>
+const writeKey = (key: DictKey, style: JsonStyle): string =>
   typeof key === 'string' ? writeText(key, style) : `"${String(key)}"`
 
 function writeNumber(value: number, isWhole: boolean): string {
   if (Number.isNaN(value)) return 'NaN'
   if (!Number.isFinite(value)) return value > 0 ? 'Infinity' : '-Infinity'
-  return numberText(value, isWhole)
+  return numberToText(value, isWhole)
 }
 
 function writeText(text: string, { isAscii }: JsonStyle): string {
   spendChars(text.length)
-  // JSON.stringify escapes lone surrogates, which Python would write unchanged.
+  // `JSON.stringify` escapes lone surrogates, which Python would write unchanged.
   const json = JSON.stringify(text).replaceAll('\u007F', isAscii ? String.raw`\u007f` : '\u007F')
   if (!isAscii) return json
   return json.replaceAll(

@@ -1,33 +1,25 @@
-/** The chat template of a model. Trial renderings at load time determine what it supports. */
+/** The chat template of a model. Trial renderings at load time show what it supports. */
 
 import { systemClock } from '../../../../foundation/clock.ts'
 import { messageOf } from '../../../../foundation/errors.ts'
-import { TooCostly } from '../jinja/limits.ts'
+import { TemplateLimitError } from '../jinja/limits.ts'
 import { JinjaTemplate, strftime } from '../jinja/template.ts'
-import type { TemplateNames } from '../jinja/syntax/template-names.ts'
+import type { TemplateNames } from '../jinja/scope.ts'
 
-/** The features that a template supports. Conversations are rewritten to avoid all others. */
+/** What a template supports. Conversations are rewritten to avoid everything else. */
 export interface TemplateTraits {
-  /** If false, the text of system messages is put into the first user message. */
+  /** Whether system messages are supported. If not, they become part of the first user message. */
   readonly hasSystemRole: boolean
-  /** Whether consecutive messages may have the same role; if false, such messages are joined. */
-  readonly allowsNeighbours: boolean
-  /**
-   * Whether the template renders tools. If false, they are described in prose, and calls are text.
-   */
-  readonly knowsTools: boolean
-  /**
-   * Where the template reads tools: a variable, or JSON text in the system message (Phi-4 mini).
-   */
+  /** Whether consecutive messages of the same role are supported. If not, they are joined. */
+  readonly allowsSameRole: boolean
+  /** Whether tools are supported. If not, tools are described in prose, and calls are text. */
+  readonly rendersTools: boolean
+  /** In a variable, or as JSON text in the system message (Phi-4 mini). */
   readonly toolsIn: 'variable' | 'system'
-  /**
-   * Whether the template renders an assistant's calls. If false, calls are written as assistant
-   * text.
-   */
-  readonly knowsCalls: boolean
-  /** How the template expects the arguments of calls: as an object, or as JSON text. */
+  /** Whether calls are supported. If not, they are written as assistant text. */
+  readonly rendersCalls: boolean
   readonly argumentsAs: 'object' | 'text'
-  /** Whether one message may have several calls. */
+  /** Whether a message may have several calls. If not, each call becomes a separate message. */
   readonly allowsParallelCalls: boolean
   /** The format of call ids: any, or nine letters and digits. */
   readonly callIds: 'any' | 'nine'
@@ -37,18 +29,15 @@ export interface ChatTemplate {
   readonly source: string
   readonly traits: TemplateTraits
   /** Texts that would be tokenized as control tokens. */
-  readonly controls: readonly string[]
-  /** Why the template cannot render even one message; `null` if it can. */
+  readonly controlTexts: readonly string[]
+  /** The reason why the template cannot render any message; `null` if it can. */
   readonly problem: string | null
-  /** Whether the template renders the name of a participant. */
   readonly readsNames: boolean
   /** The variables and members that the template reads; `null` if it cannot be parsed. */
   readonly names: TemplateNames | null
-  /** Throws a `TemplateError`. */
   render(variables: TemplateVariables): string
 }
 
-/** The variables of a template: `messages`, `tools`, `add_generation_prompt`, and others. */
 export interface TemplateVariables {
   readonly messages: readonly object[]
   readonly tools?: readonly object[]
@@ -57,33 +46,32 @@ export interface TemplateVariables {
 
 export interface ChatTemplateOptions {
   readonly source: string
-  /** The texts of the tokens that begin and end a text. */
   readonly bos: string
   readonly eos: string
   readonly controls: readonly string[]
   readonly now?: () => Date
 }
 
-const wallTime = (): Date => new Date(systemClock.now() * 1000)
+const currentTime = (): Date => new Date(systemClock.now() * 1000)
 
-/** Never throws: a model with an unusable template can still continue text. */
+/** Never throws, because a model with an unusable template can still continue text. */
 export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
-  const { source, bos, eos, controls, now = wallTime } = options
+  const { source, bos, eos, controls, now = currentTime } = options
   const { render, names } = createRender(source, now)
   const isOld = !/\btools\b/.test(source)
   const renderAll = (variables: TemplateVariables): string =>
     render({
       bos_token: bos,
       eos_token: eos,
-      ...(isOld ? oldVariables(variables, now()) : {}),
+      ...(isOld ? legacyVariables(variables, now()) : {}),
       ...variables,
     })
-  const failure = failureOf(renderAll)
-  // A template that exceeds a limit is not rendered again, because it would always exceed it.
-  const probe: Render = failure instanceof TooCostly ? () => '' : renderAll
+  const failure = findFailure(renderAll)
+  // It would exceed the limit every time.
+  const probe: Render = failure instanceof TemplateLimitError ? () => '' : renderAll
   return {
     source,
-    controls,
+    controlTexts: controls,
     traits: probeTraits(probe),
     problem: failure === null ? null : messageOf(failure),
     readsNames: readsNames(probe),
@@ -92,8 +80,8 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
   }
 }
 
-/** Variables that the firefunction template reads instead of `tools`. */
-const oldVariables = ({ tools = [] }: TemplateVariables, now: Date): object => ({
+/** The variables that the template of firefunction reads instead of `tools`. */
+const legacyVariables = ({ tools = [] }: TemplateVariables, now: Date): object => ({
   functions: JSON.stringify(tools),
   datetime: strftime('%b %d %Y %H:%M:%S', now),
 })
@@ -104,7 +92,7 @@ function createRender(
 ): { readonly render: (variables: object) => string; readonly names: TemplateNames | null } {
   try {
     const template = new JinjaTemplate(source, now)
-    return { render: (variables) => template.render(variables), names: template.names() }
+    return { render: (variables) => template.render(variables), names: template.names }
   } catch (error) {
     const render = (): never => {
       throw error
@@ -115,19 +103,19 @@ function createRender(
 
 type Render = (variables: TemplateVariables) => string
 
-/** Probe texts that occur in no template. */
+/** Texts for trial renderings. They occur in no template. */
 const systemMark = 'system-probe-7c1'
 const userMark = 'user-probe-7c2'
 const argumentMark = 'argument-probe-7c3'
-const outcomeMark = 'outcome-probe-7c4'
+const resultMark = 'outcome-probe-7c4'
 const toolMark = 'tool_probe_7c5'
 
 const secondMark = 'second-probe-7c6'
 const nameMark = 'name_probe_7c7'
 
-const user = { role: 'user', content: userMark }
-const second = { role: 'user', content: secondMark }
-const tools = [
+const userMessage = { role: 'user', content: userMark }
+const secondMessage = { role: 'user', content: secondMark }
+const probeTools = [
   {
     type: 'function',
     function: {
@@ -142,9 +130,9 @@ const tools = [
   },
 ]
 
-function failureOf(render: Render): unknown {
+function findFailure(render: Render): unknown {
   try {
-    const text = render({ messages: [user], add_generation_prompt: true })
+    const text = render({ messages: [userMessage], add_generation_prompt: true })
     return text.includes(userMark) ? null : new Error('the template leaves out the message')
   } catch (error) {
     return error
@@ -153,14 +141,14 @@ function failureOf(render: Render): unknown {
 
 function readsNames(render: Render): boolean {
   try {
-    const messages = [{ ...user, name: nameMark }]
+    const messages = [{ ...userMessage, name: nameMark }]
     return render({ messages, add_generation_prompt: true }).includes(nameMark)
   } catch {
     return false
   }
 }
 
-/** A feature is supported if the template renders it without an error and includes its text. */
+/** A feature is supported if its text is rendered without an error. */
 function probeTraits(render: Render): TemplateTraits {
   const contains = (variables: TemplateVariables, ...marks: readonly string[]): boolean => {
     try {
@@ -170,53 +158,53 @@ function probeTraits(render: Render): TemplateTraits {
       return false
     }
   }
-  const loop = (form: CallForm): boolean =>
+  const loop = (form: CallStyle): boolean =>
     contains(
-      { messages: toolLoop(form), tools },
+      { messages: callConversation(form), tools: probeTools },
       ...Array.from({ length: form.calls }, (_, at) => argumentMark + at),
-      outcomeMark,
+      resultMark,
     )
   const forms = (['object', 'text'] as const).flatMap((argumentsAs) =>
     (['any', 'nine'] as const).map((callIds) => ({ argumentsAs, callIds, calls: 1 })),
   )
   const form = forms.find(loop)
   const system = { role: 'system', content: systemMark }
-  const systemTools = { ...system, tools: JSON.stringify(tools) }
-  const rendersTools = contains({ messages: [user], tools }, toolMark)
-  const rendersOfSystem = contains({ messages: [systemTools, user] }, toolMark)
-  const knowsOutcomes = form !== undefined || contains({ messages: textLoop, tools }, outcomeMark)
+  const systemTools = { ...system, tools: JSON.stringify(probeTools) }
+  const rendersTools = contains({ messages: [userMessage], tools: probeTools }, toolMark)
+  const rendersOfSystem = contains({ messages: [systemTools, userMessage] }, toolMark)
+  const knowsOutcomes =
+    form !== undefined || contains({ messages: textConversation, tools: probeTools }, resultMark)
   return {
-    hasSystemRole: contains({ messages: [system, user] }, systemMark, userMark),
-    allowsNeighbours: contains({ messages: [user, second] }, userMark, secondMark),
-    knowsTools: knowsOutcomes && (rendersTools || rendersOfSystem),
+    hasSystemRole: contains({ messages: [system, userMessage] }, systemMark, userMark),
+    allowsSameRole: contains({ messages: [userMessage, secondMessage] }, userMark, secondMark),
+    rendersTools: knowsOutcomes && (rendersTools || rendersOfSystem),
     toolsIn: rendersTools || !rendersOfSystem ? 'variable' : 'system',
-    knowsCalls: form !== undefined,
+    rendersCalls: form !== undefined,
     argumentsAs: form?.argumentsAs ?? 'object',
     callIds: form?.callIds ?? 'any',
     allowsParallelCalls: form !== undefined && loop({ ...form, calls: 2 }),
   }
 }
 
-interface CallForm {
+interface CallStyle {
   readonly argumentsAs: 'object' | 'text'
   readonly callIds: 'any' | 'nine'
   readonly calls: number
 }
 
-/** A conversation with a call that is written as assistant text. */
-const textLoop = [
-  user,
+const textConversation = [
+  userMessage,
   { role: 'assistant', content: argumentMark },
-  { role: 'tool', content: outcomeMark, tool_call_id: 'abcdefgh1', name: toolMark },
+  { role: 'tool', content: resultMark, tool_call_id: 'abcdefgh1', name: toolMark },
 ]
 
-function toolLoop({ argumentsAs, callIds, calls }: CallForm): readonly object[] {
+function callConversation({ argumentsAs, callIds, calls }: CallStyle): readonly object[] {
   const argumentsOf = (at: number): object => ({ probe: argumentMark + at })
   const ids = Array.from({ length: calls }, (_, at) =>
     callIds === 'nine' ? `abcdefgh${at}` : `call_probe_of_any_form_${at}`,
   )
   return [
-    user,
+    userMessage,
     {
       role: 'assistant',
       content: '',
@@ -231,7 +219,7 @@ function toolLoop({ argumentsAs, callIds, calls }: CallForm): readonly object[] 
     },
     ...ids.map((id) => ({
       role: 'tool',
-      content: outcomeMark,
+      content: resultMark,
       tool_call_id: id,
       name: toolMark,
     })),

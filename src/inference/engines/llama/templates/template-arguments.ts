@@ -1,11 +1,11 @@
-/** The arguments of a request for the chat template, such as whether the model reasons. Pure. */
+/**
+ * The variables that a request passes to the chat template, such as whether the model reasons.
+ * Pure.
+ */
 
-import type { GenerationInput } from '../../../generation/inference-engine.ts'
 import type { ChatTemplate } from './chat-template.ts'
+import type { ChatInput } from './template-messages.ts'
 
-type Chat = Extract<GenerationInput, { kind: 'chat' }>
-
-/** The error for a field or value that has no effect. */
 export class ArgumentError extends Error {
   readonly param: string
   readonly clientCode: 'unsupported_parameter' | 'unsupported_value'
@@ -17,7 +17,7 @@ export class ArgumentError extends Error {
   }
 }
 
-function unknownArgument(param: string, template: ReadNames | null): ArgumentError {
+function unknownArgumentError(param: string, template: TemplateNamesOnly | null): ArgumentError {
   const reason =
     template === null
       ? `this model has no chat template, which would read '${param}'`
@@ -25,19 +25,17 @@ function unknownArgument(param: string, template: ReadNames | null): ArgumentErr
   return new ArgumentError(param, `Unsupported parameter: ${reason}.`, 'unsupported_parameter')
 }
 
-/** The error for an effort that neither the template nor the public API knows. */
-function unknownEffort(effort: string): ArgumentError {
+function unknownEffortError(effort: string): ArgumentError {
   const known = efforts.map((one) => `'${one}'`).join(', ')
   const got = effort.length > 64 ? `${effort.slice(0, 61)}...` : effort
   const message = `Invalid value: '${got}'. Supported values are: ${known}.`
   return new ArgumentError('reasoning_effort', message, 'unsupported_value')
 }
 
-/** The efforts of the public API. A template that reads the effort itself may accept others. */
+/** The efforts of the public API. A template may accept other efforts. */
 const efforts: readonly string[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh']
 
-/** Names that clients may not set, because the engine sets them. */
-const reserved: ReadonlySet<string> = new Set([
+const reservedNames: ReadonlySet<string> = new Set([
   'messages',
   'tools',
   'functions',
@@ -46,31 +44,28 @@ const reserved: ReadonlySet<string> = new Set([
   'eos_token',
 ])
 
-/**
- * The variables for a template. Throws an `ArgumentError` for variables that the template does not
- * read. Without a template (`null`), no variable is read. If a template cannot be parsed, all
- * variables are accepted: rendering reports the error.
- */
-export function templateArguments(chat: Chat, template: ReadNames | null): object {
+/** Throws for variables that the template does not read. If it cannot be parsed, accepts all. */
+export function toTemplateArguments(chat: ChatInput, template: TemplateNamesOnly | null): object {
   const { templateArguments: given = {}, reasoningEffort } = chat
   for (const name of Object.keys(given)) {
-    if (reserved.has(name) || !reads(template, name)) {
-      throw unknownArgument(`chat_template_kwargs.${name}`, template)
+    if (reservedNames.has(name) || !readsName(template, name)) {
+      throw unknownArgumentError(`chat_template_kwargs.${name}`, template)
     }
   }
-  return { ...effortArguments(reasoningEffort, template), ...given }
+  return { ...toEffortArguments(reasoningEffort, template), ...given }
 }
 
-type ReadNames = Pick<ChatTemplate, 'names'>
+type TemplateNamesOnly = Pick<ChatTemplate, 'names'>
 
-const reads = (template: ReadNames | null, name: string): boolean =>
+const readsName = (template: TemplateNamesOnly | null, name: string): boolean =>
   template !== null && (template.names === null || template.names.variables.has(name))
 
-/** A template without levels of reasoning may still be able to switch reasoning off. */
-function effortArguments(effort: string | undefined, template: ReadNames | null): object {
+/** A template without efforts may still be able to switch reasoning off. */
+function toEffortArguments(effort: string | undefined, template: TemplateNamesOnly | null): object {
   if (effort === undefined) return {}
-  if (reads(template, 'reasoning_effort')) return { reasoning_effort: effort }
-  if (!reads(template, 'enable_thinking')) throw unknownArgument('reasoning_effort', template)
-  if (!efforts.includes(effort)) throw unknownEffort(effort)
+  if (readsName(template, 'reasoning_effort')) return { reasoning_effort: effort }
+  if (!readsName(template, 'enable_thinking'))
+    throw unknownArgumentError('reasoning_effort', template)
+  if (!efforts.includes(effort)) throw unknownEffortError(effort)
   return { enable_thinking: effort !== 'none' }
 }

@@ -1,6 +1,7 @@
 /** Rewrites a conversation so that the template of a model can render it. Pure. */
 
 import { createHash } from 'node:crypto'
+import { definedFields } from '../../../../foundation/options.ts'
 import type {
   ChatMessage,
   GenerationInput,
@@ -9,9 +10,8 @@ import type {
 } from '../../../generation/inference-engine.ts'
 import type { TemplateTraits } from './chat-template.ts'
 
-type Chat = Extract<GenerationInput, { kind: 'chat' }>
+export type ChatInput = Extract<GenerationInput, { kind: 'chat' }>
 
-/** The tools that the model may call. */
 export function callableTools(input: GenerationInput): readonly ToolDefinition[] {
   if (input.kind === 'text' || input.toolChoice === 'none') return []
   const { tools = [], toolChoice } = input
@@ -20,22 +20,23 @@ export function callableTools(input: GenerationInput): readonly ToolDefinition[]
     : tools
 }
 
-/** The messages, rewritten so that a template with these traits renders all of them. */
-export function toTemplateMessages(chat: Chat, traits: TemplateTraits): readonly ChatMessage[] {
+export function toTemplateMessages(
+  chat: ChatInput,
+  traits: TemplateTraits,
+): readonly ChatMessage[] {
   let { messages } = chat
-  if (!traits.knowsTools) messages = withDescribedTools(chat).map(toPlainRole)
-  else if (!traits.knowsCalls) messages = messages.map(withWrittenCalls)
-  else if (!traits.allowsParallelCalls) messages = messages.flatMap(separateCalls(messages))
-  if (!traits.hasSystemRole) messages = withoutSystem(messages)
-  if (traits.knowsTools && traits.toolsIn === 'system' && callableTools(chat).length > 0) {
-    messages = withSystem(messages)
+  if (!traits.rendersTools) messages = withDescribedTools(chat).map(toPlainMessage)
+  else if (!traits.rendersCalls) messages = messages.map(writeCallsAsText)
+  else if (!traits.allowsParallelCalls) messages = messages.flatMap(createCallSplitter(messages))
+  if (!traits.hasSystemRole) messages = removeSystemMessages(messages)
+  if (traits.rendersTools && traits.toolsIn === 'system' && callableTools(chat).length > 0) {
+    messages = addSystemMessage(messages)
   }
-  if (!traits.allowsNeighbours) messages = joinNeighbours(messages)
+  if (!traits.allowsSameRole) messages = joinSameRole(messages)
   return traits.callIds === 'nine' ? messages.map(withMistralCallIds) : messages
 }
 
-/** The messages with the tools described in prose, for templates without tool support. */
-export function withDescribedTools(chat: Chat): readonly ChatMessage[] {
+export function withDescribedTools(chat: ChatInput): readonly ChatMessage[] {
   const tools = callableTools(chat)
   if (tools.length === 0) return chat.messages
   const lines = tools.map(({ name, description, parameters }) =>
@@ -51,28 +52,25 @@ export function withDescribedTools(chat: Chat): readonly ChatMessage[] {
   return [{ ...head, content: `${head.content}\n\n${content}` }, ...rest]
 }
 
-/** The schema of a tool without `parameters`, which accepts no arguments. */
 export const emptyParameters = { type: 'object', properties: {} } as const
 
-/** Writes calls and their results as text of the assistant and the user. */
-export function toPlainRole(message: ChatMessage): ChatMessage {
+export function toPlainMessage(message: ChatMessage): ChatMessage {
   const { role, content } = message
   if (role === 'tool') {
     const { name, toolCallId } = message
     return { role: 'user', content: `Outcome of ${name ?? toolCallId ?? 'the call'}:\n${content}` }
   }
-  return withWrittenCalls(message)
+  return writeCallsAsText(message)
 }
 
-function withWrittenCalls(message: ChatMessage): ChatMessage {
+function writeCallsAsText(message: ChatMessage): ChatMessage {
   const { role, content, toolCalls } = message
   if (toolCalls === undefined) return message
   const calls = toolCalls.map((call) => `{"name": "${call.name}", "arguments": ${call.arguments}}`)
   return { role, content: [content, ...calls].filter((text) => text !== '').join('\n') }
 }
 
-/** Joins consecutive messages of the same role, for templates that reject them. */
-function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[] {
+function joinSameRole(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const joined: ChatMessage[] = []
   for (const message of messages) {
     const last = joined.at(-1)
@@ -84,14 +82,13 @@ function joinNeighbours(messages: readonly ChatMessage[]): readonly ChatMessage[
   return joined
 }
 
-/** Ensures that the first message is a system message, where the template looks for tools. */
-function withSystem(messages: readonly ChatMessage[]): readonly ChatMessage[] {
+/** Ensures that the first message is a system message, in which the template looks for tools. */
+function addSystemMessage(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const [head] = messages
   return head?.role === 'system' ? messages : [{ role: 'system', content: '' }, ...messages]
 }
 
-/** Puts the text of system messages at the beginning of the first user message. */
-function withoutSystem(messages: readonly ChatMessage[]): readonly ChatMessage[] {
+function removeSystemMessages(messages: readonly ChatMessage[]): readonly ChatMessage[] {
   const isSystem = ({ role }: ChatMessage): boolean => role === 'system'
   const text = messages
     .filter(isSystem)
@@ -105,8 +102,8 @@ function withoutSystem(messages: readonly ChatMessage[]): readonly ChatMessage[]
   return others.with(at, { ...first, content: `${text}\n\n${first.content}` })
 }
 
-/** Splits messages so that each has one call and is followed by its result. */
-function separateCalls(
+/** Returns a function that puts the result of each call after the call. */
+function createCallSplitter(
   messages: readonly ChatMessage[],
 ): (message: ChatMessage) => readonly ChatMessage[] {
   const separated = new Set(
@@ -127,21 +124,21 @@ function separateCalls(
   }
 }
 
-const nineLetters = /^[a-zA-Z0-9]{9}$/
+const mistralIdPattern = /^[a-zA-Z0-9]{9}$/
 
 function withMistralCallIds(message: ChatMessage): ChatMessage {
   const { toolCalls, toolCallId } = message
   return {
     ...message,
-    ...(toolCallId === undefined ? {} : { toolCallId: toMistralCallId(toolCallId) }),
-    ...(toolCalls === undefined
-      ? {}
-      : { toolCalls: toolCalls.map((call) => ({ ...call, id: toMistralCallId(call.id) })) }),
+    ...definedFields({
+      toolCallId: toolCallId === undefined ? undefined : toMistralCallId(toolCallId),
+      toolCalls: toolCalls?.map((call) => ({ ...call, id: toMistralCallId(call.id) })),
+    }),
   }
 }
 
-/** The same id always gives the same result, so that calls and their results still match. */
+/** Converts an id. Equal ids give equal results, so that calls and their results still match. */
 export function toMistralCallId(id: string): string {
-  if (nineLetters.test(id)) return id
+  if (mistralIdPattern.test(id)) return id
   return createHash('sha256').update(id).digest('hex').slice(0, 9)
 }

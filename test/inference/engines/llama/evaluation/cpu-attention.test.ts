@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import {
-  cpuAttention,
-  cpuFlagsOf,
+  chooseCpuAttention,
+  parseCpuFlags,
 } from '../../../../../src/inference/engines/llama/evaluation/cpu-attention.ts'
 
 const flags = (...names: string[]): ReadonlySet<string> => new Set(names)
@@ -20,12 +20,12 @@ describe('the number format of keys on a CPU, and of values with flash attention
     const counted = { embedding_length: 6 * length, attention: { head_count: 6 } }
     const given = { embedding_length: 1000, attention: { head_count: 6, key_length: length } }
     for (const facts of [counted, given]) {
-      expect(cpuAttention(facts, cpuFlags, false)).toEqual({
+      expect(chooseCpuAttention(facts, cpuFlags, false)).toEqual({
         flashAttention: false,
         experimentalKvCacheKeyType: expected,
         experimentalKvCacheValueType: 'F16',
       })
-      expect(cpuAttention(facts, cpuFlags, true)).toEqual({
+      expect(chooseCpuAttention(facts, cpuFlags, true)).toEqual({
         flashAttention: true,
         experimentalKvCacheKeyType: expected,
         experimentalKvCacheValueType: expected,
@@ -34,13 +34,13 @@ describe('the number format of keys on a CPU, and of values with flash attention
   })
 
   it('F16 where a file does not tell the length of heads', () => {
-    const { experimentalKvCacheKeyType: type } = cpuAttention({}, flags('avx512f'), false)
+    const { experimentalKvCacheKeyType: type } = chooseCpuAttention({}, flags('avx512f'), false)
     expect(type).toBe('F16')
   })
 
   it('the flags of a processor are those of its line in /proc/cpuinfo', () => {
     const text = 'processor\t: 0\nflags\t\t: fpu avx2 avx512f\nbugs\t\t: spectre_v1\n'
-    expect(cpuFlagsOf(text)).toEqual(flags('fpu', 'avx2', 'avx512f'))
-    expect(cpuFlagsOf('processor\t: 0\nFeatures\t: asimd\n')).toEqual(flags())
+    expect(parseCpuFlags(text)).toEqual(flags('fpu', 'avx2', 'avx512f'))
+    expect(parseCpuFlags('processor\t: 0\nFeatures\t: asimd\n')).toEqual(flags())
   })
 })

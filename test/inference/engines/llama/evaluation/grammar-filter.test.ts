@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import {
-  type GrammarAnswer,
+  type GrammarState,
   TokenGroups,
 } from '../../../../../src/inference/engines/llama/evaluation/grammar-filter.ts'
 import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
@@ -22,12 +22,12 @@ const groups = new TokenGroups({
   isTextless: () => false,
 })
 
-function begin(grammar: string): GrammarAnswer {
+function begin(grammar: string): GrammarState {
   return groups.begin(startGrammar(grammar))
 }
 
-const candidatesOf = (answer: GrammarAnswer): Set<number> =>
-  new Set(groups.candidates(answer)?.flat())
+const candidatesOf = (answer: GrammarState): Set<number> =>
+  new Set(groups.findCandidates(answer)?.flat())
 
 describe('TokenGroups', () => {
   it.each<[string, string, readonly string[], readonly string[]]>([
@@ -72,36 +72,40 @@ describe('TokenGroups', () => {
 
   it('bytes that are no UTF-8 together are refused', () => {
     const answer = begin('root ::= .*')
-    expect(answer.isNext(0x80)).toBe(false)
-    expect(answer.isNext(0xed)).toBe(true)
+    expect(answer.isAllowed(0x80)).toBe(false)
+    expect(answer.isAllowed(0xed)).toBe(true)
     expect(answer.accept(0xed)).toBe(true)
     // A surrogate.
-    expect(answer.isNext(0xa0)).toBe(false)
-    expect(answer.isNext(0x22)).toBe(false)
-    expect(answer.isNext(0x9f)).toBe(true)
+    expect(answer.isAllowed(0xa0)).toBe(false)
+    expect(answer.isAllowed(0x22)).toBe(false)
+    expect(answer.isAllowed(0x9f)).toBe(true)
     expect(answer.accept(0x9f)).toBe(true)
     expect(answer.accept(0xbf)).toBe(true)
-    expect(answer.isNext(0x22)).toBe(true)
+    expect(answer.isAllowed(0x22)).toBe(true)
   })
 
   it('tokens that are no UTF-8 after what is there are not among those allowed', () => {
     const answer = begin('root ::= .*')
     const later = Array.from({ length: 64 }, (_, at) => 0x80 + at)
     const never = [0xc0, 0xc1, ...Array.from({ length: 11 }, (_, at) => 0xf5 + at)]
-    expect([...groups.allowed(answer).banned]).toEqual([0, ...later, ...never])
+    expect([...groups.findAllowed(answer).banned]).toEqual([0, ...later, ...never])
     expect(answer.accept(0xc3)).toBe(true)
-    expect([...groups.allowed(answer).tokens]).toEqual(later)
+    expect([...groups.findAllowed(answer).tokens]).toEqual(later)
   })
 
   it('a token that the grammar names is allowed whatever its characters are', () => {
     const answer = begin(`root ::= "x" <[${idOf('not')}]> !<[${idOf('na')}]> "n" | "xna"`)
     expect(answer.accept('x'.charCodeAt(0))).toBe(true)
-    expect(groups.candidates(answer)).toBeNull()
-    expect([...groups.allowed(answer).tokens]).toEqual(['n'.charCodeAt(0), idOf('not'), idOf('na')])
+    expect(groups.findCandidates(answer)).toBeNull()
+    expect([...groups.findAllowed(answer).tokens]).toEqual([
+      'n'.charCodeAt(0),
+      idOf('not'),
+      idOf('na'),
+    ])
     expect(answer.accept(idOf('not'))).toBe(true)
-    expect(answer.isNext(idOf('na'))).toBe(false)
+    expect(answer.isAllowed(idOf('na'))).toBe(false)
     expect(answer.accept(idOf(' xy'))).toBe(true)
-    expect([...groups.allowed(answer).tokens]).toEqual(['n'.charCodeAt(0)])
+    expect([...groups.findAllowed(answer).tokens]).toEqual(['n'.charCodeAt(0)])
   })
 })
 

@@ -9,12 +9,12 @@ it('tokens after a long context take about as much CPU time as the first', async
   const tokens = Array.from({ length: 20 }, (_, at) => 300 + at)
   const min = [Infinity, Infinity]
   for (let round = 0; round < 5; round++) {
-    await slot.keep(0)
+    await slot.truncate(0)
     for (const part of [0, 1]) {
       const before = millis()
-      await slot.take(tokens)
+      await slot.evaluate(tokens)
       min[part] = Math.min(min[part] ?? Infinity, millis() - before)
-      if (part === 0) await slot.take(Array.from({ length: 200 }, (_, at) => 400 + at))
+      if (part === 0) await slot.evaluate(Array.from({ length: 200 }, (_, at) => 400 + at))
     }
   }
   const [first = 0, late = 0] = min

@@ -1,14 +1,14 @@
 import { readFileSync } from 'node:fs'
 import { GgmlType, LlamaModel } from 'node-llama-cpp'
 import { expect, it, vi } from 'vitest'
-import type { LoadOrder } from '../../../../../src/inference/engines/llama/protocol.ts'
+import type { LoadRequest } from '../../../../../src/inference/engines/llama/protocol.ts'
 import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
 import { RecordingGeneration, toRequest } from '../../generation.ts'
 import { modelProcesses } from '../model-processes.ts'
 import { loadStorySlot, openEngine, storyModel } from '../open-engine.ts'
 import {
-  cpuAttention,
-  cpuFlags,
+  chooseCpuAttention,
+  readCpuFlags,
 } from '../../../../../src/inference/engines/llama/evaluation/cpu-attention.ts'
 
 const schema = {
@@ -20,7 +20,7 @@ const schema = {
 const format = { kind: 'json_schema', schema } satisfies OutputFormat
 
 /** A slot, and the library's own context of it. */
-async function loadWithContext(order: Partial<LoadOrder> = {}) {
+async function loadWithContext(order: Partial<LoadRequest> = {}) {
   const create = vi.spyOn(LlamaModel.prototype, 'createContext')
   const loaded = await loadStorySlot({ batchSize: 64, contextLength: 128, ...order })
   const context = await create.mock.results[0]?.value
@@ -42,8 +42,8 @@ it('an answer by a schema has no native state', async () => {
     }
   }
   for (let answers = 0; answers < 3; answers++) {
-    await slot.keep(0)
-    const stream = slot.continue([1], { ...greedy, grammar: createGrammar(format) })
+    await slot.truncate(0)
+    const stream = slot.generate([1], { ...greedy, grammar: createGrammar(format) })
     let length = 0
     while (!vocabulary.isEnd((await stream.next()).token)) length++
     await stream.close()
@@ -83,7 +83,8 @@ function toMapping(line: string) {
 
 /** For the model's heads of 48 numbers on this processor. */
 const formatHere = () =>
-  cpuAttention({ attention: { key_length: 48 } }, cpuFlags(), true).experimentalKvCacheKeyType
+  chooseCpuAttention({ attention: { key_length: 48 } }, readCpuFlags(), true)
+    .experimentalKvCacheKeyType
 
 it('keys are in the format that is the fastest on the processor', async () => {
   const { context } = await loadWithContext()
@@ -101,7 +102,7 @@ it('values are in that format with flash attention, and the text is the same', a
   expect(flash.context.kvCacheKeyType).toBe(GgmlType[formatHere()])
   expect(flash.context.kvCacheValueType).toBe(GgmlType[formatHere()])
   const tellStory = async ({ slot, greedy, vocabulary }: typeof plain): Promise<number[]> => {
-    const stream = slot.continue(
+    const stream = slot.generate(
       vocabulary.tokenize('Once upon a time', { special: false, inner: false }),
       greedy,
     )

@@ -37,7 +37,7 @@ function openPool() {
 describe('native samplers', () => {
   it('one that was released is used again, without its settings', () => {
     const { pool, created } = openPool()
-    for (let use = 0; use < 100; use++) pool.release(pool.take())
+    for (let use = 0; use < 100; use++) pool.release(pool.acquire())
     expect(created).toHaveLength(1)
     const [first, second] = created[0]?.configs ?? []
     expect(first).toEqual({ temperature: 0, seed: expect.any(Number) as number })
@@ -47,18 +47,18 @@ describe('native samplers', () => {
   it('one that is still in use when it is released is not used again', async () => {
     const { pool, created } = openPool()
     const sampling = Promise.withResolvers<number>()
-    const sampler = pool.take()
+    const sampler = pool.acquire()
     const used = pool.use(sampler, () => sampling.promise)
     pool.release(sampler)
     expect(created[0]?.isDisposed).toBe(true)
-    expect(pool.take()).not.toBe(sampler)
+    expect(pool.acquire()).not.toBe(sampler)
     sampling.resolve(5)
     expect(await used).toBe(5)
   })
 
   it('a sampler pool keeps at most 64 samplers', () => {
     const { pool, created } = openPool()
-    const taken = Array.from({ length: 70 }, () => pool.take())
+    const taken = Array.from({ length: 70 }, () => pool.acquire())
     for (const sampler of taken) pool.release(sampler)
     expect(created.filter(({ isDisposed }) => isDisposed)).toHaveLength(6)
   })
@@ -72,8 +72,8 @@ async function openWriter() {
   })
   const prompt = vocabulary.tokenize('Once upon', { special: false, inner: false })
   const write = async (choice: Partial<TokenChoice>): Promise<Token[]> => {
-    await slot.keep(0)
-    const stream = slot.continue([1, ...prompt], { ...greedy, ...choice })
+    await slot.truncate(0)
+    const stream = slot.generate([1, ...prompt], { ...greedy, ...choice })
     const tokens: Token[] = []
     while (tokens.length < 8 && !tokens.some((token) => vocabulary.isEnd(token)))
       tokens.push((await stream.next()).token)

@@ -1,10 +1,10 @@
 import { availableParallelism } from 'node:os'
 import { describe, expect, it } from 'vitest'
 import {
-  candidates,
-  threadWarning,
-  fastest,
-  stallOf,
+  candidateThreads,
+  excessWarning,
+  fastestThreads,
+  stallWarning,
 } from '../../../../../src/inference/engines/llama/evaluation/thread-choice.ts'
 import { openEngine, useTinyModel } from '../open-engine.ts'
 
@@ -16,7 +16,7 @@ describe('the number of threads', () => {
     [2, [2, 1]],
     [16, [16, 15, 8, 1]],
   ])('thread counts up to %d are tried as %j', (max, expected) => {
-    expect(candidates(max)).toEqual(expected)
+    expect(candidateThreads(max)).toEqual(expected)
   })
 
   it.each<[readonly (readonly [number, number])[], number]>([
@@ -45,7 +45,7 @@ describe('the number of threads', () => {
       4,
     ],
   ])('the fastest thread count by %j is %d', (times, expected) => {
-    expect(fastest(new Map(times))).toBe(expected)
+    expect(fastestThreads(new Map(times))).toBe(expected)
   })
 
   it('a number that stalls is told with what was measured', () => {
@@ -53,13 +53,13 @@ describe('the number of threads', () => {
       [2, 10],
       [1, 2],
     ])
-    expect(stallOf(times, 1)).toBeNull()
-    expect(stallOf(times, 2)).toBe(
+    expect(stallWarning(times, 1)).toBeNull()
+    expect(stallWarning(times, 2)).toBe(
       'with 2 threads the model makes 100 tokens/s, with 1 it makes 500 tokens/s; ' +
         'set engine.threads to 1, or leave it out',
     )
     expect(
-      stallOf(
+      stallWarning(
         new Map([
           [2, 2.5],
           [1, 2],
@@ -70,7 +70,7 @@ describe('the number of threads', () => {
   })
 
   it('more threads than cores are told before anything is measured', async () => {
-    expect([threadWarning(1, 2), threadWarning(2, 2)]).toEqual([null, null])
+    expect([excessWarning(1, 2), excessWarning(2, 2)]).toEqual([null, null])
     const cores = availableParallelism()
     const threads = 4 * cores
     const warnings: string[] = []
@@ -78,8 +78,8 @@ describe('the number of threads', () => {
       threads,
       log: { warn: (code, message) => warnings.push(`${code}: ${message}`) },
     })
-    expect(warnings).toEqual([`ThreadsStall: ${threadWarning(threads, cores)}`])
-    expect(threadWarning(64, 2)).toMatch(
+    expect(warnings).toEqual([`ThreadsStall: ${excessWarning(threads, cores)}`])
+    expect(excessWarning(64, 2)).toMatch(
       /^engine.threads is 64, .* 2 cores: .* set .* to 2 at most/,
     )
   })

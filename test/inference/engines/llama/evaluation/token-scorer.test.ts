@@ -13,9 +13,9 @@ it('log probabilities of a few tokens are those of the whole vocabulary', async 
   const followers = tokens.map((token, at) =>
     at % 3 === 0 ? 500 + 700 * at : (tokens[at + 1] ?? token),
   )
-  await slot.keep(0)
+  await slot.truncate(0)
   const all = await slot.score(tokens, followers, vocabulary.size)
-  await slot.keep(0)
+  await slot.truncate(0)
   const few = await slot.score(tokens, followers, 3)
   expect(few).toHaveLength(tokens.length)
   for (const [at, scores] of few.entries()) {
@@ -37,7 +37,7 @@ it('row 118: a client with log probabilities reads a few tokens, not the vocabul
   const sample = vi.spyOn(native.NativeContext.prototype, 'sample')
   onTestFinished(() => sample.mockRestore())
   const prompt = vocabulary.tokenize('Once upon a time', { special: true, inner: false })
-  const stream = slot.continue(prompt, { ...greedy, logprobs: 5 })
+  const stream = slot.generate(prompt, { ...greedy, logprobs: 5 })
   for (let at = 0; at < 10; at++) expect((await stream.next()).logprobs?.size).toBe(5)
   await stream.close()
   const samples = await Promise.all(sample.mock.results.map(({ value }) => value))

@@ -1,7 +1,7 @@
 import { afterEach, describe, expect, it, vi } from 'vitest'
 import {
   plainFormat,
-  toolFormatOf,
+  findToolFormat,
 } from '../../../../../src/inference/engines/llama/formats/tool-formats.ts'
 import { read } from './read-output.ts'
 
@@ -58,7 +58,7 @@ describe('the work of the parser grows in proportion to the output', () => {
       })
     }
     const reasoning = { open: '<think>', close: '</think>' }
-    read(pieces, { format: toolFormatOf(template), reasoning }, true)
+    read(pieces, { format: findToolFormat(template), reasoning }, true)
     vi.restoreAllMocks()
     return seen
   }
@@ -86,7 +86,7 @@ describe('the work of the parser grows in proportion to the output', () => {
   it.each(templates.flatMap((one) => Object.keys(shapes).map((shape) => [one, shape] as const)))(
     '%s: %s',
     (template, shape) => {
-      const opening = toolFormatOf(template).openings[0] ?? ''
+      const opening = findToolFormat(template).openings[0] ?? ''
       const seenIn = (count: number): number =>
         charactersSeen(shapes[shape]?.(opening, count) ?? '', template)
       expect(seenIn(400) / seenIn(100)).toBeLessThan(5)
@@ -104,7 +104,7 @@ describe('the work of the parser grows in proportion to the output', () => {
       }
       const output = `<think>${`<tool_call>${call}}}</tool_call>`.repeat(count)}x`
       const reasoning = { open: '<think>', close: '</think>' }
-      read([output], { format: toolFormatOf('<tool_call>'), reasoning, tools: [tool] })
+      read([output], { format: findToolFormat('<tool_call>'), reasoning, tools: [tool] })
       return reads
     }
     expect(lookups(400) / lookups(100)).toBeLessThan(5)

@@ -3,9 +3,9 @@
 import {
   OutputParser,
   type OutputParserOptions,
-  type OutputPiece,
+  type OutputDelta,
 } from '../../../../../src/inference/engines/llama/formats/output-parser.ts'
-import { readingOf } from '../../../../../src/inference/engines/llama/formats/output-reading.ts'
+import { planParsing } from '../../../../../src/inference/engines/llama/formats/output-parsing.ts'
 import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
 import type { Vocabulary } from '../../../../../src/inference/engines/llama/runtime.ts'
 import type { GenerationInput } from '../../../../../src/inference/generation/inference-engine.ts'
@@ -54,7 +54,7 @@ export function read(
   return collect([...pieces.map((one) => parser.push(one)), parser.end(isCut)])
 }
 
-export function collect(pieces: readonly OutputPiece[]): Read {
+export function collect(pieces: readonly OutputDelta[]): Read {
   const calls: { name: string; arguments: string }[] = []
   let text = ''
   let reasoning = ''
@@ -88,7 +88,7 @@ export function readingBy(source: string, more: Partial<Chat> = {}, hasGrammar =
   const template = templateOf(source)
   const input = { kind: 'chat', messages, tools, ...more } as const
   const prompt = renderPrompt(input, template, hasGrammar).pieces.join('')
-  const { parser } = readingOf({ input, template, prompt, hasGrammar, vocabulary })
+  const { parser } = planParsing({ input, template, prompt, hasGrammar, vocabulary })
   if (parser === null) throw new Error('the output is not read')
   return parser
 }

@@ -6,13 +6,13 @@ import {
   OutputParser,
   type OutputParserOptions,
 } from '../../../../../src/inference/engines/llama/formats/output-parser.ts'
-import { reasoningMarksOf } from '../../../../../src/inference/engines/llama/formats/reasoning.ts'
+import { findReasoningMarks } from '../../../../../src/inference/engines/llama/formats/reasoning.ts'
 import {
   forcedFormat,
-  toolFormatOf,
+  findToolFormat,
 } from '../../../../../src/inference/engines/llama/formats/tool-formats.ts'
 import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
-import type { PlainEnd } from '../../../../../src/inference/engines/llama/protocol.ts'
+import type { RequestEnd } from '../../../../../src/inference/engines/llama/protocol.ts'
 import { StepLoop } from '../../../../../src/inference/engines/llama/step-loop.ts'
 import type { GenerationDelta } from '../../../../../src/inference/generation/inference-engine.ts'
 import { toRequest } from '../../generation.ts'
@@ -61,7 +61,7 @@ const cases = Object.entries(families).flatMap(([title, family]) =>
 /** The reports of the engine's loop about an output, token by token. */
 async function generated(source: string, output: string): Promise<Read> {
   const deltas: GenerationDelta[] = []
-  const ended = Promise.withResolvers<PlainEnd>()
+  const ended = Promise.withResolvers<RequestEnd>()
   const runtime = new FakeRuntime({
     slots: 1,
     batchSize: 100_000,
@@ -72,8 +72,8 @@ async function generated(source: string, output: string): Promise<Read> {
   const loop = new StepLoop({
     runtime,
     clock: systemClock,
-    stepped: () => undefined,
-    report({ delta, end }) {
+    onStep: () => undefined,
+    onUpdate({ delta, end }) {
       if (delta !== undefined) deltas.push(delta)
       if (end !== undefined) ended.resolve(end)
     },
@@ -98,7 +98,7 @@ describe.each(cases)('tool calls of $title', ({ family, source }) => {
   // Some templates begin an answer with reasoning.
   const thinks = options.isReasoning === true
   const start = thinks ? `Hm.${options.reasoning?.close}\n\n` : ''
-  const { keepsOpen = false, open = '' } = options.reasoning ?? {}
+  const { keepsOpenMark: keepsOpen = false, open = '' } = options.reasoning ?? {}
   const reasoning = thinks ? `${keepsOpen ? open : ''}Hm.` : ''
   const weatherCall = ['weather', romeValue]
   const nowCall = ['now', {}]
@@ -266,7 +266,7 @@ describe('reasoning', () => {
   ] as const
 
   it.each(marks)('%s: apart from the content, however it is cut', (open, close, template) => {
-    const reasoning = reasoningMarksOf(template)
+    const reasoning = findReasoningMarks(template)
     const output = `${open}\nFirst <this>,\n\nthen that.\n${close}\n\nThe answer.\n`
     const wanted = { reasoning: 'First <this>,\n\nthen that.', text: 'The answer.\n', calls: [] }
     for (let at = 0; at <= output.length; at++) {
@@ -276,7 +276,7 @@ describe('reasoning', () => {
   })
 
   it('reasoning is open from the beginning where the prompt has opened it', () => {
-    const options = { reasoning: reasoningMarksOf(''), isReasoning: true }
+    const options = { reasoning: findReasoningMarks(''), isReasoning: true }
     const found = read(Array.from('Hm.\n</think>\n\nYes.'), options)
     expect(found).toEqual({ reasoning: 'Hm.', text: 'Yes.', calls: [] })
     expect(read(['Hm. It is cut'], options)).toMatchObject({ reasoning: 'Hm. It is cut', text: '' })
@@ -284,21 +284,21 @@ describe('reasoning', () => {
 
   it('reasoning is not searched for in the middle of an answer', () => {
     const text = 'Write <think> to think, </think> to stop.'
-    expect(read(Array.from(text), { reasoning: reasoningMarksOf('') })).toMatchObject({ text })
+    expect(read(Array.from(text), { reasoning: findReasoningMarks('') })).toMatchObject({ text })
   })
 
   it('reasoning stands before calls', () => {
-    const options = { reasoning: reasoningMarksOf(''), format: toolFormatOf('<tool_call>') }
+    const options = { reasoning: findReasoningMarks(''), format: findToolFormat('<tool_call>') }
     const output = '<think>Hm.</think>\n<tool_call>\n{"name": "now", "arguments": {}}\n</tool_call>'
     const wanted = { reasoning: 'Hm.', text: '', calls: [{ name: 'now', arguments: '{}' }] }
     expect(read(Array.from(output), options)).toEqual(wanted)
-    const bare = { reasoning: reasoningMarksOf(''), format: toolFormatOf('ipython') }
+    const bare = { reasoning: findReasoningMarks(''), format: findToolFormat('ipython') }
     const json = '<think>Hm.</think>\n{"name": "now", "parameters": {}}'
     expect(read(Array.from(json), bare)).toEqual(wanted)
   })
 
   it('gpt-oss: channels for reasoning, what is said before calls, and the answer', () => {
-    const options = { format: toolFormatOf('<|channel|> <|start|>') }
+    const options = { format: findToolFormat('<|channel|> <|start|>') }
     const output =
       '<|channel|>analysis<|message|>Hm.<|end|><|start|>assistant<|channel|>commentary<|message|>' +
       'I look.<|end|><|start|>assistant to=functions.now<|channel|>commentary json<|message|>{}' +

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import {
-  type AnswerStart,
+  type GrammarStart,
   GrammarCache,
   type NextCharacters,
 } from '../../../../../src/inference/engines/llama/grammar/next-characters.ts'
@@ -16,12 +16,12 @@ function resultOf(grammar: string, text: string): 'whole' | 'part' | 'no' {
 }
 
 /** Token by token, each a character. */
-function follow(start: AnswerStart, text: Iterable<string>): NextCharacters {
+function follow(start: GrammarStart, text: Iterable<string>): NextCharacters {
   let { next } = start
   for (const character of text) {
     const after = next.after(character.codePointAt(0) ?? 0, start.steps)
     if (after === null) throw new Error('the grammar does not allow the character')
-    next = after.renewed(start.steps)
+    next = after.afterChoice(start.steps)
   }
   return next
 }
@@ -95,7 +95,7 @@ describe('an answer with many ways to read it', () => {
 })
 
 describe('answers by the same grammar', () => {
-  const begin = (grammar: string): (() => AnswerStart) => {
+  const begin = (grammar: string): (() => GrammarStart) => {
     const grammars = new GrammarCache()
     return () => grammars.open(grammar).begin()
   }
@@ -120,7 +120,7 @@ describe('answers by the same grammar', () => {
     for (let answers = 0; answers < 3; answers++) {
       expect(follow(start(), `${deep}x${'b'.repeat(12_000)}`).isComplete).toBe(true)
     }
-    const renewed = middle.renewed(waiting.steps)
+    const renewed = middle.afterChoice(waiting.steps)
     expect(renewed).not.toBe(middle)
     expect(follow({ ...waiting, next: renewed }, 'bb').isComplete).toBe(false)
     expect(follow({ ...waiting, next: renewed }, 'bbb').isComplete).toBe(true)

@@ -1,14 +1,14 @@
 import { describe, expect, it } from 'vitest'
 import {
-  quoted,
+  quoteLiteral,
   textChoice,
 } from '../../../../../src/inference/engines/llama/grammar/string-grammar.ts'
 import { readGrammar } from '../../../../../src/inference/engines/llama/grammar/grammar-check.ts'
-import { grammarOf } from '../../../../../src/inference/engines/llama/grammar/output-grammar.ts'
+import { toGrammar } from '../../../../../src/inference/engines/llama/grammar/output-grammar.ts'
 import { acceptorOf } from './grammar-text.ts'
 
-const regex = (pattern: string): string => grammarOf({ kind: 'regex', pattern })
-const schema = (value: object): string => grammarOf({ kind: 'json_schema', schema: value })
+const regex = (pattern: string): string => toGrammar({ kind: 'regex', pattern })
+const schema = (value: object): string => toGrammar({ kind: 'json_schema', schema: value })
 const manyTimes = (count: number, text: (at: number) => string): string[] =>
   Array.from({ length: count }, (_, at) => text(at))
 const withOptional = (count: number): object => ({
@@ -108,7 +108,7 @@ it.each([
 
 describe('a grammar with many ways to read a text is read:', () => {
   it.each<[what: string, grammar: string]>([
-    ['any object', grammarOf({ kind: 'json_object' })],
+    ['any object', toGrammar({ kind: 'json_object' })],
     ['words', regex('(\\w+\\s?)*')],
     ['an address', regex('\\w+([-+.]\\w+)*@\\w+([-.]\\w+)*\\.\\w+([-.]\\w+)*')],
     ['a list of lists', regex('([a-z ]*)*')],
@@ -139,7 +139,7 @@ it('many texts are written by what they have in common, and each of them is acce
   const texts = ['', 'a', 'ab"\\', 'ab', '\n', '😀', '😃', ...manyTimes(300, (at) => `v${at}`)]
   const grammar = `root ::= ${textChoice(texts)}`
   readGrammar(grammar)
-  expect(grammar.length).toBeLessThan(texts.map(quoted).join(' | ').length)
+  expect(grammar.length).toBeLessThan(texts.map(quoteLiteral).join(' | ').length)
   const isAccepted = acceptorOf(grammar)
   expect(texts.filter((text) => !isAccepted(text))).toEqual([])
   expect(['v', 'v300', 'abc', 'b', 'v1v1'].filter(isAccepted)).toEqual([])

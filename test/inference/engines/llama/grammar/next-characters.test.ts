@@ -1,9 +1,9 @@
 import { getLlama, LlamaGrammar, LlamaGrammarEvaluationState, type Token } from 'node-llama-cpp'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import * as filter from '../../../../../src/inference/engines/llama/evaluation/grammar-filter.ts'
-import { grammarOf } from '../../../../../src/inference/engines/llama/grammar/output-grammar.ts'
+import { toGrammar } from '../../../../../src/inference/engines/llama/grammar/output-grammar.ts'
 import type { OutputFormat } from '../../../../../src/inference/generation/inference-engine.ts'
-import { bytesOfSpelling } from '../../../../../src/inference/engines/llama/token-text.ts'
+import { spellingToBytes } from '../../../../../src/inference/engines/llama/token-text.ts'
 import { byRun } from '../../../../long-run.ts'
 import { storyModel } from '../open-engine.ts'
 import { startGrammar } from '../start-grammar.ts'
@@ -56,7 +56,7 @@ async function openVocabulary() {
   const llama = await getLlama({ gpu: false, build: 'never' })
   const model = await llama.loadModel({ modelPath: storyModel(), vocabOnly: true })
   const { ggml } = model.fileInfo.metadata.tokenizer
-  const bytes = ggml.tokens.map((spelling) => bytesOfSpelling(ggml.model, spelling) ?? [])
+  const bytes = ggml.tokens.map((spelling) => spellingToBytes(ggml.model, spelling) ?? [])
   const bytesOf = (token: number): readonly number[] => bytes[token] ?? []
   const isEnd = (token: number): boolean => token === model.tokens.eos
   const { _bindings: bindings } = llama as unknown as Hidden
@@ -112,14 +112,14 @@ const sampledOf = (tokens: ReadonlySet<number>, length: number): readonly number
 
 it.each(cases)('next characters follow a grammar as llama.cpp does: %s', (_, format) => {
   const { bytesOf, groups, texts, openState } = opened
-  const text = grammarOf(format)
+  const text = toGrammar(format)
   for (let answers = 0; answers < byRun(1, 6); answers++) {
     const [answer, native] = [groups.begin(startGrammar(text)), openState(text)]
     for (let length = 0; length < byRun(20, 60); length++) {
-      const candidates = new Set(groups.candidates(answer)?.flat())
+      const candidates = new Set(groups.findCandidates(answer)?.flat())
       const few = candidates.size < 300 ? [...candidates].filter((token) => texts.has(token)) : []
       const tried = [...new Set([...sampledOf(texts, length), ...few])]
-      const allowed = tried.filter((token) => answer.isNext(token))
+      const allowed = tried.filter((token) => answer.isAllowed(token))
       const isText = (token: number): boolean => isUtf8([...answer.pending, ...bytesOf(token)])
       const nativelyAllowed = tried.filter((token) => isText(token) && native.isNext(token))
       expect(allowed.map(bytesOf)).toEqual(nativelyAllowed.map(bytesOf))

@@ -1,7 +1,7 @@
 import { isDeepStrictEqual } from 'node:util'
 import { beforeAll, describe, expect, it } from 'vitest'
 import { OutputParser } from '../../../../../src/inference/engines/llama/formats/output-parser.ts'
-import { readingOf } from '../../../../../src/inference/engines/llama/formats/output-reading.ts'
+import { planParsing } from '../../../../../src/inference/engines/llama/formats/output-parsing.ts'
 import { renderPrompt } from '../../../../../src/inference/engines/llama/prepared-prompt.ts'
 import type { Vocabulary } from '../../../../../src/inference/engines/llama/runtime.ts'
 import {
@@ -146,7 +146,7 @@ const definitions = [
 function isReadAgain(source: string): boolean {
   const template = templateOf(source)
   const { traits } = template
-  if (traits.knowsTools && !traits.knowsCalls) return true
+  if (traits.rendersTools && !traits.rendersCalls) return true
   const wanted = [
     { id: 'abcdefgh1', name: 'get_weather', arguments: '{"city": "Rome", "days": 2}' },
     { id: 'abcdefgh2', name: 'now', arguments: '{}' },
@@ -178,7 +178,7 @@ function isRead(output: string, template: ChatTemplate, toolCalls: readonly Tool
   const input = { kind: 'chat', messages: [], tools: definitions } as const
   const vocabulary = { tokenize: () => [] } as unknown as Vocabulary
   const options = { input, template, prompt: '', hasGrammar: false, vocabulary }
-  const { parser: reading } = readingOf(options)
+  const { parser: reading } = planParsing(options)
   if (reading === null) return false
   const parser = new OutputParser(reading)
   const told = [parser.push(output), parser.end(false)].flatMap(({ calls }) => calls)
@@ -238,10 +238,10 @@ describe.runIf(hasJinja)('chat templates of llama.cpp (needs python3-jinja2)', (
   })
 
   it.each([
-    ['google-gemma-2-2b-it', { hasSystemRole: false, knowsTools: false }],
-    ['mistralai-Mistral-Nemo-Instruct-2407', { callIds: 'nine', knowsTools: true }],
-    ['meta-llama-Llama-3.1-8B-Instruct', { allowsParallelCalls: false, knowsTools: true }],
-    ['meetkai-functionary-medium-v3.2', { argumentsAs: 'text', knowsTools: true }],
+    ['google-gemma-2-2b-it', { hasSystemRole: false, rendersTools: false }],
+    ['mistralai-Mistral-Nemo-Instruct-2407', { callIds: 'nine', rendersTools: true }],
+    ['meta-llama-Llama-3.1-8B-Instruct', { allowsParallelCalls: false, rendersTools: true }],
+    ['meetkai-functionary-medium-v3.2', { argumentsAs: 'text', rendersTools: true }],
     ['Qwen-Qwen2.5-7B-Instruct', { hasSystemRole: true, allowsParallelCalls: true }],
   ] as const)('%s: %j', (name, traits) => {
     const source = templates.get(name) ?? ''

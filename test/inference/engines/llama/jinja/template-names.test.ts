@@ -2,7 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { JinjaTemplate } from '../../../../../src/inference/engines/llama/jinja/template.ts'
 import { now } from './reference.ts'
 
-const namesOf = (source: string) => new JinjaTemplate(source, () => now).names()
+const namesOf = (source: string) => new JinjaTemplate(source, () => now).names
 
 describe('names that a template reads', () => {
   it.each([

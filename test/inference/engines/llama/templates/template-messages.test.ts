@@ -19,10 +19,10 @@ const tools = [{ name: 'weather' }]
 
 const all = {
   hasSystemRole: true,
-  allowsNeighbours: true,
+  allowsSameRole: true,
   toolsIn: 'variable',
-  knowsTools: true,
-  knowsCalls: true,
+  rendersTools: true,
+  rendersCalls: true,
   argumentsAs: 'object',
   allowsParallelCalls: true,
   callIds: 'any',
@@ -65,7 +65,7 @@ describe('toTemplateMessages', () => {
   })
 
   it('toTemplateMessages writes calls and outcomes as text for a template without tools', () => {
-    const traits = { ...all, knowsTools: false, hasSystemRole: false }
+    const traits = { ...all, rendersTools: false, hasSystemRole: false }
     const messages = [user('b'), asks('1', '2'), tells('1', 'x'), tells('2', 'y')]
     const found = toTemplateMessages({ kind: 'chat', messages, tools }, traits)
     expect(found.map(({ role }) => role)).toEqual(['user', 'assistant', 'user', 'user'])
@@ -80,13 +80,13 @@ describe('messages of one role that follow each other', () => {
   const messages = [user('a'), user('b'), asks('1'), asks('2'), user('c')]
 
   it('consecutive messages of one role are joined if the template refuses them', () => {
-    const traits = { ...all, allowsNeighbours: false }
+    const traits = { ...all, allowsSameRole: false }
     const found = toTemplateMessages({ kind: 'chat', messages, tools }, traits)
     expect(found).toEqual([user('a\n\nb'), asks('1'), asks('2'), user('c')])
   })
 
   it('consecutive messages of one role stay apart if the template accepts them', () => {
-    const traits = { ...all, knowsTools: false, hasSystemRole: false }
+    const traits = { ...all, rendersTools: false, hasSystemRole: false }
     const given = [user('a'), user('b')]
     expect(toTemplateMessages({ kind: 'chat', messages: given }, traits)).toEqual(given)
   })
@@ -109,7 +109,7 @@ describe('a template that reads tools in the system message', () => {
     renderPrompt({ kind: 'chat', messages, tools, ...more }, phi).pieces.join('')
 
   it('a template that reads tools in the system message is recognised, and gets them', () => {
-    expect(phi.traits).toMatchObject({ knowsTools: true, toolsIn: 'system', knowsCalls: false })
+    expect(phi.traits).toMatchObject({ rendersTools: true, toolsIn: 'system', rendersCalls: false })
     const rest = '<|end|><|user|>b<|end|><|assistant|>'
     expect(textOf([system('a'), user('b')])).toBe(`<|system|>a<|tool|>${described}<|/tool|>${rest}`)
     expect(textOf([user('b')])).toBe(`<|system|><|tool|>${described}<|/tool|>${rest}`)
@@ -155,7 +155,7 @@ const mistral = templateOf(
 
 describe('ids of nine letters', () => {
   it('ids of nine letters are recognised as the template’s rule over a whole tool loop', () => {
-    expect(mistral.traits).toMatchObject({ callIds: 'nine', knowsTools: true })
+    expect(mistral.traits).toMatchObject({ callIds: 'nine', rendersTools: true })
     const messages: readonly ChatMessage[] = [
       user('b'),
       asks('call_0123456789', 'abcDEF123'),

@@ -1,0 +1,55 @@
+/** The modes of `bench/dashboard.ts` that run functions; each runs in its own process. */
+
+import { spawn } from 'node:child_process'
+import { mkdtempSync, rmSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { fileURLToPath } from 'node:url'
+import { ConcurrentBackend } from '../src/backends/local/concurrent-backend.ts'
+import { openDashboard } from '../src/dashboard/dashboard.ts'
+import { Session } from '../src/session/session.ts'
+import { ComputeTask } from '../src/tasks/compute-task.ts'
+import { noop } from './fixtures/noop.ts'
+import { runMode, timed } from './harness.ts'
+
+const count = Number(process.env['FUNCTIONS'] ?? 100_000)
+const pageFolder = fileURLToPath(new URL('../dist/dashboard/page/', import.meta.url))
+const viewer = fileURLToPath(new URL('fixtures/dashboard-viewer.mjs', import.meta.url))
+
+export const modes = {
+  without: () => functions(),
+  idle: () => functions(0),
+  watched: () => functions(1),
+}
+
+await runMode(import.meta.url, modes)
+
+/** The rate of functions with telemetry and a record; with viewers, or without a dashboard. */
+async function functions(viewers?: number): Promise<{ perSecond: number }> {
+  const folder = mkdtempSync(join(tmpdir(), 'tutti-bench-'))
+  const session = new Session([await ConcurrentBackend.create({ workers: 2 })])
+  const telemetry = await session.startTelemetry({ checkpointPath: folder })
+  const open = () => openDashboard(telemetry, { port: 0 }, { pageFolder })
+  const dashboard = viewers === undefined ? null : await open()
+  const watching = Array.from({ length: viewers ?? 0 }, () =>
+    spawn(process.execPath, [viewer, dashboard?.link() ?? ''], { stdio: 'ignore' }),
+  )
+  await run(session, 1000)
+  const seconds = await timed(() => run(session, count))
+  for (const one of watching) one.kill()
+  await session.close()
+  await dashboard?.close()
+  rmSync(folder, { recursive: true })
+  return { perSecond: count / seconds }
+}
+
+async function run(session: Session, tasks: number): Promise<void> {
+  const all = Array.from(
+    { length: tasks },
+    (_, value) => new ComputeTask({ function: noop, args: [value] }),
+  )
+  await session.submitTasks(all)
+  await session.waitTasks(all)
+  if (all.some(({ error }) => error !== null)) throw new Error('a task failed')
+  await session.telemetry?.flush()
+}

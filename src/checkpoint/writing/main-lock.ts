@@ -1,0 +1,101 @@
+/** The main thread's side of the lock. Notices the death of the writer thread. */
+
+import { existsSync, fstatSync } from 'node:fs'
+import type { ChunkWriter } from './chunk-writer.ts'
+import { lockStates, type SharedRecord, sleepStates } from './shared-record.ts'
+
+/** A running writer thread. */
+export interface WriterThread {
+  /** Resolves when the thread has ended, which it does soon after `SharedRecord.stop()`. */
+  ended(): Promise<void>
+}
+
+/** The thread may format for so long before the main thread formats the chunk itself. */
+const maxFormatMs = 2
+/** How often the main thread checks whether a thread that writes is still alive. */
+const checkMs = 10
+
+export class MainLock {
+  readonly #record: SharedRecord
+  readonly #chunks: ChunkWriter
+  readonly #fd: number
+  /** Whether the main thread keeps the lock, because it alone writes. */
+  isKept = true
+  #hasThread = false
+
+  constructor(record: SharedRecord, chunks: ChunkWriter, fd: number) {
+    this.#record = record
+    this.#chunks = chunks
+    this.#fd = fd
+    record.tryLock(record.lock, lockStates.main)
+  }
+
+  /** Whether the thread runs and may write. */
+  get isThreadReady(): boolean {
+    return this.#hasThread && !this.isKept && this.#record.threadId !== 0
+  }
+
+  threadStarted(): void {
+    this.#hasThread = true
+    this.isKept = false
+    this.release()
+  }
+
+  /** From now on, the main thread alone writes. */
+  threadEnded(): void {
+    this.#hasThread = false
+    this.isKept = true
+  }
+
+  /**
+   * Takes the lock. Waits for a write under way, and for a short time for a chunk that is being
+   * formatted. Returns the name of the error of the thread's last write, if that has failed.
+   */
+  acquire(): string | null {
+    const record = this.#record
+    let waitedMs = 0
+    for (;;) {
+      const seen = record.lock
+      const state = record.lockState
+      if (state === lockStates.main) return null
+      const isWriting = state === lockStates.writing
+      const isTaken = state === lockStates.formatting && waitedMs < maxFormatMs
+      if ((!isWriting && !isTaken) || !this.#isThreadAlive()) {
+        if (!record.tryLock(seen, lockStates.main)) continue
+        // The system call of a dead thread may have returned before the thread could report it.
+        if (isWriting) this.#chunks.countWritten(fstatSync(this.#fd).size)
+        return state === lockStates.failed ? record.errno : null
+      }
+      const ms = isWriting ? checkMs : maxFormatMs
+      record.awaitLock(seen, ms)
+      waitedMs += isWriting ? 0 : ms
+    }
+  }
+
+  release(): void {
+    const record = this.#record
+    if (this.isKept || record.lockState !== lockStates.main) return
+    record.tryLock(record.lock, lockStates.free)
+    record.notifyLock()
+    this.wakeIfAsleep()
+  }
+
+  wakeIfAsleep(): void {
+    if (this.#record.sleepState === sleepStates.asleep) this.#record.wake()
+  }
+
+  /** Waits for the thread to finish its chunk. */
+  awaitThread(): void {
+    const seen = this.#record.lock
+    const state = this.#record.lockState
+    const isBusy = state === lockStates.formatting || state === lockStates.writing
+    if (isBusy) this.#record.awaitLock(seen, maxFormatMs)
+  }
+
+  #isThreadAlive(): boolean {
+    if (!this.#hasThread) return false
+    const { threadId } = this.#record
+    // An `exit` listener runs before the event that reports the end of the thread.
+    return threadId <= 0 || existsSync(`/proc/self/task/${threadId}`)
+  }
+}

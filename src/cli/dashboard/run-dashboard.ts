@@ -1,0 +1,21 @@
+/** The option `--dashboard` of commands that run something. */
+
+import type { Output } from '../output.ts'
+
+/**
+ * Starts a dashboard if it is wanted, and prints its link to stderr, because stdout may belong to a
+ * script. `findRecord` returns the record as soon as there is one.
+ */
+export async function openRunDashboard(
+  isWanted: boolean | undefined,
+  findRecord: () => string | null,
+  output: Output,
+): Promise<AsyncDisposable | null> {
+  if (isWanted !== true) return null
+  // Imported here, so that other runs start fast.
+  const { openDashboard } = await import('../../dashboard/dashboard.ts')
+  const { RecordWriters } = await import('../reading/record-writer.ts')
+  const dashboard = await openDashboard(findRecord, {}, { writers: new RecordWriters() })
+  output.problem(`dashboard  ${dashboard.url}`)
+  return dashboard
+}

@@ -1,0 +1,158 @@
+/** Tells backends which results have been recorded, so that they need not keep them any longer. */
+
+import type { Connection, Job } from '../backends/backend.ts'
+import type { Clock } from '../foundation/clock.ts'
+import { messageOf } from '../foundation/errors.ts'
+import type { Log } from '../foundation/log.ts'
+import { isThenable } from '../foundation/promises.ts'
+import { countText } from '../views/readable.ts'
+
+/** The maximum number of results that are pending while the checkpoint cannot be written. */
+const maxPending = 100_000
+
+export interface DurableRecord {
+  /** Resolves when all lines written so far are durable, except lost lines. */
+  flush(): Promise<void>
+  readonly lostLines: number
+}
+
+export interface RecordedAttemptsParts {
+  readonly clock: Clock
+  readonly log: Log
+}
+
+/**
+ * Reports every ended attempt, even if the task is retried, in one batch per connection and turn of
+ * the event loop. Flushes the checkpoint, if there is one, before each batch.
+ */
+export class RecordedAttempts {
+  record: DurableRecord | null = null
+  readonly #parts: RecordedAttemptsParts
+  #pending = new Map<Connection, Job[]>()
+  /**
+   * The entry of `#pending` that was used last, because consecutive results mostly share a backend.
+   */
+  #latest: { readonly connection: Connection; readonly jobs: Job[] } | null = null
+  #count = 0
+  #dropped = 0
+  #lostLines = 0
+  #delivering: Promise<void> | null = null
+  readonly #sealed = new WeakSet<Connection>()
+
+  constructor(parts: RecordedAttemptsParts) {
+    this.#parts = parts
+  }
+
+  add(connection: Connection, job: Job): void {
+    if (connection.recorded === undefined) return
+    const latest = this.#latest?.connection === connection ? this.#latest : null
+    if (latest === null && this.#sealed.has(connection)) return
+    if (this.#count >= maxPending) {
+      this.#dropped++
+      return
+    }
+    this.#count++
+    this.#latest = latest ?? { connection, jobs: this.#findBatch(connection) }
+    this.#latest.jobs.push(job)
+    this.#delivering ??= this.#deliverLater()
+  }
+
+  #findBatch(connection: Connection): Job[] {
+    const known = this.#pending.get(connection)
+    if (known !== undefined) return known
+    const added: Job[] = []
+    this.#pending.set(connection, added)
+    return added
+  }
+
+  get hasPending(): boolean {
+    return this.#delivering !== null || this.#count > 0
+  }
+
+  /**
+   * Reports all pending results. Resolves with `null`, or with the error that prevented the report.
+   */
+  async settle(): Promise<unknown> {
+    if (this.#delivering !== null) await this.#delivering
+    return this.#count === 0 ? null : await this.#deliver()
+  }
+
+  /** Reports pending results. From then on, results of this connection are ignored. */
+  async seal(connection: Connection): Promise<void> {
+    if (connection.recorded === undefined) return
+    await this.settle()
+    this.#sealed.add(connection)
+    this.#latest = null
+  }
+
+  async close(): Promise<void> {
+    const error = await this.settle()
+    const left = this.#count + this.#dropped
+    if (left === 0) return
+    const text = `backends were not notified of ${countText(left, 'recorded result')}`
+    const lost = this.#lostLines
+    const why = lost === 0 ? 'there were too many' : `${lost} lines of the record are lost`
+    this.#parts.log.warn('EndsNotRecorded', `${text}: ${error === null ? why : messageOf(error)}`)
+  }
+
+  async #deliverLater(): Promise<void> {
+    await new Promise<void>((resolve) => this.#parts.clock.nextTurn(resolve))
+    const error = await this.#deliver()
+    // After a failure, the next call of `add` tries again.
+    this.#delivering = error === null && this.#count > 0 ? this.#deliverLater() : null
+  }
+
+  /**
+   * Flushes the checkpoint, then reports the pending results. If flushing fails, they stay pending.
+   * If lines were lost, reports none, because it is unknown which lines were lost.
+   */
+  async #deliver(): Promise<unknown> {
+    const batches = this.#pending
+    if (batches.size === 0) return null
+    this.#replacePending(new Map())
+    const count = this.#count
+    try {
+      await this.record?.flush()
+    } catch (error) {
+      if (this.#dropAfterLoss()) return null
+      for (const [connection, jobs] of this.#pending) {
+        batches.set(connection, [...(batches.get(connection) ?? []), ...jobs])
+      }
+      this.#replacePending(batches)
+      return error
+    }
+    if (this.#dropAfterLoss()) return null
+    this.#count -= count
+    for (const [connection, jobs] of batches) this.#report(connection, jobs)
+    return null
+  }
+
+  #replacePending(pending: Map<Connection, Job[]>): void {
+    this.#pending = pending
+    this.#latest = null
+  }
+
+  #dropAfterLoss(): boolean {
+    const { lostLines = 0 } = this.record ?? {}
+    if (lostLines === this.#lostLines) return false
+    this.#lostLines = lostLines
+    this.#dropped += this.#count
+    this.#count = 0
+    this.#replacePending(new Map())
+    return true
+  }
+
+  /** A backend that throws must neither end the process nor prevent the other reports. */
+  #report(connection: Connection, jobs: readonly Job[]): void {
+    const warn = (error: unknown): void => {
+      const text = `recorded() of a backend threw: ${messageOf(error)}`
+      this.#parts.log.warn('EndsNotRecorded', text)
+    }
+    try {
+      const returned: unknown = connection.recorded?.(jobs)
+      if (isThenable(returned)) returned.then(undefined, warn)
+    } catch (error) {
+      warn(error)
+    }
+  }
+}

@@ -1,0 +1,51 @@
+/** Recognizes whether a file that was read is still the same, only longer. */
+
+import { errnoOf } from '../../foundation/errors.ts'
+import { openRegularFile, statOf } from '../../foundation/regular-file.ts'
+import type { LinePosition } from '../../checkpoint/reader.ts'
+
+/** Compared at the beginning of the file and before the position that was reached. */
+const comparedBytes = 1024
+
+export class FileMark {
+  readonly #path: string
+  readonly #offset: number
+  readonly #inode: number
+  readonly #bytes: Buffer
+
+  private constructor(path: string, offset: number, inode: number, bytes: Buffer) {
+    this.#path = path
+    this.#offset = offset
+    this.#inode = inode
+    this.#bytes = bytes
+  }
+
+  static async of(path: string, { offset }: LinePosition): Promise<FileMark> {
+    const bytes = await readEnds(path, offset)
+    return new FileMark(path, offset, statOf(path)?.ino ?? 0, bytes)
+  }
+
+  /** Resolves with `null` for the same file. A file that does not exist any more is the same. */
+  async findChange(): Promise<'cut' | 'replaced' | null> {
+    const stats = statOf(this.#path)
+    if (stats === null) return null
+    if (stats.ino !== this.#inode) return 'replaced'
+    try {
+      const bytes = await readEnds(this.#path, this.#offset)
+      if (bytes.length < this.#bytes.length || stats.size < this.#offset) return 'cut'
+      return bytes.equals(this.#bytes) ? null : 'replaced'
+    } catch (error) {
+      if (errnoOf(error) === 'ENOENT') return null
+      throw error
+    }
+  }
+}
+
+async function readEnds(path: string, offset: number): Promise<Buffer> {
+  await using file = await openRegularFile(path)
+  const length = Math.min(comparedBytes, offset)
+  const buffer = Buffer.alloc(2 * length)
+  const first = await file.read(buffer, 0, length, 0)
+  const last = await file.read(buffer, length, length, offset - length)
+  return buffer.subarray(0, first.bytesRead + last.bytesRead)
+}

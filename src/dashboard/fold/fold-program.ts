@@ -1,0 +1,67 @@
+/** The thread of a dashboard that reads a record and answers queries about it. */
+
+import { parentPort, workerData } from 'node:worker_threads'
+import { systemClock } from '../../foundation/clock.ts'
+import { messageOf } from '../../foundation/errors.ts'
+import type { RecordWriterStates } from '../../record/record-views.ts'
+import { makeReport } from '../../report/report.ts'
+import type { FoldData, FoldRequest, FromFold, ToFold } from './fold-messages.ts'
+import { RecordFold } from './record-fold.ts'
+
+const { path } = workerData as FoldData
+
+/** The answers of the main thread about writers that it was asked for. */
+const asked = new Map<number, (isWriting: boolean) => void>()
+let lastId = 0
+
+const writers: RecordWriterStates = {
+  isWriting(folder, sessionId) {
+    const id = ++lastId
+    const { promise, resolve } = Promise.withResolvers<boolean>()
+    asked.set(id, resolve)
+    send({ kind: 'isWriting', id, folder, sessionId })
+    return promise
+  },
+}
+
+const fold = new RecordFold({ path, clock: systemClock, writers })
+/** About as many characters as a piece of the report has. */
+const pieceLength = 65_536
+let report: Iterator<string> | null = null
+
+parentPort?.on('message', (message: ToFold) => {
+  if (message.kind === 'writing') {
+    asked.get(message.id)?.(message.isWriting)
+    asked.delete(message.id)
+    return
+  }
+  const { id, request } = message
+  handle(request).then(
+    (text) => send({ kind: 'reply', id, text }),
+    (error: unknown) => send({ kind: 'failure', id, message: messageOf(error) }),
+  )
+})
+
+async function handle(request: FoldRequest): Promise<string | null> {
+  if (request.kind === 'refresh') return await fold.refresh()
+  if (request.kind === 'answer') {
+    return await fold.answer(request.query, request.telemetry)
+  }
+  if (request.isFirst) report = (await makeReport(path, { writers }))[Symbol.iterator]()
+  return nextPiece()
+}
+
+/** `null` after the last piece. */
+function nextPiece(): string | null {
+  let text = ''
+  while (report !== null && text.length < pieceLength) {
+    const next = report.next()
+    if (next.done === true) report = null
+    else text += next.value
+  }
+  return text === '' ? null : text
+}
+
+function send(message: FromFold): void {
+  parentPort?.postMessage(message)
+}

@@ -1,0 +1,215 @@
+/** Reads a record, growing or not, and answers queries about what it has read so far. */
+
+import { statfs } from 'node:fs/promises'
+import { dirname } from 'node:path'
+import type { Clock } from '../../foundation/clock.ts'
+import { CheckpointError, errnoOf, messageOf, tryRead } from '../../foundation/errors.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import { statOf } from '../../foundation/regular-file.ts'
+import {
+  readCurrentState,
+  RecordFollower,
+  type RecordViews,
+  type RecordWriterStates,
+  shouldStoreSnapshot,
+} from '../../record/record-views.ts'
+import { createRunPass } from '../../views/all-panels.ts'
+import type { RecordState } from '../../views/panels/run.ts'
+import { countText, timeText } from '../../views/readable.ts'
+import { EventRing, readLatestEvents } from './event-ring.ts'
+import type { ViewQuery } from '../protocol.ts'
+import { answerQuery, answersRevision } from '../queries/queries.ts'
+import type { QuerySource, TelemetryFacts } from '../queries/query-source.ts'
+import { FileMark } from './file-mark.ts'
+import { Replay } from './replay.ts'
+import { TaskRecords } from './task-records.ts'
+
+export interface RecordFoldParts {
+  readonly path: string
+  readonly clock: Clock
+  readonly writers: RecordWriterStates
+}
+
+/** How often a record is read while somebody looks. */
+const localIntervalMs = 250
+const networkIntervalMs = 1000
+/** How long `refresh` waits for a reading. A longer one continues, and its part is shown. */
+const maxWaitMs = 200
+
+interface Moment {
+  readonly sessionId: string
+  readonly state: RecordState
+  readonly now: number
+}
+
+const noMoment: Moment = { sessionId: '', state: 'running', now: 0 }
+
+export class RecordFold {
+  readonly #parts: RecordFoldParts
+  readonly #intervalMs: Promise<number>
+  #follower: RecordFollower
+  #mark: FileMark | null = null
+  #ring = new EventRing()
+  #replay: Replay
+  #tasks: TaskRecords
+  #moment = noMoment
+  #reading: Promise<void> | null = null
+  #lastReadMs = -Infinity
+  #isFirstReading = true
+  #bytesRead = 0
+  #changes = 0
+  /** Why the record cannot be read; empty if it can. */
+  #problem = ''
+  #restart = ''
+
+  constructor(parts: RecordFoldParts) {
+    this.#parts = parts
+    this.#follower = new RecordFollower(parts.path)
+    this.#replay = new Replay(parts.path)
+    this.#tasks = new TaskRecords(parts.clock)
+    this.#intervalMs = findInterval(parts.path)
+  }
+
+  /** Reads what is new, if the last reading was long enough ago. See `ViewSource.refresh`. */
+  async refresh(): Promise<string> {
+    const { clock } = this.#parts
+    const isDue = clock.monotonicMs() - this.#lastReadMs >= (await this.#intervalMs)
+    if (this.#reading === null && isDue) {
+      this.#reading = this.#read().finally(() => {
+        this.#lastReadMs = clock.monotonicMs()
+        this.#reading = null
+      })
+    }
+    if (this.#reading !== null) {
+      await boundedWait(clock, maxWaitMs, this.#reading).catch(() => undefined)
+    }
+    const { state, now } = this.#moment
+    const pass = this.#follower.views?.pass
+    const revision = pass === undefined ? 0 : answersRevision(pass)
+    const changes = `${this.#changes}.${this.#tasks.revision}`
+    return `${changes}.${revision}.${state}.${state === 'running' ? Math.floor(now) : ''}`
+  }
+
+  async answer(query: ViewQuery, telemetry: TelemetryFacts | null = null): Promise<string> {
+    return JSON.stringify(await answerQuery({ ...this.#source(), telemetry }, query))
+  }
+
+  async #read(): Promise<void> {
+    try {
+      await this.#startAfreshIfReplaced()
+      const before = this.#follower.views?.lines
+      const views = await this.#follower.read({
+        onRead: (bytes) => this.#showProgress(bytes),
+        onEvent: (event) => this.#ring.add(event),
+      })
+      const last = views.files.at(-1) ?? this.#parts.path
+      this.#mark = await FileMark.of(last, this.#follower.position)
+      if (views.lines !== before || this.#problem !== '' || this.#isFirstReading) this.#changes++
+      this.#problem = ''
+      this.#moment = await readCurrentState(views, this.#parts.writers)
+      if (this.#isFirstReading) await this.#endFirstReading(views, last)
+    } catch (error) {
+      const problem = describeProblem(error)
+      if (problem !== this.#problem) this.#changes++
+      this.#problem = problem
+    }
+  }
+
+  /** While the record is read for the first time, each block is a change. */
+  #showProgress(bytes: number): void {
+    if (!this.#isFirstReading) return
+    this.#bytesRead = bytes
+    this.#changes++
+  }
+
+  async #endFirstReading(views: RecordViews, last: string): Promise<void> {
+    this.#isFirstReading = false
+    const { offset } = this.#follower.position
+    if (views.bytesRead < offset) this.#ring = await readLatestEvents(last, offset)
+    const isStored = views.bytesRead === 0 || !shouldStoreSnapshot(last)
+    if (!isStored && this.#moment.state !== 'running') await this.#follower.writeSnapshot()
+  }
+
+  async #startAfreshIfReplaced(): Promise<void> {
+    const change = await this.#mark?.findChange()
+    if (change === undefined || change === null) return
+    const { path, clock } = this.#parts
+    this.#follower = new RecordFollower(path)
+    this.#mark = null
+    this.#ring = new EventRing()
+    this.#replay = new Replay(path)
+    this.#tasks.close()
+    this.#tasks = new TaskRecords(clock)
+    this.#moment = noMoment
+    this.#isFirstReading = true
+    this.#bytesRead = 0
+    this.#changes++
+    this.#restart = `the record was ${change} at ${timeText(clock.now())}, and was read again`
+  }
+
+  #source(): QuerySource {
+    const views = this.#follower.views
+    const pass = views?.pass ?? createRunPass()
+    const { sessionId, state, now } = this.#moment
+    const { lastTime, sessionId: recordedId } = pass.states.run
+    const files = views?.files ?? []
+    return {
+      pass,
+      sessionId: sessionId || recordedId,
+      state,
+      now: Math.max(now, lastTime),
+      files,
+      metrics: views?.metrics ?? null,
+      telemetry: null,
+      serving: null,
+      events: this.#ring.latest,
+      reading: this.#isFirstReading ? this.#progress(files) : null,
+      beginsAt: null,
+      missing: this.#missing(views),
+      readTask: async (uid) =>
+        views === null || this.#isFirstReading
+          ? null
+          : await this.#tasks.find(uid, files, views.lines),
+      at: async (time) => await this.#sourceAt(time),
+    }
+  }
+
+  async #sourceAt(time: number): Promise<QuerySource> {
+    const { views, events } = await this.#replay.read(time)
+    return { ...this.#source(), pass: views.pass, now: time, state: 'running', events }
+  }
+
+  #progress(files: readonly string[]): { readonly bytes: number; readonly total: number } | null {
+    const total = files.reduce((sum, file) => sum + (statOf(file)?.size ?? 0), 0)
+    return { bytes: Math.min(this.#bytesRead, total), total }
+  }
+
+  #missing(views: RecordViews | null): string[] {
+    const { bad = 0, torn = null, missing = null } = views ?? {}
+    const isTorn = torn !== null && this.#moment.state !== 'running'
+    return [
+      ...(this.#problem === '' ? [] : [this.#problem]),
+      ...(this.#restart === '' ? [] : [this.#restart]),
+      ...(bad > 0 ? [`${countText(bad, 'line')} skipped`] : []),
+      ...(isTorn ? [`torn tail at line ${torn.line}`] : []),
+      ...(missing === null ? [] : [`the earlier file ${missing} of the run is missing`]),
+    ]
+  }
+}
+
+function describeProblem(error: unknown): string {
+  const cause = error instanceof CheckpointError ? error.cause : error
+  if (errnoOf(cause) === 'ENOENT') return 'the record does not exist, or does not exist yet'
+  return messageOf(error)
+}
+
+/** The types of network file systems in `statfs(2)`: NFS, SMB, CIFS, Ceph, Lustre, GPFS, BeeGFS. */
+const networkTypes: ReadonlySet<number> = new Set([
+  0x6969, 0x517b, 0xff534d42, 0xfe534d42, 0x00c36400, 0x0bd00bd0, 0x47504653, 0x19830326,
+])
+
+async function findInterval(path: string): Promise<number> {
+  const found = await statfs(dirname(path)).catch(() => null)
+  const type = tryRead(() => found?.type)
+  return type !== undefined && networkTypes.has(type >>> 0) ? networkIntervalMs : localIntervalMs
+}

@@ -1,0 +1,91 @@
+/**
+ * Reads what a record says about the tasks of opened drawers. The views do not keep it, so the file
+ * is read a second time, for one task after another.
+ */
+
+import type { Clock } from '../../foundation/clock.ts'
+import { boundedWait } from '../../foundation/promises.ts'
+import { type KeptOutput, readKeptOutput, TaskHistory } from '../../record/task-history.ts'
+import type { TaskRecord } from '../queries/query-source.ts'
+
+/** The tasks that were asked for last are kept. */
+const maxTasks = 8
+/** How long a query waits for a reading. A longer one continues, and is a change at its end. */
+const maxWaitMs = 150
+/** A larger stored value is not shown. The end of its text may be in the record. */
+const maxValueBytes = 8 * 2 ** 20
+
+interface KnownTask {
+  readonly history: TaskHistory
+  readonly controller: AbortController
+  kept: KeptOutput | null
+  /** The number of lines of the record when it was read for this task; -1 before. */
+  lines: number
+  reading: Promise<void> | null
+}
+
+export class TaskRecords {
+  readonly #clock: Clock
+  readonly #known = new Map<string, KnownTask>()
+  #last: Promise<void> = Promise.resolve()
+  /** Changes when a record was read for a task. */
+  revision = 0
+
+  constructor(clock: Clock) {
+    this.#clock = clock
+  }
+
+  /** `lines` is the number of lines that the record had when it was read last. */
+  async find(uid: string, files: readonly string[], lines: number): Promise<TaskRecord> {
+    const task = this.#findOrAdd(uid, files)
+    const isBehind = task.lines !== lines && !task.history.hasEnded
+    if (task.reading === null && isBehind) {
+      task.reading = this.#last = this.#readAfter(this.#last, task, lines)
+    }
+    if (task.reading !== null) {
+      await boundedWait(this.#clock, maxWaitMs, task.reading).catch(() => undefined)
+    }
+    const { history, kept, lines: known } = task
+    return { events: history.events, kept, isReading: known === -1 }
+  }
+
+  /** Ends all readings. */
+  close(): void {
+    for (const { controller } of this.#known.values()) controller.abort()
+    this.#known.clear()
+  }
+
+  #findOrAdd(uid: string, files: readonly string[]): KnownTask {
+    const known = this.#known.get(uid)
+    this.#known.delete(uid)
+    const [oldest] = this.#known
+    if (known === undefined && oldest !== undefined && this.#known.size >= maxTasks) {
+      oldest[1].controller.abort()
+      this.#known.delete(oldest[0])
+    }
+    const task = known ?? {
+      history: new TaskHistory(uid, files),
+      controller: new AbortController(),
+      kept: null,
+      lines: -1,
+      reading: null,
+    }
+    this.#known.set(uid, task)
+    return task
+  }
+
+  async #readAfter(last: Promise<void>, task: KnownTask, lines: number): Promise<void> {
+    await last
+    const { history, controller } = task
+    try {
+      await history.read(controller.signal)
+      const { end } = history
+      if (end !== null) task.kept = await readKeptOutput(history, end, maxValueBytes)
+    } catch {
+      // The events read so far are shown. The reader of the record reports its problems.
+    }
+    task.lines = lines
+    task.reading = null
+    this.revision++
+  }
+}

@@ -1,0 +1,150 @@
+/** The latest events, selected by the query bar, and the numbers in events of the application. */
+
+import { textAt, valueAt } from '../../views/columns.ts'
+import { numberOf, type ViewEvent } from '../../views/panel.ts'
+import { countText } from '../../views/readable.ts'
+import { findTask } from '../../views/task-index.ts'
+import { commonFields, eventDetails } from '../../views/texts/event-details.ts'
+import type { EventsView, Filter } from '../protocol.ts'
+import type { RunMoment } from './run-moment.ts'
+import { findNames } from './selection.ts'
+import { shownText } from './shown-texts.ts'
+import { type ParsedQuery, parseQuery, type TextCondition } from './tasks/query-language.ts'
+
+export interface EventsQuery {
+  readonly filter: Filter
+  readonly q: string
+  readonly limit: number
+}
+
+/** Events with the names of their tasks, oldest first, and which part of all events they are. */
+export interface KnownEvents {
+  readonly events: readonly ViewEvent[]
+  /** What of the record is not in `events`, as a sentence; empty if it is complete. */
+  readonly notShown: string
+}
+
+interface NamedEvent {
+  readonly event: ViewEvent
+  readonly name: string
+}
+
+const maxEvents = 500
+
+/** The latest events come first. */
+export function showEvents(
+  moment: RunMoment,
+  { filter, q, limit }: EventsQuery,
+  known: KnownEvents,
+): EventsView {
+  const query = parseQuery(q)
+  const isSelected = createEventFilter(moment, filter, query)
+  const found = known.events
+    .map((event): NamedEvent => ({ event, name: nameOf(moment, event) }))
+    .filter(isSelected)
+  const max = Math.min(limit, maxEvents)
+  const more = found.length > max ? `${countText(found.length - max, 'older event')} not shown` : ''
+  return {
+    events: found.slice(-max).toReversed().map(toRow),
+    plots: collectPlots(found),
+    notShown: [more, known.notShown].filter((part) => part !== '').join('; '),
+    problem: query.problem,
+  }
+}
+
+/** Not all events of a task have its name, so the name of the task is looked up. */
+function nameOf({ pass: { counts }, names }: RunMoment, { task_id: uid }: ViewEvent): string {
+  const task = uid === null ? -1 : findTask(counts.index, uid)
+  return task === -1 ? '' : textAt(names.names, valueAt(names.nameOfTask, task))
+}
+
+function toRow({ event, name }: NamedEvent): EventsView['events'][number] {
+  const { event_time: time, event_type: type, task_id: task, node_id: node } = event
+  const where = workerOf(event)
+  return {
+    time,
+    type: shownText(type),
+    task: task === null ? null : shownText(task),
+    name: shownText(name),
+    node: node === null ? null : shownText(node),
+    text: shownText([where, ...eventDetails(event)].filter((part) => part !== '').join('  '), 300),
+  }
+}
+
+function workerOf({ attributes, worker_id: worker }: ViewEvent): string {
+  const id = attributes['worker_id'] ?? worker
+  return typeof id === 'string' ? id : ''
+}
+
+function createEventFilter(
+  moment: RunMoment,
+  { from = -Infinity, to = Infinity, at = Infinity, name }: Filter,
+  { texts, numbers }: ParsedQuery,
+): (event: NamedEvent) => boolean {
+  const numbersOfName = findNames(moment, name)
+  const { names } = moment.names
+  const asked = new Set(Array.from(numbersOfName ?? [], (number) => textAt(names, number)))
+  return (one) => {
+    const { event_time: time, duration_seconds: duration } = one.event
+    if (time < from || time > to || time > at) return false
+    if (numbersOfName !== null && !asked.has(one.name)) return false
+    const seconds = numberOf(duration) ?? Number.NaN
+    return (
+      numbers.every(({ matches }) => matches(seconds)) &&
+      texts.every((condition) => isMatch(one, condition) !== condition.isNegated)
+    )
+  }
+}
+
+function isMatch({ event, name }: NamedEvent, { key, matches }: TextCondition): boolean {
+  const { event_type: type, task_id: task, node_id: node, attributes } = event
+  const texts = {
+    type,
+    task: task ?? '',
+    name,
+    node: node ?? '',
+    worker: workerOf(event),
+    scope: String(attributes['workflow_id'] ?? ''),
+    state: states[type] ?? '',
+  }
+  if (key !== null) return texts[key] !== '' && matches(texts[key])
+  return [...Object.values(texts), ...eventDetails(event)].some(matches)
+}
+
+/** The state that an event puts its task into. */
+const states: Readonly<Record<string, string>> = {
+  TaskCreated: 'CREATED',
+  TaskSubmitted: 'SUBMITTED',
+  TaskQueued: 'QUEUED',
+  TaskStarted: 'RUNNING',
+  TaskCompleted: 'DONE',
+  TaskFailed: 'FAILED',
+  TaskCanceled: 'CANCELED',
+}
+
+const maxPlots = 12
+const maxPoints = 500
+
+/** The numeric fields of the application's own events over time. */
+function collectPlots(found: readonly NamedEvent[]): EventsView['plots'] {
+  const plots = new Map<string, { times: number[]; values: number[] }>()
+  for (const { event } of found) {
+    const { event_type: type, event_time: time } = event
+    if (!type.includes('.') || type.startsWith('tutti.')) continue
+    for (const [field, value] of Object.entries(event)) {
+      if (typeof value !== 'number' || !Number.isFinite(value) || commonFields.has(field)) continue
+      const title = shownText(`${type} ${field}`)
+      const known = plots.get(title)
+      if (known === undefined && plots.size >= maxPlots) continue
+      const plot = known ?? { times: [], values: [] }
+      if (known === undefined) plots.set(title, plot)
+      plot.times.push(time)
+      plot.values.push(value)
+    }
+  }
+  return Array.from(plots, ([title, { times, values }]) => ({
+    title,
+    times: times.slice(-maxPoints),
+    values: values.slice(-maxPoints),
+  }))
+}

@@ -1,0 +1,110 @@
+/** The header: state, counts, rate, time left, and the sentences of the report. */
+
+import { countOtherOpen, counts } from '../../views/panels/counts.ts'
+import { health } from '../../views/panels/health.ts'
+import { names, type NameView } from '../../views/panels/names.ts'
+import { run, runSeconds } from '../../views/panels/run.ts'
+import { textAt, valueAt } from '../../views/columns.ts'
+import { stages } from '../../views/lifecycle.ts'
+import { joinPaces } from '../../views/moments/paces.ts'
+import { recentSeconds } from '../../views/panels/pace.ts'
+import { countText, numberText } from '../../views/readable.ts'
+import { computeSpeed, sumNames } from '../../views/moments/speed.ts'
+import type { HeadView } from '../protocol.ts'
+import type { RunSummary } from './run-texts.ts'
+import { shownText } from './shown-texts.ts'
+import type { QuerySource } from './query-source.ts'
+import type { RunMoment } from './run-moment.ts'
+import { findFolds } from './stream/folds.ts'
+
+const rateBuckets = 60
+const maxColours = 1000
+const countedEnds = stages.completed | stages.failed
+
+export function showHead(
+  moment: RunMoment,
+  source: QuerySource,
+  { verdict, sentences }: RunSummary,
+): HeadView {
+  const { pass, state, now, start } = moment
+  const { states } = pass
+  const { startTime } = run.show(states.run)
+  const all = names.show(states.names, { durations: false })
+  return {
+    sessionId: shownText(source.sessionId),
+    record: source.files.at(-1) ?? null,
+    state,
+    reading: source.reading,
+    beginsAt: source.beginsAt,
+    startTime: pass.counts.events === 0 ? startTime : start,
+    now,
+    durationSeconds: runSeconds(states.run, states.bounds.attended, now),
+    etaSeconds: timeLeft(moment, all),
+    counts: countStates(moment, all),
+    rate: measureRate(moment),
+    verdict,
+    sentences,
+    missing: [...source.missing, ...listDropped(moment)],
+    folds: findFolds(moment),
+    colours: listColours(moment),
+  }
+}
+
+function timeLeft(moment: RunMoment, all: readonly NameView[]): number | null {
+  if (!moment.isRunning) return null
+  const pace = joinPaces(moment.paces, Math.floor(moment.now) - recentSeconds + 1)
+  return computeSpeed(sumNames(all), pace, moment.start, moment.now).secondsLeft
+}
+
+/** Counts tasks by state. The numbers are those of `tutti status`, and their sum is `total`. */
+function countStates({ pass, isRunning }: RunMoment, all: readonly NameView[]): HeadView['counts'] {
+  const { tasks, completed, failed, canceled, running, queued } = counts.show(pass.counts)
+  const { unsubmitted, submitted, left } = countOtherOpen(pass.counts)
+  const between = all.reduce((sum, { waiting }) => sum + waiting, 0)
+  const ended = { done: completed, failed, canceled, total: tasks }
+  if (isRunning) {
+    const waiting = between + submitted + unsubmitted
+    return { ...ended, running: running - between, queued, waiting, interrupted: left }
+  }
+  const notBegun = queued + submitted + unsubmitted
+  return { ...ended, running: 0, queued: 0, waiting: notBegun, interrupted: running + left }
+}
+
+/** Tasks that ran and ended, over the whole run. Canceled and interrupted tasks do not count. */
+function measureRate({ columns, names: { isReused }, now, start }: RunMoment): HeadView['rate'] {
+  const bucketSeconds = Math.max(1e-3, (now - start) / rateBuckets)
+  const values = Array.from({ length: rateBuckets }, () => 0)
+  for (let task = 0; task < columns.tasks; task++) {
+    if (((columns.passed[task] ?? 0) & countedEnds) === 0) continue
+    if (valueAt(isReused, task) !== 0) continue
+    const at = Math.floor(((columns.ended[task] ?? 0) - start) / bucketSeconds)
+    const bucket = Math.min(rateBuckets - 1, Math.max(0, at))
+    values[bucket] = (values[bucket] ?? 0) + 1 / bucketSeconds
+  }
+  return { bucketSeconds, values }
+}
+
+function listDropped({ pass: { states } }: RunMoment): string[] {
+  const { graph, failures } = states
+  const { lostLines, isDegraded } = health.show(states.health)
+  return [
+    ...(lostLines > 0 ? [`${countText(lostLines, 'line')} of the record were lost`] : []),
+    ...(isDegraded ? ['the record cannot be written at the moment'] : []),
+    ...(graph.dropped > 0
+      ? [`${countText(graph.dropped, 'dependency', 'dependencies')} not kept`]
+      : []),
+    ...(failures.ungrouped > 0
+      ? [`${numberText(failures.ungrouped)} failed tasks without a group`]
+      : []),
+  ]
+}
+
+function listColours({ names: { names: texts, total } }: RunMoment): Record<string, number> {
+  const colours: Record<string, number> = {}
+  let colour = 0
+  for (let name = 0; name < texts.size && colour < maxColours; name++) {
+    if (valueAt(total, name) === 0) continue
+    colours[shownText(textAt(texts, name))] = colour++
+  }
+  return colours
+}

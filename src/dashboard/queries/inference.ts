@@ -1,0 +1,107 @@
+/** Prompts by model, batches, and the servers of models. */
+
+import { findText } from '../../views/columns.ts'
+import { hasEnded, isQueued } from '../../views/lifecycle.ts'
+import { inference, type ModelView } from '../../views/panels/inference.ts'
+import { names } from '../../views/panels/names.ts'
+import { numberText, secondsText } from '../../views/readable.ts'
+import type { InferencePanelView } from '../protocol.ts'
+import type { ServingFacts } from './query-source.ts'
+import type { RunMoment } from './run-moment.ts'
+import { shownText } from './shown-texts.ts'
+
+/** Numbers that only the spans of requests tell, which a live session without a record has not. */
+const notMeasured = {
+  ttft: null,
+  betweenTokens: null,
+  promptTokensPerSecond: null,
+  answerTokensPerSecond: null,
+  cacheUse: null,
+  prefixHits: null,
+}
+
+export function showInference(
+  moment: RunMoment,
+  serving: ServingFacts | null = null,
+): InferencePanelView {
+  const view = inference.show(moment.pass.states.inference)
+  const prompts = serving === null ? listModels(moment) : [toModelRow(serving)]
+  return {
+    models: joinModels(prompts, view.models, serving !== null),
+    batches: {
+      count: view.batches,
+      requests: view.requests,
+      waitSeconds: view.waitSeconds,
+      computeSeconds: view.computeSeconds,
+    },
+    sizes: view.sizes,
+    series: view.series.map(({ time, values: [requests, wait, compute] }) => ({
+      time,
+      requests: requests ?? 0,
+      waitSeconds: wait ?? 0,
+      computeSeconds: compute ?? 0,
+    })),
+    server: [
+      ...(serving === null ? [] : [{ title: 'workers', value: numberText(serving.workers) }]),
+      ...view.engines.map(({ backend, workerId, batches, requests, failed, maxWait, lost }) => ({
+        title: shownText(workerId || backend),
+        value:
+          `${numberText(requests)} prompts in ${numberText(batches)} batches, ` +
+          `${numberText(failed)} failed, longest wait ${secondsText(maxWait)}, ` +
+          `lost ${numberText(lost)}`,
+      })),
+    ],
+  }
+}
+
+/** The counts of ended requests come from their spans. */
+const toModelRow = ({ model, running, queued }: ServingFacts): ModelRow => ({
+  ...notMeasured,
+  model: shownText(model),
+  running,
+  waiting: queued,
+  done: 0,
+  failed: 0,
+})
+
+/**
+ * Adds what the spans of requests tell. The names of prompts are those of their models, unless the
+ * application gave them names; requests over HTTP belong to no task.
+ */
+function joinModels(
+  prompts: readonly ModelRow[],
+  measured: readonly ModelView[],
+  isServing: boolean,
+): ModelRow[] {
+  const rows = new Map(prompts.map((row) => [row.model, row]))
+  for (const { done, failed, ...numbers } of measured) {
+    const model = shownText(numbers.model)
+    const row = rows.get(model) ?? { running: 0, waiting: 0, done, failed }
+    const ended = isServing ? { done, failed } : {}
+    rows.set(model, { ...row, ...ended, ...numbers, model })
+  }
+  return [...rows.values()]
+}
+
+type ModelRow = InferencePanelView['models'][number]
+
+function listModels({ columns, names: state, isRunning }: RunMoment): ModelRow[] {
+  const prompts = names
+    .show(state, { durations: false })
+    .filter(({ taskType }) => taskType === 'ai')
+  if (prompts.length === 0) return []
+  const waiting = new Uint32Array(state.names.size)
+  for (let task = 0; task < columns.tasks; task++) {
+    const name = columns.name[task] ?? 0
+    const passed = columns.passed[task] ?? 0
+    if (isQueued(passed) && !hasEnded(passed)) waiting[name] = (waiting[name] ?? 0) + 1
+  }
+  return prompts.map(({ name, running, completed, failed }) => ({
+    ...notMeasured,
+    model: shownText(name),
+    running: isRunning ? running : 0,
+    waiting: isRunning ? (waiting[findText(state.names, name)] ?? 0) : 0,
+    done: completed,
+    failed,
+  }))
+}

@@ -1,0 +1,254 @@
+/** Nodes, workers with their current tasks, allocations, and losses. */
+
+import { readSessionStart } from '../../../checkpoint/chain.ts'
+import { isPresent, type SlotNode, toNodeAmounts } from '../../../views/bounds/slots.ts'
+import { textAt } from '../../../views/columns.ts'
+import { failedOutcomes, listLanes, outcomeNumbers } from '../../../views/panels/lanes.ts'
+import { type NodeUsage } from '../../../views/panels/resources.ts'
+import { countText, secondsText } from '../../../views/readable.ts'
+import { usedByNode } from '../../../views/shortage.ts'
+import type { Filter, WorkersView } from '../../protocol.ts'
+import type { RunMoment } from '../run-moment.ts'
+import { nameOfTask, shownText, shownUid } from '../shown-texts.ts'
+
+type NodeRow = WorkersView['nodes'][number]
+type WorkerRow = WorkersView['workers'][number]
+
+const maxNodes = 500
+const maxWorkers = 1000
+
+export async function showWorkers(
+  moment: RunMoment,
+  filter: Filter,
+  files: readonly string[],
+): Promise<WorkersView> {
+  const nodes = listNodes(moment)
+  const gone = new Set(nodes.flatMap(({ key, row }) => (row.state === 'here' ? [] : [key])))
+  const workers = listWorkers(moment, filter, gone)
+  const notShown = [
+    ...(nodes.length > maxNodes ? [countText(nodes.length - maxNodes, 'node')] : []),
+    ...(workers.length > maxWorkers ? [countText(workers.length - maxWorkers, 'worker')] : []),
+  ]
+  return {
+    nodes: nodes.slice(0, maxNodes).map(({ row }) => row),
+    workers: workers.slice(0, maxWorkers),
+    allocations: await readAllocations(moment, files),
+    losses: listLosses(moment),
+    notShown: notShown.join(' and '),
+  }
+}
+
+interface NodeEntry {
+  /** The backend and the id of the node as a JSON pair. */
+  readonly key: string
+  readonly row: NodeRow
+}
+
+/** Nodes that are here come first, then those with more busy slots. */
+function listNodes(moment: RunMoment): NodeEntry[] {
+  const { pass, isRunning } = moment
+  const { bounds, resources, lanes } = pass.states
+  const used = isRunning ? usedByNode(pass) : new Map<string, never>()
+  const keyOf = ({ backend, nodeId }: SlotNode): string => JSON.stringify([backend, nodeId])
+  const joined = new Map(bounds.nodes.map((node) => [keyOf(node), node]))
+  const keys = new Set(joined.keys())
+  for (let node = 0; node < lanes.nodes.size; node++) {
+    const key = textAt(lanes.nodes, node)
+    // Closures and prompts run on the node of the session, which reports no node of its own.
+    if ((JSON.parse(key) as string[])[1] !== '') keys.add(key)
+  }
+  const reasons = lossReasons(moment)
+  return Array.from(keys, (key) => {
+    const [backend = '', nodeId = ''] = JSON.parse(key) as string[]
+    const held = used.get(key)
+    const node = joined.get(key)
+    const usage = [...resources.nodes.values()].filter((one) => one.nodeId === nodeId)
+    return { key, row: toNode({ backend, nodeId, node, held, usage, reason: reasons.get(nodeId) }) }
+  }).toSorted((a, b) => rankOf(a.row) - rankOf(b.row) || b.row.busySlots - a.row.busySlots)
+}
+
+const rankOf = ({ state }: NodeRow): number => ['here', 'draining', 'left', 'lost'].indexOf(state)
+
+interface Loss {
+  readonly isLost: boolean
+  readonly text: string
+}
+
+/** The latest loss or drain of each node. */
+const lossReasons = ({ pass }: RunMoment): ReadonlyMap<string, Loss> =>
+  new Map(
+    pass.states.health.warnings.flatMap(({ type, subject, text }) =>
+      type === 'tutti.NodeLost' || type === 'tutti.NodeDrained'
+        ? [[subject, { isLost: type === 'tutti.NodeLost', text }]]
+        : [],
+    ),
+  )
+
+interface NodeFacts {
+  readonly backend: string
+  readonly nodeId: string
+  readonly node: SlotNode | undefined
+  readonly held: ReturnType<typeof usedByNode> extends Map<string, infer Held>
+    ? Held | undefined
+    : never
+  readonly usage: readonly NodeUsage[]
+  readonly reason: Loss | undefined
+}
+
+function toNode({ backend, nodeId, node, held, usage, reason }: NodeFacts): NodeRow {
+  const isHere = node === undefined || isPresent(node)
+  const tasks = held?.tasks ?? 0
+  const size = node === undefined ? null : toNodeAmounts(node, Infinity)
+  const isFull =
+    isHere &&
+    size !== null &&
+    (['cores', 'workers'] as const).some(
+      (kind) => size[kind] > 0 && (held?.amounts[kind] ?? 0) >= size[kind],
+    )
+  const left = reason?.isLost === true ? 'lost' : tasks > 0 ? 'draining' : 'left'
+  const lastOf = (kind: 'cpu' | 'memory'): number | null =>
+    usage.findLast((one) => !one.hasLeft && one[kind].last !== null)?.[kind].last ?? null
+  return {
+    nodeId: shownText(nodeId),
+    backend: shownText(backend),
+    state: isHere ? 'here' : left,
+    joined: node?.changes[0] ?? null,
+    left: isHere ? null : (node?.changes.at(-1) ?? null),
+    reason: isHere ? '' : shownText(reason?.text ?? ''),
+    cores: node?.cores ?? null,
+    gpus: node?.gpus ?? null,
+    memoryMb: (node?.memoryMb ?? 0) || null,
+    busySlots: tasks,
+    cpu: lastOf('cpu'),
+    memory: lastOf('memory'),
+    isFull,
+  }
+}
+
+interface LaneNow {
+  task: number
+  start: number
+  lastEnd: number
+  attempts: number
+  failed: number
+  busySeconds: number
+}
+
+/** Busy workers come first, those with the longest running task before others. */
+function listWorkers(
+  moment: RunMoment,
+  filter: Filter,
+  goneNodes: ReadonlySet<string>,
+): WorkerRow[] {
+  const { pass, now, start, isRunning } = moment
+  const { lanes, health } = pass.states
+  const lost = new Set(
+    health.warnings.flatMap(({ type, subject }) => (type === 'tutti.WorkerLost' ? [subject] : [])),
+  )
+  const range = { from: filter.from ?? start, to: Math.min(now, filter.to ?? now) }
+  const sums = sumLanes(moment, range)
+  const rows = listLanes(lanes).flatMap(({ id, nodeId, backend }, lane): WorkerRow[] => {
+    const own = sums[lane]
+    if (own === undefined || (own.attempts === 0 && own.lastEnd === -Infinity)) return []
+    const isBusy = own.task !== -1 && isRunning
+    const isGone = goneNodes.has(JSON.stringify([backend, nodeId])) || lost.has(id)
+    const seconds = Math.max(1e-9, range.to - range.from)
+    return [
+      {
+        id: shownText(id),
+        nodeId: shownText(nodeId),
+        state: isBusy ? 'busy' : isGone ? 'gone' : 'idle',
+        task: isBusy ? shownUid(moment, own.task) : null,
+        taskName: isBusy ? nameOfTask(moment, own.task) : '',
+        taskSeconds: isBusy ? Math.max(0, now - own.start) : null,
+        idleSeconds: isBusy || isGone || !isRunning ? null : Math.max(0, now - own.lastEnd),
+        attempts: own.attempts,
+        failed: own.failed,
+        busyPercent: Math.min(100, (100 * own.busySeconds) / seconds),
+      },
+    ]
+  })
+  return rows.toSorted(
+    (a, b) =>
+      (b.taskSeconds ?? -1) - (a.taskSeconds ?? -1) ||
+      (b.idleSeconds ?? -1) - (a.idleSeconds ?? -1),
+  )
+}
+
+interface Range {
+  readonly from: number
+  readonly to: number
+}
+
+/** Of several running attempts of a worker, the oldest is its current task. */
+function sumLanes({ columns, pass, now }: RunMoment, { from, to }: Range): LaneNow[] {
+  const { size, start, end, lane, task, outcome } = columns.attempts
+  const sums = Array.from({ length: pass.states.lanes.lanes.size }, () => ({
+    task: -1,
+    start: Infinity,
+    lastEnd: -Infinity,
+    attempts: 0,
+    failed: 0,
+    busySeconds: 0,
+  }))
+  for (let at = 0; at < size; at++) {
+    const own = sums[lane[at] ?? 0]
+    const [began, ended] = [start[at] ?? 0, end[at] ?? 0]
+    if (own === undefined || outcome[at] === outcomeNumbers.repeated) continue
+    if (ended === Infinity) {
+      if (began < own.start) [own.task, own.start] = [task[at] ?? -1, began]
+    } else if (ended > own.lastEnd) own.lastEnd = ended
+    if (began > to || ended < from) continue
+    own.attempts++
+    own.busySeconds += Math.max(0, Math.min(to, now, ended) - Math.max(from, began))
+    if (failedOutcomes.has(outcome[at] ?? 0)) own.failed++
+  }
+  return sums
+}
+
+const lossTypes: ReadonlySet<string> = new Set([
+  'tutti.NodeLost',
+  'tutti.NodeDrained',
+  'tutti.WorkerLost',
+  'tutti.EngineLost',
+  'tutti.TaskMoved',
+  'tutti.AllocationEnding',
+  'tutti.BackendThrottled',
+])
+
+/** The latest come first. */
+const listLosses = ({ pass }: RunMoment): WorkersView['losses'] =>
+  pass.states.health.warnings
+    .filter(({ type }) => lossTypes.has(type))
+    .map(({ time, type, subject, text }) => {
+      const what = type.replace('tutti.', '')
+      return {
+        time,
+        text: shownText([what, subject, text].filter((part) => part !== '').join(' '), 300),
+      }
+    })
+    .toReversed()
+
+/** The allocations in which the sessions of the run were started, as their SessionStarted tells. */
+async function readAllocations(
+  { now, pass, isRunning }: RunMoment,
+  files: readonly string[],
+): Promise<WorkersView['allocations']> {
+  const starts = await Promise.all(files.map((file) => readSessionStart(file).catch(() => null)))
+  return starts.flatMap((start) => {
+    const { job_id: job, partition, nodes, ...times } = start?.attributes ?? {}
+    if (start === null || typeof job !== 'string' || start.event_time > now) return []
+    const limit = times['time_limit_seconds']
+    const waited = times['queue_wait_seconds']
+    const isCurrent = isRunning && start.event_time === pass.states.run.sessionStart
+    const left = typeof limit === 'number' ? Math.max(0, start.event_time + limit - now) : null
+    const facts = [
+      ...(typeof partition === 'string' ? [`partition ${partition}`] : []),
+      ...(Array.isArray(nodes) ? [`${countText(nodes.length, 'node')}: ${nodes.join(', ')}`] : []),
+      ...(typeof waited === 'number' ? [`waited ${secondsText(waited)} in the queue`] : []),
+      typeof limit === 'number' ? `time limit ${secondsText(limit)}` : 'no time limit',
+      ...(isCurrent && left !== null ? [`at most ${secondsText(left)} left`] : []),
+    ]
+    return [{ title: shownText(`job ${job}`), facts: facts.map((fact) => shownText(fact, 500)) }]
+  })
+}

@@ -1,0 +1,100 @@
+/** The progress of each name: counts, durations and the time left. */
+
+import { textAt } from '../../views/columns.ts'
+import { stages } from '../../views/lifecycle.ts'
+import { durationsByName, names, type NameView } from '../../views/panels/names.ts'
+import { sumSecondsByName } from '../../views/bounds/name-times.ts'
+import { countText, progressText } from '../../views/readable.ts'
+import { computeSpeed } from '../../views/moments/speed.ts'
+import { statsInPlace } from '../../views/stats.ts'
+import type { Filter, ProgressView } from '../protocol.ts'
+import { createTaskFilter, type TaskFilter } from './selection.ts'
+import { shownText } from './shown-texts.ts'
+import type { RunMoment } from './run-moment.ts'
+
+type NameRow = ProgressView['names'][number]
+
+const maxNames = 500
+
+/** Names with most tasks come first. */
+export function showProgress(moment: RunMoment, filter: Filter): ProgressView {
+  const isSelected = createTaskFilter(moment, filter)
+  const all = names.show(moment.names, { durations: false })
+  const numbers = numbersByName(moment)
+  const selected = isSelected === null ? null : countSelected(moment, isSelected)
+  const rows = all
+    .map((view) => ({ view, name: numbers.get(view.name) ?? 0 }))
+    .filter(({ name }) => selected === null || (selected[name]?.total ?? 0) > 0)
+    .toSorted((a, b) => b.view.total - a.view.total)
+  const shown = rows.slice(0, maxNames)
+  const durations = durationsByName(moment.names, isSelected ?? undefined)
+  const { counts, states } = moment.pass
+  const seconds = sumSecondsByName({ counts, ...states }, moment.now)
+  return {
+    names: shown.map(({ view, name }) => {
+      const own = durations[name]
+      const stats = own === undefined || own.length === 0 ? null : statsInPlace(own)
+      const sum = own?.reduce((before, one) => before + one, 0) ?? 0
+      return {
+        ...toRow(moment, view, name),
+        ...selected?.[name],
+        p50: stats?.p50 ?? null,
+        p95: stats?.p95 ?? null,
+        max: stats?.max ?? null,
+        totalSeconds: selected === null ? (seconds[name]?.ranSeconds ?? 0) : sum,
+      }
+    }),
+    notShown: rows.length > shown.length ? countText(rows.length - shown.length, 'name') : '',
+  }
+}
+
+function numbersByName({ names: { names: texts } }: RunMoment): ReadonlyMap<string, number> {
+  const numbers = new Map<string, number>()
+  for (let name = 0; name < texts.size; name++) numbers.set(textAt(texts, name), name)
+  return numbers
+}
+
+function toRow(
+  { isRunning, paces, start, now }: RunMoment,
+  view: NameView,
+  name: number,
+): Omit<NameRow, 'p50' | 'p95' | 'max' | 'totalSeconds'> {
+  const { total, completed, failed, canceled, running, waiting, progress } = view
+  const pace = paces[name]
+  const eta = isRunning && pace !== undefined ? computeSpeed(view, pace, start, now) : null
+  return {
+    name: shownText(view.name),
+    total,
+    done: completed,
+    failed,
+    canceled,
+    running: isRunning ? running - waiting : 0,
+    waiting: isRunning ? waiting : 0,
+    text:
+      progress === null || !isRunning ? '' : shownText(progressText(progress.mean, progress.text)),
+    etaSeconds: eta?.secondsLeft ?? null,
+  }
+}
+
+type Counted = Pick<NameRow, 'total' | 'done' | 'failed' | 'canceled' | 'running' | 'waiting'>
+
+/** Counts the selected tasks by the number of their name. */
+function countSelected(moment: RunMoment, isSelected: TaskFilter): Counted[] {
+  const { columns, isRunning, names: state } = moment
+  const none = { total: 0, done: 0, failed: 0, canceled: 0, running: 0, waiting: 0 }
+  const counted = Array.from({ length: state.names.size }, () => ({ ...none }))
+  for (let task = 0; task < columns.tasks; task++) {
+    const passed = columns.passed[task] ?? 0
+    const own = counted[columns.name[task] ?? 0]
+    if (passed === 0 || own === undefined || !isSelected(task)) continue
+    own.total++
+    if ((passed & stages.completed) !== 0) own.done++
+    else if ((passed & stages.failed) !== 0) own.failed++
+    else if ((passed & stages.canceled) !== 0) own.canceled++
+    else if (!isRunning || columns.isLeft[task] === 1) continue
+    else if ((passed & stages.started) === 0) continue
+    else if (!state.waitsSince.has(task)) own.running++
+    else own.waiting++
+  }
+  return counted
+}

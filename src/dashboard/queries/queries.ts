@@ -1,0 +1,140 @@
+/** Computes the view that answers a query of the page. */
+
+import { ValueError } from '../../foundation/errors.ts'
+import type { RunPass } from '../../views/all-panels.ts'
+import { textAt, valueAt } from '../../views/columns.ts'
+import { createPastPass } from '../../views/moments/past-pass.ts'
+import type { RunColumns } from '../../views/moments/run-columns.ts'
+import { uidOf } from '../../views/task-index.ts'
+import type { Views, ViewQuery } from '../protocol.ts'
+import { showEvents } from './events.ts'
+import { showFailures } from './failures.ts'
+import { showGraph } from './graph.ts'
+import { showHead } from './head.ts'
+import { showHealth } from './health.ts'
+import { showInference } from './inference.ts'
+import { showProgress } from './progress.ts'
+import type { QuerySource } from './query-source.ts'
+import { showResources } from './nodes/resources.ts'
+import { RunMoment } from './run-moment.ts'
+import { RunTexts } from './run-texts.ts'
+import { findShownTask, shownText } from './shown-texts.ts'
+import { showStream } from './stream/stream.ts'
+import { readTask } from './drawer/task-source.ts'
+import { showTask } from './drawer/drawer.ts'
+import { showTasks } from './tasks/tasks.ts'
+import { showWorkers } from './nodes/workers.ts'
+
+/** What is computed from a pass and used again while the pass does not change. */
+interface PassCache {
+  readonly texts: RunTexts
+  events: number
+  columns: RunColumns | undefined
+  /** The run at the time that was replayed last; `null` if it must be read from the record. */
+  past: { readonly at: number; readonly events: number; readonly pass: RunPass | null } | null
+}
+
+const caches = new WeakMap<RunPass, PassCache>()
+
+function findCache(pass: RunPass): PassCache {
+  const known = caches.get(pass)
+  if (known !== undefined) return known
+  return addCache(pass, true)
+}
+
+function addCache(pass: RunPass, mayPlan: boolean): PassCache {
+  const texts = new RunTexts({ mayPlan })
+  const added = { texts, events: -1, columns: undefined, past: null }
+  caches.set(pass, added)
+  return added
+}
+
+/** Changes if an answer may change although the pass does not. */
+export const answersRevision = (pass: RunPass): number => caches.get(pass)?.texts.revision ?? 0
+
+function createMoment(source: QuerySource, cache: PassCache): RunMoment {
+  const { events } = source.pass.counts
+  const isCurrent = cache.events === events
+  const moment = new RunMoment(source, isCurrent ? cache.columns : undefined)
+  cache.columns = moment.columns
+  cache.events = events
+  return moment
+}
+
+/** The source as it was at an earlier time. All panels ask for the same time. */
+async function findPast(source: QuerySource, at: number): Promise<QuerySource> {
+  const cache = findCache(source.pass)
+  const { events } = source.pass.counts
+  if (cache.past?.at !== at || cache.past.events !== events) {
+    cache.past = null
+    // The columns of the whole run are not needed while an earlier time is shown.
+    cache.columns = undefined
+    cache.events = -1
+    const pass = createPastPass(source.pass, at)
+    if (pass !== null) addCache(pass, false)
+    cache.past = { at, events, pass }
+  }
+  const { pass } = cache.past
+  if (pass === null) return await source.at(at)
+  const known = source.events.filter(({ event_time: time }) => time <= at)
+  return { ...source, pass, now: at, state: 'running', events: known }
+}
+
+/** Rejects if the query cannot be answered. The page shows the message. */
+export async function answerQuery<Kind extends ViewQuery['kind']>(
+  source: QuerySource,
+  query: Extract<ViewQuery, { readonly kind: Kind }>,
+): Promise<Views[Kind]> {
+  const at = 'filter' in query ? query.filter.at : undefined
+  const shown = at === undefined || at >= source.now ? source : await findPast(source, at)
+  const cache = findCache(shown.pass)
+  const moment = createMoment(shown, cache)
+  return await answers[query.kind]({ moment, source: shown, cache }, query)
+}
+
+interface Asked {
+  readonly moment: RunMoment
+  readonly source: QuerySource
+  readonly cache: PassCache
+}
+
+type Answers = {
+  readonly [Kind in ViewQuery['kind']]: (
+    asked: Asked,
+    query: Extract<ViewQuery, { readonly kind: Kind }>,
+  ) => Views[Kind] | Promise<Views[Kind]>
+}
+
+const answers: Answers = {
+  head: ({ moment, source, cache }) => showHead(moment, source, cache.texts.get(moment)),
+  stream: ({ moment }, query) => showStream(moment, query),
+  progress: ({ moment }, { filter }) => showProgress(moment, filter),
+  tasks: ({ moment }, query) => showTasks(moment, query.filter, query),
+  resources: ({ moment }, { range }) => showResources(moment, range),
+  failures: ({ moment }, { filter }) => showFailures(moment, filter),
+  workers: ({ moment, source }, { filter }) => showWorkers(moment, filter, source.files),
+  inference: ({ moment, source }) => showInference(moment, source.serving),
+  graph: ({ moment, cache }, { filter }) =>
+    showGraph(moment, filter, cache.texts.get(moment).criticalPath),
+  events: ({ moment, source }, query) =>
+    showEvents(moment, query, { events: source.events, notShown: '' }),
+  health: ({ moment, source }) => showHealth(moment, source),
+  task: async (asked, { uid }) => await showDrawer(asked, uid),
+  records: () => {
+    throw new ValueError('expected a folder of records, got a run', { field: 'kind' })
+  },
+}
+
+async function showDrawer({ moment, source, cache }: Asked, shown: string): Promise<Views['task']> {
+  const task = findShownTask(moment, shown)
+  if (task !== -1) {
+    const { pass, names } = moment
+    const uid = uidOf(pass.counts.index, task)
+    const name = textAt(names.names, valueAt(names.nameOfTask, task))
+    const found = await readTask(source, uid, name)
+    // The pass may have gone on while the record was read.
+    const view = showTask(createMoment(source, cache), task, found)
+    if (view !== null) return view
+  }
+  throw new ValueError(`there is no task "${shownText(shown)}"`, { code: 'TaskNotFoundError' })
+}

@@ -1,0 +1,51 @@
+/** A run at one moment, with what several queries compute from it. */
+
+import type { RunPass } from '../../views/all-panels.ts'
+import { measurePaces } from '../../views/moments/paces.ts'
+import type { NamesState } from '../../views/panels/names.ts'
+import type { PaceView } from '../../views/panels/pace.ts'
+import type { RecordState } from '../../views/panels/run.ts'
+import { collectColumns, type RunColumns } from '../../views/moments/run-columns.ts'
+import type { QuerySource } from './query-source.ts'
+
+/** A run at one moment, which all answers of that moment share. */
+export class RunMoment {
+  readonly pass: RunPass
+  readonly state: RecordState
+  readonly now: number
+  readonly columns: RunColumns
+  #paces: readonly PaceView[] | null = null
+
+  /** `columns` are those of an earlier moment if the pass has not changed since. */
+  constructor(
+    { pass, state, now }: Pick<QuerySource, 'pass' | 'state' | 'now'>,
+    columns: RunColumns = collectColumns(pass),
+  ) {
+    this.pass = pass
+    this.state = state
+    this.now = now
+    this.columns = columns
+  }
+
+  get isRunning(): boolean {
+    return this.state === 'running'
+  }
+
+  get names(): NamesState {
+    return this.pass.states.names
+  }
+
+  /** By the number of the name. */
+  get paces(): readonly PaceView[] {
+    this.#paces ??= measurePaces(this.columns, this.names, this.now)
+    return this.#paces
+  }
+
+  /** The beginning of the time axis. */
+  get start(): number {
+    const { startTime } = this.pass.states.run
+    const { firstTime } = this.pass.states.bounds
+    const first = Number.isFinite(firstTime) ? firstTime : this.now
+    return Math.min(startTime ?? first, first)
+  }
+}

@@ -1,0 +1,62 @@
+/** The tasks and attempts that the filter of the page selects. Pure. */
+
+import { findText, textAt, type TextIndex } from '../../views/columns.ts'
+import { shortName } from '../../views/readable.ts'
+import type { Filter } from '../protocol.ts'
+import type { RunMoment } from './run-moment.ts'
+import { shownText } from './shown-texts.ts'
+
+/** Selects tasks by number. */
+export type TaskFilter = (task: number) => boolean
+
+/** Returns the numbers of the names that match; `null` if all names do. */
+export function findNames(
+  { names: { names } }: RunMoment,
+  name: string | undefined,
+): ReadonlySet<number> | null {
+  if (name === undefined) return null
+  const exact = findText(names, name)
+  if (exact !== -1) return new Set([exact])
+  return new Set(
+    numbersOf(names).filter((number) => {
+      const text = textAt(names, number)
+      return shownText(text) === name || shortName(text) === name
+    }),
+  )
+}
+
+const numbersOf = ({ size }: TextIndex): number[] => Array.from({ length: size }, (_, at) => at)
+
+/** The tasks that the filter of the page selects; `null` if it selects all. */
+export function createTaskFilter(moment: RunMoment, filter: Filter): TaskFilter | null {
+  const names = findNames(moment, filter.name)
+  const { from = -Infinity, to = Infinity } = filter
+  const isRange = from > -Infinity || to < Infinity
+  if (names === null && !isRange) return null
+  const { columns } = moment
+  return (task) => {
+    if (names !== null && !names.has(columns.name[task] ?? 0)) return false
+    return !isRange || isInside(moment, task, from, to)
+  }
+}
+
+/** A task is in a range if it ran in it. One that never ran counts when it ended, or waits. */
+function isInside({ columns, now }: RunMoment, task: number, from: number, to: number): boolean {
+  const started = columns.started[task] ?? Number.NaN
+  const ended = columns.ended[task] ?? Number.NaN
+  const hasStarted = !Number.isNaN(started)
+  const hasEnded = !Number.isNaN(ended)
+  const begin = hasStarted ? started : hasEnded ? ended : (columns.created[task] ?? 0)
+  return begin <= to && (hasEnded ? ended : now) >= from
+}
+
+/** Selects attempts of the filtered name by their row in the columns; `null` selects all. */
+export function selectAttempts(
+  moment: RunMoment,
+  filter: Filter,
+): ((at: number) => boolean) | null {
+  const { name, attempts } = moment.columns
+  const { task } = attempts
+  const names = findNames(moment, filter.name)
+  return names === null ? null : (at) => names.has(name[task[at] ?? 0] ?? 0)
+}

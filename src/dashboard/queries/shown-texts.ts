@@ -1,0 +1,47 @@
+/** Texts of a run as the dashboard shows them, and how they are found again. Pure. */
+
+import { textAt, valueAt } from '../../views/columns.ts'
+import { cutMiddle, escapeControls } from '../../views/readable.ts'
+import { findTask, uidOf } from '../../views/task-index.ts'
+import { stagesOf } from '../../views/panels/counts.ts'
+import type { RunMoment } from './run-moment.ts'
+
+const maxTextLength = 200
+const maxLineLength = 2000
+
+/** Escapes control and invisible characters, and cuts the middle out of a long text. */
+export const shownText = (text: string, max = maxTextLength): string =>
+  cutMiddle(escapeControls(shorten(text)), max)
+
+/** A line of a text that several lines explain, such as the story of a task. */
+export const shownLine = (line: string): string => shownText(line, maxLineLength)
+
+/** Names of 200 KB are cut before each character of them is looked at. */
+const shorten = (text: string): string =>
+  text.length <= 4 * maxLineLength
+    ? text
+    : `${text.slice(0, 2 * maxLineLength)}${text.slice(-2 * maxLineLength)}`
+
+/** Returns the number of the task with this uid or shown uid, or -1 if there is none. */
+export function findShownTask({ pass: { counts } }: RunMoment, uid: string): number {
+  const found = findTask(counts.index, uid)
+  if (found !== -1 && stagesOf(counts, found) !== 0) return found
+  if (!isChanged(uid)) return -1
+  for (let task = 0; task < counts.index.names.size; task++) {
+    if (stagesOf(counts, task) !== 0 && shownText(uidOf(counts.index, task)) === uid) return task
+  }
+  return -1
+}
+
+/** Whether the text may be a shown text that differs from the text itself. */
+const isChanged = (text: string): boolean => text.includes('…') || text.includes('\\u')
+
+/** Times as numbers with few digits, because answers have thousands of them. */
+export const rounded = (seconds: number): number => Math.round(seconds * 1e6) / 1e6
+
+/** The shown name of a task. */
+export const nameOfTask = ({ names }: RunMoment, task: number): string =>
+  shownText(textAt(names.names, valueAt(names.nameOfTask, task)))
+
+export const shownUid = ({ pass: { counts } }: RunMoment, task: number): string =>
+  shownText(uidOf(counts.index, task))

@@ -1,0 +1,223 @@
+/**
+ * The stream: the attempts of each worker over time. Few attempts are single blocks; more are
+ * combined into cells of equal length.
+ */
+
+import { placeInRows } from '../../../views/panels/lane-rows.ts'
+import { failedOutcomes, type LaneId, listLanes, outcomes } from '../../../views/panels/lanes.ts'
+import { type SegmentView, segmentAt } from '../../../views/panels/lanes.ts'
+import { countText } from '../../../views/readable.ts'
+import type { Filter, StreamCell, StreamView, TimeRange } from '../../protocol.ts'
+import type { RunMoment } from '../run-moment.ts'
+import { selectAttempts } from '../selection.ts'
+import { rounded, shownText } from '../shown-texts.ts'
+import { toBlocks } from './blocks.ts'
+import { listInside } from './inside.ts'
+
+export interface StreamQuery {
+  readonly filter: Filter
+  readonly range: TimeRange
+  /** The number of cells per row. */
+  readonly cells: number
+}
+
+const maxRows = 64
+/** An answer has at most half a megabyte, and a block takes about 300 bytes, a cell about 90. */
+const maxBlocks = 1200
+const maxCells = 4800
+
+/** The shown part of the time axis, the attempts in it, and the lanes of the run. */
+export interface StreamPart {
+  readonly from: number
+  readonly to: number
+  readonly lanes: readonly LaneId[]
+  /** The attempts in the range, as rows of the columns; the first ones if there are too many. */
+  readonly found: readonly number[]
+  readonly isCut: boolean
+}
+
+export function showStream(moment: RunMoment, { filter, range, cells }: StreamQuery): StreamView {
+  const part = findPart(moment, filter, range)
+  const shown = part.isCut ? showCells(moment, part, filter, cells) : showBlocks(moment, part)
+  const hasBrush = filter.from !== undefined || filter.to !== undefined
+  return {
+    ...shown,
+    range: { from: part.from, to: part.to },
+    inside: hasBrush ? listInside(moment, filter) : null,
+  }
+}
+
+type Shown = Omit<StreamView, 'range' | 'inside'>
+
+function findPart(moment: RunMoment, filter: Filter, range: TimeRange): StreamPart {
+  const { columns, pass, now, start } = moment
+  const { lanes } = pass.states
+  const [from, to] = [range.from ?? start, range.to ?? Math.max(now, start + 1e-3)]
+  const isSelected = selectAttempts(moment, filter)
+  const found: number[] = []
+  const { size, start: starts, end: ends } = columns.attempts
+  for (let at = 0; at < size && found.length <= maxBlocks; at++) {
+    if ((starts[at] ?? 0) > to || (ends[at] ?? 0) < from || isSelected?.(at) === false) continue
+    found.push(at)
+  }
+  return { from, to, lanes: listLanes(lanes), found, isCut: found.length > maxBlocks }
+}
+
+const sizedBackends = ({ pass }: RunMoment): ReadonlySet<string> =>
+  new Set(pass.states.bounds.nodes.map(({ backend }) => backend))
+
+const toRow = (label: string, lane: LaneId | undefined): StreamView['rows'][number] => ({
+  label: shownText(label),
+  nodeId: shownText(lane?.nodeId ?? ''),
+  backend: shownText(lane?.backend ?? ''),
+})
+
+function showBlocks(moment: RunMoment, { lanes, found }: StreamPart): Shown {
+  const { pass, now } = moment
+  const segments = found.map((at): SegmentView => segmentAt(pass.states.lanes, at, now))
+  const view = { lanes, level: 0, segments, cells: [] }
+  const { labels, ofSegment, shownLanes } = placeInRows(view, sizedBackends(moment), maxRows)
+  const laneOfRow: number[] = []
+  for (const [at, row] of ofSegment.entries()) {
+    if (row !== -1) laneOfRow[row] = segments[at]?.lane ?? 0
+  }
+  const used = labels.flatMap((label, row) =>
+    laneOfRow[row] === undefined ? [] : [{ label, row }],
+  )
+  const numberOf = new Map(used.map(({ row }, at) => [row, at]))
+  const rows = used.map(({ label, row }) => toRow(label, lanes[laneOfRow[row] ?? -1]))
+  const blocks = toBlocks(
+    moment,
+    segments.map((segment, at) => ({ segment, row: numberOf.get(ofSegment[at] ?? -1) ?? -1 })),
+  )
+  const inRange = new Set(segments.map(({ lane }) => lane)).size
+  const attempts = segments.length - blocks.length
+  return {
+    rows,
+    blocks,
+    cells: [],
+    notShown: describeMissing(inRange - Math.min(inRange, shownLanes), attempts),
+  }
+}
+
+function describeMissing(workers: number, attempts: number): string {
+  const missing = [
+    ...(workers > 0 ? [countText(workers, 'worker')] : []),
+    ...(attempts > 0 ? [countText(attempts, 'attempt')] : []),
+  ]
+  return missing.length === 0 ? '' : `${missing.join(' and ')}, the least busy ones`
+}
+
+interface LaneSums {
+  readonly busy: Float64Array
+  readonly attempts: Uint32Array
+}
+
+function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns: number): Shown {
+  const { lanes } = part
+  const isSelected = selectAttempts(moment, filter)
+  const { busy, attempts } = sumByLane(moment, part, isSelected)
+  const used = lanes.flatMap((_, lane) => ((attempts[lane] ?? 0) > 0 ? [lane] : []))
+  const shown = used
+    .toSorted((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0))
+    .slice(0, maxRows)
+    .toSorted((a, b) => a - b)
+  const rowOf = new Int32Array(lanes.length).fill(-1)
+  for (const [row, lane] of shown.entries()) rowOf[lane] = row
+  const perRow = Math.max(1, Math.min(columns, Math.floor(maxCells / Math.max(1, shown.length))))
+  const shownLanes = new Set(shown)
+  const hidden = used.filter((lane) => !shownLanes.has(lane))
+  const hiddenAttempts = hidden.reduce((sum, lane) => sum + (attempts[lane] ?? 0), 0)
+  return {
+    rows: shown.map((lane) => toRow(lanes[lane]?.id ?? '', lanes[lane])),
+    blocks: [],
+    cells: countCells(moment, part, { isSelected, rowOf, rows: shown.length, perRow }),
+    notShown: describeMissing(hidden.length, hiddenAttempts),
+  }
+}
+
+function sumByLane(
+  { columns, now }: RunMoment,
+  { from, to, lanes }: StreamPart,
+  isSelected: ((at: number) => boolean) | null,
+): LaneSums {
+  const { size, start, end, lane } = columns.attempts
+  const busy = new Float64Array(lanes.length)
+  const attempts = new Uint32Array(lanes.length)
+  for (let at = 0; at < size; at++) {
+    const begin = Math.max(from, start[at] ?? 0)
+    const until = Math.min(to, now, end[at] ?? 0)
+    if (begin > to || (end[at] ?? 0) < from || isSelected?.(at) === false) continue
+    const own = lane[at] ?? 0
+    busy[own] = (busy[own] ?? 0) + Math.max(0, until - begin)
+    attempts[own] = (attempts[own] ?? 0) + 1
+  }
+  return { busy, attempts }
+}
+
+interface CellQuery {
+  readonly isSelected: ((at: number) => boolean) | null
+  /** The row of each lane, or -1. */
+  readonly rowOf: Int32Array
+  readonly rows: number
+  readonly perRow: number
+}
+
+const isFailed = Uint8Array.from(outcomes, (_, outcome) => (failedOutcomes.has(outcome) ? 1 : 0))
+
+/** An attempt counts in the cell in which it began, and its time in all cells that it covers. */
+function countCells(
+  { columns, now }: RunMoment,
+  { from, to }: StreamPart,
+  { isSelected, rowOf, rows, perRow }: CellQuery,
+): StreamCell[] {
+  const { size, start, end, lane, outcome } = columns.attempts
+  const width = (to - from) / perRow
+  const busy = new Float64Array(rows * perRow)
+  // How many attempts begin or stop covering whole cells at a cell, so that a long attempt takes no
+  // longer than a short one.
+  const whole = new Int32Array(rows * (perRow + 1))
+  const [attempts, failed] = [new Uint32Array(rows * perRow), new Uint32Array(rows * perRow)]
+  const add = (sums: Float64Array | Uint32Array | Int32Array, at: number, value: number): void => {
+    sums[at] = (sums[at] ?? 0) + value
+  }
+  for (let at = 0; at < size; at++) {
+    const row = rowOf[lane[at] ?? 0] ?? -1
+    const [began, ended] = [start[at] ?? 0, Math.min(now, end[at] ?? 0)]
+    if (row === -1 || began > to || (end[at] ?? 0) < from || isSelected?.(at) === false) continue
+    const [first, last] = [Math.max(from, began), Math.max(from, Math.min(to, ended))]
+    const cell = Math.min(perRow - 1, Math.floor((first - from) / width))
+    const lastCell = Math.min(perRow - 1, Math.floor((last - from) / width))
+    const index = row * perRow + cell
+    add(attempts, index, 1)
+    if (isFailed[outcome[at] ?? 0] === 1) add(failed, index, 1)
+    if (lastCell <= cell) {
+      add(busy, index, Math.max(0, last - first))
+      continue
+    }
+    add(busy, index, from + (cell + 1) * width - first)
+    add(busy, row * perRow + lastCell, last - (from + lastCell * width))
+    add(whole, row * (perRow + 1) + cell + 1, 1)
+    add(whole, row * (perRow + 1) + lastCell, -1)
+  }
+  const cells: StreamCell[] = []
+  for (let row = 0; row < rows; row++) {
+    let covering = 0
+    for (let cell = 0; cell < perRow; cell++) {
+      covering += whole[row * (perRow + 1) + cell] ?? 0
+      const at = row * perRow + cell
+      const busySeconds = (busy[at] ?? 0) + covering * width
+      if (busySeconds <= 0 && attempts[at] === 0) continue
+      const begin = from + cell * width
+      cells.push({
+        row,
+        start: rounded(begin),
+        end: rounded(begin + width),
+        busySeconds: rounded(busySeconds),
+        attempts: attempts[at] ?? 0,
+        failed: failed[at] ?? 0,
+      })
+    }
+  }
+  return cells
+}

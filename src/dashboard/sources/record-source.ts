@@ -1,0 +1,108 @@
+/** The views of a record, from a thread that reads it. */
+
+import { Worker } from 'node:worker_threads'
+import { StateError } from '../../foundation/errors.ts'
+import { once } from '../../foundation/service.ts'
+import type { RecordWriterStates } from '../../record/record-views.ts'
+import { siblingProgram } from '../../runtime/supervised-child.ts'
+import type { FoldData, FoldRequest, FromFold, ToFold } from '../fold/fold-messages.ts'
+import type { ViewQuery } from '../protocol.ts'
+import type { ReadFacts } from './telemetry-facts.ts'
+import type { ViewSource } from './view-source.ts'
+
+interface Waiting {
+  readonly resolve: (text: string | null) => void
+  readonly reject: (error: Error) => void
+}
+
+export class RecordSource implements ViewSource {
+  readonly hasReport = true
+  readonly #path: string
+  readonly #writers: RecordWriterStates
+  readonly #readFacts: ReadFacts
+  readonly #waiting = new Map<number, Waiting>()
+  /** Started by the first request, and again after the thread has failed. */
+  #thread: Worker | null = null
+  #lastId = 0
+  #isReportOpen = false
+
+  constructor(path: string, writers: RecordWriterStates, readFacts: ReadFacts = () => null) {
+    this.#path = path
+    this.#readFacts = readFacts
+    this.#writers = writers
+  }
+
+  async refresh(): Promise<string> {
+    return (await this.#request({ kind: 'refresh' })) ?? ''
+  }
+
+  async answer(query: ViewQuery): Promise<string> {
+    const telemetry = query.kind === 'health' ? this.#readFacts() : null
+    return (await this.#request({ kind: 'answer', query, telemetry })) ?? 'null'
+  }
+
+  async *report(): AsyncGenerator<string, void> {
+    if (this.#isReportOpen) throw new StateError('another viewer is saving the report; try again')
+    this.#isReportOpen = true
+    try {
+      let piece = await this.#request({ kind: 'report', isFirst: true })
+      while (piece !== null) {
+        yield piece
+        piece = await this.#request({ kind: 'report', isFirst: false })
+      }
+    } finally {
+      this.#isReportOpen = false
+    }
+  }
+
+  readonly close = once(async (): Promise<void> => {
+    await this.#thread?.terminate()
+  })
+
+  #request(request: FoldRequest): Promise<string | null> {
+    if (this.close.isCalled) return Promise.reject(new StateError('the dashboard is closed'))
+    const thread = (this.#thread ??= this.#startThread())
+    const id = ++this.#lastId
+    const { promise, resolve, reject } = Promise.withResolvers<string | null>()
+    this.#waiting.set(id, { resolve, reject })
+    thread.postMessage({ kind: 'request', id, request } satisfies ToFold)
+    return promise
+  }
+
+  #startThread(): Worker {
+    const workerData: FoldData = { path: this.#path }
+    // The options are dropped, because a thread with `--input-type` refuses to run a file.
+    const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
+    const program = siblingProgram(import.meta.url, '../fold/fold-program')
+    const thread = new Worker(program, {
+      ...(isText ? { execArgv: [] } : {}),
+      name: 'tutti dashboard',
+      workerData,
+    })
+    thread.on('message', (message: FromFold) => this.#receive(thread, message))
+    // Only now, because a listener for messages keeps the process alive again.
+    thread.unref()
+    let reason = 'the thread that reads the record has ended'
+    thread.on('error', (error) => (reason = `reading the record failed: ${error.message}`))
+    thread.on('exit', () => {
+      this.#thread = null
+      for (const { reject } of this.#waiting.values()) reject(new StateError(reason))
+      this.#waiting.clear()
+    })
+    return thread
+  }
+
+  #receive(thread: Worker, message: FromFold): void {
+    if (message.kind === 'isWriting') {
+      const { id, folder, sessionId } = message
+      const reply = (isWriting: boolean): void =>
+        thread.postMessage({ kind: 'writing', id, isWriting } satisfies ToFold)
+      this.#writers.isWriting(folder, sessionId).then(reply, () => reply(true))
+      return
+    }
+    const waiting = this.#waiting.get(message.id)
+    this.#waiting.delete(message.id)
+    if (message.kind === 'reply') waiting?.resolve(message.text)
+    else waiting?.reject(new StateError(message.message))
+  }
+}

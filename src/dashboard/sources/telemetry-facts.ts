@@ -1,0 +1,30 @@
+/** What the telemetry of a live session tells about itself, which no event contains. */
+
+import type { Clock } from '../../foundation/clock.ts'
+import type { TelemetryFacts } from '../queries/query-source.ts'
+
+/** The members of a session's telemetry. An object of a caller may lack them. */
+interface FactsTelemetry {
+  readonly droppedEvents?: number
+  readonly lostLines?: number
+  summary?(): { readonly telemetry: { readonly in_place_writes: number } }
+}
+
+export type ReadFacts = () => TelemetryFacts | null
+
+/** A summary looks at all tasks. */
+const summaryIntervalMs = 10_000
+
+export function createFactsReader(source: object, clock: Clock): ReadFacts {
+  const telemetry: FactsTelemetry = source
+  let [inPlaceWrites, readMs] = [0, -Infinity]
+  return () => {
+    const now = clock.monotonicMs()
+    if (now - readMs >= summaryIntervalMs) {
+      inPlaceWrites = telemetry.summary?.().telemetry.in_place_writes ?? 0
+      readMs = now
+    }
+    const { droppedEvents = 0, lostLines = 0 } = telemetry
+    return { droppedEvents, lostLines, inPlaceWrites }
+  }
+}

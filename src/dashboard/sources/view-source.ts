@@ -1,0 +1,25 @@
+/** The port between the HTTP server and what it shows: a record, a live session or a folder. */
+
+import type { ViewQuery } from '../protocol.ts'
+
+/** All that a dashboard shows. */
+export interface ViewSources {
+  /** Returns what the page asks about. A name is given only on a page that lists a folder. */
+  find(record: string | undefined): ViewSource
+  close(): Promise<void>
+}
+
+export interface ViewSource {
+  /** Whether `report()` can be called. */
+  readonly hasReport: boolean
+  /**
+   * Takes what is new. Resolves with a text that changes whenever an answer may have changed. The
+   * source does nothing between two calls. Rejects if nothing can be read.
+   */
+  refresh(): Promise<string>
+  /** Resolves with the view as JSON. Rejects if the query cannot be answered. */
+  answer(query: ViewQuery): Promise<string>
+  /** The report of the run so far, in pieces. */
+  report(): AsyncIterable<string>
+  close(): Promise<void>
+}

@@ -1,0 +1,85 @@
+/** The latest events that a query finds, and the numbers of custom events over time. */
+
+import type { EventsView } from '../../protocol.ts'
+import { PanelBody, NotShown } from '../parts/panel.tsx'
+import { QueryBar } from '../parts/query-bar.tsx'
+import { Table } from '../parts/table.tsx'
+import { TaskButton } from '../parts/task-button.tsx'
+import { TimeChart } from '../parts/time-chart.tsx'
+import { pageState } from '../state/fragment.ts'
+import { clockText, nameText, runTimeText, safeText } from '../state/names.ts'
+import { filter, useView } from '../state/views.ts'
+
+type Event = EventsView['events'][number]
+
+const limit = 200
+
+export function EventsPanel() {
+  const [limits, { q }] = [filter.value, pageState.value]
+  const state = useView(
+    'events',
+    limits === null ? null : { kind: 'events', filter: limits, q, limit },
+  )
+  return (
+    <>
+      <QueryBar
+        example="type:TaskFailed name:/sim.*/ dur>2s"
+        problem={safeText(state.view?.problem ?? '')}
+      />
+      <PanelBody state={state} emptyText={() => null}>
+        {({ events, plots, notShown }) => (
+          <>
+            {plots.map(({ title, times, values }) => (
+              <div key={title} class="chart-row">
+                <div class="chart-label">
+                  <strong>{safeText(title, 80)}</strong>
+                </div>
+                <div class="chart-plot">
+                  <span class="scale">{String(Number(Math.max(...values).toPrecision(4)))}</span>
+                  <TimeChart
+                    label={`${safeText(title, 80)} over time`}
+                    times={times}
+                    series={[{ label: title, colour: 'c0', values }]}
+                    height={70}
+                  />
+                </div>
+              </div>
+            ))}
+            {events.length === 0 ? (
+              <p class="empty">
+                {q === '' ? 'No event has happened.' : 'No event matches the query.'}
+              </p>
+            ) : (
+              <Table
+                caption="Events, newest first"
+                isCaptionHidden
+                columns={columns}
+                rows={events}
+                keyOf={(_, at) => String(at)}
+              />
+            )}
+            <NotShown text={notShown} />
+          </>
+        )}
+      </PanelBody>
+    </>
+  )
+}
+
+const columns = [
+  {
+    title: 'time',
+    isNumber: true,
+    cell: ({ time }: Event) => <span title={clockText(time)}>{runTimeText(time)}</span>,
+  },
+  {
+    title: 'type',
+    cell: ({ type }: Event) => (
+      <span class={type === 'TaskFailed' ? 'bad' : undefined}>{safeText(type, 60)}</span>
+    ),
+  },
+  { title: 'task', cell: ({ task }: Event) => (task === null ? null : <TaskButton uid={task} />) },
+  { title: 'name', cell: ({ name }: Event) => (name === '' ? '' : nameText(name)) },
+  { title: 'node', cell: ({ node }: Event) => safeText(node ?? '', 40) },
+  { title: 'details', cell: ({ text }: Event) => safeText(text, 300) },
+]

@@ -1,0 +1,169 @@
+/** All tasks: any number of them, of which only the visible rows exist on the page. */
+
+import { useRef, useState } from 'preact/hooks'
+import type { TaskRowView, TasksPanelView, TasksPart } from '../../protocol.ts'
+import { numberText, percentText, secondsText } from '../../../views/readable.ts'
+import { PanelBody } from '../parts/panel.tsx'
+import { QueryBar } from '../parts/query-bar.tsx'
+import { TaskButton } from '../parts/task-button.tsx'
+import { pageState } from '../state/fragment.ts'
+import { colourClass, nameText, safeText } from '../state/names.ts'
+import { taskOrder } from '../state/navigation.ts'
+import { filter, useView } from '../state/views.ts'
+
+const rowHeight = 30
+const shownRows = 18
+/** Rows that are asked for beyond the visible ones, so that a little scrolling needs no answer. */
+const spareRows = 30
+/** Browsers limit the height of an element. More rows are scrolled in larger steps. */
+const maxHeight = 4_000_000
+
+export function TasksPanel() {
+  const [first, setFirst] = useState(0)
+  const [limits, { q }, order] = [filter.value, pageState.value, taskOrder.value]
+  const offset = Math.max(0, Math.floor((first - spareRows / 2) / 10) * 10)
+  const state = useView(
+    'tasks',
+    limits === null
+      ? null
+      : { kind: 'tasks', filter: limits, q, ...order, offset, limit: shownRows + spareRows },
+  )
+  return (
+    <>
+      <QueryBar example="state:running name:/sim.*/ dur>2s" />
+      <PanelBody state={state} emptyText={emptyText}>
+        {(view) => <Rows view={view} offset={offset} first={first} onScroll={setFirst} />}
+      </PanelBody>
+    </>
+  )
+}
+
+const emptyText = ({ matching, total }: TasksPanelView): string | null => {
+  if (matching > 0) return null
+  return total === 0
+    ? 'No task has been submitted.'
+    : `None of the ${numberText(total)} tasks matches.`
+}
+
+interface RowsProps {
+  readonly view: TasksPanelView
+  readonly offset: number
+  readonly first: number
+  readonly onScroll: (first: number) => void
+}
+
+function Rows({ view, offset, first, onScroll }: RowsProps) {
+  const frame = useRef<HTMLDivElement>(null)
+  const { matching, total, rows } = view
+  const shown = Math.min(shownRows, matching)
+  const extra = Math.min(maxHeight, (matching - shown) * rowHeight)
+  const scroll = (): void => {
+    const top = frame.current?.scrollTop ?? 0
+    onScroll(extra <= 0 ? 0 : Math.round((top / extra) * (matching - shown)))
+  }
+  const from = Math.min(first, Math.max(0, matching - shown))
+  const visible = rows.slice(Math.max(0, from - offset), Math.max(0, from - offset) + shown)
+  const last = Math.min(from + shown, matching)
+  return (
+    <>
+      <p class="caption" role="status">
+        {matching === total
+          ? `${numberText(total)} tasks`
+          : `${numberText(matching)} of ${numberText(total)} tasks`}
+        {matching > shown ? `, ${numberText(from + 1)} to ${numberText(last)} shown` : ''}
+      </p>
+      <div ref={frame} class="rows" role="region" aria-label="Tasks" tabIndex={0} onScroll={scroll}>
+        <div class="rows-window">
+          <table aria-rowcount={matching}>
+            <caption class="hidden">Tasks</caption>
+            <thead>
+              <tr>
+                {columns.map((column) => (
+                  <Head key={column.title} {...column} />
+                ))}
+              </tr>
+            </thead>
+            <tbody>
+              {visible.map((row, at) => (
+                <Row key={row.uid} row={row} index={from + at + 1} />
+              ))}
+            </tbody>
+          </table>
+        </div>
+        {/* Scrolls the window of rows through all rows. */}
+        <div style={{ height: `${Math.max(0, extra)}px` }} />
+      </div>
+    </>
+  )
+}
+
+interface HeadColumn {
+  readonly title: string
+  readonly sort: TasksPart['sort'] | null
+  readonly isNumber: boolean
+}
+
+const columns: readonly HeadColumn[] = [
+  { title: 'task', sort: 'uid', isNumber: false },
+  { title: 'name', sort: 'name', isNumber: false },
+  { title: 'state', sort: 'state', isNumber: false },
+  { title: 'waited', sort: 'waited', isNumber: true },
+  { title: 'ran', sort: 'ran', isNumber: true },
+  { title: 'worker', sort: 'worker', isNumber: false },
+  { title: 'error', sort: null, isNumber: false },
+]
+
+/** A click sorts, a second one turns the order around, a third one goes back to the given order. */
+function nextOrder(sort: TasksPart['sort'], startsDown: boolean): void {
+  const { sort: current, isDescending } = taskOrder.peek()
+  if (current !== sort) taskOrder.value = { sort, isDescending: startsDown }
+  else if (isDescending === startsDown) taskOrder.value = { sort, isDescending: !startsDown }
+  else taskOrder.value = { sort: 'order', isDescending: false }
+}
+
+function Head({ title, sort, isNumber }: HeadColumn) {
+  const order = taskOrder.value
+  const isSorted = sort !== null && order.sort === sort
+  const direction = order.isDescending ? 'descending' : 'ascending'
+  return (
+    <th scope="col" class={isNumber ? 'n' : undefined} aria-sort={isSorted ? direction : 'none'}>
+      {sort === null ? (
+        title
+      ) : (
+        <button type="button" class="sort" onClick={() => nextOrder(sort, isNumber)}>
+          {title}
+          <span aria-hidden="true">{isSorted ? (order.isDescending ? ' ↓' : ' ↑') : ''}</span>
+        </button>
+      )}
+    </th>
+  )
+}
+
+function Row({ row, index }: { readonly row: TaskRowView; readonly index: number }) {
+  const { uid, name, scope, state, waited, ran, worker, progress, error } = row
+  return (
+    <tr aria-rowindex={index}>
+      <td>
+        <TaskButton uid={uid} />
+      </td>
+      <td title={safeText(scope === '' ? name : `${name} in ${scope}`, 400)}>
+        <i class={`swatch ${colourClass(name)}`} />
+        {nameText(name)}
+        {scope === '' ? null : <span class="muted"> {safeText(scope, 40)}</span>}
+      </td>
+      <td class={state === 'FAILED' ? 'bad' : undefined}>
+        {safeText(state)}
+        {progress === null ? null : (
+          <span class="muted">
+            {' '}
+            {percentText(progress.fraction)} {safeText(progress.text, 40)}
+          </span>
+        )}
+      </td>
+      <td class="n">{secondsText(waited)}</td>
+      <td class="n">{secondsText(ran)}</td>
+      <td title={safeText(worker)}>{safeText(worker, 60)}</td>
+      <td title={safeText(error, 400)}>{safeText(error, 120)}</td>
+    </tr>
+  )
+}

@@ -1,0 +1,83 @@
+/** What the page asks the server to do: links, reports, and control of tasks. */
+
+import { signal } from '@preact/signals'
+import type { ControlResult, NewLink } from '../../protocol.ts'
+import { countText } from '../../../views/readable.ts'
+import { later } from './page-clock.ts'
+
+/** The latest message about an action; it disappears after a while. */
+export const notice = signal('')
+
+const shownMs = 6000
+let hideNotice: () => void = () => undefined
+
+function say(text: string): void {
+  hideNotice()
+  notice.value = text
+  hideNotice = later(shownMs, () => (notice.value = ''))
+}
+
+async function post(path: string, body: object): Promise<unknown> {
+  const response = await fetch(path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })
+  const answer = (await response.json()) as unknown
+  if (response.ok) return answer
+  throw new Error(
+    (answer as { readonly error?: { readonly message?: string } }).error?.message ?? '',
+  )
+}
+
+/** Copies a link for one other browser, which shows the same view. */
+export async function copyLink(): Promise<void> {
+  try {
+    const { token } = (await post('link', {})) as NewLink
+    const url = new URL(location.href)
+    url.searchParams.set('t', token)
+    await copyText(url.href)
+    say('Link copied. It works once.')
+  } catch (error) {
+    say(`No link: ${messageOf(error)}`)
+  }
+}
+
+async function copyText(text: string): Promise<void> {
+  await navigator.clipboard.writeText(text)
+}
+
+export async function copyWithNotice(text: string, what: string): Promise<void> {
+  try {
+    await copyText(text)
+    say(`${what} copied.`)
+  } catch (error) {
+    say(`Not copied: ${messageOf(error)}`)
+  }
+}
+
+/** Saves the report of the run as a file. */
+export function saveReport(): void {
+  const link = document.createElement('a')
+  link.href = 'report'
+  link.download = ''
+  link.click()
+}
+
+/** Cancels or retries tasks, one request each. */
+export async function control(action: 'cancel' | 'retry', uids: readonly string[]): Promise<void> {
+  const did = action === 'cancel' ? 'Canceled' : 'Retried'
+  try {
+    let done = 0
+    for (const uid of uids) {
+      const { result } = (await post(`control/${action}`, { uid })) as ControlResult
+      if (result !== false) done++
+    }
+    say(`${did}: ${countText(done, 'task')}${done < uids.length ? ` of ${uids.length}` : ''}.`)
+  } catch (error) {
+    say(`Not ${did.toLowerCase()}: ${messageOf(error)}`)
+  }
+}
+
+const messageOf = (error: unknown): string =>
+  error instanceof Error ? error.message : String(error)

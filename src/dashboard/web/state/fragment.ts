@@ -1,0 +1,97 @@
+/** The state of the page in the fragment of its address, so that a link shows the same view. */
+
+import { computed, signal } from '@preact/signals'
+
+export const panels = [
+  'stream',
+  'progress',
+  'tasks',
+  'resources',
+  'failures',
+  'workers',
+  'inference',
+  'graph',
+  'events',
+  'health',
+] as const
+
+export type Panel = (typeof panels)[number]
+
+/** The keys of the fragment. Times are seconds of the run; absent keys do not limit. */
+export interface PageState {
+  readonly panel: Panel
+  readonly name: string | null
+  readonly task: string | null
+  readonly from: number | null
+  readonly to: number | null
+  readonly q: string
+  readonly t: number | null
+  /** The record of a folder that is shown; `null` shows the list of records, or the only run. */
+  readonly record: string | null
+}
+
+const isPanel = (text: string | null): text is Panel => panels.some((panel) => panel === text)
+
+function toSeconds(text: string | null): number | null {
+  const seconds = Number(text ?? '')
+  return text === null || text === '' || !Number.isFinite(seconds) ? null : seconds
+}
+
+function readFragment(fragment: string): PageState {
+  const keys = new URLSearchParams(fragment.replace(/^#/, ''))
+  const panel = keys.get('panel')
+  const [from, to] = [toSeconds(keys.get('from')), toSeconds(keys.get('to'))]
+  return {
+    panel: isPanel(panel) ? panel : 'progress',
+    name: keys.get('name'),
+    task: keys.get('task'),
+    from: from !== null && to !== null && from > to ? to : from,
+    to: from !== null && to !== null && from > to ? from : to,
+    q: keys.get('q') ?? '',
+    t: toSeconds(keys.get('t')),
+    record: keys.get('record'),
+  }
+}
+
+function writeFragment({ panel, name, task, from, to, q, t, record }: PageState): string {
+  const keys = new URLSearchParams()
+  const add = (key: string, value: string | number | null): void => {
+    if (value === null || value === '') return
+    keys.set(key, typeof value === 'number' ? String(Number(value.toFixed(3))) : value)
+  }
+  add('record', record)
+  if (panel !== 'progress') add('panel', panel)
+  add('name', name)
+  add('task', task)
+  add('from', from)
+  add('to', to)
+  add('q', q)
+  add('t', t)
+  const text = keys.toString()
+  return text === '' ? '' : `#${text}`
+}
+
+// The link was used to open the page: without its token, the address can be kept and reloaded.
+if (location.search !== '') history.replaceState(null, '', location.pathname + location.hash)
+
+export const pageState = signal<PageState>(readFragment(location.hash))
+
+export const panel = computed(() => pageState.value.panel)
+export const chosenTask = computed(() => pageState.value.task)
+
+const stepOf = ({ record, panel: one, task }: PageState): string => `${record} ${one} ${task}`
+
+/** Changes the state. A new record, panel or task is a step that the Back button undoes. */
+export function updateState(changes: Partial<PageState>): void {
+  const before = pageState.peek()
+  const after = { ...before, ...changes }
+  const isStep = stepOf(after) !== stepOf(before)
+  pageState.value = after
+  const address = location.pathname + writeFragment(after)
+  if (isStep) history.pushState(null, '', address)
+  else history.replaceState(null, '', address)
+}
+
+addEventListener('popstate', () => {
+  pageState.value = readFragment(location.hash)
+})

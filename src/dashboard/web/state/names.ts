@@ -1,0 +1,47 @@
+/** How names, colours and times are written on the page: as the commands and the report do. */
+
+import { computed } from '@preact/signals'
+import { escapeControls, secondsText, shortNames, timeText } from '../../../views/readable.ts'
+import { nameColours } from '../../../views/texts/palette.ts'
+import { head, startTime } from './views.ts'
+
+/** Characters of a name that are shown at most; the rest is cut. */
+const maxShown = 200
+
+/** Text of a record, safe to show: invisible characters are escaped, long text is cut. */
+export function safeText(text: string, max = maxShown): string {
+  const cut = text.length > max ? `${text.slice(0, max)}…` : text
+  return escapeControls(cut, '\n\t')
+}
+
+const toShort = computed(() => shortNames(Object.keys(head.value?.colours ?? {})))
+
+/** The short form of a task's name. */
+export const nameText = (name: string): string => safeText(toShort.value(name)) || '(no name)'
+
+/** The class that gives a name its colour. */
+export const colourClass = (name: string): string => `c${colourIndex(name)}`
+
+export const colourIndex = (name: string): number =>
+  (head.value?.colours[name] ?? nameColours - 1) % nameColours
+
+/** A time as seconds of the run, such as `12.3 s`. */
+export function runTimeText(time: number): string {
+  const start = startTime.value
+  return start === null ? '' : secondsText(Math.max(0, time - start))
+}
+
+/** The time of day, with the date unless the run began on that day. */
+export const clockText = (time: number): string => timeText(time, startTime.value ?? undefined)
+
+const units = ['B', 'kB', 'MB', 'GB', 'TB'] as const
+
+/** A size such as `2.8 GB`. */
+export function bytesText(bytes: number): string {
+  let [value, at] = [bytes, 0]
+  while (value >= 999.5 && at < units.length - 1) {
+    value /= 1000
+    at++
+  }
+  return `${at === 0 || value >= 99.5 ? value.toFixed(0) : value.toFixed(1)} ${units[at]}`
+}

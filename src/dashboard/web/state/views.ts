@@ -1,0 +1,89 @@
+/** The views of the page: what is asked for while a component is on screen, and the filter. */
+
+import { computed, effect, signal } from '@preact/signals'
+import { useLayoutEffect } from 'preact/hooks'
+import type {
+  Filter,
+  HeadView,
+  StreamView,
+  TaskDrawerView,
+  ViewQuery,
+  Views,
+} from '../../protocol.ts'
+import { pageState } from './fragment.ts'
+import { ask, stateOf, stopAsking, type ViewState } from './view-client.ts'
+
+type QueryOf<Kind extends keyof Views> = Extract<ViewQuery, { readonly kind: Kind }>
+
+/** Asks for a view while the component is on screen. A query of `null` asks for nothing. */
+export function useView<Kind extends keyof Views>(
+  kind: Kind,
+  query: QueryOf<Kind> | null,
+): ViewState<Views[Kind]> {
+  const text = JSON.stringify(query)
+  useLayoutEffect(() => {
+    if (query !== null) ask(kind, query)
+  }, [kind, text])
+  useLayoutEffect(() => () => stopAsking(kind), [kind])
+  return stateOf(kind).value as ViewState<Views[Kind]>
+}
+
+/** The view of the run as a whole, which the header asks for. */
+export const head = computed(() => stateOf('head').value.view as HeadView | null)
+
+/** The beginning of the run, to which all times of the fragment are relative. */
+export const startTime = computed(() => {
+  const view = head.value
+  return view === null ? null : (view.startTime ?? view.beginsAt?.time ?? view.now)
+})
+
+/** The replayed time as wall-clock time; `null` without replay. */
+export const replayTime = computed(() => {
+  const [start, { t }] = [startTime.value, pageState.value]
+  return start === null || t === null ? null : start + t
+})
+
+/** The filter of all panels; `null` until the beginning of the run is known. */
+export const filter = computed((): Filter | null => {
+  const start = startTime.value
+  if (start === null) return null
+  const { from, to, name } = pageState.value
+  const at = replayTime.value
+  return {
+    ...(from === null ? {} : { from: start + from }),
+    ...(to === null ? {} : { to: start + to }),
+    ...(name === null ? {} : { name }),
+    ...(at === null ? {} : { at }),
+  }
+})
+
+export const stateOfHead = computed(() => stateOf('head').value)
+
+/** The latest view of the stream, which also tells what is inside the selected time. */
+export const stateOfStream = computed(() => stateOf('stream').value.view as StreamView | null)
+
+/** The length of the run without replay, in seconds: the right end of the slider. */
+export const lastSeconds = signal(0)
+
+effect(() => {
+  const [view, start] = [head.value, startTime.value]
+  if (view === null || start === null) return
+  const seconds = view.now - start
+  lastSeconds.value = replayTime.value === null ? seconds : Math.max(lastSeconds.peek(), seconds)
+})
+
+/** The right end of the time axis. During a replay it stays where the run ends. */
+export const endTime = computed(() => {
+  const start = startTime.value
+  return start === null ? null : start + lastSeconds.value
+})
+
+export type StreamQuery = QueryOf<'stream'>
+
+/** The tasks that the chosen task depends on, and those that depend on it. */
+export const relatedTasks = computed((): ReadonlySet<string> => {
+  const view = stateOf('task').value.view as TaskDrawerView | null
+  const { task } = pageState.value
+  if (view === null || task === null || view.uid !== task) return new Set()
+  return new Set([...view.dependencies, ...view.dependents].map(({ uid }) => uid))
+})

@@ -1,0 +1,66 @@
+/** The labels of the time axis, and the marks of folded times. */
+
+import { secondsText } from '../../../views/readable.ts'
+import { axis, type TimeAxis, plotWidth, ticksOf, unfolded, visible } from '../state/time-axis.ts'
+
+/** The pixels that a label needs. */
+const labelWidth = 72
+const markWidth = 80
+
+export function TimeTicks() {
+  const [whole, { from, to }] = [axis.value, visible.value]
+  if (whole === null) return null
+  const all = ticksOf(whole, from, to, Math.max(2, Math.floor(plotWidth.value / labelWidth)))
+  const pixel = (to - from) / Math.max(1, plotWidth.value)
+  const ticks = all.filter(({ position }) => !isCovered(whole, position, pixel, to))
+  const left = (position: number): string => `${(100 * (position - from)) / (to - from)}%`
+  return (
+    <div class="ticks">
+      {ticks.map(({ position, label }) => (
+        <span key={position} aria-hidden="true" style={{ left: left(position) }}>
+          {label}
+        </span>
+      ))}
+      <Folds whole={whole} left={left} />
+    </div>
+  )
+}
+
+/** Whether a label would be cut at the right end, or is below the mark of a folded time. */
+function isCovered(whole: TimeAxis, position: number, pixel: number, to: number): boolean {
+  if (position + 30 * pixel > to) return true
+  return whole.folds.some(({ at }) => {
+    const away = (position - at - whole.foldLength / 2) / pixel
+    return away > -markWidth / 2 - labelWidth / 2 && away < markWidth / 2
+  })
+}
+
+function Folds({
+  whole,
+  left,
+}: {
+  readonly whole: TimeAxis
+  readonly left: (position: number) => string
+}) {
+  /** The mark is never cut at an end of the axis. */
+  const middleOf = ({ at }: { readonly at: number }): string => {
+    const [edge, middle] = [`${markWidth / 2}px`, left(at + whole.foldLength / 2)]
+    return `clamp(${edge}, ${middle}, 100% - ${edge})`
+  }
+  return (
+    <>
+      {whole.folds.map((fold) => (
+        <button
+          key={fold.from}
+          type="button"
+          class="fold"
+          style={{ left: middleOf(fold) }}
+          title={`${secondsText(fold.to - fold.from)} left out: ${fold.reason}. Click to show.`}
+          onClick={() => (unfolded.value = new Set([...unfolded.value, fold.from]))}
+        >
+          ⋯ {secondsText(fold.to - fold.from)}
+        </button>
+      ))}
+    </>
+  )
+}

@@ -1,0 +1,124 @@
+/**
+ * Bytes that are only appended and read: a few in memory, the others in a temporary file without a
+ * name. If the file cannot be written, the bytes stay in memory.
+ */
+
+import { closeSync, constants, readSync, unlinkSync, writeSync } from 'node:fs'
+import { tmpdir } from 'node:os'
+import { join } from 'node:path'
+import { systemFiles } from '../../checkpoint/files.ts'
+import { newUuid } from '../../foundation/ids.ts'
+
+export const spillChunkBytes = 65_536
+/** Runs of up to about 20,000 tasks need no file, whose descriptor stays open with the spans. */
+const defaultChunksInMemory = 32
+
+const openFiles = new FinalizationRegistry<number>((fd) => closeSync(fd))
+
+export class SpillFile {
+  /** The chunks that are not in the file, and `null` for those that are. */
+  readonly #chunks: (Buffer | null)[] = []
+  #chunk = Buffer.allocUnsafeSlow(spillChunkBytes)
+  #used = 0
+  #fd: number | null = null
+  #bytesInFile = 0
+  /** The chunk that was last read from the file, and its index. */
+  #cache: { readonly index: number; readonly bytes: Buffer } | null = null
+
+  readonly #chunksInMemory: number
+
+  constructor(chunksInMemory = defaultChunksInMemory) {
+    this.#chunksInMemory = chunksInMemory
+  }
+
+  get size(): number {
+    return this.#chunks.length * spillChunkBytes + this.#used
+  }
+
+  get bytesInFile(): number {
+    return this.#bytesInFile
+  }
+
+  /** Returns the position of the bytes. */
+  append(bytes: Uint8Array): number {
+    const position = this.size
+    let from = 0
+    while (from < bytes.length) {
+      const part = Math.min(bytes.length - from, spillChunkBytes - this.#used)
+      this.#chunk.set(part === bytes.length ? bytes : bytes.subarray(from, from + part), this.#used)
+      this.#used += part
+      from += part
+      if (this.#used === spillChunkBytes) this.#seal()
+    }
+    return position
+  }
+
+  /** A copy, or a view that is valid until the next call. */
+  read(position: number, length: number): Buffer {
+    const index = Math.floor(position / spillChunkBytes)
+    const from = position - index * spillChunkBytes
+    if (from + length <= spillChunkBytes) return this.#chunkAt(index).subarray(from, from + length)
+    const parts = [this.#chunkAt(index).subarray(from)]
+    let left = length - (spillChunkBytes - from)
+    for (let next = index + 1; left > 0; next++) {
+      parts.push(Buffer.from(this.#chunkAt(next).subarray(0, left)))
+      left -= spillChunkBytes
+    }
+    return Buffer.concat(parts)
+  }
+
+  #chunkAt(index: number): Buffer {
+    if (index === this.#chunks.length) return this.#chunk
+    const chunk = this.#chunks[index]
+    if (chunk instanceof Buffer) return chunk
+    if (this.#cache?.index === index) return this.#cache.bytes
+    const bytes = Buffer.allocUnsafeSlow(spillChunkBytes)
+    let done = 0
+    while (done < spillChunkBytes) {
+      const at = this.#offsetOf(index) + done
+      const count = readSync(this.#fd ?? -1, bytes, done, spillChunkBytes - done, at)
+      if (count === 0) throw new RangeError(`the temporary file ends before chunk ${index}`)
+      done += count
+    }
+    this.#cache = { index, bytes }
+    return bytes
+  }
+
+  #seal(): void {
+    const index = this.#chunks.length
+    const isWritten = index >= this.#chunksInMemory && this.#write(index)
+    this.#chunks.push(isWritten ? null : this.#chunk)
+    if (!isWritten) this.#chunk = Buffer.allocUnsafeSlow(spillChunkBytes)
+    this.#used = 0
+  }
+
+  #write(index: number): boolean {
+    try {
+      this.#fd ??= this.#open()
+      let done = 0
+      while (done < spillChunkBytes) {
+        const at = this.#offsetOf(index) + done
+        done += writeSync(this.#fd, this.#chunk, done, spillChunkBytes - done, at)
+      }
+      this.#bytesInFile += spillChunkBytes
+      return true
+    } catch {
+      // For example, the disk is full. The chunk stays in memory.
+      return false
+    }
+  }
+
+  #offsetOf(index: number): number {
+    return (index - this.#chunksInMemory) * spillChunkBytes
+  }
+
+  /** Only this process can read the file: others cannot find it, or open it without permission. */
+  #open(): number {
+    const path = join(tmpdir(), `tutti-${newUuid()}.tmp`)
+    const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDWR } = constants
+    const fd = systemFiles.open(path, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR, 0o600)
+    unlinkSync(path)
+    openFiles.register(this, fd)
+    return fd
+  }
+}

@@ -1,0 +1,96 @@
+/**
+ * Finds a number by a uid, with about 12 bytes for each uid and without keeping its text. Entries
+ * are replaced, but never removed.
+ */
+
+const partitionBits = 6
+const minSlots = 16
+const maxLoad = 0.85
+const growth = 1.5
+const free = 0xffffffff
+const two32 = 2 ** 32
+
+/** An open hash table with linear probing, in which slots are in the order of the hashes. */
+class Partition {
+  hashes = new Uint32Array(minSlots)
+  values = new Uint32Array(minSlots).fill(free)
+  size = 0
+
+  /** The slot with this hash whose value `isWanted`, or the free slot for it. */
+  find(hash: number, isWanted: (value: number) => boolean): number {
+    const { length } = this.values
+    let slot = Math.floor((((hash << partitionBits) >>> 0) / two32) * length)
+    for (;;) {
+      const value = this.values[slot] as number
+      if (value === free || (this.hashes[slot] === hash && isWanted(value))) return slot
+      slot = slot + 1 === length ? 0 : slot + 1
+    }
+  }
+
+  add(slot: number, hash: number, value: number): void {
+    this.hashes[slot] = hash
+    this.values[slot] = value
+    this.size++
+    if (this.size > this.values.length * maxLoad) this.#grow()
+  }
+
+  #grow(): void {
+    const { hashes, values } = this
+    const length = Math.ceil(values.length * growth)
+    this.hashes = new Uint32Array(length)
+    this.values = new Uint32Array(length).fill(free)
+    values.forEach((value, at) => {
+      if (value === free) return
+      const hash = hashes[at] as number
+      const slot = this.find(hash, () => false)
+      this.hashes[slot] = hash
+      this.values[slot] = value
+    })
+  }
+}
+
+export class UidIndex {
+  readonly #partitions = Array.from({ length: 1 << partitionBits }, () => new Partition())
+  readonly #hasUid: (value: number, uid: string) => boolean
+
+  /** `hasUid`: whether the value was set for this uid. Called for values with the uid's hash. */
+  constructor(hasUid: (value: number, uid: string) => boolean) {
+    this.#hasUid = hasUid
+  }
+
+  /** Returns -1 for an unknown uid. */
+  get(uid: string): number {
+    const hash = hashOf(uid)
+    const partition = this.#partitionOf(hash)
+    const value = partition.values[this.#find(partition, hash, uid)] as number
+    return value === free ? -1 : value
+  }
+
+  set(uid: string, value: number): void {
+    const hash = hashOf(uid)
+    const partition = this.#partitionOf(hash)
+    const slot = this.#find(partition, hash, uid)
+    if (partition.values[slot] === free) partition.add(slot, hash, value)
+    else partition.values[slot] = value
+  }
+
+  #partitionOf(hash: number): Partition {
+    return this.#partitions[hash >>> (32 - partitionBits)] as Partition
+  }
+
+  #find(partition: Partition, hash: number, uid: string): number {
+    return partition.find(hash, (value) => this.#hasUid(value, uid))
+  }
+}
+
+/** Murmur's mixing of 32 bits, for each character. */
+function hashOf(text: string): number {
+  let hash = text.length
+  for (let at = 0; at < text.length; at++) {
+    hash = Math.imul(hash ^ text.charCodeAt(at), 0x5bd1e995)
+    hash ^= hash >>> 15
+  }
+  hash = Math.imul(hash ^ (hash >>> 16), 0x85ebca6b)
+  hash = Math.imul(hash ^ (hash >>> 13), 0xc2b2ae35)
+  return (hash ^ (hash >>> 16)) >>> 0
+}

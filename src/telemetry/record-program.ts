@@ -1,0 +1,41 @@
+/** The thread that writes the record: formats frames of the ring and writes them to the file. */
+
+import { parentPort, workerData } from 'node:worker_threads'
+import { writeSync } from 'node:fs'
+import { readlinkSync } from 'node:fs'
+import type { WriterThreadData } from '../checkpoint/writing/writer-options.ts'
+import { ChunkWriter } from '../checkpoint/writing/chunk-writer.ts'
+import { lockStates, SharedRecord, sleepStates } from '../checkpoint/writing/shared-record.ts'
+import { DerivedIds } from '../events/derived-ids.ts'
+import { tryRead } from '../foundation/errors.ts'
+
+/** Frames that arrive within this time share a write. */
+const napMs = 5
+/** After so many naps without frames, the thread sleeps until it is woken. */
+const maxNaps = 20
+
+const { memory, fd, key } = workerData as WriterThreadData
+const record = new SharedRecord(memory)
+const chunks = new ChunkWriter(record, new DerivedIds(key), { write: writeSync }, fd)
+// The last part is the id of the thread.
+const link = tryRead(() => readlinkSync('/proc/thread-self')) ?? ''
+record.threadId = Number(link.split('/').at(-1)) || -1
+
+const hasWork = (): boolean => record.lockState === lockStates.free && record.head !== record.tail
+
+for (let naps = 0; !record.isStopped;) {
+  const { isWritten, isFull } = chunks.writeNext()
+  if (record.lockState === lockStates.failed) parentPort?.postMessage('failed')
+  if (isWritten) naps = 0
+  if (isFull) continue
+  reportCpu()
+  naps++
+  if (naps <= maxNaps) record.sleep(sleepStates.napping, napMs, () => false)
+  else record.sleep(sleepStates.asleep, Infinity, hasWork)
+}
+reportCpu()
+
+function reportCpu(): void {
+  const usage = process.threadCpuUsage?.()
+  if (usage !== undefined) record.threadCpuSeconds = (usage.user + usage.system) / 1e6
+}

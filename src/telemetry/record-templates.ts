@@ -1,0 +1,172 @@
+/**
+ * The templates of lines of tasks. Tasks share most of the text of their lines, so the record gets
+ * the number of a template, and only the values that differ.
+ */
+
+import { eventLine, type FinishedSpan, spanLine } from '../checkpoint/format.ts'
+import { cutTemplate, holeKinds, type Sample, samples } from '../checkpoint/writing/template.ts'
+import type { CheckpointWriter } from '../checkpoint/writer.ts'
+import { sharedAttributes, type TaskChange } from '../events/sink.ts'
+import { createTaskEvent } from '../events/vocabulary.ts'
+import type { DerivedIds } from '../events/derived-ids.ts'
+import { emptyAttributes, type JsonObject } from '../foundation/json-value.ts'
+import { TaskRow } from './metrics/task-row.ts'
+
+export interface RecordTemplatesParts {
+  readonly writer: Pick<CheckpointWriter, 'addTemplate'>
+  readonly sessionId: string
+  readonly traceId: string
+  readonly ids: DerivedIds
+  readonly toSpan: (record: TaskRow) => FinishedSpan
+}
+
+/** No template: the line is formatted as a whole. */
+export const noTemplate = -1
+
+interface EventTemplate {
+  readonly type: string
+  readonly backend: string
+  readonly node: string | null
+  readonly template: number
+}
+
+interface SpanTemplate {
+  readonly record: TaskRow
+  readonly template: number
+}
+
+const maxKnown = 4096
+const [created = 0, emitted = 0, third = 0, fourth = 0] = samples.times
+const time = (at: number, value: number): Sample => ({
+  text: String(at),
+  kind: holeKinds.time,
+  value,
+})
+const uid: Sample = { text: samples.uid, kind: holeKinds.uid, value: 0 }
+const eventSamples: readonly Sample[] = [
+  { text: samples.eventId, kind: holeKinds.eventId, value: 0 },
+  { text: samples.spanId, kind: holeKinds.spanId, value: 1 },
+  time(created, 2),
+  time(emitted, 3),
+  uid,
+]
+const endSamples: readonly Sample[] = [
+  ...eventSamples,
+  { text: String(samples.seconds), kind: holeKinds.number, value: 4 },
+]
+
+export class RecordTemplates {
+  readonly #parts: RecordTemplatesParts
+  readonly #events = new Map<JsonObject, EventTemplate[]>()
+  readonly #spans = new Map<JsonObject, SpanTemplate[]>()
+  /** By content, because equal attributes may be different objects. */
+  readonly #byContent = new Map<string, number>()
+
+  constructor(parts: RecordTemplatesParts) {
+    this.#parts = parts
+  }
+
+  /** The values of such a line: event, span, event time, emit time, and for an end the duration. */
+  ofEvent(change: TaskChange): number {
+    const { event_type: type, backend, node_id: node, attributes } = change
+    const known = this.#events.get(attributes)
+    if (known !== undefined) {
+      for (const one of known) {
+        if (one.type === type && one.backend === backend && one.node === node) return one.template
+      }
+    }
+    if (type === 'TaskFailed' || !sharedAttributes.has(attributes)) return noTemplate
+    const key = JSON.stringify([type, backend, node, attributes])
+    const template = this.#find(key, () => this.#addEvent(change))
+    if (this.#events.size >= maxKnown) this.#events.clear()
+    this.#events.set(attributes, [...(known ?? []), { type, backend, node, template }])
+    return template
+  }
+
+  /** The values of such a line: span, start, end, milliseconds, queued time, started time. */
+  ofSpan(record: TaskRow): number {
+    const { startedAttributes, queuedAttributes } = record
+    const known = this.#spans.get(startedAttributes)
+    if (known !== undefined) {
+      for (const one of known) if (isAlike(one.record, record)) return one.template
+    }
+    const { enriched, annotations, workflowId, errorType } = record
+    if (enriched !== null || annotations !== null || workflowId !== null) return noTemplate
+    if (errorType !== null || !isShared(startedAttributes)) return noTemplate
+    if (!isShared(queuedAttributes)) return noTemplate
+    const { backend, executable, taskType, passed } = record
+    const labels = [backend, executable, taskType, passed]
+    const key = JSON.stringify([...labels, queuedAttributes, startedAttributes])
+    const template = this.#find(key, () => this.#addSpan(record))
+    if (this.#spans.size >= maxKnown) this.#spans.clear()
+    this.#spans.set(startedAttributes, [...(known ?? []), { record, template }])
+    return template
+  }
+
+  #find(key: string, add: () => number | null): number {
+    const known = this.#byContent.get(key)
+    if (known !== undefined) return known
+    const template = this.#byContent.size >= maxKnown ? noTemplate : (add() ?? noTemplate)
+    if (this.#byContent.size < maxKnown) this.#byContent.set(key, template)
+    return template
+  }
+
+  #addEvent(change: TaskChange): number | null {
+    const { sessionId, traceId } = this.#parts
+    const sample = {
+      ...change,
+      event_time: created,
+      emit_time: emitted,
+      task_id: samples.uid,
+      duration_seconds: samples.seconds,
+    }
+    const event = createTaskEvent(sample, sessionId, samples.eventId)
+    const expected = 'duration_seconds' in event ? endSamples : eventSamples
+    return this.#add(eventLine(event, traceId, samples.spanId), expected)
+  }
+
+  #addSpan(record: TaskRow): number | null {
+    const { ids, toSpan } = this.#parts
+    const row = Object.assign(new TaskRow(samples.uid, 0, created, ids), {
+      backend: record.backend,
+      executable: record.executable,
+      taskType: record.taskType,
+      passed: record.passed,
+      queuedTime: third,
+      queuedAttributes: record.queuedAttributes,
+      startedTime: fourth,
+      startedAttributes: record.startedAttributes,
+      endTime: emitted,
+    })
+    const span = { ...toSpan(row), span_id: samples.spanId }
+    return this.#add(spanLine(span), [
+      { text: samples.spanId, kind: holeKinds.spanId, value: 0 },
+      time(created, 1),
+      time(emitted, 2),
+      { text: String(span.duration_ms), kind: holeKinds.number, value: 3 },
+      ...(record.wasQueued ? [time(third, 4)] : []),
+      ...(record.wasRunning ? [time(fourth, 5)] : []),
+      uid,
+    ])
+  }
+
+  #add(line: string, expected: readonly Sample[]): number | null {
+    const segments = cutTemplate(line, expected)
+    return segments === null ? null : this.#parts.writer.addTemplate(segments)
+  }
+}
+
+const isShared = (attributes: JsonObject): boolean =>
+  attributes === emptyAttributes || sharedAttributes.has(attributes)
+
+/** Whether the span lines of two tasks differ only in the values of a template. */
+const isAlike = (one: TaskRow, other: TaskRow): boolean =>
+  one.queuedAttributes === other.queuedAttributes &&
+  one.passed === other.passed &&
+  one.executable === other.executable &&
+  one.backend === other.backend &&
+  one.taskType === other.taskType &&
+  other.enriched === null &&
+  other.annotations === null &&
+  other.workflowId === null &&
+  other.errorType === null

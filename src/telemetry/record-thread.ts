@@ -1,0 +1,44 @@
+/** Starts the thread that writes the record. */
+
+import { Worker } from 'node:worker_threads'
+import type {
+  WriterThreadData,
+  WriterThreadListener,
+} from '../checkpoint/writing/writer-options.ts'
+import type { WriterThread } from '../checkpoint/writing/main-lock.ts'
+import { messageOf } from '../foundation/errors.ts'
+import { siblingProgram } from '../runtime/supervised-child.ts'
+
+/** The thread formats lines into one buffer, so that it needs little memory. */
+const resourceLimits = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64, stackSizeMb: 1 }
+
+/** The thread does not keep the process alive. Throws if it cannot start. */
+export function startRecordThread(
+  data: WriterThreadData,
+  listener: WriterThreadListener,
+): WriterThread {
+  // The options are dropped, because a thread with `--input-type` refuses to run a file.
+  const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
+  const worker = new Worker(siblingProgram(import.meta.url, 'record-program'), {
+    ...(isText ? { execArgv: [] } : {}),
+    name: 'tutti record',
+    resourceLimits,
+    workerData: data,
+  })
+  let reason = ''
+  worker.on('message', () => listener.failed())
+  worker.on('error', (error: unknown) => (reason = messageOf(error)))
+  const { promise, resolve } = Promise.withResolvers<void>()
+  worker.on('exit', (code) => {
+    listener.ended(reason === '' ? `exit code ${code}` : reason)
+    resolve()
+  })
+  // After the listeners, because each of them would keep the process alive again.
+  worker.unref()
+  return {
+    ended() {
+      worker.ref()
+      return promise
+    },
+  }
+}

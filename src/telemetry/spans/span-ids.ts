@@ -1,6 +1,0 @@
-/** The ids of a span. */
-
-export interface SpanIds {
-  readonly traceId: string
-  readonly spanId: string
-}

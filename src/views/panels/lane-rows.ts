@@ -1,0 +1,100 @@
+/** Places the attempts of workers in rows, for the report and the dashboard. Pure. */
+
+import type { LaneId, LanesView } from './lanes.ts'
+
+/** The lanes, and the attempts or cells to place. */
+interface PlacedLanes extends Pick<LanesView, 'level' | 'segments' | 'cells'> {
+  readonly lanes: readonly LaneId[]
+}
+
+export interface LaneRows {
+  /** The worker of each row, with a number if the worker has several rows. */
+  readonly labels: readonly string[]
+  /** The row of each segment; -1 if the segment is not shown. */
+  readonly ofSegment: readonly number[]
+  /** The row of each worker's cells if segments are combined; -1 if the worker is not shown. */
+  readonly ofLane: readonly number[]
+  readonly shownLanes: number
+}
+
+/**
+ * Assigns segments to rows. A worker that runs several tasks at a time, such as a launcher of
+ * programs, has several rows. If there are too many rows, the busiest are shown, in the order of
+ * their workers. Closures and prompts, which use no slots, come last and get few rows. `sized` are
+ * the backends with slots.
+ */
+export function placeInRows(
+  { lanes, level, segments, cells }: PlacedLanes,
+  sized: ReadonlySet<string>,
+  maxRows: number,
+): LaneRows {
+  const ends: number[][] = lanes.map(() => [-Infinity])
+  const busy: number[][] = lanes.map(() => [0])
+  if (level > 0) for (const cell of cells) add(busy[cell.lane], 0, cell.busySeconds)
+  const withinLane: number[] = []
+  const order = segments.map((_, at) => at)
+  order.sort((a, b) => (segments[a]?.start ?? 0) - (segments[b]?.start ?? 0))
+  for (const at of level === 0 ? order : []) {
+    const segment = segments[at]
+    const ofLane = ends[segment?.lane ?? -1]
+    if (segment === undefined || ofLane === undefined) continue
+    const free = ofLane.findIndex((end) => end <= segment.start)
+    const row = free === -1 ? ofLane.length : free
+    ofLane[row] = segment.end
+    withinLane[at] = row
+    add(busy[segment.lane], row, segment.end - segment.start)
+  }
+  const isUnsized = lanes.map(({ id, backend }) => !sized.has(backend) || id.endsWith('/main'))
+  const numbers = numberRows(busy, isUnsized, maxRows)
+  const labels: string[] = []
+  for (const [lane, { id }] of lanes.entries()) {
+    const shown = (numbers[lane] ?? []).filter((row) => row !== -1)
+    for (const [at, row] of shown.entries()) {
+      labels[row] = shown.length === 1 ? id : `${id} #${at + 1}`
+    }
+  }
+  const ofSegment = segments.map(({ lane }, at) => numbers[lane]?.[withinLane[at] ?? 0] ?? -1)
+  const ofLane = numbers.map(([row = -1]) => row)
+  const shownLanes = numbers.filter((rows) => rows.some((row) => row !== -1)).length
+  return { labels, ofSegment, ofLane, shownLanes }
+}
+
+function add(sums: number[] | undefined, at: number, seconds: number): void {
+  if (sums !== undefined) sums[at] = (sums[at] ?? 0) + seconds
+}
+
+/**
+ * Additional rows with less than this share of the busiest row's time are omitted, because they
+ * would look empty.
+ */
+const emptyShare = 0.001
+/**
+ * The maximum number of rows for concurrent closures or prompts, because more rows would hide the
+ * workers.
+ */
+const maxUnsizedRows = 4
+
+/**
+ * Returns the position of each row of each lane, or -1 if the row is not shown. Equally busy rows
+ * keep their order.
+ */
+function numberRows(
+  busy: readonly (readonly number[])[],
+  isUnsized: readonly boolean[],
+  maxRows: number,
+): number[][] {
+  const max = busy.flat().reduce((longest, seconds) => Math.max(longest, seconds), 0)
+  const all = busy
+    .flatMap((rows, lane) => rows.map((seconds, row) => ({ lane, row, seconds })))
+    .filter(({ row, seconds }) => row === 0 || seconds >= emptyShare * max)
+    .filter(({ lane, row }) => isUnsized[lane] !== true || row < maxUnsizedRows)
+  const shown = all.toSorted((a, b) => b.seconds - a.seconds).slice(0, maxRows)
+  const rankOf = ({ lane }: { lane: number }): number => (isUnsized[lane] === true ? 1 : 0)
+  shown.sort((a, b) => rankOf(a) - rankOf(b) || a.lane - b.lane || a.row - b.row)
+  const numbers = busy.map((rows) => rows.map(() => -1))
+  for (const [at, { lane, row }] of shown.entries()) {
+    const ofLane = numbers[lane]
+    if (ofLane !== undefined) ofLane[row] = at
+  }
+  return numbers
+}

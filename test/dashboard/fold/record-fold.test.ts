@@ -1,0 +1,43 @@
+import { appendFileSync } from 'node:fs'
+import { expect, it } from 'vitest'
+import { RecordFold } from '../../../src/dashboard/fold/record-fold.ts'
+import type { EventsView, HeadView } from '../../../src/dashboard/protocol.ts'
+import { readViews } from '../../../src/record/record-views.ts'
+import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { done, endedRecord, line, writeRecord } from '../test-dashboard.ts'
+
+const writers = { isWriting: () => Promise.resolve(true) }
+
+async function listEvents(fold: RecordFold): Promise<string[]> {
+  const query = { kind: 'events', filter: {}, q: '', limit: 100 } as const
+  const { events } = JSON.parse(await fold.answer(query)) as EventsView
+  return events.map(({ type, task }) => `${type} ${task}`)
+}
+
+it('the latest events are known also if a snapshot saves reading the record', async () => {
+  const path = endedRecord(3)
+  const whole = new RecordFold({ path, clock: new ManualClock(), writers })
+  await whole.refresh()
+  const expected = await listEvents(whole)
+  expect(expected).toHaveLength(14)
+  await readViews(path, { snapshot: 'write' })
+  const fold = new RecordFold({ path, clock: new ManualClock(), writers })
+  await fold.refresh()
+  expect(await listEvents(fold)).toEqual(expected)
+})
+
+it('a growing record is read from where the last reading ended, in intervals', async () => {
+  const clock = new ManualClock()
+  const path = writeRecord(line('SessionStarted'), done('t1'))
+  const fold = new RecordFold({ path, clock, writers })
+  const countDone = async (): Promise<number> =>
+    (JSON.parse(await fold.answer({ kind: 'head', filter: {} })) as HeadView).counts.done
+  const first = await fold.refresh()
+  expect(await countDone()).toBe(1)
+  appendFileSync(path, done('t2'))
+  expect(await fold.refresh()).toBe(first)
+  expect(await countDone()).toBe(1)
+  await clock.advance(250)
+  expect(await fold.refresh()).not.toBe(first)
+  expect(await countDone()).toBe(2)
+})

@@ -1,0 +1,22 @@
+import { expect, it } from 'vitest'
+import { answersRevision } from '../../../src/dashboard/queries/queries.ts'
+import { eventually } from '../../eventually.ts'
+import { eventsOf } from '../../views/synthetic-run.ts'
+import { ask, sourceOf } from './query-run.ts'
+
+it('the sentences about a large run follow its first panels', async () => {
+  const tasks = Array.from({ length: 20_001 }, (_, at) => ({
+    uid: `t${at}`,
+    start: at,
+    end: at + 1,
+  }))
+  const source = sourceOf(eventsOf({ nodes: [{ nodeId: 'n1', cores: 1 }], tasks, end: 20_001 }))
+  const first = await ask(source, 'head', {})
+  expect(first.verdict).toContain('All 20,001 tasks succeeded')
+  expect(first.sentences).toEqual([])
+  const past = await ask(source, 'head', { filter: { at: 20_000.5 } })
+  expect(past.counts).toMatchObject({ done: 20_000, running: 1 })
+  await eventually(() => expect(answersRevision(source.pass)).toBe(1))
+  expect((await ask(source, 'head', {})).sentences).not.toEqual([])
+  expect((await ask(source, 'head', { filter: { at: 20_000.5 } })).sentences).toEqual([])
+})

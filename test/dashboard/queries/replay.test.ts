@@ -1,0 +1,73 @@
+import fc from 'fast-check'
+import { expect, it } from 'vitest'
+import type { Clock } from '../../../src/foundation/clock.ts'
+import type { ViewEvent } from '../../../src/views/panel.ts'
+import { assertProperty } from '../../property.ts'
+import { life, toEvent } from '../../views/any-events.ts'
+import { viewEvent } from '../../views/view-event.ts'
+import { allTasks, ask, sourceOf } from './query-run.ts'
+
+/** The events of some tasks, one second apart, in an order that the tasks allow. */
+const runs = fc
+  .tuple(fc.array(life, { minLength: 1, maxLength: 8 }), fc.array(fc.nat(), { maxLength: 80 }))
+  .map(([lives, picks]) => {
+    const rest = lives.map((events, at) => events.map((event) => ({ ...event, uid: `task-${at}` })))
+    const events: ViewEvent[] = [viewEvent('SessionStarted', null, { event_time: 0 })]
+    for (let at = 0; rest.some((list) => list.length > 0); at++) {
+      const open = rest.filter((list) => list.length > 0)
+      const next = open[(picks[at] ?? 0) % open.length]?.shift()
+      const clock = { now: () => events.length } as Clock
+      if (next !== undefined) events.push(toEvent(next, clock))
+    }
+    return events
+  })
+
+/** What the panels show, without what a record keeps only for its end. */
+async function showAll(source: ReturnType<typeof sourceOf>, at?: number) {
+  const filter = at === undefined ? {} : { at }
+  const head = await ask(source, 'head', { filter })
+  const { rows } = await ask(source, 'tasks', { ...allTasks, filter })
+  const stream = await ask(source, 'stream', { filter, range: {}, cells: 100 })
+  const { names } = await ask(source, 'progress', { filter })
+  const { groups } = await ask(source, 'failures', { filter })
+  const { workers } = await ask(source, 'workers', { filter })
+  return {
+    counts: head.counts,
+    rate: head.rate,
+    folds: head.folds,
+    rows,
+    blocks: stream.blocks,
+    names: names.map((name) => ({ ...name, text: '' })),
+    failures: groups.map(({ name, count, tasks, firstTime, lastTime }) => {
+      return { name, count, tasks, firstTime, lastTime }
+    }),
+    workers,
+  }
+}
+
+it('a replayed time shows what a pass up to that time shows', async () => {
+  await assertProperty(
+    fc.asyncProperty(runs, fc.nat(80), async (events, cut) => {
+      const at = cut % events.length
+      const before = events.slice(0, at + 1)
+      const expected = sourceOf(before, { state: 'running', now: at })
+      const whole = sourceOf([...events, viewEvent('SessionEnded', null, { event_time: 1000 })])
+      expect(await showAll(whole, at)).toEqual(await showAll(expected))
+    }),
+    { numRuns: 100, longRuns: 5000 },
+  )
+})
+
+it('a replayed time of a resumed run is read from its record', async () => {
+  const start = (time: number, from?: string): ViewEvent =>
+    viewEvent('SessionStarted', null, { event_time: time, attributes: { resumed_from: from } })
+  const asked: number[] = []
+  const source = sourceOf([start(0), start(10, 'first'), viewEvent('SessionEnded')], {
+    at: (time) => {
+      asked.push(time)
+      return Promise.resolve(sourceOf([start(0)]))
+    },
+  })
+  await ask(source, 'head', { filter: { at: 5 } })
+  expect(asked).toEqual([5])
+})

@@ -1,0 +1,148 @@
+import { spawn } from 'node:child_process'
+import { once } from 'node:events'
+import { mkdirSync, writeFileSync } from 'node:fs'
+import { join } from 'node:path'
+import { text } from 'node:stream/consumers'
+import { fileURLToPath } from 'node:url'
+import { expect, it } from 'vitest'
+import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
+import { eventually } from '../eventually.ts'
+import { tempFolder } from '../telemetry/open-telemetry.ts'
+import { done, endedRecord, line, send, startTestDashboard, TestViewer } from './test-dashboard.ts'
+
+const head = { kind: 'head', filter: {} } as const
+
+const createTasks = (count: number): ComputeTask[] =>
+  Array.from({ length: count }, () => new ComputeTask({ executable: 'true' }))
+
+it('dashboard: a session without a record is shown from the first viewer on', async () => {
+  await using session = new Session([new NoopBackend()])
+  const telemetry = await session.startTelemetry()
+  const dashboard = await startTestDashboard(telemetry)
+  await session.waitTasks(await session.submitTasks(createTasks(3)))
+  const viewer = await TestViewer.open(dashboard.url)
+  const before = await viewer.head()
+  expect(before).toMatchObject({ state: 'running', record: null, counts: { total: 0 } })
+  expect(before.beginsAt?.reason).toContain('since its first viewer')
+  expect((await viewer.poll(head)).rights.report).toBe(false)
+  expect((await viewer.get('/report')).status).toBe(404)
+  await session.waitTasks(await session.submitTasks(createTasks(2)))
+  await eventually(async () => expect((await viewer.head()).counts.done).toBe(2))
+  await session.close()
+  await eventually(async () => expect((await viewer.head()).state).toBe('ended'))
+})
+
+it('dashboard: a session with a record is shown from its beginning', async () => {
+  await using session = new Session([new NoopBackend()])
+  const telemetry = await session.startTelemetry({ checkpointPath: tempFolder() })
+  await session.waitTasks(await session.submitTasks(createTasks(3)))
+  const viewer = await TestViewer.open((await startTestDashboard(telemetry)).url)
+  await eventually(async () => {
+    const { counts, state, beginsAt, record } = await viewer.head()
+    expect([counts.done, state, beginsAt]).toEqual([3, 'running', null])
+    expect(record).toBe(telemetry.checkpointFile)
+  })
+  await session.close()
+  await eventually(async () => expect((await viewer.head()).state).toBe('ended'))
+})
+
+it('dashboard: a record whose writer is gone is interrupted', async () => {
+  const writers = { isWriting: () => Promise.resolve(false) }
+  const path = endedRecord(0)
+  const begun = (['TaskCreated', 'TaskSubmitted', 'TaskStarted'] as const).map((type) =>
+    line(type, 't1'),
+  )
+  writeFileSync(path, [line('SessionStarted'), ...begun].join(''))
+  const viewer = await TestViewer.open((await startTestDashboard(path, {}, { writers })).url)
+  await eventually(async () => {
+    const { state, counts, reading } = await viewer.head()
+    expect([reading, state, counts.interrupted, counts.running]).toEqual([
+      null,
+      'interrupted',
+      1,
+      0,
+    ])
+  })
+})
+
+it('dashboard: a folder lists its runs, and each can be opened', async () => {
+  const folder = tempFolder()
+  const write = (name: string, ...lines: readonly string[]): void =>
+    writeFileSync(join(folder, name), lines.join(''))
+  write('s-1.1700000000.telemetry.jsonl', line('SessionStarted'), done('t1'), line('SessionEnded'))
+  write('other.txt', 'no record')
+  mkdirSync(join(folder, 'deeper'))
+  const writers = { isWriting: () => Promise.resolve(false) }
+  const viewer = await TestViewer.open((await startTestDashboard(folder, {}, { writers })).url)
+  const { records } = await viewer.view({ kind: 'records' })
+  expect(records).toMatchObject([
+    { file: 's-1.1700000000.telemetry.jsonl', sessionId: 's-1', state: 'ended', done: null },
+  ])
+  expect(records[0]?.durationSeconds).toBeCloseTo(5)
+  const chosen = { kind: 'head', filter: {} } as const
+  const body = { queries: [{ id: 'a', query: chosen }], waitSeconds: 0 }
+  const unchosen = JSON.parse((await viewer.post('/views', body)).text) as { answers: unknown[] }
+  expect(unchosen.answers).toMatchObject([{ view: null, error: 'choose one of the runs first' }])
+  await eventually(async () => {
+    const opened = await viewer.post('/views', { ...body, record: records[0]?.file })
+    const answer = JSON.parse(opened.text) as { answers: unknown[] }
+    expect(answer.answers).toMatchObject([{ view: { counts: { done: 1 }, state: 'ended' } }])
+  })
+  for (const record of ['other.txt', '../x', 's-2.1700000000.telemetry.jsonl', '']) {
+    expect((await viewer.post('/views', { ...body, record })).status, record).toBe(409)
+  }
+  const report = await viewer.get(`/report?record=${records[0]?.file}`)
+  expect(report.text).toMatch(/^<!doctype html>/i)
+})
+
+it('dashboard: the counts of a run in the list come from its last metric line', async () => {
+  const folder = tempFolder()
+  await using session = new Session([new NoopBackend()])
+  await session.startTelemetry({ checkpointPath: folder })
+  await session.waitTasks(await session.submitTasks(createTasks(40)))
+  await session.close()
+  const viewer = await TestViewer.open((await startTestDashboard(folder)).url)
+  const { records } = await viewer.view({ kind: 'records' })
+  expect(records).toMatchObject([
+    { sessionId: session.id, state: 'ended', done: 40, failed: 0, canceled: 0 },
+  ])
+})
+
+it('dashboard: "Save report" is the page that the command writes', async () => {
+  const viewer = await TestViewer.open((await startTestDashboard(endedRecord(3))).url)
+  const report = await viewer.get('/report')
+  expect(report.headers).toMatchObject({
+    'content-type': 'text/html; charset=utf-8',
+    'content-disposition': 'attachment; filename="report.html"',
+  })
+  expect(report.text).toMatch(/^<!doctype html>[^]*All 3 tasks succeeded[^]*<\/html>\n?$/i)
+})
+
+it('dashboard: a copied link opens the page in another browser', async () => {
+  const viewer = await TestViewer.open((await startTestDashboard(endedRecord(1))).url)
+  const { token } = JSON.parse((await viewer.post('/link')).text) as { readonly token: string }
+  expect((await send(`${viewer.base}/?t=${token}`)).status).toBe(200)
+  expect((await send(`${viewer.base}/?t=${token}`)).status).toBe(401)
+})
+
+it('dashboard: a program with an open dashboard and a viewer ends by itself', async () => {
+  const index = fileURLToPath(new URL('../../dist/dashboard/index.js', import.meta.url))
+  const program = `
+    import { request, Agent } from 'node:http'
+    import { startDashboard } from ${JSON.stringify(index)}
+    const { url } = await startDashboard(${JSON.stringify(endedRecord(2))}, { port: 0 })
+    const get = (url, options, body) => new Promise((resolve, reject) => {
+      request(url, options, (response) => response.resume().on('end', () => resolve(response)))
+        .on('error', reject).end(body)
+    })
+    const opened = await get(url, { agent: new Agent({ keepAlive: true }) })
+    const cookie = opened.headers['set-cookie'][0].split(';')[0]
+    const options = { method: 'POST', headers: { cookie, 'content-type': 'application/json' } }
+    const body = '{"queries":[{"id":"a","query":{"kind":"head","filter":{}}}],"waitSeconds":0}'
+    const answer = await get(new URL('views', url), options, body)
+    console.log(opened.statusCode, answer.statusCode)
+  `
+  const child = spawn(process.execPath, ['--input-type=module', '-e', program])
+  const [output] = await Promise.all([text(child.stdout), once(child, 'close')])
+  expect([output, child.exitCode]).toEqual(['200 200\n', 0])
+})

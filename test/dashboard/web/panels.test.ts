@@ -1,0 +1,145 @@
+import { expect } from 'vitest'
+import { hangMs } from '../../long-run.ts'
+import { secondsText } from '../../../src/views/readable.ts'
+import { createOverview } from '../../../src/views/texts/run-overview.ts'
+import { describeRun } from '../../../src/views/texts/run-verdict.ts'
+import { names } from '../../../src/views/panels/names.ts'
+import { colorRules, overflowOf, violationsOf } from '../../report/browser.ts'
+import { mixedEvents } from '../../report/synthetic-reports.ts'
+import { needs } from '../../require.ts'
+import { passOver } from '../../views/synthetic-run.ts'
+import { exampleEvents } from './example-run.ts'
+import {
+  chromium,
+  expectNoProblems,
+  numberOf,
+  openPage,
+  rowsOf,
+  showPanel,
+  takePicture,
+  textsOf,
+  useBrowser,
+  waitForText,
+  writeEvents,
+} from './open-page.ts'
+
+useBrowser()
+
+const events = mixedEvents(10)
+const overview = createOverview(passOver(events), 'ended', events.at(-1)?.event_time ?? 0)
+const path = (): string => writeEvents(events)
+
+/** Ten panels, each in light, dark and narrow. */
+const manyPictures = 5 * hangMs
+
+needs(chromium)('the header shows the counts, the length and the verdict of the run', async () => {
+  const opened = await openPage(path())
+  const { page } = opened
+  const { counts } = overview
+  await waitForText(page, '.numbers dd', `${counts.completed} / ${counts.tasks}`)
+  expect(await numberOf(page, 'failed')).toBe(String(counts.failed))
+  expect(await numberOf(page, 'elapsed')).toBe(secondsText(overview.durationSeconds))
+  expect(await textsOf(page, '.verdict .lead')).toEqual([describeRun(overview).sentence])
+  await waitForText(page, '.state', 'ended')
+  expectNoProblems(opened)
+})
+
+needs(chromium)('the panels show the numbers of the run itself', async () => {
+  const opened = await openPage(path(), '#panel=progress')
+  const { page } = opened
+  const rows = await rowsOf(page, 'Tasks by name')
+  const expected = names.show(passOver(events).states.names, { durations: false })
+  expect(rows.map(([name, , done, failed, , , total]) => [name, done, failed, total])).toEqual(
+    expected.map(({ name, total, completed, failed }) => [
+      name.split('/').at(-1),
+      String(completed),
+      String(failed),
+      String(total),
+    ]),
+  )
+  await showPanel(page, 'tasks')
+  await waitForText(page, '.caption', `${overview.counts.tasks} tasks`)
+  await showPanel(page, 'failures')
+  await waitForText(page, '.groups h3', `${overview.counts.failed} × RangeError`)
+  await showPanel(page, 'workers')
+  const nodes = await rowsOf(page, 'Nodes')
+  expect(nodes.map(([node, , , , cores]) => [node, cores])).toEqual([['node-1', '8']])
+  await waitForText(page, '.plain li', 'ended by SIGKILL')
+  await showPanel(page, 'resources')
+  await waitForText(page, '.chart-label', /CPU \d+ %/)
+  await showPanel(page, 'inference')
+  await waitForText(page, '[data-panel=inference] p', '15 batches')
+  await showPanel(page, 'graph')
+  await waitForText(page, '[data-panel=graph] p', 'Each box is a task')
+  expect(await page.locator('.box').count()).toBe(overview.counts.tasks)
+  await showPanel(page, 'events')
+  const [latest = []] = await rowsOf(page, 'Events, newest first')
+  expect(latest[1]).toBe('SessionEnded')
+  await showPanel(page, 'health')
+  await waitForText(page, '.facts dt', /./)
+  expectNoProblems(opened)
+})
+
+const panels =
+  'stream progress tasks resources failures workers inference graph events health'.split(' ')
+
+needs(chromium)(
+  'each panel has no violation of axe and fits, in light, dark and narrow',
+  async () => {
+    const opened = await openPage(path())
+    const { page } = opened
+    const violations: string[] = []
+    for (const panel of panels) {
+      await showPanel(page, panel)
+      for (const [kind, width, colorScheme] of [
+        ['light', 1280, 'light'],
+        ['dark', 1280, 'dark'],
+        ['narrow', 360, 'light'],
+      ] as const) {
+        await page.emulateMedia({ colorScheme })
+        await page.setViewportSize({ width, height: 900 })
+        const rules = kind === 'dark' ? colorRules : null
+        const found = await violationsOf(page, rules)
+        violations.push(...found.map((one) => `${panel}, ${kind}: ${one}`))
+        if ((await overflowOf(page)) > 0) violations.push(`${panel}, ${kind}: too wide`)
+        await takePicture(page, `${panel}-${kind}`)
+      }
+      await page.emulateMedia({ colorScheme: 'light' })
+      await page.setViewportSize({ width: 1280, height: 900 })
+    }
+    await page.goto(`${page.url().split('#')[0]}#task=sim-7`)
+    await waitForText(page, '.drawer', 'RangeError')
+    violations.push(...(await violationsOf(page, null)))
+    await takePicture(page, 'drawer-light')
+    await page.keyboard.press('Escape')
+    await page.keyboard.press('?')
+    await page.waitForSelector('dialog[open]')
+    violations.push(...(await violationsOf(page, null)))
+    expect(violations).toEqual([])
+    expectNoProblems(opened)
+  },
+  manyPictures,
+)
+
+needs(chromium)('the pictures of the guide show a run with failures', async () => {
+  const opened = await openPage(writeEvents(exampleEvents()))
+  const { page } = opened
+  await page.setViewportSize({ width: 1200, height: 700 })
+  await page.waitForSelector('.plot:not([data-blocks="0"])')
+  await rowsOf(page, 'Tasks by name')
+  await takePicture(page, 'guide-progress')
+  await page.click('#tab-resources')
+  await waitForText(page, '.chart-label', /CPU/)
+  await page.emulateMedia({ colorScheme: 'dark' })
+  await takePicture(page, 'guide-resources')
+  await page.emulateMedia({ colorScheme: 'light' })
+  await page.goto(`${page.url().split('#')[0]}#panel=failures&from=20&to=40`)
+  await waitForText(page, '.groups h3', 'RangeError')
+  await waitForText(page, 'caption', 'In the selected time')
+  await takePicture(page, 'guide-selection')
+  await page.goto(`${page.url().split('#')[0]}#panel=tasks&q=state%3Afailed&task=task-87`)
+  await waitForText(page, '.drawer pre', 'the mesh has no volume')
+  await waitForText(page, '.caption', /of 420 tasks/)
+  await takePicture(page, 'guide-task')
+  expectNoProblems(opened)
+})
