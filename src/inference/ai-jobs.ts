@@ -30,7 +30,7 @@ export class AiJobs implements Connection {
   readonly #parts: AiJobsParts
   readonly #listener: BackendListener
   readonly #runs = new Map<Job, AiRun>()
-  readonly #latest = new Map<string, Job>()
+  readonly #latestJobs = new Map<string, Job>()
   readonly #onReleased: () => void
   #hasWarnedTruncated = false
 
@@ -41,11 +41,11 @@ export class AiJobs implements Connection {
   }
 
   has(uid: string): boolean {
-    return this.#latest.has(uid)
+    return this.#latestJobs.has(uid)
   }
 
   getSessionId(uid: string): string | undefined {
-    return this.#latest.get(uid)?.sessionId
+    return this.#latestJobs.get(uid)?.sessionId
   }
 
   submit(jobs: readonly Job[]): void {
@@ -80,16 +80,17 @@ export class AiJobs implements Connection {
       const error = new StateError(`task ${job.uid} has no prompt`)
       return this.#listener.report(job, { kind: 'fail', error })
     }
-    const onTruncated = (): void => this.#warnTruncated(job.uid)
-    const run = new AiRun(
-      { clock: this.#parts.clock, listener: this.#listener, onTruncated },
+    const run = new AiRun({
       job,
       spec,
-    )
+      clock: this.#parts.clock,
+      listener: this.#listener,
+      onTruncated: () => this.#warnTruncated(job.uid),
+    })
     this.#runs.set(job, run)
-    this.#latest.set(job.uid, job)
+    this.#latestJobs.set(job.uid, job)
+    void run.begin(generator)
     void run.ended.then(() => this.#forget(job))
-    run.begin(generator)
   }
 
   /** Warns once per session, because the same limit usually cuts many answers. */
@@ -102,46 +103,36 @@ export class AiJobs implements Connection {
     this.#parts.log.warn('AnswerCut', text)
   }
 
-  /** A newer attempt of the task may have been submitted; its entry in `#latest` is kept. */
+  /** A newer attempt of the task may have been submitted; its entry in `#latestJobs` is kept. */
   #forget(job: Job): void {
     this.#runs.delete(job)
-    if (this.#latest.get(job.uid) === job) this.#latest.delete(job.uid)
+    if (this.#latestJobs.get(job.uid) === job) this.#latestJobs.delete(job.uid)
   }
 }
 
 interface AiRunParts {
+  readonly job: Job
+  readonly spec: PromptSpec
   readonly clock: Clock
   readonly listener: BackendListener
   readonly onTruncated: () => void
 }
 
 class AiRun {
-  readonly #clock: Clock
-  readonly #listener: BackendListener
-  readonly #onTruncated: () => void
-  readonly #job: Job
-  readonly #spec: PromptSpec
+  readonly #parts: AiRunParts
   readonly #abort = new AbortController()
-  readonly #ending = Promise.withResolvers<void>()
+  readonly #end = Promise.withResolvers<void>()
   #workerId: string | null = null
   #cancelReason: string | null = null
-  #isOverdue = false
+  #hasTimedOut = false
   #stopTimer: () => void = () => {}
 
-  constructor({ clock, listener, onTruncated }: AiRunParts, job: Job, spec: PromptSpec) {
-    this.#clock = clock
-    this.#listener = listener
-    this.#onTruncated = onTruncated
-    this.#job = job
-    this.#spec = spec
+  constructor(parts: AiRunParts) {
+    this.#parts = parts
   }
 
   get ended(): Promise<void> {
-    return this.#ending.promise
-  }
-
-  begin(generator: TextGenerator): void {
-    void this.#run(generator)
+    return this.#end.promise
   }
 
   cancel(reason: string): void {
@@ -152,41 +143,41 @@ class AiRun {
   #start(workerId: string, nodeId = hostname()): void {
     if (this.#workerId !== null || this.#abort.signal.aborted) return
     this.#workerId = workerId
-    this.#listener.report(this.#job, { kind: 'start', workerId, nodeId })
-    const seconds = this.#spec.timeoutSeconds
-    if (seconds === null) return
-    this.#stopTimer = this.#clock.after(seconds * 1000, () => {
-      this.#isOverdue = true
+    const { job, spec, clock, listener } = this.#parts
+    listener.report(job, { kind: 'start', workerId, nodeId })
+    if (spec.timeoutSeconds === null) return
+    this.#stopTimer = clock.after(spec.timeoutSeconds * 1000, () => {
+      this.#hasTimedOut = true
       this.#abort.abort()
     })
   }
 
   /** Runs all prompts. The task ends when all of them have ended, even if some of them fail. */
-  async #run(generator: TextGenerator): Promise<void> {
-    const { prompt } = this.#spec
-    const prompts = typeof prompt === 'string' ? [prompt] : prompt
+  async begin(generator: TextGenerator): Promise<void> {
+    const { job, spec, clock, listener } = this.#parts
+    const prompts = typeof spec.prompt === 'string' ? [spec.prompt] : spec.prompt
     const { signal } = this.#abort
     const started = (workerId: string, nodeId?: string): void => this.#start(workerId, nodeId)
     const generate = (one: string): Promise<GenerationResult> => {
-      const request = toPromptRequest(this.#job, this.#spec, one, signal)
+      const request = toPromptRequest(job, spec, one, signal)
       return generator.generate(request, { started })
     }
-    const outcomes = await generateEach(prompts, generate, { clock: this.#clock, signal })
+    const outcomes = await generateEach(prompts, generate, { clock, signal })
     this.#stopTimer()
-    this.#ending.resolve()
-    this.#listener.report(this.#job, this.#toReport(outcomes))
+    this.#end.resolve()
+    listener.report(job, this.#toReport(outcomes))
   }
 
   #toReport(outcomes: readonly PromptOutcome[]): TaskReport {
+    const { prompt, timeoutSeconds } = this.#parts.spec
     const answers = outcomes.flatMap((one) => (one.status === 'fulfilled' ? [one.value] : []))
     if (answers.length === outcomes.length) return this.#completed(answers)
     if (this.#cancelReason !== null) return { kind: 'cancel', reason: this.#cancelReason }
-    if (this.#isOverdue) {
-      const text = `the task ran longer than ${this.#spec.timeoutSeconds} s`
+    if (this.#hasTimedOut) {
+      const text = `the task ran longer than ${timeoutSeconds} s`
       return { kind: 'fail', error: new TimeoutError(text) }
     }
-    const isList = typeof this.#spec.prompt !== 'string'
-    const error = isList ? toListError(outcomes) : toTaskCause(outcomes[0])
+    const error = typeof prompt === 'string' ? toTaskCause(outcomes[0]) : toListError(outcomes)
     const isFinal = outcomes.some((one) => one.status === 'rejected' && isRefused(one.reason))
     return { kind: 'fail', error, ...(isFinal ? { isFinal } : {}) }
   }
@@ -194,15 +185,15 @@ class AiRun {
   #completed(answers: readonly GenerationResult[]): TaskReport {
     const texts = answers.map(({ text }) => text)
     const finishReasons = answers.map(({ finishReason }) => finishReason)
-    const { prompt, sampling } = this.#spec
-    const isJson = (sampling.responseFormat ?? anyText).type !== 'text'
-    if (isJson && finishReasons.includes('length')) this.#onTruncated()
+    const { prompt, sampling } = this.#parts.spec
+    const isJson = (sampling.responseFormat ?? textFormat).type !== 'text'
+    if (isJson && finishReasons.includes('length')) this.#parts.onTruncated()
     const value = typeof prompt === 'string' ? texts[0] : texts
     return { kind: 'complete', value, facts: { finishReasons } }
   }
 }
 
-const anyText: ResponseFormat = { type: 'text' }
+const textFormat: ResponseFormat = { type: 'text' }
 
 /** A retry of a refused prompt would be pointless, because it would be refused again. */
 const isRefused = (error: unknown): boolean => refusalCodes.has(toInferenceCode(error))

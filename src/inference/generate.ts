@@ -10,7 +10,7 @@ import { expectTimeout } from './inference-options.ts'
 
 export type PromptOutcome = PromiseSettledResult<GenerationResult>
 
-/** Never rejects for a prompt that fails, is blocked or is late: its result is an error. */
+/** If a prompt fails, is blocked or takes too long, its result is an error. */
 export async function generateTexts(
   generator: TextGenerator,
   prompts: readonly string[],
@@ -27,22 +27,22 @@ export async function generateTexts(
     return generator.generate({ input, timeoutSeconds, signal, ...rest })
   }
   // A time-out per prompt would begin only when the prompt is started.
-  let isOverdue = false
+  let hasTimedOut = false
   const stopTimer = clock.after(timeoutSeconds * 1000, () => {
-    isOverdue = true
+    hasTimedOut = true
     abort.abort()
   })
   const outcomes = await generateEach(prompts, generate, { clock, signal })
   stopTimer()
   const timeoutError = inferenceError('request_timeout', `no answer within ${timeoutSeconds} s`)
   return outcomes.map((outcome) => {
-    if (!isOverdue || outcome.status === 'fulfilled') return toResult(outcome)
+    if (!hasTimedOut || outcome.status === 'fulfilled') return toResult(outcome)
     const code = toInferenceCode(outcome.reason) ?? 'canceled'
     return code === 'canceled' ? toFailure(timeoutError) : toResult(outcome)
   })
 }
 
-/** Limits the calls per turn of the event loop. Starts no prompt after the signal is aborted. */
+/** Starts a limited number of prompts per turn of the event loop, and none after an abort. */
 export async function generateEach<Result>(
   prompts: readonly string[],
   generate: (prompt: string) => Promise<Result>,

@@ -17,7 +17,7 @@ import {
   invalid,
 } from '../foundation/options.ts'
 import { loadInferenceConfig, readInferenceConfig } from './config/config.ts'
-import { expectEngineOption, resolveOverrides } from './config/overrides.ts'
+import { expectEngineOption, overrideNames, resolveOverrides } from './config/overrides.ts'
 import type {
   ConfigSections,
   InferenceConfig,
@@ -109,11 +109,11 @@ export interface ResolvedInferenceOptions {
   readonly signal: AbortSignal | null
 }
 
-const optionNames = (
-  'configFile modelName name numNodes numGpus tpSize port offset useService maxBatchSize ' +
-  'maxBatchWaitMs host apiKey engine nodes limits captureContent engineTimeoutSeconds ' +
-  'drainSeconds clock log onProgress signal'
-).split(' ')
+const optionNames = [
+  ...overrideNames,
+  ...'configFile name port useService host apiKey nodes limits captureContent'.split(' '),
+  ...'engineTimeoutSeconds drainSeconds clock log onProgress signal'.split(' '),
+]
 
 export function resolveInferenceOptions(
   options: InferenceBackendOptions,
@@ -177,19 +177,9 @@ export async function loadConfigOption(
 }
 
 function pickOverrides(options: FromConfigOptions): InferenceOverrides {
-  const { modelName, numNodes, numGpus, tpSize, offset, maxBatchSize, maxBatchWaitMs } = options
   const { engine } = options
   if (engine !== undefined && typeof engine !== 'function') expectEngineOption(engine, process.env)
-  return definedFields({
-    modelName,
-    numNodes,
-    numGpus,
-    tpSize,
-    offset,
-    maxBatchSize,
-    maxBatchWaitMs,
-    engine,
-  })
+  return definedFields(Object.fromEntries(overrideNames.map((name) => [name, options[name]])))
 }
 
 /** Validates the limits and returns them unchanged. The server fills in the defaults later. */

@@ -143,7 +143,7 @@ export class InferenceService {
     void this.#reservation.over.then((reason) => this.#giveUp(reason))
   }
 
-  /** Called when the reserved nodes are gone. Ends all prompts instead of letting them wait. */
+  /** Called when the reserved nodes are lost. All prompts end instead of waiting. */
   #giveUp(reason: string): void {
     this.#unavailableReason = reason
     this.#scaler.stop()
@@ -195,7 +195,6 @@ export class InferenceService {
       generator: this.generator,
       models: config.servedNames,
       hiddenModels: [config.modelName],
-      contextLength: null,
       host,
       port,
       apiKey,
@@ -238,7 +237,7 @@ function expectNodes(
   )
 }
 
-/** New checks and running checks may each take this long in a turn of the event loop. */
+/** The time per turn of the event loop for new checks, and as much for running checks. */
 const checkBudgetMs = 8
 
 const initialWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>

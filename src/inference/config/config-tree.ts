@@ -147,11 +147,16 @@ export type ConfigSource =
   | { readonly kind: 'option' }
   | { readonly kind: 'object' }
 
+interface FoundProblem {
+  readonly position: SourcePosition
+  readonly text: string
+}
+
 const optionBySource = { file: 'configFile', option: 'engine', object: 'config' } as const
 
 export class ConfigProblems {
   readonly #source: ConfigSource
-  readonly #found: { readonly position: SourcePosition; readonly text: string }[] = []
+  readonly #found: FoundProblem[] = []
 
   constructor(source: ConfigSource) {
     this.#source = source
@@ -209,13 +214,7 @@ export class ConfigProblems {
     return this.#source.kind === 'file' ? formatKey(key) : formatPath([...parent, formatKey(key)])
   }
 
-  #toLine({
-    position,
-    text,
-  }: {
-    readonly position: SourcePosition
-    readonly text: string
-  }): string {
+  #toLine({ position, text }: FoundProblem): string {
     const source = this.#source
     if (source.kind === 'option') return toCamelCase(text)
     if (source.kind === 'object') return text
@@ -256,7 +255,7 @@ export function formatKey(key: string): string {
   return key.length > 32 ? `a key of ${key.length} characters` : key
 }
 
-/** In a list, the message names the index of the item, because items have no names. */
+/** Names an item of a list by its index. */
 function missingText(parent: Path, key: string): string {
   if (typeof parent.at(-1) !== 'number') return `${formatPath([...parent, key])}: missing`
   return `${formatPath(parent)}: expected ${/^[aeiou]/.test(key) ? 'an' : 'a'} ${key}`

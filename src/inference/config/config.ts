@@ -1,7 +1,7 @@
 /** Loads a configuration: reads the file, validates it and fills in defaults. */
 
 import { basename, dirname } from 'node:path'
-import { messageOf, ValueError } from '../../foundation/errors.ts'
+import { messageOf } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import { expectObject } from '../../foundation/options.ts'
 import {
@@ -38,12 +38,8 @@ export async function loadInferenceConfig(
   const checked = resolveOverrides(overrides)
   const { text, mode } = readConfigFile(path)
   const files = createConfigFiles(dirname(path), log)
-  const config = parseInferenceConfig(text, {
-    file: basename(path),
-    env: process.env,
-    overrides: checked,
-    files,
-  })
+  const source = { file: basename(path), env: process.env, files, overrides: checked }
+  const config = parseInferenceConfig(text, source)
   const holdsSecret = [config.hubToken, ...Object.values(config.engine)].some(
     (value) => value instanceof Secret && text.includes(value.reveal()),
   )
@@ -65,38 +61,25 @@ export function readInferenceConfig(
   })
 }
 
-export interface ParseOptions {
-  readonly file: string
-  readonly env: Environment
-  readonly overrides?: InferenceOverrides
-  readonly files?: ConfigFiles
-}
-
-/** Validates a text and fills in defaults. One `ValueError` lists all problems with positions. */
-export function parseInferenceConfig(text: string, options: ParseOptions): InferenceConfig {
-  const { file, env, files = noFiles, overrides = {} } = options
-  const problems = new ConfigProblems({ kind: 'file', name: file })
-  const root = parseYamlTree(text, problems)
-  return resolveConfig(root, { problems, env, files, overrides: resolveOverrides(overrides) })
-}
-
-const noFiles: ConfigFiles = {
-  exists: () => false,
-  resolve: (path) => path,
-  readToken() {
-    throw new ValueError('there are no files')
-  },
-}
-
-export interface ResolveContext {
-  readonly problems: ConfigProblems
+export interface ConfigContext {
   readonly env: Environment
   readonly overrides: InferenceOverrides
   readonly files: ConfigFiles
 }
 
-/** The settings are deeply frozen. One error lists all problems. */
-function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConfig {
+/** Validates a text and fills in defaults. One `ValueError` lists all problems with positions. */
+export function parseInferenceConfig(
+  text: string,
+  { file, ...context }: ConfigContext & { readonly file: string },
+): InferenceConfig {
+  const problems = new ConfigProblems({ kind: 'file', name: file })
+  return resolveConfig(parseYamlTree(text, problems), { problems, ...context })
+}
+
+function resolveConfig(
+  root: ConfigNode,
+  context: ConfigContext & { readonly problems: ConfigProblems },
+): InferenceConfig {
   const { problems, env, overrides } = context
   if (root.kind !== 'map' && !isEmptyNode(root)) {
     problems.add(root.position, 'expected sections, such as "required:"')
@@ -132,7 +115,7 @@ function resolveRequired(
   section: FileConfig['required'],
   document: ConfigDocument,
   engine: EngineConfig,
-  { overrides, files }: ResolveContext,
+  { overrides, files }: ConfigContext,
 ): Pick<InferenceConfig, 'modelName' | 'modelPath' | 'servedNames' | 'hubToken' | 'tpSize'> {
   const modelName = overrides.modelName ?? section.model_name ?? ''
   if (overrides.modelName === undefined && !document.has('required', 'model_name')) {
@@ -148,8 +131,8 @@ function resolveRequired(
     if (token !== undefined) hubToken = new Secret(token)
     else document.addProblem(['required', 'token_file'], `cannot be used (${reason})`)
   }
-  const isWritten = overrides.modelName === undefined
-  const localPath = isWritten ? files.resolve(modelName) : modelName
+  const isFromFile = overrides.modelName === undefined
+  const localPath = isFromFile ? files.resolve(modelName) : modelName
   const isHub = modelName !== '' && !isLocalName(modelName) && !files.exists(localPath)
   const { model } = findDescriptor(engine)
   const modelPath = model !== 'name' && !isHub && !isRemoteName(modelName) ? localPath : modelName
@@ -175,7 +158,7 @@ function readToken(files: ConfigFiles, path: string): { token?: string; reason?:
   }
 }
 
-/** The default name is never a path. */
+/** Returns the default name for clients, which is never a path. */
 const toServedName = (name: string): string =>
   isLocalName(name) && !isRemoteName(name) ? basename(name).replace(/\.gguf$/i, '') || name : name
 
@@ -214,12 +197,12 @@ function resolveBatching(
   overrides: InferenceOverrides,
 ): InferenceConfig['batching'] {
   const isInFile = document.has('input_batching', 'max_batch_wait_ms')
-  const hasWindow = overrides.maxBatchWaitMs !== undefined || isInFile
+  const hasWait = overrides.maxBatchWaitMs !== undefined || isInFile
   return {
     isOn: section.toggle_on,
     maxBatchSize: overrides.maxBatchSize ?? section.max_batch_size,
     maxBatchWaitMs: overrides.maxBatchWaitMs ?? section.max_batch_wait_ms,
-    type: section.type ?? (hasWindow ? 'fixed' : 'adaptive'),
+    type: section.type ?? (hasWait ? 'fixed' : 'adaptive'),
   }
 }
 

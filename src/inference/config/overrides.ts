@@ -19,14 +19,14 @@ import type { InferenceOverrides } from './inference-config.ts'
 import { readTree } from './read-tree.ts'
 import { type Environment, section, settingRanges } from '../schema/config-fields.ts'
 
-type IntegerOption = keyof typeof settingRanges
+const integerOptions = Object.keys(settingRanges) as (keyof typeof settingRanges)[]
 
-const integerOptions = Object.keys(settingRanges) as IntegerOption[]
+export const overrideNames = ['modelName', 'engine', ...integerOptions] as const
 
 /** Omits `undefined` values. `expectEngineOption` checks the keys of the engine. */
 export function resolveOverrides(overrides: InferenceOverrides): InferenceOverrides {
   const given = expectObject('overrides', overrides)
-  expectKnownKeys('InferenceOverrides', given, ['modelName', 'engine', ...integerOptions])
+  expectKnownKeys('InferenceOverrides', given, overrideNames)
   const resolved: { -readonly [K in keyof InferenceOverrides]: InferenceOverrides[K] } = {}
   if (given['modelName'] !== undefined) {
     resolved.modelName = expectString('modelName', given['modelName'])
@@ -39,7 +39,7 @@ export function resolveOverrides(overrides: InferenceOverrides): InferenceOverri
   return resolved
 }
 
-/** The option replaces the file's section, unless it only names the same kind. */
+/** The option replaces the section of the file, unless it is only the name of the same kind. */
 export function readEngineOption(
   option: InferenceOverrides['engine'],
   written: EngineConfig,
@@ -50,7 +50,7 @@ export function readEngineOption(
   return readOption(option, env)
 }
 
-/** Does not check the keys if only a kind is given, because the file may contain them. */
+/** If only a kind is given, its keys are not checked, because the file may contain them. */
 export function expectEngineOption(option: EngineOption, env: Environment): void {
   if (typeof option === 'string') expectOneOf('engine', option, engineKinds())
   else readOption(option, env)

@@ -90,7 +90,7 @@ function findNotationProblem(
   return plainDigits.test(source) ? undefined : `${describeExpected(field)} in plain decimal digits`
 }
 
-/** If the path leads into a list, the whole list is removed. */
+/** Returns a copy without the value. If the path leads into a list, the whole list is removed. */
 function omitPath(value: unknown, path: Path): unknown {
   const inList = path.findIndex((step) => typeof step === 'number')
   const keys = inList < 0 ? path : path.slice(0, inList)

@@ -23,7 +23,7 @@ import {
 } from './config-tree.ts'
 import { maxConfigBytes } from './files.ts'
 
-/** The limits bound the time of the parser, which grows with the number of tokens. */
+/** The limits bound the time of the parser. */
 const configLimits = { bytes: maxConfigBytes, tokens: 20_000 }
 const maxAliases = 32
 
@@ -136,11 +136,8 @@ function convertDocument(
         problems.add(keyPosition, `${name}: not allowed as a key`)
       }
       seen.set(name, keyPosition)
-      entries.push({
-        key: name,
-        position: keyPosition,
-        value: convertAny(value, keyPosition, isAliased),
-      })
+      const converted = convertAny(value, keyPosition, isAliased)
+      entries.push({ key: name, position: keyPosition, value: converted })
     }
     return { kind: 'map', entries, position }
   }

@@ -97,7 +97,7 @@ export const initialScaleState: ScaleState = {
 const smoothingMs = 2000
 const burstArrivals = 5
 
-/** The number follows the smoothed load, at most doubles, and stays within its bounds. Pure. */
+/** The target follows the smoothed load, within its bounds, and at most doubles per step. Pure. */
 export function decideScale(
   config: ScaleConfig,
   state: ScaleState,
@@ -109,8 +109,8 @@ export function decideScale(
   const isBurst = input.recentArrivals >= burstArrivals
   const wanted = countWorkersFor(config, isBurst ? Math.max(load, loadNow) : load)
   const target = clampWorkers(config, workers)
-  const base = { load, lastTickMs: nowMs, aboveSinceMs: null, belowSinceMs: null }
-  if (target !== workers) return { state: { ...base, lastRaisedMs: nowMs }, target }
+  const next = { ...initialScaleState, load, lastTickMs: nowMs, lastRaisedMs: state.lastRaisedMs }
+  if (target !== workers) return { state: { ...next, lastRaisedMs: nowMs }, target }
 
   const spinUpMs = config.spinUpSeconds * 1000
   // A new worker must have time to shorten the queue before another one is added.
@@ -122,22 +122,17 @@ export function decideScale(
     const isSustained = isBurst || nowMs - aboveSinceMs >= spinUpMs
     // The smoothed load stays high after a peak, so the current load must be high as well.
     const isLoaded = loadNow > workers * config.targetOngoingRequests
-    if (!hasLongWait && !(isSustained && isLoaded)) {
-      return { state: { ...base, aboveSinceMs, lastRaisedMs: state.lastRaisedMs }, target }
-    }
-    return { state: { ...base, lastRaisedMs: nowMs }, target: Math.min(needed, workers * 2) }
+    const isDue = hasLongWait || (isSustained && isLoaded)
+    if (!isDue) return { state: { ...next, aboveSinceMs }, target }
+    return { state: { ...next, lastRaisedMs: nowMs }, target: Math.min(needed, workers * 2) }
   }
   if (needed < workers) {
     const belowSinceMs = state.belowSinceMs ?? nowMs
     const isDue = nowMs - belowSinceMs >= config.spinDownSeconds * 1000
-    const kept = {
-      ...base,
-      belowSinceMs: isDue ? nowMs : belowSinceMs,
-      lastRaisedMs: state.lastRaisedMs,
-    }
-    return { state: kept, target: isDue ? workers - 1 : workers }
+    if (!isDue) return { state: { ...next, belowSinceMs }, target }
+    return { state: { ...next, belowSinceMs: nowMs }, target: workers - 1 }
   }
-  return { state: { ...base, lastRaisedMs: state.lastRaisedMs }, target }
+  return { state: next, target }
 }
 
 function smoothLoad({ load, lastTickMs }: ScaleState, nowMs: number, loadNow: number): number {

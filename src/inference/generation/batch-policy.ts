@@ -35,7 +35,6 @@ export interface BatchWorker {
   markLost?(reason: string): void
 }
 
-/** Removed from the batcher once it is draining and idle. */
 export class AttachedWorker implements WorkerLoad {
   readonly worker: BatchWorker
   readonly capacity: EngineCapacity
@@ -65,20 +64,20 @@ export function decideBatch<W extends WorkerLoad>(
   workers: Iterable<W>,
 ): BatchDecision<W> {
   if (queue.queued === 0) return idle
-  const { freest, available, load } = findFreestWorker(workers)
-  if (freest === undefined) return idle
-  if (!policy.isOn) return { kind: 'send', worker: freest, size: 1 }
-  const max = Math.min(policy.maxBatchSize, freeSlots(freest), queue.queued)
+  const { roomiest, available, load } = findRoomiestWorker(workers)
+  if (roomiest === undefined) return idle
+  if (!policy.isOn) return { kind: 'send', worker: roomiest, size: 1 }
+  const max = Math.min(policy.maxBatchSize, freeSlots(roomiest), queue.queued)
   if (policy.type === 'adaptive') {
-    const share = Math.ceil((queue.queued + load) / available) - freest.running
+    const share = Math.ceil((queue.queued + load) / available) - roomiest.running
     // A worker that admits whole batches accepts nothing until its batch is done, so it gets more.
-    const size = freest.capacity.admits === 'step' ? Math.min(max, Math.max(1, share)) : max
-    return { kind: 'send', worker: freest, size }
+    const size = roomiest.capacity.admits === 'step' ? Math.min(max, Math.max(1, share)) : max
+    return { kind: 'send', worker: roomiest, size }
   }
   const untilMs = queue.oldestArrivalMs + policy.maxBatchWaitMs
-  const isFull = queue.queued >= Math.min(policy.maxBatchSize, freest.capacity.slots)
+  const isFull = queue.queued >= Math.min(policy.maxBatchSize, roomiest.capacity.slots)
   const isDue = isFull || queue.isUrgent || queue.nowMs >= untilMs
-  return isDue ? { kind: 'send', worker: freest, size: max } : { kind: 'wait', untilMs }
+  return isDue ? { kind: 'send', worker: roomiest, size: max } : { kind: 'wait', untilMs }
 }
 
 function freeSlots({ capacity, running, isDraining }: WorkerLoad): number {
@@ -86,10 +85,10 @@ function freeSlots({ capacity, running, isDraining }: WorkerLoad): number {
   return Math.max(0, capacity.slots - running)
 }
 
-function findFreestWorker<W extends WorkerLoad>(
+function findRoomiestWorker<W extends WorkerLoad>(
   workers: Iterable<W>,
-): { freest: W | undefined; available: number; load: number } {
-  let freest: W | undefined
+): { roomiest: W | undefined; available: number; load: number } {
+  let roomiest: W | undefined
   let [max, available, load] = [0, 0, 0]
   for (const worker of workers) {
     const free = freeSlots(worker)
@@ -98,7 +97,7 @@ function findFreestWorker<W extends WorkerLoad>(
     load += worker.running
     if (free <= max) continue
     max = free
-    freest = worker
+    roomiest = worker
   }
-  return { freest, available, load }
+  return { roomiest, available, load }
 }

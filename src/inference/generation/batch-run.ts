@@ -26,7 +26,7 @@ export interface BatchReport {
 
 export type BatchFailure = { readonly cause: unknown } | null
 
-/** Gets one call of `ended` or `unanswered` for each request, and then `finished`. */
+/** `ended` or `unanswered` is called once for each request, and then `finished` once. */
 export interface BatchOwner {
   ended(request: QueuedRequest, run: BatchRun, end: GenerationEnd): void
   unanswered(request: QueuedRequest, run: BatchRun, failure: BatchFailure): void

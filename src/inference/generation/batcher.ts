@@ -23,17 +23,16 @@ export interface BatcherParts {
   readonly queueLimit: number
   /** Called once per batch, when the last request of the batch has ended. */
   readonly onBatchEnded: (report: BatchReport) => void
-  /** How long an engine may be silent about a request. Must be above 0; `null` for no limit. */
-  readonly engineTimeoutMs: number | null
+  /** How long an engine may be silent about a request. Must be above 0. */
+  readonly engineTimeoutMs: number
 }
 
 /** Every accepted request ends exactly once. A failed batch or a lost engine allows one retry. */
 export class Batcher {
   readonly #parts: BatcherParts
   readonly #clock: Clock
-  readonly #engineTimeoutMs: number
   readonly #queue = new RequestQueue()
-  readonly #aborts = new AbortRegistry<QueuedRequest>((request) => this.#cancel(request))
+  readonly #aborts = new AbortRegistry<QueuedRequest>((request) => this.cancel(request))
   readonly #deadlines: Deadlines<QueuedRequest>
   readonly #batchTimer: DeadlineTimer
   readonly #workers = new Map<string, AttachedWorker>()
@@ -52,7 +51,6 @@ export class Batcher {
   constructor(parts: BatcherParts) {
     this.#parts = parts
     this.#clock = parts.clock
-    this.#engineTimeoutMs = parts.engineTimeoutMs ?? Infinity
     this.#deadlines = new Deadlines(parts.clock, (request) => this.#onDeadline(request))
     this.#batchTimer = new DeadlineTimer(parts.clock, () => this.#dispatch())
     this.#batchOwner = {
@@ -110,9 +108,9 @@ export class Batcher {
     this.#enqueue(queued)
   }
 
-  /** Cancels a held request. Has no effect if the request has ended. */
-  cancelHeld(queued: QueuedRequest): void {
-    this.#cancel(queued)
+  /** Cancels a request. Has no effect if the request has ended. */
+  cancel(request: QueuedRequest): void {
+    this.#endEarly(request, canceled)
   }
 
   #accept(options: EnqueueOptions): QueuedRequest | null {
@@ -163,7 +161,7 @@ export class Batcher {
   drain(signal: AbortSignal): Promise<void> {
     this.#drained ??= Promise.withResolvers()
     const cancelAll = (): void => {
-      for (const request of this.#openRequests.values()) this.#cancel(request)
+      for (const request of this.#openRequests.values()) this.cancel(request)
     }
     if (signal.aborted) cancelAll()
     else signal.addEventListener('abort', cancelAll, { once: true })
@@ -230,12 +228,8 @@ export class Batcher {
     this.#running += requests.length
     const run = new BatchRun(worker, requests, this.#clock, this.#batchOwner)
     for (const request of requests)
-      this.#deadlines.set(request, request.lastActiveMs + this.#engineTimeoutMs)
+      this.#deadlines.set(request, request.lastActiveMs + this.#parts.engineTimeoutMs)
     void run.begin()
-  }
-
-  #cancel(request: QueuedRequest): void {
-    this.#endEarly(request, canceled)
   }
 
   #endEarly(request: QueuedRequest, end: GenerationEnd): void {
@@ -243,7 +237,7 @@ export class Batcher {
     if (this.#queue.size === 0) this.#batchTimer.set(Infinity)
     this.#endRequest(request, end)
     if (request.engineAbort === null) return
-    this.#deadlines.set(request, this.#clock.monotonicMs() + this.#engineTimeoutMs)
+    this.#deadlines.set(request, this.#clock.monotonicMs() + this.#parts.engineTimeoutMs)
     request.engineAbort.abort()
   }
 
@@ -281,7 +275,7 @@ export class Batcher {
 
   #onDeadline(request: QueuedRequest): void {
     const nowMs = this.#clock.monotonicMs()
-    const timeoutMs = this.#engineTimeoutMs
+    const timeoutMs = this.#parts.engineTimeoutMs
     if (request.hasEnded) {
       const reason = `an aborted request had not ended after ${timeoutMs / 1000} s`
       request.worker?.worker.markLost?.(reason)

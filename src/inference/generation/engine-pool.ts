@@ -29,7 +29,7 @@ export class EnginePool extends Service {
   readonly #parts: EnginePoolParts
   readonly #workers = new Map<number, SupervisedWorker>()
   #targetSize: number
-  #nextProxy = 0
+  #nextProxyIndex = 0
   #isRunning = false
   /** Failures of first starts; `null` once it is known whether any engine starts. */
   #earlyFailures: Map<string, unknown> | null = null
@@ -79,7 +79,7 @@ export class EnginePool extends Service {
 
   async #forward(call: ForwardedCall): Promise<ForwardedAnswer> {
     const engines = this.#servingEngines()
-    const engine = engines[this.#nextProxy++ % Math.max(1, engines.length)]
+    const engine = engines[this.#nextProxyIndex++ % Math.max(1, engines.length)]
     const proxy = engine === undefined ? null : getProxy(engine)
     if (proxy === null) throw inferenceError('not_ready', this.unreadyReason ?? 'not ready')
     return proxy.forward(call)
@@ -128,9 +128,9 @@ export class EnginePool extends Service {
   }
 
   #logEarlyFailures(reported: string | null): void {
-    const early = this.#earlyFailures ?? new Map<string, unknown>()
+    const failures = this.#earlyFailures ?? new Map<string, unknown>()
     this.#earlyFailures = null
-    for (const [text, error] of early) {
+    for (const [text, error] of failures) {
       if (messageOf(error) !== reported) this.#parts.log.warn('EngineStartFailed', text)
     }
   }
@@ -139,11 +139,11 @@ export class EnginePool extends Service {
 
   #scale(): void {
     if (!this.#isRunning) return
-    const staying = this.#activeWorkers()
+    const active = this.#activeWorkers()
     // Draining workers keep their index and their share of the hardware until they are closed.
     for (let at = this.#workers.size; at < this.#targetSize; at++) this.#addWorker()
-    const isShrinking = staying.length < this.#workers.size
-    if (staying.length > this.#targetSize && !isShrinking) void this.#retireNewest(staying)
+    const isShrinking = active.length < this.#workers.size
+    if (active.length > this.#targetSize && !isShrinking) void this.#retireNewest(active)
   }
 
   #activeWorkers(): SupervisedWorker[] {
@@ -163,9 +163,9 @@ export class EnginePool extends Service {
     this.#workers.set(index, new SupervisedWorker(worker, parts))
   }
 
-  async #retireNewest(staying: readonly SupervisedWorker[]): Promise<void> {
-    const leaving = staying.findLast(({ engine }) => engine === null) ?? staying.at(-1)
-    const [index, worker] = [...this.#workers].find(([, one]) => one === leaving) ?? []
+  async #retireNewest(active: readonly SupervisedWorker[]): Promise<void> {
+    const retiring = active.findLast(({ engine }) => engine === null) ?? active.at(-1)
+    const [index, worker] = [...this.#workers].find(([, one]) => one === retiring) ?? []
     if (index === undefined) return
     await worker?.retire()
     this.#workers.delete(index)

@@ -15,7 +15,7 @@ import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prom
 import type { BatchReport } from './batch-run.ts'
 import type { GenerationInput, Usage } from './inference-engine.ts'
 import { toInferenceCode } from './inference-errors.ts'
-import type { PassThroughInput, PassThroughRequest } from './pass-through.ts'
+import { isPlainObject, type PassThroughInput, type PassThroughRequest } from './pass-through.ts'
 import type { GenerationResult, GeneratorStatus } from './text-generator.ts'
 
 const provider = 'tutti'
@@ -69,6 +69,7 @@ export interface FinishedGeneration {
 
 export function toSpan(generation: FinishedGeneration): WorkSpan {
   const { request, model, taskId, arrivedMs, arrivalTime, endedMs, outcome } = generation
+  const isFailed = 'error' in outcome && !isCanceled(outcome.error)
   return {
     spanId: request.id,
     name: `${toOperation(request.input)} ${model}`,
@@ -81,10 +82,7 @@ export function toSpan(generation: FinishedGeneration): WorkSpan {
         ? resultAttributes(generation, outcome.result)
         : failureAttributes(outcome.error)),
     }),
-    error:
-      'error' in outcome && !isCanceled(outcome.error)
-        ? maskSecrets(messageOf(outcome.error))
-        : null,
+    error: isFailed ? maskSecrets(messageOf(outcome.error)) : null,
     links: [],
   }
 }
@@ -95,7 +93,6 @@ interface OperationLabels {
   readonly outputTokens: Labels
 }
 
-/** Label objects are shared, which makes look-ups by label fast. */
 export class GenerationMeter {
   readonly #labels: { readonly chat: OperationLabels; readonly text_completion: OperationLabels }
 
@@ -106,13 +103,8 @@ export class GenerationMeter {
     }
   }
 
-  measure({
-    request,
-    arrivedMs,
-    firstTokenMs,
-    endedMs,
-    outcome,
-  }: FinishedGeneration): Measurement[] {
+  measure(generation: FinishedGeneration): Measurement[] {
+    const { request, arrivedMs, firstTokenMs, endedMs, outcome } = generation
     const { base, inputTokens, outputTokens } = this.#labels[toOperation(request.input)]
     const duration = (endedMs - arrivedMs) / 1000
     if ('error' in outcome) {
@@ -221,13 +213,10 @@ function resultAttributes(
   return attributes
 }
 
-/** How many tokens of the prompt came from a cache; `null` if the engine does not tell. */
-function readCachedTokens({ details }: Usage): number | null {
-  const prompt = details?.['prompt_tokens_details'] as
-    | { cached_tokens?: unknown }
-    | null
-    | undefined
-  const cached = prompt?.cached_tokens
+/** How many tokens of the prompt came from a cache; `null` if the engine does not report it. */
+function readCachedTokens({ details = {} }: Usage): number | null {
+  const prompt = details['prompt_tokens_details']
+  const cached = isPlainObject(prompt) ? prompt['cached_tokens'] : undefined
   return typeof cached === 'number' && cached >= 0 ? cached : null
 }
 

@@ -213,9 +213,8 @@ export interface EngineCapacity {
 /**
  * One worker that generates text. `start` resolves when the engine is ready. `generate` takes a
  * batch and resolves when all of its requests have ended, in any order. A request that fails must
- * not affect the others. A rejection of `generate` means that the batch failed as a whole; if the
- * error is an `InferenceError` with the code `engine_lost`, the engine is gone and must be
- * replaced.
+ * not affect the others. If `generate` rejects, the batch failed as a whole; if it rejects with an
+ * `InferenceError` with the code `engine_lost`, the engine is lost and must be replaced.
  */
 export interface InferenceEngine {
   /** Loads the model, or connects to it. Called once, before anything else. */

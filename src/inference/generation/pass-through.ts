@@ -1,8 +1,4 @@
-/**
- * Types for requests and answers that are passed unchanged between a client and the server behind
- * an engine. Only engines with an `EngineProxy` use them; the public port of engines has only typed
- * generation.
- */
+/** The parts of requests and answers that pass unchanged between clients and an upstream server. */
 
 import type {
   GenerationDelta,

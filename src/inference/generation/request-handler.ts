@@ -1,7 +1,4 @@
-/**
- * The text generator behind tasks, `generate` and HTTP: runs each request through guardrails,
- * defaults and the batcher, and reports its span and measurements.
- */
+/** Runs requests through guardrails, defaults and batcher, and reports spans and measurements. */
 
 import type { Measurement } from '../../events/measurement.ts'
 import type { WorkSpan } from '../../events/sink.ts'
@@ -69,15 +66,12 @@ export class RequestHandler implements TextGenerator {
   }
 
   generate(prompt: PromptRequest, listener: ProgressListener = {}): Promise<GenerationResult> {
-    const { promise, resolve, reject } = Promise.withResolvers<GenerationResult>()
-    const run = new RequestRun(this.#parts, this.#meter, prompt, listener, (outcome) =>
-      'result' in outcome ? resolve(outcome.result) : reject(outcome.error),
-    )
+    const run = new RequestRun(this.#parts, this.#meter, prompt, listener)
     this.#parts.onArrived()
     const check = this.#getCheck(prompt)
     if (check.guarded instanceof Promise) run.enqueueAfterCheck(check, check.guarded)
     else run.enqueue(check.guarded)
-    return promise
+    return run.result
   }
 
   #getCheck({ input, sampling, signal }: PromptRequest): SharedCheck {
@@ -102,7 +96,7 @@ export class RequestHandler implements TextGenerator {
   }
 }
 
-/** Abandoned when all requests that wait for it have ended. */
+/** A check of one input. It is abandoned when all requests that wait for it have ended. */
 class SharedCheck {
   readonly #input: PassThroughInput
   readonly #signal: AbortSignal
@@ -152,7 +146,7 @@ class RequestRun implements QueueListener {
   readonly #meter: GenerationMeter
   readonly #prompt: PromptRequest
   readonly #listener: ProgressListener
-  readonly #settle: (outcome: Outcome) => void
+  readonly #result = Promise.withResolvers<GenerationResult>()
   readonly #arrivedMs: number
   readonly #arrivalTime: number
   #builder: ResultBuilder
@@ -171,13 +165,11 @@ class RequestRun implements QueueListener {
     meter: GenerationMeter,
     prompt: PromptRequest,
     listener: ProgressListener,
-    settle: (outcome: Outcome) => void,
   ) {
     this.#parts = parts
     this.#meter = meter
     this.#prompt = prompt
     this.#listener = listener
-    this.#settle = settle
     this.#arrivedMs = parts.clock.monotonicMs()
     this.#arrivalTime = parts.clock.now()
     this.#builder = new ResultBuilder(parts.guard)
@@ -190,6 +182,10 @@ class RequestRun implements QueueListener {
       signal:
         this.#blockAbort === null ? signal : AbortSignal.any([signal, this.#blockAbort.signal]),
     }
+  }
+
+  get result(): Promise<GenerationResult> {
+    return this.#result.promise
   }
 
   enqueueAfterCheck(check: SharedCheck, guarded: Promise<GuardedInput>): void {
@@ -208,7 +204,7 @@ class RequestRun implements QueueListener {
     } catch (error) {
       this.#finishWith({ error })
     }
-    if (this.#hasEnded) batcher.cancelHeld(held)
+    if (this.#hasEnded) batcher.cancel(held)
   }
 
   enqueue(guarded: GuardedInput): void {
@@ -312,7 +308,8 @@ class RequestRun implements QueueListener {
       measurements: this.#meter.measure(generation),
       code: 'result' in outcome ? outcome.result.finishReason : toErrorCode(outcome.error),
     })
-    this.#settle(outcome)
+    if ('result' in outcome) this.#result.resolve(outcome.result)
+    else this.#result.reject(outcome.error)
   }
 }
 

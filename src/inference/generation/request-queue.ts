@@ -20,9 +20,9 @@ export interface EnqueueOptions {
   readonly listener: QueueListener
 }
 
-/** Receives what happens to one request. No call may throw. */
+/** Receives the progress of one request. Its methods never throw. */
 export interface QueueListener {
-  /** Called when an engine begins with the request: at most once, and before all other calls. */
+  /** Called at most once, before all other calls, when an engine begins with the request. */
   started(workerId: string, nodeId: string | undefined): void
   /** The engine pauses this request until a returned promise settles. */
   delta(delta: GenerationDelta): Promise<void> | undefined
@@ -56,7 +56,7 @@ export class QueuedRequest implements HasDeadline {
   unreadDeltas = 0
   isHeld = false
   /** The entries of the request in the two orders of `RequestQueue`: by turn and by age. */
-  turnEntry: QueueEntry | null = null
+  priorityEntry: QueueEntry | null = null
   ageEntry: QueueEntry | null = null
   deadlineMs = Infinity
   deadlineEntry: QueueEntry | null = null
@@ -125,9 +125,9 @@ export class QueuedRequest implements HasDeadline {
   }
 }
 
-/** Priority first, then retries, then the arrival. Every operation takes O(log size) time. */
+/** Sorted by priority, then retries, then arrival. Each operation takes O(log size) time. */
 export class RequestQueue {
-  readonly #byTurn = new PriorityQueue<QueuedRequest>((a, b) => {
+  readonly #byPriority = new PriorityQueue<QueuedRequest>((a, b) => {
     const difference = a.options.priority - b.options.priority
     if (difference !== 0) return difference > 0
     const isRetry = a.options.isRetry === true
@@ -138,9 +138,8 @@ export class RequestQueue {
   #boundedCount = 0
   #heldCount = 0
 
-  /** The number of queued requests, not counting held ones. */
   get size(): number {
-    return this.#byTurn.size
+    return this.#byPriority.size
   }
 
   get heldCount(): number {
@@ -153,7 +152,7 @@ export class RequestQueue {
   }
 
   peek(): QueuedRequest | undefined {
-    return this.#byTurn.peek()
+    return this.#byPriority.peek()
   }
 
   peekOldest(): QueuedRequest | undefined {
@@ -169,7 +168,7 @@ export class RequestQueue {
   /** Adds a request. A retried or released request is sorted by its original arrival. */
   add(request: QueuedRequest): void {
     if (request.options.isBounded) this.#boundedCount++
-    request.turnEntry = this.#byTurn.add(request)
+    request.priorityEntry = this.#byPriority.add(request)
     request.ageEntry = this.#byAge.add(request)
   }
 
@@ -180,11 +179,11 @@ export class RequestQueue {
       this.#heldCount--
       if (request.options.isBounded) this.#boundedCount--
     }
-    if (request.turnEntry === null || request.ageEntry === null) return
+    if (request.priorityEntry === null || request.ageEntry === null) return
     if (request.options.isBounded) this.#boundedCount--
-    this.#byTurn.remove(request.turnEntry)
+    this.#byPriority.remove(request.priorityEntry)
     this.#byAge.remove(request.ageEntry)
-    request.turnEntry = null
+    request.priorityEntry = null
     request.ageEntry = null
   }
 

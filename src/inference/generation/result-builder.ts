@@ -12,7 +12,7 @@ import {
 import type { Guard, OutputGuard } from '../guardrails/guard.ts'
 import type { ReleasedText } from '../guardrails/sliding-scan.ts'
 
-/** With output rules, drops output that they cannot judge, such as log probabilities. */
+/** If there are output rules, output that they cannot judge, such as logprobs, is dropped. */
 export class ResultBuilder {
   readonly #guard: Guard
   readonly #output: OutputGuard | null
@@ -192,7 +192,7 @@ export class ResultBuilder {
   }
 }
 
-/** Moves the reasoning into the field that most servers use for it. */
+/** Moves the reasoning into `reasoning_content`, the field that most servers use for it. */
 const withReasoning = (delta: PassThroughDelta, reasoning: string): PassThroughDelta => ({
   ...delta,
   fields: { ...delta.fields, message: { ...delta.fields?.message, reasoning_content: reasoning } },

@@ -28,7 +28,7 @@ export interface WorkerParts {
 
 const restartPolicy = { firstDelayMs: 500, maxDelayMs: 30_000, steadyMs: 30_000 }
 
-/** Attached to the batcher while its engine serves. A restart does not change its id. */
+/** The worker is in the batcher while its engine serves. Its id stays the same after a restart. */
 export class SupervisedWorker {
   readonly #worker: EngineWorker
   readonly #parts: WorkerParts

@@ -15,7 +15,7 @@ export const foldLatin = (letters: string): string => letters.replaceAll('l', 'i
 /** Digits and punctuation that are used as letters, each followed by the letter it resembles. */
 const lookAlikePairs = '0o1i3e4a5s7t@a$s!i|i'
 
-/** By ASCII code: the folded letter, and the letter that another character resembles. */
+/** Two tables by ASCII code: folded letters, and the letters that other characters resemble. */
 const letters = new Uint8Array(128)
 const lookAlikeLetters = new Uint8Array(128)
 for (const letter of 'abcdefghijklmnopqrstuvwxyz') {
@@ -36,7 +36,7 @@ export const latinLookAlikes: ReadonlyMap<string, string> = new Map(
   }),
 )
 
-/** Each character takes one table look-up, because a long text would block the event loop. */
+/** Uses one table look-up per character, so that a long text does not block the event loop. */
 export function normalizeConfusables(text: string, from = 0, to = text.length): NormalizedText {
   let room = to - from
   let codes = new Uint16Array(room)
@@ -89,14 +89,14 @@ function toText(codes: Uint16Array, isLatin: boolean): string {
   return Buffer.from(codes.buffer, codes.byteOffset, codes.byteLength).toString('utf16le')
 }
 
-/** Returns 0 if no letter is next to it. `!` and `|` must be between two letters. */
+/** Returns 0 if the character has no letter next to it. `!` and `|` need letters on both sides. */
 function resolveLookAlike(text: string, at: number, code: number): number {
-  const look = lookAlikeLetters[code] ?? 0
-  if (look === 0) return 0
+  const resembled = lookAlikeLetters[code] ?? 0
+  if (resembled === 0) return 0
   const isAfter = hasLetterNear(text, at, -1)
   const isBefore = hasLetterNear(text, at, 1)
   const endsSentences = code === exclamationMark || code === verticalBar
-  return (endsSentences ? isAfter && isBefore : isAfter || isBefore) ? look : 0
+  return (endsSentences ? isAfter && isBefore : isAfter || isBefore) ? resembled : 0
 }
 
 const exclamationMark = 33
@@ -139,10 +139,10 @@ function cacheLetter(code: number): number {
 }
 
 function toLatinLetters(code: number): string {
-  const shown = String.fromCodePoint(isTag(code) ? code - 0xe_00_00 : code)
-  const own = latinLookAlikes.get(shown)
-  if (own !== undefined) return foldLatin(own)
-  const plain = shown.normalize('NFKD').replaceAll(/[^\p{L}]/gu, '')
+  const character = String.fromCodePoint(isTag(code) ? code - 0xe_00_00 : code)
+  const lookAlike = latinLookAlikes.get(character)
+  if (lookAlike !== undefined) return foldLatin(lookAlike)
+  const plain = character.normalize('NFKD').replaceAll(/[^\p{L}]/gu, '')
   return foldLatin(Array.from(plain, toLatinLetter).join(''))
 }
 

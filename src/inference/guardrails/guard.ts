@@ -45,7 +45,7 @@ export interface Guard {
   readonly refusal: string | null
 }
 
-/** In characters. Answers are judged in short steps, so that text is released early. */
+/** Step lengths in characters. Steps of answers are short, so that text is released early. */
 const inputStepChars = 16_384
 const outputStepChars = 64
 
@@ -107,11 +107,11 @@ function* checkInput(
   return isBlocked ? { action: 'block', hits } : { action: 'pass', text: released, hits }
 }
 
-/** No match spans two texts: no phrase has such a long gap or continues with an `x`. */
+/** No phrase contains this separator, so no match spans two texts. */
 const separator = `${'\n'.repeat(8)}x${'\n'.repeat(8)}`
 const groupChars = 8192
 
-/** Searches short texts together, because each search has a fixed cost. */
+/** Searches short texts in groups, because each search has a fixed cost. */
 function* findSuspects(
   texts: readonly string[],
   { sensitivity }: GuardrailConfig,
@@ -120,30 +120,30 @@ function* findSuspects(
 ): Steps<ReadonlySet<string>> {
   if (matchers.some(({ isLocal }) => !isLocal)) return new Set(texts)
   const seeksInjection = findAction(rules, 'injection') !== undefined
-  function* mayHit(group: readonly string[]): Steps<boolean> {
+  function* mayMatch(group: readonly string[]): Steps<boolean> {
     const text = group.join(separator)
     if (text.length > groupChars) return true
     if (seeksInjection && (yield* findInjections(text, sensitivity)).length > 0) return true
     const segment = { text, begin: 0, end: text.length, isLast: true }
     for (const matcher of matchers) {
-      if ((yield* matcher.find(segment, noRules)).length > 0) return true
+      if ((yield* matcher.find(segment, noReportedRules)).length > 0) return true
     }
     return false
   }
   const suspects = new Set<string>()
   for (const group of groupTexts(new Set(texts))) {
     yield
-    if (!(yield* mayHit(group))) continue
+    if (!(yield* mayMatch(group))) continue
     for (const piece of splitGroup(group)) {
-      if (yield* mayHit(piece)) for (const text of piece) suspects.add(text)
+      if (yield* mayMatch(piece)) for (const text of piece) suspects.add(text)
     }
   }
   return suspects
 }
 
-const noRules: ReadonlySet<string> = new Set()
+const noReportedRules: ReadonlySet<string> = new Set()
 
-/** Splits a group into smaller groups, so that one hit does not make many texts suspect. */
+/** Splits a group, so that one hit does not make many texts suspect. */
 function splitGroup(group: readonly string[]): (readonly string[])[] {
   const count = Math.ceil(group.length / maxSplitTexts)
   return Array.from({ length: count }, (_, at) =>
@@ -193,10 +193,10 @@ type MatchBase = Pick<Match, 'rule' | 'action' | 'order'>
 
 function createBuiltInMatchers(id: BuiltInRule, base: MatchBase): Matcher[] {
   if (id === 'injection' || id === 'limits') return []
-  const shapes = id === 'secrets' ? secretPatterns : personalDataPatterns
+  const dataPatterns = id === 'secrets' ? secretPatterns : personalDataPatterns
   return [
     createMatcher(base, (segment) =>
-      shapes.flatMap((shape) => findDataPattern(shape, segment, base)),
+      dataPatterns.flatMap((dataPattern) => findDataPattern(dataPattern, segment, base)),
     ),
   ]
 }
@@ -213,17 +213,17 @@ const createMatcher = (
 })
 
 function findDataPattern(
-  shape: DataPattern,
+  dataPattern: DataPattern,
   { text, begin, end }: TextSegment,
   base: MatchBase,
 ): Match[] {
-  const { pattern, measure, endPattern = null } = shape
+  const { pattern, matchLength, endPattern = null } = dataPattern
   const found: Match[] = []
   pattern.lastIndex = begin
   for (let match = pattern.exec(text); match !== null; match = pattern.exec(text)) {
     const { 0: candidate, index: start } = match
     if (start >= end) break
-    const length = measure?.(candidate) ?? candidate.length
+    const length = matchLength?.(candidate) ?? candidate.length
     if (length > 0) found.push({ ...base, start, end: start + length, endPattern })
     // A match may begin inside a rejected candidate.
     pattern.lastIndex = start + Math.max(1, length)

@@ -1,6 +1,4 @@
-/**
- * Judges all text that a client wrote: the inputs of requests, and JSON that is passed on. Pure.
- */
+/** Judges all texts of a request: typed inputs, and JSON that is passed on. Pure. */
 
 import type { InferenceError } from '../../foundation/errors.ts'
 import { isJsonText } from '../../foundation/json-value.ts'
@@ -23,7 +21,7 @@ import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'
 
-/** The outcome of a check. `hits` has each matching rule once, including rules that only flag. */
+/** `hits` has each matching rule once, including rules that only flag. */
 export type GuardedInput = { readonly hits: readonly GuardHit[] } & (
   | { readonly input: PassThroughInput }
   | { readonly refusal: GenerationResult }
@@ -100,9 +98,9 @@ class InputChecker {
     return text
   }
 
-  *#redact(free: RedactableText): Steps<void> {
-    const { owner, name, isArguments } = free
-    const text = readText(free)
+  *#redact(redactable: RedactableText): Steps<void> {
+    const { owner, name, isArguments } = redactable
+    const text = readText(redactable)
     const passed = yield* this.check(text)
     if (passed === text || (isArguments && !isJsonText(passed))) return
     owner[name] = replaceText(owner[name], passed)
@@ -113,7 +111,7 @@ class InputChecker {
   }
 }
 
-/** Separates joined texts. It is longer than any gap between the words of a phrase. */
+/** Longer than any gap within a phrase, so that no phrase spans two texts. */
 const separator = '\n'.repeat(8)
 
 interface RedactableText {
@@ -125,7 +123,7 @@ interface RedactableText {
 
 const readText = ({ owner, name }: RedactableText): string => extractText(owner[name])
 
-/** Finds the texts of an input, whether typed or passed on. Texts are replaced in a copy. */
+/** The texts of an input or of a body that is passed on. Texts are replaced in a copy. */
 class InputTexts {
   /** Texts that are never redacted: names and ids refer to each other. */
   readonly fixedTexts: string[]
@@ -223,7 +221,7 @@ function copyWithFunction(whole: WireFields): Record<'copy' | 'owner', Record<st
 const fixedNames: ReadonlySet<string> = new Set(['name', 'tool_call_id', 'toolCallId', 'id'])
 const callNames: ReadonlySet<string> = new Set(['tool_calls', 'toolCalls'])
 
-/** Returns the texts in a content part, except its main text, which is judged with the content. */
+/** Omits the main text of the part, because it is judged with the whole content. */
 function collectPartTexts(part: unknown): string[] {
   if (!isPlainObject(part)) return []
   const { type: _, text, ...rest } = part
@@ -269,7 +267,7 @@ const createUnreadableError = (param: string): InferenceError =>
     },
   })
 
-/** Replaces the escape sequences of JSON text, which could hide words or add letters. */
+/** Replaces escape sequences in JSON text, because they could hide words. */
 function unescapeJson(json: string): string {
   if (!json.includes('\\')) return json
   const codes = new Uint16Array(json.length)

@@ -34,8 +34,8 @@ export function* findInjections(text: string, sensitivity: number): Steps<Inject
       spans.push({ start, end })
     })
   }
-  const innocence = [...found].reduce((product, { weight }) => product * (1 - weight), 1)
-  return sensitivity > 0 && 1 - innocence >= 1 - sensitivity ? spans : []
+  const harmlessProbability = [...found].reduce((product, { weight }) => product * (1 - weight), 1)
+  return sensitivity > 0 && 1 - harmlessProbability >= 1 - sensitivity ? spans : []
 }
 
 /** Keeps letters at the end of a slice, because a phrase may continue in the next slice. */
@@ -91,9 +91,10 @@ function forEachMatch(
 const ignore = '(?:ignore|disregard|forget|donotfollow|dontfollow|stopfollowing)'
 const bypass = '(?:override|overwrite|bypass|circumvent)'
 const all = '(?:allof|all|any|every|each)?'
-const whose = '(?:the|your|my|our|these|those|its)?'
-const before = 'previous|prior|earlier|above|preceding|foregoing|former|initial|original|existing'
-const previous = `(?:(?:${before})|system|developer|safety)`
+const determiner = '(?:the|your|my|our|these|those|its)?'
+const earlierWords =
+  'previous|prior|earlier|above|preceding|foregoing|former|initial|original|existing'
+const previous = `(?:(?:${earlierWords})|system|developer|safety)`
 const earlier = `${previous}(?:(?:and|or)?${previous}){0,2}`
 const rules = '(?:instruction|prompt|rule|directive|guideline|constraint|policy)s?'
 const messages = '(?:message|context|command|direction|conversation|question)s?'
@@ -104,10 +105,10 @@ const notTo = '(?<!donot|dont|never|cannot|cant|shouldnot|shouldnt)'
 
 /** The weights of phrases in normalized text, which consists of lower-case letters only. */
 const phraseWeights: readonly (readonly [number, string])[] = [
-  [0.9, `${notTo}${ignore}${all}${whose}${earlier}${rules}`],
-  [0.4, `${notTo}${ignore}${all}${whose}${earlier}${messages}`],
-  [0.7, `${notTo}${bypass}${all}${whose}${earlier}(?:instruction|prompt|guideline)`],
-  [0.8, `${notTo}${ignore}${all}${whose}${rules}(?:above|before|sofar|youweregiven)`],
+  [0.9, `${notTo}${ignore}${all}${determiner}${earlier}${rules}`],
+  [0.4, `${notTo}${ignore}${all}${determiner}${earlier}${messages}`],
+  [0.7, `${notTo}${bypass}${all}${determiner}${earlier}(?:instruction|prompt|guideline)`],
+  [0.8, `${notTo}${ignore}${all}${determiner}${rules}(?:above|before|sofar|youweregiven)`],
   [0.8, `${notTo}${ignore}(?:what|everything|all)(?:that)?youwere(?:told)`],
   [0.7, `${notTo}${ignore}${all}your(?:instruction|guideline|rule|training|policy)`],
   [0.6, 'forgeteverything(?:above|before|youknow|youlearned|youhavelearned)'],

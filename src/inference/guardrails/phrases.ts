@@ -1,6 +1,4 @@
-/**
- * Finds many phrases in one pass. Matches whole words, ignores case, and prefers longer phrases.
- */
+/** Finds many phrases in one pass: whole words, ignoring case, the longest phrase first. */
 
 interface PhraseNode {
   /** Whether the node's letter belongs to a script that separates words by spaces. */
@@ -23,7 +21,9 @@ export type FindPhrases = (text: string, begin: number, end: number) => PhraseSp
 export function createPhraseFinder(phraseList: readonly string[]): FindPhrases {
   const phrases = phraseList
     .toSorted((a, b) => b.length - a.length)
-    .map((phrase) => Array.from(phrase.replaceAll(hidden, '').trim().replaceAll(/\s+/g, ' ')))
+    .map((phrase) =>
+      Array.from(phrase.replaceAll(invisibleCharacters, '').trim().replaceAll(/\s+/g, ' ')),
+    )
   const root = createNode(true)
   const caseVariants = new Map<string, readonly number[]>()
   for (const [rank, letters] of phrases.entries()) addPhrase(root, letters, rank, caseVariants)
@@ -62,12 +62,12 @@ function follow(
   if (next.size === 0 && afterGap === null) return
   if (followLetter(next, text, at, best)) return
   gapPattern.lastIndex = at
-  const run = gapPattern.exec(text)?.[0] ?? ''
-  if (run === '') return
+  const gap = gapPattern.exec(text)?.[0] ?? ''
+  if (gap === '') return
   // Tries both kinds of gaps, because U+FEFF is both white space and invisible.
-  if (hiddenGap.test(run)) followLetter(next, text, at + run.length, best)
-  if (afterGap !== null && wordGap.test(run))
-    followLetter(afterGap.next, text, at + run.length, best)
+  if (invisibleGap.test(gap)) followLetter(next, text, at + gap.length, best)
+  if (afterGap !== null && wordGap.test(gap))
+    followLetter(afterGap.next, text, at + gap.length, best)
 }
 
 function followLetter(
@@ -93,8 +93,8 @@ function testAt(condition: RegExp, text: string, at: number): boolean {
 
 /** Matches one character more than the longest allowed gap, so that a longer gap is detected. */
 const gapPattern = /[\s\u00AD\u200B-\u200D\u2060]{0,9}/uy
-const hiddenGap = /^[\u00AD\u200B-\u200D\u2060\uFEFF]{1,2}$/u
-const hidden = /[\u00AD\u200B-\u200D\u2060\uFEFF]/g
+const invisibleGap = /^[\u00AD\u200B-\u200D\u2060\uFEFF]{1,2}$/u
+const invisibleCharacters = /[\u00AD\u200B-\u200D\u2060\uFEFF]/g
 const invisible = String.raw`[\u00AD\u200B-\u200D\u2060\uFEFF]{0,2}`
 const wordGap = new RegExp(String.raw`^${invisible}\s{1,4}${invisible}$`, 'u')
 const escapeRegExp = (character: string): string =>

@@ -1,7 +1,4 @@
-/**
- * Finds matches of users' regular expressions with RE2, which never backtracks, so that any
- * expression takes linear time.
- */
+/** Searches for users' regular expressions with RE2, which always takes linear time. */
 
 import { RE2JS, RE2JSException, RE2Set } from 're2js'
 import type { Steps } from '../../runtime/turn-budget.ts'
@@ -46,7 +43,7 @@ const matchesEmptyText = (regex: RE2JS): boolean =>
     return matcher.find() && matcher.start() === matcher.end()
   })
 
-/** RE2's message, reworded if it would mislead. */
+/** Returns the message of RE2, reworded where it would be misleading. */
 function toReason({ message }: RE2JSException): string {
   const property = /\\[pP]\{[^}]*\}/.exec(message)?.[0]
   if (property !== undefined) return `unknown property ${property}, expected one like \\p{L}`
@@ -70,13 +67,13 @@ interface CompiledPattern extends RulePattern {
   readonly isAnchored: boolean
 }
 
-function compile(own: RulePattern): CompiledPattern {
-  const translation = translatePattern(own.pattern)
+function compile(rulePattern: RulePattern): CompiledPattern {
+  const translation = translatePattern(rulePattern.pattern)
   if ('problem' in translation) throw new TypeError(translation.problem)
   const { source, sourceInside, isAnchored } = translation
   const regex = RE2JS.compile(source, flags)
   const regexInside = sourceInside === source ? regex : RE2JS.compile(sourceInside, flags)
-  return { ...own, regex, regexInside, isAnchored }
+  return { ...rulePattern, regex, regexInside, isAnchored }
 }
 
 const countInstructions = (patterns: readonly CompiledPattern[]): number =>
@@ -85,10 +82,10 @@ const countInstructions = (patterns: readonly CompiledPattern[]): number =>
 interface Search {
   readonly pattern: CompiledPattern
   at: number
-  isOver: boolean
+  isDone: boolean
 }
 
-/** The borders of matches are searched only where the test of all patterns succeeds. */
+/** One test finds which patterns match in a window. Only these are searched for matches. */
 export class PatternSet implements Matcher {
   readonly #patterns: readonly CompiledPattern[]
   readonly #set: RE2Set
@@ -130,13 +127,13 @@ export class PatternSet implements Matcher {
       for (const index of set.match(window.view)) {
         const pattern = this.#patterns[index]
         if (pattern === undefined || reported.has(pattern.rule)) continue
-        const search = (searches[index] ??= { pattern, at, isOver: false })
-        if (search.isOver) continue
+        const search = (searches[index] ??= { pattern, at, isDone: false })
+        if (search.isDone) continue
         search.at = Math.max(search.at, at)
         const matches = yield* findInWindow(search, window, segment)
         const selected = pattern.filterMatches?.(matches, segment) ?? matches
         for (const match of selected) found.push(match)
-        search.isOver = selected.length > 0 && pattern.action !== 'redact'
+        search.isDone = selected.length > 0 && pattern.action !== 'redact'
       }
       at = window.end
     }
@@ -171,7 +168,7 @@ function createWindow(segment: TextSegment, begin: number, wantedEnd: number): W
   return { end, view, from, isLast: segment.isLast && from + view.length === text.length }
 }
 
-/** RE2 may read the whole view for each match, so views are short where matches are many. */
+/** RE2 may read the whole view for each match, so dense matches are searched in short views. */
 function* findInWindow(search: Search, whole: Window, segment: TextSegment): Steps<Match[]> {
   const { pattern } = search
   const { rule, action, order } = pattern
@@ -223,7 +220,7 @@ export interface Translation {
   readonly isAnchored: boolean
 }
 
-/** Refuses what JavaScript rejects too, so that users need to know only its syntax. */
+/** The syntax is that of JavaScript. Expressions that JavaScript rejects are refused. */
 function translatePattern(pattern: string): Translation | { readonly problem: string } {
   try {
     void new RegExp(pattern, 'iu')
@@ -256,7 +253,7 @@ function translatePattern(pattern: string): Translation | { readonly problem: st
   }
 }
 
-/** Anchors are groups, because `^` and `$` have another meaning in a character class. */
+/** Anchors are written as groups, so that they differ from `^` and `$` in a character class. */
 const startAnchor = '(?:^)'
 const endAnchor = '(?:$)'
 const neverMatches = String.raw`[^\x00-\x{10FFFF}]`

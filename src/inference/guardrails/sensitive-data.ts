@@ -1,13 +1,9 @@
-/**
- * The patterns of secrets and personal data. A number with a checksum matches only if the checksum
- * is correct. Every repetition is bounded, so that matching at one position takes a bounded number
- * of steps.
- */
+/** Patterns of secrets and personal data. Their repetitions are bounded, and so is their time. */
 
 export interface DataPattern {
   readonly pattern: RegExp
   /** Returns how many characters of a candidate match; 0 for none. Default: all. */
-  readonly measure?: (text: string) => number
+  readonly matchLength?: (text: string) => number
   readonly endPattern?: RegExp
 }
 
@@ -33,7 +29,7 @@ export const secretPatterns: readonly DataPattern[] = [
     endPattern: /-----END [A-Z0-9 ]{0,60}-----/g,
   },
   { pattern: new RegExp(`(?<![\\w-])(?:${keyPrefixes.join('|')})`, 'g'), endPattern: keyEnd },
-  // A JSON web token. Its first two parts begin with an encoded `{"`.
+  // A JSON web token. Its first two parts encode objects, so they begin with an encoded `{"`.
   { pattern: /(?<![\w-])eyJ[\w-]{10,160}\.eyJ[\w-]{10}/g, endPattern: /(?=[^\w.-])/g },
 ]
 
@@ -41,18 +37,22 @@ export const personalDataPatterns: readonly DataPattern[] = [
   {
     pattern: /(?<![\w.%+-])[\w.%+-]{1,64}@(?:[a-z\d][a-z\d-]{0,62}\.){1,5}[a-z]{2,24}(?![\w-])/gi,
   },
-  { pattern: /(?<!\d)[2-6](?:[ -]?\d){12,18}/g, measure: measureCard },
-  { pattern: /(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}/g, measure: measureIban },
+  { pattern: /(?<!\d)[2-6](?:[ -]?\d){12,18}/g, matchLength: findCardLength },
+  { pattern: /(?<![A-Za-z0-9])[A-Z]{2}\d{2}(?: ?[A-Z0-9]){11,30}/g, matchLength: findIbanLength },
 ]
 
-function cardLengths(four: number): readonly number[] {
-  const two = Math.trunc(four / 100)
-  if (two >= 40 && two <= 49) return lengths.visa
-  if ((two >= 51 && two <= 55) || (two >= 22 && two <= 27)) return lengths.mastercard
-  if (two === 34 || two === 37) return lengths.amex
-  if ((four >= 3000 && four <= 3059) || two === 36 || two === 38) return lengths.diners
-  const isOther = four === 6011 || (four >= 6440 && four <= 6499)
-  return isOther || two === 65 || two === 62 || two === 35 ? lengths.other : lengths.none
+function cardLengths(firstFour: number): readonly number[] {
+  const firstTwo = Math.trunc(firstFour / 100)
+  if (firstTwo >= 40 && firstTwo <= 49) return lengths.visa
+  if ((firstTwo >= 51 && firstTwo <= 55) || (firstTwo >= 22 && firstTwo <= 27))
+    return lengths.mastercard
+  if (firstTwo === 34 || firstTwo === 37) return lengths.amex
+  if ((firstFour >= 3000 && firstFour <= 3059) || firstTwo === 36 || firstTwo === 38)
+    return lengths.diners
+  const isOther = firstFour === 6011 || (firstFour >= 6440 && firstFour <= 6499)
+  return isOther || firstTwo === 65 || firstTwo === 62 || firstTwo === 35
+    ? lengths.other
+    : lengths.none
 }
 
 const lengths = {
@@ -68,7 +68,7 @@ const lengths = {
 const digitOffsets = new Uint16Array(19)
 const digits = new Uint8Array(19)
 
-function measureCard(text: string): number {
+function findCardLength(text: string): number {
   let count = 0
   for (let at = 0; at < text.length; at++) {
     const digit = text.charCodeAt(at) - zero
@@ -76,9 +76,9 @@ function measureCard(text: string): number {
     digitOffsets[count] = at
     digits[count++] = digit
   }
-  let four = 0
-  for (let at = 0; at < 4; at++) four = four * 10 + (digits[at] ?? 0)
-  for (const length of cardLengths(four)) {
+  let firstFour = 0
+  for (let at = 0; at < 4; at++) firstFour = firstFour * 10 + (digits[at] ?? 0)
+  for (const length of cardLengths(firstFour)) {
     if (count < length || !passesLuhn(length)) continue
     const end = (digitOffsets[length - 1] ?? 0) + 1
     if (count === length || digitOffsets[length] !== end) return end
@@ -109,7 +109,7 @@ const ibanLengths = new Map(
     .map((one) => [one.slice(0, 2), Number(one.slice(2))]),
 )
 
-function measureIban(text: string): number {
+function findIbanLength(text: string): number {
   const length = ibanLengths.get(text.slice(0, 2)) ?? Infinity
   let [end, count, rest] = [0, 0, 0]
   for (; count < length; end++) {
@@ -117,10 +117,10 @@ function measureIban(text: string): number {
     const code = text.charCodeAt(end)
     if (code === space) continue
     // In the checksum, the country code and the check digits come last.
-    if (count++ >= 4) rest = appendToRemainder(rest, code)
+    if (count++ >= 4) rest = addToRemainder(rest, code)
   }
   if (end < text.length && text.charCodeAt(end) !== space) return 0
-  for (let at = 0; at < 4; at++) rest = appendToRemainder(rest, text.charCodeAt(at))
+  for (let at = 0; at < 4; at++) rest = addToRemainder(rest, text.charCodeAt(at))
   return rest === 1 ? end : 0
 }
 
@@ -128,5 +128,5 @@ const space = 32
 const letterA = 65
 
 /** Appends a digit as one digit, and a letter as two digits. */
-const appendToRemainder = (rest: number, code: number): number =>
+const addToRemainder = (rest: number, code: number): number =>
   code < letterA ? (rest * 10 + code - zero) % 97 : (rest * 100 + code - letterA + 10) % 97

@@ -10,7 +10,7 @@ import {
   type TextSegment,
 } from './rules.ts'
 
-/** Holds back text that may begin a match. The pieces of the text do not change the result. */
+/** Judges one answer. It holds back text that may be the beginning of a match. */
 export interface OutputGuard {
   push(text: string): ReleasedText
   /** Releases the rest. Nothing may be pushed afterwards. */
@@ -25,7 +25,7 @@ export interface ReleasedText {
   readonly hits: readonly GuardHit[]
 }
 
-/** Judges the next `stepChars` characters once `lookAhead` more have arrived. */
+/** A step judges `stepChars` characters once `lookAhead` more characters have arrived. */
 export class SlidingScan implements OutputGuard {
   readonly #matchers: readonly Matcher[]
   readonly #stepChars: number
@@ -151,7 +151,7 @@ export class SlidingScan implements OutputGuard {
 
 export const toRedactionMark = (rule: string): string => `[redacted:${rule}]`
 
-/** Other ids do not match, because a mark with any id could hide arbitrary text. */
+/** Marks with other ids do not match, because they could hide arbitrary text. */
 export function createMarkPattern(rules: readonly string[]): RegExp | null {
   if (rules.length === 0) return null
   const ids = rules.map((rule) => rule.replaceAll(/[.-]/g, String.raw`\$&`))

@@ -44,29 +44,11 @@ export interface Bound {
   readonly isInclusive: boolean
 }
 
-/** Compiles the validator once. A valid value is neither copied nor changed. */
-export class SchemaChecker<S extends z.ZodType> {
-  readonly #schema: S
-
-  constructor(schema: S) {
-    this.#schema = schema
-  }
-
-  isValid(value: unknown): value is z.input<S> {
-    return isValid(this.#schema, value)
-  }
-
-  /** Describes only the first invalid item of a long list, because more would take seconds. */
-  findProblems(value: unknown): Problem[] {
-    return findProblems(this.#schema, truncateLongLists(this.#schema, value))
-  }
-}
-
-const maxListedItems = 32
 /** A schema is compiled at its first use, because compiling takes milliseconds. */
 const validators = new WeakMap<Schema, Schema>()
 
-function isValid(schema: Schema, value: unknown): boolean {
+/** A valid value is neither copied nor changed. */
+export function isValid<S extends Schema>(schema: S, value: unknown): value is z.input<S> {
   let compiled = validators.get(schema)
   if (compiled === undefined) {
     compiled = z.compile(schema)
@@ -74,6 +56,8 @@ function isValid(schema: Schema, value: unknown): boolean {
   }
   return z.validate(compiled, value)
 }
+
+const maxListedItems = 32
 
 /** Returns a copy in which every long list ends with its first invalid item. */
 function truncateLongLists(schema: Schema, value: unknown): unknown {
@@ -100,6 +84,10 @@ function truncateLongLists(schema: Schema, value: unknown): unknown {
   return { ...value, ...Object.fromEntries(cut) }
 }
 
+/** Describes only the first invalid item of a long list, because more would take seconds. */
+export const findFirstProblems = (schema: Schema, value: unknown): Problem[] =>
+  findProblems(schema, truncateLongLists(schema, value))
+
 export function findProblems(schema: Schema, value: unknown): Problem[] {
   const result = z.safeParse(schema, value)
   if (result.success) return []
@@ -108,7 +96,7 @@ export function findProblems(schema: Schema, value: unknown): Problem[] {
     .flatMap((issue) => toProblems(issue, [], schema, value))
 }
 
-/** An unsafe integer, for example, often also exceeds its bound. */
+/** An unsafe integer, for example, causes two issues if it also exceeds its bound. */
 const isDuplicate = (issue: Issue, next: Issue | undefined): boolean =>
   'note' in issue && next?.code === issue.code && next.path.join() === issue.path.join()
 

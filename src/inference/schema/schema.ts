@@ -17,7 +17,6 @@ export function toJsonSchema(schema: Schema, target: 'draft-7' | 'draft-2020-12'
 
 export type Path = readonly (string | number)[]
 
-/** Formats a path, such as `llm.stop[1]`. */
 export function formatPath(path: Path): string {
   const text = path.map((step) => (typeof step === 'number' ? `[${step}]` : `.${step}`)).join('')
   return text.startsWith('.') ? text.slice(1) : text
@@ -42,7 +41,7 @@ export function annotate<S extends Schema>(schema: S, about: SchemaNotes): S {
   return schema
 }
 
-/** The actual value selects the alternative of a union. */
+/** Where the schema is a union, `value` selects the alternative. */
 export function getSchemaAt(root: Schema, path: Path, value: unknown): Schema | undefined {
   let [schema, found]: [Schema | undefined, unknown] = [root, value]
   for (const step of path) {
@@ -70,7 +69,7 @@ function getChildSchema(
   return option === undefined ? undefined : getChildSchema(option, step, value)
 }
 
-/** For a union, these are the keys of the alternative that the value resembles. */
+/** For a union, returns the keys of the alternative that the value resembles. */
 export function listKeys(parent: Schema, value: unknown): string[] {
   const schema = unwrap(parent)
   if (schema instanceof z.ZodObject) return Object.keys(schema.shape)
@@ -92,7 +91,7 @@ function selectOption(union: Schema | undefined, value: unknown): Schema | undef
   return schema.options.find((option) => hasShapeOf(option, value))
 }
 
-/** Compares only the JSON type, not the content. */
+/** Compares only the JSON types. */
 export function hasShapeOf(option: Schema, value: unknown): boolean {
   const schema = unwrap(option)
   if (schema instanceof z.ZodArray) return Array.isArray(value)

@@ -57,7 +57,7 @@ function toErrorType(status: number): string {
   return status >= 500 ? 'server_error' : 'invalid_request_error'
 }
 
-/** Codes whose messages are safe to show, because this package writes them. */
+/** Codes whose messages clients may see, because this package writes the messages. */
 const publicCodes: ReadonlySet<InferenceErrorCode> = new Set([
   'queue_full',
   'request_timeout',
@@ -80,7 +80,7 @@ const promptFields: Readonly<Record<string, string>> = {
   '/v1/completions': 'prompt',
 }
 
-/** A fixed sentence and the request id replace an engine's message, which is in the log. */
+/** The message of an engine is only logged. The client gets a fixed sentence and the request id. */
 function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
   const refusal = getRefusal(thrown)
@@ -106,7 +106,7 @@ function toHttpError(thrown: unknown, requestId: string, path: string): HttpErro
   return new HttpError(status, `${message} Request id: ${requestId}.`, { code, headers })
 }
 
-/** Whether the client gets only a part of the message, so that the whole message must be logged. */
+/** Whether the whole message must be logged, because the client gets only a part of it. */
 function isMessageHidden(thrown: unknown): boolean {
   if (thrown instanceof HttpError || getRefusal(thrown) !== undefined) return false
   const code = toInferenceCode(thrown)

@@ -60,7 +60,7 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
   return routes
 }
 
-/** Created at the first request, because most servers never get such a request. */
+/** The document is created at the first request, because most servers never get one. */
 function createOpenApiRoute(
   context: RouteContext,
   routes: readonly DocumentedRoute[],
@@ -126,7 +126,7 @@ export function createHealthRoutes(context: HealthContext): readonly DocumentedR
   ]
 }
 
-/** Omits the engine's message, which may contain paths, because the route requires no key. */
+/** Omits the message of the engine: it may contain paths, and the route requires no key. */
 function getPublicReason({ generator, getUnreadyReason }: HealthContext): string | null {
   const reason = getUnreadyReason() ?? generator.status().unreadyReason
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
@@ -179,7 +179,7 @@ function createTokenizeRoute({ generator, limits, requests }: RouteContext): Doc
   }
 }
 
-/** Checks only the model of a body. The server behind the engine checks the rest. */
+/** Only the model of a body is checked here. The server behind the engine checks the rest. */
 function createForwardingRoutes(context: RouteContext): readonly DocumentedRoute[] {
   const { proxy, limits, requests } = context
   if (proxy === null) return []

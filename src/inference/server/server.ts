@@ -21,10 +21,6 @@ export interface InferenceServerOptions extends ServerParts {
   readonly models: readonly string[]
   /** Other names that requests may use, such as a path. `/v1/models` does not list them. */
   readonly hiddenModels?: readonly string[]
-  /** `null` if the length is unknown until `modelLoaded` is called. */
-  readonly contextLength: number | null
-  /** The fields that the engine supports. Used only if `contextLength` is given. */
-  readonly fields?: readonly string[]
   /** `null` for 127.0.0.1 and the loopback address that this machine's name resolves to. */
   readonly host: string | null
   readonly port: number
@@ -60,9 +56,7 @@ export class InferenceServer extends HttpServer {
 
   protected override async onStart(): Promise<void> {
     await super.onStart()
-    const { contextLength, fields = [] } = this.#options
-    if (contextLength !== null) this.modelLoaded({ contextLength, fields })
-    else this.setRoutes(createHealthRoutes(this.#healthContext()), loadingError)
+    this.setRoutes(createHealthRoutes(this.#healthContext()), loadingError)
   }
 
   #healthContext(): HealthContext {

@@ -10,9 +10,7 @@ export interface HttpErrorDetails {
   readonly details?: Readonly<Record<string, number>>
 }
 
-/**
- * An error whose message is safe to send to the client. The server always turns it into a response.
- */
+/** An error whose message is safe to send to the client. */
 export class HttpError extends Error {
   readonly code: string | null
   readonly status: number
@@ -32,9 +30,7 @@ export class HttpError extends Error {
 
 /** Formulates the errors of a server. */
 export interface ErrorReplies {
-  /**
-   * Converts anything thrown to an error for the client. Logs details that the client must not see.
-   */
+  /** Converts anything thrown to an error for the client. Logs what the client must not see. */
   toHttpError(thrown: unknown, requestId: string, path: string): HttpError
   /** Returns the body of an error response. The path is empty if the request could not be read. */
   toBody(error: HttpError, path: string): object

@@ -9,11 +9,11 @@ import { waitsForContinue } from './json-body.ts'
 
 /** Smaller bodies are read to their end after an error, so that the connection can be reused. */
 const smallBodyBytes = 65_536
-/** How long, and how many bytes, a client may still send after an error. */
+/** For how long, and how many bytes, a client may continue to send after an error. */
 export const lingerMs = 1000
 const lingerBytes = 4_194_304
 
-/** Bodies are written in chunks of this size. Each written chunk proves that the client reads. */
+/** The size of a write. Each completed write shows that the client still reads. */
 const chunkBytes = 65_536
 
 export const securityHeaders: readonly string[] = [
@@ -121,9 +121,8 @@ export class HttpExchange {
   }
 
   /**
-   * Destroys the connection if the client reads nothing for `slowReaderSeconds`. The returned
-   * function stops watching. A response that is queued behind others on its connection is watched
-   * only when its turn comes.
+   * Destroys the connection if the client reads nothing for `slowReaderSeconds`. A response behind
+   * others on its connection is watched when its turn comes. Call the result to stop watching.
    */
   watchReader(): () => void {
     const { response } = this

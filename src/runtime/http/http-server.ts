@@ -7,6 +7,7 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http'
+import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf } from '../../foundation/errors.ts'
@@ -59,15 +60,9 @@ export interface HttpLimits {
   readonly requestTimeoutMs: number
   /** How often the two time limits above are checked. Default 2 s. */
   readonly connectionsCheckMs: number
-  /**
-   * How long an idle connection is kept. Default 75 s: a client whose event loop is busy for a few
-   * seconds would otherwise send its next request on a connection that is closed.
-   */
+  /** How long an idle connection is kept. Default 75 s. */
   readonly keepAliveMs: number
-  /**
-   * The maximum number of connections. At the limit, a new connection replaces an idle one. Default
-   * 1024.
-   */
+  /** The maximum number of connections. Beyond it, new ones replace idle ones. Default 1024. */
   readonly maxConnections: number
   /** The maximum number of requests on one connection. Default 1000. */
   readonly maxRequestsPerSocket: number
@@ -102,10 +97,7 @@ export const defaultHttpLimits: HttpLimits = {
 export interface HttpServerOptions extends ListenOptions {
   /** For routes that are not public. Required on a host other than loopback. */
   readonly apiKey: string | null
-  /**
-   * Whether the routes identify browsers by a cookie. Then no API key is required on any host, and
-   * `Origin`, where sent, must equal `Host`. Default `false`.
-   */
+  /** Whether cookies replace the API key. `Origin` must then equal `Host`. Default `false`. */
   readonly usesCookies?: boolean
   /** The headers of every response, as names and values in turn. Default: `securityHeaders`. */
   readonly headers?: readonly string[]
@@ -117,15 +109,14 @@ export interface HttpServerOptions extends ListenOptions {
 /** How long aborted requests may take to send their responses. */
 const abortedSendMs = 1000
 
-/**
- * Serves its routes between `start()` and `stop()`. Stopping waits `limits.drainSeconds` for the
- * requests in flight, then aborts the rest. When `stop()` resolves, no socket is left.
- */
+/** `stop()` waits `limits.drainSeconds` for requests in flight, then aborts them. */
 export class HttpServer extends Service {
   readonly #options: HttpServerOptions
   readonly #server: Server
   readonly #exchangeOptions: HttpExchangeOptions
   readonly #inFlight = new Set<HttpExchange>()
+  /** The requests in flight of each connection. The longest idle connection comes first. */
+  readonly #connections = new Map<Duplex, Set<HttpExchange>>()
   readonly #routes = new Map<string, Route>()
   #unknownPath = closingError()
   #listening: ListeningServer | null = null
@@ -146,14 +137,11 @@ export class HttpServer extends Service {
       headers: options.headers ?? securityHeaders,
     }
     this.#server = createLimitedServer(options, (socket) => this.#isAnswering(socket))
+    this.#server.on('connection', (socket) => this.#addConnection(socket))
     const handle = (request: IncomingMessage, response: ServerResponse): void => {
       void this.#handle(request, response)
     }
     for (const event of requestEvents) this.#server.on(event, handle)
-    this.#server.on('connection', (socket) => {
-      if (options.isBackground === true) socket.unref()
-      socket.once('close', () => this.#abortRequests(socket))
-    })
     if (apiKey !== null) registerSecret(apiKey)
   }
 
@@ -203,9 +191,34 @@ export class HttpServer extends Service {
     await this.#listening?.close()
   }
 
+  /**
+   * At the limit, a new connection replaces an idle one, so that a client with idle connections
+   * cannot lock out others. It is closed if all others have a complete request in flight.
+   */
+  #addConnection(socket: Socket): void {
+    const { limits, isBackground } = this.#options
+    if (isBackground === true) socket.unref()
+    const isFull = this.#connections.size >= limits.maxConnections
+    const closed = isFull ? (findReplaceable(this.#connections) ?? socket) : undefined
+    // Removes the old connection now, because others may connect before its `close` event.
+    if (closed !== undefined) this.#connections.delete(closed)
+    const exchanges = new Set<HttpExchange>()
+    if (closed !== socket) this.#connections.set(socket, exchanges)
+    socket.once('close', () => {
+      this.#connections.delete(socket)
+      // Older Node versions leave queued pipelined responses of a disconnected client open.
+      for (const exchange of exchanges) {
+        exchange.abort('client_disconnect')
+        this.#forget(exchange)
+      }
+    })
+    closed?.destroy()
+  }
+
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
     const exchange = new HttpExchange(request, response, this.#exchangeOptions)
     this.#inFlight.add(exchange)
+    this.#connections.get(request.socket)?.add(exchange)
     response.once('close', () => this.#forget(exchange))
     try {
       await this.#answer(exchange)
@@ -243,24 +256,18 @@ export class HttpServer extends Service {
     return undefined
   }
 
-  /** Older Node versions leave queued pipelined responses of a gone client open. */
-  #abortRequests(socket: Duplex): void {
-    for (const exchange of this.#inFlight) {
-      if (exchange.request.socket !== socket) continue
-      exchange.abort('client_disconnect')
-      this.#forget(exchange)
-    }
-  }
-
   #isAnswering(socket: Duplex): boolean {
-    for (const { request, response } of this.#inFlight) {
-      if (request.socket === socket && response.headersSent) return true
-    }
-    return false
+    const exchanges = this.#connections.get(socket) ?? new Set()
+    return [...exchanges].some(({ response }) => response.headersSent)
   }
 
   #forget(exchange: HttpExchange): void {
     this.#inFlight.delete(exchange)
+    const { socket } = exchange.request
+    const exchanges = this.#connections.get(socket)
+    exchanges?.delete(exchange)
+    // Moves the connection to the end of the map.
+    if (this.#connections.delete(socket)) this.#connections.set(socket, exchanges ?? new Set())
     if (!this.#isDraining) return
     this.#options.clock.nextTurn(() => this.#server.closeIdleConnections())
     if (this.#inFlight.size === 0) this.#onIdle?.()
@@ -292,10 +299,7 @@ const closingError = (): HttpError =>
 /** Node's events for a request: plain, with `Expect: 100-continue`, with another expectation. */
 const requestEvents = ['request', 'checkContinue', 'checkExpectation'] as const
 
-/**
- * Creates a server that has no request handler and does not listen yet. `isAnswering` returns
- * whether a response is being sent on a connection, where no error may be written.
- */
+/** `isAnswering` tells whether a response is being sent, so that no error may be written. */
 function createLimitedServer(
   { limits, clock, errors }: HttpServerOptions,
   isAnswering: (socket: Duplex) => boolean,
@@ -309,10 +313,8 @@ function createLimitedServer(
     // Disabled, because the request guard sends an error with an explanation.
     requireHostHeader: false,
   })
-  limitConnections(server, limits.maxConnections)
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
-  // One more than allowed, because Node silently drops further headers and the request guard must
-  // detect the excess.
+  // One more than allowed, because Node drops further headers silently. The guard detects it.
   server.maxHeadersCount = limits.headerCount + 1
   const sendAndClose = (socket: Duplex, error: HttpError): void => {
     // Node repeats the event while the client still sends.
@@ -355,48 +357,15 @@ function sendRawError(socket: Duplex, { status }: HttpError, body: string, clock
   socket.end(`${lines.join('\r\n')}\r\n\r\n${body}`)
 }
 
-/**
- * Limits the number of connections. At the limit, closes an idle connection in favor of a new one,
- * so that a client with idle connections cannot lock out others. The new connection is rejected
- * only if all others have a complete request in progress.
- */
-function limitConnections(server: Server, limit: number): void {
-  /** The requests in progress on each connection, longest idle connection first. */
-  const open = new Map<Duplex, Set<IncomingMessage>>()
-  server.on('connection', (socket) => {
-    // Removes the old connection now, because others may connect before its `close` event.
-    const spare = open.size < limit ? undefined : (findReplaceable(open) ?? socket)
-    if (spare !== undefined) open.delete(spare)
-    if (spare !== socket) open.set(socket, new Set())
-    socket.once('close', () => open.delete(socket))
-    spare?.destroy()
-  })
-  const track = (request: IncomingMessage, response: ServerResponse): void => {
-    const { socket } = request
-    const requests = open.get(socket)
-    if (requests === undefined) return
-    requests.add(request)
-    response.once('close', () => {
-      requests.delete(request)
-      // Moves the connection to the end of the map.
-      if (open.delete(socket)) open.set(socket, requests)
-    })
-  }
-  for (const event of requestEvents) server.on(event, track)
-}
-
+/** Returns an idle connection, or else one without a complete request. */
 function findReplaceable(
-  open: ReadonlyMap<Duplex, ReadonlySet<IncomingMessage>>,
+  connections: ReadonlyMap<Duplex, ReadonlySet<HttpExchange>>,
 ): Duplex | undefined {
   let unfinished: Duplex | undefined
-  for (const [socket, requests] of open) {
-    if (requests.size === 0) return socket
-    if (!hasCompleteRequest(requests)) unfinished ??= socket
+  for (const [socket, exchanges] of connections) {
+    if (exchanges.size === 0) return socket
+    const hasCompleteRequest = [...exchanges].some(({ request }) => request.complete)
+    if (!hasCompleteRequest) unfinished ??= socket
   }
   return unfinished
-}
-
-function hasCompleteRequest(requests: ReadonlySet<IncomingMessage>): boolean {
-  for (const { complete } of requests) if (complete) return true
-  return false
 }

@@ -4,27 +4,24 @@ import { isUtf8 } from 'node:buffer'
 import type { IncomingMessage } from 'node:http'
 import { HttpError } from './http-error.ts'
 
-/** Throws if, according to its headers, the body is too large or not plain JSON. */
+/** Throws if the headers announce a body that is too large or not plain JSON. */
 export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {
   const { headers } = request
   const encoding = headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') {
-    throw unsupportedMedia('Send the body without Content-Encoding.')
+    throw unsupportedMediaError('Send the body without Content-Encoding.')
   }
   if (!jsonType.test(headers['content-type'] ?? '')) {
-    throw unsupportedMedia('Send the body as Content-Type: application/json.')
+    throw unsupportedMediaError('Send the body as Content-Type: application/json.')
   }
-  if (Number(headers['content-length'] ?? 0) > limitBytes) throw tooLarge(limitBytes)
+  if (Number(headers['content-length'] ?? 0) > limitBytes) throw tooLargeError(limitBytes)
 }
 
 /** Whether the client sends its body only after `100 Continue`. */
 export const waitsForContinue = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
   continueExpectation.test(headers.expect ?? '')
 
-/**
- * Resolves with the whole body. Rejects with 413 beyond the limit, with the request's error when
- * the client disconnects, and with the signal's reason when the signal is aborted.
- */
+/** Rejects for a body above the limit, when the client disconnects, and when it is aborted. */
 export function readBody(
   request: IncomingMessage,
   limitBytes: number,
@@ -39,7 +36,7 @@ export function readBody(
         chunks.push(chunk)
         return
       }
-      stop(tooLarge(limitBytes))
+      stop(tooLargeError(limitBytes))
     }
     const stop = (reason: unknown): void => {
       request.off('data', take)
@@ -64,27 +61,23 @@ export function readBody(
 const continueExpectation = /(?:^|\W)100-continue(?:$|\W)/i
 const jsonType = /^application\/json[ \t]*(?:;[ \t]*charset="?utf-?8"?[ \t]*)?$/i
 
-const unsupportedMedia = (message: string): HttpError =>
+const unsupportedMediaError = (message: string): HttpError =>
   new HttpError(415, message, { code: 'unsupported_media_type' })
 
-const tooLarge = (limitBytes: number): HttpError =>
+const tooLargeError = (limitBytes: number): HttpError =>
   new HttpError(413, `The body is larger than ${limitBytes} bytes.`, {
     code: 'request_too_large',
     param: 'body',
   })
 
-/**
- * Returns the parsed body, or throws a 400 error whose message has a position but no text of the
- * body. `JSON.parse` is not used, because it accepts repeated keys and blocks for seconds on a
- * deeply nested body.
- */
+/** Throws a 400 error with the position of the problem, but with no text of the body. */
 export function parseJson(bytes: Buffer, maxDepth: number): unknown {
-  if (bytes.length === 0) throw badBody('The body is empty: expected a JSON object.')
-  if (!isUtf8(bytes)) throw malformed('not UTF-8 text', firstInvalidByte(bytes))
+  if (bytes.length === 0) throw invalidBodyError('The body is empty: expected a JSON object.')
+  if (!isUtf8(bytes)) throw malformedError('not UTF-8 text', firstInvalidByte(bytes))
   return new JsonParser(bytes.toString('utf8'), maxDepth).parse()
 }
 
-/** Keys that can change the prototype of an object to which the body is copied. */
+/** Keys that could change a prototype when the body is copied to another object. */
 const forbiddenKeys: ReadonlySet<string> = new Set(['__proto__', 'constructor'])
 
 const numberPattern = /-?(?:0|[1-9][0-9]*)(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?/y
@@ -94,10 +87,7 @@ const literalPattern = /true|false|null/y
 const [quote, comma, colon, openBrace, closeBrace] = [0x22, 0x2c, 0x3a, 0x7b, 0x7d]
 const [openBracket, closeBracket, backslash] = [0x5b, 0x5d, 0x5c]
 
-/**
- * Parses strict JSON. Throws for excessive depth, repeated keys, forbidden keys and numbers beyond
- * the range of a double. Stops at the first error.
- */
+/** `JSON.parse` accepts repeated keys, and takes seconds for a deeply nested body. */
 class JsonParser {
   readonly #text: string
   readonly #maxDepth: number
@@ -158,10 +148,7 @@ class JsonParser {
     return fields
   }
 
-  /**
-   * Reads the opening bracket, and the closing bracket if it follows immediately. Returns whether
-   * it does.
-   */
+  /** Reads the opening bracket, and the closing bracket if nothing is between them. */
   #isEmpty(closing: number): boolean {
     this.#at++
     if (this.#skipSpace() !== closing) return false
@@ -169,10 +156,7 @@ class JsonParser {
     return true
   }
 
-  /**
-   * Reads the comma before another value, or the closing bracket. Returns whether another value
-   * follows.
-   */
+  /** Reads the comma before another value, or the closing bracket. */
   #hasNext(closing: number): boolean {
     const code = this.#skipSpace()
     if (code !== comma && code !== closing) this.#fail()
@@ -184,8 +168,8 @@ class JsonParser {
     if (this.#skipSpace() !== quote) this.#fail()
     const start = this.#at
     const key = this.#string()
-    if (forbiddenKeys.has(key)) throw malformed(`the key '${key}' is not allowed`, start)
-    if (Object.hasOwn(fields, key)) throw malformed('a key comes twice', start)
+    if (forbiddenKeys.has(key)) throw malformedError(`the key '${key}' is not allowed`, start)
+    if (Object.hasOwn(fields, key)) throw malformedError('a key comes twice', start)
     if (this.#skipSpace() !== colon) this.#fail()
     this.#at++
     return key
@@ -215,7 +199,7 @@ class JsonParser {
   #number(): number {
     const start = this.#at
     const value = Number(this.#match(numberPattern))
-    if (!Number.isFinite(value)) throw malformed('a number is out of range', start)
+    if (!Number.isFinite(value)) throw malformedError('a number is out of range', start)
     return value
   }
 
@@ -228,20 +212,17 @@ class JsonParser {
   }
 
   #fail(at = this.#at): never {
-    throw malformed(at >= this.#text.length ? 'it ends too early' : 'unexpected character', at)
+    throw malformedError(at >= this.#text.length ? 'it ends too early' : 'unexpected character', at)
   }
 }
 
-const malformed = (what: string, position: number): HttpError =>
-  badBody(`The body is not valid JSON: ${what} at position ${position}.`)
+const malformedError = (what: string, position: number): HttpError =>
+  invalidBodyError(`The body is not valid JSON: ${what} at position ${position}.`)
 
-const badBody = (message: string): HttpError =>
+const invalidBodyError = (message: string): HttpError =>
   new HttpError(400, message, { code: 'invalid_json', param: 'body' })
 
-/**
- * Returns the position of the first byte that decodes to U+FFFD and is not part of an encoded
- * U+FFFD.
- */
+/** Returns the first position that decodes to U+FFFD without being an encoded U+FFFD. */
 function firstInvalidByte(bytes: Buffer): number {
   const text = bytes.toString('utf8')
   const replacement = Buffer.from('\ufffd')

@@ -15,15 +15,11 @@ import {
 import { boundedWait } from '../../foundation/promises.ts'
 import type { ErrorReplies } from './http-error.ts'
 
-/** The host name of this machine. */
 export const machineName = hostname()
 
 const wildcards = new Set(['0.0.0.0', '::', '[::]'])
 
-/**
- * Throws for an invalid address, and for an address that other machines can reach without an API
- * key.
- */
+/** Throws for an invalid address, and if other machines could reach it without an API key. */
 export function expectListenAddress(address: {
   readonly host: string | null
   readonly port: number
@@ -47,7 +43,7 @@ export function expectListenAddress(address: {
   }
 }
 
-/** Queries about this machine; tests replace them. */
+/** Network information about this machine. Tests replace it. */
 export interface Machine {
   readonly interfaces: typeof networkInterfaces
   /** The addresses of this machine's name. Rejects or takes long if there are none. */
@@ -74,7 +70,7 @@ export interface ListeningServer {
 type ListenErrors = Pick<ErrorReplies, 'toListenError'>
 
 export interface ListenOptions {
-  /** `null` means loopback, including the loopback address of this machine's name. */
+  /** `null` means 127.0.0.1 and the loopback address that this machine's name resolves to. */
   readonly host: string | null
   /** The port to listen on; 0 chooses a free port. */
   readonly port: number
@@ -84,44 +80,51 @@ export interface ListenOptions {
   readonly isBackground?: boolean
 }
 
-/** Makes the server listen. Rejects with an error that says what to do. */
+/** Rejects with an error that says what to do. */
 export async function startListening(
   server: HttpServer,
-  { host, port: wanted, clock, errors, isBackground = false }: ListenOptions,
+  { host, port: requestedPort, clock, errors, isBackground = false }: ListenOptions,
   machine: Machine = thisMachine,
 ): Promise<ListeningServer> {
-  const named = await boundedWait(clock, lookupTimeoutMs, machine.addresses()).catch(() => [])
-  const port = await listen(server, host ?? loopback, wanted, errors)
+  const nameAddresses = await boundedWait(clock, lookupTimeoutMs, machine.addresses()).catch(
+    () => [],
+  )
+  const port = await listen(server, host ?? loopback, requestedPort, errors)
   const servers: Server[] = [server]
   const close = async (): Promise<void> => {
     await Promise.all(servers.map((one) => new Promise((resolve) => one.close(resolve))))
   }
-  const bound = [(server.address() as AddressInfo).address]
-  for (const other of host === null ? named : []) {
-    if (!isLoopbackHost(other) || bound.includes(other)) continue
+  const boundAddresses = [(server.address() as AddressInfo).address]
+  for (const other of host === null ? nameAddresses : []) {
+    if (!isLoopbackHost(other) || boundAddresses.includes(other)) continue
     const second = createServer({ allowHalfOpen: true, noDelay: true }, (socket) => {
       server.emit('connection', socket)
     })
     try {
       await listen(second, other, port, errors)
       servers.push(second)
-      bound.push(other)
+      boundAddresses.push(other)
     } catch (error) {
       // Listening on this address is optional, but a requested port must be free.
-      if (wanted === 0 || errnoOf(error) !== 'port_in_use') continue
+      if (requestedPort === 0 || errnoOf(error) !== 'port_in_use') continue
       await close()
       throw error
     }
   }
   if (isBackground) for (const one of servers) one.unref()
-  const isHere = createReachTest(bound, machine.interfaces)
-  const hosts = [...acceptedHosts(host ?? loopback, machine.interfaces), ...bound.map(withBrackets)]
-  const isNamed = named.length > 0 && named.every(isHere)
-  const client = isNamed ? machineName : clientAddress(host ?? loopback, machine.interfaces)
+  const reachesServer = createReachTest(boundAddresses, machine.interfaces)
+  const hosts = [
+    ...acceptedHosts(host ?? loopback, machine.interfaces),
+    ...boundAddresses.map(withBrackets),
+  ]
+  const isReachableByName = nameAddresses.length > 0 && nameAddresses.every(reachesServer)
+  const client = isReachableByName
+    ? machineName
+    : clientAddress(host ?? loopback, machine.interfaces)
   return { endpoint: `http://${client}:${port}`, port, hosts: [...new Set(hosts)], close }
 }
 
-/** Resolves with the actual port. Rejects with an error that says what to do. */
+/** Resolves with the actual port. */
 function listen(server: Server, host: string, port: number, errors: ListenErrors): Promise<number> {
   return new Promise((resolve, reject) => {
     const fail = (cause: Error): void => reject(listenError(errors, host, port, cause))
@@ -133,27 +136,25 @@ function listen(server: Server, host: string, port: number, errors: ListenErrors
   })
 }
 
-function createReachTest(bound: readonly string[], interfaces: typeof networkInterfaces) {
+function createReachTest(boundAddresses: readonly string[], interfaces: typeof networkInterfaces) {
   const own = new Set(listAddresses(interfaces).map(withoutBrackets))
   const isOwn = (address: string): boolean => isLoopbackHost(address) || own.has(address)
   return (address: string): boolean => {
-    if (bound.includes(address)) return true
-    const isAnyBound = bound.includes('::') || (bound.includes('0.0.0.0') && isIPv4(address))
+    if (boundAddresses.includes(address)) return true
+    const isAnyBound =
+      boundAddresses.includes('::') || (boundAddresses.includes('0.0.0.0') && isIPv4(address))
     return isAnyBound && isOwn(address)
   }
 }
 
-/** For a server on all interfaces, the first address that other machines can reach. */
+/** For a server on all interfaces, returns the first address that other machines can reach. */
 function clientAddress(host: string, interfaces: typeof networkInterfaces): string {
   if (!wildcards.has(host)) return withBrackets(host)
   const others = listAddresses(interfaces).filter((address) => !isLoopbackHost(address))
   return others.find(isIPv4) ?? others[0] ?? loopback
 }
 
-/**
- * Returns the `Host` headers that the server accepts. Addresses are safe, because a DNS rebinding
- * attack sends a host name.
- */
+/** Returns accepted `Host` headers. Addresses are safe: DNS rebinding attacks send host names. */
 export function acceptedHosts(host: string, interfaces = networkInterfaces): readonly string[] {
   const own = ['localhost', '127.0.0.1', '[::1]', machineName, withBrackets(host)]
   return wildcards.has(host) ? [...own, ...listAddresses(interfaces)] : own
@@ -172,7 +173,6 @@ const withoutBrackets = (host: string): string => host.replace(/^\[(.*)\]$/, '$1
 const withBrackets = (host: string): string =>
   withoutBrackets(host).includes(':') ? `[${withoutBrackets(host)}]` : host
 
-/** Explains why listening failed and what to do. */
 export function listenError(
   { toListenError }: ListenErrors,
   host: string,

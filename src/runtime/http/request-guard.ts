@@ -22,10 +22,8 @@ export interface RequestGuardOptions {
 type RequestHead = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'rawHeaders'>
 
 /**
- * Checks the URL, the number of headers, `Host`, `Origin`, the key and `Expect`, in this order.
  * Known hosts are loopback and the allowed hosts with any port, because a forwarded port differs.
- * Known origins are those of known hosts and the allowed origins; with cookies, only the host of
- * the request itself.
+ * Known origins are the known hosts and the allowed origins; with cookies, only the request's host.
  */
 export class RequestGuard {
   readonly #options: RequestGuardOptions
@@ -42,7 +40,7 @@ export class RequestGuard {
   }
 
   /** Throws an `HttpError` if the request must not be served. A public route needs no key. */
-  check(request: RequestHead, isOpen: boolean): void {
+  check(request: RequestHead, isPublic: boolean): void {
     const { url = '', headers, rawHeaders } = request
     if (url.length > this.#options.urlLength) {
       throw new HttpError(414, 'The address is too long.', { code: 'uri_too_long' })
@@ -57,7 +55,7 @@ export class RequestGuard {
     }
     // Browsers send a preflight without the key.
     if (isPreflight(request)) return
-    if (!isOpen && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
+    if (!isPublic && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
     if (headers.expect !== undefined && !waitsForContinue(request)) {
       throw new HttpError(417, 'The only supported value of Expect is "100-continue".', {
         code: 'bad_request',
@@ -109,19 +107,12 @@ function expectSameOrigin({ host = '', origin }: RequestHead['headers']): void {
   })
 }
 
-/** Whether the request is a CORS preflight of a browser. */
-export const isPreflight = ({
-  method,
-  headers,
-}: Omit<RequestHead, 'url' | 'rawHeaders'>): boolean =>
+export const isPreflight = ({ method, headers }: Omit<RequestHead, 'url' | 'rawHeaders'>) =>
   method === 'OPTIONS' &&
   headers.origin !== undefined &&
   headers['access-control-request-method'] !== undefined
 
-/**
- * Returns the headers of the response to a preflight. They allow any header, because clients of the
- * API add custom headers.
- */
+/** The response to a preflight allows any header, because clients of the API add their own. */
 export function preflightHeaders({ headers }: Pick<RequestHead, 'headers'>): readonly string[] {
   const wanted = headers['access-control-request-headers']
   const isPrivate = headers['access-control-request-private-network'] === 'true'

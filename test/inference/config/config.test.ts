@@ -3,8 +3,9 @@ import { tmpdir } from 'node:os'
 import { join, resolve } from 'node:path'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import type { Log } from '../../../src/foundation/log.ts'
-import { loadInferenceConfig, parseInferenceConfig } from '../../../src/inference/config/config.ts'
+import { loadInferenceConfig } from '../../../src/inference/config/config.ts'
 import type { InferenceOverrides } from '../../../src/inference/config/inference-config.ts'
+import { parseInferenceConfig } from './parse-config.ts'
 
 const parse = (text: string, overrides: InferenceOverrides = {}) =>
   parseInferenceConfig(text, { file: 'config.yaml', env: { NAME: 'tiny' }, overrides })

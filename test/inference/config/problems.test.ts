@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { ValueError } from '../../../src/foundation/errors.ts'
-import { parseInferenceConfig } from '../../../src/inference/config/config.ts'
+import { parseInferenceConfig } from './parse-config.ts'
 
 /** The lines of the error for a text. */
 function problemsOf(text: string): string[] {

@@ -1,6 +1,6 @@
 import { inspect } from 'node:util'
 import { describe, expect, it } from 'vitest'
-import { parseInferenceConfig } from '../../../src/inference/config/config.ts'
+import { parseInferenceConfig } from './parse-config.ts'
 import { Secret } from '../../../src/inference/schema/secret.ts'
 import { maskSecrets } from '../../../src/foundation/secrets.ts'
 

@@ -24,7 +24,7 @@ async function open(startMs = 0) {
     clock,
     policy,
     queueLimit: 100,
-    engineTimeoutMs: null,
+    engineTimeoutMs: Infinity,
     onBatchEnded() {},
   })
   let made = 0

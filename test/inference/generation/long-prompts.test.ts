@@ -54,7 +54,7 @@ describe('an input that is too long to be checked in one turn of the event loop'
       policy: adaptive,
       queueLimit,
       onBatchEnded: () => {},
-      engineTimeoutMs: null,
+      engineTimeoutMs: Infinity,
     })
     const ended: string[] = []
     const guard = createGuard({

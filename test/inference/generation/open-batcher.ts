@@ -31,7 +31,7 @@ export function open(setup: BatcherSetup = {}) {
     policy: setup.policy ?? adaptive,
     queueLimit: setup.queueLimit ?? 10_000,
     onBatchEnded: (report) => reports.push(report),
-    engineTimeoutMs: setup.engineTimeoutMs ?? null,
+    engineTimeoutMs: setup.engineTimeoutMs ?? Infinity,
   })
   const capacity = setup.capacity ?? { admits: 'batch', slots: 4096 }
   const script = (id: string): Script => ({ ...plainScript, ...setup.script?.(id) })

@@ -125,7 +125,7 @@ describe('personal_data: a checksum', () => {
         fc.pre(match !== undefined)
         for (const last of '0123456789') {
           const changed = `${match?.slice(0, -1)}${last}`
-          expect(card?.measure?.(changed)).toBe(plainLength(changed))
+          expect(card?.matchLength?.(changed)).toBe(plainLength(changed))
         }
       }),
       { numRuns: 200, longRuns: 2000 },
@@ -148,7 +148,7 @@ describe('personal_data: a checksum', () => {
           const moved = `${compact.slice(4)}${compact.slice(0, 4)}`
           const number = moved.replaceAll(/[A-Z]/g, (one) => String(one.charCodeAt(0) - 55))
           const isRight = BigInt(number) % 97n === 1n && !/\w/.test(text.charAt(end))
-          expect(iban?.measure?.(text)).toBe(isRight ? end : 0)
+          expect(iban?.matchLength?.(text)).toBe(isRight ? end : 0)
         }
       }),
       { numRuns: 100, longRuns: 300 },

@@ -25,15 +25,23 @@ export interface Served extends AsyncDisposable {
   readonly port: number
 }
 
+interface ServeOptions extends Partial<InferenceServerOptions> {
+  readonly generator?: FakeGenerator
+  /** `null` for a server whose model is still loading. Default 8192. */
+  readonly contextLength?: number | null
+  readonly fields?: readonly string[]
+}
+
 /** Starts a server with a fake generator on a free port; `await using` stops it. */
-export async function serve(
-  options: Partial<InferenceServerOptions> & { readonly generator?: FakeGenerator } = {},
-): Promise<Served> {
+export async function serve({
+  contextLength = 8192,
+  fields = [],
+  ...options
+}: ServeOptions = {}): Promise<Served> {
   const generator = options.generator ?? new FakeGenerator()
   const log = new RecordingLog()
   const server = new InferenceServer({
     models: ['tiny', 'tiny-alias'],
-    contextLength: 8192,
     host: '127.0.0.1',
     port: 0,
     apiKey: null,
@@ -46,6 +54,7 @@ export async function serve(
     generator,
   })
   await server.start()
+  if (contextLength !== null) server.modelLoaded({ contextLength, fields })
   const url = server.endpoint
   const port = Number(new URL(url).port)
   return { server, generator, log, url, port, [Symbol.asyncDispose]: () => server.stop() }

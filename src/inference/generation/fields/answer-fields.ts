@@ -8,7 +8,7 @@ import {
   type WireFields,
 } from '../pass-through.ts'
 
-/** Joins texts and lists of the message. A later field of the body replaces an earlier one. */
+/** Joins the texts and lists of a message. In the body, a later field replaces an earlier one. */
 export class AnswerFieldsBuilder {
   #message: WireFields | undefined
   #choice: WireFields | undefined
@@ -31,7 +31,7 @@ export class AnswerFieldsBuilder {
   }
 }
 
-/** Lists, such as log probabilities, are concatenated. Texts arrive whole, so they are replaced. */
+/** Lists such as log probabilities arrive in pieces and are joined. Texts arrive whole. */
 function joinChoiceFields(known: WireFields, more: WireFields): WireFields {
   const texts = Object.entries(more).filter(([, value]) => typeof value === 'string')
   return { ...joinFields(known, more), ...Object.fromEntries(texts) }
@@ -77,7 +77,7 @@ function joinLists(old: readonly unknown[], more: readonly unknown[]): readonly 
 
 const hasIndex = (item: WireFields): boolean => typeof item['index'] === 'number'
 
-/** Adds up the details of two usages. Numbers are summed, at any depth. */
+/** Sums the numbers of two objects with details of token usage, at any depth. */
 export function sumUsageDetails(known: WireFields, more: WireFields): WireFields {
   const sum: Record<string, unknown> = { ...known }
   for (const [name, value] of Object.entries(more)) {

@@ -25,7 +25,7 @@ export function extractText(content: unknown): string {
   return content.map((part) => extractPartText(part) ?? '').join('')
 }
 
-/** The whole text goes into the first text part, and the other text parts are removed. */
+/** Puts the text into the first text part of the content, and removes the other text parts. */
 export function replaceText(content: unknown, text: string): unknown {
   if (typeof content === 'string') return text
   if (!Array.isArray(content) || extractText(content) === text) return content
@@ -38,7 +38,7 @@ export function replaceText(content: unknown, text: string): unknown {
   })
 }
 
-/** Some servers accept a string as a part. */
+/** A part may be a string, because some servers accept that. */
 function extractPartText(part: unknown): string | undefined {
   if (typeof part === 'string') return part
   const text = isPlainObject(part) ? part['text'] : undefined
@@ -58,7 +58,7 @@ const dataUrl = /^data:[^,]{0,256};base64,/i
 export const isPlainText = (value: string, name: string): boolean =>
   !dataFields.has(name) && !dataUrl.test(value)
 
-/** Leaves out names of fields, and encoded data such as images, which rules cannot judge. */
+/** Returns all texts except names of fields and encoded data, such as images. */
 export function collectTexts(value: unknown, name = ''): string[] {
   if (typeof value === 'string') return isPlainText(value, name) ? [value] : []
   if (Array.isArray(value)) return value.flatMap((item) => collectTexts(item, name))

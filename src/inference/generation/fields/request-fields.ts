@@ -1,12 +1,9 @@
-/**
- * A table of the request fields of the public API, vLLM, llama-server, SGLang, TGI and Ollama: who
- * reads a field, and which of its values have no effect. Engines state which fields they support.
- */
+/** The known request fields of the public API, vLLM, llama-server, SGLang, TGI and Ollama. */
 
 import { isDeepStrictEqual } from 'node:util'
 
 export interface RequestField {
-  /** Who reads it: the HTTP server, the engine if it supports the field, or nobody. */
+  /** What reads the field: the HTTP server, an engine that supports the field, or nothing. */
   readonly reader: 'server' | 'engine' | 'nobody'
   /** Values without an effect, which are accepted for any engine, like empty lists and objects. */
   readonly neutralValues?: readonly unknown[]
@@ -110,7 +107,7 @@ export const requestFields: Fields = {
   ...forEngine([0.9], 'adaptive_decay'),
 }
 
-/** Names that other servers use. An error suggests the first name that is supported. */
+/** For names that other servers use: equivalent names. Errors suggest the first supported one. */
 export const equivalentFields: Readonly<Record<string, readonly string[]>> = {
   n_predict: ['max_tokens'],
   num_predict: ['max_tokens'],

@@ -30,7 +30,7 @@ export function toUsageFields(usage: Usage): object {
   return details === undefined ? counts : { ...counts, ...details }
 }
 
-/** Writes one choice as chunks. The head of the chunks is serialized only once. */
+/** Writes one choice as chunks. The fields that all chunks share are serialized only once. */
 export abstract class ChoiceStream implements ProgressListener {
   protected readonly index: number
   readonly #writer: SseWriter
@@ -129,7 +129,7 @@ const eventStreamHeaders: readonly string[] = [
   'no',
 ]
 
-/** Writes at most once per turn of the event loop. The first event also sends the headers. */
+/** Writes the events of each turn of the event loop together. The first event sends the headers. */
 export class SseWriter {
   readonly #exchange: HttpExchange
   readonly #response: ServerResponse

@@ -71,10 +71,8 @@ class ChatStream extends ChoiceStream {
   }
 
   protected toClosingChoice(finishReason: FinishReason, fields?: AnswerFields): object {
-    const { index } = this
-    const message = { ...fields?.message }
-    const end = { index, delta: message, logprobs: null, finish_reason: finishReason }
-    return { ...end, ...fields?.choice }
+    const delta = { ...fields?.message }
+    return { ...this.#createChoice(delta), finish_reason: finishReason, ...fields?.choice }
   }
 
   #createChoice(delta: object, logprobs?: readonly TokenLogprob[]): object {
@@ -86,10 +84,8 @@ class ChatStream extends ChoiceStream {
     }
   }
 
-  #toWireCalls({
-    toolCalls = [],
-    toolCallPieces,
-  }: PassThroughDelta): readonly object[] | undefined {
+  #toWireCalls(delta: PassThroughDelta): readonly object[] | undefined {
+    const { toolCalls = [], toolCallPieces } = delta
     if (toolCallPieces !== undefined) return toolCallPieces.map(toWireCallPiece)
     if (toolCalls.length === 0) return undefined
     const first = this.countSentCalls(toolCalls.length)
@@ -128,14 +124,9 @@ function toWireCall(
   return { ...head, type: 'function', function: { ...described, name, arguments: argumentText } }
 }
 
-/** Only the first piece has an id and a name. */
-function toWireCallPiece({
-  index,
-  id,
-  name,
-  arguments: argumentText,
-  wire,
-}: WireToolCallPiece): object {
+/** Only the first piece of a call has an id and a name. */
+function toWireCallPiece(piece: WireToolCallPiece): object {
+  const { index, id, name, arguments: argumentText, wire } = piece
   if (wire !== undefined) return { index, ...wire, ...(id === undefined ? {} : { id }) }
   const head = id === undefined ? { index } : { index, id, type: 'function' }
   return { ...head, function: { ...(name === undefined ? {} : { name }), arguments: argumentText } }

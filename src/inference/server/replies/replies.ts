@@ -50,7 +50,7 @@ export async function sendWholeReply(
   exchange.sendJson(200, body, createIgnoredHeaders(request, ignored))
 }
 
-/** Headers are sent with the first text. A failure after that becomes an event. */
+/** The headers are sent with the first text. A later failure is sent as an event. */
 export async function sendStreamedReply(
   generator: TextGenerator,
   exchange: HttpExchange,
@@ -111,7 +111,7 @@ function sumUsage(results: readonly GenerationResult[], n: number): Usage {
     : { promptTokens, completionTokens, details }
 }
 
-/** Names are encoded, so that none can break the header. */
+/** The names are encoded, because a client may send any characters in a name. */
 export function createIgnoredHeaders(
   { ignored }: Pick<TextRequest, 'ignored'>,
   more: readonly string[] = [],
@@ -125,7 +125,7 @@ export function createIgnoredHeaders(
   return [ignoredFieldsHeader, names.join(', ')]
 }
 
-/** If the answer breaks off after the headers were sent, the connection is closed. */
+/** Closes the connection if the answer breaks off after the headers were sent. */
 export async function sendForwarded(
   exchange: HttpExchange,
   { status, contentType, bytes, ignored = [] }: ForwardedAnswer,

@@ -3,7 +3,7 @@
 import { isUtf8 } from 'node:buffer'
 
 /** A token of a text. `bytes` is given if `token` is not the exact text of the token. */
-interface NamedToken {
+interface TextToken {
   readonly token: string
   readonly bytes?: readonly number[]
 }
@@ -11,10 +11,10 @@ interface NamedToken {
 const space = 0x20
 const replacementBytes = Buffer.from('\uFFFD')
 
-/** Counts code points. All tokens of one character have the character's offset. */
+/** Offsets count code points. Tokens that are parts of one character have the same offset. */
 export function computeOffsets(
   text: string,
-  tokens: readonly NamedToken[],
+  tokens: readonly TextToken[],
   start: number,
 ): number[] {
   const bytes = Buffer.from(text)

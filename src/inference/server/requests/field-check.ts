@@ -22,7 +22,7 @@ import {
 } from './invalid-request.ts'
 
 export interface FieldCheckOptions {
-  readonly schemaFields: Iterable<string>
+  readonly schemaFields: readonly string[]
   /** The known fields at the top level of the body. Default: `requestFields`. */
   readonly known?: Fields
   readonly supported: readonly string[]
@@ -39,26 +39,19 @@ type Fields = Readonly<Record<string, RequestField>>
 
 /** Ensures that no field is ignored silently. Throws for a field that would change the answer. */
 export class FieldCheck {
+  readonly #options: FieldCheckOptions
   readonly #known: Fields
   readonly #read: ReadonlySet<string>
   readonly #supported: ReadonlySet<string>
-  readonly #isStrict: boolean
   readonly #unsupportedReason: UnsupportedReason
-  readonly #findPaths: (name: string) => readonly string[]
-  readonly #isPassedOn: boolean
 
   constructor(options: FieldCheckOptions) {
-    const { schemaFields, known, supported, isPassedOn, isStrict, advice, findPaths } = options
-    this.#known = known ?? requestFields
-    this.#unsupportedReason = {
-      source: 'the engine of this model',
-      advice: advice ?? otherEnginesAdvice,
-    }
-    this.#findPaths = findPaths ?? (() => [])
-    this.#isPassedOn = isPassedOn
-    this.#supported = new Set(supported)
-    this.#isStrict = isStrict
-    this.#read = new Set([...schemaFields].filter((name) => this.#isRead(name)))
+    const { schemaFields, known = requestFields, advice = otherEnginesAdvice } = options
+    this.#options = options
+    this.#known = known
+    this.#unsupportedReason = { source: 'the engine of this model', advice }
+    this.#supported = new Set(options.supported)
+    this.#read = new Set(schemaFields.filter((name) => this.#isRead(name)))
   }
 
   /** Returns the paths of unread fields. The body must match its schema. */
@@ -67,7 +60,7 @@ export class FieldCheck {
     const fields = body as Readonly<Record<string, unknown>>
     const { messages, tools, tool_choice: choice, response_format: format } = fields
     this.#checkNested('stream_options', streamOptionFields, fields, ignored, streamReason)
-    if (this.#isPassedOn) return ignored
+    if (this.#options.isPassedOn) return ignored
     if (this.#read.has('structured_outputs')) {
       expectKnownOutput(fields['structured_outputs'])
       this.#checkNested('structured_outputs', structuredOutputFields, fields, ignored)
@@ -84,7 +77,7 @@ export class FieldCheck {
 
   /** Throws if a top-level field is not supported. The body need not match its schema. */
   expectSupported(body: unknown): void {
-    if (this.#isPassedOn || !isPlainObject(body)) return
+    if (this.#options.isPassedOn || !isPlainObject(body)) return
     for (const [name, value] of Object.entries(body)) {
       const isUnreadField = Object.hasOwn(this.#known, name) && !this.#read.has(name)
       if (isUnreadField) this.#check(this.#topLevel, name, value, [])
@@ -93,7 +86,8 @@ export class FieldCheck {
 
   /** Whether a body may contain the field, even if nothing reads the field. */
   accepts(name: string): boolean {
-    return this.#read.has(name) || (!this.#isStrict && this.#known[name]?.reader === 'nobody')
+    const isIgnored = this.#known[name]?.reader === 'nobody' && !this.#options.isStrict
+    return isIgnored || this.#read.has(name)
   }
 
   get #topLevel(): FieldGroup {
@@ -117,8 +111,8 @@ export class FieldCheck {
       const fields = message as Readonly<Record<string, unknown>>
       for (const name in fields) {
         if (read.has(name) || this.#isEngineMessageField(name, isAssistant)) continue
-        const place = { known: messageFields, prefix: `messages[${at}].`, read }
-        this.#check(place, name, fields[name], ignored)
+        const group = { known: messageFields, prefix: `messages[${at}].`, read }
+        this.#check(group, name, fields[name], ignored)
       }
       if (isAssistant && Array.isArray(calls)) {
         for (const [call, value] of (calls as readonly ToolBody[]).entries()) {
@@ -206,7 +200,7 @@ export class FieldCheck {
     const path = `${prefix}${name}`
     if (field?.reader === 'engine') {
       if (!hasNoEffect(field, value)) throw this.#createUnsupportedError(path, reason)
-    } else if (this.#isStrict) throw unreadFieldError(path, read)
+    } else if (this.#options.isStrict) throw unreadFieldError(path, read)
     else ignored.push(path)
   }
 
@@ -214,12 +208,10 @@ export class FieldCheck {
     path: string,
     reason: UnsupportedReason = this.#unsupportedReason,
   ): HttpError {
-    const paths = this.#isEngineField(path) ? this.#findPaths(path) : []
+    const paths = (this.#isEngineField(path) && this.#options.findPaths?.(path)) || []
     if (paths.length > 0) {
-      return unsupportedFieldError(path, {
-        source: 'this path',
-        advice: `Send it to ${paths.join(' or ')}.`,
-      })
+      const advice = `Send it to ${paths.join(' or ')}.`
+      return unsupportedFieldError(path, { source: 'this path', advice })
     }
     const advice = this.#known === requestFields ? this.#suggestReplacement(path) : undefined
     return unsupportedFieldError(path, advice === undefined ? reason : { ...reason, advice })
@@ -244,7 +236,7 @@ const listServerFields = (known: Fields): ReadonlySet<string> =>
 
 const outputNames = listServerFields(structuredOutputFields)
 
-/** The client would otherwise get unstructured text. */
+/** Throws if no field is known, because the client would otherwise get unstructured text. */
 function expectKnownOutput(structured: unknown): void {
   if (!isPlainObject(structured)) return
   const given = Object.keys(structured).filter((name) => structured[name] !== null)

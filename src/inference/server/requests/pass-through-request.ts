@@ -1,7 +1,4 @@
-/**
- * Bodies for an engine that passes requests on. Only the fields that this server reads are checked;
- * the server behind the engine gets the other fields unchanged and checks them.
- */
+/** Bodies that are passed on. Only the fields that this server reads itself are checked. */
 
 import { annotate, z } from '../../schema/schema.ts'
 import type { Sampling } from '../../generation/inference-engine.ts'
@@ -59,28 +56,23 @@ const serverFields = {
 export const toPassThroughChat = (body: PassThroughChatBody): PassThroughInput =>
   toPassThroughInput('chat', selectPassedFields(body))
 
-export function toPassThroughPrompts({
-  prompt,
-  ...body
-}: PassThroughCompletionBody): PassThroughInput[] {
-  const fields = selectPassedFields(body)
+export function toPassThroughPrompts(body: PassThroughCompletionBody): PassThroughInput[] {
+  const { prompt, ...rest } = body
+  const fields = selectPassedFields(rest)
   // As in llama-server, a list that contains a number is one prompt of token ids and texts.
   const isOne = typeof prompt === 'string' || prompt.some((item) => typeof item === 'number')
   const prompts = isOne ? [prompt] : prompt
   return prompts.map((one: unknown) => toPassThroughInput('text', { ...fields, prompt: one }))
 }
 
-export function toPassThroughChats({
-  prompts,
-  ...body
-}: PassThroughGenerateBody): PassThroughInput[] {
-  const fields = selectPassedFields(body)
+export function toPassThroughChats(body: PassThroughGenerateBody): PassThroughInput[] {
+  const { prompts, ...rest } = body
+  const fields = selectPassedFields(rest)
   return prompts.map((text) =>
     toPassThroughInput('chat', { ...fields, messages: [{ role: 'user', content: text }] }),
   )
 }
 
-/** Returns the prompts as a list. Each prompt is a text or a list of token ids. */
 export function toPromptList(prompt: CompletionBody['prompt']): readonly (string | number[])[] {
   if (typeof prompt === 'string') return [prompt]
   const isTokens = typeof prompt[0] === 'number'
@@ -89,7 +81,7 @@ export function toPromptList(prompt: CompletionBody['prompt']): readonly (string
 
 const serverFieldNames: ReadonlySet<string> = new Set([...Object.keys(serverFields), 'n'])
 
-/** Keeps `stream: true`, because the engine may otherwise ask for a whole answer. */
+/** Keeps `stream: true`, because without it the engine may request a whole answer. */
 function selectPassedFields(body: WireFields): WireFields {
   const given = Object.entries(body).filter(
     ([name, value]) =>

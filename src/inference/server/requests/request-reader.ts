@@ -1,6 +1,6 @@
 /** Converts the JSON bodies that a server receives to checked requests for text. */
 
-import { SchemaChecker } from '../../schema/problems.ts'
+import { findFirstProblems, isValid } from '../../schema/problems.ts'
 import { z } from '../../schema/schema.ts'
 import type { Sampling } from '../../generation/inference-engine.ts'
 import {
@@ -50,7 +50,7 @@ import {
   type RequestSchemas,
 } from './request-schema.ts'
 
-/** Has a function for each kind of body. The functions throw `HttpError` for an invalid body. */
+/** Reads each kind of body. The functions throw `HttpError` for an invalid body. */
 export interface RequestReader {
   readonly rules: RequestRules
   readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodObject>>
@@ -62,31 +62,41 @@ export interface RequestReader {
   readonly readForwarded: (body: unknown) => WireFields
 }
 
-/** Creates a reader. The schemas are compiled once, so that a request only runs the checks. */
+/** Creates the reader of a server. The schemas are compiled only once. */
 export function createRequestReader(rules: RequestRules): RequestReader {
   const typed = createRequestSchemas(rules)
-  if (rules.isPassedOn) return createPassThroughReader(rules, typed.TokenizeRequest)
-  const schemas = typed
+  const { TokenizeRequest } = typed
+  const readTokenize = createTokenizeReader(TokenizeRequest, rules)
+  const readForwarded = (body: unknown): WireFields => toForwardedFields(body, rules)
+  const { schemas, ...readers } = rules.isPassedOn
+    ? createPassThroughReaders(rules)
+    : createTypedReaders(typed, rules)
+  return {
+    rules,
+    schemas: { ...schemas, TokenizeRequest },
+    readTokenize,
+    readForwarded,
+    ...readers,
+  }
+}
+
+function createTypedReaders(schemas: RequestSchemas, rules: RequestRules) {
+  const { ChatCompletionRequest, CompletionRequest, GenerateRequest } = schemas
   const paths = {
-    '/v1/chat/completions': schemas.ChatCompletionRequest,
-    '/v1/completions': schemas.CompletionRequest,
+    '/v1/chat/completions': ChatCompletionRequest,
+    '/v1/completions': CompletionRequest,
   }
   const findPaths = (name: string): readonly string[] =>
     Object.entries(paths).flatMap(([path, { shape }]) => (Object.hasOwn(shape, name) ? path : []))
-  const check = { findPaths }
   return {
-    rules,
     schemas: {
-      ChatCompletionRequest: selectAcceptedFields(schemas.ChatCompletionRequest, rules),
-      CompletionRequest: selectAcceptedFields(schemas.CompletionRequest, rules),
-      GenerateRequest: selectAcceptedFields(schemas.GenerateRequest, rules),
-      TokenizeRequest: schemas.TokenizeRequest,
+      ChatCompletionRequest: selectAcceptedFields(ChatCompletionRequest, rules),
+      CompletionRequest: selectAcceptedFields(CompletionRequest, rules),
+      GenerateRequest: selectAcceptedFields(GenerateRequest, rules),
     },
-    readChat: createReader(schemas.ChatCompletionRequest, rules, toChatRequest, check),
-    readCompletion: createReader(schemas.CompletionRequest, rules, toCompletionRequest, check),
-    readGenerate: createReader(schemas.GenerateRequest, rules, toGenerateRequest, check),
-    readTokenize: createTokenizeReader(schemas.TokenizeRequest, rules),
-    readForwarded: (body) => toForwardedFields(body, rules),
+    readChat: createReader(ChatCompletionRequest, rules, toChatRequest, { findPaths }),
+    readCompletion: createReader(CompletionRequest, rules, toCompletionRequest, { findPaths }),
+    readGenerate: createReader(GenerateRequest, rules, toGenerateRequest, { findPaths }),
   }
 }
 
@@ -100,13 +110,9 @@ function selectAcceptedFields(
   return z.object(Object.fromEntries(taken))
 }
 
-function createPassThroughReader(
-  rules: RequestRules,
-  TokenizeRequest: RequestSchemas['TokenizeRequest'],
-): RequestReader {
-  const schemas = { ...createPassThroughSchemas(rules), TokenizeRequest }
+function createPassThroughReaders(rules: RequestRules) {
+  const schemas = createPassThroughSchemas(rules)
   return {
-    rules,
     schemas,
     readChat: createReader(schemas.ChatCompletionRequest, rules, (body, _, ignored) =>
       toPassThroughRequest(body, [toPassThroughChat(body)], rules, ignored),
@@ -125,8 +131,6 @@ function createPassThroughReader(
     readGenerate: createReader(schemas.GenerateRequest, rules, (body, _, ignored) =>
       toPassThroughRequest({ ...body, stream: false }, toPassThroughChats(body), rules, ignored),
     ),
-    readTokenize: createTokenizeReader(TokenizeRequest, rules),
-    readForwarded: (body) => toForwardedFields(body, rules),
   }
 }
 
@@ -162,14 +166,13 @@ function createReader<S extends z.ZodObject, Request>(
   convert: ConvertBody<z.input<S>, Request>,
   check: Partial<FieldCheckOptions> = {},
 ): (body: unknown) => Request {
-  const checker = new SchemaChecker(schema)
   const { fields: supported, isPassedOn, isStrict } = rules
   const schemaFields = Object.keys(schema.shape)
   const fields = new FieldCheck({ schemaFields, supported, isPassedOn, isStrict, ...check })
   return (body) => {
-    if (checker.isValid(body)) return convert(body, rules, fields.findIgnored(body))
+    if (isValid(schema, body)) return convert(body, rules, fields.findIgnored(body))
     fields.expectSupported(body)
-    const [first] = checker.findProblems(body)
+    const [first] = findFirstProblems(schema, body)
     if (first === undefined) throw new TypeError('the compiled check and the schema disagree')
     throw withLimitName(toRequestError(first, body), rules)
   }
@@ -177,7 +180,7 @@ function createReader<S extends z.ZodObject, Request>(
 
 const tokenizeAdvice = "It is passed on where '/tokenize' is among the paths that are passed on."
 
-/** Engines tokenize only the text, even if they pass other requests on. */
+/** Engines tokenize a text only. They do not pass on the other fields of the request. */
 function createTokenizeReader(
   schema: RequestSchemas['TokenizeRequest'],
   rules: RequestRules,
@@ -282,7 +285,7 @@ function toChatRequest(
   return { ...common, inputs: [input], sampling, ignored: unread }
 }
 
-/** A completion request. If `isEcho` is set, each answer begins with its prompt. */
+/** If `isEcho` is set, each answer begins with its prompt. */
 interface CompletionRequest extends TextRequest {
   readonly prompts: readonly string[]
   readonly isEcho: boolean
@@ -347,7 +350,7 @@ function withLimitName(error: HttpError, { promptLimitName, maxPrompts }: Reques
 /** The maximum number of answers per prompt in the public API. */
 const maxAnswersPerPrompt = 128
 
-/** Each prompt becomes a chat with one user message. The reply is never a stream. */
+/** Converts each prompt to a chat with one user message. */
 function toGenerateRequest(
   body: GenerateBody,
   rules: RequestRules,

@@ -12,7 +12,7 @@ export interface RequestBounds {
 /** A field that is `null` is treated as missing. The names are those in the OpenAPI document. */
 export function createRequestSchemas(bounds: RequestBounds) {
   const { maxPrompts, acceptsTokenIds } = bounds
-  const n = whole(1, Math.min(128, maxPrompts))
+  const n = integer(1, Math.min(128, maxPrompts))
   return {
     ChatCompletionRequest: z.object({
       model,
@@ -24,7 +24,7 @@ export function createRequestSchemas(bounds: RequestBounds) {
       user,
       n: n.describe('Number of answers. Default 1.'),
       logprobs: z.boolean().nullish().describe('Whether to return log probabilities.'),
-      top_logprobs: whole(0, 20).describe('Alternatives for each token; needs `logprobs`.'),
+      top_logprobs: integer(0, 20).describe('Alternatives for each token; needs `logprobs`.'),
       ...samplingFields(bounds),
       ...streamFields,
     }),
@@ -36,7 +36,7 @@ export function createRequestSchemas(bounds: RequestBounds) {
       user,
       n: n.describe('Number of answers to each prompt. Default 1.'),
       echo: z.boolean().nullish().describe('Whether answers begin with their prompt.'),
-      logprobs: whole(0, 5).describe(
+      logprobs: integer(0, 5).describe(
         'Returns log probabilities, with this many alternatives for each token.',
       ),
       ...formatFields,
@@ -208,9 +208,9 @@ const formatFields = {
 
 const stopText = z.string().min(1).max(1024)
 
-const whole = (min: number, max: number) => z.int().min(min).max(max).nullish()
-const share = z.number().min(0).max(1).nullish()
-const repetition = z.number().gt(0).max(10).nullish()
+const integer = (min: number, max: number) => z.int().min(min).max(max).nullish()
+const probability = z.number().min(0).max(1).nullish()
+const penaltyFactor = z.number().gt(0).max(10).nullish()
 const penalty = z.number().min(-2).max(2).nullish()
 const tokenId = annotate(z.string().regex(/^\d{1,9}$/), {
   expected: 'the id of a token (POST /tokenize returns it)',
@@ -223,11 +223,13 @@ function samplingFields({ contextLength }: RequestBounds, minTokens = 1) {
     max_tokens: tokens.describe('Most tokens of an answer. Default: the configuration’s.'),
     max_completion_tokens: tokens.describe('The same as `max_tokens`; not together with it.'),
     temperature: z.number().min(0).max(2).nullish().describe('0 always takes the likeliest token.'),
-    top_p: share.describe('Considers the likeliest tokens up to this total probability.'),
-    top_k: whole(-1, 1_000_000).describe('Considers this many tokens; 0 and -1 consider all.'),
-    min_p: share.describe('Leaves out tokens below this share of the likeliest one’s probability.'),
-    repetition_penalty: repetition.describe('Above 1, repeated tokens become less likely.'),
-    repeat_penalty: repetition.describe('The same as `repetition_penalty`.'),
+    top_p: probability.describe('Considers the likeliest tokens up to this total probability.'),
+    top_k: integer(-1, 1_000_000).describe('Considers this many tokens; 0 and -1 consider all.'),
+    min_p: probability.describe(
+      'Leaves out tokens below this share of the likeliest one’s probability.',
+    ),
+    repetition_penalty: penaltyFactor.describe('Above 1, repeated tokens become less likely.'),
+    repeat_penalty: penaltyFactor.describe('The same as `repetition_penalty`.'),
     presence_penalty: penalty.describe('Above 0, tokens of the answer so far become less likely.'),
     frequency_penalty: penalty.describe(
       'The same, multiplied by how often the answer has the token.',

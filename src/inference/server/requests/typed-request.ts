@@ -16,7 +16,7 @@ import type { ChatBody, CompletionBody, GenerateBody, MessageBody } from './requ
 export const isGiven = <T>(value: T | null | undefined): value is T =>
   value !== undefined && value !== null
 
-/** Values that the request leaves out come from the configuration. */
+/** The configuration supplies the values that the request leaves out. */
 export function toSampling(
   body: ChatBody | CompletionBody | GenerateBody,
   defaultMaxTokens: number,
@@ -41,7 +41,7 @@ export function toSampling(
   return sampling
 }
 
-/** Fields whose values `Sampling` has unchanged. */
+/** Fields whose values are copied to `Sampling`. */
 const samplingNames = [
   ['temperature', 'temperature'],
   ['top_p', 'topP'],
@@ -92,7 +92,7 @@ export function toChatInput(body: ChatBody): ChatInput {
 export const requiresToolCall = ({ toolChoice }: ChatInput): boolean =>
   toolChoice === 'required' || typeof toolChoice === 'object'
 
-/** A required call ignores `response_format`, as in the public API. Other fields contradict it. */
+/** With a required call, `response_format` is ignored, as in the public API. Other fields throw. */
 export function isResponseFormat(body: ChatBody, format: OutputFormat): boolean {
   const named = 'field' in format ? format.field : undefined
   const field = named ?? (isGiven(body.structured_outputs) ? 'structured_outputs' : undefined)
