@@ -59,8 +59,14 @@ describe('row 126: the thread that writes the record', () => {
   it('row 126: a full ring makes the emitter wait, and loses or reorders nothing', async () => {
     const { telemetry, folder, warnings } = open({ linesBeforeThread: 0, ringBytes: 4096 })
     const threads = watchThreads()
+    // A run without turns of the event loop ends before the thread is up.
+    const started = once(process, 'worker').then(async ([thread]) =>
+      once(thread as Worker, 'online'),
+    )
     await telemetry.start()
-    for (let task = 0; task < 2000; task++) {
+    recordLife(telemetry, 't0')
+    await started
+    for (let task = 1; task < 2000; task++) {
       recordLife(telemetry, `t${task}`)
       if (task % 500 === 0) await telemetry.flush()
     }
