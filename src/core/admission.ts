@@ -13,6 +13,8 @@ import { Task } from '../tasks/task.ts'
 import type { BackendBinding, Entry } from './entry.ts'
 import { definitionHash } from '../tasks/definition-hash.ts'
 import type { Ledger } from './ledger.ts'
+import type { RecordedPlan } from './resume/recorded-tasks.ts'
+import type { SessionResume } from './resume/session-resume.ts'
 import {
   alreadySubmitted,
   notATask,
@@ -36,40 +38,17 @@ export interface AdmissionParts {
   readonly bindings: readonly BackendBinding[]
 }
 
-/** The record of an earlier run, from which a resumed session takes results. */
-export interface RecordedRun {
-  findProblem(task: AnyTask): Problem | null
-  /**
-   * Called for all tasks of a submission before `plan`, to detect functions with the same source.
-   */
-  prepare(task: AnyTask): void
-  accepted(): void
-  /**
-   * Looks up a task in the record. Returns a number for `setPlan`; it is positive if the task will
-   * not run. Must be called in the order of the tasks.
-   */
-  plan(task: AnyTask): number
-  setPlan(entry: Entry, planned: number): void
-  /**
-   * Returns an error if the task must not run because a task whose function has the same source was
-   * given a recorded value; otherwise `null`.
-   */
-  findRefusal(entry: Entry): StateError | null
-  /** Ends a task as it ended in the earlier run. Returns `false` if the task has to run instead. */
-  end(entry: Entry): boolean
-}
-
 /** The tasks that passed the checks. While a task is being routed, it has no target yet. */
 interface AcceptedTasks {
   readonly tasks: AnyTask[]
   readonly targets: BackendBinding[]
-  /** The result of `RecordedRun.plan` for each task; `null` without an earlier run. */
-  readonly planned: Int32Array | null
+  /** The plan of each task; `null` without an earlier run. */
+  readonly plans: readonly (RecordedPlan | null)[] | null
 }
 
 export class Admission {
   /** The run that the session resumes, if any. Set before the first submission. */
-  earlierRun: RecordedRun | null = null
+  earlierRun: SessionResume | null = null
   readonly #parts: AdmissionParts
   readonly #budget: TurnBudget
   readonly #queue = new Fifo<() => void>()
@@ -92,7 +71,7 @@ export class Admission {
   async submit(tasks: unknown): Promise<void> {
     this.expectOpen()
     if (!Array.isArray(tasks)) throw notAnArray('tasks', 'tasks', tasks, '[task]')
-    let accepted: AcceptedTasks = { tasks: [], targets: [], planned: null }
+    let accepted: AcceptedTasks = { tasks: [], targets: [], plans: null }
     let opened = 0
     let hasTurn = false
     this.#submissions++
@@ -207,7 +186,7 @@ export class Admission {
     else start()
   }
 
-  #open({ tasks, targets, planned }: AcceptedTasks, from: number, max: number): number {
+  #open({ tasks, targets, plans }: AcceptedTasks, from: number, max: number): number {
     const { ledger } = this.#parts
     const until = Math.min(from + max, tasks.length)
     const entries: Entry[] = []
@@ -215,8 +194,8 @@ export class Admission {
       const task = tasks[at]
       const target = targets[at]
       if (task === undefined || target === undefined) continue
-      if (planned === null) entries.push(ledger.open(task, target))
-      else this.#openRecorded(task, target, planned[at] ?? 0, entries)
+      if (plans === null) entries.push(ledger.open(task, target))
+      else this.#openRecorded(task, target, plans[at] ?? null, entries)
     }
     this.#budget.spend(until - from)
     ledger.submit(entries)
@@ -229,21 +208,21 @@ export class Admission {
    */
   async #orderByPlan(
     { tasks, targets }: AcceptedTasks,
-    earlier: RecordedRun,
+    earlier: SessionResume,
   ): Promise<AcceptedTasks> {
-    const plans: number[] = []
+    const plans: (RecordedPlan | null)[] = []
     // Prepares all tasks before planning any. If a later task has a function with the same source,
     // neither of the two may be given a recorded value.
     await this.#forEachInTurns(tasks, (task) => earlier.prepare(task))
     await this.#forEachInTurns(tasks, (task) => void plans.push(earlier.plan(task)))
     earlier.accepted()
     const indexes = [...plans.keys()]
-    const willEnd = (at: number): boolean => (plans[at] ?? 0) > 0
+    const willEnd = (at: number): boolean => plans[at]?.reuse === 'outcome'
     const order = [...indexes.filter((at) => !willEnd(at)), ...indexes.filter(willEnd)]
     return {
       tasks: order.flatMap((at) => tasks[at] ?? []),
       targets: order.flatMap((at) => targets[at] ?? []),
-      planned: Int32Array.from(order, (at) => plans[at] ?? 0),
+      plans: order.map((at) => plans[at] ?? null),
     }
   }
 
@@ -254,13 +233,18 @@ export class Admission {
     }
   }
 
-  #openRecorded(task: AnyTask, target: BackendBinding, planned: number, entries: Entry[]): void {
+  #openRecorded(
+    task: AnyTask,
+    target: BackendBinding,
+    plan: RecordedPlan | null,
+    entries: Entry[],
+  ): void {
     const { ledger } = this.#parts
     const entry = ledger.defer(task, {
       executable: task.spec.executable,
       name: task.name,
       definitionHash: () => definitionHash(task, ledger),
-      plan: (opened) => this.earlierRun?.setPlan(opened, planned),
+      plan: (opened) => this.earlierRun?.setPlan(opened, plan),
       expected: { work: task, target },
     })
     const error = this.earlierRun?.findRefusal(entry) ?? null

@@ -11,6 +11,7 @@ import type { Lifecycle } from '../tasks/lifecycle.ts'
 import { definitionHash, hasChangedSince } from '../tasks/definition-hash.ts'
 import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
 import type { LimitedAttempt } from './limits/name-limits.ts'
+import type { RecordedPlan, RecordedTask, TaskInputs, TaskOrigin } from './resume/recorded-tasks.ts'
 import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
 
@@ -67,19 +68,6 @@ export interface OpenTaskOptions {
    */
   readonly expected?: ExpectedRoute
   readonly owner?: TaskOwner | null
-}
-
-/** The tasks whose values a task receives, as rows of the resumed record; 0 for a new task. */
-export interface TaskInputs {
-  readonly dependencies: readonly number[]
-  /** The inputs of the enclosing blocks; `null` if one of these blocks has to run again. */
-  readonly enclosing: readonly number[] | null
-}
-
-/** A task in an earlier file of the run: its uid there, and how many files ago that was. */
-export interface TaskOrigin {
-  readonly uid: string
-  readonly filesBack: number
 }
 
 /** The expected work and target of a task, to route it before its actual work is known. */
@@ -141,11 +129,11 @@ export class Entry implements Indexed, TaskHolder {
   workerId: string | null = null
   nodeId: string | null = null
   #executable = ''
-  /** The plan from the resumed record, see `Resumption.plan`; 0 for none. */
-  planned = 0
+  /** The task of the resumed record that this task is or continues; `null` for a new task. */
+  recorded: RecordedTask | null = null
+  /** What the task gets from `recorded`. */
+  reuse: RecordedPlan['reuse'] = 'nothing'
   origin: TaskOrigin | null = null
-  /** The task's row in the resumed record; 0 if the task is new or may have changed. */
-  row = 0
   /** Whether the arguments have changed since they were hashed. If so, the value is not kept. */
   hasChanged = false
   #definitionHash: string | null | undefined

@@ -40,7 +40,7 @@ import { type NameLimitOptions, toWireLimits } from './limits/name-limits.ts'
 import { type OutputFollowerParts, OutputFollower } from './output-follower.ts'
 import { RecordedAttempts } from './recorded-attempts.ts'
 import type { ResumedRecord, ResumeOptions } from './resume/resume-options.ts'
-import { type ResumedTasks, SessionResume } from './resume/session-resume.ts'
+import { SessionResume } from './resume/session-resume.ts'
 import { route } from './routing.ts'
 import {
   type CloseOptions,
@@ -162,7 +162,7 @@ export class SessionCore {
     return record
   }
 
-  get resumed(): ResumedTasks {
+  get resumed(): SessionResume {
     return this.#resumed
   }
 

@@ -168,7 +168,7 @@ export class Dispatcher implements HandleOwner {
     const { inputs: around } = context
     const isKnown = handle.definitionHash !== null || usesOnlyCaptured(handle.plan, run)
     const areKept = mayEnd && isKnown && around !== null
-    handle.inputs = areKept ? [...dependencies.map(({ row }) => row), ...around] : null
+    handle.inputs = areKept ? [...dependencies.map(({ recorded }) => recorded), ...around] : null
     return false
   }
 
@@ -210,14 +210,14 @@ export class Dispatcher implements HandleOwner {
       name: handle.label,
       definitionHash: () => this.#computeHash(run, dependencies),
       inputs: () => ({
-        dependencies: dependencies.map(({ row }) => row),
+        dependencies: dependencies.map(({ recorded }) => recorded),
         enclosing: context.inputs,
       }),
       expected: { work: handle.plan.expected, target: this.#targetOf(handle) },
       owner: run,
     })
     run.entry = entry
-    handle.row = Math.abs(entry.planned)
+    handle.recorded = entry.reuse === 'nothing' ? null : entry.recorded
     return core.resumed.findRefusal(entry)
   }
 

@@ -1,6 +1,7 @@
 /** The handle that a call in a workflow returns. It can be awaited, and passed as an argument. */
 
 import type { Entry, TaskOwner, Work } from '../core/entry.ts'
+import type { RecordedTask, TaskInputs } from '../core/resume/recorded-tasks.ts'
 import { StateError } from '../foundation/errors.ts'
 import { expectString } from '../foundation/options.ts'
 import { currentTask } from '../foundation/task-context.ts'
@@ -41,15 +42,14 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
    * equal calls. Empty for all other calls.
    */
   place = ''
-  /** The task's row in the resumed record; 0 if the record does not have it. */
-  row = 0
+  /** The same task in the resumed record; `null` if the record does not have it. */
+  recorded: RecordedTask | null = null
   /** Whether the task ended as recorded; `null` while that is undecided. */
   isFromRecord: boolean | null = null
   /**
-   * The rows, in the resumed record, of the tasks whose values the call receives; `null` if one of
-   * these tasks runs again.
+   * The recorded tasks whose values the call receives; `null` if one of these tasks runs again.
    */
-  inputs: readonly number[] | null = emptyList
+  inputs: TaskInputs['enclosing'] = emptyList
   /** The first canceled task on the chain of dependencies; `null` if no dependency was canceled. */
   canceledWith: EngineHandle | null = null
 

@@ -1,6 +1,7 @@
 /** Tracks the scope and block in which each handle was created. */
 
 import { AsyncLocalStorage } from 'node:async_hooks'
+import type { TaskInputs } from '../core/resume/recorded-tasks.ts'
 import type { OpenScope } from './scopes.ts'
 
 /** Where a handle was created. Handles created in its body inherit the context. */
@@ -14,10 +15,10 @@ export interface RunContext {
   readonly scope: OpenScope | null
   readonly block: BlockAttempt | null
   /**
-   * The rows, in the resumed record, of the tasks whose values the enclosing bodies receive. `null`
-   * if one of these tasks runs again, because calls in the body may then receive different values.
+   * The recorded tasks whose values the enclosing bodies receive. `null` if one of these tasks runs
+   * again, because calls in the body may then receive different values.
    */
-  readonly inputs: readonly number[] | null
+  readonly inputs: TaskInputs['enclosing']
   readonly place: BlockPath
 }
 

@@ -51,8 +51,8 @@ function previewTasks(tasks: readonly AnyTask[], resumption: Resumption): TaskTo
   if (wrong.length > 0) throw toSubmissionError(wrong)
   return tasks.flatMap((task) => {
     const name = maskSecrets(task.name)
-    const planned = resumption.plan(task.uid, { name, hash: definitionHash(task, owner) })
-    const reason = resumption.findRunReason(planned)
-    return reason === null ? [] : { uid: resumption.uidOf(planned) ?? task.uid, name, reason }
+    const plan = resumption.plan(task.uid, { name, hash: definitionHash(task, owner) })
+    const reason = resumption.findRunReason(plan)
+    return reason === null ? [] : { uid: plan.task?.uid ?? task.uid, name, reason }
   })
 }

@@ -8,8 +8,7 @@ import { findRepaired } from '../../checkpoint/repair.ts'
 import { ResultsReader } from '../../checkpoint/results-reader.ts'
 import { CheckpointError } from '../../foundation/errors.ts'
 import type { JsonObject } from '../../foundation/json-value.ts'
-import type { TaskOrigin } from '../entry.ts'
-import { RecordedTasks } from './recorded-tasks.ts'
+import { type RecordedTask, RecordedTasks, type TaskOrigin } from './recorded-tasks.ts'
 import { readTaskName } from '../../views/panel.ts'
 
 /** The record of an earlier run. The caller must close `results`. */
@@ -20,8 +19,8 @@ export interface EarlierRecord {
   readonly tasks: RecordedTasks
   /** One reader per file; `null` if no values were stored with that file. */
   readonly results: readonly (ResultsReader | null)[]
-  /** The attributes of the last TaskFailed of each failed task, by row. Filled on request. */
-  readonly failures: ReadonlyMap<number, JsonObject>
+  /** The attributes of the last TaskFailed of each failed task. Filled on request. */
+  readonly failures: ReadonlyMap<RecordedTask, JsonObject>
 }
 
 export interface ReadRecordOptions {
@@ -57,7 +56,7 @@ class ResumeReader {
   readonly #options: ReadRecordOptions
   readonly #tasks = new RecordedTasks()
   readonly #results: (ResultsReader | null)[] = []
-  readonly #failures = new Map<number, JsonObject>()
+  readonly #failures = new Map<RecordedTask, JsonObject>()
   #sessionId: string | null = null
   /** The id of the current file. Its results file must have the same id. */
   #fileId = ''
@@ -149,8 +148,8 @@ class ResumeReader {
   }
 
   #fail(uid: string, attributes: JsonObject): void {
-    const row = this.#tasks.end(uid, 'failed', false)
-    if (row > 0 && this.#options.keepFailures) this.#failures.set(row, attributes)
+    const task = this.#tasks.end(uid, 'failed', false)
+    if (task !== null && this.#options.keepFailures) this.#failures.set(task, attributes)
   }
 }
 

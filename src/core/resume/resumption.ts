@@ -10,16 +10,12 @@ import { ExecutableFailedError } from '../../foundation/task-errors.ts'
 import { countText } from '../../views/readable.ts'
 import { changedParts, findCodeDigest } from '../../tasks/definition-hash.ts'
 import { withCauses } from '../error-causes.ts'
-import type { Entry, TaskInputs, TaskOrigin, UndispatchedOutcome } from '../entry.ts'
+import type { Entry, UndispatchedOutcome } from '../entry.ts'
 import { changedDefinition, type Problem } from '../routing.ts'
 import type { EarlierRecord } from './read-record.ts'
-import { type TaskSignature, noInputs, type RecordedState } from './recorded-tasks.ts'
+import { noInputs, type RecordedPlan, type RecordedState } from './recorded-tasks.ts'
+import type { RecordedTask, TaskInputs, TaskOrigin, TaskSignature } from './recorded-tasks.ts'
 import type { ResolvedResumeOptions, ResumedRecord } from './resume-options.ts'
-
-export interface RecordedOutcome {
-  readonly end: UndispatchedOutcome
-  readonly uid: string
-}
 
 type RunReason = 'new' | 'failed' | 'canceled' | 'unfinished' | 'changed' | 'not kept'
 
@@ -67,9 +63,9 @@ export class Resumption implements Disposable {
    */
   findProblem(uid: string, executable: string, hash: () => string | null): Problem | null {
     if (this.#options.changed !== 'refuse') return null
-    const row = this.#record.tasks.findNamed(uid)
-    if (row === 0 || this.#record.tasks.stateOf(row) !== 'done') return null
-    const changed = this.#findChanges(row, hash())
+    const task = this.#record.tasks.findNamed(uid)
+    if (task?.state !== 'done') return null
+    const changed = this.#findChanges(task, hash())
     if (changed.length === 0) return null
     this.#hasRefused = true
     return changedDefinition(uid, executable, changed)
@@ -80,51 +76,48 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * Returns the row of a task, the negative row if the task has to run, or 0 for a new task. Must
-   * be called once per task, in the order in which the program creates tasks.
+   * Looks up a task in the record. Must be called once per task, in the order in which the program
+   * creates tasks.
    */
-  plan(uid: string, call: TaskSignature, inputs: TaskInputs = noInputs): number {
+  plan(uid: string, call: TaskSignature, inputs: TaskInputs = noInputs): RecordedPlan {
     const { tasks } = this.#record
-    const row = tasks.match(uid, call.hash, inputs)
-    if (row === 0) return -tasks.matchUnfinished(uid, { ...call, ...inputs }, this.#isUnfinished)
-    return this.#endsAsRecorded(row, call.hash) ? row : -row
+    const task = tasks.match(uid, call.hash, inputs)
+    if (task === null) {
+      const continued = tasks.matchUnfinished(uid, { ...call, ...inputs }, this.#isUnfinished)
+      return { task: continued, reuse: 'nothing' }
+    }
+    if (task.match !== 'same') return { task, reuse: 'nothing' }
+    return { task, reuse: this.#endsAsRecorded(task, call.hash) ? 'outcome' : 'running attempt' }
   }
 
-  findRunReason(planned: number): RunReason | null {
-    if (planned > 0) return null
-    const { tasks } = this.#record
-    const state = tasks.stateOf(-planned)
-    if (state === null) return 'new'
-    if (state !== 'done') return state === 'open' ? 'unfinished' : state
-    return tasks.hasValue(-planned) && tasks.isIdentifiable(-planned) ? 'changed' : 'not kept'
-  }
-
-  uidOf(planned: number): string | null {
-    return planned === 0 ? null : this.#record.tasks.uidOf(Math.abs(planned))
+  findRunReason({ task, reuse }: RecordedPlan): RunReason | null {
+    return reuse === 'outcome' ? null : this.#reasonToRun(task)
   }
 
   /** The tasks that would run if the program created exactly the tasks of the record. */
   previewRecord(): TaskToRun[] {
     const { tasks } = this.#record
-    const found: TaskToRun[] = []
-    for (let row = 1; row <= tasks.size; row++) {
-      if (tasks.stateOf(row) === null) continue
-      const isEnded = tasks.isIdentifiable(row) && this.#endsAsRecorded(row, tasks.doneHashOf(row))
-      const reason = this.findRunReason(isEnded ? row : -row)
-      if (reason !== null) found.push({ uid: tasks.uidOf(row), name: tasks.nameOf(row), reason })
-    }
-    return found
+    const running = tasks.all.filter((task) => {
+      return !tasks.isIdentifiable(task) || !this.#endsAsRecorded(task, task.doneHash)
+    })
+    return running.map((task) => {
+      return { uid: task.uid, name: task.name, reason: this.#reasonToRun(task) }
+    })
+  }
+
+  #reasonToRun(task: RecordedTask | null): RunReason {
+    if (task === null) return 'new'
+    if (task.state !== 'done') return task.state === 'open' ? 'unfinished' : task.state
+    const isChanged = task.valueFile > 0 && this.#record.tasks.isIdentifiable(task)
+    return isChanged ? 'changed' : 'not kept'
   }
 
   /**
    * Whether a recorded task is unfinished. With `keepFailed`, FAILED tasks count as finished, so
    * that they do not run with a changed definition.
    */
-  readonly #isUnfinished = (row: number): boolean => {
-    const { tasks, failures } = this.#record
-    const state = tasks.stateOf(row)
-    return state !== null && state !== 'done' && !failures.has(row)
-  }
+  readonly #isUnfinished = (task: RecordedTask): boolean =>
+    task.state !== 'done' && !this.#record.failures.has(task)
 
   prepare(task: AnyTask, owner: object): void {
     const code = findCodeDigest(task, owner)
@@ -148,48 +141,30 @@ export class Resumption implements Disposable {
     return this.#record.tasks.file
   }
 
-  originOf(planned: number): TaskOrigin | null {
-    return this.#record.tasks.originOf(Math.abs(planned))
-  }
-
-  /** The recorded row of a planned task; 0 if the task is new or its definition may differ. */
-  rowOf(planned: number): number {
-    const row = Math.abs(planned)
-    return this.#record.tasks.isChanged(row) ? 0 : row
-  }
-
-  definitionOrigin(row: number): string | null {
-    return this.#record.tasks.definitionOrigin(row)
-  }
-
-  /** Returns `planned` if the task may use the recorded result or attempt; otherwise 0. */
-  usablePlan(planned: number): number {
-    return this.#record.tasks.isSameTask(Math.abs(planned)) ? planned : 0
+  originOf(task: RecordedTask): TaskOrigin | null {
+    return this.#record.tasks.originOf(task)
   }
 
   /**
    * Returns the recorded outcome of a task; `null` if the task has to run. Its attempts then
    * continue the recorded numbers.
    */
-  end(entry: Entry): RecordedOutcome | null {
-    const { planned } = entry
-    const row = Math.abs(planned)
-    const end = planned > 0 ? this.#readOutcome(row, entry.task.uid) : null
-    if (end === null) this.#numberAttempts(entry, row)
-    else this.#noteReuse(entry, row)
-    return end === null ? null : { end, uid: this.#record.tasks.uidOf(row) }
+  readOutcome(entry: Entry): UndispatchedOutcome | null {
+    const { reuse, recorded, task } = entry
+    const isReusable = reuse === 'outcome' && recorded !== null
+    const outcome = isReusable ? this.#readOutcome(recorded, task.uid) : null
+    if (outcome === null) this.#numberAttempts(entry)
+    else this.#noteReuse(entry)
+    return outcome
   }
 
   reportMissingTasks(): void {
     const { tasks } = this.#record
-    const uids: string[] = []
-    let count = 0
-    for (let row = 1; row <= tasks.size; row++) {
-      const isLeft = tasks.stateOf(row) !== null && !tasks.isMatched(row)
-      if (isLeft && tasks.isIdentifiable(row) && ++count <= maxListed) uids.push(tasks.uidOf(row))
-    }
+    const missing = tasks.all.filter((one) => one.match === null && tasks.isIdentifiable(one))
+    const { length: count } = missing
     // No warning after a refusal, because refused tasks were created again but never looked up.
     if (count > 0 && !this.#hasRefused) {
+      const uids = missing.slice(0, maxListed).map(({ uid }) => uid)
       const rest = count > uids.length ? ' …' : ''
       const were = countText(count, 'task of the record was', 'tasks of the record were')
       const text = `${were} not created again and did not run`
@@ -205,28 +180,26 @@ export class Resumption implements Disposable {
     for (const results of this.#record.results) results?.[Symbol.dispose]()
   }
 
-  #noteReuse({ task, definitionHash: hash }: Entry, row: number): void {
-    if (hash === null || parseUidNumber(task.uid) === null) return
+  #noteReuse({ task, definitionHash: hash, recorded }: Entry): void {
+    if (hash === null || recorded === null || parseUidNumber(task.uid) === null) return
     const code = codeDigestOf(hash)
-    if (!this.#reusedCode.has(code)) this.#reusedCode.set(code, this.#record.tasks.uidOf(row))
+    if (!this.#reusedCode.has(code)) this.#reusedCode.set(code, recorded.uid)
   }
 
-  #endsAsRecorded(row: number, hash: string | null): boolean {
-    const { tasks, failures } = this.#record
-    const state = tasks.stateOf(row)
-    if (state === 'failed') return staysFailed(failures.get(row))
-    if (state !== 'done' || !tasks.hasValue(row)) return false
-    return this.#options.changed === 'keep' || this.#findChanges(row, hash).length === 0
+  #endsAsRecorded(task: RecordedTask, hash: string | null): boolean {
+    if (task.state === 'failed') return staysFailed(this.#record.failures.get(task))
+    if (task.state !== 'done' || task.valueFile === 0) return false
+    return this.#options.changed === 'keep' || this.#findChanges(task, hash).length === 0
   }
 
-  #readOutcome(row: number, uid: string): UndispatchedOutcome | null {
-    const { tasks, failures, results } = this.#record
-    const facts = tasks.stateOf(row) === 'failed' ? failures.get(row) : undefined
+  #readOutcome(task: RecordedTask, uid: string): UndispatchedOutcome | null {
+    const { failures, results } = this.#record
+    const facts = task.state === 'failed' ? failures.get(task) : undefined
     if (facts !== undefined)
       return { kind: 'fail', error: restoreError(uid, facts), facts: readFacts(facts) }
-    const location = tasks.valueOf(row)
-    if (location === null) return null
-    const kept = results[location.file]?.read(location) ?? null
+    const { value, valueFile } = task
+    if (value === null || valueFile === 0) return null
+    const kept = results[valueFile - 1]?.read(value) ?? null
     if (kept === null) this.#unreadable++
     return kept === null ? null : { kind: 'reuse', value: kept.value, isRecorded: true }
   }
@@ -236,12 +209,10 @@ export class Resumption implements Disposable {
    * Empty if either definition cannot be compared. If an earlier resume kept the value for this
    * definition, the task is not refused again, but `rerun` still runs it.
    */
-  #findChanges(row: number, hash: string | null): readonly string[] {
-    const { tasks } = this.#record
-    const made = tasks.valueHashOf(row)
-    if (made === null || hash === null || made === hash) return noChanges
-    const changed = changedParts(made, hash)
-    const wasKept = tasks.doneHashOf(row) === removeMark(hash)
+  #findChanges({ valueHash, doneHash }: RecordedTask, hash: string | null): readonly string[] {
+    if (valueHash === null || hash === null || valueHash === hash) return noChanges
+    const changed = changedParts(valueHash, hash)
+    const wasKept = doneHash === removeMark(hash)
     return wasKept && this.#options.changed === 'refuse' ? noChanges : changed
   }
 
@@ -249,13 +220,13 @@ export class Resumption implements Disposable {
    * An attempt that may still run keeps its number, so that its backend can continue it. Any other
    * attempt gets a new number, so that it is not mistaken for an earlier attempt.
    */
-  #numberAttempts(entry: Entry, row: number): void {
-    const { tasks } = this.#record
-    const before = tasks.findUid(entry.task.uid)
-    if (before === 0) return
-    const isSame = before === row && tasks.hashOf(row) === entry.definitionHash
-    const attempts = tasks.attemptsOf(before)
-    if (isSame && tasks.stateOf(row) === 'open') entry.attempt = attempts
+  #numberAttempts(entry: Entry): void {
+    const { task, recorded, reuse, definitionHash } = entry
+    const before = this.#record.tasks.findUid(task.uid)
+    if (before === null) return
+    const { begunAttempts: attempts, hash, state } = before
+    const isSame = before === recorded && reuse !== 'nothing' && hash === definitionHash
+    if (isSame && state === 'open') entry.attempt = attempts
     else entry.attempt = entry.firstAttempt = attempts + 1
   }
 }
@@ -291,14 +262,13 @@ function summarize({ sessionId, files, tasks }: EarlierRecord): {
 } {
   const counts: Record<RecordedState, number> = { open: 0, done: 0, failed: 0, canceled: 0 }
   let [notKept, notKnown, unnamed] = [0, 0, 0]
-  for (let row = 1; row <= tasks.size; row++) {
-    const state = tasks.stateOf(row)
-    if (state === null) continue
-    counts[state]++
-    if (state !== 'done') continue
-    if (!tasks.isIdentifiable(row)) notKnown++
-    if (!tasks.hasValue(row) || !tasks.isIdentifiable(row)) notKept++
-    else if (parseUidNumber(tasks.uidOf(row)) !== null) unnamed++
+  for (const task of tasks.all) {
+    counts[task.state]++
+    if (task.state !== 'done') continue
+    const isIdentifiable = tasks.isIdentifiable(task)
+    if (!isIdentifiable) notKnown++
+    if (task.valueFile === 0 || !isIdentifiable) notKept++
+    else if (parseUidNumber(task.uid) !== null) unnamed++
   }
   const { open: unfinished, ...ended } = counts
   const counted = { ...ended, unfinished, notKept, unnamed }

@@ -18,12 +18,11 @@ import { maskSecrets } from '../../foundation/secrets.ts'
 import { definitionHash } from '../../tasks/definition-hash.ts'
 import { hasEnded } from '../../tasks/lifecycle.ts'
 import type { RecordParts } from '../../telemetry/options.ts'
-import type { RecordedRun } from '../admission.ts'
-import type { Entry, TaskInputs } from '../entry.ts'
+import type { Entry } from '../entry.ts'
 import type { Ledger } from '../ledger.ts'
 import type { Problem } from '../routing.ts'
 import { readRecord } from './read-record.ts'
-import { noInputs } from './recorded-tasks.ts'
+import { noInputs, type RecordedPlan, type TaskInputs } from './recorded-tasks.ts'
 import { type ResolvedResumeOptions, resolveResumeOptions } from './resume-options.ts'
 import type { ResumedRecord, ResumeOptions } from './resume-options.ts'
 import { Resumption } from './resumption.ts'
@@ -44,13 +43,7 @@ export interface OpenRecordParts {
   readonly log: Log
 }
 
-/** The part of `SessionResume` that is used by code that creates deferred tasks. */
-export type ResumedTasks = Pick<
-  SessionResume,
-  'isActive' | 'findCallProblem' | 'findRefusal' | 'identifyTask' | 'endAsRecorded'
->
-
-export class SessionResume implements RecordedRun {
+export class SessionResume {
   readonly #ledger: Ledger
   #opened: OpenedRecord | null = null
   #isReading = false
@@ -110,24 +103,27 @@ export class SessionResume implements RecordedRun {
     onAccepted?.()
   }
 
+  /**
+   * Called for all tasks of a submission before `plan`, to detect functions with the same source.
+   */
   prepare(task: AnyTask): void {
     this.#opened?.resumption.prepare(task, this.#ledger)
   }
 
-  plan(task: AnyTask): number {
-    if (this.#opened === null) return 0
+  /** Looks up a task in the record. Must be called in the order of the tasks. */
+  plan(task: AnyTask): RecordedPlan | null {
     const name = maskSecrets(task.name)
     const call = { name, hash: definitionHash(task, this.#ledger) }
-    return this.#opened.resumption.plan(task.uid, call)
+    return this.#opened?.resumption.plan(task.uid, call) ?? null
   }
 
   /** Sets a task's plan. Called before TaskCreated, which names the recorded task as the origin. */
-  setPlan(entry: Entry, planned: number): void {
-    if (this.#opened === null) return
-    const { resumption } = this.#opened
-    entry.planned = resumption.usablePlan(planned)
-    entry.origin = resumption.originOf(planned)
-    entry.row = resumption.rowOf(planned)
+  setPlan(entry: Entry, plan: RecordedPlan | null): void {
+    if (this.#opened === null || plan === null) return
+    const { task, reuse } = plan
+    entry.recorded = task
+    entry.reuse = reuse
+    entry.origin = task === null ? null : this.#opened.resumption.originOf(task)
   }
 
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
@@ -144,10 +140,14 @@ export class SessionResume implements RecordedRun {
    * recorded value nor an attempt that is still running is used.
    */
   endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
-    if (!mayEnd) entry.planned = 0
+    if (!mayEnd) entry.reuse = 'nothing'
     return this.end(entry)
   }
 
+  /**
+   * Returns an error if the task must not run because a task whose function has the same source was
+   * given a recorded value; otherwise `null`.
+   */
   findRefusal(entry: Entry): StateError | null {
     if (this.#opened === null) return null
     const { task, definitionHash: hash, label } = entry
@@ -158,21 +158,21 @@ export class SessionResume implements RecordedRun {
    * Returns an id that identifies the task in all files of the run: its chosen uid, or where the
    * task was first created.
    */
-  identifyTask({ row, task }: Entry): string {
-    const { resumption } = this.#opened ?? {}
+  identifyTask({ recorded, task }: Entry): string {
     if (parseUidNumber(task.uid) === null) return task.uid
-    return resumption?.definitionOrigin(row) ?? `${resumption?.file ?? 1}/${task.uid}`
+    const definedAt = recorded?.match === 'changed' ? null : recorded?.definedAt
+    return definedAt ?? `${this.#opened?.resumption.file ?? 1}/${task.uid}`
   }
 
+  /** Ends a task as recorded. Returns `false` if the task has to run instead. */
   end(entry: Entry): boolean {
-    if (this.#opened === null) return false
-    const recorded = this.#opened.resumption.end(entry)
-    if (hasEnded(entry.lifecycle.state)) return true
-    if (recorded === null) return false
-    const { end, uid: key } = recorded
-    this.#ledger.end(entry, end, () => {
-      if (end.kind !== 'reuse') return
+    const outcome = this.#opened?.resumption.readOutcome(entry) ?? null
+    if (this.#opened !== null && hasEnded(entry.lifecycle.state)) return true
+    if (outcome === null) return false
+    this.#ledger.end(entry, outcome, () => {
+      if (outcome.kind !== 'reuse') return
       const { backend, workflowId, task } = entry
+      const key = entry.recorded?.uid ?? ''
       const attributes = workflowId === null ? emptyAttributes : { workflow_id: workflowId }
       const about = { backend, task_id: task.uid, attributes }
       this.#ledger.emitter.emit(ResultReused, { ...about, key, source: 'record' })
