@@ -124,7 +124,7 @@ export interface HeadView {
   readonly sessionId: string
   readonly record: string | null
   readonly state: 'running' | 'ended' | 'interrupted'
-  /** Set while an existing record is read for the first time. */
+  /** Set while the numbers are those of the beginning of the record, because more is being read. */
   readonly reading: { readonly bytes: number; readonly total: number } | null
   /** Why the view begins later than the run, such as a live view without a record; else `null`. */
   readonly beginsAt: { readonly time: number; readonly reason: string } | null

@@ -1,6 +1,6 @@
 import { spawn } from 'node:child_process'
 import { once } from 'node:events'
-import { mkdirSync, writeFileSync } from 'node:fs'
+import { mkdirSync, readdirSync, readFileSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { text } from 'node:stream/consumers'
 import { fileURLToPath } from 'node:url'
@@ -145,4 +145,24 @@ it('dashboard: a program with an open dashboard and a viewer ends by itself', as
   const child = spawn(process.execPath, ['--input-type=module', '-e', program])
   const [output] = await Promise.all([text(child.stdout), once(child, 'close')])
   expect([output, child.exitCode]).toEqual(['200 200\n', 0])
+})
+
+/** The niceness of the threads of this process, by thread id. */
+const listPriorities = (): Map<string, number> =>
+  new Map(
+    readdirSync('/proc/self/task').map((id) => {
+      const stat = readFileSync(`/proc/self/task/${id}/stat`, 'utf8')
+      return [id, Number(stat.slice(stat.lastIndexOf(')')).split(' ')[17])]
+    }),
+  )
+
+it('dashboard: a thread of low priority reads, from the first viewer on', async () => {
+  const before = listPriorities()
+  const path = endedRecord(1)
+  const { url } = await startTestDashboard(path)
+  expect(listPriorities()).toEqual(before)
+  const viewer = await TestViewer.open(url)
+  await eventually(async () => expect((await viewer.head()).reading).toBeNull())
+  const lowered = [...listPriorities()].filter(([id, nice]) => nice !== (before.get(id) ?? 0))
+  expect(lowered.map(([, nice]) => nice)).toEqual([19])
 })

@@ -1,5 +1,6 @@
 /** The thread of a dashboard that reads a record and answers queries about it. */
 
+import { constants, setPriority } from 'node:os'
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
@@ -25,6 +26,9 @@ const writers: RecordWriterStates = {
 }
 
 const fold = new RecordFold({ path, clock: systemClock, writers })
+// Only on Linux is this the priority of the thread alone: the run needs the cores more than its
+// viewers do. `fold` has started to read, so the threads of libuv exist and do not inherit it.
+if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW)
 /** About as many characters as a piece of the report has. */
 const pieceLength = 65_536
 let report: Iterator<string> | null = null

@@ -36,6 +36,9 @@ const networkIntervalMs = 1000
 /** How long `refresh` waits for a reading. A longer one continues, and its part is shown. */
 const maxWaitMs = 200
 
+/** A view that is further behind its record says so. */
+const maxBytesBehind = 2 ** 20
+
 interface Moment {
   readonly sessionId: string
   readonly state: RecordState
@@ -56,7 +59,7 @@ export class RecordFold {
   #reading: Promise<void> | null = null
   #lastReadMs = -Infinity
   #isFirstReading = true
-  #bytesRead = 0
+  #reached = { file: '', offset: 0 }
   #changes = 0
   /** Why the record cannot be read; empty if it can. */
   #problem = ''
@@ -99,10 +102,11 @@ export class RecordFold {
       await this.#startAfreshIfReplaced()
       const before = this.#follower.views?.lines
       const views = await this.#follower.read({
-        onRead: (bytes) => this.#showProgress(bytes),
+        onRead: (offset, file) => this.#noteProgress(file, offset),
         onEvent: (event) => this.#ring.add(event),
       })
       const last = views.files.at(-1) ?? this.#parts.path
+      this.#reached = { file: last, offset: this.#follower.position.offset }
       this.#mark = await FileMark.of(last, this.#follower.position)
       if (views.lines !== before || this.#problem !== '' || this.#isFirstReading) this.#changes++
       this.#problem = ''
@@ -115,10 +119,9 @@ export class RecordFold {
     }
   }
 
-  /** While the record is read for the first time, each block is a change. */
-  #showProgress(bytes: number): void {
-    if (!this.#isFirstReading) return
-    this.#bytesRead = bytes
+  /** Each block is a change, because a reading may last as long as the run. */
+  #noteProgress(file: string, offset: number): void {
+    this.#reached = { file, offset }
     this.#changes++
   }
 
@@ -142,7 +145,7 @@ export class RecordFold {
     this.#tasks = new TaskRecords(clock)
     this.#moment = noMoment
     this.#isFirstReading = true
-    this.#bytesRead = 0
+    this.#reached = { file: '', offset: 0 }
     this.#changes++
     this.#restart = `the record was ${change} at ${timeText(clock.now())}, and was read again`
   }
@@ -163,7 +166,7 @@ export class RecordFold {
       telemetry: null,
       serving: null,
       events: this.#ring.latest,
-      reading: this.#isFirstReading ? this.#progress(files) : null,
+      reading: this.#progress(files),
       beginsAt: null,
       missing: this.#missing(views),
       readTask: async (uid) =>
@@ -179,9 +182,14 @@ export class RecordFold {
     return { ...this.#source(), pass: views.pass, now: time, state: 'running', events }
   }
 
-  #progress(files: readonly string[]): { readonly bytes: number; readonly total: number } | null {
-    const total = files.reduce((sum, file) => sum + (statOf(file)?.size ?? 0), 0)
-    return { bytes: Math.min(this.#bytesRead, total), total }
+  /** `null` once all is read, except for the latest lines of a growing record. */
+  #progress(files: readonly string[]): QuerySource['reading'] {
+    if (this.#reading === null && !this.#isFirstReading) return null
+    const { file, offset } = this.#reached
+    const sizes = files.map((path) => statOf(path)?.size ?? 0)
+    const total = sum(sizes)
+    const bytes = Math.min(total, sum(sizes.slice(0, files.indexOf(file))) + offset)
+    return this.#isFirstReading || total - bytes > maxBytesBehind ? { bytes, total } : null
   }
 
   #missing(views: RecordViews | null): string[] {
@@ -196,6 +204,8 @@ export class RecordFold {
     ]
   }
 }
+
+const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) => all + one, 0)
 
 function describeProblem(error: unknown): string {
   const cause = error instanceof CheckpointError ? error.cause : error

@@ -8,7 +8,7 @@ import { textAt, valueAt } from '../../views/columns.ts'
 import { stages } from '../../views/lifecycle.ts'
 import { joinPaces } from '../../views/moments/paces.ts'
 import { recentSeconds } from '../../views/panels/pace.ts'
-import { countText, numberText } from '../../views/readable.ts'
+import { countText, numberText, percentText } from '../../views/readable.ts'
 import { computeSpeed, sumNames } from '../../views/moments/speed.ts'
 import type { HeadView } from '../protocol.ts'
 import type { RunSummary } from './run-texts.ts'
@@ -42,12 +42,17 @@ export function showHead(
     etaSeconds: timeLeft(moment, all),
     counts: countStates(moment, all),
     rate: measureRate(moment),
-    verdict,
+    verdict: source.reading === null ? verdict : describeReading(source.reading),
     sentences,
     missing: [...source.missing, ...listDropped(moment)],
     folds: findFolds(moment),
     colours: listColours(moment),
   }
+}
+
+function describeReading({ bytes, total }: NonNullable<HeadView['reading']>): string {
+  const share = percentText(total === 0 ? 0 : bytes / total)
+  return `The record is being read. The numbers are those of its first ${share}.`
 }
 
 function timeLeft(moment: RunMoment, all: readonly NameView[]): number | null {

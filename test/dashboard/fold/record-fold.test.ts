@@ -41,3 +41,28 @@ it('a growing record is read from where the last reading ended, in intervals', a
   expect(await fold.refresh()).not.toBe(first)
   expect(await countDone()).toBe(2)
 })
+
+it('a reading that lasts shows what is read so far, and how much that is', async () => {
+  const clock = new ManualClock()
+  const path = writeRecord(line('SessionStarted'), done('t1'))
+  const fold = new RecordFold({ path, clock, writers })
+  const showHead = async (): Promise<HeadView> =>
+    JSON.parse(await fold.answer({ kind: 'head', filter: {} })) as HeadView
+  const revisions = new Set([await fold.refresh()])
+  appendFileSync(path, done('t2').repeat(5000) + done('t3'))
+  const parts: HeadView[] = []
+  let head = await showHead()
+  while (head.counts.done < 3) {
+    const refreshed = fold.refresh().then((revision) => revisions.add(revision).size)
+    const isOver = clock.advance(250).then(() => -1)
+    while ((await Promise.race([refreshed, isOver])) === -1) await clock.advance(250)
+    head = await showHead()
+    if (head.reading !== null) parts.push(head)
+  }
+  expect(parts.find(({ counts }) => counts.done === 2)).toMatchObject({
+    verdict: expect.stringMatching(/is being read.*first \d+ %/) as string,
+  })
+  expect(revisions.size).toBeGreaterThan(2)
+  await fold.refresh()
+  expect((await showHead()).reading).toBeNull()
+})
