@@ -10,7 +10,7 @@ import { join } from 'node:path'
 import { pipeline, Readable } from 'node:stream'
 // Not a named import, because it would fail before the version check in a Node without zstd.
 import * as zlib from 'node:zlib'
-import { messageOf } from '../foundation/errors.ts'
+import { errnoOf, messageOf } from '../foundation/errors.ts'
 import { openRegularFile } from '../foundation/regular-file.ts'
 
 export const compressedSuffix = '.zst'
@@ -20,7 +20,7 @@ export const isCompressed = (path: string): boolean => path.endsWith(compressedS
 /** Bytes of the record, or the reason why some of them are missing. */
 export type RecordPart =
   | { readonly kind: 'bytes'; readonly bytes: Buffer }
-  /** A frame that cannot be read. The frames after it can be read. */
+  /** A frame that cannot be read. With a seek table, the frames after it can be read. */
   | { readonly kind: 'damage'; readonly reason: string; readonly missingBytes: number }
   /** The file ends inside a frame. */
   | { readonly kind: 'torn'; readonly reason: string; readonly missingBytes: number }
@@ -37,9 +37,6 @@ export const seekFooterBytes = 9
 export const seekHeadBytes = 8
 export const seekEntryBytes = 8
 
-/** The maximum size of a frame header: magic, descriptor, window, dictionary, content size. */
-const maxHeaderBytes = 18
-const blockHeadBytes = 3
 const checksumBytes = 4
 /** The maximum size of a frame that is decompressed in memory. Larger frames are streamed. */
 const maxBufferedBytes = 32 * 2 ** 20
@@ -158,134 +155,75 @@ async function* readListedFrames(
   let [at, offset] = [0, 0]
   for (const { packed, plain } of entries) {
     if (offset + plain <= from) yield { kind: 'skipped', bytes: plain }
-    else yield* readFrame(file, at, { end: at + packed, contentBytes: plain })
+    else yield* readFrame(file, at, { packed, plain })
     at += packed
     offset += plain
   }
 }
 
-/** Reads the frames without a seek table: each begins where the previous one ends. */
-async function* readFrames(file: FileHandle, size: number): AsyncGenerator<RecordPart, void> {
-  let at = 0
-  while (at < size) {
-    const frame = await measureFrame(file, at, size)
-    if (frame.kind === 'frame') yield* readFrame(file, at, frame)
-    else if (frame.kind !== 'skip') yield { ...frame, missingBytes: 0 }
-    if (frame.kind === 'torn') return
-    at = frame.end
-  }
-}
-
-interface Frame {
-  readonly kind: 'frame'
-  readonly end: number
-  /** The size of the content; `null` if the frame header does not contain it. */
-  readonly contentBytes: number | null
-}
-
-type MeasuredFrame =
-  | Frame
-  | { readonly kind: 'skip'; readonly end: number }
-  | { readonly kind: 'damage'; readonly reason: string; readonly end: number }
-  | { readonly kind: 'torn'; readonly reason: string }
-
-const tornFrame: MeasuredFrame = { kind: 'torn', reason: 'the compressed file ends within a frame' }
-
-/** Finds the end of a frame from its block headers, without decompressing the blocks. */
-async function measureFrame(file: FileHandle, at: number, size: number): Promise<MeasuredFrame> {
-  const head = await readAt(file, at, maxHeaderBytes)
-  if (head.length < seekHeadBytes) return tornFrame
-  const magic = head.readUInt32LE(0)
-  if (isSkippable(magic)) {
-    const end = at + seekHeadBytes + head.readUInt32LE(4)
-    return end > size ? tornFrame : { kind: 'skip', end }
-  }
-  if (magic !== frameMagic) {
-    const reason = 'no compressed frame where one should begin'
-    return { kind: 'damage', reason, end: size }
-  }
-  const { headBytes, contentBytes, hasChecksum } = parseFrameHeader(head)
-  let next = at + headBytes
-  for (let isLast = false; !isLast;) {
-    const block = await readAt(file, next, blockHeadBytes)
-    if (block.length < blockHeadBytes) return tornFrame
-    const value = block.readUIntLE(0, blockHeadBytes)
-    isLast = (value & 1) === 1
-    // A run-length block stores its repeated byte only once.
-    const isRepeated = ((value >> 1) & 3) === 1
-    next += blockHeadBytes + (isRepeated ? 1 : value >> 3)
-  }
-  const end = next + (hasChecksum ? checksumBytes : 0)
-  return end > size ? tornFrame : { kind: 'frame', end, contentBytes }
-}
-
-/** Parses a frame header (RFC 8878, section 3.1.1.1). */
-function parseFrameHeader(head: Buffer): {
-  readonly headBytes: number
-  readonly contentBytes: number | null
-  readonly hasChecksum: boolean
-} {
-  const descriptor = head.readUInt8(4)
-  const sizeFlag = descriptor >> 6
-  const isSingle = (descriptor & 0x20) !== 0
-  const sizeBytes = [isSingle ? 1 : 0, 2, 4, 8][sizeFlag] ?? 0
-  const dictionaryBytes = [0, 1, 2, 4][descriptor & 3] ?? 0
-  const sizeAt = 5 + (isSingle ? 0 : 1) + dictionaryBytes
-  const known = sizeBytes > 0 && sizeAt + sizeBytes <= head.length
-  return {
-    headBytes: sizeAt + sizeBytes,
-    contentBytes: known ? readContentSize(head, sizeAt, sizeBytes) : null,
-    hasChecksum: (descriptor & 4) !== 0,
-  }
-}
-
-function readContentSize(head: Buffer, at: number, bytes: number): number {
-  if (bytes === 8) return Number(head.readBigUInt64LE(at))
-  return head.readUIntLE(at, bytes) + (bytes === 2 ? 256 : 0)
-}
-
 /**
- * Yields the content of a frame. If the frame is damaged, yields the reason and, if known, the
- * number of missing bytes.
+ * Reads frames until the end of the file, for a file without a seek table. The end of a frame is
+ * known only after it was decompressed, so nothing after a damaged frame is found.
  */
+async function* readFrames(file: FileHandle, size: number): AsyncGenerator<RecordPart, void> {
+  for (let at = 0; at < size;) {
+    const plain = inflate(file, at, size)
+    try {
+      for await (const bytes of plain) yield { kind: 'bytes', bytes: bytes as Buffer }
+    } catch (error) {
+      const isTorn = errnoOf(error) === 'Z_BUF_ERROR'
+      yield isTorn
+        ? { kind: 'torn', reason: 'the compressed file ends within a frame', missingBytes: 0 }
+        : { kind: 'damage', reason: unreadable(messageOf(error)), missingBytes: 0 }
+      return
+    }
+    at += plain.bytesWritten
+  }
+}
+
+/** Yields the content of a listed frame, or as much as can be read and what is missing. */
 async function* readFrame(
   file: FileHandle,
   at: number,
-  { end, contentBytes }: Pick<Frame, 'end' | 'contentBytes'>,
+  { packed, plain }: SeekEntry,
 ): AsyncGenerator<RecordPart, void> {
   let bytes = 0
   let problem: string | null = null
   try {
-    for await (const part of decompress(file, at, { end, contentBytes })) {
+    for await (const part of decompress(file, at, { packed, plain })) {
       bytes += part.length
       yield { kind: 'bytes', bytes: part }
     }
   } catch (error) {
     problem = messageOf(error)
   }
-  const missingBytes = Math.max(0, (contentBytes ?? bytes) - bytes)
+  const missingBytes = Math.max(0, plain - bytes)
   if (problem === null && missingBytes > 0) problem = 'it holds less than it should'
   if (problem === null) return
   const size = missingBytes > 0 ? `; ${missingBytes} bytes of the record are missing` : ''
-  const reason = `a compressed frame cannot be read: ${problem}${size}`
-  yield { kind: 'damage', reason, missingBytes }
+  yield { kind: 'damage', reason: unreadable(`${problem}${size}`), missingBytes }
 }
+
+const unreadable = (why: string): string => `a compressed frame cannot be read: ${why}`
 
 async function* decompress(
   file: FileHandle,
   at: number,
-  { end, contentBytes }: Pick<Frame, 'end' | 'contentBytes'>,
+  { packed, plain }: SeekEntry,
 ): AsyncGenerator<Buffer, void> {
-  const isSmall = contentBytes !== null && Math.max(contentBytes, end - at) <= maxBufferedBytes
-  if (isSmall) {
-    const packed = await readAt(file, at, end - at)
-    yield zlib.zstdDecompressSync(packed, { maxOutputLength: maxBufferedBytes })
-    return
+  if (Math.max(packed, plain) > maxBufferedBytes) yield* inflate(file, at, at + packed)
+  else {
+    const frame = await readAt(file, at, packed)
+    yield zlib.zstdDecompressSync(frame, { maxOutputLength: maxBufferedBytes })
   }
+}
+
+/** Decompresses one frame, which begins at `from` and ends at or before `to`. */
+function inflate(file: FileHandle, from: number, to: number): zlib.ZstdDecompress {
   const plain = zlib.createZstdDecompress()
-  // Errors are ignored here, because the iteration below throws them.
-  pipeline(Readable.from(readChunks(file, at, end)), plain, () => {})
-  for await (const bytes of plain) yield bytes as Buffer
+  // Errors are ignored here, because the reader of the stream gets them.
+  pipeline(Readable.from(readChunks(file, from, to)), plain, () => {})
+  return plain
 }
 
 async function* readChunks(file: FileHandle, from: number, to: number): AsyncGenerator<Buffer> {

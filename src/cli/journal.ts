@@ -1,15 +1,19 @@
-/** `tutti journal verify`: checks whether a file is a valid record of a run. */
+/** `tutti journal verify`, `repair` and `compress`: check a record, or write a copy next to it. */
 
+import { statSync } from 'node:fs'
 import { basename } from 'node:path'
-import { countText, quoteArgument } from '../views/readable.ts'
+import { countText, numberText, quoteArgument } from '../views/readable.ts'
 import { findChain, isPipe, type RecordChain } from '../checkpoint/chain.ts'
 import { hasSeekTable, isCompressed } from '../checkpoint/compressed.ts'
 import type { CheckpointLine, EventLine, MetricLine } from '../checkpoint/format.ts'
 import { type BadLine, type LinePosition, readBatches } from '../checkpoint/reader.ts'
+import { standardInput } from '../checkpoint/reader.ts'
 import { recordIdOf, resultsPathOf } from '../checkpoint/results-file.ts'
 import { ResultsReader } from '../checkpoint/results-reader.ts'
-import { CheckpointError } from '../foundation/errors.ts'
-import { EventIds } from '../views/event-ids.ts'
+import { repairRecord } from '../checkpoint/repair.ts'
+import { compressRecord } from '../checkpoint/compress.ts'
+import { readRunCommand } from '../checkpoint/run-file.ts'
+import { CheckpointError, ValueError } from '../foundation/errors.ts'
 import { counts } from '../views/panels/counts.ts'
 import { Pass } from '../views/pass.ts'
 import { findInFile } from '../views/task-index.ts'
@@ -17,7 +21,10 @@ import { markStored, reuse } from '../views/panels/reuse.ts'
 import { verify } from '../views/panels/verify.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
-import { toShortPath } from '../record/find-record.ts'
+import { findRecord, toShortPath } from '../record/find-record.ts'
+import { removeSnapshot } from '../record/snapshot.ts'
+import { resumeCommand } from './run/resume-command.ts'
+import { expectNotGrowing, expectRecord } from './reading/open-record.ts'
 import { notARecordError, isNotARecord } from './reading/open-record.ts'
 import { type ReadingHooks, withReadingProgress } from './reading/reading-progress.ts'
 
@@ -30,7 +37,8 @@ const maxLineProblems = 100
  * crash leaves one; a truncated compressed file is not. The files of a resumed run are checked one
  * by one, and then as one run. A missing earlier file is a problem.
  */
-export async function verifyJournal(path: string, output: Output): Promise<number> {
+export async function verifyJournal(source: string, output: Output): Promise<number> {
+  const path = await findRecord(source)
   const { files, missing } = await findChain(path)
   const run = new Pass({ reuse })
   const found: FileVerdict[] = []
@@ -67,7 +75,7 @@ export async function verifyJournal(path: string, output: Output): Promise<numbe
 }
 
 /** Lists the first problems, and how many more there are. */
-export const problemLines = (problems: readonly string[], count: number): string[] => [
+const problemLines = (problems: readonly string[], count: number): string[] => [
   ...problems.slice(0, maxShownProblems).map((problem) => `  ${problem}`),
   ...(count > maxShownProblems ? [`  and ${count - maxShownProblems} more`] : []),
 ]
@@ -85,6 +93,31 @@ function findForeignFiles(files: readonly string[], found: readonly FileVerdict[
     if (first === null || sessionId === null || sessionId === first) return []
     return `${basename(files[at] ?? '')} is of session ${sessionId}, not ${first}`
   })
+}
+
+const windowSize = 65_536
+
+/**
+ * Detects events that a record contains twice, by their ids. Remembers the last 65,536 to 131,072
+ * ids in two generations. The older generation is dropped as a whole.
+ */
+class EventIds {
+  #newer = new Map<string, number>()
+  #older = new Map<string, number>()
+
+  /**
+   * Stores the line of an event, counted from 1. Returns the line of the latest event with the same
+   * id, or 0 if there is none.
+   */
+  add(id: string, line: number): number {
+    if (this.#newer.size === windowSize) {
+      this.#older = this.#newer
+      this.#newer = new Map()
+    }
+    const before = this.#newer.get(id) ?? this.#older.get(id) ?? 0
+    this.#newer.set(id, line)
+    return before
+  }
 }
 
 type FileVerdict = Awaited<ReturnType<typeof verifyFile>>
@@ -175,7 +208,7 @@ function markKeptValues(
   }
 }
 
-export const describeBadLine = ({ line, offset, reason }: BadLine): string =>
+const describeBadLine = ({ line, offset, reason }: BadLine): string =>
   `line ${line}, byte ${offset}: ${reason}`
 
 function summaryTexts({ verdict, summary, files, problemCount, seekTable }: RunVerdict): string[] {
@@ -219,4 +252,58 @@ function toJson(judgement: RunVerdict): object {
     seek_table: seekTable,
     notes,
   }
+}
+
+/**
+ * Writes a copy with the readable lines of a record. Resolves with 0 even if the copy is not valid.
+ */
+export async function repairJournal(source: string, output: Output): Promise<number> {
+  const path = await expectCopyable(await findRecord(source))
+  const { problems, ...repaired } = await withReadingProgress(output, (followed) =>
+    repairRecord(path, followed),
+  )
+  const { kept, mended, dropped, path: copy } = repaired
+  const command = readRunCommand((await findChain(copy)).files)
+  output.result({ ...repaired, problems }, [
+    `${copy}: ${countText(kept, 'line')} kept, ${dropped} left out` +
+      (mended > 0 ? `, ${mended} without the NUL bytes before them` : ''),
+    ...problemLines(problems.map(describeBadLine), dropped),
+    `check    npx tutti journal verify ${copy}`,
+    ...(command === null ? [] : [`resume   ${resumeCommand(copy, command)}`]),
+  ])
+  return exitCodes.ok
+}
+
+export async function compressJournal(source: string, output: Output): Promise<number> {
+  const path = await expectCopyable(await findRecord(source))
+  if (isCompressed(path)) throw new ValueError(`${path} is compressed already`, { got: path })
+  const {
+    bytes,
+    originalBytes,
+    frames,
+    path: copy,
+  } = await withReadingProgress(output, (followed) => compressRecord(path, followed))
+  // Removes both snapshots, because the user may remove the record now, and a snapshot of an
+  // earlier copy is outdated.
+  for (const file of [path, copy]) await removeSnapshot(file)
+  const share = originalBytes === 0 ? 100 : (100 * bytes) / originalBytes
+  const value = { path: copy, bytes, original_bytes: originalBytes, frames }
+  output.result(value, [
+    `${copy}: ${numberText(bytes)} bytes, ${share.toFixed(1)} % of the record`,
+    `every command reads it; ${path} is no longer needed`,
+  ])
+  return exitCodes.ok
+}
+
+/** Throws for a record that is still being written, because the copy would be incomplete. */
+async function expectCopyable(path: string): Promise<string> {
+  if (path === standardInput) {
+    throw new ValueError(`${path} is not a file: the copy is written next to it`, { got: path })
+  }
+  await expectRecord(path)
+  if (statSync(path).size === 0) {
+    throw new ValueError(`${path} is empty: there is nothing to copy`, { code: 'NotARecordError' })
+  }
+  await expectNotGrowing(path)
+  return path
 }

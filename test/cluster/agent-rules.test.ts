@@ -252,7 +252,7 @@ describe('tutti agent with bad input', () => {
     ['a server without a host', ['--connect', 'nats://'], '--connect .*nats://host'],
     ['a server elsewhere', ['--connect', 'nats://192.0.2.1'], '--plaintext'],
     ['an unknown kind', ['--only', 'nothing'], '--only'],
-    ['an unknown isolation', ['--isolation', 'fiber'], '--isolation: expected thread or process'],
+    ['an unknown isolation', ['--isolation', 'fiber'], '--isolation.*expected thread or process'],
     ['a user without a password', ['--user', 'ann'], '--password-file: is needed with --user'],
     ['half of a certificate', ['--tls-cert', 'c.pem'], '--tls-key: is needed with --tls-cert'],
     ['two kinds', ['--only', 'functions', '--only', 'programs'], '--only.*given twice'],

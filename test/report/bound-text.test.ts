@@ -401,7 +401,9 @@ describe('the critical path of a run', () => {
     ].toSorted((a, b) => a.event_time - b.event_time)
     const report = reportOf(passOver(events))
     expect(report.bounds.criticalPath).toMatchObject({ length: 1, seconds: 9, delaySeconds: 6 })
-    expect(report.bounds.stragglers).toEqual([{ task: 3, seconds: 3, median: 1, isRetried: true }])
+    expect(report.bounds.stragglers).toEqual([
+      { task: 3, seconds: 3, median: 1, isRetried: true, isOnPath: true },
+    ])
     expect([...renderReport(report)].join('')).toContain('3.00 s, in several attempts')
     expect(report.boundText.bound).toBe('critical path')
     expect(report.boundText.sentences).toContain(

@@ -83,10 +83,7 @@ describe('what two runs have in common', () => {
     expect(rowOf(cached, whole)).toContain('>40 times longer<')
     expect(rowOf(whole, cached)).toContain('>40 times shorter<')
     expect([...renderComparison(whole, cached)].join('')).toContain('done per second, not reused')
-    expect(verdict).toBe(
-      'The same tasks reused different results: 40 tasks (39 reused) in the first, 40 tasks in ' +
-        'the second. They took 1.00 s, then 40.0 s.',
-    )
+    expect(verdict).toBe('The same tasks reused different results. They took 1.00 s, then 40.0 s.')
     // One task is no measure, and idle slots or a short path follow from the reuse.
     expect(compare(whole, cached).sentences).toEqual([])
     expect(severity).toBe('warning')
@@ -98,11 +95,8 @@ describe('what two runs have in common', () => {
   it('report: the rate of runs with another mix of names is not compared', () => {
     const mixed = on(4, { jobs: [...bag(8), ...bag(8, { name: 'reduce' })].map(withUid) })
     const { verdict, sentences } = compare(on(4), mixed)
-    expect(verdict).toBe(
-      'The runs differ in their tasks: 40 tasks in the first, 16 tasks in the second. They took ' +
-        '10.0 s, then 4.00 s.',
-    )
-    expect(sentences).toEqual([unmoved, 'Only the second run has reduce (8 tasks).'])
+    expect(verdict).toBe('The runs differ in their tasks. They took 10.0 s, then 4.00 s.')
+    expect(sentences).toEqual([unmoved])
   })
 
   it('report: the same tasks with fewer failures are no bad run', () => {
@@ -111,9 +105,7 @@ describe('what two runs have in common', () => {
     })
     expect(compare(on(4), failed)).toMatchObject({
       severity: 'bad',
-      verdict:
-        'The same tasks ended differently: 40 tasks in the first, 40 tasks (32 done, 8 failed) ' +
-        'in the second. They took 10.0 s, then 10.0 s.',
+      verdict: 'The same tasks ended differently. They took 10.0 s, then 10.0 s.',
     })
     expect(compare(failed, on(4)).severity).toBe('warning')
   })

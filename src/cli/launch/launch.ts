@@ -30,7 +30,7 @@ import type { CheckOptions } from './check.ts'
 export interface LaunchCommandOptions extends CheckOptions {
   readonly detach?: boolean
   readonly attach?: string
-  readonly driver?: string
+  readonly driver?: 'here'
   /** The maximum number of jobs, each of which continues the previous one. Default 1. */
   readonly chain?: number
   readonly cancelOnSignal?: boolean
@@ -47,8 +47,6 @@ interface LaunchPlan {
   readonly resume: RunRequest['resume']
 }
 
-const leaveOut = 'leave one of them out'
-
 /** `words` are additional options of sbatch, the script, and its arguments. */
 export async function launch(
   words: readonly string[],
@@ -57,17 +55,7 @@ export async function launch(
 ): Promise<number> {
   const { workDir } = given
   const options = workDir === undefined ? given : { ...given, workDir: resolve(workDir) }
-  const { attach, driver } = options
-  if (driver !== undefined && driver !== 'here') throw usageError('--driver', 'expected here')
-  if (driver !== undefined && options.detach === true) {
-    throw usageError('--detach', `with --driver here the script runs on this machine: ${leaveOut}`)
-  }
-  if (options.dashboard === true && options.detach === true) {
-    throw usageError('--dashboard', 'with --detach the command exits: leave one of them out')
-  }
-  if (driver !== undefined && options.chain !== undefined) {
-    throw usageError('--chain', `with --driver here the script has one job only: ${leaveOut}`)
-  }
+  const { attach } = options
   if (attach !== undefined) {
     const { attachToJob } = await import('./job.ts')
     return attachToJob(attach, options, output)

@@ -36,6 +36,19 @@ export function expectNotEmpty(text: string): string {
   return text
 }
 
+export function expectOnce(text: string, before?: string): string {
+  if (before !== undefined) throw new InvalidArgumentError('it was given twice')
+  return text
+}
+
+/** Returns the parser of an option with few possible values. */
+export const toOneOf =
+  (...known: readonly string[]) =>
+  (text: string, before?: string): string => {
+    if (known.includes(text)) return expectOnce(text, before)
+    throw new InvalidArgumentError(`expected ${known.join(' or ')}`)
+  }
+
 /** Parses a repeatable option. */
 export const toList = (text: string, before: readonly string[] = []): readonly string[] => [
   ...before,

@@ -11,11 +11,11 @@ import { createOutput, type Output, type OutputForm, wrapText } from '../output.
 import type { DemoOptions } from '../demo.ts'
 import type { RunOptions } from '../run/run.ts'
 import { isTaskFile } from '../run/file-kinds.ts'
-import { type Cli, toCount, toCountUpTo, toHosts, toList, toPort, withRecordFile } from './cli.ts'
+import { type Cli, expectOnce, toCount, toCountUpTo, toHosts, toList, toOneOf } from './cli.ts'
+import { toPort, withRecordFile } from './cli.ts'
 import { addExamples } from './examples.ts'
 import { addReaders } from './reader-commands.ts'
 import { addTools } from './tool-commands.ts'
-import { showWarnings, type WarningSource } from './warnings.ts'
 import type { ServeOptions } from '../serve.ts'
 import { guardStreams, type ProcessStream, type StandardStreams } from '../standard-streams.ts'
 import { ProgressBlock } from '../../telemetry/progress/terminal.ts'
@@ -36,6 +36,13 @@ interface ResumeFlags {
 interface CommandLine extends Cli {
   /** Parts of the help or version text, which are printed as one JSON value. */
   readonly helpTexts: readonly string[]
+}
+
+/** The part of `process` that emits warnings. */
+interface WarningSource {
+  listeners(event: 'warning'): readonly unknown[]
+  removeAllListeners(event: 'warning'): unknown
+  on(event: 'warning', listener: (warning: Error) => void): unknown
 }
 
 /** The part of a process that a command line needs. */
@@ -197,8 +204,16 @@ function addAgents({ program, output, finish }: Cli): void {
     .option('--memory-mb <n>', 'Megabytes for tasks (default: those of this machine)', toMegabytes)
     .option('--label <key=value>', 'Label that tasks may ask for; repeatable', toLabels)
     .option('--work-dir <folder>', 'Folder in which folders of sessions are created')
-    .option('--isolation <kind>', 'Where functions run: thread or process', expectOnce)
-    .option('--only <kind>', 'Run only functions or only programs', expectOnce)
+    .option(
+      '--isolation <kind>',
+      'Where functions run: thread or process',
+      toOneOf('thread', 'process'),
+    )
+    .option(
+      '--only <kind>',
+      'Run only functions or only programs',
+      toOneOf('functions', 'programs'),
+    )
     .option('--allow <glob>', 'Run only these programs and modules; repeatable', toList)
     .action(async (options: AgentCommandOptions) => {
       const { runAgent } = await import('../agent.ts')
@@ -232,9 +247,18 @@ function addLaunch({ program, output, finish }: Cli): void {
       'Submit up to n jobs; each continues where the previous one stopped',
       toChain,
     )
-    .option('--detach', 'Print the id of the job and exit')
+    .addOption(
+      new Option('--detach', 'Print the id of the job and exit').conflicts(['driver', 'dashboard']),
+    )
     .option('--attach <job>', 'Follow a job that was launched from this folder')
-    .option('--driver <where>', 'Where the script runs; here: on this machine, not the first node')
+    .addOption(
+      new Option(
+        '--driver <where>',
+        'Where the script runs; here: on this machine, in one job, not on the first node',
+      )
+        .conflicts('chain')
+        .argParser(toOneOf('here')),
+    )
     .option('--hosts <file>', 'File of hosts, one per line, instead of Slurm')
     .option('--work-dir <folder>', 'Folder for files of tasks on the nodes (default: TMPDIR there)')
     .option('--check', 'Try one node without a script, and report what is missing')
@@ -256,11 +280,6 @@ function toOrigins(text: string, before: readonly string[] = []): readonly strin
   } catch (error) {
     throw new InvalidArgumentError(messageOf(error))
   }
-}
-
-function expectOnce(text: string, before?: string): string {
-  if (before !== undefined) throw new InvalidArgumentError('it was given twice')
-  return text
 }
 
 function toLabels(
@@ -300,6 +319,23 @@ export async function runCommandLine(own: CommandProcess): Promise<void> {
     if (text !== '') streams.stdout.write(`${JSON.stringify(value)}\n`)
     finish(reportError(error, program, output()))
   }
+}
+
+type Listener = (warning: Error) => void
+
+/**
+ * Prints warnings as notices. Does nothing if Node prints no warnings, as with `NODE_NO_WARNINGS`.
+ */
+function showWarnings(source: WarningSource, output: () => Output): void {
+  const nodes = source.listeners('warning') as readonly Listener[]
+  if (nodes.length === 0) return
+  source.removeAllListeners('warning')
+  source.on('warning', (warning) => {
+    const shown = output()
+    const { name, message, code = name } = warning as Error & { readonly code?: string }
+    if (name === 'TuttiWarning' || shown.form === 'json') shown.problem(`${code}: ${message}`)
+    else for (const listener of nodes) listener(warning)
+  })
 }
 
 const emitsWarnings = (own: CommandProcess): own is CommandProcess & WarningSource =>

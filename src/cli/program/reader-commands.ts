@@ -11,9 +11,8 @@ import type { ReportCommandOptions } from '../reading/report.ts'
 import type { TailOptions } from '../reading/tail.ts'
 import type { TasksCommandOptions } from '../reading/tasks.ts'
 import type { TopOptions } from '../reading/top.ts'
-import type { TaskOrder } from '../../views/tasks.ts'
 import { type Cli, expectNotEmpty, toCount, toHosts, toList, toPort } from './cli.ts'
-import { withRecord, withRecordFile } from './cli.ts'
+import { toOneOf, withRecord, withRecordFile } from './cli.ts'
 
 const scopeOption = [
   '--scope <id>',
@@ -42,7 +41,11 @@ function addTables({ program, output, finish }: Cli): void {
     .option('--name <name>', 'Only tasks of this name: a program, function or model')
     .option('--node <node>', 'Only tasks that ran on this node')
     .option(...scopeOption)
-    .option('--sort <time>', 'Longest first, by how long they ran or waited: ran, waited', toSort)
+    .option(
+      '--sort <time>',
+      'Longest first, by how long they ran or waited: ran, waited',
+      toOneOf('ran', 'waited'),
+    )
     .option('--limit <n>', 'Number of tasks to show', toCount, 50)
     .action(async (record: string, options: TasksCommandOptions) => {
       const { listTasks } = await import('../reading/tasks.ts')
@@ -132,22 +135,19 @@ function addJournal({ program, output, finish }: Cli): void {
   withRecord(
     journal.command('verify').description('Check the order, ends, counters and tail of a record'),
   ).action(async (record: string) => {
-    const [{ verifyJournal }, { findRecord }] = await Promise.all([
-      import('../journal.ts'),
-      import('../../record/find-record.ts'),
-    ])
-    finish(await verifyJournal(await findRecord(record), output()))
+    const { verifyJournal } = await import('../journal.ts')
+    finish(await verifyJournal(record, output()))
   })
   withRecordFile(
     journal.command('repair').description('Write the readable lines of a record into a new file'),
   ).action(async (record: string) => {
-    const { repairJournal } = await import('../reading/journal-copies.ts')
+    const { repairJournal } = await import('../journal.ts')
     finish(await repairJournal(record, output()))
   })
   withRecordFile(
     journal.command('compress').description('Write a compressed copy, which every command reads'),
   ).action(async (record: string) => {
-    const { compressJournal } = await import('../reading/journal-copies.ts')
+    const { compressJournal } = await import('../journal.ts')
     finish(await compressJournal(record, output()))
   })
   journal
@@ -182,11 +182,6 @@ function addFileWriters({ program, output, finish }: Cli): void {
       const { exportRecord } = await import('../export/export.ts')
       finish(await exportRecord(record, options, output()))
     })
-}
-
-function toSort(text: string): TaskOrder {
-  if (text === 'ran' || text === 'waited') return text
-  throw new InvalidArgumentError('expected ran or waited')
 }
 
 const secondsPer = { h: 3600, d: 86_400, w: 604_800 }

@@ -46,8 +46,8 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
     const seconds = end - start
     const slots = measureSlots(state, query, { from: start, to: end })
     const runs = collectRuns(state, query, to)
-    const stragglers = findStragglers(state, query, seconds)
     const criticalPath = findCriticalPath(state, query, runs, seconds)
+    const stragglers = findStragglers(state, query, criticalPath, seconds)
     const { tasks: path, delaySeconds } = criticalPath
     return {
       from,

@@ -49,8 +49,7 @@ export function findChangedRuns(
   { runs, path, delaySeconds, stragglers, slots }: ChangeInput,
 ): ChangedRun[] {
   const { nameOfTask } = query.names
-  const onPath = new Set(path.map(({ task }) => task))
-  const straggling = stragglers.filter(({ task }) => onPath.has(task))
+  const straggling = stragglers.filter(({ isOnPath }) => isOnPath)
   const excess = new Map(
     straggling.map(({ task, seconds, median }) => [task, 1 - median / seconds]),
   )

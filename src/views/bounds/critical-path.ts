@@ -39,6 +39,7 @@ export interface Straggler {
   readonly seconds: number
   readonly median: number
   readonly isRetried: boolean
+  readonly isOnPath: boolean
 }
 
 const maxPathTasks = 1000
@@ -106,8 +107,10 @@ const minExtraShare = 0.01
 export function findStragglers(
   state: BoundsState,
   { names }: BoundsQuery,
+  path: CriticalPath,
   runSeconds: number,
 ): Straggler[] {
+  const onPath = new Set(path.tasks.map(({ task }) => task))
   const medians = durationsByName(names).map((durations) =>
     durations.length < minTasksOfName ? Infinity : statsInPlace(durations).p50,
   )
@@ -121,7 +124,8 @@ export function findStragglers(
     const at = worst.findIndex((other) => excess > other.seconds - other.median)
     if (at === -1 && worst.length >= maxStragglers) continue
     const isRetried = valueAt(names.waits, task) > 0
-    worst.splice(at === -1 ? worst.length : at, 0, { task, seconds, median, isRetried })
+    const found = { task, seconds, median, isRetried, isOnPath: onPath.has(task) }
+    worst.splice(at === -1 ? worst.length : at, 0, found)
     if (worst.length > maxStragglers) worst.pop()
   }
   return worst

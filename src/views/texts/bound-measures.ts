@@ -169,8 +169,7 @@ export const isSlotResource = (resource: HeldResource): boolean =>
  * otherwise `null`.
  */
 export function stragglerOnPath({ stragglers, criticalPath }: BoundsView): Straggler | null {
-  const onPath = new Set(criticalPath.tasks.map(({ task }) => task))
-  const worst = stragglers.find(({ task }) => onPath.has(task))
+  const worst = stragglers.find(({ isOnPath }) => isOnPath)
   if (worst === undefined) return null
   return worst.seconds - worst.median >= 0.5 * criticalPath.seconds ? worst : null
 }

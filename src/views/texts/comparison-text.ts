@@ -2,7 +2,7 @@
 
 import { idleReasons } from '../bounds/slots.ts'
 import { countText, numberText, percentText, rateText, secondsText } from '../readable.ts'
-import { shortName, shortNames } from '../readable.ts'
+import { shortName } from '../readable.ts'
 import { idleTexts } from './idle-texts.ts'
 import type { NameReport, RunOverview } from './run-overview.ts'
 import type { Severity } from './run-verdict.ts'
@@ -32,12 +32,13 @@ export interface RunPair {
   readonly hasSameMix: boolean
 }
 
+/** The page shows the numbers of both runs below, so the sentences do not repeat them. */
 const differences = {
   work: '',
-  reuse: 'The same tasks reused different results',
-  tasks: 'The same tasks ended differently',
-  names: 'The runs differ in their tasks',
-  nothing: 'The runs have no name in common, so their speeds cannot be compared',
+  reuse: 'The same tasks reused different results.',
+  tasks: 'The same tasks ended differently.',
+  names: 'The runs differ in their tasks.',
+  nothing: 'The runs have no name in common, so their speeds cannot be compared.',
 }
 
 export function pairRuns(before: RunOverview, after: RunOverview): RunPair {
@@ -114,17 +115,14 @@ export function describeComparison(pair: RunPair): ComparisonText {
   const openEnds = [...describeOpenEnd('first', before), ...describeOpenEnd('second', after)]
   const changes = describeChanges(pair)
   const isUnchanged = changes.length === 0 && pair.names.some(isComparable)
-  const counts = pair.common === 'work' ? [] : [compareCounts(pair)]
   return {
     ...(openEnds.length > 0
-      ? { severity: 'warning', verdict: [...openEnds, ...counts].join(' ') }
+      ? { severity: 'warning', verdict: [...openEnds, differences[pair.common]].join(' ').trim() }
       : compareRuns(pair)),
     sentences: [
       ...changes,
       ...(isUnchanged ? ['No name became slower or faster by 5 % or more.'] : []),
       ...findCauses(pair),
-      ...describeExtraNames('first', before, after),
-      ...describeExtraNames('second', after, before),
     ],
   }
 }
@@ -144,43 +142,16 @@ function compareRuns(pair: RunPair): Verdict {
     const severity = change >= minChange ? 'bad' : 'good'
     return { severity, verdict: `The second run ${how}: ${second} after ${first}.` }
   }
-  const counts = compareCounts(pair)
+  const difference = differences[common]
   const [a, b] = [doneRate(before), doneRate(after)]
   if (common === 'names' && pair.hasSameMix && a > 0 && b > 0) {
     const rates = `${rateText(a)} tasks per second, then ${rateText(b)}`
-    const verdict = `${counts} They did ${rates}, and took ${first}, then ${second}.`
+    const verdict = `${difference} They did ${rates}, and took ${first}, then ${second}.`
     return { severity: b / a - 1 <= -minChange ? 'bad' : 'warning', verdict }
   }
   const hasMoreFailures = common === 'tasks' && after.counts.failed > before.counts.failed
-  const verdict = `${counts} They took ${first}, then ${second}.`
+  const verdict = `${difference} They took ${first}, then ${second}.`
   return { severity: hasMoreFailures ? 'bad' : 'warning', verdict }
-}
-
-const compareCounts = ({ before, after, common }: RunPair): string =>
-  `${differences[common]}: ${countTasks(before)} in the first, ${countTasks(after)} in the second.`
-
-function countTasks({ counts, reused }: RunOverview): string {
-  const { tasks, completed, failed, canceled, open } = counts
-  const details = [
-    [completed === tasks ? 0 : completed, 'done'],
-    [failed, 'failed'],
-    [canceled, 'canceled'],
-    [open, 'without an end'],
-    [reused, 'reused'],
-  ] as const
-  const shown = details.filter(([count]) => count > 0)
-  const words = shown.map(([count, how]) => `${numberText(count)} ${how}`).join(', ')
-  return countText(tasks, 'task') + (words === '' ? '' : ` (${words})`)
-}
-
-/** Lists the names that only `run` has. They are unknown if the other run has too many names. */
-function describeExtraNames(which: string, run: RunOverview, other: RunOverview): string[] {
-  const known = new Set(other.names.map(({ name }) => name))
-  const only = run.names.filter(({ name }) => !known.has(name))
-  if (other.otherNames > 0 || only.length === 0) return []
-  const shortOf = shortNames([...run.names, ...other.names].map(({ name }) => name))
-  const names = only.map(({ name, total }) => `${shortOf(name)} (${countText(total, 'task')})`)
-  return [`Only the ${which} run has ${listFirst(names)}.`]
 }
 
 const listFirst = (texts: readonly string[]): string =>

@@ -182,7 +182,7 @@ function describeChange(
   { nameOf }: BoundFacts,
   { change, task }: ChangedRun,
 ): Pick<Change, 'bound' | 'text'> {
-  const { criticalPath, stragglers, failedSeconds } = bounds
+  const { stragglers, failedSeconds } = bounds
   if (change === 'no failures') {
     const cost = `Attempts that failed or were lost took ${secondsText(failedSeconds)} of slot time`
     return { bound: null, text: `${cost}: without them` }
@@ -191,8 +191,7 @@ function describeChange(
     const bound = change === 'slot name halved' ? 'slots' : pathBound(bounds)
     return { bound, text: `If all ${shortName(nameOf(task))} tasks took half as long,` }
   }
-  const onPath = new Set(criticalPath.tasks.map((one) => one.task))
-  const late = stragglers.filter((one) => onPath.has(one.task)).length
+  const late = stragglers.filter(({ isOnPath }) => isOnPath).length
   const what =
     change === 'no delays'
       ? 'delays between attempts (`delaySeconds`)'

@@ -42,6 +42,9 @@ export class RequestRoom {
   readonly isClosure: boolean
   readonly taskAmounts: Vector
   readonly #rankAmounts: Vector
+  /** The waits of the request in order of time. Those before `#head` have ended. */
+  readonly #queue: number[] = []
+  #head = 0
   ready = 0
   /** The number of ready tasks that wait because of the limit of their name. */
   limited = 0
@@ -59,6 +62,16 @@ export class RequestRoom {
     this.isClosure = request.limit === null
     this.#rankAmounts = toVector(toRankAmounts(request))
     this.taskAmounts = toVector(toTaskAmounts(request))
+  }
+
+  enqueue(wait: number): void {
+    this.#queue.push(wait)
+  }
+
+  /** The place of the request's first task among all waiting tasks; `Infinity` if none waits. */
+  firstPlace(places: Uint32Array): number {
+    while (places[this.#queue[this.#head] ?? -1] === 0) this.#head++
+    return places[this.#queue[this.#head] ?? -1] ?? Infinity
   }
 
   /** Adds a node with these free resources, or removes it if `sign` is -1. */

@@ -15,7 +15,6 @@ import { addScaled, coresIndex, createVector, NodeRoom, RequestRoom } from './no
 import { toAmounts, totalSize, unknownRequest, type Vector } from './node-room.ts'
 import { StartGaps } from './start-gaps.ts'
 import { applyInOrder, TimeStream } from './time-streams.ts'
-import { WaitQueues } from './wait-queues.ts'
 
 /** Classifies the slots of a run, and adds its seconds to `sums`. */
 export function classifySlots(run: SlotActivity, sums: SlotSeconds): SlotUse {
@@ -47,7 +46,9 @@ class SlotSweep {
   readonly #requests: readonly RequestRoom[]
   readonly #nodes: readonly NodeRoom[]
   readonly #waits: SlotActivity['waits']
-  readonly #queues: WaitQueues
+  /** The places of the waiting tasks in the queue, from 1; 0 for waits that have ended. */
+  readonly #places: Uint32Array
+  #lastPlace = 0
   readonly #sums: SlotSeconds
   readonly #spans: SizeSpan[] = []
   readonly #busy = createVector()
@@ -75,7 +76,7 @@ class SlotSweep {
     this.#requests = requests.map((request, number) => new RequestRoom(request, number))
     this.#nodes = nodes.map((node) => new NodeRoom(node, requests, this.#requests))
     this.#waits = waits
-    this.#queues = new WaitQueues(waits, requests.length)
+    this.#places = new Uint32Array(waits.from.length)
     this.#capacity = totalSize(this.#nodes)
     this.#sizedAt = from
     this.#sums = sums
@@ -110,15 +111,18 @@ class SlotSweep {
   }
 
   wait(at: number): void {
-    this.#changeReady(this.#queues.add(at), at, 1)
+    this.#places[at] = ++this.#lastPlace
+    this.#requests[this.#waits.request[at] ?? 0]?.enqueue(at)
+    this.#changeReady(at, 1)
   }
 
   endWait(at: number): void {
-    this.#changeReady(this.#queues.remove(at), at, -1)
+    this.#places[at] = 0
+    this.#changeReady(at, -1)
   }
 
-  #changeReady(request: number, wait: number, change: number): void {
-    const room = this.#requests[request]
+  #changeReady(wait: number, change: number): void {
+    const room = this.#requests[this.#waits.request[wait] ?? 0]
     if (room === undefined) return
     room.ready += change
     const kind = this.#waits.kind[wait]
@@ -216,13 +220,17 @@ class SlotSweep {
     this.#idleSeconds[reason] += this.#spanSeconds
   }
 
+  #isBefore(room: RequestRoom, other: RequestRoom): boolean {
+    return room.firstPlace(this.#places) < other.firstPlace(this.#places)
+  }
+
   /** Whether a ready task (ahead of `before`, if given) waits only for slots in use. */
   #isFull(before: RequestRoom | null): boolean {
     return this.#requests.some(
       (room) =>
         room.ready > 0 &&
         room.fitting < room.ranks &&
-        (before === null || this.#queues.isBefore(room.number, before.number)) &&
+        (before === null || this.#isBefore(room, before)) &&
         slotResources.has(room.scarcest),
     )
   }
@@ -238,7 +246,7 @@ class SlotSweep {
       const held = Math.min(rest, fitted * cores)
       const lacking = (ready - fitted) * cores
       rest -= held
-      if (blocker !== null && !this.#queues.isBefore(room.number, blocker.number)) {
+      if (blocker !== null && !this.#isBefore(room, blocker)) {
         this.#addIdle(blocker.scarcest, held)
         behind += lacking
         continue
@@ -255,7 +263,7 @@ class SlotSweep {
     this.#gaps.add(this.#spanSeconds, late)
     // The entries are sorted only if their missing resources differ, because there may be many.
     if (ahead.some(({ room }) => room.scarcest !== ahead[0]?.room.scarcest)) {
-      ahead.sort((a, b) => (this.#queues.isBefore(a.room.number, b.room.number) ? -1 : 1))
+      ahead.sort((a, b) => (this.#isBefore(a.room, b.room) ? -1 : 1))
     }
     if (blocker !== null) ahead.push({ room: blocker, slots: behind })
     for (const { room, slots } of ahead) {
@@ -275,7 +283,7 @@ class SlotSweep {
     let first: RequestRoom | null = null
     for (const room of this.#requests) {
       if (room.ready <= 0 || room.fitting >= room.ranks || !blocking.has(room.scarcest)) continue
-      if (first === null || this.#queues.isBefore(room.number, first.number)) first = room
+      if (first === null || this.#isBefore(room, first)) first = room
     }
     return first
   }
