@@ -191,44 +191,26 @@ export class ClusterBackend implements Backend {
     settings: Partial<ClusterSettings> = {},
   ): ClusterConnection {
     const held = settings.isForServices === true ? noHeldNodes : this.held.open()
-    const { clock, log, token, agentTimeoutSeconds } = this.#options
-    const { secondsLeft = () => Infinity, horizons = [] } = settings
-    const { modules = this.#options.modules } = settings
-    const { lossSeconds, ownerTtlSeconds, resultTtlSeconds } = this.#options
-    this.#listeners.add(listener)
-    const driver = new DriverSession({
+    const driver: DriverSession = new DriverSession({
+      secondsLeft: () => Infinity,
+      explainNoAgent: null,
+      ...this.#options,
+      ...settings,
       use: { sessionId: session.id, backend: this.name },
       listener,
       broker: this.#broker,
       directory: this.#directory,
-      token,
-      clock,
-      log,
-      agentTimeoutSeconds,
-      lossSeconds,
-      ownerTtlSeconds,
-      resultTtlSeconds,
-      modules,
       toNode: (agent) => this.#toNode(agent),
-      secondsLeft,
-      horizons,
       held,
-      explainNoAgent: settings.explainNoAgent ?? null,
-    })
-    this.#sessions.add(driver)
-    return {
-      submit: (jobs) => driver.submit(jobs),
-      submitTogether: (jobs, group) => driver.submitTogether(jobs, group),
-      cancel: (job, reason) => driver.cancel(job, reason),
-      output: (job) => driver.output(job),
-      recorded: (jobs) => driver.recorded(jobs),
-      release: async (reason) => {
-        await driver.release(reason)
+      onReleased: () => {
         held.close()
         this.#listeners.delete(listener)
         this.#sessions.delete(driver)
       },
-    }
+    })
+    this.#listeners.add(listener)
+    this.#sessions.add(driver)
+    return driver
   }
 
   close(): Promise<void> {

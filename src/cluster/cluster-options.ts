@@ -1,8 +1,7 @@
 /** Validates the options of a cluster backend and fills in defaults. */
 
 import { networkInterfaces } from 'node:os'
-import type { Clock } from '../foundation/clock.ts'
-import { clockMethods, systemClock } from '../foundation/clock.ts'
+import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { type Log, resolveLog } from '../foundation/log.ts'
 import {
@@ -73,19 +72,12 @@ export interface ClusterBackendOptions extends BrokerOptions {
   readonly log?: Log
 }
 
-export interface ResolvedClusterOptions {
-  readonly name: string
+export interface ResolvedClusterOptions extends Required<
+  Omit<ClusterBackendOptions, keyof BrokerOptions | 'largestNode'>
+> {
   readonly broker: NatsOptions
   readonly token: string
-  readonly modules: 'shared' | 'bundle'
-  readonly agentTimeoutSeconds: number
-  readonly lossSeconds: number
-  readonly ownerTtlSeconds: number
-  readonly resultTtlSeconds: number
   readonly largestNode: NodeFacts | null
-  readonly sampling: 'default' | 'all'
-  readonly clock: Clock
-  readonly log: Log
 }
 
 export const brokerKeys = [

@@ -22,6 +22,13 @@ export function boundedWait<T>(clock: Clock, ms: number, promise: Promise<T>): P
   })
 }
 
+/** Resolves with `false` if the promise is rejected, or not fulfilled in time. */
+export const fulfillsWithin = (clock: Clock, ms: number, promise: Promise<unknown>) =>
+  boundedWait(clock, ms, promise).then(
+    () => true,
+    () => false,
+  )
+
 /** Settles like the promise, or rejects with the reason of the signal when it is aborted. */
 export async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
   // Otherwise a rejection after the abort would be unhandled.

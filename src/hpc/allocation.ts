@@ -52,6 +52,4 @@ export interface Allocation {
   /** Runs the command on each of the nodes, with the node's name as the last argument. */
   start(nodes: readonly AllocatedNode[], command: NodeCommand): readonly RemoteProcess[]
   startRanks(command: RankCommand): RemoteProcess
-  /** Releases the nodes. May also be called if the allocation was lost. */
-  end(): Promise<void>
 }

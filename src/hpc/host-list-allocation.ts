@@ -79,10 +79,6 @@ export class HostListAllocation implements Allocation {
       onOutput,
     })
   }
-
-  end(): Promise<void> {
-    return Promise.resolve()
-  }
 }
 
 /** Reads a file with one host per line and `#` comments. The error names an invalid line. */

@@ -31,7 +31,7 @@ export class LossReports implements BackendListener {
     listener: BackendListener,
     allocation: Allocation,
     clock: Clock,
-    onLost: (reason: string) => void = () => {},
+    onLost: (reason: string) => void,
   ) {
     this.#onLost = onLost
     this.#listener = listener

@@ -2,7 +2,7 @@
 
 import { type ChildProcessWithoutNullStreams, spawn } from 'node:child_process'
 import type { Clock } from '../foundation/clock.ts'
-import { boundedWait } from '../foundation/promises.ts'
+import { fulfillsWithin } from '../foundation/promises.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
 import { once } from '../foundation/service.ts'
 import { atExit } from '../runtime/at-exit.ts'
@@ -79,17 +79,10 @@ export class RemoteProcess {
   /** Closes the input, so that the remote processes exit. Idempotent. */
   readonly close = once(async (): Promise<void> => {
     this.#child.stdin.end()
-    if (await this.#endsWithin(exitTimeoutMs)) return
+    if (await fulfillsWithin(this.#clock, exitTimeoutMs, this.ended)) return
     this.#child.kill('SIGTERM')
-    if (await this.#endsWithin(killTimeoutMs)) return
+    if (await fulfillsWithin(this.#clock, killTimeoutMs, this.ended)) return
     this.#child.kill('SIGKILL')
     await this.#ended.promise
   })
-
-  #endsWithin(ms: number): Promise<boolean> {
-    return boundedWait(this.#clock, ms, this.#ended.promise).then(
-      () => true,
-      () => false,
-    )
-  }
 }

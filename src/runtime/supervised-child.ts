@@ -5,14 +5,13 @@
 
 import { type ChildProcess, fork } from 'node:child_process'
 import { randomInt } from 'node:crypto'
-import { existsSync } from 'node:fs'
-import { closeSync, openSync } from 'node:fs'
+import { closeSync, existsSync, openSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { devNull } from 'node:os'
 import { fileURLToPath } from 'node:url'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError, messageOf, TimeoutError } from '../foundation/errors.ts'
-import { boundedWait } from '../foundation/promises.ts'
+import { fulfillsWithin } from '../foundation/promises.ts'
 import {
   channelVariable,
   type ChannelContent,
@@ -227,20 +226,13 @@ export class SupervisedChild<Out, In> {
     // A child that is not ready has nothing to clean up.
     if (!this.#isReady) this.kill()
     this.#send('end', () => {})
-    if (await this.#exitsInTime()) return
+    const { clock, graceMs = 2000 } = this.#options
+    if (await fulfillsWithin(clock, graceMs, this.#exited.promise)) return
     child.kill('SIGTERM')
-    if (await this.#exitsInTime()) return
+    if (await fulfillsWithin(clock, graceMs, this.#exited.promise)) return
     this.kill()
     await this.#exited.promise
   })
-
-  #exitsInTime(): Promise<boolean> {
-    const { clock, graceMs = 2000 } = this.#options
-    return boundedWait(clock, graceMs, this.#exited.promise).then(
-      () => true,
-      () => false,
-    )
-  }
 
   #expectReady(ms: number): void {
     const error = new TimeoutError(`it was not ready within ${ms / 1000} s`)

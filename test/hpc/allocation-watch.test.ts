@@ -23,7 +23,6 @@ function watched(limitSeconds: number | null, graceSeconds: number) {
     startRanks: () => {
       throw new Error('no ranks')
     },
-    end: () => Promise.resolve(),
   }
   const told: string[] = []
   const watch = new AllocationWatch({

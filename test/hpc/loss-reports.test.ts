@@ -32,9 +32,8 @@ function reported() {
     startRanks: () => {
       throw new Error('no ranks')
     },
-    end: () => Promise.resolve(),
   }
-  const reports = new LossReports(listener, allocation, clock)
+  const reports = new LossReports(listener, allocation, clock, () => {})
   const fail = (error: Error): TaskReport => {
     const report: TaskReport = { kind: 'fail', error }
     reports.report(job, report)

@@ -25,7 +25,7 @@ import {
 } from '../../foundation/options.ts'
 import { expectLabels } from '../../tasks/resources.ts'
 import type { Broker } from '../broker/broker.ts'
-import { BrokerWatch, type BrokerWatchOptions } from '../broker/broker-watch.ts'
+import { BrokerWatch } from '../broker/broker-watch.ts'
 import { connectToNats } from '../broker/nats.ts'
 import { brokerKeys, type BrokerOptions, resolveBrokerOptions } from '../cluster-options.ts'
 import { Agent } from './agent.ts'
@@ -123,7 +123,8 @@ export async function startAgent(
       refuse: (spec) => refuseByRules(rules, ruledAgent, spec),
       watcher,
     })
-    watchBroker(agent, { broker, clock, log })
+    const watch = new BrokerWatch({ broker, clock, log, owner: `agent "${name}"` })
+    whenLeft(agent, () => watch.close())
     if (serverSeconds !== undefined) leaveWithServer(agent, broker, clock, serverSeconds)
     await watcher?.ready
     return agent
@@ -143,11 +144,6 @@ function resolveCapacity({ cores, gpus, memoryMb, labels }: StartAgentOptions) {
   }
 }
 
-function watchBroker(agent: Agent, parts: Pick<BrokerWatchOptions, 'broker' | 'clock' | 'log'>) {
-  const watch = new BrokerWatch({ ...parts, owner: `agent "${agent.name}"` })
-  whenLeft(agent, () => watch.close())
-}
-
 function leaveWithServer(agent: Agent, broker: Broker, clock: Clock, seconds: number): void {
   let cancel = (): void => {}
   const leave = (): void => agent.leave({ waitForResults: false })
@@ -155,11 +151,10 @@ function leaveWithServer(agent: Agent, broker: Broker, clock: Clock, seconds: nu
     cancel()
     if (!isConnected) cancel = clock.after(seconds * 1000, leave)
   })
-  const stop = (): void => {
+  whenLeft(agent, () => {
     unsubscribe()
     cancel()
-  }
-  whenLeft(agent, stop)
+  })
 }
 
 function whenLeft({ left }: Agent, onLeft: () => void): void {

@@ -14,6 +14,7 @@ import { messageOf } from '../../foundation/errors.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker } from '../broker/broker.ts'
+import type { ResultReport } from '../wire/ends.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import { payloadLimit, unpackJobs } from '../wire/job-batches.ts'
 import {
@@ -381,7 +382,7 @@ export class AgentSession implements BackendListener {
     this.#end(held, { kind: 'cancel', reason }, this.#options.clock.monotonicMs())
   }
 
-  #end(held: HeldAttempt, report: Exclude<TaskReport, { kind: 'start' }>, atMs: number): void {
+  #end(held: HeldAttempt, report: ResultReport, atMs: number): void {
     this.held.markEnded(held, atMs)
     this.outbox.add(held, report, atMs, this.held)
     this.#releaseCores(held)

@@ -120,8 +120,8 @@ export class Agent {
     this.name = options.name
     this.#epoch = newEpoch()
     this.#keys = deriveKeys(options.token, null)
-    const { name, facts, rules, log } = options
-    this.#messages = new ReceivedMessages({ name, key: this.#keys.toAgent, log })
+    const { name, facts, rules } = options
+    this.#messages = new ReceivedMessages(options, this.#keys.toAgent)
     this.#announcer = new Announcer({
       ...options,
       keys: this.#keys,
@@ -418,28 +418,21 @@ export class Agent {
   }
 }
 
-interface ReceivedMessagesOptions {
-  readonly name: string
-  readonly key: Key
-  readonly log: Log
-}
-
 class ReceivedMessages {
-  readonly #options: ReceivedMessagesOptions
+  /** The first refused message and the first of each other version are logged. */
+  refused = 0
+  readonly #options: Pick<AgentOptions, 'name' | 'log'>
+  readonly #key: Key
   readonly #otherVersions = new Set<number>()
-  #refused = 0
 
-  constructor(options: ReceivedMessagesOptions) {
+  constructor(options: Pick<AgentOptions, 'name' | 'log'>, key: Key) {
     this.#options = options
-  }
-
-  get refused(): number {
-    return this.#refused
+    this.#key = key
   }
 
   open(subject: string, data: Uint8Array): OpenedMessage | null {
     try {
-      return open(this.#options.key, subject, data)
+      return open(this.#key, subject, data)
     } catch (error) {
       const theirs = error instanceof VersionMismatchError ? error.theirs : null
       const isNew = theirs !== null && !this.#otherVersions.has(theirs)
@@ -450,7 +443,7 @@ class ReceivedMessages {
   }
 
   refuse(reason: string, isNewVersion = false): void {
-    if (this.#refused++ > 0 && !isNewVersion) return
+    if (this.refused++ > 0 && !isNewVersion) return
     const { name, log } = this.#options
     const text = `agent "${name}" refused a message: ${reason}`
     log.warn('MessageRefused', `${text}; further ones are counted`)

@@ -49,9 +49,7 @@ export class DriverLink implements PlacingDriver {
   #reconnectedMs = -Infinity
   /** The server of the last heartbeat; `null` if the driver had no stream then. */
   #heartbeatServerId: string | null
-  #hasWaiting = false
-  #waitingPriorities: PriorityRange | null = null
-  #hasIdle = true
+  #lastBeat: Heartbeat | null = null
 
   constructor(options: DriverLinkOptions, attach: Attach) {
     const { agent, broker, subjects } = options
@@ -99,16 +97,16 @@ export class DriverLink implements PlacingDriver {
   }
 
   get hasWaiting(): boolean {
-    return this.#hasWaiting
+    return this.#lastBeat?.hasWaiting ?? false
   }
 
   get waitingPriorities(): PriorityRange | null {
-    return this.#waitingPriorities
+    return this.#lastBeat?.waitingPriorities ?? null
   }
 
   /** If jobs wait and no cores are idle, agents would only pass the same jobs around. */
   get canPlaceReturned(): boolean {
-    return this.#hasIdle || !this.#hasWaiting
+    return !this.hasWaiting || this.#lastBeat?.hasIdle === true
   }
 
   /** Also for the same driver again. Returns the events that the driver did not confirm. */
@@ -197,9 +195,7 @@ export class DriverLink implements PlacingDriver {
       this.#lastHeardMs = clock.monotonicMs()
       // Without a stream, a dead driver could not be distinguished from a closed session.
       this.#heartbeatServerId = beat.hasStream ? broker.serverId : null
-      this.#hasWaiting = beat.hasWaiting
-      this.#waitingPriorities = beat.waitingPriorities ?? null
-      this.#hasIdle = beat.hasIdle
+      this.#lastBeat = beat
       onHeartbeat(beat)
     } catch (error) {
       // The heartbeat may come from a new driver that has not attached yet.

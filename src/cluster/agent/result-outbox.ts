@@ -2,7 +2,7 @@
 
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { type ErrorRecord, mapErrorTexts, toErrorRecord } from '../../foundation/error-record.ts'
-import { boundedWait } from '../../foundation/promises.ts'
+import { fulfillsWithin } from '../../foundation/promises.ts'
 import { type Broker, isNoRoom } from '../broker/broker.ts'
 import type { ObjectToStore } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
@@ -203,11 +203,7 @@ export class ResultOutbox {
     this.#flush()
     while (this.unstoredResults > 0) {
       this.#settled ??= Promise.withResolvers()
-      const hasProgressed = await boundedWait(clock, streamCheckMs, this.#settled.promise).then(
-        () => true,
-        () => false,
-      )
-      if (hasProgressed) continue
+      if (await fulfillsWithin(clock, streamCheckMs, this.#settled.promise)) continue
       if (await isGone().catch(() => false)) this.close()
       else if (this.#isLate(fromMs)) {
         this.#undelivered = this.unstoredResults

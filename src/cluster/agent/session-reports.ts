@@ -145,35 +145,25 @@ export class SessionReports {
     this.#sendReport(report)
   }
 
+  /** Splits a report that is too large for a message. */
   #sendReport(report: AgentReport): void {
     const { link, limitBytes } = this.#options
     const payload = encode(report)
-    const { events, returned, starts } = report
+    const { events } = report
     if (payload.length <= limitBytes()) return link().send(payload, events.length > 0)
+    if (events.length === 1) {
+      this.#drop(`${events[0]?.eventType}: it is too large for a message`)
+      return this.#sendReport({ ...report, events: [] })
+    }
+    const list = (['events', 'returned', 'starts'] as const).find((one) => report[one].length > 1)
+    if (list === undefined) return link().send(payload, false)
     const nothing = { ...report, starts: [], returned: [], events: [], lostBundles: [] }
-    if (events.length === 1) this.#drop(`${events[0]?.eventType}: it is too large for a message`)
-    if (events.length === 1) this.#sendReport({ ...report, events: [] })
-    else if (events.length > 1) {
-      const [first, second] = splitInHalf(events)
-      this.#sendReport({ ...report, events: first })
-      this.#sendReport({ ...nothing, events: second })
-    } else if (returned.length > 1) {
-      const [first, second] = splitInHalf(returned)
-      this.#sendReport({ ...report, returned: first })
-      this.#sendReport({ ...nothing, returned: second })
-    } else if (starts.length > 1) {
-      const [first, second] = splitInHalf(starts)
-      this.#sendReport({ ...report, starts: first })
-      this.#sendReport({ ...nothing, starts: second })
-    } else link().send(payload, false)
+    const middle = report[list].length >> 1
+    this.#sendReport({ ...report, [list]: report[list].slice(0, middle) })
+    this.#sendReport({ ...nothing, [list]: report[list].slice(middle) })
   }
 
   #drop(why: string): void {
     if (this.#dropped++ === 0) this.#options.onDropped(why)
   }
-}
-
-function splitInHalf<T>(all: readonly T[]): readonly [T[], T[]] {
-  const middle = all.length >> 1
-  return [all.slice(0, middle), all.slice(middle)]
 }

@@ -34,45 +34,36 @@ const appendTimeoutMs = 5000
 export class SessionStore {
   readonly objects: StoredObjects
   readonly #options: SessionStoreOptions
-  readonly #broker: Broker
-  readonly #cluster: Keys
-  readonly #subjects: SessionSubjects
   readonly #stream: SessionStream
   #makingRoom: Promise<boolean> | null = null
   #removeFrom = 1
 
   constructor(options: SessionStoreOptions) {
-    const { broker, clock, cluster, subjects, run, resultTtlSeconds, refusalTimeoutMs, onProblem } =
-      options
-    const { stream, stored, objects } = subjects
+    const { broker, subjects } = options
     this.#options = options
-    this.#broker = broker
-    this.#cluster = cluster
-    this.#subjects = subjects
     this.#stream = new SessionStream({
       store: broker.store,
-      name: stream,
-      subjects: stored,
-      run,
-      maxAgeSeconds: resultTtlSeconds,
+      name: subjects.stream,
+      subjects: subjects.stored,
+      run: options.run,
+      maxAgeSeconds: options.resultTtlSeconds,
       // A driver that closes the session removes its stream. The stream must not reappear then.
       mayCreate: () => this.#hasDriver(),
     })
-    const openStream = (): Promise<boolean> => this.openStream()
-    const owner = `agent "${options.self.name}"`
-    const makeRoom = (): Promise<boolean> => this.makeRoom()
-    const common = { owner, broker, clock, stream, refusalTimeoutMs, makeRoom }
-    this.objects = new StoredObjects({ ...common, objects, openStream, onProblem })
+    this.objects = new StoredObjects({
+      ...options,
+      ...subjects,
+      owner: `agent "${options.self.name}"`,
+      openStream: () => this.openStream(),
+      makeRoom: () => this.makeRoom(),
+    })
   }
 
   /** Recreates a lost stream for a live driver. `false` without a stream of this run. */
   async openStream(): Promise<boolean> {
-    const run = this.#options.run()
-    const { stream, used } = this.#subjects
-    const found = await this.#broker.store.findStream(stream, used)
-    if (found !== null) return found.label === run
-    const opened = await this.#stream.open()
-    return opened?.label === run
+    const { broker, run, subjects } = this.#options
+    const found = await broker.store.findStream(subjects.stream, subjects.used)
+    return (found ?? (await this.#stream.open()))?.label === run()
   }
 
   /** Removes recorded results, oldest first. `false` if there was none. Calls share one request. */
@@ -84,9 +75,8 @@ export class SessionStore {
   }
 
   async #removeRecorded(): Promise<boolean> {
-    const { isRecorded, keys, self } = this.#options
-    const { stream } = this.#subjects
-    const subject = this.#subjects.agentResults(self.name)
+    const { broker, isRecorded, keys, self, subjects } = this.#options
+    const subject = subjects.agentResults(self.name)
     const mayRemove = (data: Uint8Array): boolean => {
       try {
         return isRecorded(open(keys().toDriver, subject, data))
@@ -95,8 +85,12 @@ export class SessionStore {
         return false
       }
     }
-    const { store } = this.#broker
-    const { removed, next } = await store.removeFirst(stream, subject, this.#removeFrom, mayRemove)
+    const { removed, next } = await broker.store.removeFirst(
+      subjects.stream,
+      subject,
+      this.#removeFrom,
+      mayRemove,
+    )
     this.#removeFrom = next
     return removed > 0
   }
@@ -104,14 +98,14 @@ export class SessionStore {
   /** Resolves when the stream has all results, and a note that the agent holds nothing more. */
   async settle(outbox: ResultOutbox, start: number, endsEpoch: number): Promise<void> {
     await outbox.settle(() => this.#isStreamGone())
-    const { self, keys } = this.#options
-    const { stream, used } = this.#subjects
+    const { self, keys, broker, subjects } = this.#options
+    const { stream, used } = subjects
     if (outbox.isClosed) return
     try {
-      if (!(await this.#broker.store.hasStream(stream))) return
+      if (!(await broker.store.hasStream(stream))) return
       const note: AgentNote = { ...self, state: 'left', endsEpoch }
       const data = seal(keys().toDriver, used, { ...emptyHeader, epoch: start }, note)
-      await this.#broker.store.append(used, data, appendTimeoutMs)
+      await broker.store.append(used, data, appendTimeoutMs)
     } catch {
       // Without the note, a driver that is restarted treats the agent as lost.
     }
@@ -119,7 +113,8 @@ export class SessionStore {
 
   async #isStreamGone(): Promise<boolean> {
     if (await this.#hasDriver()) return false
-    return !(await this.#broker.store.hasStream(this.#subjects.stream))
+    const { broker, subjects } = this.#options
+    return !(await broker.store.hasStream(subjects.stream))
   }
 
   async close(): Promise<void> {
@@ -129,13 +124,9 @@ export class SessionStore {
 
   /** Whether the session has a driver. A suspended driver counts, because it may continue. */
   async #hasDriver(): Promise<boolean> {
+    const { broker, subjects, cluster } = this.#options
     try {
-      const { answer } = await requestOwner(
-        this.#broker,
-        this.#subjects.owner,
-        this.#cluster,
-        answerTimeoutMs,
-      )
+      const { answer } = await requestOwner(broker, subjects.owner, cluster, answerTimeoutMs)
       return answer === 'signed' || answer === 'silent'
     } catch {
       // The broker is unreachable, so assume that there is a driver.

@@ -45,7 +45,7 @@ export class UnrecordedResults {
   }
 
   get numbers(): readonly number[] {
-    return [...this.#messages].filter(hasContent).map(([number]) => number)
+    return this.contents.map(({ number }) => number)
   }
 
   /** Whether the result of this task is no longer kept here. The stream may still have it. */
@@ -61,17 +61,12 @@ export class UnrecordedResults {
   }
 
   get contents(): readonly SealedResults[] {
-    const contents: SealedResults[] = []
-    for (const { content } of this.#messages.values()) if (content !== null) contents.push(content)
-    return contents
+    return [...this.#messages.values()].flatMap(({ content }) => content ?? [])
   }
 
   get unstored(): readonly SealedResults[] {
-    const contents: SealedResults[] = []
-    for (const { content, isStored } of this.#messages.values()) {
-      if (!isStored && content !== null) contents.push(content)
-    }
-    return contents
+    const unstored = [...this.#messages.values()].filter(({ isStored }) => !isStored)
+    return unstored.flatMap(({ content }) => content ?? [])
   }
 
   isUnstored(number: number): boolean {
@@ -143,8 +138,6 @@ export class UnrecordedResults {
     message.content = null
   }
 }
-
-const hasContent = ([, { content }]: [number, KeptMessage]): boolean => content !== null
 
 const countBytes = ({ data, objects }: SealedResults): number =>
   objects.reduce((sum, object) => sum + object.data.length, data.length)

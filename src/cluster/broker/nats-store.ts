@@ -67,18 +67,9 @@ export class NatsStore implements BrokerStore {
   }
 
   async openStream(name: string, settings: StreamSettings): Promise<OpenedStream> {
-    const { subjects } = settings
     const known = await this.#findStream(name)
     if (known === null) return this.#createStream(name, settings)
-    const { config } = known
-    const all = new Set([...config.subjects, ...subjects])
-    const { description = '' } = config
-    const label = description === '' ? settings.label : description
-    // The stream was created by another version of this package or by another program.
-    if (all.size > config.subjects.length || description === '') {
-      await this.#manager.streams.update(name, { subjects: [...all], description: label })
-    }
-    return { isCreated: false, label }
+    return { isCreated: false, label: known.config.description ?? '' }
   }
 
   async #createStream(name: string, settings: StreamSettings): Promise<OpenedStream> {

@@ -80,50 +80,45 @@ export function checkPayloadLimit(maxPayload = minPayloadBytes): string | null {
 
 const startHint = 'Start one with a configuration as in docs/cluster.md: nats-server -c server.conf'
 
-/** Returns what a user should check, given the reason for the failure. */
+const loginPattern = /authori[sz]ation|authentication/i
+
+/** What a user should check, by the reason for the failure. The first match counts. */
+const fixes: readonly (readonly [RegExp, string])[] = [
+  [
+    /authentication timeout/i,
+    'The server is slow, or the link to it: raise `timeout` in its `authorization`.',
+  ],
+  [
+    loginPattern,
+    'The server has another token: compare the file of the token with `authorization` in the ' +
+      'configuration of the server. If it has users instead, give `user` or `credentials` ' +
+      '(--user, --credentials).',
+  ],
+  [/altnames/, 'The certificate of the server lacks this host: use a name that it has in the URL.'],
+  [
+    /self[- ]signed|issuer certificate|verify the first certificate/,
+    'Give the certificate of the authority that has signed that of the server as `tls.ca` ' +
+      '(--tls-ca).',
+  ],
+  [
+    /does not support 'tls'/,
+    'The server has no TLS: add `tls` to its configuration, or use nats:// in the URL.',
+  ],
+  [/refused/i, `No server listens there: check host and port of the URL. ${startHint}`],
+  [/does not answer/, `Check host and port of the URL, and the firewall between. ${startHint}`],
+  [/certificate of the client/, 'Give `tls.cert` and `tls.key` (--tls-cert, --tls-key).'],
+  [/max_payload/, 'Raise `max_payload` in the configuration of the server.'],
+  [/maximum connections/, 'Raise `max_connections` in the configuration of the server.'],
+  [/not a NATS server/, `Check the port of the URL: another program has it. ${startHint}`],
+  [/ENOTFOUND|EAI_AGAIN/, 'Check the name of the host in the URL.'],
+]
+
 export function suggestFix(
   why: string,
   { credentials, user }: { readonly credentials?: string; readonly user?: string },
 ): string | undefined {
-  if (/authentication timeout/i.test(why)) {
-    return 'The server is slow, or the link to it: raise `timeout` in its `authorization`.'
-  }
-  if (/authori[sz]ation|authentication/i.test(why)) {
-    if (credentials !== undefined) return 'The server does not know these credentials.'
-    if (user !== undefined) return 'Compare user and password with those of the server.'
-    return (
-      'The server has another token: compare the file of the token with `authorization` in the ' +
-      'configuration of the server. If it has users instead, give `user` or `credentials` ' +
-      '(--user, --credentials).'
-    )
-  }
-  if (/altnames/.test(why)) {
-    return 'The certificate of the server lacks this host: use a name that it has in the URL.'
-  }
-  if (/self[- ]signed|issuer certificate|verify the first certificate/.test(why)) {
-    return (
-      'Give the certificate of the authority that has signed that of the server as `tls.ca` ' +
-      '(--tls-ca).'
-    )
-  }
-  if (/does not support 'tls'/.test(why)) {
-    return 'The server has no TLS: add `tls` to its configuration, or use nats:// in the URL.'
-  }
-  if (/refused/i.test(why)) {
-    return `No server listens there: check host and port of the URL. ${startHint}`
-  }
-  if (/does not answer/.test(why)) {
-    return `Check host and port of the URL, and the firewall between. ${startHint}`
-  }
-  if (/certificate of the client/.test(why)) {
-    return 'Give `tls.cert` and `tls.key` (--tls-cert, --tls-key).'
-  }
-  if (/max_payload/.test(why)) return 'Raise `max_payload` in the configuration of the server.'
-  if (/maximum connections/.test(why)) {
-    return 'Raise `max_connections` in the configuration of the server.'
-  }
-  if (/not a NATS server/.test(why)) {
-    return `Check the port of the URL: another program has it. ${startHint}`
-  }
-  return /ENOTFOUND|EAI_AGAIN/.test(why) ? 'Check the name of the host in the URL.' : undefined
+  const [reason, fix] = fixes.find(([pattern]) => pattern.test(why)) ?? []
+  if (reason !== loginPattern) return fix
+  if (credentials !== undefined) return 'The server does not know these credentials.'
+  return user === undefined ? fix : 'Compare user and password with those of the server.'
 }

@@ -353,7 +353,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
     wireAttempt: number,
     avoidedNode: string | null,
     sinceMs: number,
-    group: DriverJobGroup | null = null,
+    group: DriverJobGroup | null,
   ) {
     this.job = job
     this.index = index

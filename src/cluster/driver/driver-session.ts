@@ -22,7 +22,7 @@ import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, ClusterSettings, GroupOptions } from './cluster-connection.ts'
 import { ContinuedJobs } from './earlier/continued-jobs.ts'
-import { DriverJobs, type JobPlaces } from './jobs/driver-jobs.ts'
+import { DriverJobs, type JobPlaces } from './driver-jobs.ts'
 import { EarlierRun } from './earlier/earlier-run.ts'
 import { EndReceiver } from './end-receiver.ts'
 import { JobSender } from './job-sender.ts'
@@ -47,6 +47,8 @@ export interface DriverSessionOptions
   readonly ownerTtlSeconds: number
   readonly resultTtlSeconds: number
   readonly toNode: (agent: KnownAgent) => SampledNode
+  /** Called when the session has released everything. */
+  readonly onReleased: () => void
 }
 
 const tickIntervalMs = 500
@@ -199,7 +201,10 @@ export class DriverSession implements ClusterConnection {
     return toLoad(this.#jobs.placement)
   }
 
-  readonly release = once((reason: string) => this.#releaseOnce(reason))
+  readonly release = once(async (reason: string) => {
+    await this.#releaseOnce(reason)
+    this.#options.onReleased()
+  })
 
   get #isOpen(): boolean {
     return this.#failure === null && !this.release.isCalled

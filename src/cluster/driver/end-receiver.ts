@@ -8,7 +8,7 @@ import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decode } from '../wire/codec.ts'
 import { splitUids } from '../wire/columns.ts'
-import { refersToObject } from '../wire/ends.ts'
+import { refersToObject, type ResultReport } from '../wire/ends.ts'
 import { type Key, open } from '../wire/envelope.ts'
 import {
   agentClosedReason,
@@ -23,9 +23,9 @@ import {
 import { unpackCompletions, type WireCompletions } from '../wire/completions.ts'
 import type { SessionSubjects } from '../wire/subjects.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { DriverJobs, ResultReport } from './jobs/driver-jobs.ts'
+import type { DriverJobs } from './driver-jobs.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
-import { toEndMoment } from './jobs/job-times.ts'
+import { toEndMoment } from './job-times.ts'
 import { NumberSet } from './number-set.ts'
 import type { ReceivedMessage } from './recorded-messages.ts'
 

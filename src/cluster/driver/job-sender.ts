@@ -4,7 +4,7 @@ import type { Broker } from '../broker/broker.ts'
 import { isStoreTooSmall, type StoredObjects } from '../broker/stored-objects.ts'
 import { encodeJobs, encodeLargeJob, payloadLimit } from '../wire/job-batches.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
-import type { DriverJobs } from './jobs/driver-jobs.ts'
+import type { DriverJobs } from './driver-jobs.ts'
 import { type SentModules, toImportError } from '../bundles/sent-modules.ts'
 
 export interface JobSenderOptions {

@@ -8,7 +8,7 @@ import { noRules, refuseByKind, rulesHint } from '../wire/agent-rules.ts'
 import { type NodeFacts, type NotAllowed, maxSilenceMs } from '../wire/messages.ts'
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { ClusterSettings } from './cluster-connection.ts'
-import type { DriverJobs } from './jobs/driver-jobs.ts'
+import type { DriverJobs } from './driver-jobs.ts'
 import { findUnplaceable, toRequest } from './placement/placement-state.ts'
 import { canRun, describeRequest, missingResource } from '../../tasks/resource-fit.ts'
 
@@ -22,37 +22,29 @@ export interface NoAgentOptions extends Pick<ClusterSettings, 'explainNoAgent'> 
 export class NoAgentWatch {
   readonly #jobs: DriverJobs
   readonly #directory: AgentDirectory
-  readonly #clock: Clock
-  readonly #url: string
+  readonly #options: NoAgentOptions
   readonly #timeoutMs: number
-  readonly #explainNoAgent: NoAgentOptions['explainNoAgent']
-  readonly #secondsLeft: ClusterSettings['secondsLeft'] | undefined
   /** By shape: since when no agent fits, and since when the first job has been waiting. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
   #isCheckScheduled = false
 
-  constructor(
-    jobs: DriverJobs,
-    directory: AgentDirectory,
-    { clock, url, agentTimeoutSeconds, explainNoAgent, secondsLeft }: NoAgentOptions,
-  ) {
+  constructor(jobs: DriverJobs, directory: AgentDirectory, options: NoAgentOptions) {
     this.#jobs = jobs
     this.#directory = directory
-    this.#clock = clock
-    this.#url = url
-    this.#timeoutMs = agentTimeoutSeconds * 1000
-    this.#explainNoAgent = explainNoAgent
-    // If nodes may join, ignores the remaining time of nodes, which may be extended.
-    this.#secondsLeft = explainNoAgent === null ? undefined : secondsLeft
+    this.#options = options
+    this.#timeoutMs = options.agentTimeoutSeconds * 1000
   }
 
   failUnplaceable(nowMs: number): void {
-    const unplaceable = findUnplaceable(this.#jobs.placement, this.#secondsLeft)
+    const { explainNoAgent, secondsLeft } = this.#options
+    // If nodes may join, ignores the remaining time of nodes, which may be extended.
+    const limit = explainNoAgent === null ? undefined : secondsLeft
+    const unplaceable = findUnplaceable(this.#jobs.placement, limit)
     for (const name of this.#waits.keys()) if (!unplaceable.has(name)) this.#waits.delete(name)
     for (const [name, refusing] of unplaceable) {
       if (refusing.length > 0 && this.#failRefused(name, refusing, nowMs)) continue
-      if (this.#explainNoAgent !== null) {
-        this.#failWithoutAgent(name, this.#explainNoAgent)
+      if (explainNoAgent !== null) {
+        this.#failWithoutAgent(name, explainNoAgent)
         continue
       }
       const { sinceMs, firstMs } = this.#waits.get(name) ?? { sinceMs: nowMs, firstMs: nowMs }
@@ -98,11 +90,12 @@ export class NoAgentWatch {
   #scheduleCheck(afterMs: number): void {
     if (this.#isCheckScheduled) return
     this.#isCheckScheduled = true
+    const { clock } = this.#options
     const check = (): void => {
       this.#isCheckScheduled = false
-      this.failUnplaceable(this.#clock.monotonicMs())
+      this.failUnplaceable(clock.monotonicMs())
     }
-    this.#clock.after(afterMs, check, { background: true })
+    clock.after(afterMs, check, { background: true })
   }
 
   /** Checks each job, because their run times may differ. */
@@ -167,12 +160,13 @@ export class NoAgentWatch {
   }
 
   #createError({ spec }: DriverJob, found: string): BackendError {
+    const { url, agentTimeoutSeconds } = this.#options
     const wanted = describeRequest(spec.resources)
-    const text = `no agent with ${wanted} came to ${this.#url} within ${this.#timeoutMs / 1000} s`
+    const text = `no agent with ${wanted} came to ${url} within ${agentTimeoutSeconds} s`
     const cause = this.#directory.unusable[0]
     return new BackendError(`${text}${found}`, {
       code: 'NoAgentError',
-      hint: `Start one: npx tutti agent --connect ${this.#url} --token-file FILE`,
+      hint: `Start one: npx tutti agent --connect ${url} --token-file FILE`,
       ...(cause === undefined ? {} : { cause }),
     })
   }

@@ -2,13 +2,11 @@
 
 import { type BackendListener, type SampledNode, toEventNotice } from '../../backends/backend.ts'
 import { TaskMoved } from '../../events/library-events.ts'
-import { type Clock, sleep } from '../../foundation/clock.ts'
+import { sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
 import { retry } from '../../runtime/retry.ts'
 import { type Broker, NoResponderError } from '../broker/broker.ts'
-import type { SessionStream } from '../broker/session-stream.ts'
-import { type Keys, newEpoch } from '../wire/envelope.ts'
+import { newEpoch } from '../wire/envelope.ts'
 import {
   agentClosedReason,
   type AgentReport,
@@ -18,36 +16,24 @@ import {
   expectMessage,
   maxSilenceMs,
 } from '../wire/messages.ts'
-import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
 import type { AgentDirectory, DirectoryListener, KnownAgent } from './directory/agent-directory.ts'
 import { AgentLink } from './agent-link.ts'
-import type { DriverJobs } from './jobs/driver-jobs.ts'
+import type { DriverJobs } from './driver-jobs.ts'
 import { EarlierAgents } from './earlier/earlier-agents.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
 import { type EndReceiver, toLostReport, toLostAttempts } from './end-receiver.ts'
-import { UsedAgents } from './used-agents.ts'
+import { UsedAgents, type UsedAgentsOptions } from './used-agents.ts'
 
-export interface SessionAgentsOptions {
-  readonly use: SessionUse
-  readonly epoch: () => number
-  readonly keys: () => Keys
-  readonly run: () => string
-  readonly token: string
-  readonly subjects: SessionSubjects
-  readonly broker: Broker
+export interface SessionAgentsOptions extends UsedAgentsOptions {
   readonly directory: AgentDirectory
   readonly listener: BackendListener
-  readonly clock: Clock
-  readonly log: Log
   readonly jobs: DriverJobs
   readonly ends: EndReceiver
-  readonly stream: SessionStream
   readonly earlier: EarlierRun
   /** The links to agents, by name. This class adds and removes them. */
   readonly links: Map<string, AgentLink>
   readonly lossSeconds: number
   readonly ownerTtlSeconds: number
-  readonly resultTtlSeconds: number
   readonly agentTimeoutSeconds: number
   /** Called when an agent has become ready for jobs, or was lost together with its jobs. */
   readonly onChange: () => void
@@ -372,17 +358,6 @@ export class SessionAgents implements DirectoryListener {
 
 const challenge = { kind: 'challenge' } as const
 
-interface DetachOptions {
-  readonly use: SessionUse
-  readonly run: () => string
-  readonly epoch: () => number
-  readonly broker: Broker
-  readonly directory: AgentDirectory
-  readonly clock: Clock
-  readonly log: Log
-  readonly ownerTtlSeconds: number
-}
-
 const answerTimeoutMs = 5000
 const retryDelayMs = 200
 const reconnectedError = new Error('the connection was down')
@@ -395,7 +370,7 @@ async function detachAgent(
   name: string,
   reason: string,
   isUsed: boolean,
-  options: DetachOptions,
+  options: SessionAgentsOptions,
 ): Promise<Detached | null> {
   const { directory, use, run, epoch, broker, clock, log, ownerTtlSeconds } = options
   const request = { kind: 'detach', ...use, run: run(), epoch: epoch(), reason } as const

@@ -71,16 +71,10 @@ async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Prom
   )
 }
 
-export interface ClaimOptions {
-  readonly broker: Broker
+export interface ClaimOptions extends Omit<OwnershipOptions, 'cluster' | 'onFull'> {
   readonly directory: AgentDirectory
   readonly listener: BackendListener
-  readonly stream: SessionStream
-  readonly subjects: SessionSubjects
   readonly token: string
-  readonly use: SessionUse
-  readonly clock: Clock
-  readonly isOpen: () => boolean
   readonly hasWaiting: () => boolean
 }
 

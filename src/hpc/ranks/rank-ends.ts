@@ -1,8 +1,9 @@
 /** Derives the result of an MPI task from the results of its ranks. Pure. */
 
 import { resolve } from 'node:path'
-import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
+import type { AttemptFacts } from '../../backends/backend.ts'
 import type { CapturedOutput } from '../../backends/local/programs/protocol.ts'
+import type { ResultReport } from '../../cluster/wire/ends.ts'
 import { definedFields } from '../../foundation/options.ts'
 import {
   ExecutableFailedError,
@@ -11,12 +12,10 @@ import {
 } from '../../foundation/task-errors.ts'
 import type { ProgramSpec } from '../../tasks/spec.ts'
 
-export type EndReport = Exclude<TaskReport, { kind: 'start' }>
-
 export interface RankResult {
   readonly rank: number
   readonly node: string
-  readonly report: EndReport
+  readonly report: ResultReport
 }
 
 /** Concatenates the outputs of all ranks. */
@@ -30,7 +29,7 @@ export function joinOutputs(ends: readonly RankResult[]): CapturedOutput {
   }
 }
 
-function toOutput(report: EndReport): CapturedOutput {
+function toOutput(report: ResultReport): CapturedOutput {
   if (report.kind === 'complete') return report.value as CapturedOutput
   const { stdout = '', stderr = '', stdoutTruncated, stderrTruncated } = report.facts ?? {}
   return { stdout, stderr, ...definedFields({ stdoutTruncated, stderrTruncated }) }

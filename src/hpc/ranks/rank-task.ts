@@ -5,6 +5,7 @@
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
+import type { ResultReport } from '../../cluster/wire/ends.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, TimeoutError, TuttiError } from '../../foundation/errors.ts'
 import { definedFields } from '../../foundation/options.ts'
@@ -14,7 +15,6 @@ import type { Allocation } from '../allocation.ts'
 import type { RemoteProcess } from '../remote-process.ts'
 import { parseTemporaryRefusal } from '../slurm/job-report.ts'
 import {
-  type EndReport,
   findFirstFailure,
   joinFacts,
   joinOutputs,
@@ -189,7 +189,7 @@ export class RankTask implements RankOwner {
     this.#report(report, report.kind === 'fail' ? (failure?.node ?? null) : null)
   }
 
-  #report(report: EndReport, failedOn: string | null): void {
+  #report(report: ResultReport, failedOn: string | null): void {
     this.#isOver = true
     if (this.#workerId !== null) this.#parts.workers.release(this.#workerId)
     this.#parts.onEnd(failedOn)
@@ -201,7 +201,7 @@ export class RankTask implements RankOwner {
     results: readonly RankResult[],
     failure: RankResult | null,
     hasStarted: boolean,
-  ): EndReport {
+  ): ResultReport {
     const { job, spec } = this
     const at = this.#now()
     const workerId = this.#workerId === null ? {} : { workerId: this.#workerId }
@@ -245,7 +245,7 @@ function findEarliest(times: readonly (Moment | undefined)[]): Moment | undefine
   return known.toSorted((a, b) => a.monotonicMs - b.monotonicMs)[0]
 }
 
-const toStopReason = (report: EndReport): StopReason =>
+const toStopReason = (report: ResultReport): StopReason =>
   report.kind === 'cancel' ? { kind: 'cancel', reason: report.reason } : { kind: 'rank' }
 
 const isNodeLoss = (failure: RankResult | null): boolean =>

@@ -3,6 +3,7 @@
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
+import type { ResultReport } from '../../cluster/wire/ends.ts'
 import { type Clock, sleep } from '../../foundation/clock.ts'
 import { BackendError, messageOf, StateError, TuttiError } from '../../foundation/errors.ts'
 import { unlessAborted } from '../../foundation/promises.ts'
@@ -32,8 +33,6 @@ export interface NodeServerParts {
   readonly driverAddress: () => Promise<string>
   readonly clock: Clock
 }
-
-type FinalReport = Exclude<TaskReport, { kind: 'start' }>
 
 const roomPollMs = 100
 const maxOutputLength = 8192
@@ -94,10 +93,10 @@ export class NodeServer implements ServerProcess {
     throw result.kind === 'fail' ? result.error : new StateError(result.reason)
   }
 
-  #runJob(spec: TaskSpec, what: string, onStart: () => void): Promise<FinalReport> {
+  #runJob(spec: TaskSpec, what: string, onStart: () => void): Promise<ResultReport> {
     const { connection, node, sessionId, uid } = this.#parts
     const { signal } = this.#stopping
-    const { promise, resolve } = Promise.withResolvers<FinalReport>()
+    const { promise, resolve } = Promise.withResolvers<ResultReport>()
     const onReport = (report: TaskReport): void => {
       if (report.kind === 'start') onStart()
       else resolve(report)
@@ -116,14 +115,14 @@ export class NodeServer implements ServerProcess {
   }
 }
 
-function toOutput(result: FinalReport): string {
+function toOutput(result: ResultReport): string {
   const value = result.kind === 'complete' ? (result.value as Partial<Record<string, string>>) : {}
   const { stdout = value['stdout'], stderr = value['stderr'] } = result.facts ?? {}
   const parts = [stdout, stderr].map((text) => (text ?? '').trim()).filter((text) => text !== '')
   return maskSecrets(parts.join('\n').slice(-maxOutputLength)).trim()
 }
 
-function toExitReason(result: FinalReport): string {
+function toExitReason(result: ResultReport): string {
   const { exitCode, signal } = result.facts ?? {}
   if (signal !== undefined) return signal
   if (exitCode !== undefined) return `exit code ${exitCode}`
@@ -131,7 +130,7 @@ function toExitReason(result: FinalReport): string {
   return result.kind === 'complete' ? 'exit code 0' : result.reason
 }
 
-function toLaunchError(result: FinalReport, program: string): Error {
+function toLaunchError(result: ResultReport, program: string): Error {
   const error = result.kind === 'fail' ? result.error : null
   const errno = TuttiError.isInstance(error) ? launchErrnos.get(error.name) : undefined
   if (errno !== undefined) return new LaunchError(program, errno, messageOf(error))

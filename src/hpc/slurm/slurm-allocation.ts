@@ -138,10 +138,6 @@ export class SlurmAllocation implements Allocation {
     })
   }
 
-  async end(): Promise<void> {
-    await this.#job.cancel()
-  }
-
   /** A preemption begins with the end of the job's steps. Only the script has grace time. */
   async #isPreempted(report: JobReport): Promise<boolean> {
     if (!endsEarly(report)) return false

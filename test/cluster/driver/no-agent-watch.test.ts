@@ -4,7 +4,7 @@ import type {
   AgentDirectory,
   KnownAgent,
 } from '../../../src/cluster/driver/directory/agent-directory.ts'
-import { DriverJobs } from '../../../src/cluster/driver/jobs/driver-jobs.ts'
+import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { HeldNodes } from '../../../src/cluster/driver/placement/held-nodes.ts'
 import { NoAgentWatch } from '../../../src/cluster/driver/no-agent-watch.ts'
 import { BackendError, messageOf } from '../../../src/foundation/errors.ts'

@@ -8,7 +8,7 @@ import {
 } from '../../../src/cluster/driver/directory/agent-directory.ts'
 import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { NumberSet } from '../../../src/cluster/driver/number-set.ts'
-import { DriverJobs } from '../../../src/cluster/driver/jobs/driver-jobs.ts'
+import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
 import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
 import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'

@@ -11,7 +11,7 @@ import {
   type WireResult,
 } from '../../wire/messages.ts'
 import type { AgentLink, DriverJob } from '../agent-link.ts'
-import type { DriverJobs } from '../jobs/driver-jobs.ts'
+import type { DriverJobs } from '../driver-jobs.ts'
 import type { EarlierRun, ResultSource } from './earlier-run.ts'
 import type { ReceivedMessage } from '../recorded-messages.ts'
 

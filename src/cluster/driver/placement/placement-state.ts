@@ -1,20 +1,15 @@
 /** Describes the waiting and running jobs of a placement. Pure functions. */
 
-import type { JobQueue } from '../../../backends/local/job-queue.ts'
 import { defaultResources, type ResourceRequest } from '../../../tasks/resources.ts'
 import { couldPlace } from './job-group.ts'
 import { outlives, type PlacementTimes } from './late-jobs.ts'
 import { canRun } from '../../../tasks/resource-fit.ts'
 import { couldRunJob, type Node } from './placement-node.ts'
-import type { PlacedJob, Shape } from './shapes.ts'
+import type { WaitingShape } from './shapes.ts'
 
 export interface PlacementState {
   readonly nodes: readonly Node[]
   readonly shapes: readonly WaitingShape[]
-}
-
-type WaitingShape = Omit<Shape<PlacedJob>, 'queue'> & {
-  readonly queue: Pick<JobQueue<PlacedJob>, 'length' | 'peek' | 'lowestPriority'>
 }
 
 /** Waiting tasks that request the same resources. Tasks that begin together count as one. */

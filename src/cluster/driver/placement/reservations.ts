@@ -12,14 +12,7 @@ import {
   changeUsage,
   type JobRequirements,
 } from './placement-node.ts'
-import { type PlacedJob, firstPriority, type Shape } from './shapes.ts'
-
-type WaitingShape = Omit<Shape<PlacedJob>, 'queue'> & {
-  readonly queue: Pick<
-    Shape<PlacedJob>['queue'],
-    'length' | 'peek' | 'countAbove' | 'lowestPriority'
-  >
-}
+import { firstPriority, type WaitingShape } from './shapes.ts'
 
 interface Claim {
   readonly owner: Reservation

@@ -27,9 +27,12 @@ export interface Shape<T extends PlacedJob> extends JobRequirements {
   stuckPriority: number
 }
 
-type Peekable = Pick<JobQueue<PlacedJob>, 'peek'>
+/** The state of a shape that a decision may depend on. */
+export type WaitingShape = Omit<Shape<PlacedJob>, 'queue'> & {
+  readonly queue: Pick<JobQueue<PlacedJob>, 'length' | 'peek' | 'countAbove' | 'lowestPriority'>
+}
 
-export const firstPriority = ({ queue }: { readonly queue: Peekable }): number =>
+export const firstPriority = ({ queue }: Pick<WaitingShape, 'queue'>): number =>
   queue.peek()?.spec.priority ?? -Infinity
 
 export class Shapes<T extends PlacedJob> {

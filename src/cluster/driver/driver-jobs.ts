@@ -6,27 +6,26 @@ import {
   type OutputFiles,
   type TaskReport,
   toEventNotice,
-} from '../../../backends/backend.ts'
-import { TaggedJob } from '../../../backends/job-tag.ts'
-import { byTurn } from '../../../backends/local/job-queue.ts'
-import { resolveEventClass } from '../../../events/define-event.ts'
-import { StaleResult } from '../../../events/library-events.ts'
-import type { Clock } from '../../../foundation/clock.ts'
-import { WorkerLostError } from '../../../foundation/errors.ts'
-import type { Moment } from '../../../tasks/lifecycle.ts'
-import type { Announcement, Offer, ReturnedJob, WireEvent } from '../../wire/messages.ts'
-import { type AgentLink, DriverJob, type DriverJobGroup } from '../agent-link.ts'
-import { AgentRefusals } from '../agent-refusals.ts'
-import type { GroupOptions } from '../cluster-connection.ts'
-import type { EventSource } from '../directory/clock-offset.ts'
+} from '../../backends/backend.ts'
+import { TaggedJob } from '../../backends/job-tag.ts'
+import { byTurn } from '../../backends/local/job-queue.ts'
+import { resolveEventClass } from '../../events/define-event.ts'
+import { StaleResult } from '../../events/library-events.ts'
+import type { Clock } from '../../foundation/clock.ts'
+import { WorkerLostError } from '../../foundation/errors.ts'
+import type { Moment } from '../../tasks/lifecycle.ts'
+import type { ResultReport } from '../wire/ends.ts'
+import type { Announcement, Offer, ReturnedJob, WireEvent } from '../wire/messages.ts'
+import { type AgentLink, DriverJob, type DriverJobGroup } from './agent-link.ts'
+import { AgentRefusals } from './agent-refusals.ts'
+import type { GroupOptions } from './cluster-connection.ts'
+import type { EventSource } from './directory/clock-offset.ts'
 import { toEventSeconds, toStartMoment } from './job-times.ts'
-import { type HeldView, noHeldNodes } from '../placement/held-nodes.ts'
-import { toRunningRequest } from '../placement/job-group.ts'
-import type { PlacementTimes } from '../placement/late-jobs.ts'
-import { Placement } from '../placement/placement.ts'
-import { type ReceivedMessage, RecordedMessages } from '../recorded-messages.ts'
-
-export type ResultReport = Exclude<TaskReport, { kind: 'start' }>
+import { type HeldView, noHeldNodes } from './placement/held-nodes.ts'
+import { toRunningRequest } from './placement/job-group.ts'
+import type { PlacementTimes } from './placement/late-jobs.ts'
+import { Placement } from './placement/placement.ts'
+import { type ReceivedMessage, RecordedMessages } from './recorded-messages.ts'
 
 /** Times are by the agent's clock. `atMs` is set if the result has arrived as well. */
 interface ReportedStart {
@@ -93,44 +92,34 @@ export class DriverJobs {
   }
 
   add(job: Job, nowMs: number): DriverJob {
-    const { uid, attempt } = job
-    // Most sessions have no entries here, and a lookup would double the cost.
-    const skipped = this.#skippedNumbers.size === 0 ? 0 : (this.#skippedNumbers.get(uid) ?? 0)
-    const avoidedNode = this.#failedOn.size === 0 ? null : (this.#failedOn.get(uid) ?? null)
-    const wireAttempt = attempt + skipped
-    const index = this.#table.nextIndex
-    const one = new DriverJob(job, index, ++this.#sequence, wireAttempt, avoidedNode, nowMs)
+    const avoidedNode = this.#failedOn.size === 0 ? null : (this.#failedOn.get(job.uid) ?? null)
+    const one = this.#create(job, avoidedNode, nowMs, null)
     one.exclusion = this.refusals.findExclusion(one.spec)
-    this.#table.add(one)
     return one
   }
 
   /** The jobs begin together or not at all. A job that an agent returns fails. */
   addTogether(jobs: readonly Job[], options: GroupOptions, nowMs: number): readonly DriverJob[] {
     const { jobsPerNode, avoidedNode, onPlaced, node = null } = options
-    const group: DriverJobGroup = {
-      jobs: [],
-      unplacedCount: jobs.length,
-      jobsPerNode,
-      node,
-      onPlaced,
-    }
-    for (const job of jobs) {
-      const wireAttempt = job.attempt + (this.#skippedNumbers.get(job.uid) ?? 0)
-      const index = this.#table.nextIndex
-      const one = new DriverJob(
-        job,
-        index,
-        ++this.#sequence,
-        wireAttempt,
-        avoidedNode,
-        nowMs,
-        group,
-      )
-      this.#table.add(one)
-      group.jobs.push(one)
-    }
+    const counts = { unplacedCount: jobs.length, jobsPerNode }
+    const group: DriverJobGroup = { jobs: [], ...counts, node, onPlaced }
+    for (const job of jobs) group.jobs.push(this.#create(job, avoidedNode, nowMs, group))
     return group.jobs
+  }
+
+  #create(
+    job: Job,
+    avoidedNode: string | null,
+    nowMs: number,
+    group: DriverJobGroup | null,
+  ): DriverJob {
+    // Most sessions have no entries here, and a lookup would double the cost.
+    const skipped = this.#skippedNumbers.size === 0 ? 0 : (this.#skippedNumbers.get(job.uid) ?? 0)
+    const attempt = job.attempt + skipped
+    const index = this.#table.nextIndex
+    const one = new DriverJob(job, index, ++this.#sequence, attempt, avoidedNode, nowMs, group)
+    this.#table.add(one)
+    return one
   }
 
   /** By the attempt number for agents; `null` if it has ended. The index is only a hint. */

@@ -1,8 +1,8 @@
 /** Converts times of agents' clocks. No event gets a time before its cause. */
 
-import type { Moment } from '../../../tasks/lifecycle.ts'
-import type { AgentLink, DriverJob } from '../agent-link.ts'
-import { type EventSource, toMoment } from '../directory/clock-offset.ts'
+import type { Moment } from '../../tasks/lifecycle.ts'
+import type { AgentLink, DriverJob } from './agent-link.ts'
+import { type EventSource, toMoment } from './directory/clock-offset.ts'
 
 /** The attempt had not ended before `atMs`. Both times are by the agent's clock. */
 export function toStartMoment(
