@@ -8,7 +8,7 @@ import { once } from 'node:events'
 import { availableParallelism } from 'node:os'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
-import { Pool } from 'undici'
+import { runLoad } from '../src/cli/bench/load.ts'
 import { installModel } from '../src/inference/models/model-file.ts'
 import { median, table } from './harness.ts'
 import { answerOf } from './inference-serving.ts'
@@ -25,12 +25,14 @@ const clientCounts = numbersOf('CLIENTS', [1, 16, 64])
 const root = fileURLToPath(new URL('../', import.meta.url))
 const contextLength = 256
 const answerTokens = 80
+const fields = { temperature: 0, ignore_eos: true }
+const request = { surface: 'completions', model: 'bench', apiKey: null, fields } as const
 
 const onProgress = (text: string): void => void process.stderr.write(`${text}\n`)
 
 interface Running {
   readonly pid: number
-  readonly pool: Pool
+  readonly base: URL
   stop(): Promise<void>
 }
 
@@ -45,17 +47,11 @@ async function stopChild(child: ChildProcess): Promise<void> {
 process.once('SIGINT', () => process.exit(130))
 process.once('SIGTERM', () => process.exit(143))
 
-function toRunning(child: ChildProcess, port: number): Running {
-  const pool = new Pool(`http://127.0.0.1:${port}`)
-  return {
-    pid: child.pid ?? 0,
-    pool,
-    async stop() {
-      await pool.close()
-      await stopChild(child)
-    },
-  }
-}
+const toRunning = (child: ChildProcess, port: number): Running => ({
+  pid: child.pid ?? 0,
+  base: new URL(`http://127.0.0.1:${port}/`),
+  stop: () => stopChild(child),
+})
 
 interface Settings {
   readonly model: string
@@ -92,52 +88,30 @@ interface Rate {
   readonly perCpuSecond: number
 }
 
-/** Returns the number of generated tokens. */
-async function complete(pool: Pool, prompt: string, maxTokens: number): Promise<number> {
-  const fields = { model: 'bench', prompt, max_tokens: maxTokens, temperature: 0, ignore_eos: true }
-  const { statusCode, body } = await pool.request({
-    method: 'POST',
-    path: '/v1/completions',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(fields),
-  })
-  if (statusCode !== 200) throw new Error(await body.text())
-  const { usage } = (await body.json()) as { usage: { completion_tokens: number } }
-  return usage.completion_tokens
-}
-
 /** All clients send the same number of requests, one after the other; all prompts are different. */
-async function measure({ pid, pool }: Running, clients: number, round: number): Promise<Rate> {
-  const each = Math.ceil(16 / clients)
-  const [begun, cpu] = [performance.now(), familyCpu(pid)]
-  const ask = (client: number, request: number): Promise<number> => {
-    const prompt = `${client} of ${round} and ${request}: once upon a time there was a dog`
-    return complete(pool, prompt, answerTokens)
-  }
-  const counts = await Promise.all(
-    Array.from({ length: clients }, async (_, client) => {
-      let tokens = 0
-      for (let request = 0; request < each; request++) tokens += await ask(client, request)
-      return tokens
-    }),
-  )
-  const tokens = counts.reduce((sum, count) => sum + count, 0)
+async function measure({ pid, base }: Running, clients: number, round: number): Promise<Rate> {
+  const cpu = familyCpu(pid)
+  const load = await runLoad({
+    ...request,
+    base,
+    clients,
+    requests: clients * Math.ceil(16 / clients),
+    maxTokens: answerTokens,
+    toPrompt: (index) => `${index} of ${round}: once upon a time there was a dog`,
+  })
+  if (load.failed > 0) throw new Error([...load.errors.keys()].join('; '))
   return {
-    perSecond: (tokens * 1000) / (performance.now() - begun),
-    perCpuSecond: (tokens * 1e6) / (familyCpu(pid) - cpu),
+    perSecond: load.answerTokens / load.seconds,
+    perCpuSecond: (load.answerTokens * 1e6) / (familyCpu(pid) - cpu),
   }
 }
 
 /** Milliseconds to the first token of a prompt that was sent before. */
-async function measureRepeated({ pool }: Running): Promise<number> {
+async function measureRepeated({ base }: Running): Promise<number> {
   const prompt = 'Once upon a time there was a red ball that was as large as the sun. '.repeat(8)
-  const taken: number[] = []
-  for (let request = 0; request <= 50; request++) {
-    const begun = performance.now()
-    await complete(pool, prompt, 1)
-    if (request > 0) taken.push(performance.now() - begun)
-  }
-  return median(taken)
+  const toPrompt = (): string => prompt
+  const load = await runLoad({ ...request, base, clients: 1, requests: 51, maxTokens: 1, toPrompt })
+  return 1000 * median(load.firstToken.slice(1))
 }
 
 buildLlamaServer()

@@ -1,12 +1,11 @@
 /** `tutti serve`: runs an inference backend as an HTTP server until a signal stops it. */
 
-import { messageOf, ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { definedFields, isLoopbackHost } from '../foundation/options.ts'
-import { readTextFileSync } from '../foundation/regular-file.ts'
 import { InferenceBackend, loadInferenceConfig } from '../inference/index.ts'
 import { exitCodes, stopOnSignal } from './exit.ts'
 import type { Output } from './output.ts'
+import { readKeyFile } from './program/api-key.ts'
 
 export interface ServeOptions {
   readonly config: string
@@ -64,23 +63,11 @@ interface ApiKey {
 
 /** Without a configured key, a server that other hosts can reach gets a generated one. */
 function chooseKey({ apiKeyFile, host }: ServeOptions): ApiKey | null {
-  if (apiKeyFile !== undefined) return { value: readKey(apiKeyFile), isGenerated: false }
+  if (apiKeyFile !== undefined) return { value: readKeyFile(apiKeyFile), isGenerated: false }
   const own = process.env['TUTTI_API_KEY'] ?? ''
   if (own !== '') return { value: own, isGenerated: false }
   if (host === undefined || isLoopbackHost(host)) return null
   return { value: `tutti-${newUuid()}`, isGenerated: true }
-}
-
-function readKey(file: string): string {
-  const field = '--api-key-file'
-  let key: string
-  try {
-    key = readTextFileSync(file).trim()
-  } catch (error) {
-    throw new ValueError(`${field}: ${file} cannot be read: ${messageOf(error)}`, { field })
-  }
-  if (key === '') throw new ValueError(`${field}: ${file} is empty`, { field })
-  return key
 }
 
 function printEndpoint(backend: InferenceBackend, key: ApiKey | null, output: Output): void {

@@ -23,6 +23,10 @@ const maxCharacters = 8_388_608
 
 export const emptyAttributes: JsonObject = Object.freeze({})
 
+/** Whether a value is an object, but not an array. */
+export const isPlainObject = (value: unknown): value is Readonly<Record<string, unknown>> =>
+  typeof value === 'object' && value !== null && !Array.isArray(value)
+
 export const isJsonText = (text: string): boolean =>
   tryRead(() => JSON.parse(text) as unknown) !== undefined
 

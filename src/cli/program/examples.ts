@@ -33,6 +33,7 @@ const examples: Readonly<Record<string, readonly string[]>> = {
   ],
   doctor: ['tutti doctor'],
   'config check': ['tutti config check model.yaml'],
+  bench: ['tutti bench http://127.0.0.1:8000 --clients 4 --requests 16'],
   completion: ['tutti completion bash'],
   'journal verify': ['tutti journal verify', `tutti journal verify ${record}`],
   'journal repair': [`tutti journal repair ${record}`],

@@ -1,7 +1,9 @@
-/** Declares the commands `doctor`, `config check`, `completion` and `model get`. */
+/** Declares the commands `doctor`, `config check`, `completion`, `model get` and `bench`. */
 
-import { Argument } from 'commander'
-import type { Cli } from './cli.ts'
+import { Argument, Option } from 'commander'
+import type { BenchOptions } from '../bench/bench.ts'
+import { surfaceNames } from '../bench/surfaces.ts'
+import { type Cli, toCount } from './cli.ts'
 
 const shells = ['bash', 'zsh', 'fish'] as const
 
@@ -44,5 +46,20 @@ export function addTools({ program, output, finish }: Cli): void {
     .action(async (name: string, { folder }: { folder: string }) => {
       const { getModel } = await import('../model.ts')
       finish(getModel(name, folder, output()))
+    })
+  program
+    .command('bench')
+    .description('Measure an inference server under the load of many clients')
+    .argument('<url>', 'Address of the server, such as http://127.0.0.1:8000')
+    .option('--clients <n>', 'Clients; each sends one request after the other', toCount, 8)
+    .option('--requests <n>', 'Number of requests of all clients together', toCount, 64)
+    .option('--prompt-tokens <n>', 'Approximate length of each prompt', toCount, 128)
+    .option('--max-tokens <n>', 'Maximum length of each answer', toCount, 64)
+    .option('--model <name>', 'Model to ask (default: the first that the server lists)')
+    .addOption(new Option('--surface <name>', 'API to call').choices(surfaceNames).default('chat'))
+    .option('--api-key-file <file>', 'File with the key to send (default: $TUTTI_API_KEY)')
+    .action(async (url: string, options: BenchOptions) => {
+      const { bench } = await import('../bench/bench.ts')
+      finish(await bench(url, options, output()))
     })
 }

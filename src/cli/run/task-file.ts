@@ -2,6 +2,7 @@
 
 import { readAccessHint } from '../../checkpoint/files.ts'
 import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
+import { isPlainObject } from '../../foundation/json-value.ts'
 import { didYouMean } from '../../foundation/options.ts'
 import { readTextFileSync } from '../../foundation/regular-file.ts'
 import { ComputeTask, type ConcurrentBackend, type ExecutableOptions } from '../../index.ts'
@@ -158,15 +159,12 @@ function toOptions(node: MapNode): ExecutableOptions {
   const entries = Object.entries(toPlainValue(node) as Record<string, unknown>)
   const options = entries.map(([key, value]) => [
     toCamelCase(key),
-    key in nestedKeys && isRecord(value) ? camelCaseKeys(value) : value,
+    key in nestedKeys && isPlainObject(value) ? camelCaseKeys(value) : value,
   ])
   return Object.fromEntries(options)
 }
 
-const isRecord = (value: unknown): value is Record<string, unknown> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-
-const camelCaseKeys = (value: Record<string, unknown>): object =>
+const camelCaseKeys = (value: Readonly<Record<string, unknown>>): object =>
   Object.fromEntries(Object.entries(value).map(([key, part]) => [toCamelCase(key), part]))
 
 const toCamelCase = (key: string): string =>

@@ -12,6 +12,7 @@ import { fileURLToPath } from 'node:url'
 import { afterAll, beforeAll, expect, it } from 'vitest'
 import { type NatsServer, startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
+import { InferenceBackend } from '../../../src/inference/index.ts'
 import { hangMs } from '../../long-run.ts'
 import { needs, requireCommand, requirement } from '../../require.ts'
 import { recordFolder } from '../reading/record-file.ts'
@@ -21,9 +22,11 @@ const folder = recordFolder()
 const model = fileURLToPath(new URL('../../../.models/stories15M.gguf', import.meta.url))
 const token = 'the token of the examples'
 let server: NatsServer | null = null
+let inference: InferenceBackend | null = null
 
 afterAll(async () => {
   await server?.close()
+  await inference?.close()
   folder.remove()
 })
 
@@ -122,6 +125,7 @@ async function runExample(text: string, isFirst: boolean): Promise<unknown> {
   const words = text
     .replace(/--port \d+/, '--port 0')
     .replace('nats://127.0.0.1:4222', server?.url ?? '')
+    .replace('http://127.0.0.1:8000', inference?.endpoint ?? '')
     .split(' ')
   const isProcess = isFirst || ['run', 'dashboard'].includes(words[0] ?? '')
   const { code, stderr } = await (isProcess ? runProcess(words) : runHere(folder.path, words))
@@ -140,6 +144,8 @@ needs(...requirements)(
   'every command has an example in its help, which runs',
   async () => {
     server = await startNatsServer({ token, clock: systemClock })
+    const config = { required: { model_name: 'tiny' }, engine: { kind: 'echo' } }
+    inference = await InferenceBackend.fromConfig(config, { port: 0 })
     const examples = await examplesBelow([])
     const without = [...examples].filter(([, own]) => own.length === 0).map(([name]) => name)
     expect(without).toEqual([])

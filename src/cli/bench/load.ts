@@ -1,0 +1,174 @@
+/** Sends requests to an inference server from many clients at once, and measures the answers. */
+
+import { createParser } from 'eventsource-parser'
+import { Pool } from 'undici'
+import { messageOf } from '../../foundation/errors.ts'
+import { isPlainObject } from '../../foundation/json-value.ts'
+import { firstLine } from '../../views/readable.ts'
+import { type Surface, type SurfaceName, surfaces } from './surfaces.ts'
+
+export interface LoadOptions {
+  /** The address of the server, without `v1`. Ends with a slash. */
+  readonly base: URL
+  readonly surface: SurfaceName
+  readonly model: string
+  readonly clients: number
+  readonly requests: number
+  readonly maxTokens: number
+  readonly apiKey: string | null
+  readonly toPrompt: (request: number) => string
+  /** Added to the body of each request. */
+  readonly fields?: Readonly<Record<string, unknown>>
+  /** Ends the measurement early. Requests without an answer are then not counted. */
+  readonly signal?: AbortSignal
+  readonly onEnd?: (load: Load) => void
+}
+
+/** What was measured. All times are in seconds. */
+export interface Load {
+  answered: number
+  failed: number
+  seconds: number
+  promptTokens: number
+  answerTokens: number
+  /** From the request to the first part of its answer that carries text. */
+  readonly firstToken: number[]
+  /** Between two successive parts of an answer that carry text. */
+  readonly betweenTokens: number[]
+  readonly wholeAnswer: number[]
+  /** Why requests failed, and how often. */
+  readonly errors: Map<string, number>
+}
+
+/** Each client sends its next request when the previous one has ended. */
+export async function runLoad(options: LoadOptions): Promise<Load> {
+  const { base, clients, requests, signal, onEnd } = options
+  const load: Load = {
+    answered: 0,
+    failed: 0,
+    seconds: 0,
+    promptTokens: 0,
+    answerTokens: 0,
+    firstToken: [],
+    betweenTokens: [],
+    wholeAnswer: [],
+    errors: new Map(),
+  }
+  const pool = new Pool(base.origin, { connections: clients })
+  const begin = performance.now()
+  const isStopped = (): boolean => signal?.aborted === true
+  let next = 0
+  const runClient = async (): Promise<void> => {
+    while (next < requests && !isStopped()) {
+      try {
+        await ask(pool, options, options.toPrompt(next++), load)
+        load.answered++
+      } catch (error) {
+        if (isStopped()) return
+        const reason = firstLine(messageOf(error), maxReason)
+        load.failed++
+        load.errors.set(reason, (load.errors.get(reason) ?? 0) + 1)
+      }
+      load.seconds = (performance.now() - begin) / 1000
+      onEnd?.(load)
+    }
+  }
+  await Promise.all(Array.from({ length: Math.min(clients, requests) }, runClient))
+  await pool.destroy()
+  return load
+}
+
+const maxReason = 200
+
+/** Adds the answer to `load` once it is complete. */
+async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load): Promise<void> {
+  const { base, model, maxTokens, apiKey, fields, signal } = options
+  const surface: Surface = surfaces[options.surface]
+  const sent = performance.now()
+  const { statusCode, headers, body } = await pool.request({
+    method: 'POST',
+    path: base.pathname + surface.path,
+    headers: {
+      'content-type': 'application/json',
+      ...(apiKey === null ? {} : { authorization: `Bearer ${apiKey}` }),
+    },
+    body: JSON.stringify({ ...surface.toBody({ model, prompt, maxTokens }), ...fields }),
+    ...(signal === undefined ? {} : { signal }),
+  })
+  if (statusCode !== 200) throw new Error(`HTTP ${statusCode}: ${readReason(await body.text())}`)
+  const type = String(headers['content-type'])
+  if (!type.startsWith('text/event-stream')) {
+    await body.dump()
+    throw new Error(`expected a stream of events, got ${type}`)
+  }
+  const answer = new AnswerReader(surface)
+  for await (const chunk of body) answer.read(chunk as Buffer)
+  const times = answer.end()
+  const [first] = times
+  const usage = answer.usage ?? { prompt_tokens: 0, completion_tokens: times.length }
+  load.promptTokens += Number(usage['prompt_tokens'] ?? 0)
+  load.answerTokens += Number(usage['completion_tokens'] ?? times.length)
+  if (first !== undefined) load.firstToken.push((first - sent) / 1000)
+  for (const [at, time] of times.entries()) {
+    const before = times[at - 1]
+    if (before !== undefined) load.betweenTokens.push((time - before) / 1000)
+  }
+  load.wholeAnswer.push((performance.now() - sent) / 1000)
+}
+
+/** Reads the stream of one answer. */
+class AnswerReader {
+  usage: Readonly<Record<string, unknown>> | undefined
+  readonly #decoder = new TextDecoder()
+  readonly #parser = createParser({ onEvent: ({ data }) => this.#readEvent(data) })
+  readonly #surface: Surface
+  /** When each part with text arrived, in milliseconds. */
+  readonly #times: number[] = []
+  #error: string | undefined
+  #isComplete = false
+
+  constructor(surface: Surface) {
+    this.#surface = surface
+  }
+
+  read(chunk: Uint8Array): void {
+    this.#parser.feed(this.#decoder.decode(chunk, { stream: true }))
+  }
+
+  /** Throws unless the answer is complete. */
+  end(): readonly number[] {
+    if (this.#error !== undefined) throw new Error(this.#error)
+    if (!this.#isComplete) throw new Error('the answer ended before its last event')
+    return this.#times
+  }
+
+  #readEvent(data: string): void {
+    if (data === '[DONE]') {
+      this.#isComplete = true
+      return
+    }
+    const part = tryParse(data)
+    if (!isPlainObject(part)) this.#error ??= `an event is not a JSON object: ${data}`
+    else if (part['error'] !== undefined) this.#error ??= readReason(data)
+    else {
+      if (isPlainObject(part['usage'])) this.usage = part['usage']
+      if (this.#surface.hasText(part)) this.#times.push(performance.now())
+    }
+  }
+}
+
+/** Returns the message of an error in the form of the API, or else the text itself. */
+export function readReason(text: string): string {
+  const body = tryParse(text)
+  const error = isPlainObject(body) ? (body['error'] ?? body) : body
+  const message = isPlainObject(error) ? error['message'] : error
+  return typeof message === 'string' ? message : text
+}
+
+function tryParse(text: string): unknown {
+  try {
+    return JSON.parse(text) as unknown
+  } catch {
+    return undefined
+  }
+}
