@@ -33,8 +33,14 @@ const modulePermits: readonly Permit[] = [
   },
   { names: ['yaml'], files: ['src/inference/config/yaml-tree.ts'] },
   { names: ['zod'], files: ['src/inference/schema/schema.ts'] },
-  { names: ['undici'], files: ['src/inference/engines/openai/upstream-link.ts'] },
-  { names: ['eventsource-parser'], files: ['src/inference/engines/openai/upstream-call.ts'] },
+  {
+    names: ['undici'],
+    files: ['src/inference/engines/openai/upstream-link.ts', 'src/cli/bench/load.ts'],
+  },
+  {
+    names: ['eventsource-parser'],
+    files: ['src/inference/engines/openai/upstream-call.ts', 'src/cli/bench/load.ts'],
+  },
   { names: ['preact', '@preact/', 'uplot'], files: ['src/dashboard/web/'] },
   {
     names: ['re2js'],

@@ -1,6 +1,5 @@
 /** `tutti bench`: measures an inference server under the load of many clients. */
 
-import { request } from 'undici'
 import { BackendError, messageOf, ValueError } from '../../foundation/errors.ts'
 import { isPlainObject } from '../../foundation/json-value.ts'
 import { countText, firstLine, numberText, rateText, secondsText } from '../../views/readable.ts'
@@ -76,11 +75,12 @@ async function findModel(base: URL, apiKey: string | null, signal: AbortSignal):
   let status: number
   let text: string
   try {
-    const answer = await request(url, { headers, signal })
-    status = answer.statusCode
-    text = await answer.body.text()
+    const response = await fetch(url, { headers, signal })
+    status = response.status
+    text = await response.text()
   } catch (error) {
-    const message = `no server answers at ${base.href}: ${messageOf(error)}`
+    const reason = error instanceof Error && error.cause !== undefined ? error.cause : error
+    const message = `no server answers at ${base.href}: ${messageOf(reason)}`
     throw new BackendError(message, { code: 'ServerUnusableError', cause: error })
   }
   if (status !== 200) {

@@ -2,6 +2,7 @@
 
 import { createParser } from 'eventsource-parser'
 import { Pool } from 'undici'
+import { systemClock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { isPlainObject } from '../../foundation/json-value.ts'
 import { firstLine } from '../../views/readable.ts'
@@ -55,7 +56,7 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
     errors: new Map(),
   }
   const pool = new Pool(base.origin, { connections: clients })
-  const begin = performance.now()
+  const begin = systemClock.monotonicMs()
   const isStopped = (): boolean => signal?.aborted === true
   let next = 0
   const runClient = async (): Promise<void> => {
@@ -69,7 +70,7 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
         load.failed++
         load.errors.set(reason, (load.errors.get(reason) ?? 0) + 1)
       }
-      load.seconds = (performance.now() - begin) / 1000
+      load.seconds = (systemClock.monotonicMs() - begin) / 1000
       onEnd?.(load)
     }
   }
@@ -84,7 +85,7 @@ const maxReason = 200
 async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load): Promise<void> {
   const { base, model, maxTokens, apiKey, fields, signal } = options
   const surface: Surface = surfaces[options.surface]
-  const sent = performance.now()
+  const sent = systemClock.monotonicMs()
   const { statusCode, headers, body } = await pool.request({
     method: 'POST',
     path: base.pathname + surface.path,
@@ -113,7 +114,7 @@ async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load)
     const before = times[at - 1]
     if (before !== undefined) load.betweenTokens.push((time - before) / 1000)
   }
-  load.wholeAnswer.push((performance.now() - sent) / 1000)
+  load.wholeAnswer.push((systemClock.monotonicMs() - sent) / 1000)
 }
 
 /** Reads the stream of one answer. */
@@ -152,7 +153,7 @@ class AnswerReader {
     else if (part['error'] !== undefined) this.#error ??= readReason(data)
     else {
       if (isPlainObject(part['usage'])) this.usage = part['usage']
-      if (this.#surface.hasText(part)) this.#times.push(performance.now())
+      if (this.#surface.hasText(part)) this.#times.push(systemClock.monotonicMs())
     }
   }
 }

@@ -1,4 +1,4 @@
-/** The APIs that `tutti bench` can call: the body of a request, and how to read a part of a stream. */
+/** The APIs that `tutti bench` can call: the body of a request, and how to read its stream. */
 
 import { isPlainObject } from '../../foundation/json-value.ts'
 
