@@ -12,7 +12,7 @@ import {
 } from '../foundation/errors.ts'
 import type { Log } from '../foundation/log.ts'
 import { definedFields } from '../foundation/options.ts'
-import type { PromptSpec, ResponseFormat, SamplingOptions } from '../tasks/spec.ts'
+import type { PromptSpec, SamplingOptions } from '../tasks/spec.ts'
 import { generateEach, type PromptOutcome, toResult } from './generate.ts'
 import type { ChatMessage, OutputFormat, Sampling } from './generation/inference-engine.ts'
 import { toInferenceCode, type InferenceErrorCode } from './generation/inference-errors.ts'
@@ -186,14 +186,12 @@ class AiRun {
     const texts = answers.map(({ text }) => text)
     const finishReasons = answers.map(({ finishReason }) => finishReason)
     const { prompt, sampling } = this.#parts.spec
-    const isJson = (sampling.responseFormat ?? textFormat).type !== 'text'
+    const isJson = (sampling.responseFormat?.type ?? 'text') !== 'text'
     if (isJson && finishReasons.includes('length')) this.#parts.onTruncated()
     const value = typeof prompt === 'string' ? texts[0] : texts
     return { kind: 'complete', value, facts: { finishReasons } }
   }
 }
-
-const textFormat: ResponseFormat = { type: 'text' }
 
 /** A retry of a refused prompt would be pointless, because it would be refused again. */
 const isRefused = (error: unknown): boolean => refusalCodes.has(toInferenceCode(error))

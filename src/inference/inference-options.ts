@@ -88,26 +88,7 @@ export type ConfigOption = string | ConfigSections | InferenceConfig
 /** The options of `fromConfig`. None is required, because the configuration contains all values. */
 export type FromConfigOptions = Partial<Omit<InferenceBackendOptions, 'configFile'>>
 
-export interface ResolvedInferenceOptions {
-  readonly name: string
-  readonly configFile: string
-  readonly modelName: string
-  readonly overrides: InferenceOverrides
-  readonly createEngine: CreateEngine | null
-  readonly nodes: NodeServers | null
-  readonly port: number
-  readonly host: string | null
-  readonly apiKey: string | null
-  readonly isService: boolean
-  readonly limits: Partial<ServerLimits>
-  readonly isContentCaptured: boolean
-  readonly engineTimeoutMs: number
-  readonly drainMs: number
-  readonly clock: Clock
-  readonly log: Log
-  readonly onProgress: (text: string) => void
-  readonly signal: AbortSignal | null
-}
+export type ResolvedInferenceOptions = ReturnType<typeof resolveInferenceOptions>
 
 const optionNames = [
   ...overrideNames,
@@ -115,9 +96,7 @@ const optionNames = [
   ...'engineTimeoutSeconds drainSeconds clock log onProgress signal'.split(' '),
 ]
 
-export function resolveInferenceOptions(
-  options: InferenceBackendOptions,
-): ResolvedInferenceOptions {
+export function resolveInferenceOptions(options: InferenceBackendOptions) {
   expectKnownKeys('InferenceBackend', expectObject('options', options), optionNames)
   const { port = 8000, apiKey, useService = true, engine } = options
   const host = options.host === undefined ? null : expectString('host', options.host)
@@ -139,7 +118,7 @@ export function resolveInferenceOptions(
     host,
     apiKey: key,
     isService: useService,
-    limits: expectLimits(options.limits ?? {}),
+    limits: expectLimits(options.limits),
     isContentCaptured: expectBoolean('captureContent', captureContent),
     engineTimeoutMs:
       expectNumber('engineTimeoutSeconds', engineTimeoutSeconds, { above: 0, max: 86_400 }) * 1000,
@@ -183,7 +162,7 @@ function pickOverrides(options: FromConfigOptions): InferenceOverrides {
 }
 
 /** Validates the limits and returns them unchanged. The server fills in the defaults later. */
-function expectLimits(limits: Partial<ServerLimits>): Partial<ServerLimits> {
+function expectLimits(limits: Partial<ServerLimits> = {}): Partial<ServerLimits> {
   expectObject('limits', limits)
   resolveServerLimits(limits)
   return limits

@@ -14,9 +14,10 @@ import { EnginePool } from './generation/engine-pool.ts'
 import { ServerMetrics, toBatchSpan } from './generation/gen-ai.ts'
 import type { EngineWorker, InferenceEngine, Sampling } from './generation/inference-engine.ts'
 import { inferenceError } from './generation/inference-errors.ts'
+import type { EngineProxy } from './generation/pass-through.ts'
 import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
 import type { TextGenerator } from './generation/text-generator.ts'
-import { PathProxy } from './generation/path-proxy.ts'
+import { createGuardedProxy } from './generation/path-proxy.ts'
 import { StepScheduler } from '../runtime/turn-budget.ts'
 import { createGuard, type Guard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
@@ -51,6 +52,7 @@ export class InferenceService {
   constructor(parts: ServiceParts) {
     const { options, config } = parts
     const { clock, log } = options
+    const { dynamicWorkers } = config
     expectNodes(config, options)
     this.#parts = parts
     this.#metrics = new ServerMetrics(config.modelName, options.name)
@@ -64,7 +66,7 @@ export class InferenceService {
     const batcher = this.#batcher
     this.pool = new EnginePool({
       createEngine: options.createEngine ?? ((worker) => this.#createEngine(worker)),
-      workers: initialWorkers(config),
+      workers: dynamicWorkers.isOn ? dynamicWorkers.minWorkers : config.hardware.numInfWorkers,
       batcher,
       clock,
       log,
@@ -72,7 +74,7 @@ export class InferenceService {
         parts.notify(null, toEventNotice(EngineLost, { worker_id: workerId, reason })),
     })
     const { pool } = this
-    this.#scaler = new Autoscaler({ clock, batcher, pool, config: config.dynamicWorkers })
+    this.#scaler = new Autoscaler({ clock, batcher, pool, config: dynamicWorkers })
     this.#guard = createGuard(config.guardrails)
     this.#checkScheduler = new StepScheduler(clock, checkBudgetMs)
     this.generator = new RequestHandler({
@@ -176,16 +178,11 @@ export class InferenceService {
     for (const measurement of measurements) notify(taskId, { kind: 'measurement', measurement })
   }
 
-  #createProxy(): PathProxy | null {
+  #createProxy(): EngineProxy | null {
     const { proxy } = this.pool
     const { clock, engineTimeoutMs } = this.#parts.options
-    const parts = {
-      guard: this.#guard,
-      checkScheduler: this.#checkScheduler,
-      clock,
-      engineTimeoutMs,
-    }
-    return proxy && new PathProxy({ ...proxy, ...parts })
+    const [guard, checkScheduler] = [this.#guard, this.#checkScheduler]
+    return proxy && createGuardedProxy(proxy, { guard, checkScheduler, clock, engineTimeoutMs })
   }
 
   #createServer(): InferenceServer {
@@ -239,9 +236,6 @@ function expectNodes(
 
 /** The time per turn of the event loop for new checks, and as much for running checks. */
 const checkBudgetMs = 8
-
-const initialWorkers = ({ dynamicWorkers, hardware }: InferenceConfig): number =>
-  dynamicWorkers.isOn ? dynamicWorkers.minWorkers : hardware.numInfWorkers
 
 function defaultSampling({ llm }: InferenceConfig): Sampling {
   const { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos } = llm

@@ -1,9 +1,12 @@
 /** Loads a configuration: reads the file, validates it and fills in defaults. */
 
-import { basename, dirname } from 'node:path'
-import { messageOf } from '../../foundation/errors.ts'
+import { existsSync } from 'node:fs'
+import { homedir } from 'node:os'
+import { basename, dirname, join, resolve } from 'node:path'
+import { errnoOf, type ErrorDetails, messageOf, ValueError } from '../../foundation/errors.ts'
 import { type Log, processLog } from '../../foundation/log.ts'
 import { expectObject } from '../../foundation/options.ts'
+import { readRegularFileSync } from '../../foundation/regular-file.ts'
 import {
   builtInRules,
   type GuardrailConfig,
@@ -20,14 +23,13 @@ import {
 } from './config-tree.ts'
 import { readEngineOption, resolveOverrides } from './overrides.ts'
 import { findDescriptor, type EngineConfig, toEngineConfig } from '../engines/engines.ts'
-import { type ConfigFiles, createConfigFiles, readConfigFile, warnIfReadable } from './files.ts'
 import type { DynamicWorkersConfig, HardwareConfig, LlmConfig } from './config-sections.ts'
 import type { ConfigSections, InferenceConfig, InferenceOverrides } from './inference-config.ts'
 import { readTree } from './read-tree.ts'
 import { createConfigSchema, type FileConfig } from './config-schema.ts'
 import type { Environment } from '../schema/config-fields.ts'
 import { Secret } from '../schema/secret.ts'
-import { parseYamlTree } from './yaml-tree.ts'
+import { maxConfigBytes, parseYamlTree } from './yaml-tree.ts'
 
 /** Overrides take precedence over the file. */
 export async function loadInferenceConfig(
@@ -273,7 +275,7 @@ type FileRule = NonNullable<GuardrailSection['rules']>[number]
 function resolveGuardrails(section: GuardrailSection, document: ConfigDocument): GuardrailConfig {
   const { action, max_prompt_chars: maxPromptChars = null } = section
   const own = section.rules ?? (document.has('guardrails', 'rules') ? [] : ['injection' as const])
-  const ids = own.map(getRuleId)
+  const ids = own.map((rule) => (typeof rule === 'string' ? rule : rule.id))
   const duplicate = ids.find((id, at) => ids.indexOf(id) !== at)
   if (duplicate !== undefined) {
     document.addProblem(['guardrails', 'rules'], `two rules have the id ${duplicate}`)
@@ -294,8 +296,6 @@ function resolveGuardrails(section: GuardrailSection, document: ConfigDocument):
   }
 }
 
-const getRuleId = (rule: FileRule): string => (typeof rule === 'string' ? rule : rule.id)
-
 function toRule(rule: FileRule, defaultAction: GuardrailSection['action']): GuardRule {
   const { id, ...given } = typeof rule === 'string' ? { id: rule } : rule
   const builtIn = builtInRules.find((name) => name === id)
@@ -306,4 +306,56 @@ function toRule(rule: FileRule, defaultAction: GuardrailSection['action']): Guar
   const { pattern, keywords = [], unless = [] } = given
   if (pattern !== undefined) return { kind: 'pattern', id, pattern, unless, ...chosen }
   return { kind: 'keywords', id, keywords, unless, ...chosen }
+}
+
+interface ConfigFiles {
+  exists(path: string): boolean
+  /** Makes a path absolute. Relative paths start at the folder of the configuration. */
+  resolve(path: string): string
+  readToken(path: string): string
+}
+
+/** A token is a single line, so a larger file cannot be a token. */
+const maxTokenBytes = 65_536
+
+function readConfigFile(path: string): { readonly text: string; readonly mode: number } {
+  const refuse = (reason: string, details: ErrorDetails = {}): ValueError =>
+    new ValueError(`Expected \`configFile\` to be a readable file: ${path} ${reason}`, {
+      ...details,
+      code: 'ConfigError',
+      field: 'configFile',
+      expected: 'a readable file',
+      got: path,
+    })
+  try {
+    const { bytes, mode } = readRegularFileSync(path, maxConfigBytes)
+    return { text: bytes.toString('utf8'), mode }
+  } catch (error) {
+    if (errnoOf(error) !== 'ENOENT') {
+      throw refuse(`cannot be read: ${messageOf(error)}`, { cause: error })
+    }
+    const hint = `It was looked for at ${resolve(path)}. Write it there, or give its path.`
+    throw refuse('does not exist', { cause: error, hint })
+  }
+}
+
+function createConfigFiles(folder: string, log: Log): ConfigFiles {
+  const resolvePath = (path: string): string =>
+    path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path)
+  return {
+    exists: (path) => existsSync(path),
+    resolve: resolvePath,
+    readToken(path) {
+      const file = resolvePath(path)
+      const { bytes, mode } = readRegularFileSync(file, maxTokenBytes)
+      warnIfReadable(log, file, mode & 0o044)
+      return bytes.toString('utf8').trim()
+    },
+  }
+}
+
+/** `readers` has the read permissions of the group and of others. */
+function warnIfReadable(log: Log, file: string, readers: number): void {
+  if (readers === 0) return
+  log.warn('TokenFileReadable', `Others can read the token in ${file}; run: chmod 600 ${file}`)
 }

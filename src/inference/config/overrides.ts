@@ -60,12 +60,11 @@ function readOption(option: EngineOption, env: Environment): EngineConfig {
   const given = typeof option === 'string' ? { kind: option } : expectObject('engine', option)
   expectOneOf('engine', given['kind'], engineKinds())
   const problems = new ConfigProblems({ kind: 'option' })
-  const keys = Object.entries(given).map(([name, value]) => [toSnakeCase(name), value])
+  const keys = Object.entries(given).map(([name, value]) => {
+    return [name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`), value]
+  })
   const tree = toConfigNode({ engine: Object.fromEntries(keys) })
   const { engine } = readTree(section({ engine: engineSection(env) }), tree, problems)
   problems.throwIfAny()
   return toEngineConfig(engine)
 }
-
-const toSnakeCase = (name: string): string =>
-  name.replaceAll(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`)

@@ -21,8 +21,8 @@ import {
   type SourcePosition,
   startOfFile,
 } from './config-tree.ts'
-import { maxConfigBytes } from './files.ts'
 
+export const maxConfigBytes = 2 ** 20
 /** The limits bound the time of the parser. */
 const configLimits = { bytes: maxConfigBytes, tokens: 20_000 }
 const maxAliases = 32
@@ -66,7 +66,7 @@ function checkTextLimits(
   const refuse = (problem: string): void => problems.add(positionAt(offset), problem)
   for (const token of new Lexer().lex(text)) {
     const first = token.charAt(0)
-    if (isControlToken(first)) {
+    if (controlTokens.has(first)) {
       isText = first === '\u001F'
       continue
     }
@@ -97,8 +97,7 @@ function checkTextLimits(
   }
 }
 
-const isControlToken = (first: string): boolean =>
-  first === '\u0002' || first === '\u0018' || first === '\u001F'
+const controlTokens: ReadonlySet<string> = new Set('\u0002\u0018\u001F')
 
 function convertDocument(
   document: Document.Parsed,
@@ -118,7 +117,8 @@ function convertDocument(
       return { kind: 'list', items, position }
     }
     if (!isMap(node)) {
-      return { kind: 'scalar', value: toScalarValue(node.value), source: node.source, position }
+      const value = node.value as string | number | boolean | null
+      return { kind: 'scalar', value, source: node.source, position }
     }
     const entries: ConfigEntry[] = []
     const seen = new Map<string, SourcePosition>()
@@ -159,13 +159,6 @@ const createEmptyNode = (position: SourcePosition): ConfigNode => ({
   position,
 })
 
-function toScalarValue(value: unknown): string | number | boolean | null {
-  if (typeof value === 'string' || typeof value === 'number' || typeof value === 'boolean') {
-    return value
-  }
-  return null
-}
-
 const syntaxProblems: Readonly<Record<string, string>> = {
   BAD_ALIAS: 'the alias has no name or an impossible one',
   BAD_DQ_ESCAPE: 'no such escape in double quotes; single quotes take everything literally',
@@ -201,10 +194,8 @@ function addSyntaxProblems(
     const isVariable = text.startsWith('${env:', pos[0] - 1)
     byLine.set(position.line, { position, code: isVariable ? 'UNQUOTED_VARIABLE' : code })
   }
-  for (const { position, code } of byLine.values()) problems.add(position, toSyntaxProblem(code))
-}
-
-/** The parser's own messages are not used, because they may quote a secret in the file. */
-function toSyntaxProblem(code: string): string {
-  return `not valid YAML: ${syntaxProblems[code] ?? 'cannot be read'}`
+  for (const { position, code } of byLine.values()) {
+    // The parser's own messages are not used, because they may quote a secret in the file.
+    problems.add(position, `not valid YAML: ${syntaxProblems[code] ?? 'cannot be read'}`)
+  }
 }

@@ -107,7 +107,8 @@ export function decideScale(
   const loadNow = input.running + input.queued
   const load = smoothLoad(state, nowMs, loadNow)
   const isBurst = input.recentArrivals >= burstArrivals
-  const wanted = countWorkersFor(config, isBurst ? Math.max(load, loadNow) : load)
+  const relevantLoad = isBurst ? Math.max(load, loadNow) : load
+  const wanted = Math.ceil(relevantLoad / config.targetOngoingRequests)
   const target = clampWorkers(config, workers)
   const next = { ...initialScaleState, load, lastTickMs: nowMs, lastRaisedMs: state.lastRaisedMs }
   if (target !== workers) return { state: { ...next, lastRaisedMs: nowMs }, target }
@@ -143,6 +144,3 @@ function smoothLoad({ load, lastTickMs }: ScaleState, nowMs: number, loadNow: nu
 
 const clampWorkers = ({ minWorkers, maxWorkers }: ScaleConfig, workers: number): number =>
   Math.min(maxWorkers, Math.max(minWorkers, workers))
-
-const countWorkersFor = (config: ScaleConfig, load: number): number =>
-  Math.ceil(load / config.targetOngoingRequests)

@@ -43,9 +43,10 @@ export class Batcher {
   #permanentFailure: GenerationEnd | null = null
   /** The outcome of bounded requests while no worker is able to start; `null` otherwise. */
   #outageEnd: GenerationEnd | null = null
-  #running = 0
+  /** Includes aborted requests that have not ended in their engine yet. */
+  running = 0
+  breaches = 0
   #arrivalCount = 0
-  #breaches = 0
   #isDispatchDue = false
 
   constructor(parts: BatcherParts) {
@@ -62,22 +63,13 @@ export class Batcher {
         this.#release(request, run.worker)
         if (!request.hasEnded) this.#retryOrFail(request, run.size, failure)
       },
-      breached: () => this.#breaches++,
+      breached: () => this.breaches++,
       finished: (report) => parts.onBatchEnded(report),
     }
   }
 
   get queued(): number {
     return this.#queue.size + this.#queue.heldCount
-  }
-
-  /** Includes aborted requests that have not ended in their engine yet. */
-  get running(): number {
-    return this.#running
-  }
-
-  get breaches(): number {
-    return this.#breaches
   }
 
   oldestWaitMs(): number {
@@ -225,7 +217,7 @@ export class Batcher {
     const requests = taken.filter(({ hasEnded }) => !hasEnded)
     if (requests.length === 0) return
     worker.running += requests.length
-    this.#running += requests.length
+    this.running += requests.length
     const run = new BatchRun(worker, requests, this.#clock, this.#batchOwner)
     for (const request of requests)
       this.#deadlines.set(request, request.lastActiveMs + this.#parts.engineTimeoutMs)
@@ -252,7 +244,7 @@ export class Batcher {
   #release(request: QueuedRequest, worker: AttachedWorker): void {
     request.engineAbort = null
     this.#deadlines.remove(request)
-    this.#running--
+    this.running--
     worker.running--
     this.#removeIfIdle(worker)
     if (this.#queue.size > 0) this.#dispatchSoon()

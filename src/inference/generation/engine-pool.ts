@@ -3,7 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf, StateError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { once, Service } from '../../foundation/service.ts'
+import { once } from '../../foundation/service.ts'
 import type { Batcher } from './batcher.ts'
 import type { CreateEngine, InferenceEngine, ModelFacts } from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
@@ -25,7 +25,7 @@ export interface EnginePoolParts {
 }
 
 /** `start` resolves when the first engine serves. Engines that are lost are restarted. */
-export class EnginePool extends Service {
+export class EnginePool {
   readonly #parts: EnginePoolParts
   readonly #workers = new Map<number, SupervisedWorker>()
   #targetSize: number
@@ -34,11 +34,9 @@ export class EnginePool extends Service {
   /** Failures of first starts; `null` once it is known whether any engine starts. */
   #earlyFailures: Map<string, unknown> | null = null
   #model: ModelFacts | null = null
-  readonly #stop = once(() => this.#closeAll().then(() => super.stop()))
   #giveUpReason: string | null = null
 
   constructor(parts: EnginePoolParts) {
-    super()
     this.#parts = parts
     this.#targetSize = parts.workers
   }
@@ -60,7 +58,7 @@ export class EnginePool extends Service {
     const problems = this.#servingWorkers().map((worker) => worker.engineProblem)
     if (problems.length > 0) return problems.includes(null) ? null : (problems[0] ?? null)
     if (this.#giveUpReason !== null) return this.#giveUpReason
-    if (!this.#isRunning) return this.#stop.isCalled ? 'closed' : 'not started'
+    if (!this.#isRunning) return this.stop.isCalled ? 'closed' : 'not started'
     const [first] = this.#workers.values()
     return first?.problem ?? 'no worker is configured'
   }
@@ -96,12 +94,15 @@ export class EnginePool extends Service {
     return this.stop()
   }
 
-  override stop(): Promise<void> {
+  /** Closes the engines, even those that have not started yet. */
+  readonly stop = once(async (): Promise<void> => {
     this.#isRunning = false
-    return this.#stop()
-  }
+    await this.#closeAll()
+    await this.start.promise?.catch(() => {})
+  })
 
-  protected async onStart(): Promise<void> {
+  readonly start = once(async (): Promise<void> => {
+    if (this.stop.isCalled) return
     this.#isRunning = true
     this.#earlyFailures = new Map()
     this.#scale()
@@ -118,7 +119,7 @@ export class EnginePool extends Service {
       this.#logEarlyFailures(messageOf(first))
       throw first
     }
-  }
+  })
 
   #onStartFailed(text: string, error: unknown): void {
     if (this.#earlyFailures === null) this.#parts.log.warn('EngineStartFailed', text)
@@ -134,8 +135,6 @@ export class EnginePool extends Service {
       if (messageOf(error) !== reported) this.#parts.log.warn('EngineStartFailed', text)
     }
   }
-
-  protected async onStop(): Promise<void> {}
 
   #scale(): void {
     if (!this.#isRunning) return

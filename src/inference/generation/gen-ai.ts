@@ -80,7 +80,9 @@ export function toSpan(generation: FinishedGeneration): WorkSpan {
       ...requestAttributes(generation),
       ...('result' in outcome
         ? resultAttributes(generation, outcome.result)
-        : failureAttributes(outcome.error)),
+        : isFailed
+          ? { 'error.type': toErrorType(outcome.error) }
+          : { status: 'canceled' }),
     }),
     error: isFailed ? maskSecrets(messageOf(outcome.error)) : null,
     links: [],
@@ -222,9 +224,6 @@ function readCachedTokens({ details = {} }: Usage): number | null {
 
 /** Whether the request was canceled. The span of a canceled request is not an error. */
 const isCanceled = (error: unknown): boolean => toInferenceCode(error) === 'canceled'
-
-const failureAttributes = (error: unknown): Attributes =>
-  isCanceled(error) ? { status: 'canceled' } : { 'error.type': toErrorType(error) }
 
 function toErrorType(error: unknown): string {
   if (InferenceError.isInstance(error)) return error.code

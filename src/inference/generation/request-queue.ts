@@ -134,21 +134,12 @@ export class RequestQueue {
     return isRetry === (b.options.isRetry === true) ? a.arrivalIndex < b.arrivalIndex : isRetry
   })
   readonly #byAge = new PriorityQueue<QueuedRequest>((a, b) => a.arrivalIndex < b.arrivalIndex)
-
-  #boundedCount = 0
-  #heldCount = 0
+  /** The number of requests that count against the limit of the queue, including held ones. */
+  boundedCount = 0
+  heldCount = 0
 
   get size(): number {
     return this.#byPriority.size
-  }
-
-  get heldCount(): number {
-    return this.#heldCount
-  }
-
-  /** The number of requests that count against the limit of the queue, including held ones. */
-  get boundedCount(): number {
-    return this.#boundedCount
   }
 
   peek(): QueuedRequest | undefined {
@@ -161,13 +152,13 @@ export class RequestQueue {
 
   addHeld(request: QueuedRequest): void {
     request.isHeld = true
-    this.#heldCount++
-    if (request.options.isBounded) this.#boundedCount++
+    this.heldCount++
+    if (request.options.isBounded) this.boundedCount++
   }
 
   /** Adds a request. A retried or released request is sorted by its original arrival. */
   add(request: QueuedRequest): void {
-    if (request.options.isBounded) this.#boundedCount++
+    if (request.options.isBounded) this.boundedCount++
     request.priorityEntry = this.#byPriority.add(request)
     request.ageEntry = this.#byAge.add(request)
   }
@@ -176,11 +167,11 @@ export class RequestQueue {
   remove(request: QueuedRequest): void {
     if (request.isHeld) {
       request.isHeld = false
-      this.#heldCount--
-      if (request.options.isBounded) this.#boundedCount--
+      this.heldCount--
+      if (request.options.isBounded) this.boundedCount--
     }
     if (request.priorityEntry === null || request.ageEntry === null) return
-    if (request.options.isBounded) this.#boundedCount--
+    if (request.options.isBounded) this.boundedCount--
     this.#byPriority.remove(request.priorityEntry)
     this.#byAge.remove(request.ageEntry)
     request.priorityEntry = null

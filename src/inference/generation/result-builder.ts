@@ -20,13 +20,15 @@ export class ResultBuilder {
   readonly #textGuards = new Map<string, OutputGuard>()
   readonly #toolCalls: WireToolCall[] = []
   readonly #logprobs: TokenLogprob[] = []
-  readonly #rules = new Set<string>()
+  /** Ids of the rules that matched, including rules that only flag. */
+  readonly rules = new Set<string>()
   #callAssembler: ToolCallAssembler | null = null
   #fieldsBuilder: AnswerFieldsBuilder | null = null
   #text = ''
-  #isBlocked = false
-  #deltas = 0
-  #promptTokens: number | null = null
+  isBlocked = false
+  /** The number of deltas so far. It is an estimate of the number of completion tokens. */
+  deltas = 0
+  promptTokens: number | null = null
   #prompt: PromptReport | null = null
   #ignored: readonly string[] | null = null
   #hasSentIgnored = false
@@ -40,30 +42,12 @@ export class ResultBuilder {
     return this.#output !== null
   }
 
-  get isBlocked(): boolean {
-    return this.#isBlocked
-  }
-
-  /** The number of deltas so far. It is an estimate of the number of completion tokens. */
-  get deltas(): number {
-    return this.#deltas
-  }
-
-  get promptTokens(): number | null {
-    return this.#promptTokens
-  }
-
-  /** Ids of the rules that matched, including rules that only flag. */
-  get rules(): ReadonlySet<string> {
-    return this.#rules
-  }
-
   /** Adds a delta and returns the output that may be passed on now; `null` if there is none. */
   push(given: PassThroughDelta): PassThroughDelta | null {
-    if (this.#isBlocked) return null
+    if (this.isBlocked) return null
     const delta = given.reasoning === undefined ? given : withReasoning(given, given.reasoning)
-    this.#deltas++
-    this.#promptTokens ??= delta.promptTokens ?? null
+    this.deltas++
+    this.promptTokens ??= delta.promptTokens ?? null
     this.#ignored ??= delta.ignored ?? null
     this.#prompt ??= delta.prompt === undefined ? null : this.#toPromptReport(delta.prompt)
     if (delta.toolCallPieces !== undefined) {
@@ -89,14 +73,14 @@ export class ResultBuilder {
   /** Returns text that was held back, or the refusal that replaces blocked text, or `null`. */
   flush(): PassThroughDelta | null {
     if (this.#output === null) return null
-    const text = this.#isBlocked ? '' : this.#releaseText(this.#output.finish())
+    const text = this.isBlocked ? '' : this.#releaseText(this.#output.finish())
     const texts: Record<string, string> = {}
     for (const [name, guard] of this.#textGuards) {
-      if (!this.#isBlocked) this.#releaseField(name, guard.finish(), texts)
+      if (!this.isBlocked) this.#releaseField(name, guard.finish(), texts)
     }
-    const toolCalls = this.#isBlocked ? [] : this.#checkCalls(this.#callAssembler?.drain() ?? [])
+    const toolCalls = this.isBlocked ? [] : this.#checkCalls(this.#callAssembler?.drain() ?? [])
     const { refusal } = this.#guard
-    if (!this.#isBlocked || refusal === null)
+    if (!this.isBlocked || refusal === null)
       return this.#addIgnored(toDelta(text, texts, toolCalls))
     this.#text += refusal
     return this.#addIgnored(toDelta(`${text}${refusal}`, texts, toolCalls))
@@ -104,7 +88,7 @@ export class ResultBuilder {
 
   /** `flush` must be called first. `last` has fields that arrived after the last delta. */
   finish(reason: FinishReason, usage: Usage, last?: AnswerFields): GenerationResult {
-    const finishReason = this.#isBlocked ? 'content_filter' : reason
+    const finishReason = this.isBlocked ? 'content_filter' : reason
     const [toolCalls, logprobs] = [this.#toolCalls, this.#logprobs]
     if (this.#output === null) {
       for (const call of this.#callAssembler?.drain() ?? []) toolCalls.push(call)
@@ -141,7 +125,7 @@ export class ResultBuilder {
   #pushTextFields(fields: AnswerFields | undefined): Record<string, string> {
     const texts: Record<string, string> = {}
     for (const [name, value] of Object.entries(fields?.message ?? {})) {
-      if (typeof value !== 'string' || this.#isBlocked) continue
+      if (typeof value !== 'string' || this.isBlocked) continue
       let guard = this.#textGuards.get(name)
       if (guard === undefined) {
         const opened = this.#guard.createOutputGuard()
@@ -166,7 +150,7 @@ export class ResultBuilder {
     const checked: WireToolCall[] = []
     for (const call of calls) {
       const output = this.#guard.createOutputGuard()
-      if (output === null || this.#isBlocked) break
+      if (output === null || this.isBlocked) break
       const parts = [output.push(call.arguments), output.finish()]
       for (const part of parts) this.#recordVerdict(part)
       const text = parts.map((part) => part.text).join('')
@@ -175,7 +159,7 @@ export class ResultBuilder {
       const kept = isPlainObject(wire?.['custom']) ? { wire } : {}
       checked.push({ ...typed, arguments: text, ...kept })
     }
-    if (this.#isBlocked) return []
+    if (this.isBlocked) return []
     for (const call of checked) this.#toolCalls.push(call)
     return checked
   }
@@ -187,8 +171,8 @@ export class ResultBuilder {
   }
 
   #recordVerdict({ isBlocked, hits }: ReleasedText): void {
-    for (const { rule } of hits) this.#rules.add(rule)
-    this.#isBlocked ||= isBlocked
+    for (const { rule } of hits) this.rules.add(rule)
+    this.isBlocked ||= isBlocked
   }
 }
 

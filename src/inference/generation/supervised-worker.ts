@@ -36,9 +36,9 @@ export class SupervisedWorker {
   readonly #firstStart = Promise.withResolvers<void>()
   readonly #lifetime: Promise<void>
   #serving: ServingEngine | null = null
-  #isRetiring = false
+  isRetiring = false
   #problem = 'is starting'
-  #isFailing = false
+  isFailing = false
 
   constructor(worker: EngineWorker, parts: WorkerParts) {
     this.#worker = worker
@@ -53,11 +53,7 @@ export class SupervisedWorker {
   }
 
   get engine(): InferenceEngine | null {
-    return this.#isRetiring ? null : (this.#serving?.engine ?? null)
-  }
-
-  get isRetiring(): boolean {
-    return this.#isRetiring
+    return this.isRetiring ? null : (this.#serving?.engine ?? null)
   }
 
   get engineProblem(): string | null {
@@ -69,12 +65,8 @@ export class SupervisedWorker {
     return `${this.#worker.workerId} ${this.#problem}`
   }
 
-  get isFailing(): boolean {
-    return this.#isFailing
-  }
-
   async retire(): Promise<void> {
-    this.#isRetiring = true
+    this.isRetiring = true
     await this.#parts.batcher.removeWorker(this.#worker.workerId)
     await this.close()
   }
@@ -93,7 +85,7 @@ export class SupervisedWorker {
   }
 
   get #isStopping(): boolean {
-    return this.#isRetiring || this.#closing.signal.aborted
+    return this.isRetiring || this.#closing.signal.aborted
   }
 
   /** Creates, starts, serves and closes one engine; resolves with the reason why serving ended. */
@@ -111,7 +103,7 @@ export class SupervisedWorker {
     } catch (error) {
       this.#firstStart.reject(error)
       const reason = `did not start: ${messageOf(error)}`
-      this.#isFailing = true
+      this.isFailing = true
       if (!this.#isStopping) onStartFailed(`${workerId} ${reason}`, error)
       return reason
     } finally {
@@ -125,7 +117,7 @@ export class SupervisedWorker {
     const { batcher, onServing, onLost } = this.#parts
     const { workerId } = serving
     this.#serving = serving
-    this.#isFailing = false
+    this.isFailing = false
     batcher.addWorker(serving)
     onServing(facts)
     this.#firstStart.resolve()

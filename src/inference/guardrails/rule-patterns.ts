@@ -161,7 +161,8 @@ interface Window {
 
 function createWindow(segment: TextSegment, begin: number, wantedEnd: number): Window {
   const { text } = segment
-  const end = alignToCharacter(text, Math.min(segment.end, wantedEnd))
+  const nearEnd = Math.min(segment.end, wantedEnd)
+  const end = getCharacterWidth(text, nearEnd - 1) === 2 ? nearEnd - 1 : nearEnd
   // Includes the preceding character, which decides whether `\b` and `^` match.
   const from = Math.max(0, begin - 1)
   const view = text.slice(from, end + lookAhead)
@@ -203,14 +204,8 @@ function* findInWindow(search: Search, whole: Window, segment: TextSegment): Ste
 const createMatcher = ({ regex, regexInside }: CompiledPattern, { isLast, view }: Window) =>
   (isLast ? regex : regexInside).matcher(view)
 
-const isHighSurrogate = (code: number): boolean => code >= 0xd8_00 && code <= 0xdb_ff
-const isLowSurrogate = (code: number): boolean => code >= 0xdc_00 && code <= 0xdf_ff
-
 const getCharacterWidth = (text: string, at: number): number =>
   (text.codePointAt(at) ?? 0) > 0xff_ff ? 2 : 1
-
-const alignToCharacter = (text: string, at: number): number =>
-  isHighSurrogate(text.charCodeAt(at - 1)) && isLowSurrogate(text.charCodeAt(at)) ? at - 1 : at
 
 export interface Translation {
   readonly source: string

@@ -1,13 +1,14 @@
 /** Every route of the server: generation, health, models, tokens, metrics and OpenAPI. */
 
 import type { Clock } from '../../foundation/clock.ts'
+import { tryRead } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import type { HttpError } from '../../runtime/http/http-error.ts'
 import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import { machineName } from '../../runtime/http/listening.ts'
 import type { BatchPolicy } from '../generation/batch-policy.ts'
-import type { PathProxy } from '../generation/path-proxy.ts'
+import type { EngineProxy } from '../generation/pass-through.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { generatePath } from './error-replies.ts'
 import { createOpenApiDocument, type DocumentedRoute } from './openapi.ts'
@@ -42,7 +43,7 @@ export interface HealthContext extends ServerParts {
 export interface RouteContext extends HealthContext {
   readonly limits: ServerLimits
   readonly requests: RequestReader
-  readonly proxy: PathProxy | null
+  readonly proxy: EngineProxy | null
 }
 
 /** Creates all routes. None of them creates tasks, runs programs or reads files. */
@@ -148,21 +149,13 @@ function createModelRoutes({ requests, clock }: RouteContext): readonly Document
       path: '/v1/models/*',
       document: { summary: 'One served model.', ok: 'Model' },
       answer(exchange, _, rest) {
-        const id = tryDecode(rest)
+        const id = tryRead(() => decodeURIComponent(rest)) ?? rest
         const isServed = models.includes(id) || hiddenModels.includes(id)
         if (!isServed) throw unknownModelError(id, models)
         exchange.sendJson(200, describe(id))
       },
     },
   ]
-}
-
-function tryDecode(part: string): string {
-  try {
-    return decodeURIComponent(part)
-  } catch {
-    return part
-  }
 }
 
 function createTokenizeRoute({ generator, limits, requests }: RouteContext): DocumentedRoute {

@@ -4,7 +4,7 @@ import type { Log } from '../../foundation/log.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
 import { HttpServer, notFoundError } from '../../runtime/http/http-server.ts'
 import type { ModelFacts } from '../generation/inference-engine.ts'
-import type { PathProxy } from '../generation/path-proxy.ts'
+import type { EngineProxy } from '../generation/pass-through.ts'
 import { createErrorReplies } from './error-replies.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import {
@@ -33,7 +33,7 @@ export interface InferenceServerOptions extends ServerParts {
 
 interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields'> {
   /** Absent or `null` if there is no server behind the engine. */
-  readonly proxy?: PathProxy | null
+  readonly proxy?: EngineProxy | null
 }
 
 export class InferenceServer extends HttpServer {

@@ -121,7 +121,7 @@ export class HttpServer extends Service {
   #unknownPath = closingError()
   #listening: ListeningServer | null = null
   #guard: RequestGuard | null = null
-  #isDraining = false
+  isDraining = false
   #onIdle: (() => void) | undefined
 
   constructor(options: HttpServerOptions) {
@@ -132,7 +132,7 @@ export class HttpServer extends Service {
     this.#exchangeOptions = {
       clock,
       errors,
-      isClosing: () => this.#isDraining,
+      isClosing: () => this.isDraining,
       slowReaderSeconds: limits.slowReaderSeconds,
       headers: options.headers ?? securityHeaders,
     }
@@ -150,10 +150,6 @@ export class HttpServer extends Service {
     return this.#listening?.endpoint ?? ''
   }
 
-  get isDraining(): boolean {
-    return this.#isDraining
-  }
-
   /** Replaces all routes. Requests for other paths get the error `unknownPath`. */
   setRoutes(routes: readonly Route[], unknownPath: HttpError): void {
     this.#routes.clear()
@@ -163,7 +159,7 @@ export class HttpServer extends Service {
 
   /** Refuses new requests with 503. Requests in flight continue. */
   beginDraining(): void {
-    this.#isDraining = true
+    this.isDraining = true
     this.#server.closeIdleConnections()
   }
 
@@ -237,7 +233,7 @@ export class HttpServer extends Service {
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
     if (route === undefined) throw this.#unknownPath
     expectMethod(route, request.method)
-    if (this.#isDraining && route.isPublic !== true) throw closingError()
+    if (this.isDraining && route.isPublic !== true) throw closingError()
     const rest = route.path.endsWith('*') ? path.slice(route.path.length - 1) : ''
     if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
     checkBodyHead(request, route.bodyBytes)
@@ -268,7 +264,7 @@ export class HttpServer extends Service {
     exchanges?.delete(exchange)
     // Moves the connection to the end of the map.
     if (this.#connections.delete(socket)) this.#connections.set(socket, exchanges ?? new Set())
-    if (!this.#isDraining) return
+    if (!this.isDraining) return
     this.#options.clock.nextTurn(() => this.#server.closeIdleConnections())
     if (this.#inFlight.size === 0) this.#onIdle?.()
   }

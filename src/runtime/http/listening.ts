@@ -5,7 +5,7 @@ import type { Server as HttpServer } from 'node:http'
 import { type AddressInfo, createServer, isIPv4, type Server } from 'node:net'
 import { hostname, networkInterfaces } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
-import { errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
+import { errnoOf, messageOf, tryRead, ValueError } from '../../foundation/errors.ts'
 import {
   expectInteger,
   expectSecret,
@@ -161,12 +161,8 @@ export function acceptedHosts(host: string, interfaces = networkInterfaces): rea
 }
 
 function listAddresses(interfaces: typeof networkInterfaces): readonly string[] {
-  try {
-    const all = Object.values(interfaces()).flatMap((addresses) => addresses ?? [])
-    return all.map(({ address }) => withBrackets(address))
-  } catch {
-    return []
-  }
+  const all = Object.values(tryRead(interfaces) ?? {}).flatMap((addresses) => addresses ?? [])
+  return all.map(({ address }) => withBrackets(address))
 }
 
 const withoutBrackets = (host: string): string => host.replace(/^\[(.*)\]$/, '$1')

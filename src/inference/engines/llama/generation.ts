@@ -255,26 +255,22 @@ type BiasOptions = Pick<Sampling, 'logitBias' | 'frequencyPenalty' | 'presencePe
 class LogitBias {
   readonly #options: BiasOptions
   readonly #counts = new Map<Token, number>()
-  readonly #biases: Map<Token, number>
+  /** Always the same map, which `accept` updates. */
+  readonly biases: Map<Token, number>
 
   constructor(options: BiasOptions) {
     this.#options = options
     const entries = Object.entries(options.logitBias)
-    this.#biases = new Map(entries.map(([token, bias]) => [Number(token), bias]))
+    this.biases = new Map(entries.map(([token, bias]) => [Number(token), bias]))
   }
 
   get isEmpty(): boolean {
-    return this.#biases.size === 0 && !this.isChanging
+    return this.biases.size === 0 && !this.isChanging
   }
 
   get isChanging(): boolean {
     const { frequencyPenalty, presencePenalty } = this.#options
     return frequencyPenalty !== 0 || presencePenalty !== 0
-  }
-
-  /** Always the same map, which `accept` updates. */
-  get biases(): ReadonlyMap<Token, number> {
-    return this.#biases
   }
 
   accept(token: Token): void {
@@ -283,6 +279,6 @@ class LogitBias {
     const count = (this.#counts.get(token) ?? 0) + 1
     this.#counts.set(token, count)
     const penalty = presencePenalty + count * frequencyPenalty
-    this.#biases.set(token, (logitBias[token] ?? 0) - penalty)
+    this.biases.set(token, (logitBias[token] ?? 0) - penalty)
   }
 }

@@ -10,15 +10,16 @@ import type {
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
 import type { Failure, LlamaRequest } from './protocol.ts'
-import { ArgumentError, toTemplateArguments } from './templates/template-arguments.ts'
 import type { ChatTemplate, TemplateTraits, TemplateVariables } from './templates/chat-template.ts'
 import { grammarPrefix, planParsing, requiresCall } from './formats/output-parsing.ts'
 import type { OutputParsing } from './formats/answer-decoder.ts'
 import {
+  ArgumentError,
   callableTools,
   type ChatInput,
   emptyParameters,
   toPlainMessage,
+  toTemplateArguments,
   toTemplateMessages,
   withDescribedTools,
 } from './templates/template-messages.ts'
@@ -216,7 +217,8 @@ function toTemplateVariables(chat: ChatInput, template: ChatTemplate): TemplateV
   const messages = toTemplateMessages(chat, traits)
   const hasTools = tools.length > 0
   const system = hasTools && traits.toolsIn === 'system' ? { tools: JSON.stringify(tools) } : {}
-  const more = hasTools && traits.toolsIn === 'variable' ? { tools: tools.map(toToolEntry) } : {}
+  const entries = tools.map((tool) => ({ type: 'function', function: tool }))
+  const more = hasTools && traits.toolsIn === 'variable' ? { tools: entries } : {}
   return {
     messages: messages.map((message, at) => ({
       role: message.role,
@@ -262,8 +264,6 @@ const toFunctionDefinition = ({ name, description = '', parameters }: ToolDefini
   description,
   parameters: parameters ?? emptyParameters,
 })
-
-const toToolEntry = (tool: object): object => ({ type: 'function', function: tool })
 
 function escapeAll(value: unknown, controls: readonly string[]): unknown {
   if (typeof value === 'string') return escapeControls(value, controls)

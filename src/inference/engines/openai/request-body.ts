@@ -5,7 +5,6 @@ import type {
   GenerationInput,
   OutputFormat,
   Sampling,
-  ToolCall,
 } from '../../generation/inference-engine.ts'
 import { definedFields } from '../../../foundation/options.ts'
 import type { PassThroughRequest, WireFields } from '../../generation/pass-through.ts'
@@ -140,7 +139,9 @@ function toolChoiceField(input: GenerationInput): Record<string, unknown> {
 }
 
 function toMessage({ role, content, toolCalls = [], toolCallId, name }: ChatMessage): WireFields {
-  const calls = toolCalls.map(toToolCallFields)
+  const calls = toolCalls.map(({ name: tool, id, arguments: given }) => {
+    return { id, type: 'function', function: { name: tool, arguments: given } }
+  })
   return definedFields({
     role,
     content: content === '' && calls.length > 0 ? null : content,
@@ -149,9 +150,3 @@ function toMessage({ role, content, toolCalls = [], toolCallId, name }: ChatMess
     name,
   })
 }
-
-const toToolCallFields = ({ id, name, arguments: given }: ToolCall): WireFields => ({
-  id,
-  type: 'function',
-  function: { name, arguments: given },
-})

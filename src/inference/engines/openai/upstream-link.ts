@@ -2,6 +2,7 @@
 
 import type { Dispatcher, Pool } from 'undici'
 import { type Clock, sleep } from '../../../foundation/clock.ts'
+import { tryRead } from '../../../foundation/errors.ts'
 import { invalid } from '../../../foundation/options.ts'
 import { ignoredFieldsHeader } from '../../generation/fields/request-fields.ts'
 import { boundedWait } from '../../../foundation/promises.ts'
@@ -108,11 +109,7 @@ export class UpstreamLink {
 
 function parseNames(header: string): string[] {
   const names = header.split(',', maxIgnoredNames).map((name) => name.trim())
-  try {
-    return names.map(decodeURIComponent).filter((name) => name !== '')
-  } catch {
-    return names
-  }
+  return tryRead(() => names.map(decodeURIComponent).filter((name) => name !== '')) ?? names
 }
 
 /** Leaving the loop early discards the rest of the body. */
@@ -185,10 +182,4 @@ export const countOr = <T>(value: unknown, otherwise: T): number | T =>
 
 export const listOf = (value: unknown): readonly unknown[] => (Array.isArray(value) ? value : [])
 
-export function parseJson(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return undefined
-  }
-}
+export const parseJson = (text: string): unknown => tryRead(() => JSON.parse(text) as unknown)

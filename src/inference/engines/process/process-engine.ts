@@ -279,7 +279,9 @@ class ProcessEngine implements InferenceEngine {
       attached = this.#attach(server, address)
       await this.#waitForHealth(attached.link)
       const facts = await unlessAborted(signal, attached.engine.start())
-      this.#watchServer(attached)
+      this.#attached = attached
+      server.unref()
+      this.#watchHealth(attached.link).catch(() => {})
       return facts
     } catch (error) {
       this.#endController.abort(error)
@@ -370,12 +372,6 @@ class ProcessEngine implements InferenceEngine {
       this.#lastStatus = status
       if (status === 200) return
     }
-  }
-
-  #watchServer(attached: AttachedServer): void {
-    this.#attached = attached
-    attached.server.unref()
-    this.#watchHealth(attached.link).catch(() => {})
   }
 
   async #watchHealth(link: UpstreamLink): Promise<void> {

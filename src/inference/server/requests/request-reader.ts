@@ -50,32 +50,20 @@ import {
   type RequestSchemas,
 } from './request-schema.ts'
 
-/** Reads each kind of body. The functions throw `HttpError` for an invalid body. */
-export interface RequestReader {
-  readonly rules: RequestRules
-  readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodObject>>
-  readonly readChat: (body: unknown) => TextRequest
-  readonly readCompletion: (body: unknown) => CompletionRequest
-  readonly readGenerate: (body: unknown) => TextRequest
-  readonly readTokenize: (body: unknown) => TokenizeRequest
-  /** Returns the fields of a body for a forwarded path. The model is left out. */
-  readonly readForwarded: (body: unknown) => WireFields
-}
+export type RequestReader = ReturnType<typeof createRequestReader>
 
-/** Creates the reader of a server. The schemas are compiled only once. */
-export function createRequestReader(rules: RequestRules): RequestReader {
+/** Reads each kind of body. The functions throw `HttpError` for an invalid body. */
+export function createRequestReader(rules: RequestRules) {
   const typed = createRequestSchemas(rules)
   const { TokenizeRequest } = typed
-  const readTokenize = createTokenizeReader(TokenizeRequest, rules)
-  const readForwarded = (body: unknown): WireFields => toForwardedFields(body, rules)
   const { schemas, ...readers } = rules.isPassedOn
     ? createPassThroughReaders(rules)
     : createTypedReaders(typed, rules)
   return {
     rules,
     schemas: { ...schemas, TokenizeRequest },
-    readTokenize,
-    readForwarded,
+    readTokenize: createTokenizeReader(TokenizeRequest, rules),
+    readForwarded: (body: unknown) => toForwardedFields(body, rules),
     ...readers,
   }
 }
@@ -134,6 +122,7 @@ function createPassThroughReaders(rules: RequestRules) {
   }
 }
 
+/** Returns the fields of a body for a forwarded path. The model is left out. */
 function toForwardedFields(body: unknown, rules: RequestRules): WireFields {
   if (!isPlainObject(body)) throw wrongTypeError('body', 'an object', body)
   const { model, ...fields } = body

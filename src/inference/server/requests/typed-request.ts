@@ -1,5 +1,6 @@
 /** Converts checked bodies: the conversation, the sampling and the required format. Pure. */
 
+import { tryRead } from '../../../foundation/errors.ts'
 import type {
   ChatInput,
   ChatMessage,
@@ -229,11 +230,7 @@ function toResponseFormat(format: ChatBody['response_format']): OutputFormat | u
 
 /** Converts a schema to a format. As in vLLM, the schema may be an object or JSON text. */
 function schemaFormat(value: unknown, field: string): OutputFormat {
-  if (typeof value === 'object' && value !== null)
-    return { kind: 'json_schema', schema: value, field }
-  try {
-    const schema: unknown = JSON.parse(String(value))
-    if (typeof schema === 'object' && schema !== null) return { kind: 'json_schema', schema, field }
-  } catch {}
+  const schema = typeof value === 'string' ? tryRead(() => JSON.parse(value) as unknown) : value
+  if (typeof schema === 'object' && schema !== null) return { kind: 'json_schema', schema, field }
   throw wrongValueError(field, `Invalid value for '${field}': expected a JSON schema.`)
 }

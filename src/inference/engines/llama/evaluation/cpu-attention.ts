@@ -5,6 +5,7 @@
  */
 
 import { readFileSync } from 'node:fs'
+import { tryRead } from '../../../../foundation/errors.ts'
 
 export interface AttentionSizes {
   readonly embedding_length?: number
@@ -25,12 +26,14 @@ const bf16Step = 32
 
 /** BF16 is used if an F16 step would leave a large rest, see docs/inference.md. */
 export function chooseCpuAttention(
-  sizes: AttentionSizes,
+  { attention, embedding_length: length }: AttentionSizes,
   flags: ReadonlySet<string>,
   flashAttention: boolean,
 ): CpuAttentionOptions {
   const isStepShorter = flags.has('avx512f') && !flags.has('avx512_bf16')
-  const isLeft = headLength(sizes) % f16Step >= bf16Step
+  // `NaN` if the file does not contain the sizes.
+  const headLength = attention?.key_length ?? Number(length) / Number(attention?.head_count)
+  const isLeft = headLength % f16Step >= bf16Step
   const format = isStepShorter && isLeft ? 'BF16' : 'F16'
   return {
     flashAttention,
@@ -39,17 +42,8 @@ export function chooseCpuAttention(
   }
 }
 
-/** The length of an attention head; `NaN` if the file does not contain the sizes. */
-const headLength = ({ attention, embedding_length: length }: AttentionSizes): number =>
-  attention?.key_length ?? Number(length) / Number(attention?.head_count)
-
-export function readCpuFlags(): ReadonlySet<string> {
-  try {
-    return parseCpuFlags(readFileSync('/proc/cpuinfo', 'utf8'))
-  } catch {
-    return new Set()
-  }
-}
+export const readCpuFlags = (): ReadonlySet<string> =>
+  parseCpuFlags(tryRead(() => readFileSync('/proc/cpuinfo', 'utf8')) ?? '')
 
 export function parseCpuFlags(cpuinfo: string): ReadonlySet<string> {
   const [, flags = ''] = /^flags\s*:(.*)$/m.exec(cpuinfo) ?? []

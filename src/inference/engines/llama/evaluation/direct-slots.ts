@@ -70,7 +70,7 @@ class DirectSlot implements Slot {
   readonly #sequence: number
   readonly #passQueue: PassQueue
   readonly #openGrammar: OpenGrammar
-  #tokens: Token[] = []
+  readonly tokens: Token[] = []
   /** Whether a failed pass left the sequence with unknown content. */
   #isUnknown = false
 
@@ -80,15 +80,11 @@ class DirectSlot implements Slot {
     this.#openGrammar = openGrammar
   }
 
-  get tokens(): readonly Token[] {
-    return this.#tokens
-  }
-
   async truncate(count: number): Promise<void> {
-    if (count >= this.#tokens.length && !this.#isUnknown) return
+    if (count >= this.tokens.length && !this.#isUnknown) return
     const wanted = this.#isUnknown ? 0 : count
-    const isKept = this.#passQueue.context.truncate(this.#sequence, wanted, this.#tokens.length)
-    this.#tokens.length = isKept ? wanted : 0
+    const isKept = this.#passQueue.context.truncate(this.#sequence, wanted, this.tokens.length)
+    this.tokens.length = isKept ? wanted : 0
     this.#isUnknown = false
   }
 
@@ -136,10 +132,10 @@ class DirectSlot implements Slot {
     sampled: readonly number[],
     read: ReadLogits<T>,
   ): Promise<T> {
-    const part = { sequence: this.#sequence, first: this.#tokens.length, tokens, sampled }
+    const part = { sequence: this.#sequence, first: this.tokens.length, tokens, sampled }
     this.#isUnknown = true
     const result = await this.#passQueue.evaluate(part, read)
-    for (const token of tokens) this.#tokens.push(token)
+    for (const token of tokens) this.tokens.push(token)
     this.#isUnknown = false
     return result
   }

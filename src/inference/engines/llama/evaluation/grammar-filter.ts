@@ -169,9 +169,11 @@ export class GrammarState {
     if (named === null || (spelled !== null && spelled.pending.length > 0)) return spelled
     if (spelled !== null)
       return { next: named.mergeWith(spelled.next, this.steps), pending: noBytes }
-    return this.#tokenBytes.vocabulary.isTextless(token) || this.#hasWholeCharacters(token)
-      ? { next: named, pending: noBytes }
-      : null
+    const { vocabulary } = this.#tokenBytes
+    const isWhole =
+      vocabulary.isTextless(token) ||
+      decodeBytes(this.#tokenBytes.bytesOf(token))?.pending.length === 0
+    return isWhole ? { next: named, pending: noBytes } : null
   }
 
   #advanceByText(token: Token): NextState | null {
@@ -197,10 +199,6 @@ export class GrammarState {
       if (next === null) return null
     }
     return next
-  }
-
-  #hasWholeCharacters(token: Token): boolean {
-    return decodeBytes(this.#tokenBytes.bytesOf(token))?.pending.length === 0
   }
 }
 

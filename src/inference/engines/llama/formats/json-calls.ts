@@ -1,5 +1,6 @@
 /** Call formats with JSON objects, alone, in a list, or between marks. */
 
+import { tryRead } from '../../../../foundation/errors.ts'
 import { isJsonText } from '../../../../foundation/json-value.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, ParseStep } from './parser-input.ts'
@@ -138,11 +139,6 @@ function* jsonText(input: ParserInput): ParseStep<string | null> {
   const isWhole = yield* input.json((piece) => {
     text += piece
   })
-  if (!isWhole) return null
-  try {
-    const value: unknown = JSON.parse(text)
-    return typeof value === 'string' ? value : null
-  } catch {
-    return null
-  }
+  const value = isWhole ? tryRead(() => JSON.parse(text) as unknown) : null
+  return typeof value === 'string' ? value : null
 }

@@ -9,8 +9,6 @@ function* jsonArguments(input: ParserInput, sink: CallSink): ParseStep<void> {
   else if (!input.isCut) sink.argument('{}')
 }
 
-const isName = (name: string): boolean => /^[\w.-]+$/.test(name)
-
 interface NamedCallsOptions extends Omit<ToolCallFormat, 'parse'> {
   /** The text that begins each call, if the openings begin lists of calls. */
   readonly call?: string
@@ -74,7 +72,7 @@ function* arrowSection(input: ParserInput, sink: CallSink): ParseStep<boolean> {
     yield* input.until(['>>>'], (text) => sink.text(text))
     return true
   }
-  if (!isName(name) || !sink.call(name)) return false
+  if (name === '' || !sink.call(name)) return false
   yield* jsonArguments(input, sink)
   yield* input.space()
   yield* input.accept('>>>')

@@ -120,7 +120,9 @@ export class ParserInput {
   *accept(...marks: readonly string[]): ParseStep<string | null> {
     for (;;) {
       const rest = this.#unread
-      const found = marks.filter((mark) => rest.startsWith(mark)).toSorted(compareLength)[0]
+      const [found] = marks
+        .filter((mark) => rest.startsWith(mark))
+        .toSorted((one, other) => other.length - one.length)
       if (isMarkPrefix(rest, marks) && (yield* this.more())) continue
       if (found === undefined) return null
       this.#take(found.length)
@@ -176,8 +178,6 @@ export class ParserInput {
     }
   }
 }
-
-const compareLength = (one: string, other: string): number => other.length - one.length
 
 function emitText(emit: Emit, text: string): void {
   if (text !== '') emit(text)

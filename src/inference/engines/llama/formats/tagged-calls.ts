@@ -28,7 +28,7 @@ class ArgumentWriter {
 
   *value(input: ParserInput, options: ValueOptions): ParseStep<void> {
     const { key, closing, hasLines = false, hasCdata = false } = options
-    const type = declaredType(this.#properties[key])
+    const type = (this.#properties[key] as Schema | null | undefined)?.['type']
     this.#sink.argument(`${this.#count++ === 0 ? '' : ', '}${JSON.stringify(key)}: `)
     if (hasCdata && (yield* input.accept('<![CDATA[')) !== null) {
       yield* readText(input, this.#sink, `]]>${closing}`)
@@ -53,9 +53,6 @@ function propertiesOf(schema: unknown): Schema {
   const { properties } = (schema ?? {}) as Schema
   return (properties ?? {}) as Schema
 }
-
-const declaredType = (schema: unknown): unknown =>
-  typeof schema === 'object' && schema !== null ? (schema as Schema)['type'] : null
 
 export interface TaggedCallsOptions {
   readonly name: string

@@ -115,7 +115,8 @@ class GrammarParser {
         const range = this.#parseQuantifier()
         if (range === null) return sequence
         if (last.length === 0) throw this.#unexpectedError('something to repeat')
-        size *= countRepeats(range)
+        const [min, max] = range
+        size *= Math.max(1, max === Infinity || max === 0 ? min : max)
         if (size >= maxRepeats) throw new Error(`the grammar repeats ${maxRepeats} times or more`)
         sequence.length -= last.length
         sequence.push(...this.#expandRepetition(last, range))
@@ -275,9 +276,6 @@ class GrammarParser {
 }
 
 type RepeatRange = readonly [min: number, max: number]
-
-const countRepeats = ([min, max]: RepeatRange): number =>
-  Math.max(1, max === Infinity || max === 0 ? min : max)
 
 function complement(ranges: readonly CharacterRange[]): readonly CharacterRange[] {
   const others: CharacterRange[] = []

@@ -2,9 +2,11 @@
  * Converts a JSON schema to a GBNF grammar for llama.cpp. Rejects schemas that it cannot enforce.
  */
 
+import { tryRead } from '../../../../foundation/errors.ts'
 import type { ToolDefinition } from '../../../generation/inference-engine.ts'
 import { emptyParameters } from '../templates/template-messages.ts'
 import { integerGrammar, numberGrammar } from './number-grammar.ts'
+import { joinChoices } from './pattern-grammar.ts'
 import {
   definedKeys,
   readKeywords,
@@ -19,7 +21,6 @@ import { expandSchema, type SchemaReader } from './schema-merge.ts'
 import {
   numberBounds,
   countMembers,
-  decodeUriPart,
   enumValues,
   memberSchema,
   memberAt,
@@ -129,7 +130,9 @@ class GrammarWriter implements SchemaReader {
     const [head, ...path] = reference.split('/')
     let found: unknown = head === '#' ? this.#writeDocument : undefined
     for (const part of path) {
-      found = memberAt(found, part) ?? memberAt(found, decodeUriPart(part))
+      // References are URIs, so characters may be percent-encoded.
+      const decoded = tryRead(() => decodeURIComponent(part)) ?? part
+      found = memberAt(found, part) ?? memberAt(found, decoded)
     }
     if (found !== undefined) return found
     const isInvalid = head === '#'
@@ -191,7 +194,10 @@ class GrammarWriter implements SchemaReader {
 
   #writePlain(schema: Schema, depth: number): string {
     const listed = enumValues(schema)
-    if (listed !== null) return joinTexts(listed.map((value) => JSON.stringify(value)))
+    if (listed !== null) {
+      const text = textChoice(listed.map((value) => JSON.stringify(value)))
+      return listed.length === 1 ? text : `( ${text} )`
+    }
     return this.writeAnyOf(schemaTypes(schema), (type) => this.#writeType(type, schema, depth))
   }
 
@@ -359,13 +365,5 @@ const repeatAtMost = (count: number): string => (count === Infinity ? '*' : `{0,
 const writeMember = (name: string, value: string): string => `${toLiteral(name)} ":" sp ${value}`
 
 const inBraces = (members: string): string => `"{" ws ${members} "}"`
-
-function joinChoices(choices: readonly string[]): string {
-  if (choices.length === 0) throw new Error('an empty choice allows nothing')
-  return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
-}
-
-const joinTexts = (texts: readonly string[]): string =>
-  texts.length === 1 ? textChoice(texts) : `( ${textChoice(texts)} )`
 
 const toLiteral = (value: unknown): string => quoteLiteral(JSON.stringify(value))

@@ -1,5 +1,6 @@
 /** GBNF expressions for JSON numbers between bounds. Pure. */
 
+import { joinChoices } from './pattern-grammar.ts'
 import { impossibleSchema } from './schema-keywords.ts'
 
 export interface NumberBounds {
@@ -184,6 +185,3 @@ function leadingDigits(fraction: string, length: number) {
   const value = Number(fraction.slice(0, length).padEnd(length, '0'))
   return { value, isExact: fraction.length <= length }
 }
-
-const joinChoices = (choices: readonly string[]): string =>
-  choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`

@@ -115,7 +115,7 @@ class PatternParser {
     while (this.#skip('|')) choices.push(this.#parseSequence(isTop))
     const texts = choices.map(({ text }) => text)
     return {
-      text: texts.length === 1 ? texts.join('') : `( ${texts.join(' | ')} )`,
+      text: joinChoices(texts),
       min: Math.min(...choices.map(({ min }) => min)),
       max: Math.max(...choices.map(({ max }) => max)),
     }
@@ -296,8 +296,7 @@ class PatternParser {
     const plain = ranges.flatMap(([from, to]) => splitAtEscapes(from, to))
     const escaped = jsonEscapes.filter(([code]) => has(code)).map(([, text]) => text)
     const set = plain.map(([from, to]) => toGbnfRange(from, to)).join('')
-    const choices = [...(set === '' ? [] : [`[${set}]`]), ...escaped]
-    return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
+    return joinChoices([...(set === '' ? [] : [`[${set}]`]), ...escaped])
   }
 
   #skip(letter: string): boolean {
@@ -329,6 +328,11 @@ class PatternParser {
     const end = from + maxShownChars < this.#pattern.length ? '…' : ''
     return `at character ${at + 1} of \`${from > 0 ? '…' : ''}${shown}${end}\``
   }
+}
+
+export function joinChoices(choices: readonly string[]): string {
+  if (choices.length === 0) throw new Error('an empty choice allows nothing')
+  return choices.length === 1 ? choices.join('') : `( ${choices.join(' | ')} )`
 }
 
 const jsonEscapes: readonly (readonly [number, string])[] = [

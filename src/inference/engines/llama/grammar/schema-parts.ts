@@ -157,12 +157,3 @@ export function memberAt(schema: unknown, part: string): unknown {
   const isThere = typeof schema === 'object' && schema !== null && Object.hasOwn(schema, key)
   return isThere ? (schema as Schema)[key] : undefined
 }
-
-/** Decodes a part of a reference. References are URIs, so characters may be percent-encoded. */
-export function decodeUriPart(part: string): string {
-  try {
-    return decodeURIComponent(part)
-  } catch {
-    return part
-  }
-}

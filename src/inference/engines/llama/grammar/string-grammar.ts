@@ -1,5 +1,6 @@
 /** GBNF expressions for texts: JSON strings, keys of objects, and choices of texts. Pure. */
 
+import { tryRead } from '../../../../foundation/errors.ts'
 import { toGbnfCode, type Lengths, patternGrammar } from './pattern-grammar.ts'
 import { impossibleSchema, type Schema, SchemaError } from './schema-keywords.ts'
 
@@ -33,9 +34,8 @@ function formatString(format: string, lengths: Lengths): string {
   const forms = Object.hasOwn(stringFormats, format) ? stringFormats[format] : undefined
   if (forms === undefined) throw new SchemaError(`\`format\`: \`${format}\` cannot be enforced`)
   for (const form of forms) {
-    try {
-      return quotePattern(form, lengths)
-    } catch {}
+    const text = tryRead(() => quotePattern(form, lengths))
+    if (text !== undefined) return text
   }
   throw new SchemaError('`format` with this `minLength` or `maxLength` cannot be enforced')
 }

@@ -1,5 +1,6 @@
 /** The filters of Jinja templates. */
 
+import { tryRead } from '../../../../foundation/errors.ts'
 import {
   capitalize,
   toInteger,
@@ -243,12 +244,9 @@ function toItemPairs(value: Value): Value {
 }
 
 function fromJson(value: Value): Value {
-  let parsed: unknown
-  try {
-    parsed = JSON.parse(toText(value))
-  } catch {
-    throw new TemplateError('from_json: the text is no JSON')
-  }
+  const text = toText(value)
+  const parsed = tryRead(() => JSON.parse(text) as unknown)
+  if (parsed === undefined) throw new TemplateError('from_json: the text is no JSON')
   return toValue(parsed)
 }
 

@@ -90,8 +90,6 @@ function resolvePart(of: Value, key: string | number): Value {
 
 const specificationPattern = /^(?:(.)?([<>^]))?([-+ ]?)(0?)(\d{0,3})(,?)(?:\.(\d{1,2}))?([sdf]?)$/su
 
-const groupDigits = (digits: string): string => digits.replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
-
 const takeLetters = (text: string, count: number): string =>
   Array.from(text.slice(0, 2 * count))
     .slice(0, count)
@@ -115,7 +113,10 @@ function formatBySpecification(value: Value, specification: string): string {
   const plain = isPlain
     ? numberToText(number, isFloat(value))
     : toFixedText(number, Number(places ?? 6))
-  const digits = comma === '' ? plain : plain.replace(/\d+/, groupDigits)
+  const digits =
+    comma === ''
+      ? plain
+      : plain.replace(/\d+/, (whole) => whole.replaceAll(/\B(?=(?:\d{3})+$)/g, ','))
   const signed = sign === '' || sign === '-' || digits.startsWith('-') ? digits : sign + digits
   return zero !== '' && align === undefined
     ? zeroFill(signed, Number(width), '-+ ')
@@ -145,7 +146,7 @@ function toFixedText(value: number, wanted: number): string {
 export function formatPercent(
   pattern: string,
   given: Value,
-  named: ReadonlyMap<string, Value> = new Map(),
+  keywords: NamedArguments = new Map(),
 ): string {
   const values = given instanceof Tuple ? given : [given]
   let next = 0
@@ -153,7 +154,8 @@ export function formatPercent(
     /%(?:\((\w+)\))?([-0+ ]*)((?:[1-9]\d*)?)(?:\.(\d+))?([sdifrx%])/g,
     (_, name: string | undefined, flags: string, width: string, places: string, kind: string) => {
       if (kind === '%') return '%'
-      const value = name === undefined ? values[next++] : namedValue(given, named, name)
+      const named = name !== undefined && given instanceof Dict ? given.get(name) : undefined
+      const value = name === undefined ? values[next++] : (keywords.get(name) ?? named)
       if (value === undefined) fail('not enough arguments for format string')
       spendChars(Number(width))
       const text = formatPrintfValue(value, kind, places)
@@ -165,12 +167,6 @@ export function formatPercent(
     },
   )
 }
-
-const namedValue = (
-  given: Value,
-  named: ReadonlyMap<string, Value>,
-  name: string,
-): Value | undefined => named.get(name) ?? (given instanceof Dict ? given.get(name) : undefined)
 
 function formatPrintfValue(value: Value, kind: string, places: string | undefined): string {
   if (kind === 's') return toText(value)
@@ -236,15 +232,13 @@ function writeParts(value: Value[] | Dict, line: string, style: JsonStyle): stri
     return `[${inner}${items.join(style.itemSeparator + inner)}${outer}]`
   }
   if (value.size === 0) return '{}'
-  const entries = style.isSorted ? sortedEntries(value) : [...value]
+  const entries = [...value]
+  if (style.isSorted) entries.sort(([one], [other]) => (String(one) < String(other) ? -1 : 1))
   const members = entries.map(
     ([key, item]) => writeKey(key, style) + style.keySeparator + writeValue(item, below, style),
   )
   return `{${inner}${members.join(style.itemSeparator + inner)}${outer}}`
 }
-
-const sortedEntries = (dict: Dict): readonly (readonly [DictKey, Value])[] =>
-  [...dict].toSorted(([one], [other]) => (String(one) < String(other) ? -1 : 1))
 
 const writeKey = (key: DictKey, style: JsonStyle): string =>
   typeof key === 'string' ? writeText(key, style) : `"${String(key)}"`

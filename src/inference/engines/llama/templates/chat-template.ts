@@ -1,7 +1,7 @@
 /** The chat template of a model. Trial renderings at load time show what it supports. */
 
 import { systemClock } from '../../../../foundation/clock.ts'
-import { messageOf } from '../../../../foundation/errors.ts'
+import { messageOf, tryRead } from '../../../../foundation/errors.ts'
 import { TemplateLimitError } from '../jinja/limits.ts'
 import { JinjaTemplate, strftime } from '../jinja/template.ts'
 import type { TemplateNames } from '../jinja/scope.ts'
@@ -52,11 +52,10 @@ export interface ChatTemplateOptions {
   readonly now?: () => Date
 }
 
-const currentTime = (): Date => new Date(systemClock.now() * 1000)
-
 /** Never throws, because a model with an unusable template can still continue text. */
 export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
-  const { source, bos, eos, controls, now = currentTime } = options
+  const { source, bos, eos, controls } = options
+  const { now = () => new Date(systemClock.now() * 1000) } = options
   const { render, names } = createRender(source, now)
   const isOld = !/\btools\b/.test(source)
   const renderAll = (variables: TemplateVariables): string =>
@@ -68,13 +67,13 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
     })
   const failure = findFailure(renderAll)
   // It would exceed the limit every time.
-  const probe: Render = failure instanceof TemplateLimitError ? () => '' : renderAll
+  const contains = createProbe(failure instanceof TemplateLimitError ? () => '' : renderAll)
   return {
     source,
     controlTexts: controls,
-    traits: probeTraits(probe),
+    traits: probeTraits(contains),
     problem: failure === null ? null : messageOf(failure),
-    readsNames: readsNames(probe),
+    readsNames: contains({ messages: [{ ...userMessage, name: nameMark }] }, nameMark),
     names,
     render: renderAll,
   }
@@ -139,25 +138,17 @@ function findFailure(render: Render): unknown {
   }
 }
 
-function readsNames(render: Render): boolean {
-  try {
-    const messages = [{ ...userMessage, name: nameMark }]
-    return render({ messages, add_generation_prompt: true }).includes(nameMark)
-  } catch {
-    return false
-  }
-}
+/** Whether the variables are rendered without an error, and the text contains all marks. */
+type Probe = (variables: TemplateVariables, ...marks: readonly string[]) => boolean
 
-/** A feature is supported if its text is rendered without an error. */
-function probeTraits(render: Render): TemplateTraits {
-  const contains = (variables: TemplateVariables, ...marks: readonly string[]): boolean => {
-    try {
-      const text = render({ add_generation_prompt: true, ...variables })
-      return marks.every((mark) => text.includes(mark))
-    } catch {
-      return false
-    }
+const createProbe =
+  (render: Render): Probe =>
+  (variables, ...marks) => {
+    const text = tryRead(() => render({ add_generation_prompt: true, ...variables }))
+    return text !== undefined && marks.every((mark) => text.includes(mark))
   }
+
+function probeTraits(contains: Probe): TemplateTraits {
   const loop = (form: CallStyle): boolean =>
     contains(
       { messages: callConversation(form), tools: probeTools },
