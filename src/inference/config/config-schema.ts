@@ -204,10 +204,8 @@ function ruleSchema(env: Environment) {
       .describe('Literal words or phrases; a match inside one of them does not count.'),
     stage: oneOf('input', 'output', 'both').optional().describe('What is checked.'),
     action: action().optional().describe('Default: the action of the section.'),
-  }).superRefine(checkRule, { when: ({ value }) => isObject(value) })
+  }).superRefine(checkRule, { when: ({ value }) => typeof value === 'object' && value !== null })
 }
-
-const isObject = (value: unknown): boolean => typeof value === 'object' && value !== null
 
 /** Checks which keys may be used together, even if their values are invalid. */
 function checkRule(rule: object, context: z.core.$RefinementCtx): void {

@@ -21,7 +21,11 @@ import {
   type TokenChoice,
   type TokenStream,
 } from './runtime.ts'
-import { PromptScores, maxScoredTokens } from './evaluation/prompt-scores.ts'
+import {
+  createPromptScores,
+  maxScoredTokens,
+  type PromptScores,
+} from './evaluation/prompt-scores.ts'
 import { describeLogprobs } from './token-text.ts'
 
 /** As many tokens as in llama.cpp count for the repetition penalty. */
@@ -59,7 +63,7 @@ export class Generation {
     this.#runtime = runtime
     this.#reportUpdate = report
     this.#prompt = prepared.tokens
-    this.#scores = PromptScores.create(request, prepared, runtime.vocabulary)
+    this.#scores = createPromptScores(request, prepared.tokens, runtime.vocabulary)
     this.#output = new AnswerDecoder({
       vocabulary: runtime.vocabulary,
       prompt: prepared.tokens,

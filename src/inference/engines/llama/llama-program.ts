@@ -4,7 +4,7 @@ import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { LoadError, loadRuntime } from './llama-cpp.ts'
-import { LoadHeartbeat } from './load-heartbeat.ts'
+import { startLoadHeartbeat } from './load-heartbeat.ts'
 import type { MessageFromLlama, LoadRequest, MessageToLlama } from './protocol.ts'
 import type { LlamaRuntime } from './runtime.ts'
 import { StepLoop } from './step-loop.ts'
@@ -32,7 +32,7 @@ function receive(message: MessageToLlama): void {
 }
 
 async function load(request: LoadRequest): Promise<void> {
-  const heartbeat = new LoadHeartbeat(systemClock, (message) => parent.send(message))
+  const heartbeat = startLoadHeartbeat(systemClock, (message) => parent.send(message))
   try {
     model = await loadRuntime(request, (progress) => heartbeat.report(progress))
     loop = createLoop(model)

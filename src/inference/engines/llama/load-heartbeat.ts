@@ -8,37 +8,23 @@ const heartbeatIntervalMs = 2000
 const stallTimeoutMs = 600_000
 
 /** Loading a large model takes minutes, and the library rarely reports progress. */
-export class LoadHeartbeat {
-  readonly #clock: Clock
-  readonly #send: (message: MessageFromLlama) => void
-  #progressMs: number
-  #cancel: () => void
-  #lastReport = ''
-
-  constructor(clock: Clock, send: (message: MessageFromLlama) => void) {
-    this.#clock = clock
-    this.#send = send
-    this.#progressMs = clock.monotonicMs()
-    this.#cancel = this.#scheduleNext()
-  }
-
-  /** Sends at most ten messages per stage, because the library reports every change. */
-  report(progress: LoadProgress): void {
-    this.#progressMs = this.#clock.monotonicMs()
-    const now = `${progress.stage} ${Math.floor(progress.done * 10)}`
-    if (now !== this.#lastReport) this.#send({ kind: 'progress', progress })
-    this.#lastReport = now
-  }
-
-  stop(): void {
-    this.#cancel()
-  }
-
-  #scheduleNext(): () => void {
-    return this.#clock.after(heartbeatIntervalMs, () => {
-      const isStalled = this.#clock.monotonicMs() - this.#progressMs > stallTimeoutMs
-      if (!isStalled) this.#send({ kind: 'alive' })
-      this.#cancel = this.#scheduleNext()
+export function startLoadHeartbeat(clock: Clock, send: (message: MessageFromLlama) => void) {
+  let progressMs = clock.monotonicMs()
+  let lastReport = ''
+  const scheduleNext = (): (() => void) =>
+    clock.after(heartbeatIntervalMs, () => {
+      if (clock.monotonicMs() - progressMs <= stallTimeoutMs) send({ kind: 'alive' })
+      cancel = scheduleNext()
     })
+  let cancel = scheduleNext()
+  return {
+    /** Sends at most ten messages per stage, because the library reports every change. */
+    report(progress: LoadProgress): void {
+      progressMs = clock.monotonicMs()
+      const now = `${progress.stage} ${Math.floor(progress.done * 10)}`
+      if (now !== lastReport) send({ kind: 'progress', progress })
+      lastReport = now
+    },
+    stop: (): void => cancel(),
   }
 }

@@ -1,4 +1,4 @@
-/** A server program on this machine, which implements `ServerProcess`. */
+/** Starts a server program on this machine. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { findFreePort } from '../../../runtime/server/free-port.ts'
@@ -19,42 +19,28 @@ export interface LocalServerOptions {
 
 const graceMs = 10_000
 
-export class LocalServer implements ServerProcess {
-  readonly launched: Promise<ServerAddress>
-  readonly ended: Promise<string>
-  readonly #options: LocalServerOptions
-  #server: GuardedServer | null = null
-  #isStopped = false
-
-  constructor(options: LocalServerOptions) {
-    this.#options = options
-    const { launched, ended } = runServer((launch) => this.#run(launch))
-    this.launched = launched
-    this.ended = ended
-  }
-
-  get output(): string {
-    return this.#server?.output ?? ''
-  }
-
-  unref(): void {
-    this.#server?.unref()
-  }
-
-  async stop(): Promise<void> {
-    this.#isStopped = true
-    await this.#server?.stop()
-    await this.ended
-  }
-
-  async #run(launch: PromiseWithResolvers<ServerAddress>): Promise<string> {
-    const { host, toCommand, env, guardEnv, clock, onLine } = this.#options
+export function startLocalServer(options: LocalServerOptions): ServerProcess {
+  const { host, toCommand, ...rest } = options
+  let server: GuardedServer | undefined
+  let isStopped = false
+  const { launched, ended } = runServer(async (launch) => {
     const address = { host, port: await findFreePort(host) }
-    if (this.#isStopped) throw new Error('it was stopped')
-    const command = toCommand(address)
-    const server = new GuardedServer({ command, env, guardEnv, graceMs, clock, onLine })
-    this.#server = server
+    if (isStopped) throw new Error('it was stopped')
+    server = new GuardedServer({ ...rest, command: toCommand(address), graceMs })
     server.launched.then(() => launch.resolve(address), launch.reject)
     return server.ended
+  })
+  return {
+    launched,
+    ended,
+    get output() {
+      return server?.output ?? ''
+    },
+    unref: () => server?.unref(),
+    async stop() {
+      isStopped = true
+      await server?.stop()
+      await ended
+    },
   }
 }

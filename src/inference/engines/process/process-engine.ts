@@ -47,7 +47,7 @@ import type {
   ServerProcess,
   ServerReservation,
 } from '../../../runtime/server/node-servers.ts'
-import { LocalServer } from './local-server.ts'
+import { startLocalServer } from './local-server.ts'
 import {
   checkTemplate,
   childEnvironment,
@@ -307,7 +307,7 @@ class ProcessEngine implements InferenceEngine {
     const { node, gpus } = this.#placement
     const toCommand = (address: ServerAddress): readonly string[] => this.#toCommand(address)
     if (servers === undefined) {
-      return new LocalServer({
+      return startLocalServer({
         host,
         toCommand,
         env: childEnvironment(process.env, { env, hubToken, node, gpus }),

@@ -253,19 +253,13 @@ const toTextLogprobs = (
   text_offset: computeOffsets(text, logprobs, start),
 })
 
-/** A token of a text. `bytes` is given if `token` is not the exact text of the token. */
-interface TextToken {
-  readonly token: string
-  readonly bytes?: readonly number[]
-}
-
 const space = 0x20
 const replacementBytes = Buffer.from('\uFFFD')
 
 /** Offsets count code points. Tokens that are parts of one character have the same offset. */
 export function computeOffsets(
   text: string,
-  tokens: readonly TextToken[],
+  tokens: readonly Pick<TokenChance, 'token' | 'bytes'>[],
   start: number,
 ): number[] {
   const bytes = Buffer.from(text)

@@ -113,25 +113,19 @@ function toTemplateFields(body: ChatBody): Partial<ChatInput> {
 function toMessage(body: MessageBody): ChatMessage {
   const { role, content, name } = body
   const calls = role === 'assistant' ? body.tool_calls : undefined
+  const toolCalls = calls?.map(({ id, function: called }) => {
+    return { id, name: called.name, arguments: called.arguments }
+  })
   const reasoning = role === 'assistant' ? (body.reasoning_content ?? body.reasoning) : undefined
   return {
     role: role === 'developer' ? 'system' : role,
     content: extractText(content),
     ...(isGiven(name) ? { name } : {}),
     ...(isGiven(reasoning) ? { reasoning: reasoning } : {}),
-    ...(isGiven(calls) ? { toolCalls: calls.map(toToolCall) } : {}),
+    ...(isGiven(toolCalls) ? { toolCalls } : {}),
     ...(role === 'tool' ? { toolCallId: body.tool_call_id } : {}),
   }
 }
-
-type AssistantBody = Extract<MessageBody, { role: 'assistant' }>
-type ToolCallBody = NonNullable<AssistantBody['tool_calls']>[number]
-
-const toToolCall = ({ id, function: called }: ToolCallBody) => ({
-  id,
-  name: called.name,
-  arguments: called.arguments,
-})
 
 function toTool({ function: described }: NonNullable<ChatBody['tools']>[number]): ToolDefinition {
   const { name, description, parameters } = described
@@ -170,29 +164,23 @@ const choiceFormat: ToFormat = (choices: string[], field) => ({ kind: 'choice', 
 const grammarFormat: ToFormat = (grammar: string, field) => ({ kind: 'grammar', grammar, field })
 
 /** The fields that require a format, besides `response_format`. */
-const formatFields = {
+const formatFields: Readonly<Record<string, ToFormat>> = {
   guided_json: schemaFormat,
   json_schema: schemaFormat,
   guided_regex: regexFormat,
   guided_choice: choiceFormat,
   guided_grammar: grammarFormat,
   grammar: grammarFormat,
-} as const
-const structuredFormats = {
+}
+const structuredFormats: Readonly<Record<string, ToFormat>> = {
   json: schemaFormat,
   regex: regexFormat,
   choice: choiceFormat,
   grammar: grammarFormat,
-  json_object: (): OutputFormat => ({ kind: 'json_object' }),
-} as const
-
-interface FormatField {
-  readonly field: string
-  readonly value: unknown
-  readonly toFormat: ToFormat
+  json_object: () => ({ kind: 'json_object' }),
 }
 
-function listFormatFields(body: ChatBody | CompletionBody): FormatField[] {
+function listFormatFields(body: ChatBody | CompletionBody) {
   const structured: Partial<Record<string, unknown>> = body.structured_outputs ?? {}
   const given: Partial<Record<string, unknown>> = body
   const fields = [

@@ -1,12 +1,12 @@
 import { expect, it } from 'vitest'
-import { LoadHeartbeat } from '../../../../src/inference/engines/llama/load-heartbeat.ts'
+import { startLoadHeartbeat } from '../../../../src/inference/engines/llama/load-heartbeat.ts'
 import type { MessageFromLlama } from '../../../../src/inference/engines/llama/protocol.ts'
 import { ManualClock } from '../../../../src/testing/manual-clock.ts'
 
 it('a load that makes no progress for ten minutes gives no more signs of life', async () => {
   const clock = new ManualClock()
   const sent: MessageFromLlama[] = []
-  const signs = new LoadHeartbeat(clock, (message) => sent.push(message))
+  const signs = startLoadHeartbeat(clock, (message) => sent.push(message))
   const signsWithin = async (ms: number): Promise<number> => {
     sent.length = 0
     await clock.advance(ms)

@@ -1,7 +1,7 @@
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { systemClock } from '../../../../src/foundation/clock.ts'
 import { ValueError } from '../../../../src/foundation/errors.ts'
-import { LocalServer } from '../../../../src/inference/engines/process/local-server.ts'
+import { startLocalServer } from '../../../../src/inference/engines/process/local-server.ts'
 import { InferenceBackend } from '../../../../src/inference/inference-backend.ts'
 import { inheritedEnvironment } from '../../../../src/runtime/server/environment.ts'
 import type {
@@ -31,7 +31,7 @@ class LocalNodes implements NodeServers {
         this.orders.push(order)
         const toCommand = this.isThere ? order.toCommand : () => ['false']
         const guardEnv = inheritedEnvironment(process.env)
-        const server = new LocalServer({
+        const server = startLocalServer({
           host: '127.0.0.1',
           toCommand,
           env: { ...guardEnv, ...order.env },

@@ -23,7 +23,7 @@ export class ChoiceSampler {
     this.#context = context
     this.#choice = choice
     this.#grammarState = state
-    this.#sampler = context.acquireSampler()
+    this.#sampler = context.samplers.acquire()
     const { logprobs } = choice
     this.#scorer = logprobs === null ? null : new TokenScorer(context, logprobs)
   }
@@ -37,7 +37,7 @@ export class ChoiceSampler {
   }
 
   dispose(): void {
-    this.#context.releaseSampler(this.#sampler)
+    this.#context.samplers.release(this.#sampler)
     this.#scorer?.dispose()
   }
 

@@ -4,6 +4,7 @@
  * leading space. Only groups whose byte is allowed are examined. Pure.
  */
 
+import { tryRead } from '../../../../foundation/errors.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
 import type { StepBudget } from '../grammar/grammar-stacks.ts'
 import type { GrammarStart, NextCharacters } from '../grammar/next-characters.ts'
@@ -204,17 +205,9 @@ export class GrammarState {
 
 const noBytes: readonly number[] = []
 
-interface DecodedBytes {
-  readonly text: string
-  readonly pending: readonly number[]
-}
-
-function decodeBytes(bytes: readonly number[]): DecodedBytes | null {
-  try {
-    const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
-    const text = decoder.decode(Uint8Array.from(bytes), { stream: true })
-    return { text, pending: bytes.slice(Buffer.byteLength(text)) }
-  } catch {
-    return null
-  }
+/** Returns `null` for bytes that cannot begin a valid text. */
+function decodeBytes(bytes: readonly number[]) {
+  const decoder = new TextDecoder('utf-8', { fatal: true, ignoreBOM: true })
+  const text = tryRead(() => decoder.decode(Uint8Array.from(bytes), { stream: true }))
+  return text === undefined ? null : { text, pending: bytes.slice(Buffer.byteLength(text)) }
 }

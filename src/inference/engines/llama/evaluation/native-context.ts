@@ -40,7 +40,7 @@ export interface PassPart {
 
 export class NativeContext {
   readonly #addon: AddonContext
-  readonly #samplers: SamplerPool
+  readonly samplers: SamplerPool
   /** Settles when the first read of a pass has finished; `null` until that read begins. */
   #firstRead: Promise<unknown> | null = null
 
@@ -49,19 +49,11 @@ export class NativeContext {
     const { _model: native, _llama: llama } = model as unknown as ModelInternals
     const { _bindings: bindings } = llama
     this.#addon = addon
-    this.#samplers = new SamplerPool(() => new bindings.AddonSampler(native))
+    this.samplers = new SamplerPool(() => new bindings.AddonSampler(native))
   }
 
   setThreads(threads: number): void {
     this.#addon.setThreads(threads)
-  }
-
-  acquireSampler(): NativeSampler {
-    return this.#samplers.acquire()
-  }
-
-  releaseSampler(sampler: NativeSampler): void {
-    this.#samplers.release(sampler)
   }
 
   async evaluate(parts: readonly PassPart[]): Promise<readonly Uint32Array[]> {
@@ -94,8 +86,8 @@ export class NativeContext {
   /** The first read sorts the results of the pass, so other reads wait for it. */
   #read<T>(sampler: NativeSampler, call: () => Promise<T>): Promise<T> {
     const first = this.#firstRead
-    if (first !== null) return this.#samplers.use(sampler, () => first.then(call))
-    const result = this.#samplers.use(sampler, call)
+    if (first !== null) return this.samplers.use(sampler, () => first.then(call))
+    const result = this.samplers.use(sampler, call)
     this.#firstRead = result.catch(() => {})
     return result
   }

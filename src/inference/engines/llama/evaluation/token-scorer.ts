@@ -30,10 +30,10 @@ export class TokenScorer {
   constructor(context: NativeContext, count: number) {
     this.#context = context
     this.#count = Math.max(1, count)
-    this.#topSampler = context.acquireSampler()
+    this.#topSampler = context.samplers.acquire()
     const topK = Math.max(this.#count, minRanked)
     this.#topSampler.applyConfig({ temperature: 1, topK, seed: 1 })
-    this.#fullSampler = context.acquireSampler()
+    this.#fullSampler = context.samplers.acquire()
     this.#fullSampler.applyConfig({ temperature: 1, minP: minProbabilityRatio, seed: 1 })
   }
 
@@ -65,7 +65,7 @@ export class TokenScorer {
 
   dispose(): void {
     for (const sampler of [this.#topSampler, this.#fullSampler, this.#boostedSampler]) {
-      if (sampler !== null) this.#context.releaseSampler(sampler)
+      if (sampler !== null) this.#context.samplers.release(sampler)
     }
   }
 
@@ -74,7 +74,7 @@ export class TokenScorer {
     index: number,
     tokens: readonly Token[],
   ): Promise<ReadonlyMap<Token, number>> {
-    this.#boostedSampler ??= this.#context.acquireSampler()
+    this.#boostedSampler ??= this.#context.samplers.acquire()
     this.#boostedSampler.applyConfig({
       temperature: 1,
       topK: tokens.length,

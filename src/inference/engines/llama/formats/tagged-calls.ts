@@ -106,13 +106,8 @@ function parseTag(text: string): { readonly name: string; readonly isText: boole
   return { name: name.trim(), isText }
 }
 
-export interface PairedCallsOptions {
-  readonly name: string
-  readonly suffix?: string
-}
-
 /** `<tool_call>name`, then alternating `<arg_key>` and `<arg_value>`: GLM-4.5 and later, Hy3. */
-export function pairedCalls({ name, suffix = '' }: PairedCallsOptions): ToolCallFormat {
+export function pairedCalls(name: string, suffix = ''): ToolCallFormat {
   const list = `<tool_calls${suffix}>`
   const call = `<tool_call${suffix}>`
   const separator = `<tool_sep${suffix}>`
@@ -147,13 +142,8 @@ export function pairedCalls({ name, suffix = '' }: PairedCallsOptions): ToolCall
   }
 }
 
-interface NestedCallsOptions {
-  readonly name: string
-  readonly prefix: string
-}
-
 /** MiniMax M3: parameters are tags, and objects and lists are nested tags. */
-export function nestedCalls({ name, prefix }: NestedCallsOptions): ToolCallFormat {
+export function nestedCalls(name: string, prefix: string): ToolCallFormat {
   const list = `${prefix}<tool_call>`
   const call = `${prefix}<invoke name="`
   return {

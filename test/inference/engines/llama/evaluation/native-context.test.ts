@@ -36,7 +36,7 @@ it('the first read of every pass has ended before others begin', async () => {
   for (let passes = 0; passes < 2; passes++) {
     await native.evaluate(pass)
     const before = reads.length
-    const chosen = [0, 1, 2].map((index) => native.choose(index, native.acquireSampler()))
+    const chosen = [0, 1, 2].map((index) => native.choose(index, native.samplers.acquire()))
     await turn()
     expect(reads).toHaveLength(before + 1)
     reads[before]?.resolve(10)
@@ -51,7 +51,7 @@ it('the first read of every pass has ended before others begin', async () => {
 it('a first read that failed fails alone', async () => {
   const { native, reads } = openContext()
   await native.evaluate(pass)
-  const [one, other] = [0, 1].map((index) => native.choose(index, native.acquireSampler()))
+  const [one, other] = [0, 1].map((index) => native.choose(index, native.samplers.acquire()))
   await turn()
   reads[0]?.reject(new Error('broken'))
   await expect(one).rejects.toThrow('broken')
