@@ -35,6 +35,7 @@ export interface AgentCommandOptions extends ConnectionOptions {
   readonly isolation?: 'thread' | 'process'
   readonly only?: 'functions' | 'programs'
   readonly allow?: readonly string[]
+  readonly allowEnv?: readonly string[]
 }
 
 /** The maximum time to deliver the results of tasks after the second stop signal. */
@@ -73,7 +74,7 @@ class AgentShutdown {
  * ends them, and a third one exits the process.
  */
 export async function runAgent(options: AgentCommandOptions, output: Output): Promise<number> {
-  const { name, cores, memoryMb, label, workDir, gpus, isolation, only, allow } = options
+  const { name, cores, memoryMb, label, workDir, gpus, isolation, only, allow, allowEnv } = options
   // An agent runs for days, so its messages have a timestamp.
   const say = (text: string): void =>
     output.problem(`${new Date(systemClock.now() * 1000).toISOString()} ${text}`)
@@ -95,6 +96,7 @@ export async function runAgent(options: AgentCommandOptions, output: Output): Pr
         labels: label,
         workDir,
         allow,
+        allowEnv,
         gpus: gpus === undefined ? undefined : parseGpus(gpus),
         isolation,
         only,

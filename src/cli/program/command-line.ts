@@ -215,6 +215,7 @@ function addAgents({ program, output, finish }: Cli): void {
       toOneOf('functions', 'programs'),
     )
     .option('--allow <glob>', 'Run only these programs and modules; repeatable', toList)
+    .option('--allow-env <name>', 'With --allow: let tasks set this variable; repeatable', toList)
     .action(async (options: AgentCommandOptions) => {
       const { runAgent } = await import('../agent.ts')
       finish(await runAgent(options, output()))

@@ -53,12 +53,14 @@ export interface StartAgentOptions extends BrokerOptions {
    * resolved. A module of a bundle is matched by its path in its project. Default: all are allowed.
    */
   readonly allow?: readonly string[]
+  /** Variables that tasks may set or remove although `allow` is given. Default: none. */
+  readonly allowEnv?: readonly string[]
   readonly clock?: Clock
   readonly log?: Log
 }
 
 const agentKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
-const knownKeys = [...brokerKeys, ...agentKeys, 'isolation', 'only', 'allow']
+const knownKeys = [...brokerKeys, ...agentKeys, 'isolation', 'only', 'allow', 'allowEnv']
 
 /** A node with more cores uses the others for tasks that request several cores. */
 const maxWorkers = 1024
@@ -96,8 +98,7 @@ export async function startAgent(
     opened.push(broker)
     const watcher = hasWatcher ? new AgentWatcher({ name, connection, token, clock, log }) : null
     if (watcher !== null) opened.push(watcher)
-    const workers = Math.min(cores, maxWorkers)
-    const capacity = { cores, gpus, memoryMb, workers, isolation }
+    const capacity = { cores, gpus, memoryMb, workers: Math.min(cores, maxWorkers), isolation }
     const common = { name: 'agent', nodeId: name, clock, log }
     const backend = await ConcurrentBackend.create({ ...common, ...capacity })
     opened.push(backend)
@@ -106,6 +107,7 @@ export async function startAgent(
     const ruledAgent = {
       name,
       folder: folder.path,
+      allowEnv: options.allowEnv ?? [],
       projectPath: (file: string) => bundles.projectPath(file),
     }
     const agent = await Agent.start({
@@ -161,14 +163,16 @@ function whenLeft({ left }: Agent, onLeft: () => void): void {
   left.then(onLeft, onLeft)
 }
 
-function resolveRules({ only, allow }: StartAgentOptions): AgentRules {
+function resolveRules({ only, allow, allowEnv }: StartAgentOptions): AgentRules {
   if (only !== undefined) expectOneOf('only', only, ['functions', 'programs'])
-  if (allow !== undefined) {
-    const isList = Array.isArray(allow) && allow.length > 0
-    if (!isList) throw invalid('allow', 'a list of globs', allow)
-    for (const glob of allow) expectString('allow', glob)
-  }
+  if (allow !== undefined) expectTexts('allow', allow, 'globs')
+  if (allowEnv !== undefined) expectTexts('allowEnv', allowEnv, 'variables')
   return { only: only ?? null, allow: allow ?? null }
+}
+
+function expectTexts(field: string, given: unknown, what: string): void {
+  if (!Array.isArray(given) || given.length === 0) throw invalid(field, `a list of ${what}`, given)
+  for (const one of given) expectString(field, one)
 }
 
 /** Removes credentials from `process.env`, because tasks inherit the environment of the agent. */

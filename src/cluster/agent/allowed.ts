@@ -12,6 +12,8 @@ export interface RuledAgent {
   readonly name: string
   /** The only folder in which programs may write output files if `allow` is set. */
   readonly folder: string
+  /** The environment variables that tasks may set or remove if `allow` is set. */
+  readonly allowEnv: readonly string[]
   /** Returns the path of a bundled module in its project; `null` for a file of this node. */
   projectPath(file: string): string | null
 }
@@ -34,9 +36,9 @@ export function refuseByRules(
     return notAllowed(`agent "${name}" does not allow ${path}${why}`)
   }
   if (spec.kind !== 'program') return null
-  const variable = Object.keys(spec.env ?? {}).find(loadsCode)
+  const variable = Object.keys(spec.env ?? {}).find((one) => !agent.allowEnv.includes(one))
   if (variable !== undefined) {
-    const hint = 'Set it in the environment of the agent, which its tasks inherit.'
+    const hint = 'Set it in the environment of the agent, or start the agent with --allow-env.'
     return notAllowed(`agent "${name}" does not allow tasks to set ${variable}`, hint)
   }
   const output = outputPaths(spec).find((file) => !isInFolder(file, agent.folder))
@@ -44,29 +46,6 @@ export function refuseByRules(
   const hint = 'Without `captureStdio` the task has the beginning and the end of its output.'
   return notAllowed(`agent "${name}" does not allow output to be written to ${output}`, hint)
 }
-
-const variablesByUse = {
-  loader: 'LD_* DYLD_* GLIBC_TUNABLES GCONV_PATH GETCONF_DIR LOCPATH NLSPATH MALLOC_TRACE',
-  search:
-    'PATH HOME SHELL XDG_* EDITOR VISUAL PAGER MANPAGER BROWSER LESSOPEN LESSCLOSE SSH_ASKPASS',
-  shells: 'ENV BASH* SHELLOPTS IFS PS4 PROMPT_COMMAND CDPATH FPATH ZDOTDIR',
-  javaScript: 'NODE_OPTIONS NODE_PATH NODE_V8_COVERAGE NODE_REPL_* npm_* BUN_* DENO_*',
-  interpreters:
-    'PYTHON* PERL* RUBY* GEM_* BUNDLE_* LUA_* PHP* R_* JULIA_* TCL* GUILE_* ERL_* OCAML* CAML* ' +
-    'OCTAVE_* MATLAB*',
-  virtualMachines: 'JAVA_* _JAVA_* JDK_* CLASSPATH DOTNET_* CORECLR_* COR_*',
-  plugIns: 'GIT_* MAKEFLAGS MAKEFILES OPENSSL_* CUDA_INJECTION* OMPI_* PMIX_* PRTE_*',
-}
-
-/** Variables that make a loader, a shell or a common tool run code. A star ends a prefix. */
-export const codeLoadingVariables = Object.values(variablesByUse).flatMap((names) =>
-  names.split(' '),
-)
-
-const loadsCode = (variable: string): boolean =>
-  codeLoadingVariables.some((one) =>
-    one.endsWith('*') ? variable.startsWith(one.slice(0, -1)) : variable === one,
-  )
 
 function outputPaths({ captureStdio, workDir, cwd }: ProgramSpec): string[] {
   const files = [captureStdio?.stdout, captureStdio?.stderr].filter((file) => file !== undefined)
