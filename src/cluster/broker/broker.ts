@@ -78,7 +78,7 @@ export interface StreamPosition {
 
 /** Streams on the server's disk, and objects in them. Every request has a time limit. */
 export interface BrokerStore {
-  /** Creates the stream unless it exists. */
+  /** Creates the stream unless it exists, and ensures that it stores these subjects. */
   openStream(name: string, settings: StreamSettings): Promise<OpenedStream>
   hasStream(name: string): Promise<boolean>
   findStream(name: string, subject: string): Promise<StreamState | null>

@@ -69,7 +69,14 @@ export class NatsStore implements BrokerStore {
   async openStream(name: string, settings: StreamSettings): Promise<OpenedStream> {
     const known = await this.#findStream(name)
     if (known === null) return this.#createStream(name, settings)
-    return { isCreated: false, label: known.config.description ?? '' }
+    const { subjects: stored, description = '' } = known.config
+    const subjects = [...new Set([...stored, ...settings.subjects])]
+    const label = description === '' ? settings.label : description
+    // A stranger may have created a stream of this name with other subjects and without a label.
+    if (subjects.length > stored.length || description === '') {
+      await this.#manager.streams.update(name, { subjects, description: label })
+    }
+    return { isCreated: false, label }
   }
 
   async #createStream(name: string, settings: StreamSettings): Promise<OpenedStream> {
