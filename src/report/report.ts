@@ -80,18 +80,14 @@ async function collectFacts(
 ): Promise<RunFacts> {
   const { files } = views
   const last = files.at(-1) ?? path
-  const { state, now } = await readCurrentState(views, writers)
-  if (isPipe(last)) return { path, state, now, scope: scope ?? null, attributes: {}, command: null }
-  const start = await readSessionStart(last)
-  const command = readRunCommand(files)
-  const line = command === null ? null : commandLine(command)
+  const start = isPipe(last) ? null : await readSessionStart(last)
+  const command = isPipe(last) ? null : readRunCommand(files)
   return {
     path,
-    state,
-    now,
+    ...(await readCurrentState(views, writers)),
     scope: scope ?? null,
     attributes: start?.attributes ?? {},
-    command: line,
+    command: command === null ? null : commandLine(command),
   }
 }
 

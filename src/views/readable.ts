@@ -41,6 +41,12 @@ function localTime(seconds: number): readonly [date: string, time: string] {
 export const countText = (count: number, one: string, many = `${one}s`): string =>
   `${numberText(count)} ${count === 1 ? one : many}`
 
+/** Formats the counts above 0, such as `2 failed` and `1 worker lost`. */
+export const listCounts = (
+  counts: readonly (readonly [count: number, one: string, many?: string])[],
+): string[] =>
+  counts.flatMap(([count, one, many = one]) => (count > 0 ? [countText(count, one, many)] : []))
+
 /**
  * Formats a number with thousands separators. `toLocaleString` is not used, because its first call
  * takes 40 ms.

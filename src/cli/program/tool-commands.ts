@@ -3,6 +3,7 @@
 import { Argument, Option } from 'commander'
 import type { BenchOptions } from '../bench/bench.ts'
 import { surfaceNames } from '../bench/surfaces.ts'
+import { exitCodes } from '../exit.ts'
 import { type Cli, toCount } from './cli.ts'
 
 const shells = ['bash', 'zsh', 'fish'] as const
@@ -44,8 +45,15 @@ export function addTools({ program, output, finish }: Cli): void {
     .argument('<name>', 'Model: stories15M or tinyllama-1.1b-chat')
     .option('--folder <path>', 'Folder to write to', '.')
     .action(async (name: string, { folder }: { folder: string }) => {
-      const { getModel } = await import('../model.ts')
-      finish(getModel(name, folder, output()))
+      const { installModel } = await import('../../inference/models/model-file.ts')
+      const out = output()
+      const model = installModel(name, { folder, onProgress: (text) => out.progress([text]) })
+      const megabytes = (model.bytes / 1e6).toFixed(0)
+      out.result(model, [
+        `model  ${model.path} (${megabytes} MB, sha256 ${model.sha256.slice(0, 16)}…)`,
+        `use    required: { model_name: ${JSON.stringify(model.path)} }`,
+      ])
+      finish(exitCodes.ok)
     })
   program
     .command('bench')

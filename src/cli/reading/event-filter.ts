@@ -21,44 +21,40 @@ type FilterKind = Exclude<keyof FilterOptions, 'scope'>
 /** A misspelled value is compared with at most this many values. */
 const maxCompared = 1000
 
+interface RequestedValues {
+  readonly kind: FilterKind
+  readonly values: readonly string[]
+  /** The values that occurred in events, until an event matched. */
+  readonly seen: Set<string>
+}
+
 export class EventFilter {
-  readonly #options: FilterOptions
+  readonly names = new TaskNames()
+  readonly #scope: ScopeFilter | null
+  readonly #requested: readonly RequestedValues[]
   /** Needed because not all events of a task contain its name. */
   readonly #named = new Set<string>()
-  readonly names = new TaskNames()
-  readonly #requested: readonly (readonly [FilterKind, string])[]
-  /** The values that occurred in events, until an event matched. */
-  readonly #seen: Readonly<Record<FilterKind, Set<string>>> = {
-    type: new Set(),
-    task: new Set(),
-    name: new Set(),
-    node: new Set(),
-    backend: new Set(),
-  }
   #hasMatched = false
-  readonly #scope: ScopeFilter | null
 
-  constructor(options: FilterOptions) {
-    this.#options = options
-    this.#scope = options.scope === undefined ? null : new ScopeFilter(options.scope)
-    const { type = [], task = [], name = [], node = [], backend = [] } = options
-    const byKind = Object.entries({ type, task, name, node, backend }) as [
-      FilterKind,
-      string | string[],
-    ][]
-    this.#requested = byKind.flatMap(([kind, values]) =>
-      [values].flat().map((value) => [kind, value] as const),
+  constructor({ scope, type, task, name, node, backend }: FilterOptions) {
+    this.#scope = scope === undefined ? null : new ScopeFilter(scope)
+    const byKind = { type, task, name, node, backend }
+    this.#requested = Object.entries(byKind).flatMap(([kind, given]) =>
+      given === undefined
+        ? []
+        : [{ kind: kind as FilterKind, values: [given].flat(), seen: new Set<string>() }],
     )
   }
 
   get needsAllEvents(): boolean {
-    return this.#options.name !== undefined || this.#scope !== null
+    return this.#scope !== null || this.#requested.some(({ kind }) => kind === 'name')
   }
 
   /** Whether the event is selected. Must be called for every event in the order of the record. */
   matches(event: EventLine): boolean {
-    if (!this.#hasMatched && this.#requested.length > 0) this.#collectValues(event)
-    const isMatch = this.#isMatch(event)
+    const isInScope = this.#scope?.includes(event) !== false
+    const isRequested = this.#requested.map((one) => this.#matchesKind(event, one))
+    const isMatch = isInScope && !isRequested.includes(false)
     this.#hasMatched ||= isMatch
     return isMatch
   }
@@ -69,45 +65,33 @@ export class EventFilter {
    */
   async expectKnownValues(isFollowed: boolean): Promise<void> {
     this.#scope?.expectSeen(isFollowed)
-    for (const [kind, value] of this.#requested) {
-      if (this.#seen[kind].has(value)) continue
-      const types = kind === 'type' ? await loadEventTypes() : []
-      if (types.includes(value)) continue
-      const isOwnType = kind === 'type' && (!value.includes('.') || value.startsWith('tutti.'))
-      if (!isOwnType && (isFollowed || this.#hasMatched)) continue
-      const known = [...this.#seen[kind], ...types]
-      throw new ValueError(`no event has the ${kind} "${value}"${didYouMean(value, known)}`, {
-        code: 'FilterError',
-        field: `--${kind}`,
-        got: value,
-      })
-    }
-  }
-
-  #isMatch(event: EventLine): boolean {
-    const { type, task, name, node, backend } = this.#options
-    if (this.#scope?.includes(event) === false) return false
-    if (name !== undefined && !this.#isNamed(event, name)) return false
-    if (type !== undefined && !type.includes(event.event_type)) return false
-    if (task !== undefined && event.task_id !== task) return false
-    if (node !== undefined && event.node_id !== node) return false
-    return backend === undefined || event.backend === backend
-  }
-
-  #isNamed({ task_id, attributes }: EventLine, name: string): boolean {
-    // Only the first event of a task has a name that differs from the executable.
-    if (task_id !== null && this.#named.has(task_id)) return true
-    const isNamed = listNames(attributes).includes(name)
-    if (isNamed && task_id !== null) this.#named.add(task_id)
-    return isNamed
-  }
-
-  #collectValues(event: EventLine): void {
-    for (const [kind, asked] of this.#requested) {
-      for (const value of listValues(event, kind)) {
-        if (value === asked || this.#seen[kind].size < maxCompared) this.#seen[kind].add(value)
+    for (const { kind, values, seen } of this.#requested) {
+      for (const value of values) {
+        if (seen.has(value)) continue
+        const types = kind === 'type' ? await loadEventTypes() : []
+        if (types.includes(value)) continue
+        const isOwnType = kind === 'type' && (!value.includes('.') || value.startsWith('tutti.'))
+        if (!isOwnType && (isFollowed || this.#hasMatched)) continue
+        const near = didYouMean(value, [...seen, ...types])
+        throw new ValueError(`no event has the ${kind} "${value}"${near}`, {
+          code: 'FilterError',
+          field: `--${kind}`,
+          got: value,
+        })
       }
     }
+  }
+
+  #matchesKind(event: EventLine, { kind, values, seen }: RequestedValues): boolean {
+    const { task_id: uid } = event
+    const found = listValues(event, kind)
+    for (const value of this.#hasMatched ? [] : found) {
+      if (values.includes(value) || seen.size < maxCompared) seen.add(value)
+    }
+    const isMatch = found.some((value) => values.includes(value))
+    if (kind !== 'name' || uid === null) return isMatch
+    if (isMatch) this.#named.add(uid)
+    return this.#named.has(uid)
   }
 }
 

@@ -1,6 +1,6 @@
 /** `tutti status`: shows the state or result of a run on one screen. */
 
-import { countText, numberText, secondsText } from '../../views/readable.ts'
+import { countText, listCounts, numberText, secondsText } from '../../views/readable.ts'
 import { countOtherOpen, counts, countSubmitted } from '../../views/panels/counts.ts'
 import { causeLines } from '../../views/panels/failures.ts'
 import { health } from '../../views/panels/health.ts'
@@ -153,19 +153,20 @@ function taskLine(record: OpenRecord): string {
       ? `${numberText(running + left)} interrupted`
       : `${numberText(running - waiting)} running`,
   ]
-  if (left > 0 && !isOver) parts.push(`${numberText(left)} interrupted`)
-  if (waiting > 0 && !isOver) parts.push(`${numberText(waiting)} between attempts`)
-  const notBegun = queued + submitted
-  if (isOver && notBegun > 0) parts.push(`${numberText(notBegun)} did not begin`)
-  if (!isOver && queued > 0) parts.push(`${numberText(queued)} queued`)
-  if (!isOver && submitted > 0) parts.push(`${numberText(submitted)} submitted`)
-  if (unsubmitted > 0) parts.push(`${numberText(unsubmitted)} not submitted`)
   const { retries, workersLost } = run.show(record.pass.states.run)
-  if (retries > 0) parts.push(countText(retries, 'further attempt'))
-  if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)
   const { nodesLost } = health.show(record.pass.states.health)
-  if (nodesLost > 0) parts.push(`${countText(nodesLost, 'node')} lost`)
-  return parts.join(', ')
+  const further = listCounts([
+    [isOver ? queued + submitted : 0, 'did not begin'],
+    [isOver ? 0 : left, 'interrupted'],
+    [isOver ? 0 : waiting, 'between attempts'],
+    [isOver ? 0 : queued, 'queued'],
+    [isOver ? 0 : submitted, 'submitted'],
+    [unsubmitted, 'not submitted'],
+    [retries, 'further attempt', 'further attempts'],
+    [workersLost, 'worker lost', 'workers lost'],
+    [nodesLost, 'node lost', 'nodes lost'],
+  ])
+  return [...parts, ...further].join(', ')
 }
 
 function failureLines(record: OpenRecord): string[] {

@@ -12,7 +12,7 @@ import {
   ValueError,
 } from '../../foundation/errors.ts'
 import type { ResumedRecord, ResumeOptions } from '../../index.ts'
-import { numberText } from '../../views/readable.ts'
+import { listCounts, numberText } from '../../views/readable.ts'
 import { exitCodes, isOutputFailure } from '../exit.ts'
 import { createOutput, type Output, type OutputForm } from '../output.ts'
 
@@ -47,15 +47,12 @@ export function describeResume({ record, options }: ResumeMessage): string {
   const isKept = options.keepFailed === true
   const skipped = done - notKept + (isKept ? failed : 0)
   const all = done + failed + canceled + unfinished
-  const counts = [
+  const reasons = listCounts([
     [isKept ? 0 : failed, 'failed'],
     [canceled, 'canceled'],
     [unfinished, 'unfinished'],
     [notKept, 'done, but without a kept result or a uid of their own'],
-  ] as const
-  const reasons = counts
-    .filter(([count]) => count > 0)
-    .map(([count, what]) => `${numberText(count)} ${what}`)
+  ])
   // A task can be compared with the record only after the program has created it.
   const isForced = options.changed === 'rerun'
   const mayChange = skipped > 0 && (isForced || unnamed > 0)

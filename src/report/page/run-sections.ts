@@ -116,7 +116,6 @@ function slotBar(bounds: ReportData['bounds']): string {
 
 export function boundsSection(data: ReportData): string {
   const { bounds, boundText, health } = data
-  const { criticalPath } = bounds
   const [first = '', ...others] = boundText.sentences
   if (health.clockStep > 0) {
     const lead = `<p class="lead">${escape(first)}</p>`
@@ -131,13 +130,6 @@ export function boundsSection(data: ReportData): string {
       (improvements.length === 0
         ? ''
         : `<h3>What would shorten it</h3><ol>${improvements.join('')}</ol>`) +
-      (criticalPath.length > 0
-        ? paragraph(
-            `The critical path has ${countText(criticalPath.length, 'task')} and takes ` +
-              `${secondsText(criticalPath.seconds)}, ` +
-              `${percentText(criticalPath.share)} of the run.`,
-          )
-        : '') +
       pathTable(data) +
       stragglerTable(data),
   )
@@ -146,7 +138,7 @@ export function boundsSection(data: ReportData): string {
 const maxPathRows = 20
 
 function pathTable({ bounds, uidOf, nameOf }: ReportData): string {
-  const { tasks, length } = bounds.criticalPath
+  const { tasks, length, seconds: sum, share } = bounds.criticalPath
   if (length < 2) return ''
   const rows = tasks
     .slice(-maxPathRows)
@@ -156,10 +148,10 @@ function pathTable({ bounds, uidOf, nameOf }: ReportData): string {
       number(secondsText(activeTime(bounds.pauses, start) - bounds.from)),
       number(secondsText(seconds)),
     ])
+  const last = length > maxPathRows ? `the last ${maxPathRows} tasks of ` : ''
   const caption =
-    length > maxPathRows
-      ? `the last ${maxPathRows} of ${length} tasks of the critical path`
-      : 'the critical path'
+    `${last}the critical path (${countText(length, 'task')}, ${secondsText(sum)}, ` +
+    `${percentText(share)} of the run)`
   return table(caption, ['task', 'name', 'began after', 'ran'], rows)
 }
 

@@ -3,6 +3,7 @@
 import {
   commandText,
   countText,
+  listCounts,
   numberText,
   userFrames,
   secondsText,
@@ -183,11 +184,11 @@ function causeText(errorType: string, message: string): string {
 export function graphSection({ graph }: ReportData): string {
   const drawing = graphDrawing(graph)
   const { otherNodes, otherEdges, dropped } = graph
-  const left = [
-    ...(otherNodes > 0 ? [countText(otherNodes, 'name')] : []),
-    ...(otherEdges > 0 ? [countText(otherEdges, 'pair of names', 'pairs of names')] : []),
-    ...(dropped > 0 ? [countText(dropped, 'dependency', 'dependencies')] : []),
-  ]
+  const left = listCounts([
+    [otherNodes, 'name', 'names'],
+    [otherEdges, 'pair of names', 'pairs of names'],
+    [dropped, 'dependency', 'dependencies'],
+  ])
   const note = left.length === 0 ? '' : paragraph(`Left out: ${left.join(', ')}.`)
   return drawing === '' ? '' : section('graph', 'Graph', drawing + note)
 }

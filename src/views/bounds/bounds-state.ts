@@ -10,7 +10,7 @@ import type { LanesState } from '../panels/lanes.ts'
 import type { NamesState } from '../panels/names.ts'
 import { createBlockTree, addBlockDelay, updateBlockTree } from './block-tree.ts'
 import { isPresent, type NodeSize, noSize, type SlotLimit, type SlotNode } from './slots.ts'
-import type { SlotRequest } from './slots.ts'
+import { sizeOf, type SlotRequest } from './slots.ts'
 import { createTaskTimes, leftStages, moveStart, recordReady, recordStage } from './task-times.ts'
 import { setRun, readStageTimes } from './task-times.ts'
 
@@ -306,8 +306,8 @@ const readSize = ({ cores, gpus, memory_mb, labels, attributes }: ViewEvent): No
 })
 
 function resize(node: SlotNode, size: NodeSize, time: number): void {
-  const { cores, gpus, memoryMb, workers, processes, labels, earlier } = node
-  const before = { cores, gpus, memoryMb, workers, processes, labels }
+  const { earlier } = node
+  const before = sizeOf(node)
   if (isSameSize(before, size)) return
   // Event times may go backwards if the system clock was changed.
   const until = Math.max(time, earlier.at(-1)?.until ?? -Infinity)
@@ -315,12 +315,8 @@ function resize(node: SlotNode, size: NodeSize, time: number): void {
   Object.assign(node, size)
 }
 
-function isSameSize(a: NodeSize | undefined, b: NodeSize): boolean {
-  if (a === undefined) return false
-  const sizeText = ({ cores, gpus, memoryMb, workers, processes, labels }: NodeSize): string =>
-    JSON.stringify([cores, gpus, memoryMb, workers, processes, labels])
-  return sizeText(a) === sizeText(b)
-}
+const isSameSize = (a: NodeSize | undefined, b: NodeSize): boolean =>
+  a !== undefined && JSON.stringify(sizeOf(a)) === JSON.stringify(sizeOf(b))
 
 function recordLeave(node: SlotNode | undefined, time: number): void {
   if (node !== undefined && isPresent(node)) node.changes.push(time)

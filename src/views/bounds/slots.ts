@@ -38,6 +38,11 @@ export interface NodeSize {
   labels: Readonly<Record<string, string>>
 }
 
+export const sizeOf = (size: NodeSize): NodeSize => {
+  const { cores, gpus, memoryMb, workers, processes, labels } = size
+  return { cores, gpus, memoryMb, workers, processes, labels }
+}
+
 /** A node with its size at the end of the record. */
 export interface SlotNode extends NodeSize {
   readonly backend: string

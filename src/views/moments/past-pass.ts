@@ -6,7 +6,7 @@
 import { createRunPass, type RunPass, type RunStates } from '../all-panels.ts'
 import { type Block, type Column, type ColumnKind, toArray, toColumn, valueAt } from '../columns.ts'
 import { listStageTimes } from '../bounds/task-times.ts'
-import { isPresent, type SlotNode } from '../bounds/slots.ts'
+import { isPresent, sizeOf, type SlotNode } from '../bounds/slots.ts'
 import { countStage, createTotals, hasEnded, stages, type TaskTotals } from '../lifecycle.ts'
 import { listStages } from '../panels/counts.ts'
 import type { HealthState } from '../panels/health.ts'
@@ -237,15 +237,9 @@ function cutBounds({ bounds }: Panels, passed: Block, at: number, until: number)
 
 function cutNode(node: SlotNode, until: number): SlotNode {
   const size = node.earlier.find((one) => one.until > until) ?? node
-  const { cores, gpus, memoryMb, workers, processes, labels } = size
   return {
     ...node,
-    cores,
-    gpus,
-    memoryMb,
-    workers,
-    processes,
-    labels,
+    ...sizeOf(size),
     earlier: node.earlier.filter((one) => one.until <= until),
     changes: node.changes.filter((time) => time <= until),
   }

@@ -1,6 +1,6 @@
 /** Describes how a run ended in one sentence. Pure. */
 
-import { countText, numberText, secondsText } from '../readable.ts'
+import { countText, listCounts, numberText, secondsText } from '../readable.ts'
 import type { RunOverview } from './run-overview.ts'
 
 export type Severity = 'good' | 'warning' | 'bad'
@@ -26,12 +26,12 @@ export function describeRun(data: RunNumbers): ReportVerdict {
       sentence: 'The record has no event: nothing is known about this run.',
     }
   }
-  const losses = [
-    ...(data.reused > 0 ? [`${countText(data.reused, 'result')} reused`] : []),
-    ...(run.workersLost > 0 ? [`${countText(run.workersLost, 'worker')} lost`] : []),
-    ...(health.nodesLost > 0 ? [`${countText(health.nodesLost, 'node')} lost`] : []),
-    ...(run.retries > 0 ? [countText(run.retries, 'further attempt')] : []),
-  ]
+  const losses = listCounts([
+    [data.reused, 'result reused', 'results reused'],
+    [run.workersLost, 'worker lost', 'workers lost'],
+    [health.nodesLost, 'node lost', 'nodes lost'],
+    [run.retries, 'further attempt', 'further attempts'],
+  ])
   const beside = losses.length === 0 ? '' : ` (${losses.join(', ')})`
   const [done, all] = [numberText(completed), countText(tasks, 'task')]
   if (state === 'running' || run.endTime === null) {
@@ -48,13 +48,11 @@ export function describeRun(data: RunNumbers): ReportVerdict {
     const whole = tasks === 1 ? 'Its only task' : `All ${all}`
     return { severity: 'good', sentence: `${whole} succeeded in ${seconds}${beside}.` }
   }
-  const parts = [
-    ...(failed > 0 ? [`${numberText(failed)} failed`] : []),
-    ...(canceled > 0
-      ? [`${numberText(canceled)} ${canceled === 1 ? 'was' : 'were'} canceled`]
-      : []),
-    ...(open > 0 ? [`${numberText(open)} ${open === 1 ? 'has' : 'have'} no end`] : []),
-  ]
+  const parts = listCounts([
+    [failed, 'failed'],
+    [canceled, 'was canceled', 'were canceled'],
+    [open, 'has no end', 'have no end'],
+  ])
   const sentence = `${done} of ${all} succeeded in ${seconds}; ${parts.join(', ')}${beside}.`
   return { severity: failed > 0 ? 'bad' : 'warning', sentence }
 }
