@@ -15,7 +15,7 @@ import { type Cli, expectOnce, toCount, toCountUpTo, toHosts, toList, toOneOf } 
 import { toPort, withRecordFile } from './cli.ts'
 import { addExamples } from './examples.ts'
 import { addReaders } from './reader-commands.ts'
-import { addTools } from './tool-commands.ts'
+import { addBench, addTools } from './tool-commands.ts'
 import type { ServeOptions } from '../serve.ts'
 import { guardStreams, type ProcessStream, type StandardStreams } from '../standard-streams.ts'
 import { ProgressBlock } from '../../telemetry/progress/terminal.ts'
@@ -101,6 +101,7 @@ function createCli(
   addReaders(cli)
   program.commandsGroup('Set up:')
   addTools(cli)
+  addBench(cli)
   for (const one of [program, ...program.commands.filter(({ commands }) => commands.length > 0)]) {
     one.helpCommand('help [command]', 'Show the help of a command')
   }

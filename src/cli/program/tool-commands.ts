@@ -55,6 +55,9 @@ export function addTools({ program, output, finish }: Cli): void {
       ])
       finish(exitCodes.ok)
     })
+}
+
+export function addBench({ program, output, finish }: Cli): void {
   program
     .command('bench')
     .description('Measure an inference server under the load of many clients')
