@@ -128,9 +128,10 @@ export interface HeadView {
   readonly reading: { readonly bytes: number; readonly total: number } | null
   /** Why the view begins later than the run, such as a live view without a record; else `null`. */
   readonly beginsAt: { readonly time: number; readonly reason: string } | null
+  /** The beginning of the whole run, also in a replay; `null` if it is not known. */
   readonly startTime: number | null
-  /** The end of the run, or the current time of a running one. */
-  readonly now: number
+  /** The end of the whole run, also in a replay, or the current time of a running one. */
+  readonly endTime: number
   readonly durationSeconds: number
   readonly etaSeconds: number | null
   readonly counts: {

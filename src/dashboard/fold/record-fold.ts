@@ -182,9 +182,10 @@ export class RecordFold {
     return { ...this.#source(), pass: views.pass, now: time, state: 'running', events }
   }
 
-  /** `null` once all is read, except for the latest lines of a growing record. */
+  /** `null` once all is read, except for the latest lines of a growing record, or if none can be. */
   #progress(files: readonly string[]): QuerySource['reading'] {
     if (this.#reading === null && !this.#isFirstReading) return null
+    if (this.#problem !== '') return null
     const { file, offset } = this.#reached
     const sizes = files.map((path) => statOf(path)?.size ?? 0)
     const total = sum(sizes)

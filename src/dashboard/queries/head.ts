@@ -3,7 +3,7 @@
 import { countOtherOpen, counts } from '../../views/panels/counts.ts'
 import { health } from '../../views/panels/health.ts'
 import { names, type NameView } from '../../views/panels/names.ts'
-import { run, runSeconds } from '../../views/panels/run.ts'
+import { runSeconds } from '../../views/panels/run.ts'
 import { textAt, valueAt } from '../../views/columns.ts'
 import { stages } from '../../views/lifecycle.ts'
 import { joinPaces } from '../../views/moments/paces.ts'
@@ -14,21 +14,22 @@ import type { HeadView } from '../protocol.ts'
 import type { RunSummary } from './run-texts.ts'
 import { shownText } from './shown-texts.ts'
 import type { QuerySource } from './query-source.ts'
-import type { RunMoment } from './run-moment.ts'
+import { type RunMoment, startOf } from './run-moment.ts'
 import { findFolds } from './stream/folds.ts'
 
 const rateBuckets = 60
 const maxColours = 1000
 const countedEnds = stages.completed | stages.failed
 
+/** `whole` differs from `source` in a replay. */
 export function showHead(
   moment: RunMoment,
   source: QuerySource,
+  whole: QuerySource,
   { verdict, sentences }: RunSummary,
 ): HeadView {
-  const { pass, state, now, start } = moment
-  const { states } = pass
-  const { startTime } = run.show(states.run)
+  const { state, now } = moment
+  const { states } = moment.pass
   const all = names.show(states.names, { durations: false })
   return {
     sessionId: shownText(source.sessionId),
@@ -36,8 +37,8 @@ export function showHead(
     state,
     reading: source.reading,
     beginsAt: source.beginsAt,
-    startTime: pass.counts.events === 0 ? startTime : start,
-    now,
+    startTime: whole.pass.counts.events === 0 ? null : startOf(whole.pass, whole.now),
+    endTime: whole.now,
     durationSeconds: runSeconds(states.run, states.bounds.attended, now),
     etaSeconds: timeLeft(moment, all),
     counts: countStates(moment, all),

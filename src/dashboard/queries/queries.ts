@@ -89,12 +89,14 @@ export async function answerQuery<Kind extends ViewQuery['kind']>(
   const shown = at === undefined || at >= source.now ? source : await findPast(source, at)
   const cache = findCache(shown.pass)
   const moment = createMoment(shown, cache)
-  return await answers[query.kind]({ moment, source: shown, cache }, query)
+  return await answers[query.kind]({ moment, source: shown, whole: source, cache }, query)
 }
 
 interface Asked {
   readonly moment: RunMoment
   readonly source: QuerySource
+  /** Without replay. */
+  readonly whole: QuerySource
   readonly cache: PassCache
 }
 
@@ -106,7 +108,8 @@ type Answers = {
 }
 
 const answers: Answers = {
-  head: ({ moment, source, cache }) => showHead(moment, source, cache.texts.get(moment)),
+  head: ({ moment, source, whole, cache }) =>
+    showHead(moment, source, whole, cache.texts.get(moment)),
   stream: ({ moment }, query) => showStream(moment, query),
   progress: ({ moment }, { filter }) => showProgress(moment, filter),
   tasks: ({ moment }, query) => showTasks(moment, query.filter, query),

@@ -43,9 +43,12 @@ export class RunMoment {
 
   /** The beginning of the time axis. */
   get start(): number {
-    const { startTime } = this.pass.states.run
-    const { firstTime } = this.pass.states.bounds
-    const first = Number.isFinite(firstTime) ? firstTime : this.now
-    return Math.min(startTime ?? first, first)
+    return startOf(this.pass, this.now)
   }
+}
+
+export function startOf({ states }: RunPass, now: number): number {
+  const { firstTime } = states.bounds
+  const first = Number.isFinite(firstTime) ? firstTime : now
+  return Math.min(states.run.startTime ?? first, first)
 }

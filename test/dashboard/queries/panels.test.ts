@@ -39,7 +39,7 @@ const live = () => sourceOf(running(), { state: 'running', now: 61 })
 
 it('the header counts the tasks of a running session by state', async () => {
   const head = await ask(live(), 'head', {})
-  expect(head).toMatchObject({ state: 'running', startTime: 0, now: 61, durationSeconds: 61 })
+  expect(head).toMatchObject({ state: 'running', startTime: 0, endTime: 61, durationSeconds: 61 })
   expect(head.counts).toEqual({
     done: 1,
     failed: 1,

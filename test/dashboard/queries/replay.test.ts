@@ -58,6 +58,14 @@ it('a replayed time shows what a pass up to that time shows', async () => {
   )
 })
 
+it('a replay tells when the whole run began and ended, also before its first event', async () => {
+  const events = [100, 107].map((time) => viewEvent('Custom', null, { event_time: time }))
+  for (const at of [50, 100, 103]) {
+    const head = await ask(sourceOf(events), 'head', { filter: { at } })
+    expect([head.startTime, head.endTime]).toEqual([100, 107])
+  }
+})
+
 it('a replayed time of a resumed run is read from its record', async () => {
   const start = (time: number, from?: string): ViewEvent =>
     viewEvent('SessionStarted', null, { event_time: time, attributes: { resumed_from: from } })

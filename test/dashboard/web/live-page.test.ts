@@ -106,6 +106,27 @@ needs(chromium)('two clicks answer the questions about a run', async () => {
   expectNoProblems(opened)
 })
 
+needs(chromium)('a panel that opens again does not begin with rows of another query', async () => {
+  const { page } = await openPage(await startRun(tempFolder()))
+  const first = page.locator('[aria-label=Tasks] button.link').first()
+  await page.click('button[aria-label="show 1 running task"]')
+  await waitForText(page, '[aria-label=Tasks] td', 'long')
+  await page.click('#tab-progress')
+  await rowsOf(page, 'Tasks by name')
+  const { promise: isAllowed, resolve: allow } = Promise.withResolvers<void>()
+  await page.route('**/views', async (route) => {
+    await isAllowed
+    // The page may have canceled the request.
+    await route.continue().catch(() => undefined)
+  })
+  await page.click('button[aria-label="show 1 waiting task"]')
+  await waitForText(page, '[data-panel=tasks]', 'Waiting for the server')
+  expect(await first.count()).toBe(0)
+  allow()
+  await first.click()
+  await waitForText(page, '.drawer h2', 'after')
+})
+
 needs(chromium)('the page follows a run while it grows, and pauses on demand', async () => {
   const telemetry = await startRun(tempFolder())
   const opened = await openPage(telemetry)
@@ -179,16 +200,18 @@ needs(chromium)('row 93: a page of another origin cannot control the run', async
   expect(canceled).toEqual([])
   // The page itself may.
   await page.goto(new URL('./#task=long', page.url()).href)
+  const isSaid = waitForText(page, '.actions [role=status]', 'Canceled: 1 task')
   await page.click('button:text("Cancel task")')
-  await waitForText(page, '.actions [role=status]', 'Canceled: 1 task')
+  await isSaid
   expect(canceled).toEqual(['long'])
 })
 
 needs(chromium)('a copied link opens the same view in another browser, once', async () => {
   const { page, context } = await openPage(await startRun(tempFolder()), '#panel=workers')
   await context.grantPermissions(['clipboard-read', 'clipboard-write'])
+  const isSaid = waitForText(page, '.actions [role=status]', 'Link copied')
   await page.click('button:text("Copy link")')
-  await waitForText(page, '.actions [role=status]', 'Link copied')
+  await isSaid
   const link = (await page.evaluate('navigator.clipboard.readText()')) as string
   const other = await context.browser()?.newContext()
   if (other === undefined) throw new Error('the browser was closed')

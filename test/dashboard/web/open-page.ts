@@ -57,7 +57,7 @@ export const startWithPage = async (
   return dashboard
 }
 
-/** Opens the page at a fragment, and waits until the run is shown. */
+/** Opens the page at a fragment, and waits until the whole record is shown. */
 export async function openPage(
   source: string | DashboardTelemetry,
   fragment = '',
@@ -73,6 +73,7 @@ export async function openPage(
   const problems = listProblems(page, new URL(url).origin)
   await page.goto(url + fragment)
   await page.waitForSelector('.numbers, [aria-labelledby=records] table')
+  await page.waitForSelector('.reading', { state: 'detached' })
   return { page, context, dashboard, problems }
 }
 
@@ -99,11 +100,13 @@ export async function showPanel(page: Page, panel: string): Promise<void> {
 export const textsOf = async (page: Page, selector: string): Promise<string[]> =>
   (await page.locator(selector).allTextContents()).map((text) => text.trim())
 
-/** The cells of each row of a table. */
+/** The cells of each row of a table, all at the same moment. */
 export async function rowsOf(page: Page, label: string): Promise<string[][]> {
-  const rows = page.locator(`[aria-label="${label}"] tbody tr`)
-  await rows.first().waitFor()
-  return Promise.all((await rows.all()).map((row) => row.locator('td').allTextContents()))
+  const rows = `[aria-label="${label}"] tbody tr`
+  await page.waitForSelector(rows)
+  const read = `[...document.querySelectorAll(${JSON.stringify(rows)})]
+    .map((row) => [...row.cells].map((cell) => cell.textContent))`
+  return (await page.evaluate(read)) as string[][]
 }
 
 /** The number below a label of the header. */

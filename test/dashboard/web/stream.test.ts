@@ -1,5 +1,7 @@
+import { readFileSync, rmSync, writeFileSync } from 'node:fs'
 import { expect } from 'vitest'
 import type { Page } from 'playwright-core'
+import { secondsText } from '../../../src/views/readable.ts'
 import { eventually } from '../../eventually.ts'
 import { mixedEvents } from '../../report/synthetic-reports.ts'
 import { needs } from '../../require.ts'
@@ -135,6 +137,21 @@ needs(chromium)('replay shows the run as it was at an earlier time', async () =>
   expectNoProblems(opened)
 })
 
+needs(chromium)('a replay that is opened before its record is there shows that time', async () => {
+  const path = writeEvents(events)
+  const text = readFileSync(path, 'utf8')
+  rmSync(path)
+  const { page } = await openPage(path, '#t=20')
+  await waitForText(page, '.notice', 'does not exist yet')
+  writeFileSync(path, text)
+  const end = secondsText((events.at(-1)?.event_time ?? 0) - start)
+  await waitForText(page, '.replay output', `20.0 s of ${end}`)
+  const done = events.filter(
+    ({ event_type: type, event_time: time }) => type === 'TaskCompleted' && time <= start + 20,
+  ).length
+  await waitForText(page, '.numbers dd', new RegExp(`^${done} / `))
+})
+
 needs(chromium)('a selection grows by keys alone, and tabs change by arrows', async () => {
   const { page } = await openPage(writeEvents(events))
   await stream(page).focus()
@@ -148,6 +165,8 @@ needs(chromium)('a selection grows by keys alone, and tabs change by arrows', as
   await page.keyboard.press('/')
   await page.waitForSelector('input[type=search]:focus')
   await page.keyboard.type('state:failed')
+  // The rows of the last letter. Those of the letters before it may go away.
+  await page.waitForSelector('[data-panel=tasks] [aria-busy=false]')
   await waitForText(page, '.caption', /of 123 tasks/)
   await page.locator('[aria-label=Tasks] button.link').first().focus()
   await page.keyboard.press('Enter')

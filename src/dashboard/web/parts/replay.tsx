@@ -5,7 +5,7 @@ import { signal } from '@preact/signals'
 import { secondsText } from '../../../views/readable.ts'
 import { pageState, updateState } from '../state/fragment.ts'
 import { nowMs } from '../state/page-clock.ts'
-import { lastSeconds } from '../state/views.ts'
+import { endTime, startTime } from '../state/views.ts'
 
 const isPlaying = signal(false)
 /** A whole run is replayed in this time. */
@@ -18,7 +18,7 @@ export function Replay() {
 }
 
 function Slider({ t }: { readonly t: number }) {
-  const end = lastSeconds.value
+  const end = Math.max(0, (endTime.value ?? 0) - (startTime.value ?? 0))
   usePlay(end)
   return (
     <section class="replay" aria-label="Replay">

@@ -40,12 +40,11 @@ const patienceMs = 1000
 
 interface Entry {
   query: ViewQuery
-  /** The query as text, to notice changes. */
-  text: string
   version: string | null
   readonly state: Signal<ViewState<unknown>>
 }
 
+/** The views that are on screen. A view that comes back has a new entry. */
 const entries = new Map<string, Entry>()
 let serverId: string | null = null
 let request: { readonly controller: AbortController; hasNew: boolean; sentMs: number } | null = null
@@ -53,27 +52,36 @@ let wakeUp: () => void = () => undefined
 
 const emptyState: ViewState<unknown> = { view: null, error: '', isStale: true }
 
-/** The state of a view that is on screen. It survives while the panel is off screen. */
-export function stateOf(id: string): Signal<ViewState<unknown>> {
-  return kept.get(id) ?? keep(id)
+interface Kept {
+  readonly state: Signal<ViewState<unknown>>
+  /** The latest query as text. */
+  text: string
 }
 
-const kept = new Map<string, Signal<ViewState<unknown>>>()
+/** All views that were on screen. */
+const kept = new Map<string, Kept>()
 
-function keep(id: string): Signal<ViewState<unknown>> {
-  const state = signal(emptyState)
-  kept.set(id, state)
-  return state
+function keep(id: string): Kept {
+  const one = kept.get(id) ?? { state: signal(emptyState), text: '' }
+  kept.set(id, one)
+  return one
 }
+
+/** The state of a view. It survives while the panel is off screen. */
+export const stateOf = (id: string): Signal<ViewState<unknown>> => keep(id).state
 
 /** Asks for a view from now on, or changes what is asked. */
 export function ask(id: string, query: ViewQuery): void {
   const text = JSON.stringify(query)
-  const entry = entries.get(id)
-  if (entry?.text === text) return
-  const state = stateOf(id)
-  state.value = { ...state.peek(), isStale: true }
-  entries.set(id, { query, text, version: null, state })
+  const [one, entry] = [keep(id), entries.get(id)]
+  const isSame = one.text === text
+  if (entry !== undefined && isSame) return
+  // A panel that opens with another query does not begin with the answer to its earlier one.
+  const before = entry !== undefined || isSame ? one.state.peek() : emptyState
+  one.state.value = { ...before, isStale: true }
+  one.text = text
+  if (entry === undefined) entries.set(id, { query, version: null, state: one.state })
+  else Object.assign(entry, { query, version: null })
   sendSoon()
 }
 
@@ -114,8 +122,10 @@ export async function follow(): Promise<never> {
   })
   record.subscribe(() => {
     forgetVersions()
-    for (const state of kept.values()) state.value = emptyState
-    sendSoon()
+    for (const { state } of kept.values()) state.value = emptyState
+    // Its answers are about the other record.
+    request?.controller.abort()
+    wakeUp()
   })
   let retryMs = firstRetryMs
   for (;;) {
@@ -135,8 +145,8 @@ export async function follow(): Promise<never> {
 
 async function exchange(): Promise<'answered' | 'canceled' | 'lost'> {
   const controller = new AbortController()
-  const sent = new Map(entries)
-  const queries = Array.from(sent, ([id, { query, version }]): VersionedQuery => {
+  const sent = new Map(Array.from(entries, ([id, entry]) => [id, { entry, query: entry.query }]))
+  const queries = Array.from(entries, ([id, { query, version }]): VersionedQuery => {
     return version === null ? { id, query } : { id, query, version }
   })
   const hasNew = queries.some(({ version }) => version === undefined)
@@ -167,9 +177,14 @@ async function exchange(): Promise<'answered' | 'canceled' | 'lost'> {
   }
 }
 
+interface Sent {
+  readonly entry: Entry
+  readonly query: ViewQuery
+}
+
 function receive(
   { server, answers, rights: allowed }: ViewsResponse,
-  sent: ReadonlyMap<string, Entry>,
+  sent: ReadonlyMap<string, Sent>,
 ): void {
   if (serverId !== null && serverId !== server) forgetVersions()
   serverId = server
@@ -181,14 +196,11 @@ function forgetVersions(): void {
   for (const entry of entries.values()) entry.version = null
 }
 
-function receiveOne(
-  { id, version, view, error = '' }: QueryAnswer,
-  asked: Entry | undefined,
-): void {
+function receiveOne({ id, version, view, error = '' }: QueryAnswer, asked: Sent | undefined): void {
   const entry = entries.get(id)
-  if (entry === undefined || asked === undefined) return
+  if (entry === undefined || entry !== asked?.entry) return
   // The answer to an earlier query of this panel is shown until the right one arrives.
-  const isStale = entry !== asked
+  const isStale = entry.query !== asked.query
   if (!isStale) entry.version = version
   entry.state.value = { view, error, isStale }
 }

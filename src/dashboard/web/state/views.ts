@@ -1,6 +1,6 @@
 /** The views of the page: what is asked for while a component is on screen, and the filter. */
 
-import { computed, effect, signal } from '@preact/signals'
+import { computed } from '@preact/signals'
 import { useLayoutEffect } from 'preact/hooks'
 import type {
   Filter,
@@ -34,7 +34,8 @@ export const head = computed(() => stateOf('head').value.view as HeadView | null
 /** The beginning of the run, to which all times of the fragment are relative. */
 export const startTime = computed(() => {
   const view = head.value
-  return view === null ? null : (view.startTime ?? view.beginsAt?.time ?? view.now)
+  if (view === null || (view.startTime === null && view.reading !== null)) return null
+  return view.startTime ?? view.beginsAt?.time ?? view.endTime
 })
 
 /** The replayed time as wall-clock time; `null` without replay. */
@@ -62,21 +63,8 @@ export const stateOfHead = computed(() => stateOf('head').value)
 /** The latest view of the stream, which also tells what is inside the selected time. */
 export const stateOfStream = computed(() => stateOf('stream').value.view as StreamView | null)
 
-/** The length of the run without replay, in seconds: the right end of the slider. */
-export const lastSeconds = signal(0)
-
-effect(() => {
-  const [view, start] = [head.value, startTime.value]
-  if (view === null || start === null) return
-  const seconds = view.now - start
-  lastSeconds.value = replayTime.value === null ? seconds : Math.max(lastSeconds.peek(), seconds)
-})
-
-/** The right end of the time axis. During a replay it stays where the run ends. */
-export const endTime = computed(() => {
-  const start = startTime.value
-  return start === null ? null : start + lastSeconds.value
-})
+/** The right end of the time axis and of the slider, also in a replay. */
+export const endTime = computed(() => head.value?.endTime ?? null)
 
 export type StreamQuery = QueryOf<'stream'>
 
