@@ -24,20 +24,18 @@ export interface AiJobsParts {
   readonly clock: Clock
   readonly log: Log
   readonly closedReason: () => string | null
+  readonly listener: BackendListener
+  readonly onReleased: () => void
 }
 
 export class AiJobs implements Connection {
   readonly #parts: AiJobsParts
-  readonly #listener: BackendListener
   readonly #runs = new Map<Job, AiRun>()
   readonly #latestJobs = new Map<string, Job>()
-  readonly #onReleased: () => void
   #hasWarnedTruncated = false
 
-  constructor(parts: AiJobsParts, listener: BackendListener, onReleased: () => void) {
+  constructor(parts: AiJobsParts) {
     this.#parts = parts
-    this.#listener = listener
-    this.#onReleased = onReleased
   }
 
   has(uid: string): boolean {
@@ -58,7 +56,7 @@ export class AiJobs implements Connection {
 
   async release(reason: string): Promise<void> {
     await this.cancelAll(reason)
-    this.#onReleased()
+    this.#parts.onReleased()
   }
 
   async cancelAll(reason: string): Promise<void> {
@@ -68,23 +66,24 @@ export class AiJobs implements Connection {
   }
 
   #submit(job: Job): void {
+    const { listener, clock } = this.#parts
     const reason = this.#parts.closedReason()
-    if (reason !== null) return this.#listener.report(job, { kind: 'cancel', reason })
+    if (reason !== null) return listener.report(job, { kind: 'cancel', reason })
     const generator = this.#parts.generator()
     if (generator === null) {
       const error = new StateError('the backend is not initialized')
-      return this.#listener.report(job, { kind: 'fail', error })
+      return listener.report(job, { kind: 'fail', error })
     }
     const { spec } = job
     if (spec.kind !== 'prompt') {
       const error = new StateError(`task ${job.uid} has no prompt`)
-      return this.#listener.report(job, { kind: 'fail', error })
+      return listener.report(job, { kind: 'fail', error })
     }
     const run = new AiRun({
       job,
       spec,
-      clock: this.#parts.clock,
-      listener: this.#listener,
+      clock,
+      listener,
       onTruncated: () => this.#warnTruncated(job.uid),
     })
     this.#runs.set(job, run)

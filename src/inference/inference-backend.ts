@@ -147,16 +147,14 @@ export class InferenceBackend implements Backend {
   }
 
   connect(listener: BackendListener): Connection {
-    const connection = new AiJobs(
-      {
-        generator: () => this.#service?.generator ?? null,
-        clock: this.#options.clock,
-        log: this.#options.log,
-        closedReason: () => this.#closedReason(),
-      },
+    const connection = new AiJobs({
+      generator: () => this.#service?.generator ?? null,
+      clock: this.#options.clock,
+      log: this.#options.log,
+      closedReason: () => this.#closedReason(),
       listener,
-      () => this.#connections.delete(listener),
-    )
+      onReleased: () => this.#connections.delete(listener),
+    })
     this.#connections.set(listener, connection)
     return connection
   }

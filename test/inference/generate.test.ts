@@ -109,7 +109,7 @@ describe('an AI task with many prompts', () => {
     const [clock, listener] = [new TurnClock(), new RecordingListener()]
     const log = { warn() {} }
     const parts = { generator: () => generator, clock, log, closedReason: () => null }
-    const jobs = new AiJobs(parts, listener, () => {})
+    const jobs = new AiJobs({ ...parts, listener, onReleased: () => {} })
     const job = new FakeSession().createJob(new AITask({ prompt: many, backend: 'llm' }))
     jobs.submit([job])
     return { clock, listener, jobs, job }

@@ -1,6 +1,6 @@
 /** The schema of the configuration file. `docs/config.schema.json` is generated from it. */
 
-import { annotate, type JsonSchema, toJsonSchema, z } from '../schema/schema.ts'
+import { annotate, z } from '../schema/schema.ts'
 import { findPatternProblem } from '../guardrails/rule-patterns.ts'
 import { builtInRules } from '../guardrails/rules.ts'
 import { Secret } from '../schema/secret.ts'
@@ -228,35 +228,4 @@ function checkRule(rule: object, context: z.core.$RefinementCtx): void {
     const message = `${name} checks prompts only`
     context.issues.push({ code: 'custom', message, path: ['stage'], input: stage })
   }
-}
-
-export function configJsonSchema(): JsonSchema {
-  const schema = toJsonSchema(createConfigSchema({}), 'draft-7')
-  const title = 'Configuration of a tutti inference backend'
-  return { ...(allowNulls(schema) as JsonSchema), title }
-}
-
-/** Returns a copy of the schema in which every optional key may also be null, as in `key:`. */
-function allowNulls(schema: unknown): unknown {
-  if (Array.isArray(schema)) return schema.map(allowNulls)
-  if (typeof schema !== 'object' || schema === null) return schema
-  const entries = Object.entries(schema).map(([key, value]) => [key, allowNulls(value)])
-  const copy = Object.fromEntries(entries) as JsonSchema
-  const { properties, required = [] } = copy
-  if (properties === undefined) return copy
-  const names = Object.keys(properties)
-  const optional = names.map((name) => {
-    const property = properties[name] as JsonSchema
-    return [name, required.includes(name) ? property : allowNull(property)]
-  })
-  return { ...copy, properties: Object.fromEntries(optional) }
-}
-
-function allowNull(schema: JsonSchema): JsonSchema {
-  const { type, const: only, enum: choices, anyOf, oneOf: kinds, ...rest } = schema
-  if (only !== undefined) return { ...rest, enum: [only, null] }
-  if (choices !== undefined) return { ...rest, enum: [...choices, null] }
-  if (anyOf !== undefined) return { ...rest, anyOf: [...anyOf, { type: 'null' }] }
-  if (kinds !== undefined) return { ...rest, oneOf: [...kinds, { type: 'null' }] }
-  return { ...rest, type: [type, 'null'] } as unknown as JsonSchema
 }

@@ -42,20 +42,6 @@ export type ConfigNode = ScalarNode | ListNode | MapNode
 
 export const startOfFile: SourcePosition = { line: 1, column: 1 }
 
-export function createPositionFinder(text: string): (offset: number) => SourcePosition {
-  const starts = [0]
-  for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) starts.push(at + 1)
-  return (offset) => {
-    let [low, high] = [0, starts.length - 1]
-    while (low < high) {
-      const middle = Math.ceil((low + high) / 2)
-      if ((starts[middle] ?? 0) <= offset) low = middle
-      else high = middle - 1
-    }
-    return { line: low + 1, column: offset - (starts[low] ?? 0) + 1 }
-  }
-}
-
 /** Whether no value is given, as in `key:` and `key: null`, so that the default applies. */
 export function isEmptyNode(node: ConfigNode): boolean {
   return node.kind === 'scalar' && node.value === null

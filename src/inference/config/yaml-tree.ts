@@ -8,6 +8,7 @@ import {
   isScalar,
   isSeq,
   Lexer,
+  LineCounter,
   type ParsedNode,
   parseDocument,
 } from 'yaml'
@@ -16,7 +17,6 @@ import {
   type ConfigNode,
   type ConfigProblems,
   maxDepth,
-  createPositionFinder,
   formatKey,
   type SourcePosition,
   startOfFile,
@@ -33,7 +33,13 @@ export function parseYamlTree(
   problems: ConfigProblems,
   limits = configLimits,
 ): ConfigNode {
-  const positionAt = createPositionFinder(text)
+  const lines = new LineCounter()
+  lines.addNewLine(0)
+  for (const { index } of text.matchAll(/\n/g)) lines.addNewLine(index + 1)
+  const positionAt = (offset: number): SourcePosition => {
+    const { line, col: column } = lines.linePos(offset)
+    return { line, column }
+  }
   checkTextLimits(text, problems, positionAt, limits)
   problems.throwIfAny()
   const document = parseDocument(text, {

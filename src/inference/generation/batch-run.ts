@@ -119,7 +119,10 @@ export class BatchRun implements GenerationListener {
     const unanswered = [...this.#openRequests.values()]
     this.#openRequests.clear()
     for (const request of unanswered) this.#owner.unanswered(request, this, failure)
-    this.#report(failure === null ? toUnansweredText(unanswered.length) : messageOf(failure.cause))
+    const { length: count } = unanswered
+    const requests = count === 1 ? 'request' : 'requests'
+    const text = `EngineContractError: ${count} ${requests} left unanswered`
+    this.#report(failure === null ? text : messageOf(failure.cause))
   }
 
   #report(error: string | null): void {
@@ -134,6 +137,3 @@ export class BatchRun implements GenerationListener {
     })
   }
 }
-
-const toUnansweredText = (count: number): string =>
-  `EngineContractError: ${count} ${count === 1 ? 'request' : 'requests'} left unanswered`

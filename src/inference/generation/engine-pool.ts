@@ -1,11 +1,8 @@
 /** Owns the engines: starts, watches, restarts and scales them. Sends them no requests. */
 
-import type { Clock } from '../../foundation/clock.ts'
 import { messageOf, StateError } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
 import { once } from '../../foundation/service.ts'
-import type { Batcher } from './batcher.ts'
-import type { CreateEngine, InferenceEngine, ModelFacts } from './inference-engine.ts'
+import type { InferenceEngine, ModelFacts } from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
 import {
   type EngineProxy,
@@ -13,15 +10,10 @@ import {
   type ForwardedCall,
   getProxy,
 } from './pass-through.ts'
-import { SupervisedWorker } from './supervised-worker.ts'
+import { SupervisedWorker, type WorkerParts } from './supervised-worker.ts'
 
-export interface EnginePoolParts {
-  readonly createEngine: CreateEngine
+export interface EnginePoolParts extends Omit<WorkerParts, 'onServing' | 'onStartFailed'> {
   readonly workers: number
-  readonly batcher: Batcher
-  readonly clock: Clock
-  readonly log: Log
-  readonly onLost: (notice: { readonly workerId: string; readonly reason: string }) => void
 }
 
 /** `start` resolves when the first engine serves. Engines that are lost are restarted. */
@@ -55,7 +47,8 @@ export class EnginePool {
   }
 
   get unreadyReason(): string | null {
-    const problems = this.#servingWorkers().map((worker) => worker.engineProblem)
+    const serving = [...this.#workers.values()].filter(({ engine }) => engine !== null)
+    const problems = serving.map(({ engineProblem }) => engineProblem)
     if (problems.length > 0) return problems.includes(null) ? null : (problems[0] ?? null)
     if (this.#giveUpReason !== null) return this.#giveUpReason
     if (!this.#isRunning) return this.stop.isCalled ? 'closed' : 'not started'
@@ -152,13 +145,12 @@ export class EnginePool {
   #addWorker(): void {
     let index = 0
     while (this.#workers.has(index)) index++
-    const { createEngine, batcher, clock, log, onLost } = this.#parts
     const onServing = (facts: ModelFacts): void => {
       this.#model ??= facts
     }
     const onStartFailed = (text: string, error: unknown): void => this.#onStartFailed(text, error)
     const worker = { index, workerId: `inference-${index}` }
-    const parts = { createEngine, batcher, clock, log, onServing, onStartFailed, onLost }
+    const parts = { ...this.#parts, onServing, onStartFailed }
     this.#workers.set(index, new SupervisedWorker(worker, parts))
   }
 
@@ -174,10 +166,6 @@ export class EnginePool {
   async #closeAll(): Promise<void> {
     await Promise.all(Array.from(this.#workers.values(), (worker) => worker.close()))
     this.#workers.clear()
-  }
-
-  #servingWorkers(): SupervisedWorker[] {
-    return [...this.#workers.values()].filter(({ engine }) => engine !== null)
   }
 
   #servingEngines(): InferenceEngine[] {

@@ -1,6 +1,6 @@
 /** Assembles a result from its deltas, and passes on only what the output guardrails release. */
 
-import { AnswerFieldsBuilder, ToolCallAssembler } from './fields/answer-fields.ts'
+import { joinAnswerFields, ToolCallAssembler } from './fields/answer-fields.ts'
 import type { GenerationResult } from './text-generator.ts'
 import type { FinishReason, PromptReport, TokenLogprob, Usage } from './inference-engine.ts'
 import {
@@ -23,7 +23,7 @@ export class ResultBuilder {
   /** Ids of the rules that matched, including rules that only flag. */
   readonly rules = new Set<string>()
   #callAssembler: ToolCallAssembler | null = null
-  #fieldsBuilder: AnswerFieldsBuilder | null = null
+  #fields: AnswerFields | undefined
   #text = ''
   isBlocked = false
   /** The number of deltas so far. It is an estimate of the number of completion tokens. */
@@ -99,7 +99,7 @@ export class ResultBuilder {
       ...(this.#ignored === null ? {} : { ignored: this.#ignored }),
     }
     const result = { text: this.#text, finishReason, usage, toolCalls, logprobs, ...optional }
-    const fields = this.#fieldsBuilder?.fields
+    const fields = this.#fields
     if (fields === undefined) return result
     const isPassedOn = last === undefined || this.#output !== null
     return { ...result, fields, ...(isPassedOn ? {} : { lastFields: last }) }
@@ -118,8 +118,7 @@ export class ResultBuilder {
   }
 
   #addFields(fields: AnswerFields): void {
-    this.#fieldsBuilder ??= new AnswerFieldsBuilder()
-    this.#fieldsBuilder.add(fields)
+    this.#fields = joinAnswerFields(this.#fields ?? {}, fields)
   }
 
   #pushTextFields(fields: AnswerFields | undefined): Record<string, string> {

@@ -37,7 +37,13 @@ const tensorTypes = { F32: 0, F16: 1, Q8_0: 8 }
 
 /** The same input gives the same bytes. The chunks of a tensor are read when it is written. */
 export function writeGguf(path: string, { metadata, tensors }: GgufContent): void {
-  const sink = new FileSink(path)
+  const file = openSync(path, 'w')
+  let size = 0
+  const write = (bytes: Uint8Array): void => {
+    for (let done = 0; done < bytes.length;) done += writeSync(file, bytes, done)
+    size += bytes.length
+  }
+  const align = (): void => write(Buffer.alloc(alignSize(size) - size))
   try {
     const entries = Object.entries(metadata)
     const head = [
@@ -52,11 +58,14 @@ export function writeGguf(path: string, { metadata, tensors }: GgufContent): voi
       head.push(...encodeTensorEntry(tensor, offset))
       offset += alignSize(countBytes(tensor))
     }
-    sink.write(Buffer.concat(head))
-    sink.align()
-    for (const tensor of tensors) writeTensor(sink, tensor)
+    write(Buffer.concat(head))
+    align()
+    for (const tensor of tensors) {
+      writeTensor(tensor, write)
+      align()
+    }
   } finally {
-    sink.close()
+    closeSync(file)
   }
 }
 
@@ -97,10 +106,10 @@ const encodeUint64 = (value: number): Buffer => toBytes(BigUint64Array.of(BigInt
 const encodeString = (text: string): Buffer =>
   Buffer.concat([encodeUint64(Buffer.byteLength(text)), Buffer.from(text)])
 
-function writeTensor(sink: FileSink, tensor: GgufTensor): void {
+function writeTensor(tensor: GgufTensor, write: (bytes: Uint8Array) => void): void {
   let count = 0
   for (const chunk of tensor.chunks()) {
-    sink.write(tensorEncoders[tensor.type](chunk))
+    write(tensorEncoders[tensor.type](chunk))
     count += chunk.length
   }
   if (count !== countValues(tensor)) {
@@ -108,7 +117,6 @@ function writeTensor(sink: FileSink, tensor: GgufTensor): void {
       `tensor ${tensor.name}: expected ${countValues(tensor)} values, got ${count}`,
     )
   }
-  sink.align()
 }
 
 const tensorEncoders = { F32: toBytes, F16: toHalfFloats, Q8_0: quantizeQ8 }
@@ -179,26 +187,4 @@ function countBytes(tensor: GgufTensor): number {
   const count = countValues(tensor)
   if (tensor.type === 'Q8_0') return (count / blockLength) * blockBytes
   return count * (tensor.type === 'F32' ? 4 : 2)
-}
-
-class FileSink {
-  readonly #file: number
-  #size = 0
-
-  constructor(path: string) {
-    this.#file = openSync(path, 'w')
-  }
-
-  write(bytes: Uint8Array): void {
-    for (let done = 0; done < bytes.length;) done += writeSync(this.#file, bytes, done)
-    this.#size += bytes.length
-  }
-
-  align(): void {
-    this.write(Buffer.alloc(alignSize(this.#size) - this.#size))
-  }
-
-  close(): void {
-    closeSync(this.#file)
-  }
 }

@@ -297,7 +297,10 @@ async function sendPromptReplies(
   const response = {
     status: 'success',
     hostname: machineName,
-    results: results.map(toResultField),
+    results: results.map((result) => {
+      if (typeof result === 'string') return result
+      return { error: { code: result.code, message: result.message } }
+    }),
     num_prompts: results.length,
     total_time: seconds,
     avg_time_per_prompt: results.length === 0 ? 0 : seconds / results.length,
@@ -314,9 +317,4 @@ function commonFailure(results: readonly (string | HttpError)[]): HttpError | un
   if (first === undefined || typeof first === 'string' || first.status < 429) return undefined
   const isCommon = results.every((one) => typeof one !== 'string' && one.code === first.code)
   return isCommon ? first : undefined
-}
-
-function toResultField(result: string | HttpError): unknown {
-  if (typeof result === 'string') return result
-  return { error: { code: result.code, message: result.message } }
 }

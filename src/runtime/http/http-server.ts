@@ -170,11 +170,10 @@ export class HttpServer extends Service {
       log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
     })
     const { endpoint } = listening
-    const { allowedHosts, allowedOrigins: origins, urlLength, headerCount } = limits
+    const { allowedHosts, allowedOrigins: origins } = limits
     const hosts = [...listening.hosts, ...allowedHosts]
     this.#listening = listening
-    const limited = { urlLength, headerCount }
-    this.#guard = new RequestGuard({ apiKey, usesCookies, hosts, endpoint, origins, ...limited })
+    this.#guard = new RequestGuard({ ...limits, apiKey, usesCookies, hosts, endpoint, origins })
   }
 
   protected async onStop(): Promise<void> {

@@ -25,7 +25,7 @@ export const waitsForContinue = ({ headers }: Pick<IncomingMessage, 'headers'>):
 export function readBody(
   request: IncomingMessage,
   limitBytes: number,
-  signal?: AbortSignal,
+  signal: AbortSignal,
 ): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = []
@@ -40,16 +40,16 @@ export function readBody(
     }
     const stop = (reason: unknown): void => {
       request.off('data', take)
-      signal?.removeEventListener('abort', abort)
+      signal.removeEventListener('abort', abort)
       chunks.length = 0
       reject(reason)
     }
-    const abort = (): void => stop(signal?.reason)
-    if (signal?.aborted === true) return abort()
-    signal?.addEventListener('abort', abort)
+    const abort = (): void => stop(signal.reason)
+    if (signal.aborted) return abort()
+    signal.addEventListener('abort', abort)
     request.on('data', take)
     request.once('end', () => {
-      signal?.removeEventListener('abort', abort)
+      signal.removeEventListener('abort', abort)
       const [first] = chunks
       resolve(chunks.length === 1 && first !== undefined ? first : Buffer.concat(chunks, size))
     })

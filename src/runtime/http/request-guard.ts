@@ -51,7 +51,9 @@ export class RequestGuard {
     if (!this.#isKnownHost(headers.host ?? '')) throw hostNotAllowed(this.#options.endpoint)
     if (this.#options.usesCookies === true) expectSameOrigin(headers)
     else if (headers.origin !== undefined && !this.#isKnownOrigin(headers.origin)) {
-      throw originNotAllowed()
+      const message =
+        'This Origin is not allowed. Name it in `limits.allowedOrigins` (--allow-origin).'
+      throw new HttpError(403, message, { code: 'origin_not_allowed' })
     }
     // Browsers send a preflight without the key.
     if (isPreflight(request)) return
@@ -142,13 +144,6 @@ const hostNotAllowed = (endpoint: string): HttpError =>
     `This Host is not allowed. Call the server as ${endpoint}, ` +
       'or name the host in `limits.allowedHosts` (--allow-host).',
     { code: 'host_not_allowed' },
-  )
-
-const originNotAllowed = (): HttpError =>
-  new HttpError(
-    403,
-    'This Origin is not allowed. Name it in `limits.allowedOrigins` (--allow-origin).',
-    { code: 'origin_not_allowed' },
   )
 
 const unauthorized = (reason: string): HttpError =>

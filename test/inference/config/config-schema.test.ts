@@ -3,7 +3,7 @@ import { fileURLToPath } from 'node:url'
 import { Ajv } from 'ajv'
 import { describe, expect, it } from 'vitest'
 import { parse } from 'yaml'
-import { configJsonSchema } from '../../../src/inference/config/config-schema.ts'
+import { configJsonSchema } from '../../../scripts/config-json-schema.ts'
 
 interface Described {
   readonly description?: string

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
-import { configJsonSchema } from '../../../src/inference/config/config-schema.ts'
+import { configJsonSchema } from '../../../scripts/config-json-schema.ts'
 import { readInferenceConfig } from '../../../src/inference/config/config.ts'
 import { engines } from '../../../src/inference/engines/engines.ts'
 import { InferenceBackend } from '../../../src/inference/inference-backend.ts'

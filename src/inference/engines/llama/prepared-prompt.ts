@@ -35,37 +35,14 @@ export interface PreparedPrompt {
   readonly parsing: OutputParsing
 }
 
-/** Consecutive requests with equal prompts share one result, which never changes. */
-export class PromptPreparer {
-  readonly #runtime: LlamaRuntime
-  #last: { readonly request: LlamaRequest; readonly prepared: PrepareResult } | null = null
-
-  constructor(runtime: LlamaRuntime) {
-    this.#runtime = runtime
-  }
-
-  prepare(request: LlamaRequest): PrepareResult {
-    if (this.#last !== null && isSamePrompt(this.#last.request, request)) {
-      return this.#last.prepared
-    }
-    const prepared = preparePrompt(request, this.#runtime)
-    this.#last = { request, prepared }
-    return prepared
-  }
-
-  clear(): void {
-    this.#last = null
-  }
-}
-
 /** Compares the contents, because this process receives copies of requests. */
-const isSamePrompt = (one: LlamaRequest, other: LlamaRequest): boolean =>
+export const isSamePrompt = (one: LlamaRequest, other: LlamaRequest): boolean =>
   isDeepStrictEqual(one.input, other.input) &&
   isDeepStrictEqual(one.sampling.format, other.sampling.format)
 
-type PrepareResult = PreparedPrompt | Failure
+export type PrepareResult = PreparedPrompt | Failure
 
-function preparePrompt(request: LlamaRequest, runtime: LlamaRuntime): PrepareResult {
+export function preparePrompt(request: LlamaRequest, runtime: LlamaRuntime): PrepareResult {
   const { input, sampling } = request
   const { template, vocabulary, contextLength } = runtime
   const tools = callableTools(input)

@@ -6,7 +6,7 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 import { Generation } from './generation.ts'
-import { PromptPreparer } from './prepared-prompt.ts'
+import { isSamePrompt, preparePrompt, type PrepareResult } from './prepared-prompt.ts'
 import type { Failure, LlamaRequest, RequestUpdate } from './protocol.ts'
 import type { LlamaRuntime, Vocabulary } from './runtime.ts'
 
@@ -25,7 +25,7 @@ const firstPassTokens = 128
 
 export class StepLoop {
   readonly #options: StepLoopOptions
-  readonly #preparer: PromptPreparer
+  #lastPrepared: { readonly request: LlamaRequest; readonly result: PrepareResult } | null = null
   /** Used slots are adjacent, unless reusing the tokens of another slot saves more time. */
   readonly #running: (Generation | null)[]
   /** For each slot, the number of the last request that used it; 0 if it was never used. */
@@ -38,7 +38,6 @@ export class StepLoop {
 
   constructor(options: StepLoopOptions) {
     this.#options = options
-    this.#preparer = new PromptPreparer(options.runtime)
     this.#running = options.runtime.slots.map(() => null)
     this.#lastUsed = options.runtime.slots.map(() => 0)
     this.#maxPromptTokens = Math.min(options.runtime.batchSize, firstPassTokens)
@@ -47,8 +46,7 @@ export class StepLoop {
   add(requests: readonly LlamaRequest[]): void {
     const { runtime, onUpdate } = this.#options
     for (const request of requests) {
-      const prepared =
-        unknownBiasFailure(request, runtime.vocabulary) ?? this.#preparer.prepare(request)
+      const prepared = unknownBiasFailure(request, runtime.vocabulary) ?? this.#prepare(request)
       if ('code' in prepared) {
         onUpdate({ id: request.id, end: { kind: 'failed', failure: prepared } })
       } else {
@@ -56,6 +54,14 @@ export class StepLoop {
       }
     }
     this.#wake()
+  }
+
+  /** Consecutive requests with equal prompts share one result, which never changes. */
+  #prepare(request: LlamaRequest): PrepareResult {
+    if (this.#lastPrepared === null || !isSamePrompt(this.#lastPrepared.request, request)) {
+      this.#lastPrepared = { request, result: preparePrompt(request, this.#options.runtime) }
+    }
+    return this.#lastPrepared.result
   }
 
   cancel(id: string): void {
@@ -96,7 +102,7 @@ export class StepLoop {
       if (isLast && !this.#hasWork) break
     }
     this.#isRunning = false
-    this.#preparer.clear()
+    this.#lastPrepared = null
   }
 
   /** The number of prompt tokens adapts to the speed, so that no pass takes long. */

@@ -9,27 +9,15 @@ import {
 } from '../pass-through.ts'
 
 /** Joins the texts and lists of a message. In the body, a later field replaces an earlier one. */
-export class AnswerFieldsBuilder {
-  #message: WireFields | undefined
-  #choice: WireFields | undefined
-  #body: WireFields | undefined
-
-  add({ message, choice, body }: AnswerFields): void {
-    if (message !== undefined) this.#message = joinFields(this.#message ?? {}, message)
-    if (choice !== undefined) this.#choice = joinChoiceFields(this.#choice ?? {}, choice)
-    if (body !== undefined) this.#body = { ...this.#body, ...body }
-  }
-
-  get fields(): AnswerFields | undefined {
-    const [message, choice, body] = [this.#message, this.#choice, this.#body]
-    if (message === undefined && choice === undefined && body === undefined) return undefined
-    return {
-      ...(message === undefined ? {} : { message }),
-      ...(choice === undefined ? {} : { choice }),
-      ...(body === undefined ? {} : { body }),
-    }
-  }
-}
+export const joinAnswerFields = (
+  known: AnswerFields,
+  { message, choice, body }: AnswerFields,
+): AnswerFields => ({
+  ...known,
+  ...(message === undefined ? {} : { message: joinFields(known.message ?? {}, message) }),
+  ...(choice === undefined ? {} : { choice: joinChoiceFields(known.choice ?? {}, choice) }),
+  ...(body === undefined ? {} : { body: { ...known.body, ...body } }),
+})
 
 /** Lists such as log probabilities arrive in pieces and are joined. Texts arrive whole. */
 function joinChoiceFields(known: WireFields, more: WireFields): WireFields {
@@ -61,21 +49,15 @@ function joinValues(old: unknown, value: unknown): unknown {
 function joinLists(old: readonly unknown[], more: readonly unknown[]): readonly unknown[] {
   const joined = [...old]
   for (const item of more) {
-    const at = joined.findIndex(
-      (one) =>
-        isPlainObject(one) &&
-        isPlainObject(item) &&
-        hasIndex(item) &&
-        one['index'] === item['index'],
-    )
+    const index = isPlainObject(item) ? item['index'] : undefined
+    const isSame = (one: unknown): boolean => isPlainObject(one) && one['index'] === index
+    const at = typeof index === 'number' ? joined.findIndex(isSame) : -1
     const known = joined[at]
     if (isPlainObject(known) && isPlainObject(item)) joined[at] = joinFields(known, item)
     else joined.push(item)
   }
   return joined
 }
-
-const hasIndex = (item: WireFields): boolean => typeof item['index'] === 'number'
 
 /** Sums the numbers of two objects with details of token usage, at any depth. */
 export function sumUsageDetails(known: WireFields, more: WireFields): WireFields {
