@@ -8,7 +8,7 @@ import {
   TaskStarted,
   TaskSubmitted,
 } from '../src/events/vocabulary.ts'
-import { sharedAttributes, type TaskEventType } from '../src/events/sink.ts'
+import { type RowHolder, sharedAttributes, type TaskEventType } from '../src/events/sink.ts'
 import { systemClock } from '../src/foundation/clock.ts'
 import type { TelemetryManager } from '../src/telemetry/manager.ts'
 
@@ -29,6 +29,7 @@ export function emitTask(telemetry: TelemetryManager, uid: string): void {
   }
 }
 
+const hash = '0123456789abcdef.0123456789abcdef.0123456789abcdef.0123456789abcdef'
 const task = Object.freeze({ executable: 'noop', task_type: 'function' })
 const attempts = ['w1', 'w2'].map((worker_id) => Object.freeze({ ...task, worker_id, attempt: 1 }))
 for (const attributes of [task, ...attempts]) sharedAttributes.add(attributes)
@@ -37,18 +38,19 @@ for (const attributes of [task, ...attempts]) sharedAttributes.add(attributes)
 export function recordTask(telemetry: TelemetryManager, number: number): void {
   const uid = `task-${String(number).padStart(6, '0')}`
   const attempt = attempts[number % 2] ?? task
-  record(telemetry, 'TaskCreated', uid, '', task)
-  record(telemetry, 'TaskSubmitted', uid, 'local', task)
-  record(telemetry, 'TaskQueued', uid, 'local', task)
-  record(telemetry, 'TaskStarted', uid, 'local', attempt)
-  record(telemetry, 'TaskCompleted', uid, 'local', attempt)
+  const holder = { telemetryRow: null }
+  record(telemetry, 'TaskCreated', uid, holder, task)
+  record(telemetry, 'TaskSubmitted', uid, holder, task)
+  record(telemetry, 'TaskQueued', uid, holder, task)
+  record(telemetry, 'TaskStarted', uid, holder, attempt)
+  record(telemetry, 'TaskCompleted', uid, holder, attempt)
 }
 
 function record(
   telemetry: TelemetryManager,
   event_type: TaskEventType,
   task_id: string,
-  backend: string,
+  holder: RowHolder,
   attributes: typeof task,
 ): void {
   const event_time = systemClock.now()
@@ -56,11 +58,13 @@ function record(
     event_type,
     event_time,
     emit_time: systemClock.now(),
-    backend,
+    backend: event_type === 'TaskCreated' ? '' : 'local',
     task_id,
-    node_id: backend === '' ? null : 'host',
+    node_id: event_type === 'TaskCreated' ? null : 'host',
     attributes,
+    own: event_type === 'TaskCreated' ? { definition_hash: hash } : null,
     duration_seconds: 0.001,
     error_type: '',
+    holder,
   })
 }

@@ -64,6 +64,7 @@ export type { EventInput } from './events/make-event.ts'
 export type { HistogramInstrument, Labels, Measurement } from './events/measurement.ts'
 export type {
   EventSink,
+  RowHolder,
   TaskChange,
   TaskEventType,
   TaskSink,

@@ -151,13 +151,20 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /**
-   * Appends the line that a template gives for these values and this uid. Returns `false` if it
-   * cannot, because the uid has characters that JSON escapes; then the caller appends a line.
+   * Appends the line that a template gives for these values and texts. Returns `false` if it
+   * cannot, because the uid has characters that JSON escapes, or the text is long; then the caller
+   * appends a line.
    */
-  appendValues(template: number, values: Float64Array, count: number, uid: string): boolean {
+  appendValues(
+    template: number,
+    values: Float64Array,
+    count: number,
+    uid: string,
+    text: string,
+  ): boolean {
     if (this.#isClosed) return false
     for (;;) {
-      const isPut = this.#ring.putValues(template, values, count, uid)
+      const isPut = this.#ring.putValues(template, values, count, uid, text)
       if (isPut === null) return false
       if (isPut) break
       this.#makeRoom()

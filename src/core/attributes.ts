@@ -26,12 +26,13 @@ interface SharedAttributes {
 }
 
 /**
- * The shared attributes by kind, then by executable. Not used for tasks with additional attributes.
+ * The shared attributes by kind and workflow, then by executable. Not used for tasks with additional attributes.
  */
 const sharedByKind = new Map<string, Map<string, SharedAttributes>>()
 let sharedCount = 0
 
-function findShared(kind: string, executable: string): SharedAttributes {
+function findShared({ task, executable, workflowId }: Entry): SharedAttributes {
+  const kind = workflowId === null ? task.kind : `${task.kind} ${workflowId}`
   let byName = sharedByKind.get(kind)
   const known = byName?.get(executable)
   if (known !== undefined) return known
@@ -39,7 +40,11 @@ function findShared(kind: string, executable: string): SharedAttributes {
   byName = sharedByKind.get(kind) ?? new Map<string, SharedAttributes>()
   sharedByKind.set(kind, byName)
   const created = {
-    attributes: share({ executable: maskCommand(executable), task_type: kind }),
+    attributes: share({
+      executable: maskCommand(executable),
+      task_type: task.kind,
+      ...(workflowId === null ? {} : { workflow_id: workflowId }),
+    }),
     attempts: new Map<string | null, JsonObject>(),
   }
   byName.set(executable, created)
@@ -62,30 +67,26 @@ function share(attributes: JsonObject): JsonObject {
  */
 export function describeTask(entry: Entry): JsonObject {
   const { executable, task, workflowId } = entry
-  entry.attributes ??= hasSharedAttributes(entry)
-    ? findShared(task.kind, executable).attributes
-    : Object.freeze({
-        ...(task.attributes === null ? {} : maskSecretsIn(task.attributes)),
-        executable: maskCommand(executable),
-        task_type: task.kind,
-        ...(workflowId === null ? {} : { workflow_id: workflowId }),
-      })
+  entry.attributes ??=
+    task.attributes === null
+      ? findShared(entry).attributes
+      : Object.freeze({
+          ...maskSecretsIn(task.attributes),
+          executable: maskCommand(executable),
+          task_type: task.kind,
+          ...(workflowId === null ? {} : { workflow_id: workflowId }),
+        })
   return entry.attributes
 }
 
-const hasSharedAttributes = ({ task, workflowId }: Entry): boolean =>
-  task.attributes === null && workflowId === null
-
-/** The attributes of TaskCreated: adds name, definition hash, dependencies, origin and block. */
-export function describeRegistration(entry: Entry): JsonObject {
+/** TaskCreated's own attributes: name, definition hash, dependencies, origin and block. */
+export function describeRegistration(entry: Entry): JsonObject | null {
   const { dependencies, definitionHash, origin } = entry
-  const task = describeTask(entry)
   const block = entry.owner?.blockUid ?? null
   const name = entry.name === entry.executable ? '' : entry.name
   const isPlain = dependencies.length === 0 && definitionHash === null && origin === null
-  if (isPlain && block === null && name === '') return task
+  if (isPlain && block === null && name === '') return null
   return Object.freeze({
-    ...task,
     ...(name === '' ? {} : { task_name: maskSecrets(name) }),
     ...(definitionHash === null ? {} : { definition_hash: definitionHash }),
     ...(dependencies.length === 0 ? {} : { dependencies }),
@@ -95,18 +96,16 @@ export function describeRegistration(entry: Entry): JsonObject {
 }
 
 /**
- * The attributes of TaskSubmitted: adds resources and priority, unless they are the defaults, and
- * the arguments of a program.
+ * TaskSubmitted's own attributes: resources and priority, unless they are the defaults, and the
+ * arguments of a program.
  */
-export function describeSubmission(entry: Entry): JsonObject {
-  const task = describeTask(entry)
+export function describeSubmission(entry: Entry): JsonObject | null {
   const spec = (entry.work ?? entry.expected?.work)?.spec
   const { resources = defaultResources, priority = 0 } = spec ?? {}
   const isDefault = isDefaultRequest(resources)
   const args = describeArguments(entry)
-  if (isDefault && priority === 0 && args === null) return task
+  if (isDefault && priority === 0 && args === null) return null
   return Object.freeze({
-    ...task,
     ...args,
     ...(isDefault ? {} : { resources: toWireResources(resources) }),
     ...(priority === 0 ? {} : { 'tutti.priority': priority }),
@@ -136,8 +135,8 @@ export function describeAttempt(entry: Entry): JsonObject {
       ...(workerId === null ? {} : { worker_id: workerId }),
       attempt,
     })
-  if (!hasSharedAttributes(entry) || attempt > 1) return create()
-  const { attempts } = findShared(task.kind, entry.executable)
+  if (task.attributes !== null || attempt > 1) return create()
+  const { attempts } = findShared(entry)
   let known = attempts.get(workerId)
   if (known === undefined) {
     known = create()

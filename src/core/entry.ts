@@ -2,6 +2,7 @@
 
 import type { Backend, Connection, ContinuedAttempt, Job, TaskReport } from '../backends/backend.ts'
 import { TaggedJob } from '../backends/job-tag.ts'
+import type { RowHolder } from '../events/sink.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { Indexed } from '../runtime/indexed-set.ts'
 import type { AnyFunction } from '../tasks/compute-options.ts'
@@ -104,8 +105,9 @@ export class WaitingRetry implements HasDeadline {
 const noDependencies: readonly string[] = Object.freeze([])
 const noListeners: readonly EndListener[] = Object.freeze([])
 
-export class Entry implements Indexed, TaskHolder {
+export class Entry implements Indexed, TaskHolder, RowHolder {
   setIndex = -1
+  telemetryRow: object | null = null
   readonly ledger: object
   readonly task: Task
   readonly record: TaskRecord

@@ -112,8 +112,10 @@ export class TelemetryEmitter implements LifecycleEmitter {
     const { sink, clock } = this.#parts
     const { uid } = entry.task
     let attributes: JsonObject
+    let own: JsonObject | null
     try {
-      attributes = describeRegistration(entry)
+      attributes = describeTask(entry)
+      own = describeRegistration(entry)
     } catch (error) {
       this.#emitWithoutDetails(entry, 'TaskCreated', error)
       throw error
@@ -127,8 +129,10 @@ export class TelemetryEmitter implements LifecycleEmitter {
       task_id: uid,
       node_id: null,
       attributes,
+      own,
       duration_seconds: 0,
       error_type: '',
+      holder: entry,
     })
   }
 
@@ -199,7 +203,9 @@ export class TelemetryEmitter implements LifecycleEmitter {
     // Stored before the event, so that every recorded TaskCompleted has its value.
     if (type === 'TaskCompleted') this.#keepValue(entry, details)
     const { time, durationSeconds } = entry.lifecycle
-    const attributes = this.#describeChange(entry, details)
+    const isPlain = type === 'TaskSubmitted' || type === 'TaskQueued'
+    const attributes = isPlain ? describeTask(entry) : describeAttempt(entry)
+    const own = this.#describeChange(entry, details)
     const errorType = type === 'TaskFailed' ? describeFailure(details.error).error_type : ''
     const emitted = this.#parts.clock.now()
     return {
@@ -210,8 +216,10 @@ export class TelemetryEmitter implements LifecycleEmitter {
       task_id: entry.task.uid,
       node_id: entry.nodeId,
       attributes,
+      own,
       duration_seconds: entry.isStartEmitted ? durationSeconds : 0,
       error_type: errorType,
+      holder: entry,
     }
   }
 
@@ -278,20 +286,15 @@ export class TelemetryEmitter implements LifecycleEmitter {
     return origin
   }
 
-  #describeChange(entry: Entry, details: ChangeDetails): JsonObject {
+  /** The attributes that only this event has; `null` for none. */
+  #describeChange(entry: Entry, details: ChangeDetails): JsonObject | null {
     const { event } = entry.lifecycle
     if (event === 'TaskSubmitted') return describeSubmission(entry)
-    if (event === 'TaskQueued') return describeTask(entry)
-    const attempt = describeAttempt(entry)
-    if (event === 'TaskStarted') {
-      const { nodes, ranks } = details
-      const files = describeFacts(details.facts)
-      const started = files === null ? attempt : Object.freeze({ ...attempt, ...files })
-      if (nodes === undefined || ranks === undefined) return started
-      return toFrozen({ ...started, nodes, ranks })
-    }
-    const extras = this.#describeEnding(entry, details)
-    return extras === null ? attempt : Object.freeze({ ...attempt, ...extras })
+    if (event === 'TaskQueued') return null
+    if (event !== 'TaskStarted') return this.#describeEnding(entry, details)
+    const { nodes, ranks } = details
+    const files = describeFacts(details.facts)
+    return nodes === undefined || ranks === undefined ? files : toFrozen({ ...files, nodes, ranks })
   }
 
   #describeEnding(entry: Entry, details: ChangeDetails): Record<string, JsonValue> | null {

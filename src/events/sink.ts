@@ -25,13 +25,26 @@ export interface TaskChange {
   readonly backend: string
   readonly task_id: string
   readonly node_id: string | null
-  /** Frozen, and without secrets. */
+  /** Frozen, and without secrets, as `own`. */
   readonly attributes: JsonObject
+  /** The attributes after these, which only this event has; `null` for none. */
+  readonly own: JsonObject | null
   /** Used for terminal events only. */
   readonly duration_seconds: number
   /** Used for TaskFailed only. */
   readonly error_type: string
+  /** The same object for all events of a task; `null` if the emitter has none. */
+  readonly holder: RowHolder | null
 }
+
+/** Where telemetry keeps what it knows about a task, so that it need not look for it by its uid. */
+export interface RowHolder {
+  telemetryRow: object | null
+}
+
+/** All attributes of an event. */
+export const allAttributes = (event: Pick<TaskChange, 'attributes' | 'own'>): JsonObject =>
+  event.own === null ? event.attributes : Object.freeze({ ...event.attributes, ...event.own })
 
 /** The types of a task's lifecycle events. */
 export type TaskEventType =
@@ -50,7 +63,7 @@ export interface TaskSink {
 }
 
 /**
- * Attributes that many events share. The record stores them once, while attributes of one task are
+ * Attributes that many events share. The record stores their text once, while other attributes are
  * formatted for each event.
  */
 export const sharedAttributes = new WeakSet<JsonObject>()

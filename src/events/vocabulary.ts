@@ -3,7 +3,7 @@
 import { type BaseEvent, createEventClass, type EventClass, type FieldSpec } from './event.ts'
 import type * as libraryEvents from './library-events.ts'
 import type { ResourceUpdate } from './resource-update.ts'
-import type { TaskChange, TaskEventType } from './sink.ts'
+import { allAttributes, type TaskChange, type TaskEventType } from './sink.ts'
 
 const secondsField: FieldSpec = { type: 'float', nullable: false, fallback: 0, min: 0 }
 
@@ -85,7 +85,17 @@ const taskEventClasses = {
 
 /** The event object of a change. */
 export function createTaskEvent(change: TaskChange, sessionId: string, eventId: string): BaseEvent {
-  const fields = { ...change, event_id: eventId, session_id: sessionId }
+  const fields = {
+    event_id: eventId,
+    event_time: change.event_time,
+    session_id: sessionId,
+    backend: change.backend,
+    task_id: change.task_id,
+    node_id: change.node_id,
+    attributes: allAttributes(change),
+    duration_seconds: change.duration_seconds,
+    error_type: change.error_type,
+  }
   return new taskEventClasses[change.event_type](fields, change.emit_time)
 }
 

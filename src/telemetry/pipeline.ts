@@ -142,7 +142,7 @@ export class Pipeline {
     let event: BaseEvent | null = null
     const toEvent = (): BaseEvent =>
       (event ??= createTaskEvent(change, this.#sessionId, this.#ids.eventId(number)))
-    const { record, isEnd } = this.spans.addTaskEvent(change, toEvent)
+    const { record, isEnd } = this.spans.addTaskEvent(change, change.holder, toEvent)
     const recorder = this.#recorder
     this.#isRecording = true
     if (recorder !== null) {
@@ -227,7 +227,7 @@ export class Pipeline {
   }
 
   #addTaskEvent(event: BaseEvent & TaskEventFields): void {
-    const { record, isEnd } = this.spans.addTaskEvent(event, () => event)
+    const { record, isEnd } = this.spans.addTaskEvent(event, null, () => event)
     this.#recorder?.addEvent(event, this.#traceId, record.spanId)
     if (isEnd) this.#recorder?.addTaskSpan(record, event.emit_time)
   }

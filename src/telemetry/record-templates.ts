@@ -27,6 +27,7 @@ interface EventTemplate {
   readonly type: string
   readonly backend: string
   readonly node: string | null
+  readonly errorType: string
   readonly template: number
 }
 
@@ -36,6 +37,8 @@ interface SpanTemplate {
 }
 
 const maxKnown = 4096
+/** The maximum number of templates that are searched one after the other. */
+const maxAlike = 64
 const [created = 0, emitted = 0, third = 0, fourth = 0] = samples.times
 const time = (at: number, value: number): Sample => ({
   text: String(at),
@@ -66,20 +69,33 @@ export class RecordTemplates {
     this.#parts = parts
   }
 
+  /** The attributes that are part of a template: these, or none if they are not shared. */
+  sharedOf(attributes: JsonObject): JsonObject {
+    const isShared = this.#events.has(attributes) || sharedAttributes.has(attributes)
+    return isShared ? attributes : emptyAttributes
+  }
+
   /** The values of such a line: event, span, event time, emit time, and for an end the duration. */
-  ofEvent(change: TaskChange): number {
-    const { event_type: type, backend, node_id: node, attributes } = change
-    const known = this.#events.get(attributes)
+  ofEvent(change: TaskChange, shared: JsonObject): number {
+    const { event_type: type, backend, node_id: node, error_type: errorType } = change
+    const known = this.#events.get(shared)
     if (known !== undefined) {
       for (const one of known) {
-        if (one.type === type && one.backend === backend && one.node === node) return one.template
+        const isAlike = one.type === type && one.backend === backend && one.node === node
+        if (isAlike && (type !== 'TaskFailed' || one.errorType === errorType)) return one.template
       }
     }
-    if (type === 'TaskFailed' || !sharedAttributes.has(attributes)) return noTemplate
-    const key = JSON.stringify([type, backend, node, attributes])
-    const template = this.#find(key, () => this.#addEvent(change))
+    const key = JSON.stringify([
+      type,
+      backend,
+      node,
+      type === 'TaskFailed' ? errorType : '',
+      shared,
+    ])
+    const template = this.#find(key, () => this.#addEvent(change, shared))
     if (this.#events.size >= maxKnown) this.#events.clear()
-    this.#events.set(attributes, [...(known ?? []), { type, backend, node, template }])
+    const added = { type, backend, node, errorType, template }
+    this.#events.set(shared, withAdded(known, added))
     return template
   }
 
@@ -90,16 +106,13 @@ export class RecordTemplates {
     if (known !== undefined) {
       for (const one of known) if (isAlike(one.record, record)) return one.template
     }
-    const { enriched, annotations, workflowId, errorType } = record
-    if (enriched !== null || annotations !== null || workflowId !== null) return noTemplate
-    if (errorType !== null || !isShared(startedAttributes)) return noTemplate
-    if (!isShared(queuedAttributes)) return noTemplate
-    const { backend, executable, taskType, passed } = record
-    const labels = [backend, executable, taskType, passed]
+    if (record.enriched !== null || record.annotations !== null) return noTemplate
+    if (!isShared(startedAttributes) || !isShared(queuedAttributes)) return noTemplate
+    const labels = labelFields.map((field) => record[field])
     const key = JSON.stringify([...labels, queuedAttributes, startedAttributes])
     const template = this.#find(key, () => this.#addSpan(record))
     if (this.#spans.size >= maxKnown) this.#spans.clear()
-    this.#spans.set(startedAttributes, [...(known ?? []), { record, template }])
+    this.#spans.set(startedAttributes, withAdded(known, { record, template }))
     return template
   }
 
@@ -111,7 +124,7 @@ export class RecordTemplates {
     return template
   }
 
-  #addEvent(change: TaskChange): number | null {
+  #addEvent(change: TaskChange, shared: JsonObject): number | null {
     const { sessionId, traceId } = this.#parts
     const sample = {
       ...change,
@@ -119,19 +132,24 @@ export class RecordTemplates {
       emit_time: emitted,
       task_id: samples.uid,
       duration_seconds: samples.seconds,
+      attributes: shared,
+      own: { [samples.ownName]: 0 },
     }
     const event = createTaskEvent(sample, sessionId, samples.eventId)
+    const member = `"${samples.ownName}":0`
+    const own: Sample = {
+      text: shared === emptyAttributes ? member : `,${member}`,
+      kind: holeKinds.text,
+      value: 0,
+    }
     const expected = 'duration_seconds' in event ? endSamples : eventSamples
-    return this.#add(eventLine(event, traceId, samples.spanId), expected)
+    return this.#add(eventLine(event, traceId, samples.spanId), [...expected, own])
   }
 
   #addSpan(record: TaskRow): number | null {
     const { ids, toSpan } = this.#parts
     const row = Object.assign(new TaskRow(samples.uid, 0, created, ids), {
-      backend: record.backend,
-      executable: record.executable,
-      taskType: record.taskType,
-      passed: record.passed,
+      ...Object.fromEntries(labelFields.map((field) => [field, record[field]])),
       queuedTime: third,
       queuedAttributes: record.queuedAttributes,
       startedTime: fourth,
@@ -156,8 +174,23 @@ export class RecordTemplates {
   }
 }
 
+/** The fields of a task whose values are part of the template of its span. */
+const labelFields = [
+  'backend',
+  'executable',
+  'taskType',
+  'passed',
+  'workflowId',
+  'parentSpanId',
+  'errorType',
+] as const
+
 const isShared = (attributes: JsonObject): boolean =>
   attributes === emptyAttributes || sharedAttributes.has(attributes)
+
+/** Forgets the others if there are many, because they are searched one after the other. */
+const withAdded = <T>(known: readonly T[] = [], added: T): T[] =>
+  known.length < maxAlike ? [...known, added] : [added]
 
 /** Whether the span lines of two tasks differ only in the values of a template. */
 const isAlike = (one: TaskRow, other: TaskRow): boolean =>
@@ -166,7 +199,8 @@ const isAlike = (one: TaskRow, other: TaskRow): boolean =>
   one.executable === other.executable &&
   one.backend === other.backend &&
   one.taskType === other.taskType &&
+  one.workflowId === other.workflowId &&
+  one.parentSpanId === other.parentSpanId &&
+  one.errorType === other.errorType &&
   other.enriched === null &&
-  other.annotations === null &&
-  other.workflowId === null &&
-  other.errorType === null
+  other.annotations === null

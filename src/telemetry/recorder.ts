@@ -5,10 +5,10 @@ import type { ResultsFile } from '../checkpoint/results-file.ts'
 import type { CheckpointWriter } from '../checkpoint/writer.ts'
 import { isTemplateTime } from '../checkpoint/writing/template.ts'
 import type { BaseEvent } from '../events/event.ts'
-import type { TaskChange } from '../events/sink.ts'
+import { allAttributes, type TaskChange } from '../events/sink.ts'
 import type { Clock } from '../foundation/clock.ts'
 import type { DerivedIds } from '../events/derived-ids.ts'
-import { toJsonObject } from '../foundation/json-value.ts'
+import { emptyAttributes, type JsonObject, toJsonObject } from '../foundation/json-value.ts'
 import type { TaskRow } from './metrics/task-row.ts'
 import { noTemplate, RecordTemplates } from './record-templates.ts'
 
@@ -57,7 +57,9 @@ export class Recorder {
 
   /** Adds a lifecycle event by a template. Returns `false` if it needs a line of its own. */
   addChange(change: TaskChange, eventNumber: number, spanNumber: number): boolean {
-    const template = this.#templates.ofEvent(change)
+    const { attributes, own } = change
+    const shared = this.#templates.sharedOf(attributes)
+    const template = this.#templates.ofEvent(change, shared)
     const { event_time: happened, emit_time: emitted, duration_seconds: seconds } = change
     if (template === noTemplate || !isTemplateTime(happened) || !isTemplateTime(emitted))
       return false
@@ -68,7 +70,13 @@ export class Recorder {
     values[2] = happened
     values[3] = emitted
     values[4] = seconds
-    if (!this.#writer.appendValues(template, values, 5, change.task_id)) return false
+    const text =
+      shared === emptyAttributes
+        ? membersOf(allAttributes(change), '')
+        : own === null
+          ? ''
+          : membersOf(own, ',')
+    if (!this.#writer.appendValues(template, values, 5, change.task_id, text)) return false
     this.#added(emitted)
     return true
   }
@@ -128,7 +136,7 @@ export class Recorder {
     values[3] = record.milliseconds
     values[4] = queuedTime
     values[5] = startedTime
-    return this.#writer.appendValues(template, values, 6, record.uid)
+    return this.#writer.appendValues(template, values, 6, record.uid, '')
   }
 
   #added(now: number): void {
@@ -156,6 +164,12 @@ export class Recorder {
     this.#writer.append(metricLine(clock.now(), readMetrics()))
     this.#writer.write()
   }
+}
+
+/** The text of an object's members, after `before` if there are any. */
+function membersOf(attributes: JsonObject, before: string): string {
+  const members = JSON.stringify(attributes).slice(1, -1)
+  return members === '' ? '' : `${before}${members}`
 }
 
 /**

@@ -3,7 +3,7 @@ import { describe, expect, it } from 'vitest'
 import { defineEvent } from '../../src/events/define-event.ts'
 import type { BaseEvent } from '../../src/events/event.ts'
 import { makeEvent } from '../../src/events/make-event.ts'
-import type { TaskEventType } from '../../src/events/sink.ts'
+import type { RowHolder, TaskEventType } from '../../src/events/sink.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
 import type { JsonValue } from '../../src/foundation/json-value.ts'
 import { byRun } from '../long-run.ts'
@@ -31,6 +31,10 @@ const time = fc.oneof(
   { weight: 5, arbitrary: fc.double({ min: 1e9, max: 2 ** 32, noNaN: true }) },
   { weight: 1, arbitrary: fc.constantFrom(0, 1, 1e9, 2 ** 30, 2 ** 32 - 1e-6, 2 ** 32, 5e12) },
 )
+const ownValue = fc.oneof(
+  fc.jsonValue() as fc.Arbitrary<JsonValue>,
+  fc.constantFrom('ü'.repeat(500), 'x'.repeat(4000), 'y'.repeat(5000)),
+)
 const steps = fc.array(
   fc.oneof(
     {
@@ -44,6 +48,12 @@ const steps = fc.array(
         seconds: fc.oneof(fc.double({ min: 0, noNaN: true }), fc.constantFrom(0, 0.1, 1e21)),
         node: fc.constantFrom(null, 'n1', 'knoten-ü'),
         isShared: fc.boolean(),
+        own: fc.oneof(
+          fc.constantFrom(null, {}),
+          fc.dictionary(fc.string({ unit: 'binary', maxLength: 9 }), ownValue, { maxKeys: 3 }),
+        ),
+        error_type: fc.constantFrom('Error', 'TypeError', 'a"ü'),
+        isHeld: fc.boolean(),
       }),
     },
     {
@@ -60,7 +70,13 @@ const steps = fc.array(
 )
 type Step = typeof steps extends fc.Arbitrary<(infer One)[]> ? One : never
 
-async function play(telemetry: ReturnType<typeof openThreaded>, step: Step): Promise<void> {
+type Holders = Map<string, RowHolder>
+
+async function play(
+  telemetry: ReturnType<typeof openThreaded>,
+  step: Step,
+  holders: Holders,
+): Promise<void> {
   if (step.kind === 'turn') await turn()
   else if (step.kind === 'flush') await telemetry.flush()
   else if (step.kind === 'scope') telemetry.spanScope('part', { n: 1 }, () => {})
@@ -69,12 +85,17 @@ async function play(telemetry: ReturnType<typeof openThreaded>, step: Step): Pro
     telemetry.emit(makeEvent(Mark, { session_id: 's1', backend: 'b', text, value }))
   } else if ('type' in step) {
     const change = changeOf(step.type, step.uid)
+    const holder = holders.get(step.uid) ?? { telemetryRow: null }
+    holders.set(step.uid, holder)
     telemetry.recordTask({
       ...change,
       event_time: step.time,
       emit_time: step.time + step.later,
       node_id: step.node,
       duration_seconds: step.seconds,
+      own: step.own,
+      error_type: step.error_type,
+      holder: step.isHeld ? holder : null,
       attributes: step.isShared ? change.attributes : Object.freeze({ 'a"ü': step.uid }),
     })
   }
@@ -92,7 +113,8 @@ describe('the record of any run', () => {
         const received: BaseEvent[] = []
         telemetry.subscribe((event) => void received.push(event))
         await telemetry.start()
-        for (const step of plan) await play(telemetry, step)
+        const holders: Holders = new Map()
+        for (const step of plan) await play(telemetry, step, holders)
         await telemetry.stop()
         const lines = eventsIn(folder)
         const ofEvents = lines.map((line) => without(line, idsOfLine))

@@ -38,6 +38,8 @@ export const changeOf = (type: TaskEventType, uid: string): TaskChange => ({
   attributes: task,
   duration_seconds: 0.25,
   error_type: 'Error',
+  own: null,
+  holder: null,
 })
 
 /** The five events of one task. */

@@ -8,9 +8,15 @@ export const frameKinds = { padding: 0, line: 1, template: 2 } as const
 /** The frame's size in units is in the lower bits of its first word. */
 export const sizeBits = 24
 const maxFrameUnits = 2 ** sizeBits - 1
-/** Units of a template's frame before its values: kind, size, template, counts. */
+/** Units of a template's frame before its values: kind, size, template, then the counts. */
 export const headUnits = 2
 export const maxUidLength = 200
+/** In UTF-16 units, each of which takes at most three bytes. A longer text needs its own line. */
+const maxTextLength = 4096
+const bytesPerUnit = 3
+export const maxTextBytes = maxTextLength * bytesPerUnit
+/** The second count of a frame: the number of values, and from this bit on the bytes of the text. */
+export const countBits = 8
 const maxTemplateBytes = 16_384
 /** A line that takes a larger part of the ring is written without it. */
 const maxLinePart = 4
@@ -78,15 +84,22 @@ export class FrameRing {
 
   /**
    * Puts a frame for a line with this template. Returns `null` if the uid cannot be part of a line
-   * unchanged, and `false` if the ring has no room.
+   * unchanged or the text is too long, and `false` if the ring has no room.
    */
-  putValues(template: number, values: Float64Array, count: number, uid: string): boolean | null {
+  putValues(
+    template: number,
+    values: Float64Array,
+    count: number,
+    uid: string,
+    text: string,
+  ): boolean | null {
     const { length } = uid
-    if (length > maxUidLength) return null
-    const units = headUnits + count + unitsOf(length)
-    const at = this.#reserve(units)
+    if (length > maxUidLength || text.length > maxTextLength) return null
+    const most = headUnits + count + unitsOf(length + text.length * bytesPerUnit)
+    const { ring, ringWords, ringNumbers, ringUnits } = this.#record
+    if (most * maxLinePart > ringUnits) return null
+    const at = this.#reserve(most)
     if (at === -1) return false
-    const { ring, ringWords, ringNumbers } = this.#record
     const first = (at + headUnits + count) * unitBytes
     for (let index = 0; index < length; index++) {
       const code = uid.charCodeAt(index)
@@ -96,10 +109,12 @@ export class FrameRing {
     for (let index = 0; index < count; index++) {
       ringNumbers[at + headUnits + index] = values[index] as number
     }
+    const bytes = text === '' ? 0 : this.#bytes.write(text, first + length)
+    const units = headUnits + count + unitsOf(length + bytes)
     ringWords[at * 2] = (frameKinds.template << sizeBits) | units
     ringWords[at * 2 + 1] = template
     ringWords[at * 2 + 2] = length
-    ringWords[at * 2 + 3] = count
+    ringWords[at * 2 + 3] = (bytes << countBits) | count
     this.#head = (this.#head + units) | 0
     return true
   }

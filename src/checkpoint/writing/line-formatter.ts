@@ -1,7 +1,14 @@
 /** Turns frames of the ring into the bytes of lines. The only code that does so. */
 
 import type { DerivedIds } from '../../events/derived-ids.ts'
-import { frameKinds, headUnits, maxUidLength, sizeBits } from './frame-ring.ts'
+import {
+  countBits,
+  frameKinds,
+  headUnits,
+  maxTextBytes,
+  maxUidLength,
+  sizeBits,
+} from './frame-ring.ts'
 import { type SharedRecord, unitBytes } from './shared-record.ts'
 import { holeKinds, type Segment, timeDigits } from './template.ts'
 
@@ -149,6 +156,7 @@ export class LineFormatter {
       }
       end += text.length
       if (nextKind === holeKinds.uid) end = this.#copyUid(at, end)
+      else if (nextKind === holeKinds.text) end = this.#copyText(at, end)
       else if (nextKind === holeKinds.number) {
         end = writeText(bytes, end, String(this.#record.ringNumbers[values + nextValue]))
       }
@@ -169,10 +177,26 @@ export class LineFormatter {
     const { ring, ringWords } = this.#record
     const length = ringWords[at * 2 + 2] as number
     if (length > maxUidLength) throw overwritten()
-    const from = (at + headUnits + (ringWords[at * 2 + 3] as number)) * unitBytes
+    const from = this.#textsOf(at)
     for (let index = 0; index < length; index++)
       this.bytes[end + index] = ring[from + index] as number
     return end + length
+  }
+
+  #copyText(at: number, end: number): number {
+    const { ring, ringWords } = this.#record
+    const length = (ringWords[at * 2 + 3] as number) >>> countBits
+    if (length === 0) return end
+    if (length > maxTextBytes) throw overwritten()
+    const from = this.#textsOf(at) + (ringWords[at * 2 + 2] as number)
+    this.bytes.set(ring.subarray(from, from + length), end)
+    return end + length
+  }
+
+  /** Where a frame's uid begins, which its text follows. */
+  #textsOf(at: number): number {
+    const count = (this.#record.ringWords[at * 2 + 3] as number) & (2 ** countBits - 1)
+    return (at + headUnits + count) * unitBytes
   }
 
   #templateAt(position: number): readonly SegmentBytes[] {

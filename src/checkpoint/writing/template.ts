@@ -6,7 +6,7 @@
 import { newUuid } from '../../foundation/ids.ts'
 
 /** What fills a hole of a template. The first three have a fixed width. */
-export const holeKinds = { eventId: 0, spanId: 1, time: 2, uid: 3, number: 4 } as const
+export const holeKinds = { eventId: 0, spanId: 1, time: 2, uid: 3, number: 4, text: 5 } as const
 type HoleKind = (typeof holeKinds)[keyof typeof holeKinds]
 
 /** A sample value in a line, and the index of the frame's value that replaces it. */
@@ -51,6 +51,8 @@ export const samples = {
   eventId: newUuid(),
   spanId: newUuid().slice(16),
   uid: `uid-${sampleId}`,
+  /** The name of the last attribute. Its text is a hole, with the comma before it. */
+  ownName: `own-${sampleId}`,
   seconds: 0.123_456_789_012_345,
 }
 

@@ -6,6 +6,7 @@ import type { DerivedIds } from '../../events/derived-ids.ts'
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
 import type { Indexed } from '../../runtime/indexed-set.ts'
 import { hasStarted, stages } from '../../views/lifecycle.ts'
+import type { TaskEventFields } from './task-table.ts'
 
 export type SpanStatus = 'completed' | 'failed' | 'canceled'
 
@@ -118,7 +119,9 @@ const spanKeys = new Set(['executable', 'task_type', 'workflow_id'])
  * Returns an event's extra attributes as strings. Most events have only `executable` and
  * `task_type`, which the span already has.
  */
-export function extraAttributes(attributes: JsonObject): JsonObject {
+export function extraAttributes(event: Pick<TaskEventFields, 'attributes' | 'own'>): JsonObject {
+  const { attributes, own = null } = event
+  if (own !== null) return selectExtra({ ...attributes, ...own })
   const known = extraCache.get(attributes)
   if (known !== undefined) return known
   const extra = selectExtra(attributes)

@@ -5,6 +5,7 @@
 
 import type { TaskChange } from '../../events/sink.ts'
 import { DerivedIds, newIdKey } from '../../events/derived-ids.ts'
+import type { JsonObject } from '../../foundation/json-value.ts'
 import { IndexedSet } from '../../runtime/indexed-set.ts'
 import { countStage, createTotals, hasDuration, isQueued, stages } from '../../views/lifecycle.ts'
 import { type TaskTotals, validSeconds } from '../../views/lifecycle.ts'
@@ -13,8 +14,12 @@ import { extraAttributes, TaskRow } from './task-row.ts'
 import { UidIndex } from './uid-index.ts'
 
 /** A lifecycle event, as the table needs it: a change or an event object. */
-export type TaskEventFields = Omit<TaskChange, 'event_type' | 'duration_seconds' | 'error_type'> & {
+export type TaskEventFields = Pick<
+  TaskChange,
+  'event_time' | 'backend' | 'task_id' | 'attributes'
+> & {
   readonly event_type: string
+  readonly own?: JsonObject | null
   readonly duration_seconds?: unknown
   readonly error_type?: unknown
 }
@@ -108,10 +113,10 @@ export class TaskTable {
     if (isEnd) this.#end(record, event, seconds)
     else if (stage === stages.queued) {
       record.queuedTime = event.event_time
-      record.queuedAttributes = extraAttributes(event.attributes)
+      record.queuedAttributes = extraAttributes(event)
     } else if (stage === stages.started) {
       record.startedTime = event.event_time
-      record.startedAttributes = extraAttributes(event.attributes)
+      record.startedAttributes = extraAttributes(event)
     }
     if (stage === stages.queued || stage === stages.started) this.#addQueueTime(record)
     return isEnd

@@ -3,7 +3,7 @@
 import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
 import { type BaseEvent, baseFieldNames } from '../../events/event.ts'
 import { WorkflowEnded, WorkflowStarted } from '../../events/library-events.ts'
-import type { WorkSpan } from '../../events/sink.ts'
+import type { RowHolder, WorkSpan } from '../../events/sink.ts'
 import { newSpanId } from '../../foundation/ids.ts'
 import { type JsonObject, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets, maskSecretsIn } from '../../foundation/secrets.ts'
@@ -79,19 +79,24 @@ export class SpanRegistry {
    * Applies a lifecycle event to the span of its task. `toEvent` creates the event object, which is
    * needed only for enrichers.
    */
-  addTaskEvent(event: TaskEventFields, toEvent: () => BaseEvent): TaskEventSpan {
+  addTaskEvent(
+    event: TaskEventFields,
+    holder: RowHolder | null,
+    toEvent: () => BaseEvent,
+  ): TaskEventSpan {
     const { tasks, mirror, enrichers } = this.#parts
     const { task_id: uid } = event
     const stage = stageOf(event.event_type)
-    const known = tasks.find(uid)
+    const known = (holder?.telemetryRow as TaskRow | null | undefined) ?? tasks.find(uid)
     if (known !== undefined && hasEnded(known.passed)) return { record: known, isEnd: false }
     const record = known ?? this.#openRecord(uid, event)
+    if (holder !== null) holder.telemetryRow = record
     if (stage === stages.created && enrichers.hasAny) record.enrich(enrichers.enrich(toEvent()))
     if (known === undefined) this.#openTask(record)
     const { passed } = record
     const isEnd = tasks.apply(record, event, stage)
     if (((record.passed ^ passed) & annotatedStages) !== 0) {
-      mirror.annotated(record, () => toAnnotation(event, extraAttributes(event.attributes)))
+      mirror.annotated(record, () => toAnnotation(event, extraAttributes(event)))
     }
     if (isEnd) mirror.ended(record, () => this.toSpan(record))
     return { record, isEnd }
