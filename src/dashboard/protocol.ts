@@ -78,6 +78,7 @@ export interface Filter extends TimeRange {
 export interface Views {
   readonly head: HeadView
   readonly stream: StreamView
+  readonly inside: InsideView
   readonly progress: ProgressView
   readonly tasks: TasksPanelView
   readonly resources: ResourcesPanelView
@@ -99,6 +100,7 @@ export type ViewQuery =
       readonly range: TimeRange
       readonly cells: number
     }
+  | { readonly kind: 'inside'; readonly filter: Filter }
   | { readonly kind: 'progress'; readonly filter: Filter }
   | ({ readonly kind: 'tasks'; readonly filter: Filter } & TasksPart)
   | { readonly kind: 'resources'; readonly filter: Filter; readonly range: TimeRange }
@@ -203,8 +205,11 @@ export interface StreamView {
   readonly range: { readonly from: number; readonly to: number }
   readonly blocks: readonly StreamBlock[]
   readonly cells: readonly StreamCell[]
-  /** With a range in the filter: what is inside, for each name. */
-  readonly inside: readonly InsideName[] | null
+}
+
+/** What ran in the range of the filter, for each name. */
+export interface InsideView {
+  readonly names: readonly InsideName[]
 }
 
 export interface InsideName {

@@ -44,6 +44,7 @@ const sorts = ['order', 'uid', 'name', 'state', 'waited', 'ran', 'worker']
 const queryFields: Readonly<Record<ViewQuery['kind'], Readonly<Record<string, Field>>>> = {
   head: { filter },
   stream: { filter, range: objectOf(range), cells: isCount(4096) },
+  inside: { filter },
   progress: { filter },
   tasks: {
     filter,

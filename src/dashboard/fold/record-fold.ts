@@ -182,7 +182,7 @@ export class RecordFold {
     return { ...this.#source(), pass: views.pass, now: time, state: 'running', events }
   }
 
-  /** `null` once all is read, except for the latest lines of a growing record, or if none can be. */
+  /** `null` once all but the latest lines of a growing record is read, or if it cannot be read. */
   #progress(files: readonly string[]): QuerySource['reading'] {
     if (this.#reading === null && !this.#isFirstReading) return null
     if (this.#problem !== '') return null

@@ -1,6 +1,6 @@
 /** The latest events, selected by the query bar, and the numbers in events of the application. */
 
-import { textAt, valueAt } from '../../views/columns.ts'
+import { eachText, textAt, valueAt } from '../../views/columns.ts'
 import { numberOf, type ViewEvent } from '../../views/panel.ts'
 import { countText } from '../../views/readable.ts'
 import { findTask } from '../../views/task-index.ts'
@@ -81,13 +81,16 @@ function createEventFilter(
   { from = -Infinity, to = Infinity, at = Infinity, name }: Filter,
   { texts, numbers }: ParsedQuery,
 ): (event: NamedEvent) => boolean {
-  const numbersOfName = findNames(moment, name)
+  const isNamed = findNames(moment, name)
   const { names } = moment.names
-  const asked = new Set(Array.from(numbersOfName ?? [], (number) => textAt(names, number)))
+  const asked = new Set<string>()
+  eachText(names, (text, number) => {
+    if (isNamed?.[number] === 1) asked.add(text)
+  })
   return (one) => {
     const { event_time: time, duration_seconds: duration } = one.event
     if (time < from || time > to || time > at) return false
-    if (numbersOfName !== null && !asked.has(one.name)) return false
+    if (isNamed !== null && !asked.has(one.name)) return false
     const seconds = numberOf(duration) ?? Number.NaN
     return (
       numbers.every(({ matches }) => matches(seconds)) &&

@@ -74,7 +74,7 @@ function listTasks(moment: RunMoment, filter: Filter): Map<number, GroupTasks> {
     const group = groupOf[task] ?? 0
     const time = timeOf[task] ?? 0
     if (group === 0 || time < from || time > to) continue
-    if (names !== null && !names.has(columns.name[task] ?? 0)) continue
+    if (names !== null && names[columns.name[task] ?? 0] !== 1) continue
     let own = found.get(group)
     if (own === undefined) {
       own = { tasks: [], count: 0, firstTime: Infinity, lastTime: -Infinity }

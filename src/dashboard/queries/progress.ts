@@ -18,30 +18,28 @@ const maxNames = 500
 
 /** Names with most tasks come first. */
 export function showProgress(moment: RunMoment, filter: Filter): ProgressView {
-  const isSelected = createTaskFilter(moment, filter)
+  const selected = selectTasks(moment, createTaskFilter(moment, filter))
   const all = names.show(moment.names, { durations: false })
   const numbers = numbersByName(moment)
-  const selected = isSelected === null ? null : countSelected(moment, isSelected)
   const rows = all
     .map((view) => ({ view, name: numbers.get(view.name) ?? 0 }))
-    .filter(({ name }) => selected === null || (selected[name]?.total ?? 0) > 0)
+    .filter(({ name }) => selected === null || (selected.counts[name]?.total ?? 0) > 0)
     .toSorted((a, b) => b.view.total - a.view.total)
   const shown = rows.slice(0, maxNames)
-  const durations = durationsByName(moment.names, isSelected ?? undefined)
+  const durations = durationsByName(moment.names, selected?.isSelected)
   const { counts, states } = moment.pass
-  const seconds = sumSecondsByName({ counts, ...states }, moment.now)
+  const seconds = selected === null ? sumSecondsByName({ counts, ...states }, moment.now) : null
   return {
     names: shown.map(({ view, name }) => {
       const own = durations[name]
       const stats = own === undefined || own.length === 0 ? null : statsInPlace(own)
-      const sum = own?.reduce((before, one) => before + one, 0) ?? 0
       return {
         ...toRow(moment, view, name),
-        ...selected?.[name],
+        ...selected?.counts[name],
         p50: stats?.p50 ?? null,
         p95: stats?.p95 ?? null,
         max: stats?.max ?? null,
-        totalSeconds: selected === null ? (seconds[name]?.ranSeconds ?? 0) : sum,
+        totalSeconds: seconds?.[name]?.ranSeconds ?? (stats?.mean ?? 0) * (own?.length ?? 0),
       }
     }),
     notShown: rows.length > shown.length ? countText(rows.length - shown.length, 'name') : '',
@@ -55,13 +53,14 @@ function numbersByName({ names: { names: texts } }: RunMoment): ReadonlyMap<stri
 }
 
 function toRow(
-  { isRunning, paces, start, now }: RunMoment,
+  moment: RunMoment,
   view: NameView,
   name: number,
 ): Omit<NameRow, 'p50' | 'p95' | 'max' | 'totalSeconds'> {
   const { total, completed, failed, canceled, running, waiting, progress } = view
-  const pace = paces[name]
-  const eta = isRunning && pace !== undefined ? computeSpeed(view, pace, start, now) : null
+  const { isRunning, start, now } = moment
+  const pace = isRunning ? moment.paces[name] : undefined
+  const eta = pace === undefined ? null : computeSpeed(view, pace, start, now)
   return {
     name: shownText(view.name),
     total,
@@ -78,15 +77,24 @@ function toRow(
 
 type Counted = Pick<NameRow, 'total' | 'done' | 'failed' | 'canceled' | 'running' | 'waiting'>
 
-/** Counts the selected tasks by the number of their name. */
-function countSelected(moment: RunMoment, isSelected: TaskFilter): Counted[] {
+interface SelectedTasks {
+  /** By the number of the name. */
+  readonly counts: readonly Counted[]
+  readonly isSelected: (task: number) => boolean
+}
+
+/** Applies the filter once to each task; `null` if it selects all. */
+function selectTasks(moment: RunMoment, filter: TaskFilter | null): SelectedTasks | null {
+  if (filter === null) return null
   const { columns, isRunning, names: state } = moment
   const none = { total: 0, done: 0, failed: 0, canceled: 0, running: 0, waiting: 0 }
-  const counted = Array.from({ length: state.names.size }, () => ({ ...none }))
+  const counts = Array.from({ length: state.names.size }, () => ({ ...none }))
+  const selected = new Uint8Array(columns.tasks)
   for (let task = 0; task < columns.tasks; task++) {
     const passed = columns.passed[task] ?? 0
-    const own = counted[columns.name[task] ?? 0]
-    if (passed === 0 || own === undefined || !isSelected(task)) continue
+    const own = counts[columns.name[task] ?? 0]
+    if (passed === 0 || own === undefined || !filter(task)) continue
+    selected[task] = 1
     own.total++
     if ((passed & stages.completed) !== 0) own.done++
     else if ((passed & stages.failed) !== 0) own.failed++
@@ -96,5 +104,5 @@ function countSelected(moment: RunMoment, isSelected: TaskFilter): Counted[] {
     else if (!state.waitsSince.has(task)) own.running++
     else own.waiting++
   }
-  return counted
+  return { counts, isSelected: (task) => selected[task] === 1 }
 }

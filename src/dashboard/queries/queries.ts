@@ -19,6 +19,7 @@ import { showResources } from './nodes/resources.ts'
 import { RunMoment } from './run-moment.ts'
 import { RunTexts } from './run-texts.ts'
 import { findShownTask, shownText } from './shown-texts.ts'
+import { listInside } from './stream/inside.ts'
 import { showStream } from './stream/stream.ts'
 import { readTask } from './drawer/task-source.ts'
 import { showTask } from './drawer/drawer.ts'
@@ -111,6 +112,7 @@ const answers: Answers = {
   head: ({ moment, source, whole, cache }) =>
     showHead(moment, source, whole, cache.texts.get(moment)),
   stream: ({ moment }, query) => showStream(moment, query),
+  inside: ({ moment }, { filter }) => ({ names: listInside(moment, filter) }),
   progress: ({ moment }, { filter }) => showProgress(moment, filter),
   tasks: ({ moment }, query) => showTasks(moment, query.filter, query),
   resources: ({ moment }, { range }) => showResources(moment, range),

@@ -1,6 +1,6 @@
 /** The tasks and attempts that the filter of the page selects. Pure. */
 
-import { findText, textAt, type TextIndex } from '../../views/columns.ts'
+import { eachText, findText } from '../../views/columns.ts'
 import { shortName } from '../../views/readable.ts'
 import type { Filter } from '../protocol.ts'
 import type { RunMoment } from './run-moment.ts'
@@ -9,24 +9,22 @@ import { shownText } from './shown-texts.ts'
 /** Selects tasks by number. */
 export type TaskFilter = (task: number) => boolean
 
-/** Returns the numbers of the names that match; `null` if all names do. */
+/** Returns 1 at the numbers of the names that match; `null` if all names do. */
 export function findNames(
   { names: { names } }: RunMoment,
   name: string | undefined,
-): ReadonlySet<number> | null {
+): Uint8Array | null {
   if (name === undefined) return null
+  const found = new Uint8Array(names.size)
   const exact = findText(names, name)
-  if (exact !== -1) return new Set([exact])
-  return new Set(
-    numbersOf(names).filter((number) => {
-      const text = textAt(names, number)
-      return shownText(text) === name || shortName(text) === name
-    }),
-  )
+  if (exact !== -1) found[exact] = 1
+  else {
+    eachText(names, (text, number) => {
+      if (shownText(text) === name || shortName(text) === name) found[number] = 1
+    })
+  }
+  return found
 }
-
-const numbersOf = ({ size }: TextIndex): number[] => Array.from({ length: size }, (_, at) => at)
-
 /** The tasks that the filter of the page selects; `null` if it selects all. */
 export function createTaskFilter(moment: RunMoment, filter: Filter): TaskFilter | null {
   const names = findNames(moment, filter.name)
@@ -35,7 +33,7 @@ export function createTaskFilter(moment: RunMoment, filter: Filter): TaskFilter 
   if (names === null && !isRange) return null
   const { columns } = moment
   return (task) => {
-    if (names !== null && !names.has(columns.name[task] ?? 0)) return false
+    if (names !== null && names[columns.name[task] ?? 0] !== 1) return false
     return !isRange || isInside(moment, task, from, to)
   }
 }
@@ -58,5 +56,5 @@ export function selectAttempts(
   const { name, attempts } = moment.columns
   const { task } = attempts
   const names = findNames(moment, filter.name)
-  return names === null ? null : (at) => names.has(name[task[at] ?? 0] ?? 0)
+  return names === null ? null : (at) => names[name[task[at] ?? 0] ?? 0] === 1
 }

@@ -3,7 +3,7 @@
 import { valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { stagesOf } from '../panels/counts.ts'
-import { failedOutcomes, outcomeNumbers } from '../panels/lanes.ts'
+import { isFailedOutcome, outcomeNumbers } from '../panels/lanes.ts'
 import { activeTime, type BoundsQuery, type BoundsState } from './bounds-state.ts'
 import { Chains, isBlock, type TaskRuns } from './chains.ts'
 import type { PathTask, Straggler } from './critical-path.ts'
@@ -61,7 +61,7 @@ export function findChangedRuns(
     return name === -1 ? [] : [change(kind, { shareOf }, task)]
   }
   const failedShare = (task: number, outcome: number): number =>
-    failedOutcomes.has(outcome) && !isBlock(state, task) ? 1 : 0
+    isFailedOutcome(outcome) && !isBlock(state, task) ? 1 : 0
   const inPath = findLargestName(query, path)
   const inSlots = findLargestName(query, listSlotTimes(state, query, slots))
   return [

@@ -1,8 +1,8 @@
 /** The running time of the tasks of each name, including tasks that have not finished. Pure. */
 
-import { valueAt } from '../columns.ts'
+import { toArray, valueAt } from '../columns.ts'
 import { hasEnded } from '../lifecycle.ts'
-import { isInterrupted, stagesOf } from '../panels/counts.ts'
+import { listStages } from '../panels/counts.ts'
 import { outcomeNumbers } from '../panels/lanes.ts'
 import type { BoundsQuery } from './bounds-state.ts'
 
@@ -22,17 +22,19 @@ export function sumSecondsByName(
   now: number,
 ): readonly NameSeconds[] {
   const times = Array.from({ length: names.names.size }, (): Mutable => ({ ...noSeconds }))
-  const timesOf = (task: number): Mutable =>
-    times[valueAt(names.nameOfTask, task)] ?? { ...noSeconds }
+  const { passed, isLeft } = listStages(counts)
+  const nameOf = toArray(names.nameOfTask, names.tasks)
+  const timesOf = (task: number): Mutable => times[nameOf[task] ?? 0] ?? { ...noSeconds }
+  const durations = toArray(names.durations, names.tasks)
   for (let task = 0; task < names.tasks; task++) {
     // The duration in the terminal event is exact, also if no session was running for some time.
-    if (!hasEnded(stagesOf(counts, task))) continue
-    const seconds = valueAt(names.durations, task) || valueAt(names.canceledAfter, task)
-    timesOf(task).ranSeconds += seconds
+    if (!hasEnded(passed[task] ?? 0)) continue
+    timesOf(task).ranSeconds += (durations[task] ?? 0) || valueAt(names.canceledAfter, task)
   }
+  const taskOf = toArray(lanes.task, lanes.size)
   for (let segment = 0; segment < lanes.size; segment++) {
-    const task = valueAt(lanes.task, segment)
-    if (hasEnded(stagesOf(counts, task))) continue
+    const task = taskOf[segment] ?? 0
+    if (hasEnded(passed[task] ?? 0)) continue
     const own = timesOf(task)
     if (valueAt(lanes.outcome, segment) !== outcomeNumbers.running) {
       own.ranSeconds += valueAt(lanes.seconds, segment)
@@ -40,7 +42,7 @@ export function sumSecondsByName(
     }
     const seconds = Math.max(0, now - valueAt(lanes.start, segment))
     own.ranSeconds += seconds
-    if (isInterrupted(counts, task)) continue
+    if (isLeft[task] === 1) continue
     own.maxRunningSeconds = Math.max(own.maxRunningSeconds ?? 0, seconds)
   }
   return times

@@ -3,7 +3,7 @@
 import { textAt, valueAt } from '../columns.ts'
 import { stages } from '../lifecycle.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
-import { failedOutcomes, type LanesState, outcomeNumbers } from '../panels/lanes.ts'
+import { isFailedOutcome, type LanesState, outcomeNumbers } from '../panels/lanes.ts'
 import { forEachGap } from './attempt-gaps.ts'
 import { activeTime, type BoundsQuery, type BoundsState, type Pause } from './bounds-state.ts'
 import { classifySlots } from './classes/slot-classes.ts'
@@ -123,7 +123,7 @@ function usesOn(state: BoundsState, { lanes }: BoundsQuery, nodes: readonly Slot
     uses.to[count] = outcome === outcomeNumbers.running ? Infinity : start + seconds
     uses.request[count] = request
     uses.node[count++] = node
-    if (failedOutcomes.has(outcome)) failed += seconds * coresOf(state, request)
+    if (isFailedOutcome(outcome)) failed += seconds * coresOf(state, request)
   }
   return { uses: cut(uses, count), failed }
 }

@@ -30,8 +30,9 @@ export const outcomeNumbers = Object.fromEntries(
   outcomes.map((outcome, number) => [outcome, number]),
 ) as Readonly<Record<Outcome, number>>
 const { running, completed, failed, canceled, retried, lost, repeated } = outcomeNumbers
-/** The outcomes of attempts without a result. */
-export const failedOutcomes: ReadonlySet<number> = new Set([failed, retried, lost])
+/** Whether an attempt with this outcome has no result. */
+export const isFailedOutcome = (outcome: number): boolean =>
+  outcome === failed || outcome === retried || outcome === lost
 
 const createLanes = () => ({
   lanes: createTextIndex(),
@@ -271,7 +272,7 @@ function toLaneViews(state: LanesState): LaneView[] {
     if (view === undefined || outcome === repeated) continue
     view.segments++
     view.busySeconds += valueAt(state.seconds, segment)
-    if (failedOutcomes.has(outcome)) view.failed++
+    if (isFailedOutcome(outcome)) view.failed++
   }
   return views
 }
@@ -322,7 +323,7 @@ function cellsIn(
     cell.end = Math.max(cell.end, end)
     cell.busySeconds += seconds
     cell.segments++
-    if (failedOutcomes.has(outcome)) cell.failed++
+    if (isFailedOutcome(outcome)) cell.failed++
   }
   return cells
 }

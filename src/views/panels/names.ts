@@ -4,7 +4,7 @@
  */
 
 import { addToValue, createColumn, createTextIndex, indexOf } from '../columns.ts'
-import { setValue, textAt, type TextIndex, valueAt } from '../columns.ts'
+import { setValue, textAt, type TextIndex, toArray, valueAt } from '../columns.ts'
 import { hasDuration, hasEnded, hasStarted, stages, validSeconds } from '../lifecycle.ts'
 import { readTaskName, numberOf, type Panel, resumption, type TaskStep, textOf } from '../panel.ts'
 import type { ViewEvent } from '../panel.ts'
@@ -303,10 +303,11 @@ export function durationsByName(
   const { size } = state.names
   const found = Array.from({ length: size }, (_, name) => new Float64Array(valueAt(total, name)))
   const counts = new Uint32Array(size)
+  const [durations, nameOf] = [toArray(state.durations, tasks), toArray(nameOfTask, tasks)]
   for (let task = 0; task < tasks; task++) {
-    const seconds = valueAt(state.durations, task)
+    const seconds = durations[task] ?? Number.NaN
     if (Number.isNaN(seconds) || !isCounted(task)) continue
-    const name = valueAt(nameOfTask, task)
+    const name = nameOf[task] ?? 0
     const at = counts[name] ?? 0
     const own = found[name]
     if (own !== undefined) own[at] = seconds

@@ -150,8 +150,8 @@ it('the stream places each attempt in a row of its worker, with its phases', asy
 it('the brush and the name select what all panels show', async () => {
   const source = live()
   const filter = { from: 12, to: 16 }
-  const { inside } = await ask(source, 'stream', { filter, range: {}, cells: 100 })
-  expect(inside).toEqual([
+  const inside = await ask(source, 'inside', { filter })
+  expect(inside.names).toEqual([
     { name: 'simulate', count: 2, failures: 0, seconds: 8, p50: 10, p95: 60, max: 60 },
   ])
   const selected = await ask(source, 'tasks', {

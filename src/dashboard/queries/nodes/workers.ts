@@ -3,7 +3,7 @@
 import { readSessionStart } from '../../../checkpoint/chain.ts'
 import { isPresent, type SlotNode, toNodeAmounts } from '../../../views/bounds/slots.ts'
 import { textAt } from '../../../views/columns.ts'
-import { failedOutcomes, listLanes, outcomeNumbers } from '../../../views/panels/lanes.ts'
+import { isFailedOutcome, listLanes, outcomeNumbers } from '../../../views/panels/lanes.ts'
 import { type NodeUsage } from '../../../views/panels/resources.ts'
 import { countText, secondsText } from '../../../views/readable.ts'
 import { usedByNode } from '../../../views/shortage.ts'
@@ -201,7 +201,7 @@ function sumLanes({ columns, pass, now }: RunMoment, { from, to }: Range): LaneN
     if (began > to || ended < from) continue
     own.attempts++
     own.busySeconds += Math.max(0, Math.min(to, now, ended) - Math.max(from, began))
-    if (failedOutcomes.has(outcome[at] ?? 0)) own.failed++
+    if (isFailedOutcome(outcome[at] ?? 0)) own.failed++
   }
   return sums
 }

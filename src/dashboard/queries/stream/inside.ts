@@ -1,7 +1,7 @@
 /** The attempts inside a selected range, for each name. */
 
 import { textAt } from '../../../views/columns.ts'
-import { failedOutcomes } from '../../../views/panels/lanes.ts'
+import { isFailedOutcome } from '../../../views/panels/lanes.ts'
 import { statsInPlace } from '../../../views/stats.ts'
 import type { Filter, InsideName } from '../../protocol.ts'
 import { shownText } from '../shown-texts.ts'
@@ -29,25 +29,36 @@ export function listInside(moment: RunMoment, filter: Filter): InsideName[] {
     const number = name[task[at] ?? 0] ?? 0
     counts[number] = (counts[number] ?? 0) + 1
   }
-  const sums = Array.from(counts, (count) => ({ ...noSums, durations: new Float64Array(count) }))
-  for (const at of found.subarray(0, total)) {
-    const own = sums[name[task[at] ?? 0] ?? 0]
-    if (own === undefined) continue
+  const durations = Array.from(counts, (count) => new Float64Array(count))
+  const [filled, failures] = [new Uint32Array(counts.length), new Uint32Array(counts.length)]
+  const seconds = new Float64Array(counts.length)
+  for (let row = 0; row < total; row++) {
+    const at = found[row] ?? 0
+    const number = name[task[at] ?? 0] ?? 0
     const [began, ended] = [start[at] ?? 0, Math.min(now, end[at] ?? 0)]
-    own.durations[own.count++] = Math.max(0, ended - began)
-    own.seconds += Math.max(0, Math.min(to, ended) - Math.max(from, began))
-    if (failedOutcomes.has(outcome[at] ?? 0)) own.failures++
+    const own = durations[number]
+    const next = filled[number] ?? 0
+    if (own !== undefined) own[next] = Math.max(0, ended - began)
+    filled[number] = next + 1
+    const inRange = Math.min(to, ended) - Math.max(from, began)
+    seconds[number] = (seconds[number] ?? 0) + Math.max(0, inRange)
+    if (isFailedOutcome(outcome[at] ?? 0)) failures[number] = (failures[number] ?? 0) + 1
   }
-  return sums
-    .map((own, number) => ({ ...own, number }))
-    .filter(({ count }) => count > 0)
-    .toSorted((a, b) => b.seconds - a.seconds)
+  return durations
+    .map((own, number) => ({ own, number, sum: seconds[number] ?? 0 }))
+    .filter(({ own }) => own.length > 0)
+    .toSorted((a, b) => b.sum - a.sum)
     .slice(0, maxNames)
-    .map(({ number, count, failures, seconds, durations }) => {
-      const { p50, p95, max } = statsInPlace(durations)
-      const shown = shownText(textAt(names.names, number))
-      return { name: shown, count, failures, seconds, p50, p95, max }
+    .map(({ own, number, sum }) => {
+      const { p50, p95, max } = statsInPlace(own)
+      return {
+        name: shownText(textAt(names.names, number)),
+        count: own.length,
+        failures: failures[number] ?? 0,
+        seconds: sum,
+        p50,
+        p95,
+        max,
+      }
     })
 }
-
-const noSums = { count: 0, failures: 0, seconds: 0 }

@@ -4,7 +4,7 @@
  */
 
 import { placeInRows } from '../../../views/panels/lane-rows.ts'
-import { failedOutcomes, type LaneId, listLanes, outcomes } from '../../../views/panels/lanes.ts'
+import { isFailedOutcome, type LaneId, listLanes } from '../../../views/panels/lanes.ts'
 import { type SegmentView, segmentAt } from '../../../views/panels/lanes.ts'
 import { countText } from '../../../views/readable.ts'
 import type { Filter, StreamCell, StreamView, TimeRange } from '../../protocol.ts'
@@ -12,7 +12,6 @@ import type { RunMoment } from '../run-moment.ts'
 import { selectAttempts } from '../selection.ts'
 import { rounded, shownText } from '../shown-texts.ts'
 import { toBlocks } from './blocks.ts'
-import { listInside } from './inside.ts'
 
 export interface StreamQuery {
   readonly filter: Filter
@@ -39,15 +38,10 @@ export interface StreamPart {
 export function showStream(moment: RunMoment, { filter, range, cells }: StreamQuery): StreamView {
   const part = findPart(moment, filter, range)
   const shown = part.isCut ? showCells(moment, part, filter, cells) : showBlocks(moment, part)
-  const hasBrush = filter.from !== undefined || filter.to !== undefined
-  return {
-    ...shown,
-    range: { from: part.from, to: part.to },
-    inside: hasBrush ? listInside(moment, filter) : null,
-  }
+  return { ...shown, range: { from: part.from, to: part.to } }
 }
 
-type Shown = Omit<StreamView, 'range' | 'inside'>
+type Shown = Omit<StreamView, 'range'>
 
 function findPart(moment: RunMoment, filter: Filter, range: TimeRange): StreamPart {
   const { columns, pass, now, start } = moment
@@ -163,8 +157,6 @@ interface CellQuery {
   readonly perRow: number
 }
 
-const isFailed = Uint8Array.from(outcomes, (_, outcome) => (failedOutcomes.has(outcome) ? 1 : 0))
-
 /** An attempt counts in the cell in which it began, and its time in all cells that it covers. */
 function countCells(
   { columns, now }: RunMoment,
@@ -173,12 +165,13 @@ function countCells(
 ): StreamCell[] {
   const { size, start, end, lane, outcome } = columns.attempts
   const width = (to - from) / perRow
-  const busy = new Float64Array(rows * perRow)
+  // All sums have the same type, because a function that adds to several types is much slower.
+  const create = (): Float64Array => new Float64Array(rows * (perRow + 1))
+  const [busy, attempts, failed] = [create(), create(), create()]
   // How many attempts begin or stop covering whole cells at a cell, so that a long attempt takes no
   // longer than a short one.
-  const whole = new Int32Array(rows * (perRow + 1))
-  const [attempts, failed] = [new Uint32Array(rows * perRow), new Uint32Array(rows * perRow)]
-  const add = (sums: Float64Array | Uint32Array | Int32Array, at: number, value: number): void => {
+  const whole = create()
+  const add = (sums: Float64Array, at: number, value: number): void => {
     sums[at] = (sums[at] ?? 0) + value
   }
   for (let at = 0; at < size; at++) {
@@ -188,24 +181,24 @@ function countCells(
     const [first, last] = [Math.max(from, began), Math.max(from, Math.min(to, ended))]
     const cell = Math.min(perRow - 1, Math.floor((first - from) / width))
     const lastCell = Math.min(perRow - 1, Math.floor((last - from) / width))
-    const index = row * perRow + cell
+    const index = row * (perRow + 1) + cell
     add(attempts, index, 1)
-    if (isFailed[outcome[at] ?? 0] === 1) add(failed, index, 1)
+    if (isFailedOutcome(outcome[at] ?? 0)) add(failed, index, 1)
     if (lastCell <= cell) {
       add(busy, index, Math.max(0, last - first))
       continue
     }
     add(busy, index, from + (cell + 1) * width - first)
-    add(busy, row * perRow + lastCell, last - (from + lastCell * width))
-    add(whole, row * (perRow + 1) + cell + 1, 1)
-    add(whole, row * (perRow + 1) + lastCell, -1)
+    add(busy, index + lastCell - cell, last - (from + lastCell * width))
+    add(whole, index + 1, 1)
+    add(whole, index + lastCell - cell, -1)
   }
   const cells: StreamCell[] = []
   for (let row = 0; row < rows; row++) {
     let covering = 0
     for (let cell = 0; cell < perRow; cell++) {
-      covering += whole[row * (perRow + 1) + cell] ?? 0
-      const at = row * perRow + cell
+      const at = row * (perRow + 1) + cell
+      covering += whole[at] ?? 0
       const busySeconds = (busy[at] ?? 0) + covering * width
       if (busySeconds <= 0 && attempts[at] === 0) continue
       const begin = from + cell * width

@@ -5,7 +5,7 @@ import type { InsideName } from '../../protocol.ts'
 import { pageState, updateState } from '../state/fragment.ts'
 import { colourClass, nameText } from '../state/names.ts'
 import { axis, showPart } from '../state/time-axis.ts'
-import { startTime, stateOfStream } from '../state/views.ts'
+import { filter, startTime, useView } from '../state/views.ts'
 import { Table } from './table.tsx'
 
 export function Filters() {
@@ -58,8 +58,10 @@ function zoomToRange(): void {
 
 /** What ran in the selected time, for each name. */
 function Inside() {
-  const inside = stateOfStream.value?.inside ?? null
-  if (inside === null) return null
+  const limits = filter.value
+  const { view } = useView('inside', limits === null ? null : { kind: 'inside', filter: limits })
+  if (view === null) return null
+  const { names: inside } = view
   if (inside.length === 0) return <p class="empty">No task ran in the selected time.</p>
   const total = inside.reduce((sum, { count }) => sum + count, 0)
   return (

@@ -2,14 +2,7 @@
 
 import { computed } from '@preact/signals'
 import { useLayoutEffect } from 'preact/hooks'
-import type {
-  Filter,
-  HeadView,
-  StreamView,
-  TaskDrawerView,
-  ViewQuery,
-  Views,
-} from '../../protocol.ts'
+import type { Filter, HeadView, TaskDrawerView, ViewQuery, Views } from '../../protocol.ts'
 import { pageState } from './fragment.ts'
 import { ask, stateOf, stopAsking, type ViewState } from './view-client.ts'
 
@@ -59,9 +52,6 @@ export const filter = computed((): Filter | null => {
 })
 
 export const stateOfHead = computed(() => stateOf('head').value)
-
-/** The latest view of the stream, which also tells what is inside the selected time. */
-export const stateOfStream = computed(() => stateOf('stream').value.view as StreamView | null)
 
 /** The right end of the time axis and of the slider, also in a replay. */
 export const endTime = computed(() => head.value?.endTime ?? null)

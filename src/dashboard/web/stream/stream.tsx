@@ -19,8 +19,10 @@ import { listenToPointer, type PlotPoint, selectByKey } from './pointer.ts'
 
 /** The visible times, with a margin, in steps: a small move needs no new answer. */
 const query = computed((): StreamQuery | null => {
-  const [limits, whole, range] = [filter.value, axis.value, zoom.value]
-  if (limits === null || whole === null) return null
+  const [selected, whole, range] = [filter.value, axis.value, zoom.value]
+  if (selected === null || whole === null) return null
+  // The stream shows the whole run also while a time is selected.
+  const { from: _from, to: _to, ...limits } = selected
   const cells = Math.ceil(plotWidth.value / 100) * 100
   if (range === null) return { kind: 'stream', filter: limits, range: {}, cells }
   const step = (range.to - range.from) / 4
