@@ -12,7 +12,7 @@ import {
 import { acquireLock, type CheckpointLock, lockPathOf } from './lock.ts'
 import { removeRecord } from './record-names.ts'
 import { ChunkWriter } from './writing/chunk-writer.ts'
-import { FrameRing } from './writing/frame-ring.ts'
+import { FrameRing, type TemplateFrame } from './writing/frame-ring.ts'
 import { chunkBytes } from './writing/line-formatter.ts'
 import { MainLock, type WriterThread } from './writing/main-lock.ts'
 import { lockStates, SharedRecord, sleepStates } from './writing/shared-record.ts'
@@ -151,20 +151,13 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /**
-   * Appends the line that a template gives for these values and texts. Returns `false` if it
-   * cannot, because the uid has characters that JSON escapes, or the text is long; then the caller
-   * appends a line.
+   * Appends the line that a template gives. Returns `false` if it cannot, because the uid has
+   * characters that JSON escapes, or the text is long; then the caller appends a line.
    */
-  appendValues(
-    template: number,
-    values: Float64Array,
-    count: number,
-    uid: string,
-    text: string,
-  ): boolean {
+  appendValues(frame: TemplateFrame): boolean {
     if (this.#isClosed) return false
     for (;;) {
-      const isPut = this.#ring.putValues(template, values, count, uid, text)
+      const isPut = this.#ring.putValues(frame)
       if (isPut === null) return false
       if (isPut) break
       this.#makeRoom()

@@ -26,7 +26,8 @@ interface SharedAttributes {
 }
 
 /**
- * The shared attributes by kind and workflow, then by executable. Not used for tasks with additional attributes.
+ * The shared attributes by kind and workflow, then by executable. Not used for tasks with
+ * additional attributes.
  */
 const sharedByKind = new Map<string, Map<string, SharedAttributes>>()
 let sharedCount = 0

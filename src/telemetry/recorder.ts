@@ -30,7 +30,8 @@ export class Recorder {
   readonly #parts: RecorderParts
   readonly #writer: CheckpointWriter
   readonly #templates: RecordTemplates
-  readonly #values = new Float64Array(6)
+  /** Reused for each line, as its content is copied. */
+  readonly #frame = { template: 0, values: new Float64Array(6), count: 0, uid: '', text: '' }
   #isScheduled = false
   #stopTimer: () => void = () => {}
 
@@ -64,19 +65,19 @@ export class Recorder {
     if (template === noTemplate || !isTemplateTime(happened) || !isTemplateTime(emitted))
       return false
     if (!Number.isFinite(seconds)) return false
-    const values = this.#values
+    const frame = this.#frame
+    const { values } = frame
     values[0] = eventNumber
     values[1] = spanNumber
     values[2] = happened
     values[3] = emitted
     values[4] = seconds
-    const text =
-      shared === emptyAttributes
-        ? membersOf(allAttributes(change), '')
-        : own === null
-          ? ''
-          : membersOf(own, ',')
-    if (!this.#writer.appendValues(template, values, 5, change.task_id, text)) return false
+    frame.template = template
+    frame.count = 5
+    frame.uid = change.task_id
+    if (shared === emptyAttributes) frame.text = membersOf(allAttributes(change), '')
+    else frame.text = own === null ? '' : membersOf(own, ',')
+    if (!this.#writer.appendValues(frame)) return false
     this.#added(emitted)
     return true
   }
@@ -129,14 +130,19 @@ export class Recorder {
       return false
     if (record.wasQueued && !isTemplateTime(queuedTime)) return false
     if (record.wasRunning && !isTemplateTime(startedTime)) return false
-    const values = this.#values
+    const frame = this.#frame
+    const { values } = frame
     values[0] = record.spanNumber
     values[1] = startTime
     values[2] = endTime
     values[3] = record.milliseconds
     values[4] = queuedTime
     values[5] = startedTime
-    return this.#writer.appendValues(template, values, 6, record.uid, '')
+    frame.template = template
+    frame.count = 6
+    frame.uid = record.uid
+    frame.text = ''
+    return this.#writer.appendValues(frame)
   }
 
   #added(now: number): void {

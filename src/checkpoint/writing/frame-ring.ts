@@ -15,11 +15,20 @@ export const maxUidLength = 200
 const maxTextLength = 4096
 const bytesPerUnit = 3
 export const maxTextBytes = maxTextLength * bytesPerUnit
-/** The second count of a frame: the number of values, and from this bit on the bytes of the text. */
+/** The bits of a frame's last count for the number of values. The others count the text's bytes. */
 export const countBits = 8
 const maxTemplateBytes = 16_384
 /** A line that takes a larger part of the ring is written without it. */
 const maxLinePart = 4
+
+/** A line as a template and what fills its holes: the first `count` values, and two texts. */
+export interface TemplateFrame {
+  template: number
+  readonly values: Float64Array
+  count: number
+  uid: string
+  text: string
+}
 
 export class FrameRing {
   readonly #record: SharedRecord
@@ -86,13 +95,7 @@ export class FrameRing {
    * Puts a frame for a line with this template. Returns `null` if the uid cannot be part of a line
    * unchanged or the text is too long, and `false` if the ring has no room.
    */
-  putValues(
-    template: number,
-    values: Float64Array,
-    count: number,
-    uid: string,
-    text: string,
-  ): boolean | null {
+  putValues({ template, values, count, uid, text }: TemplateFrame): boolean | null {
     const { length } = uid
     if (length > maxUidLength || text.length > maxTextLength) return null
     const most = headUnits + count + unitsOf(length + text.length * bytesPerUnit)

@@ -6,7 +6,6 @@ import type { DerivedIds } from '../../events/derived-ids.ts'
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
 import type { Indexed } from '../../runtime/indexed-set.ts'
 import { hasStarted, stages } from '../../views/lifecycle.ts'
-import type { TaskEventFields } from './task-table.ts'
 
 export type SpanStatus = 'completed' | 'failed' | 'canceled'
 
@@ -119,7 +118,10 @@ const spanKeys = new Set(['executable', 'task_type', 'workflow_id'])
  * Returns an event's extra attributes as strings. Most events have only `executable` and
  * `task_type`, which the span already has.
  */
-export function extraAttributes(event: Pick<TaskEventFields, 'attributes' | 'own'>): JsonObject {
+export function extraAttributes(event: {
+  readonly attributes: JsonObject
+  readonly own?: JsonObject | null
+}): JsonObject {
   const { attributes, own = null } = event
   if (own !== null) return selectExtra({ ...attributes, ...own })
   const known = extraCache.get(attributes)
