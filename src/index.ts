@@ -169,4 +169,5 @@ export type {
 export type { TelemetryOptions } from './telemetry/options.ts'
 export type { NodeSummary, UtilizationSummary } from './views/panels/resources.ts'
 export type { DurationStats } from './views/stats.ts'
-export type { TelemetryCost, TelemetrySummary } from './views/summary.ts'
+export type { TelemetryCost } from './views/panels/run.ts'
+export type { TelemetrySummary } from './views/summary.ts'

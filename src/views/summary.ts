@@ -5,6 +5,7 @@
 
 import type { TaskTotals } from './lifecycle.ts'
 import type { NodeSummary } from './panels/resources.ts'
+import type { TelemetryCost } from './panels/run.ts'
 import { type DurationStats, durationStats } from './stats.ts'
 
 /** The result of `telemetry.summary()`: the run so far. */
@@ -32,23 +33,6 @@ export interface TelemetrySummary {
   readonly resources: readonly NodeSummary[]
   /** What telemetry itself has cost. */
   readonly telemetry: TelemetryCost
-}
-
-/** What telemetry itself has cost. */
-export interface TelemetryCost {
-  /** An estimate of the CPU time in the emitting thread, from samples. */
-  readonly main_cpu_seconds: number
-  /** The CPU time of the thread that writes the record; 0 if there is none. */
-  readonly thread_cpu_seconds: number
-  /**
-   * How often an emitter had to wait for the thread, or to write to the record itself, because the
-   * thread was too slow.
-   */
-  readonly in_place_writes: number
-  /** The size of the record's lines. */
-  readonly bytes_written: number
-  /** The size of the temporary file with the spans of ended tasks. */
-  readonly spill_bytes: number
 }
 
 interface SummaryParts {

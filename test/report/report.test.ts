@@ -5,7 +5,8 @@ import { acquireLock, lockPathOf } from '../../src/checkpoint/lock.ts'
 import { makeReport } from '../../src/report/report.ts'
 import { renderComparison } from '../../src/report/comparison.ts'
 import { renderReport } from '../../src/report/page/document.ts'
-import { describeRun } from '../../src/views/texts/run-verdict.ts'
+import { describeCost, describeRun } from '../../src/views/texts/run-verdict.ts'
+import { viewEvent } from '../views/view-event.ts'
 import { linesOf, recordFolder, writeRecord } from '../cli/reading/record-file.ts'
 import { startCommandIn } from '../cli/run-command.ts'
 import { eventsOf, passOver } from '../views/synthetic-run.ts'
@@ -110,6 +111,24 @@ describe('the page', () => {
     expect(describeRun(reportOf(passOver(mixedEvents()))).sentence).toMatch(
       /^119 of 123 tasks succeeded in .*; 4 failed \(1 worker lost\)\.$/,
     )
+  })
+
+  it('report: says what telemetry has cost', () => {
+    const cost = {
+      main_cpu_seconds: 1.5,
+      thread_cpu_seconds: 0.25,
+      in_place_writes: 1,
+      bytes_written: 2_500_000,
+      spill_bytes: 0,
+    }
+    const sentence =
+      '1.50 s of CPU time in the main thread and 250 ms in its own; ' +
+      'it waited for 1 write, and wrote 2.5 MB of lines'
+    expect(describeCost(cost)).toBe(sentence)
+    expect(describeCost({ ...cost, spill_bytes: 1e6 })).toBe(`${sentence} and 1.0 MB of spans`)
+    const end = viewEvent('SessionEnded', null, { attributes: { 'tutti.telemetry': cost } })
+    const html = [...renderReport(reportOf(passOver([...mixedEvents(), end])))].join('')
+    expect(html).toContain(`<dt>telemetry</dt><dd>${sentence}</dd>`)
   })
 
   it('report: of 100,000 tasks it has less than 10 MB, and says what it leaves out', () => {

@@ -117,6 +117,7 @@ function createNormalizer(): (text: string) => string {
       .replace(/"\w*[sS]pan_?[iI]d":"([0-9a-f]{16})"/g, (whole, id: string) =>
         whole.replace(id, nameOf('span', id)),
       )
+      .replace(/("bytes_written":)\d+/, '$1"-"')
       .replace(machine, (whole) => whole.replace(/:.*/, ':"-"'))
       .replace(sdkVersion, '$1-')
 }

@@ -170,7 +170,11 @@ describe('run', () => {
       viewEvent('tutti.WorkerLost'),
       viewEvent('tutti.Batch', null, { size: 3 }),
       viewEvent('tutti.Batch', null, { size: 'many' }),
-      viewEvent('SessionEnded', null, { event_time: 110, duration_seconds: 19.5 }),
+      viewEvent('SessionEnded', null, {
+        event_time: 110,
+        duration_seconds: 19.5,
+        attributes: { 'tutti.telemetry': { main_cpu_seconds: 0.5, bytes_written: 7, other: 1 } },
+      }),
     ])
     expect(shown).toEqual({
       sessionId: 's-1',
@@ -186,6 +190,13 @@ describe('run', () => {
       taskCpuSeconds: 0,
       batches: 2,
       batchedRequests: 3,
+      telemetryCost: {
+        main_cpu_seconds: 0.5,
+        thread_cpu_seconds: 0,
+        in_place_writes: 0,
+        bytes_written: 7,
+        spill_bytes: 0,
+      },
     })
   })
 })

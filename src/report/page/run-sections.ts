@@ -3,7 +3,7 @@
 import { countText, numberText, percentText, rateText, secondsText } from '../../views/readable.ts'
 import { shortName, timeText } from '../../views/readable.ts'
 import type { ReportData } from '../report-data.ts'
-import { describeRun } from '../../views/texts/run-verdict.ts'
+import { describeCost, describeRun } from '../../views/texts/run-verdict.ts'
 import { busyShare, classShareTexts, cpuText } from '../../views/texts/bound-measures.ts'
 import { slotOwnerText, totalSlotTime } from '../../views/texts/bound-measures.ts'
 import { idleTexts } from '../../views/texts/idle-texts.ts'
@@ -236,6 +236,9 @@ export function factsSection(data: ReportData): string {
     ...(facts.command === null ? [] : [['command', facts.command] as const]),
     ...Object.entries(facts.attributes).map(([name, one]) => [name, value(one)] as const),
     ['sessions', String(run.sessions)],
+    ...(run.telemetryCost === null
+      ? []
+      : [['telemetry', describeCost(run.telemetryCost)] as const]),
     ...files.map((file) => ['record', file] as const),
   ]
   const list = rows.map(([name, one]) => `<dt>${escape(name)}</dt><dd>${escape(one)}</dd>`)

@@ -12,6 +12,26 @@ import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
  */
 export type RecordState = 'running' | 'ended' | 'interrupted'
 
+/** What telemetry itself has cost. */
+export interface TelemetryCost {
+  /** An estimate of the CPU time in the emitting thread, from samples. */
+  readonly main_cpu_seconds: number
+  /** The CPU time of the thread that writes the record; 0 if there is none. */
+  readonly thread_cpu_seconds: number
+  /**
+   * How often an emitter had to wait for the thread, or to write to the record itself, because the
+   * thread was too slow.
+   */
+  readonly in_place_writes: number
+  /** The size of the record's lines. */
+  readonly bytes_written: number
+  /** The size of the temporary file with the spans of ended tasks. */
+  readonly spill_bytes: number
+}
+
+/** The attribute of SessionEnded with the cost of telemetry. */
+export const costKey = 'tutti.telemetry'
+
 const createRun = () => ({
   sessionId: '',
   startTime: null as number | null,
@@ -31,6 +51,8 @@ const createRun = () => ({
   taskCpuSeconds: 0,
   batches: 0,
   batchedRequests: 0,
+  /** What telemetry has cost in the latest session that has ended; `null` if it is not known. */
+  telemetryCost: null as TelemetryCost | null,
 })
 
 export type RunState = ReturnType<typeof createRun>
@@ -105,4 +127,14 @@ function endRun(state: RunState, event: ViewEvent): void {
   state.endTime = event.event_time
   const seconds = numberOf(event.duration_seconds)
   state.durationSeconds = seconds === null ? null : state.earlierSeconds + seconds
+  const cost = event.attributes[costKey] as Record<string, unknown> | null | undefined
+  if (typeof cost !== 'object' || cost === null) return
+  const valueOf = (name: keyof TelemetryCost): number => numberOf(cost[name]) ?? 0
+  state.telemetryCost = {
+    main_cpu_seconds: valueOf('main_cpu_seconds'),
+    thread_cpu_seconds: valueOf('thread_cpu_seconds'),
+    in_place_writes: valueOf('in_place_writes'),
+    bytes_written: valueOf('bytes_written'),
+    spill_bytes: valueOf('spill_bytes'),
+  }
 }

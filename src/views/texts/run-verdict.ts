@@ -1,6 +1,7 @@
-/** Describes how a run ended in one sentence. Pure. */
+/** Describes how a run ended, and what its telemetry has cost, in one sentence each. Pure. */
 
 import { countText, listCounts, numberText, secondsText } from '../readable.ts'
+import type { TelemetryCost } from '../panels/run.ts'
 import type { RunOverview } from './run-overview.ts'
 
 export type Severity = 'good' | 'warning' | 'bad'
@@ -55,4 +56,15 @@ export function describeRun(data: RunNumbers): ReportVerdict {
   ])
   const sentence = `${done} of ${all} succeeded in ${seconds}; ${parts.join(', ')}${beside}.`
   return { severity: failed > 0 ? 'bad' : 'warning', sentence }
+}
+
+export function describeCost(cost: TelemetryCost): string {
+  const { main_cpu_seconds: main, thread_cpu_seconds: thread } = cost
+  const megabytes = (bytes: number): string => `${(bytes / 1e6).toFixed(1)} MB`
+  const spilled = cost.spill_bytes === 0 ? '' : ` and ${megabytes(cost.spill_bytes)} of spans`
+  return (
+    `${secondsText(main)} of CPU time in the main thread and ${secondsText(thread)} in its own; ` +
+    `it waited for ${countText(cost.in_place_writes, 'write')}, ` +
+    `and wrote ${megabytes(cost.bytes_written)} of lines${spilled}`
+  )
 }
