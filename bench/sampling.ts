@@ -3,8 +3,9 @@
 import { execFile } from 'node:child_process'
 import { existsSync, readFileSync } from 'node:fs'
 import { promisify } from 'node:util'
+import { GpuSampler } from '../src/backends/sampling/gpu-sampler.ts'
 import { NodeSampler } from '../src/backends/sampling/node-sampler.ts'
-import { gpuQuery, NvidiaSmi, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
+import { gpuQuery, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
 import {
   parseCpuUsage,
   parseDiskBytes,
@@ -12,6 +13,7 @@ import {
   parseNetBytes,
 } from '../src/backends/sampling/proc.ts'
 import { systemClock as clock } from '../src/foundation/clock.ts'
+import { processLog } from '../src/foundation/log.ts'
 import { median, table } from './harness.ts'
 
 const runs = 5
@@ -45,10 +47,10 @@ function readPlainly(): unknown {
 }
 
 async function benchGpus(): Promise<void> {
-  const source = new NvidiaSmi({ clock, pollSeconds: 1 })
-  const result = await source.probe()
-  if (result.state !== 'ready') {
-    console.log(`GPU: skipped, ${result.reason}`)
+  const source = new GpuSampler({ clock, log: processLog, pollSeconds: 1 })
+  await source.prime()
+  if (!source.isReady) {
+    console.log('GPU: skipped, nvidia-smi gives no readings')
   } else {
     await compare('GPU', [
       { name: 'one nvidia-smi', polls: 1000, poll: () => source.sample() },

@@ -8,10 +8,11 @@ import { spawn, spawnSync } from 'node:child_process'
 import { mkdirSync, writeFileSync } from 'node:fs'
 import { arch, hostname, release } from 'node:os'
 import { join } from 'node:path'
+import { GpuSampler } from '../src/backends/sampling/gpu-sampler.ts'
 import { createLocalSampler } from '../src/backends/sampling/node-sampler.ts'
-import { gpuQuery, NvidiaSmi, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
+import { gpuQuery, parseGpuLine } from '../src/backends/sampling/nvidia-smi.ts'
 import { ResourcePoller } from '../src/backends/sampling/poller.ts'
-import type { GpuSource, ResourceSampler } from '../src/backends/sampling/sampler.ts'
+import type { ResourceSampler } from '../src/backends/sampling/sampler.ts'
 import { sleep, systemClock as clock } from '../src/foundation/clock.ts'
 import type { Log } from '../src/foundation/log.ts'
 import { RecordingSink } from '../src/testing/recording-sink.ts'
@@ -19,6 +20,7 @@ import { RecordingSink } from '../src/testing/recording-sink.ts'
 const polls = 3
 const folder = process.argv[2] ?? 'gpu-probe'
 const printed: string[] = []
+const log: Log = { warn: (code, message) => say(`warning ${code}: ${message}`) }
 
 mkdirSync(folder, { recursive: true })
 try {
@@ -27,7 +29,7 @@ try {
   showRaw('nvidia-smi-query.csv', [...gpuQuery])
   showRaw('nvidia-smi-versions.csv', ['--query-gpu=name,driver_version', '--format=csv'])
   await showStream()
-  await timeSource(new NvidiaSmi({ clock, pollSeconds: 1 }))
+  await timeSampler()
   await showEvents()
 } catch (error) {
   say(
@@ -76,12 +78,13 @@ async function showStream(): Promise<void> {
   if (raw !== '') keep('nvidia-smi-stream.csv', raw)
 }
 
-async function timeSource(source: GpuSource): Promise<void> {
-  say(`\n# source ${source.name}`)
+async function timeSampler(): Promise<void> {
+  say('\n# GpuSampler')
+  const source = new GpuSampler({ clock, log, pollSeconds: 1 })
   let began = clock.monotonicMs()
-  const result = await source.probe()
-  say(`probe: ${JSON.stringify(result)}, ${(clock.monotonicMs() - began).toFixed(2)} ms`)
-  if (result.state === 'ready') {
+  await source.prime()
+  say(`prime: ready ${source.isReady}, ${(clock.monotonicMs() - began).toFixed(2)} ms`)
+  if (source.isReady) {
     for (let poll = 1; poll <= polls; poll++) {
       await sleep(clock, 1000)
       began = clock.monotonicMs()
@@ -101,7 +104,6 @@ async function timeSource(source: GpuSource): Promise<void> {
 async function showEvents(): Promise<void> {
   say(`\n# ResourceUpdate events of ${polls} polls, 1 s apart`)
   const sink = new RecordingSink()
-  const log: Log = { warn: (code, message) => say(`warning ${code}: ${message}`) }
   const poller = new ResourcePoller({
     clock,
     sink,

@@ -25,22 +25,18 @@ export interface Job {
   readonly spec: TaskSpec
 }
 
-/** Details of an ended attempt. A field is absent if its value is unknown. */
+/**
+ * Details of an ended attempt. A field is absent if its value is unknown. The output is that of a
+ * failed program: a successful one has it in its value.
+ */
 export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly workerId?: string
   readonly cpuSeconds?: number
   readonly peakMemoryBytes?: number
-  readonly exitCode?: number
   readonly signal?: string
-  /** Output of a failed program. That of a successful program is in its value. */
-  readonly stdout?: string
-  readonly stderr?: string
   /** The end of the output, for the task's last event. */
   readonly stdoutTail?: string
   readonly stderrTail?: string
-  /** `true` if the program wrote more than was kept. */
-  readonly stdoutTruncated?: true
-  readonly stderrTruncated?: true
   /** The absolute paths of the files to which the output was redirected. */
   readonly stdoutPath?: string
   readonly stderrPath?: string
@@ -57,48 +53,41 @@ export interface ContinuedAttempt {
   readonly uncounted: number
 }
 
+interface ReportBase {
+  /** When the change happened. Default: the time at which the report arrives. */
+  readonly at?: Moment
+  readonly continued?: ContinuedAttempt
+}
+
+interface EndReport extends ReportBase {
+  readonly facts?: AttemptFacts
+}
+
 /**
- * A report about an attempt. `at` is the time of the change, if earlier. `fail` carries the
- * original error. A canceled task ends CANCELED, whatever is reported.
+ * A report about an attempt. `fail` carries the original error. A canceled task ends CANCELED,
+ * whatever is reported.
  */
 export type TaskReport =
-  | {
+  | (ReportBase & {
       readonly kind: 'start'
-      readonly at?: Moment
-      readonly continued?: ContinuedAttempt
       readonly workerId: string
       /** The node that runs the program; for several ranks, the node of the first rank. */
       readonly nodeId: string
       /** All nodes of an MPI program and its number of ranks. Absent for other tasks. */
       readonly nodes?: readonly string[]
       readonly ranks?: number
-      readonly facts?: Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
-    }
-  | {
-      readonly kind: 'complete'
-      readonly at?: Moment
-      readonly continued?: ContinuedAttempt
-      readonly value: unknown
-      readonly facts?: AttemptFacts
-    }
-  | {
+      readonly facts?: OutputFiles
+    })
+  | (EndReport & { readonly kind: 'complete'; readonly value: unknown })
+  | (EndReport & {
       readonly kind: 'fail'
-      readonly at?: Moment
-      readonly continued?: ContinuedAttempt
       readonly error: unknown
       /** `true` if the task's code threw the error, so no worker was lost. */
       readonly isThrown?: true
       /** `true` if another attempt would fail too. The task then ends. */
       readonly isFinal?: true
-      readonly facts?: AttemptFacts
-    }
-  | {
-      readonly kind: 'cancel'
-      readonly at?: Moment
-      readonly continued?: ContinuedAttempt
-      readonly reason: string
-      readonly facts?: AttemptFacts
-    }
+    })
+  | (EndReport & { readonly kind: 'cancel'; readonly reason: string })
 
 /** An event about the backend or its work, created by `toEventNotice`. */
 export interface EventNotice {

@@ -15,6 +15,7 @@ import {
   TaskCanceledError,
   TaskFailedError,
 } from '../foundation/task-errors.ts'
+import { definedFields } from '../foundation/options.ts'
 import type { ProgramOutput } from '../tasks/task-record.ts'
 import type { Task } from '../tasks/task.ts'
 
@@ -68,15 +69,7 @@ function readOutput(
   const { stdout, stderr, stdoutTruncated, stderrTruncated } = known
   const exitCode = known.exitCode ?? undefined
   if (stdout === undefined && exitCode === undefined) return noOutput
-  return {
-    output: {
-      ...(exitCode === undefined ? {} : { exitCode }),
-      ...(stdout === undefined ? {} : { stdout }),
-      ...(stderr === undefined ? {} : { stderr }),
-      ...(stdoutTruncated === undefined ? {} : { stdoutTruncated }),
-      ...(stderrTruncated === undefined ? {} : { stderrTruncated }),
-    },
-  }
+  return { output: definedFields({ exitCode, stdout, stderr, stdoutTruncated, stderrTruncated }) }
 }
 
 /**

@@ -225,14 +225,11 @@ export class Ledger implements TaskHolder {
    */
   beginClosing(reason: string): void {
     this.#closeReason = reason
-    for (const entry of this.#open.toArray()) {
-      if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
-      else if (!entry.isWithBackend) this.#cancel(entry, this.#now(), reason)
-    }
+    this.cancelRest(reason, ({ isWithBackend }) => !isWithBackend)
   }
 
-  cancelRest(reason: string): void {
-    for (const entry of this.#open.toArray()) {
+  cancelRest(reason: string, isWanted: (entry: Entry) => boolean = () => true): void {
+    for (const entry of this.#open.toArray().filter(isWanted)) {
       if (entry.job === null) this.end(entry, { kind: 'cancel', reason })
       else this.#cancel(entry, this.#now(), reason)
     }

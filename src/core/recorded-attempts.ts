@@ -16,53 +16,36 @@ export interface DurableRecord {
   readonly lostLines: number
 }
 
-export interface RecordedAttemptsParts {
-  readonly clock: Clock
-  readonly log: Log
-}
-
 /**
  * Reports every ended attempt, even if the task is retried, in one batch per connection and turn of
  * the event loop. Flushes the checkpoint, if there is one, before each batch.
  */
 export class RecordedAttempts {
   record: DurableRecord | null = null
-  readonly #parts: RecordedAttemptsParts
+  readonly #parts: { readonly clock: Clock; readonly log: Log }
   #pending = new Map<Connection, Job[]>()
-  /**
-   * The entry of `#pending` that was used last, because consecutive results mostly share a backend.
-   */
-  #latest: { readonly connection: Connection; readonly jobs: Job[] } | null = null
   #count = 0
   #dropped = 0
   #lostLines = 0
   #delivering: Promise<void> | null = null
   readonly #sealed = new WeakSet<Connection>()
 
-  constructor(parts: RecordedAttemptsParts) {
+  constructor(parts: { readonly clock: Clock; readonly log: Log }) {
     this.#parts = parts
   }
 
   add(connection: Connection, job: Job): void {
     if (connection.recorded === undefined) return
-    const latest = this.#latest?.connection === connection ? this.#latest : null
-    if (latest === null && this.#sealed.has(connection)) return
+    if (this.#sealed.has(connection)) return
     if (this.#count >= maxPending) {
       this.#dropped++
       return
     }
     this.#count++
-    this.#latest = latest ?? { connection, jobs: this.#findBatch(connection) }
-    this.#latest.jobs.push(job)
+    const batch = this.#pending.get(connection)
+    if (batch === undefined) this.#pending.set(connection, [job])
+    else batch.push(job)
     this.#delivering ??= this.#deliverLater()
-  }
-
-  #findBatch(connection: Connection): Job[] {
-    const known = this.#pending.get(connection)
-    if (known !== undefined) return known
-    const added: Job[] = []
-    this.#pending.set(connection, added)
-    return added
   }
 
   get hasPending(): boolean {
@@ -82,7 +65,6 @@ export class RecordedAttempts {
     if (connection.recorded === undefined) return
     await this.settle()
     this.#sealed.add(connection)
-    this.#latest = null
   }
 
   async close(): Promise<void> {
@@ -109,7 +91,7 @@ export class RecordedAttempts {
   async #deliver(): Promise<unknown> {
     const batches = this.#pending
     if (batches.size === 0) return null
-    this.#replacePending(new Map())
+    this.#pending = new Map()
     const count = this.#count
     try {
       await this.record?.flush()
@@ -118,7 +100,7 @@ export class RecordedAttempts {
       for (const [connection, jobs] of this.#pending) {
         batches.set(connection, [...(batches.get(connection) ?? []), ...jobs])
       }
-      this.#replacePending(batches)
+      this.#pending = batches
       return error
     }
     if (this.#dropAfterLoss()) return null
@@ -127,18 +109,13 @@ export class RecordedAttempts {
     return null
   }
 
-  #replacePending(pending: Map<Connection, Job[]>): void {
-    this.#pending = pending
-    this.#latest = null
-  }
-
   #dropAfterLoss(): boolean {
     const { lostLines = 0 } = this.record ?? {}
     if (lostLines === this.#lostLines) return false
     this.#lostLines = lostLines
     this.#dropped += this.#count
     this.#count = 0
-    this.#replacePending(new Map())
+    this.#pending = new Map()
     return true
   }
 

@@ -135,10 +135,9 @@ export function expectBackend(field: string, given: unknown): Backend {
     })
   }
   const backend = given as Backend | null | undefined
-  const isBackend = ['refuse', 'connect', 'close'].every(
-    (name) => typeof (backend as Record<string, unknown> | null | undefined)?.[name] === 'function',
-  )
-  if (!isBackend || backend === null || backend === undefined) {
+  const hasMethod = (name: 'refuse' | 'connect' | 'close'): boolean =>
+    typeof backend?.[name] === 'function'
+  if (!backend || !hasMethod('refuse') || !hasMethod('connect') || !hasMethod('close')) {
     throw invalid(field, 'a backend (`name`, `refuse`, `connect`, `close`)', given)
   }
   expectString(`${field}.name`, backend.name)

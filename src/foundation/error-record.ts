@@ -90,12 +90,8 @@ function recordErrors(errors: unknown, limits: RecordLimits): readonly ErrorReco
   const records: ErrorRecord[] = []
   if (typeof length !== 'number') return records
   for (let at = 0; at < length && limits.budget.left > 0; at++) {
-    records.push(
-      createRecord(
-        tryRead(() => list[at]),
-        limits,
-      ),
-    )
+    const item = tryRead(() => list[at])
+    records.push(createRecord(item, limits))
   }
   return records
 }
@@ -141,17 +137,12 @@ function mapInnerRecords(
   inner: (record: ErrorRecord) => ErrorRecord,
 ): ErrorRecord {
   const { cause, errors, errorFields } = record
+  const fields = Object.entries(errorFields ?? {}).map(([key, value]) => [key, inner(value)])
   return {
     ...record,
     ...(cause === undefined ? {} : { cause: inner(cause) }),
     ...(errors === undefined ? {} : { errors: errors.map(inner) }),
-    ...(errorFields === undefined
-      ? {}
-      : {
-          errorFields: Object.fromEntries(
-            Object.entries(errorFields).map(([key, value]) => [key, inner(value)]),
-          ),
-        }),
+    ...(errorFields === undefined ? {} : { errorFields: Object.fromEntries(fields) }),
   }
 }
 

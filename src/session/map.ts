@@ -56,17 +56,3 @@ const resolveOption = <I>(
   item: I,
   index: number,
 ): string | undefined => (typeof option === 'function' ? option(item, index) : option)
-
-export function toSettled<T>(task: ComputeTask<T>): PromiseSettledResult<T> {
-  return task.error === null
-    ? { status: 'fulfilled', value: task.returnValue as T }
-    : { status: 'rejected', reason: task.error }
-}
-
-/** Returns the values. Throws the error of the first task in the list that did not succeed. */
-export function toValues<T>(tasks: readonly ComputeTask<T>[]): T[] {
-  return tasks.map((task) => {
-    if (task.error !== null) throw task.error
-    return task.returnValue as T
-  })
-}

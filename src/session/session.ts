@@ -21,7 +21,7 @@ import {
 } from '../foundation/options.ts'
 import { Task } from '../tasks/task.ts'
 import type { TelemetryManager } from '../telemetry/manager.ts'
-import { type MapOptions, mapTasks, toSettled, toValues } from './map.ts'
+import { type MapOptions, mapTasks } from './map.ts'
 import { type CompletedTasks, EndedTasks, waitForAll, type WaitOptions } from './wait.ts'
 
 export type {
@@ -157,7 +157,12 @@ export class Session implements AsyncDisposable {
     options: MapOptions<I> = {},
   ): Promise<T[] | PromiseSettledResult<T>[]> {
     const tasks = await mapTasks(this.#core, fn, list, options)
-    return options.settle === true ? tasks.map(toSettled) : toValues(tasks)
+    const settled = tasks.map(({ error, returnValue }): PromiseSettledResult<T> => {
+      if (error !== null && options.settle !== true) throw error
+      if (error !== null) return { status: 'rejected', reason: error }
+      return { status: 'fulfilled', value: returnValue as T }
+    })
+    return options.settle === true ? settled : tasks.map((task) => task.returnValue as T)
   }
 
   /** Cancels a task. Returns `false` if it has ended or was already canceled. */

@@ -223,19 +223,14 @@ function expectTasks(tasks: unknown): void {
   if (invalidIndex !== -1) throw invalid(`tasks[${invalidIndex}]`, 'a task', items[invalidIndex])
 }
 
-interface OpenTasks {
-  /**
-   * The submitted tasks, including tasks of a long list that are not open yet. A task that is
-   * listed twice occurs twice.
-   */
-  readonly entries: readonly Entry[]
-  /**
-   * The error for the first task that was not submitted to this session; `null` if all tasks were.
-   */
-  readonly missing: StateError | null
-}
-
-function findOpenTasks(core: WaitCore, tasks: readonly AnyTask[]): OpenTasks {
+/**
+ * Returns the entries of tasks that have not ended, and the error for the first task that was not
+ * submitted to this session; `null` if all tasks were.
+ */
+function findOpenTasks(
+  core: WaitCore,
+  tasks: readonly AnyTask[],
+): { readonly entries: readonly Entry[]; readonly missing: StateError | null } {
   const entries: Entry[] = []
   for (const [at, task] of tasks.entries()) {
     if (hasEnded(task.state)) continue

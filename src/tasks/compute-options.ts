@@ -2,7 +2,7 @@
 
 import { ValueError } from '../foundation/errors.ts'
 import { expectBoolean, expectFunction, invalid } from '../foundation/options.ts'
-import { definitionOf, type TaskDefinition } from './define-task.ts'
+import { type AnyFunction, definitionOf, type TaskDefinition } from './define-task.ts'
 import {
   expectArguments,
   expectCaptureStdio,
@@ -20,8 +20,6 @@ import {
   taskOptionNames,
   type TaskOptions,
 } from './task-fields.ts'
-
-export type AnyFunction = (...args: never[]) => unknown
 
 /** Options of every `ComputeTask`. */
 export interface ComputeOptions extends TaskOptions {

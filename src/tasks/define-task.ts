@@ -13,7 +13,7 @@ export interface TaskDefinition {
   readonly name: string
 }
 
-type AnyFunction = (...args: never[]) => unknown
+export type AnyFunction = (...args: never[]) => unknown
 
 interface Registry {
   readonly byKey: Map<string, AnyFunction>

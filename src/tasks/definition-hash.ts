@@ -9,8 +9,7 @@ import { dirname, join, relative } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { parseUidNumber, addMark, removeMark } from '../foundation/ids.ts'
 import { contentText, digestOf, joinPrefixed } from './content-text.ts'
-import type { AnyFunction } from './compute-options.ts'
-import { definitionOf, findDefined } from './define-task.ts'
+import { type AnyFunction, definitionOf, findDefined } from './define-task.ts'
 import type { TaskSpec } from './spec.ts'
 
 export interface HashedWork {

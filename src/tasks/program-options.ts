@@ -16,18 +16,18 @@ export function expectArguments(given: unknown): readonly string[] {
   const checked = given.map((argument: unknown, at) => {
     const field = `arguments[${at}]`
     if (typeof argument !== 'string') throw invalid(field, 'a string', argument)
-    total += Buffer.byteLength(argument) + 1
+    const bytes = Buffer.byteLength(argument)
+    if (bytes > maxArgumentLength) throw tooLongError(field, bytes)
+    total += bytes + 1
     return expectNoNul(field, argument)
   })
-  const longest = checked.findIndex((argument) => Buffer.byteLength(argument) > maxArgumentLength)
-  if (longest !== -1 || total > maxArgumentsLength) {
-    const field = longest === -1 ? 'arguments' : `arguments[${longest}]`
-    const bytes = longest === -1 ? total : Buffer.byteLength(checked[longest] ?? '')
-    const kilobytes = Math.ceil(bytes / 1024)
-    const text = `${kilobytes} KB exceed the maximum size of arguments (ARG_MAX)`
-    throw new ValueError(`${field}: ${text}; use a file or stdin`, { field })
-  }
+  if (total > maxArgumentsLength) throw tooLongError('arguments', total)
   return Object.freeze(checked)
+}
+
+function tooLongError(field: string, bytes: number): ValueError {
+  const text = `${Math.ceil(bytes / 1024)} KB exceed the maximum size of arguments (ARG_MAX)`
+  return new ValueError(`${field}: ${text}; use a file or stdin`, { field })
 }
 
 function expectNoNul(field: string, text: string): string {

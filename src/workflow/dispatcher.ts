@@ -121,29 +121,31 @@ export class Dispatcher implements HandleOwner {
     texts: CallTexts | null,
     dependencies: readonly EngineHandle[],
   ): { readonly handle: EngineHandle; readonly problem?: unknown } {
-    const { core } = this.#parts
-    const claimed = (handle: EngineHandle): EngineHandle => {
-      if (core.claim(handle)) return handle
-      throw toTaskError(alreadySubmitted(handle))
-    }
-    if (texts === null) return { handle: claimed(new EngineHandle(plan, this)) }
+    if (texts === null) return { handle: this.#claim(new EngineHandle(plan, this)) }
+    const { uidSuffix } = site.context
     const hash = (): string | null => this.#hashOf(plan, site, dependencies)
-    const toHandle = (labels: CallLabels): EngineHandle => {
-      const changed = core.resumed.findCallProblem(labels.uid ?? '', plan.executable, hash)
-      if (changed !== null) throw toTaskError(changed)
-      return new EngineHandle(plan, this, labels)
-    }
     try {
       const labels = toCallLabels(texts, site.args)
-      const handle = toHandle(labels)
-      const { uidSuffix } = site.context
-      if (labels.uid === null || uidSuffix === '') return { handle: claimed(handle) }
-      if (core.claim(handle)) return { handle }
+      const handle = this.#createLabeled(plan, labels, hash)
+      if (labels.uid === null || uidSuffix === '') return { handle: this.#claim(handle) }
+      if (this.#parts.core.claim(handle)) return { handle }
       const uid = expectId('uid', `${labels.uid}${uidSuffix}`)
-      return { handle: claimed(toHandle({ ...labels, uid })) }
+      return { handle: this.#claim(this.#createLabeled(plan, { ...labels, uid }, hash)) }
     } catch (problem) {
-      return { handle: claimed(new EngineHandle(plan, this)), problem }
+      return { handle: this.#claim(new EngineHandle(plan, this)), problem }
     }
+  }
+
+  #claim(handle: EngineHandle): EngineHandle {
+    if (this.#parts.core.claim(handle)) return handle
+    throw toTaskError(alreadySubmitted(handle))
+  }
+
+  #createLabeled(plan: Plan, labels: CallLabels, hash: () => string | null): EngineHandle {
+    const { resumed } = this.#parts.core
+    const changed = resumed.findCallProblem(labels.uid ?? '', plan.executable, hash)
+    if (changed !== null) throw toTaskError(changed)
+    return new EngineHandle(plan, this, labels)
   }
 
   /**
@@ -161,7 +163,6 @@ export class Dispatcher implements HandleOwner {
    */
   #endAsRecorded(run: Run, dependencies: readonly EngineHandle[]): boolean {
     const { entry, handle, context } = run
-    if (entry === null) return false
     const mayEnd = !entry.hasChanged && dependencies.every(({ isFromRecord }) => isFromRecord)
     handle.isFromRecord = this.#parts.core.resumed.endAsRecorded(entry, mayEnd)
     if (handle.isFromRecord) return true
@@ -267,7 +268,7 @@ export class Dispatcher implements HandleOwner {
         this.#end(run, toDependencyFailure(run.handle, run.failedDependency))
       } else if (run.work === null) this.#tryToPrepare(run)
       const { entry, work } = run
-      if (work === null || entry === null || hasEnded(run.handle.state)) continue
+      if (work === null || hasEnded(run.handle.state)) continue
       items.push({ entry, work, target: this.#targetOf(run.handle) })
     }
     if (items.length > 0) this.#parts.core.dispatch(items)
@@ -312,7 +313,7 @@ export class Dispatcher implements HandleOwner {
       this.#waitForLate(run, late)
       return null
     }
-    if (run.entry !== null && run.handle.definitionHash !== null) {
+    if (run.handle.definitionHash !== null) {
       run.entry.hasChanged = this.#haveArgsChanged(run, run.entry, handles)
     }
     const values = handles.length === 0 ? args : substituteHandles(args)
@@ -324,7 +325,7 @@ export class Dispatcher implements HandleOwner {
 
   hasChanged(run: Run): boolean {
     try {
-      return run.entry !== null && this.#haveArgsChanged(run, run.entry, findHandles(run.args))
+      return this.#haveArgsChanged(run, run.entry, findHandles(run.args))
     } catch {
       // Arguments that can no longer be compared count as changed.
       return true
@@ -359,7 +360,7 @@ export class Dispatcher implements HandleOwner {
     }
     const use = (later: Work): void => {
       // The asynchronous body may have changed the arguments in the meantime.
-      if (run.entry !== null) run.entry.hasChanged ||= this.hasChanged(run)
+      run.entry.hasChanged ||= this.hasChanged(run)
       run.work = later
       this.#ready.add(run)
     }
@@ -385,7 +386,7 @@ export class Dispatcher implements HandleOwner {
     const context = parseUidNumber(uid) === null ? { ...outer, uid } : outer
     const { resumed } = this.#parts.core
     const isRecorded = hash !== null || place !== ''
-    if (entry === null || !isRecorded) return resumed.isActive ? { ...context, inputs } : context
+    if (!isRecorded) return resumed.isActive ? { ...context, inputs } : context
     const known = hash === null ? place : `${hash}@${resumed.identifyTask(entry)}`
     // If the arguments changed, a unique place prevents a later run from reusing the calls inside.
     const text = entry.hasChanged ? newUuid() : known
@@ -399,7 +400,6 @@ export class Dispatcher implements HandleOwner {
 
   #reuse(run: Run, value: unknown, from: { key: string; source: string }): void {
     const { entry } = run
-    if (entry === null) return
     const { core } = this.#parts
     core.end(entry, { kind: 'reuse', value }, () => {
       core.emit(ResultReused, { ...eventFieldsOf(run), backend: entry.backend, ...from })
@@ -407,7 +407,7 @@ export class Dispatcher implements HandleOwner {
   }
 
   #end({ entry }: Run, end: UndispatchedOutcome): void {
-    if (entry !== null) this.#parts.core.end(entry, end)
+    this.#parts.core.end(entry, end)
   }
 }
 

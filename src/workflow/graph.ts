@@ -22,19 +22,12 @@ const emptyList: readonly never[] = Object.freeze([])
 
 /** The algorithms are iterative, because a chain can be longer than the call stack. */
 export class Graph<N extends GraphNode<N>> {
-  #size = 0
-
-  get size(): number {
-    return this.#size
-  }
-
   /**
    * Makes a node wait for nodes that have not ended, each listed once. A node that has become ready
    * can be added again.
    */
   add(node: N, dependencies: readonly N[]): void {
     node.waiting = { openCount: dependencies.length, dependencies }
-    this.#size++
     for (const dependency of dependencies) {
       ;(dependency.dependents ??= []).push(node)
     }
@@ -93,7 +86,6 @@ export class Graph<N extends GraphNode<N>> {
   #stopWaiting(node: N): boolean {
     if (node.waiting === null) return false
     node.waiting = null
-    this.#size--
     return true
   }
 }

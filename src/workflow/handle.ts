@@ -133,7 +133,8 @@ export class Run implements GraphNode<Run>, TaskOwner {
   /** The arguments with values in place of handles; `null` until all values are known. */
   values: readonly unknown[] | null = null
   work: Work | null = null
-  entry: Entry | null = null
+  /** Set when the task is opened, directly after the run was created. */
+  entry!: Entry
   /** The monotonic time of the call; 0 if the call cannot have dependencies. */
   createdMs = 0
   dependencyCount = 0

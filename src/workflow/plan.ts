@@ -7,12 +7,12 @@ import { isThenable } from '../foundation/promises.ts'
 import { runInTask } from '../foundation/task-context.ts'
 import { type AIOptions, checkPromptOptions } from '../tasks/ai-task.ts'
 import {
-  type AnyFunction,
   toClosure,
   checkComputeOptions,
   type ExecutableOptions,
   withArgs,
 } from '../tasks/compute-options.ts'
+import type { AnyFunction } from '../tasks/define-task.ts'
 import type { ClosureSpec } from '../tasks/spec.ts'
 import type { TaskKind } from '../tasks/task.ts'
 import type { EnterContext } from './run-context.ts'

@@ -1,6 +1,12 @@
 /** The options of a workflow's tasks. They are checked when a function is wrapped. */
 
-import { expectId, expectKnownKeys, expectObject, invalid } from '../foundation/options.ts'
+import {
+  definedFields,
+  expectId,
+  expectKnownKeys,
+  expectObject,
+  invalid,
+} from '../foundation/options.ts'
 import { samplingNames, type SamplingOptions } from '../tasks/ai-task.ts'
 import type { ExecutableOptions } from '../tasks/compute-task.ts'
 import type { ResourceRequest } from '../tasks/resources.ts'
@@ -119,14 +125,13 @@ export function resolveTaskOptions(
   const { backend, timeoutSeconds, priority } = work
   const task = { backend, timeoutSeconds, priority, signal, attributes, retries }
   const functionName = body.name === '' ? 'anonymous' : body.name
-  const chosen = Object.entries(task).filter(([, value]) => value !== undefined)
   const hasNoFixedName = name === undefined || typeof name === 'function'
   return {
     name: hasNoFixedName ? functionName : expectTaskName(name),
     functionName,
     isNamed: name !== undefined || body.name !== '',
     callTexts: resolveCallTexts({ uid, name: hasNoFixedName ? name : undefined }),
-    task: checkTaskOptions(Object.fromEntries(chosen)),
+    task: checkTaskOptions(definedFields(task)),
     work,
     cache: expectCache(cache),
   }
@@ -140,8 +145,7 @@ export function resolveCallTexts({ uid, name }: Record<string, unknown>): CallTe
   if (uid === undefined && name === undefined) return null
   if (typeof uid !== 'function' && uid !== undefined) expectId('uid', uid)
   if (typeof name !== 'function' && name !== undefined) expectTaskName(name)
-  const given = { ...(uid === undefined ? {} : { uid }), ...(name === undefined ? {} : { name }) }
-  return given as CallTexts
+  return definedFields({ uid, name }) as CallTexts
 }
 
 export function toCallLabels({ uid, name }: CallTexts, args: readonly unknown[]): CallLabels {

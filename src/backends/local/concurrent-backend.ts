@@ -151,7 +151,7 @@ export class ConcurrentBackend implements Backend {
       functions: new WorkerPool({
         size: workers,
         isolation,
-        ...(options.workerMemoryMb === null ? {} : { maxHeapMb: options.workerMemoryMb }),
+        maxHeapMb: options.workerMemoryMb,
         importTimeoutSeconds: options.importTimeoutSeconds,
         ...ids,
         clock,

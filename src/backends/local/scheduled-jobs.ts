@@ -68,14 +68,10 @@ export class ScheduledJob implements Job, WaitingJob, Indexed {
 
 export class ScheduledJobs {
   readonly #all = new IndexedSet<ScheduledJob>()
-  /** Jobs without a tag, by the submitted object. Created at the first lookup of such a job. */
-  #untagged: Map<Job, ScheduledJob> | null = null
 
   add(scheduled: ScheduledJob): void {
     this.#all.add(scheduled)
-    if (!TaggedJob.setTag(scheduled.original, scheduled)) {
-      this.#untagged?.set(scheduled.original, scheduled)
-    }
+    TaggedJob.setTag(scheduled.original, scheduled)
   }
 
   has(scheduled: ScheduledJob): boolean {
@@ -86,15 +82,13 @@ export class ScheduledJobs {
   find(original: Job): ScheduledJob | null {
     const tag = TaggedJob.tagOf(original)
     if (tag instanceof ScheduledJob && this.#all.has(tag)) return tag
-    this.#untagged ??= new Map(this.#all.toArray().map((one) => [one.original, one]))
-    return this.#untagged.get(original) ?? null
+    // Only a third party's job has no tag.
+    return this.#all.toArray().find((one) => one.original === original) ?? null
   }
 
   delete(scheduled: ScheduledJob): void {
     this.#all.delete(scheduled)
     TaggedJob.removeTag(scheduled.original, scheduled)
-    this.#untagged?.delete(scheduled.original)
-    if (this.#all.size === 0) this.#untagged = null
   }
 
   /** Returns a new array of all jobs in the order of arrival. */

@@ -1,88 +1,125 @@
-/** Reads this machine's GPUs, and handles the failures of the program that reads them. */
+/** Samples this machine's GPUs through one `nvidia-smi` process, and handles its failures. */
 
 import { existsSync } from 'node:fs'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { NvidiaSmi } from './nvidia-smi.ts'
-import { type GpuReading, type GpuSource, type ProbeResult, withReadTimeout } from './sampler.ts'
+import { SmiStream } from './nvidia-smi.ts'
+import { type GpuReading, readTimeoutMs, withReadTimeout } from './sampler.ts'
 
 export interface GpuSamplerOptions {
   readonly clock: Clock
   readonly log: Log
   readonly pollSeconds: number
   readonly procRoot?: string
-  /** Default: `nvidia-smi`. */
-  readonly source?: GpuSource
 }
 
-/** Never rejects, and waits at most 2 s. Warns once, and only if there is a driver. */
+interface TimedReading extends GpuReading {
+  readonly atMs: number
+}
+
+/** The minimum time between two starts, because starting a process blocks the event loop. */
+const minRestartMs = 60_000
+/** The maximum time between two lines of a GPU, which also limits the age of a reading. */
+const maxPeriodMs = 1000
+const minPeriodMs = 100
+
+/**
+ * One process for the whole run, because a process per poll costs 23 ms. A reading becomes `null`
+ * if it is not renewed. If none is renewed, the process is killed. Never rejects, and waits at most
+ * 2 s. Warns once, and only if there is a driver.
+ */
 export class GpuSampler {
   readonly #clock: Clock
   readonly #log: Log
   readonly #driverFile: string
-  #source: GpuSource | undefined
-  #lastReadings: readonly GpuReading[] = []
-  #isPending = false
+  readonly #periodMs: number
+  readonly #readings = new Map<number, TimedReading>()
+  #stream: SmiStream | undefined
+  #startedMs = 0
+  #isReady = false
   #isWarned = false
 
-  constructor({ clock, log, pollSeconds, procRoot = '/proc', source }: GpuSamplerOptions) {
+  constructor({ clock, log, pollSeconds, procRoot = '/proc' }: GpuSamplerOptions) {
     this.#clock = clock
     this.#log = log
-    this.#source = source ?? new NvidiaSmi({ clock, pollSeconds })
     this.#driverFile = `${procRoot}/driver/nvidia/version`
+    this.#periodMs = Math.min(maxPeriodMs, Math.max(minPeriodMs, Math.round(pollSeconds * 1000)))
+  }
+
+  /** Whether the GPUs can be read, which `prime` finds out. */
+  get isReady(): boolean {
+    return this.#isReady
   }
 
   async prime(): Promise<void> {
-    const source = this.#source
-    if (source === undefined) return
-    const result = await this.#probe(source)
-    if (result.state === 'ready') return
+    try {
+      const stream = this.#start()
+      const first = await withReadTimeout(this.#clock, stream.firstOutcome)
+      this.#isReady = first === 'reading'
+      if (this.#isReady) return stream.unref()
+      if (first === 'broken' || existsSync(this.#driverFile)) this.#warn(stream.failure)
+    } catch (error) {
+      this.#warn(messageOf(error))
+    }
     await this.close()
-    if (result.state !== 'absent' || existsSync(this.#driverFile)) this.#warn(source, result.reason)
   }
 
   /** Reads the GPUs. If that fails, returns the last known GPUs with a usage of `null`. */
   async sample(): Promise<readonly GpuReading[]> {
-    const source = this.#source
-    if (source === undefined) return []
-    if (this.#isPending) return withoutUsage(this.#lastReadings)
-    this.#isPending = true
-    const reading = source.sample().finally(() => (this.#isPending = false))
-    try {
-      this.#lastReadings = await withReadTimeout(this.#clock, reading)
-      return this.#lastReadings
-    } catch (error) {
-      this.#warn(source, messageOf(error))
-      return withoutUsage(this.#lastReadings)
+    if (!this.#isReady) return []
+    const nowMs = this.#clock.monotonicMs()
+    if (this.#stream === undefined && nowMs - this.#startedMs >= minRestartMs) this.#start().unref()
+    const oldestMs = nowMs - this.#periodMs - readTimeoutMs
+    if (this.#isSilentSince(oldestMs)) await this.#letOutputArrive()
+    if (this.#isSilentSince(oldestMs)) {
+      this.#warn(this.#stream?.failure ?? 'gives no readings')
+      await this.#kill()
     }
+    const known = [...this.#readings.values()].toSorted((a, b) => a.gpu_id - b.gpu_id)
+    return known.map(({ gpu_id, gpu_percent, atMs }) => ({
+      gpu_id,
+      gpu_percent: atMs < oldestMs ? null : gpu_percent,
+    }))
   }
 
   async close(): Promise<void> {
-    const source = this.#source
-    this.#source = undefined
-    if (source === undefined) return
+    this.#isReady = false
+    await this.#kill()
+  }
+
+  async #kill(): Promise<void> {
+    const stream = this.#stream
+    this.#stream = undefined
     try {
-      await withReadTimeout(this.#clock, source.close())
+      if (stream !== undefined) await withReadTimeout(this.#clock, stream.kill())
     } catch (error) {
-      this.#warn(source, messageOf(error))
+      this.#warn(messageOf(error))
     }
   }
 
-  async #probe(source: GpuSource): Promise<ProbeResult> {
-    try {
-      return await withReadTimeout(this.#clock, source.probe())
-    } catch (error) {
-      return { state: 'broken', reason: messageOf(error) }
-    }
+  #isSilentSince(ms: number): boolean {
+    return this.#startedMs < ms && [...this.#readings.values()].every(({ atMs }) => atMs < ms)
   }
 
-  #warn({ name }: GpuSource, reason: string): void {
+  /** Output may be unread because the event loop was busy. One of the next two turns reads it. */
+  #letOutputArrive(): Promise<void> {
+    return new Promise((resolve) => {
+      this.#clock.nextTurn(() => this.#clock.nextTurn(resolve))
+    })
+  }
+
+  #start(): SmiStream {
+    this.#startedMs = this.#clock.monotonicMs()
+    this.#stream = new SmiStream(this.#periodMs, (reading) => {
+      this.#readings.set(reading.gpu_id, { ...reading, atMs: this.#clock.monotonicMs() })
+    })
+    return this.#stream
+  }
+
+  #warn(reason: string): void {
     if (this.#isWarned) return
     this.#isWarned = true
-    this.#log.warn('GpuUnreadable', `GPU utilization is unknown: ${name}: ${reason}`)
+    this.#log.warn('GpuUnreadable', `GPU utilization is unknown: nvidia-smi: ${reason}`)
   }
 }
-
-const withoutUsage = (gpus: readonly GpuReading[]): readonly GpuReading[] =>
-  gpus.map(({ gpu_id }) => ({ gpu_id, gpu_percent: null }))

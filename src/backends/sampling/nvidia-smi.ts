@@ -1,100 +1,15 @@
-/** Reads GPUs through one `nvidia-smi` process, which repeatedly prints one line per GPU. */
+/** A running `nvidia-smi`, which repeatedly prints one line per GPU. */
 
 import { type ChildProcess, spawn } from 'node:child_process'
-import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf } from '../../foundation/errors.ts'
 import { clampPercent } from './reading.ts'
-import { type GpuReading, type GpuSource, readTimeoutMs, type ProbeResult } from './sampler.ts'
-
-export interface NvidiaSmiOptions {
-  readonly clock: Clock
-  readonly pollSeconds: number
-}
-
-interface TimedReading extends GpuReading {
-  readonly atMs: number
-}
-
-/** The minimum time between two starts, because starting a process blocks the event loop. */
-const minRestartMs = 60_000
-/** The maximum time between two lines of a GPU, which also limits the age of a reading. */
-const maxPeriodMs = 1000
-const minPeriodMs = 100
-
-/**
- * One process for the whole run, because a process per poll costs 23 ms. A reading becomes `null`
- * if it is not renewed. If none is renewed, the process is killed.
- */
-export class NvidiaSmi implements GpuSource {
-  readonly name = 'nvidia-smi'
-  readonly #clock: Clock
-  readonly #periodMs: number
-  readonly #readings = new Map<number, TimedReading>()
-  #stream: SmiStream | undefined
-  #startedMs = 0
-
-  constructor(options: NvidiaSmiOptions) {
-    this.#clock = options.clock
-    const pollMs = Math.round(options.pollSeconds * 1000)
-    this.#periodMs = Math.min(maxPeriodMs, Math.max(minPeriodMs, pollMs))
-  }
-
-  async probe(): Promise<ProbeResult> {
-    const stream = this.#start()
-    const first = await stream.firstOutcome
-    if (first !== 'reading') return first
-    stream.unref()
-    return { state: 'ready' }
-  }
-
-  async sample(): Promise<readonly GpuReading[]> {
-    const nowMs = this.#clock.monotonicMs()
-    if (this.#stream === undefined && nowMs - this.#startedMs >= minRestartMs) this.#start().unref()
-    const oldestMs = nowMs - this.#periodMs - readTimeoutMs
-    if (this.#isSilentSince(oldestMs)) await this.#letOutputArrive()
-    if (this.#isSilentSince(oldestMs)) {
-      const reason = this.#stream?.failure ?? 'gives no readings'
-      await this.close()
-      throw new Error(reason)
-    }
-    const known = [...this.#readings.values()].toSorted((a, b) => a.gpu_id - b.gpu_id)
-    return known.map(({ gpu_id, gpu_percent, atMs }) => ({
-      gpu_id,
-      gpu_percent: atMs < oldestMs ? null : gpu_percent,
-    }))
-  }
-
-  async close(): Promise<void> {
-    const stream = this.#stream
-    this.#stream = undefined
-    await stream?.kill()
-  }
-
-  #isSilentSince(ms: number): boolean {
-    return this.#startedMs < ms && [...this.#readings.values()].every(({ atMs }) => atMs < ms)
-  }
-
-  /** Output may be unread because the event loop was busy. One of the next two turns reads it. */
-  #letOutputArrive(): Promise<void> {
-    return new Promise((resolve) => {
-      this.#clock.nextTurn(() => this.#clock.nextTurn(resolve))
-    })
-  }
-
-  #start(): SmiStream {
-    this.#startedMs = this.#clock.monotonicMs()
-    const stream = new SmiStream(this.#periodMs, (reading) => {
-      this.#readings.set(reading.gpu_id, { ...reading, atMs: this.#clock.monotonicMs() })
-    })
-    this.#stream = stream
-    return stream
-  }
-}
+import type { GpuReading } from './sampler.ts'
 
 const maxLineLength = 4096
 
-class SmiStream {
-  readonly firstOutcome: Promise<'reading' | Exclude<ProbeResult, { state: 'ready' }>>
+export class SmiStream {
+  /** `absent` if the machine has no such program, `broken` if it ended without a reading. */
+  readonly firstOutcome: Promise<'reading' | 'absent' | 'broken'>
   readonly #child: ChildProcess
   readonly #exited: Promise<void>
   #partialLine = ''
@@ -126,11 +41,11 @@ class SmiStream {
       })
       child.once('error', (error) => {
         this.#exitText = `cannot be started (${errnoOf(error)})`
-        resolve({ state: errnoOf(error) === 'ENOENT' ? 'absent' : 'broken', reason: this.failure })
+        resolve(errnoOf(error) === 'ENOENT' ? 'absent' : 'broken')
       })
       child.once('close', (code, signal) => {
-        this.#exitText = `ended with ${signal ?? `code ${code}`}`
-        resolve({ state: 'broken', reason: this.failure })
+        if (child.pid !== undefined) this.#exitText = `ended with ${signal ?? `code ${code}`}`
+        resolve('broken')
       })
     })
   }

@@ -25,17 +25,13 @@ export interface MemoryInfo {
   readonly availableBytes: number
 }
 
-/** Kernels before 3.14 have no MemAvailable. Free plus cached is used then. */
 export function parseMemory(meminfo: string): MemoryInfo | null {
   const kilobytes = (name: string): number => {
     const found = new RegExp(`^${name}: *(\\d+) kB`, 'm').exec(meminfo)
     return found === null ? NaN : Number(found[1])
   }
   const total = kilobytes('MemTotal')
-  let available = kilobytes('MemAvailable')
-  if (Number.isNaN(available)) {
-    available = kilobytes('MemFree') + kilobytes('Buffers') + kilobytes('Cached')
-  }
+  const available = kilobytes('MemAvailable')
   if (!(total > 0) || !Number.isFinite(available)) return null
   return { totalBytes: total * 1024, availableBytes: available * 1024 }
 }

@@ -42,22 +42,6 @@ export interface ResourceSampler {
   close(): Promise<void>
 }
 
-/** Whether a source can be read: `absent` if the machine does not have it, `broken` if it fails. */
-export type ProbeResult =
-  | { readonly state: 'ready' }
-  | { readonly state: 'absent' | 'broken'; readonly reason: string }
-
-/**
- * A way to read the GPUs. `sample` is called only after a `ready` probe, and rejects if nothing
- * could be read. Calls never overlap, except that `close` also ends a probe that hangs.
- */
-export interface GpuSource {
-  readonly name: string
-  probe(): Promise<ProbeResult>
-  sample(): Promise<readonly GpuReading[]>
-  close(): Promise<void>
-}
-
 /** The readings of a node that could not be read. */
 export const unknownReadings: NodeReadings = Object.freeze({
   cpu_percent: null,

@@ -2,8 +2,7 @@
 
 import { contentText, digestOf, joinPrefixed } from '../../tasks/content-text.ts'
 import { ValueError } from '../../foundation/errors.ts'
-import type { AnyFunction } from '../../tasks/compute-options.ts'
-import { definitionOf } from '../../tasks/define-task.ts'
+import { type AnyFunction, definitionOf } from '../../tasks/define-task.ts'
 import { digestFunction, joinDigests } from '../../tasks/definition-hash.ts'
 import { EngineHandle } from '../handle.ts'
 import type { Plan } from '../plan.ts'

@@ -38,11 +38,6 @@ describe('/proc/meminfo', () => {
     expect(memory).toEqual({ totalBytes: 1_024_000, availableBytes: 256_000 })
   })
 
-  it('/proc/meminfo gives free and cached pages if the kernel reports none available', () => {
-    const text = 'MemTotal: 1000 kB\nMemFree: 100 kB\nBuffers: 20 kB\nCached: 3 kB\n'
-    expect(parseMemory(text)?.availableBytes).toBe(123 * 1024)
-  })
-
   it('/proc/meminfo gives nothing for other text', () => {
     const texts = [...notOurs, 'MemTotal: 1000 kB\n', 'MemTotal: 0 kB\nMemAvailable: 0 kB\n']
     expect(texts.map(parseMemory)).toEqual(texts.map(() => null))

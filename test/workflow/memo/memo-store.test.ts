@@ -5,7 +5,7 @@ import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
 import { promisify } from 'node:util'
 import { describe, expect, it, onTestFinished } from 'vitest'
-import { MemoStore } from '../../../src/workflow/memo/memo-store.ts'
+import { MemoStore } from '../../../src/workflow/memo/memo.ts'
 import { hangMs } from '../../long-run.ts'
 
 function createFolder(): string {

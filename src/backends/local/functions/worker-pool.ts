@@ -27,7 +27,8 @@ export interface WorkerPoolOptions {
   readonly clock: Clock
   readonly log: Log
   readonly listener: ExecutorListener
-  readonly maxHeapMb?: number
+  /** Default: Node's limit. */
+  readonly maxHeapMb?: number | null
   readonly importTimeoutSeconds?: number
   /** How long a worker may take to begin an assigned job. Default 10,000. */
   readonly beginDeadlineMs?: number

@@ -1,6 +1,7 @@
 /** One attempt of a program in a launcher pool, and its request to a launcher. */
 
 import { resolve } from 'node:path'
+import { definedFields } from '../../../foundation/options.ts'
 import type { ProgramSpec } from '../../../tasks/spec.ts'
 import type { Job, OutputFiles } from '../../backend.ts'
 import type { Batch } from '../executor.ts'
@@ -34,7 +35,12 @@ export function newAttempt(id: number, batch: Batch): Attempt {
 export function toProgramRequest(attempt: Attempt, workDir: string | null): ProgramRequest {
   const { id, spec, batch, job } = attempt
   const folder = resolveFolder(spec, workDir)
-  if (spec.captureStdio !== null) attempt.files = resolveFiles(spec.captureStdio, folder)
+  const { stdout, stderr } = spec.captureStdio ?? {}
+  attempt.files = definedFields({
+    stdoutPath: stdout && resolve(folder, stdout),
+    stderrPath: stderr && resolve(folder, stderr),
+  })
+  const { stdin } = spec
   return {
     id,
     executable: spec.executable,
@@ -42,7 +48,8 @@ export function toProgramRequest(attempt: Attempt, workDir: string | null): Prog
     cwd: folder,
     env: toEnvironment(spec, batch.gpuIds),
     cores: spec.namedCores,
-    stdin: decodeStdin(spec.stdin),
+    stdin:
+      stdin === null || typeof stdin === 'string' ? stdin : Buffer.from(stdin.base64, 'base64'),
     shell: spec.shell,
     stdoutFile: attempt.files.stdoutPath ?? null,
     stderrFile: attempt.files.stderrPath ?? null,
@@ -52,17 +59,6 @@ export function toProgramRequest(attempt: Attempt, workDir: string | null): Prog
     owner: job.sessionId,
   }
 }
-
-const resolveFiles = (
-  { stdout, stderr }: NonNullable<ProgramSpec['captureStdio']>,
-  folder: string,
-): OutputFiles => ({
-  ...(stdout === undefined ? {} : { stdoutPath: resolve(folder, stdout) }),
-  ...(stderr === undefined ? {} : { stderrPath: resolve(folder, stderr) }),
-})
-
-const decodeStdin = (stdin: ProgramSpec['stdin']): string | Uint8Array | null =>
-  stdin === null || typeof stdin === 'string' ? stdin : Buffer.from(stdin.base64, 'base64')
 
 /** Relative to the directory of the session, of the backend or of this process, in this order. */
 function resolveFolder({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {

@@ -53,13 +53,9 @@ const [maxSilentLaunchers, maxLostLaunchers] = [3, 5]
  * Programs do not outlive the pool, its launchers or the process.
  */
 export class LauncherPool implements Executor {
-  readonly #clock: Clock
-  readonly #log: Log
-  readonly #listener: ExecutorListener
+  readonly #options: LauncherPoolOptions
   readonly #fleet: LauncherFleet
   readonly #limit: ConcurrencyLimit
-  readonly #nodeId: string
-  readonly #workDir: string | null
   readonly #attempts = new Map<number, Attempt>()
   readonly #byJob = new Map<Job, Attempt>()
   #lastId = 0
@@ -75,13 +71,9 @@ export class LauncherPool implements Executor {
   #onIdle: (() => void) | undefined
 
   constructor(options: LauncherPoolOptions) {
-    const { clock, log, listener, maxProcesses, graceSeconds = 2 } = options
+    const { clock, maxProcesses, graceSeconds = 2 } = options
     const { capture = defaultCapture, spawner = 'auto', answerTimeoutSeconds = 30 } = options
-    this.#clock = clock
-    this.#nodeId = options.nodeId
-    this.#workDir = options.workDir ?? null
-    this.#log = log
-    this.#listener = listener
+    this.#options = options
     this.#limit = new ConcurrencyLimit(maxProcesses)
     this.#fleet = new LauncherFleet({
       size: options.launchers ?? (maxProcesses < manyProcesses ? 1 : 2),
@@ -152,7 +144,7 @@ export class LauncherPool implements Executor {
   readonly close = once(async (reason: string): Promise<void> => {
     this.#closeReason = reason
     this.#cancelWait()
-    const cancelKill = this.#clock.after(closeDeadlineMs, () => this.#fleet.kill())
+    const cancelKill = this.#options.clock.after(closeDeadlineMs, () => this.#fleet.kill())
     for (const job of this.#byJob.keys()) this.cancel(job, reason)
     if (this.#attempts.size > 0) {
       await new Promise<void>((resolve) => (this.#onIdle = resolve))
@@ -165,7 +157,7 @@ export class LauncherPool implements Executor {
   #launch(attempt: Attempt): void {
     try {
       attempt.launcher = this.#fleet.acquire()
-      attempt.launcher.request(toProgramRequest(attempt, this.#workDir))
+      attempt.launcher.request(toProgramRequest(attempt, this.#options.workDir ?? null))
     } catch (error) {
       this.#end(attempt, { kind: 'fail', error })
     }
@@ -181,8 +173,14 @@ export class LauncherPool implements Executor {
         attempt.pid = update.pid
         const at = toMoment(now, update.at)
         const facts = attempt.spec.captureStdio === null ? {} : { facts: attempt.files }
-        const start = { kind: 'start', at, workerId, nodeId: this.#nodeId, ...facts } as const
-        return this.#listener.report(job, start)
+        const start = {
+          kind: 'start',
+          at,
+          workerId,
+          nodeId: this.#options.nodeId,
+          ...facts,
+        } as const
+        return this.#options.listener.report(job, start)
       }
       case 'ended': {
         if (update.hasBackground) attempt.launcher?.owners.add(job.sessionId)
@@ -214,7 +212,7 @@ export class LauncherPool implements Executor {
     }
     if (this.#isPausing) return
     this.#isPausing = true
-    this.#clock.after(this.#limit.nextPauseMs(), () => {
+    this.#options.clock.after(this.#limit.nextPauseMs(), () => {
       this.#isPausing = false
       this.#retryHeld(1)
     })
@@ -223,22 +221,22 @@ export class LauncherPool implements Executor {
   #awaitLauncher(delayMs: number): void {
     this.#isAwaitingLauncher = true
     this.#cancelWait()
-    this.#cancelWait = this.#clock.after(delayMs, () => this.#resume())
+    this.#cancelWait = this.#options.clock.after(delayMs, () => this.#resume())
   }
 
   #resume(): void {
     this.#cancelWait()
     this.#isAwaitingLauncher = false
-    if (!this.close.isCalled) this.#listener.requeue([])
+    if (!this.close.isCalled) this.#options.listener.requeue([])
   }
 
   #handleFailedStart(isNewDelay: boolean): void {
     if (this.close.isCalled) return
     const { failures, nextStartMs } = this.#fleet.starts
     const problem = this.#describeFailures()
-    if (failures === restartPolicy.giveUpAfter) this.#log.warn('LaunchersBroken', problem)
+    if (failures === restartPolicy.giveUpAfter) this.#options.log.warn('LaunchersBroken', problem)
     if (!isNewDelay) return
-    const delayMs = nextStartMs - this.#clock.monotonicMs()
+    const delayMs = nextStartMs - this.#options.clock.monotonicMs()
     const reason = `${problem}; the next one is started in ${delayMs / 1000} s`
     this.#reportThrottled(reason, this.#fleet.hasStarted ? this.#limit.limit : 0)
     this.#awaitLauncher(delayMs)
@@ -251,7 +249,7 @@ export class LauncherPool implements Executor {
   }
 
   #reportThrottled(reason: string, limit: number): void {
-    this.#listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
+    this.#options.listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
   }
 
   /** Starts held programs up to the limit, but at least `min` of them. */
@@ -271,9 +269,9 @@ export class LauncherPool implements Executor {
     const workerId = launcher.id
     if (!this.close.isCalled && !launcher.isRefused) {
       const tasks = lost.map(({ job }) => job.uid)
-      const nodeId = this.#nodeId
+      const { nodeId } = this.#options
       const fields = { worker_id: workerId, reason, tasks }
-      this.#listener.notice(toEventNotice(WorkerLost, fields, { nodeId }))
+      this.#options.listener.notice(toEventNotice(WorkerLost, fields, { nodeId }))
     }
     for (const attempt of attempts) this.#endLost(attempt, launcher, reason)
   }
@@ -294,13 +292,13 @@ export class LauncherPool implements Executor {
       return this.#end(attempt, { kind: 'fail', error, facts })
     }
     this.#forget(attempt)
-    this.#listener.requeue([job])
+    this.#options.listener.requeue([job])
     this.#finish(attempt)
   }
 
   #end(attempt: Attempt, report: TaskReport): void {
     this.#forget(attempt)
-    this.#listener.report(attempt.job, report)
+    this.#options.listener.report(attempt.job, report)
     this.#finish(attempt)
   }
 
@@ -317,7 +315,7 @@ export class LauncherPool implements Executor {
   }
 
   #finish({ batch }: Attempt): void {
-    this.#listener.finish(batch)
+    this.#options.listener.finish(batch)
     if (this.#attempts.size === 0) this.#onIdle?.()
   }
 }

@@ -1,7 +1,7 @@
 /** Finds a program as the system would, and explains why a program cannot be started. */
 
 import { accessSync, closeSync, constants, readdirSync, readSync, statSync } from 'node:fs'
-import { join, resolve } from 'node:path'
+import { basename, dirname, join, resolve } from 'node:path'
 import { findNearest } from '../../../foundation/options.ts'
 import { errnoOf, type TuttiError, withoutStack } from '../../../foundation/errors.ts'
 import { openRegularFileSync } from '../../../foundation/regular-file.ts'
@@ -70,51 +70,36 @@ export function explainRefusal(file: string, cwd: string, errno: string): TuttiE
       return missingFileError(file, path)
     case 'ENAMETOOLONG':
     case 'ELOOP':
-      return createError(
-        ExecutableNotFoundError,
-        `${name} ${describePath(kind)}`,
-        'Name another path.',
-      )
+      return notFoundError(`${name} ${describePath(kind)}`, 'Name another path.')
     case 'folder':
       return notPermittedError(`${name} is a folder`, 'Name a program in it.')
     case 'file':
-      if (file.endsWith('/')) return trailingSlashError(name)
-      if (isExecutable(path)) return explainErrno(name, path, errno)
-      return notPermittedError(`${name} may not be executed`, `Allow it with: chmod +x ${path}`)
+      if (!file.endsWith('/')) return explainErrno(name, path, errno)
+      return notFoundError(`${name} does not exist: it is a file`, 'Remove the slash at its end.')
     default:
-      return notPermittedError(
-        `${name} ${describePath(kind)}`,
-        'Look at the rights of its folders.',
-      )
+      return notPermittedError(`${name} ${describePath(kind)}`, 'Look at its folders.')
   }
 }
 
 function explainErrno(file: string, path: string, errno: string): TuttiError {
+  if (!isExecutable(path)) return notExecutableError(file, path)
   switch (errno) {
     case 'ENOENT':
-    case 'ENOTDIR':
-      return createError(
-        ExecutableNotFoundError,
-        `${file} names an interpreter that does not exist`,
-        `Its first line is ${readFirstLine(path)}`,
-      )
+    case 'ENOTDIR': {
+      const hint = `Its first line is ${readFirstLine(path)}`
+      return notFoundError(`${file} names an interpreter that does not exist`, hint)
+    }
     case 'ENOEXEC':
-      return notPermittedError(
-        `${file} is not a program`,
-        'A script needs a first line such as #!/bin/sh',
-      )
+      return notPermittedError(`${file} is not a program`, 'A script needs a line like #!/bin/sh')
     case 'EACCES':
-    case 'EPERM':
-      return notPermittedError(
-        `${file} may not be executed`,
-        'Look at its interpreter, and whether its disk is mounted with noexec.',
-      )
-    case 'E2BIG':
-      return createError(
-        SpawnError,
-        `${file}: arguments and environment are too long for the system (E2BIG)`,
-        'Pass a file, or stdin.',
-      )
+    case 'EPERM': {
+      const hint = 'Look at its interpreter, and whether its disk is mounted with noexec.'
+      return notPermittedError(`${file} may not be executed`, hint)
+    }
+    case 'E2BIG': {
+      const text = `${file}: arguments and environment are too long for the system (E2BIG)`
+      return createError(SpawnError, text, 'Pass a file, or stdin.')
+    }
     default:
       return createError(SpawnError, `${file} could not be started: ${errno}`)
   }
@@ -122,53 +107,42 @@ function explainErrno(file: string, path: string, errno: string): TuttiError {
 
 function missingInPathError(executable: string, path: string): TuttiError {
   const inTheWay = candidatesIn(executable, path).find((file) => inspectPath(file) === 'file')
-  if (inTheWay !== undefined) {
-    return notPermittedError(
-      `${inTheWay} may not be executed`,
-      `Allow it with: chmod +x ${inTheWay}`,
-    )
-  }
+  if (inTheWay !== undefined) return notExecutableError(inTheWay, inTheWay)
   const names = path.split(':').flatMap((folder) => listNames(folder === '' ? '.' : folder))
-  const message = `${shorten(executable)} was not found in PATH`
-  return notFoundError(message, executable, executable, names, `PATH is ${path}.`)
+  const hint = missingHint(executable, executable, names, `PATH is ${path}.`)
+  return notFoundError(`${shorten(executable)} was not found in PATH`, hint)
 }
-
-const trailingSlashError = (name: string): TuttiError =>
-  createError(
-    ExecutableNotFoundError,
-    `${name} does not exist: without the slash at its end it is a file`,
-    'Remove the slash.',
-  )
 
 function missingFileError(file: string, path: string): TuttiError {
-  const folder = resolve(path, '..')
-  const base = path.slice(path.lastIndexOf('/') + 1)
-  const message = `${shorten(file)} does not exist`
-  return notFoundError(message, file, base, listNames(folder), `Searched in ${folder}.`)
+  const folder = dirname(path)
+  const hint = missingHint(file, basename(path), listNames(folder), `Searched in ${folder}.`)
+  return notFoundError(`${shorten(file)} does not exist`, hint)
 }
 
-function notFoundError(
-  message: string,
+/** If the name contains a space, it often means that it includes arguments. */
+function missingHint(
   executable: string,
   name: string,
   known: readonly string[],
   searched: string,
-): TuttiError {
+): string {
   const near = findNearest(name, known)
   const hint = near === undefined ? searched : `Did you mean "${near}"? ${searched}`
-  return createError(ExecutableNotFoundError, message, (commandLineHint(executable) ?? '') + hint)
+  const [program = '', ...words] = executable.trim().split(/\s+/)
+  if (words.length === 0) return hint
+  const list = words.map((word) => `'${word}'`).join(', ')
+  const example = `executable: '${program}', arguments: [${list}]`
+  return `Arguments have a list of their own: ${example}. ${hint}`
 }
 
-/** Returns a hint if the name contains a space, which often means that it includes arguments. */
-function commandLineHint(executable: string): string | null {
-  const [program = '', ...words] = executable.trim().split(/\s+/)
-  if (words.length === 0) return null
-  const list = words.map((word) => `'${word}'`).join(', ')
-  return `Arguments have a list of their own: executable: '${program}', arguments: [${list}]. `
-}
+const notFoundError = (message: string, hint: string): TuttiError =>
+  createError(ExecutableNotFoundError, message, hint)
 
 const notPermittedError = (message: string, hint: string): TuttiError =>
   createError(ExecutableNotPermittedError, message, hint)
+
+const notExecutableError = (name: string, path: string): TuttiError =>
+  notPermittedError(`${name} may not be executed`, `Allow it with: chmod +x ${path}`)
 
 /** Creates an error without a stack, which would only show the launcher's code. */
 const createError = (
