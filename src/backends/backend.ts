@@ -53,22 +53,12 @@ export interface ContinuedAttempt {
   readonly uncounted: number
 }
 
-interface ReportBase {
-  /** When the change happened. Default: the time at which the report arrives. */
-  readonly at?: Moment
-  readonly continued?: ContinuedAttempt
-}
-
-interface EndReport extends ReportBase {
-  readonly facts?: AttemptFacts
-}
-
 /**
- * A report about an attempt. `fail` carries the original error. A canceled task ends CANCELED,
- * whatever is reported.
+ * A report about an attempt. `at` is the time of the change, if earlier. `fail` carries the
+ * original error. A canceled task ends CANCELED, whatever is reported.
  */
-export type TaskReport =
-  | (ReportBase & {
+export type TaskReport = { readonly at?: Moment; readonly continued?: ContinuedAttempt } & (
+  | {
       readonly kind: 'start'
       readonly workerId: string
       /** The node that runs the program; for several ranks, the node of the first rank. */
@@ -76,18 +66,20 @@ export type TaskReport =
       /** All nodes of an MPI program and its number of ranks. Absent for other tasks. */
       readonly nodes?: readonly string[]
       readonly ranks?: number
-      readonly facts?: OutputFiles
-    })
-  | (EndReport & { readonly kind: 'complete'; readonly value: unknown })
-  | (EndReport & {
+      readonly facts?: Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
+    }
+  | { readonly kind: 'complete'; readonly value: unknown; readonly facts?: AttemptFacts }
+  | {
       readonly kind: 'fail'
       readonly error: unknown
       /** `true` if the task's code threw the error, so no worker was lost. */
       readonly isThrown?: true
       /** `true` if another attempt would fail too. The task then ends. */
       readonly isFinal?: true
-    })
-  | (EndReport & { readonly kind: 'cancel'; readonly reason: string })
+      readonly facts?: AttemptFacts
+    }
+  | { readonly kind: 'cancel'; readonly reason: string; readonly facts?: AttemptFacts }
+)
 
 /** An event about the backend or its work, created by `toEventNotice`. */
 export interface EventNotice {
