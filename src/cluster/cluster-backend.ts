@@ -75,14 +75,14 @@ export class ClusterBackend implements Backend {
   /** Rejects within 5 s if the server cannot be used. Agents may join later. */
   static async create(options: ClusterBackendOptions): Promise<ClusterBackend> {
     const resolved = resolveClusterOptions(options)
-    const backend = await connectCluster(resolved, null)
+    const backend = await ClusterBackend.#connect(resolved, null)
     await sleep(resolved.clock, discoveryWaitMs)
     return backend
   }
 
   /** For a caller that starts the agents itself. Does not wait for them. @internal */
   static connectTo(options: ClusterBackendOptions, owner: ClusterOwner): Promise<ClusterBackend> {
-    return connectCluster(resolveClusterOptions(options), null, owner)
+    return ClusterBackend.#connect(resolveClusterOptions(options), null, owner)
   }
 
   /** Starts a private nats-server and agents on this machine, which stop with the backend. */
@@ -90,7 +90,7 @@ export class ClusterBackend implements Backend {
     const local = await startLocalCluster(options)
     const { name = 'cluster', clock, log } = options
     try {
-      const backend = await connectCluster(
+      const backend = await ClusterBackend.#connect(
         resolveClusterOptions({
           name,
           servers: local.url,
@@ -109,9 +109,13 @@ export class ClusterBackend implements Backend {
     }
   }
 
-  /** Use `ClusterBackend.create` or `ClusterBackend.local`. @hidden */
-  constructor(parts: ClusterParts) {
-    const { options, broker, directory, local, owner } = parts
+  private constructor(
+    options: ResolvedClusterOptions,
+    broker: Broker,
+    directory: AgentDirectory,
+    local: LocalCluster | null,
+    owner: ClusterOwner,
+  ) {
     this.name = options.name
     this.#options = options
     this.#broker = broker
@@ -137,6 +141,26 @@ export class ClusterBackend implements Backend {
       agentDraining: () => {},
       agentLost: () => {},
     })
+  }
+
+  static async #connect(
+    options: ResolvedClusterOptions,
+    local: LocalCluster | null,
+    owner = defaultOwner,
+  ): Promise<ClusterBackend> {
+    const broker = await connectToNats(options.broker)
+    const keys = deriveKeys(options.token, null)
+    const { clock, log } = options
+    const directory = new AgentDirectory({ ...options, broker, keys })
+    const backend = new ClusterBackend(options, broker, directory, local, owner)
+    // This process is the parent of local agents and sees them exit, so they need no watchers.
+    local?.onExit((agent) => directory.handleExit(agent))
+    directory.discover()
+    removeExpiredSessions(broker, keys, clock.now()).catch((error: unknown) => {
+      const text = `streams of ended sessions at ${broker.url} could not be removed`
+      log.warn('StreamNotRemoved', `${text}: ${messageOf(error)}`)
+    })
+    return backend
   }
 
   get nodes(): readonly SampledNode[] {
@@ -323,14 +347,6 @@ function toClusterReadings(sample: ResourceSample): ResourceSample {
   }
 }
 
-interface ClusterParts {
-  readonly options: ResolvedClusterOptions
-  readonly broker: Broker
-  readonly directory: AgentDirectory
-  readonly local: LocalCluster | null
-  readonly owner: ClusterOwner
-}
-
 /** A backend that starts the agents of a cluster, such as the Slurm backend. */
 export interface ClusterOwner {
   readonly onJoined: (nodeId: string) => void
@@ -339,23 +355,3 @@ export interface ClusterOwner {
 
 /** The priority is below that of a local backend on the same node, which provides more readings. */
 const defaultOwner: ClusterOwner = { onJoined() {}, samplingPriority: -1 }
-
-async function connectCluster(
-  options: ResolvedClusterOptions,
-  local: LocalCluster | null,
-  owner = defaultOwner,
-): Promise<ClusterBackend> {
-  const broker = await connectToNats(options.broker)
-  const { clock, log, lossSeconds, token } = options
-  const keys = deriveKeys(token, null)
-  const directory = new AgentDirectory({ broker, keys, clock, log, lossSeconds })
-  const backend = new ClusterBackend({ options, broker, directory, local, owner })
-  // This process is the parent of local agents and sees them exit, so they need no watchers.
-  local?.onExit((agent) => directory.handleExit(agent))
-  directory.discover()
-  removeExpiredSessions(broker, keys, clock.now()).catch((error: unknown) => {
-    const text = `streams of ended sessions at ${broker.url} could not be removed`
-    log.warn('StreamNotRemoved', `${text}: ${messageOf(error)}`)
-  })
-  return backend
-}

@@ -159,12 +159,10 @@ export function resolveBrokerOptions(
       ...(user === undefined ? {} : { user: expectString('user', user) }),
       ...(passwordFile === undefined
         ? {}
-        : { password: readSecretFile('passwordFile', expectString('passwordFile', passwordFile)) }),
+        : { password: readSecretFile('passwordFile', passwordFile) }),
       ...(credentials === undefined
         ? {}
-        : {
-            credentials: readCredentials('credentials', expectString('credentials', credentials)),
-          }),
+        : { credentials: readCredentials('credentials', credentials) }),
       ...(tls === undefined ? {} : { tls: resolveTls(tls) }),
     },
   }
@@ -182,9 +180,7 @@ function resolveToken({ token, tokenFile }: BrokerOptions): string {
   if (token !== undefined && tokenFile !== undefined) {
     throw invalid('tokenFile', 'left out if `token` is given', tokenFile)
   }
-  if (tokenFile !== undefined) {
-    return readSecretFile('tokenFile', expectString('tokenFile', tokenFile))
-  }
+  if (tokenFile !== undefined) return readSecretFile('tokenFile', tokenFile)
   if (token === undefined) {
     throw new ValueError('token: a cluster needs `token` or `tokenFile`', { field: 'token' })
   }
@@ -243,8 +239,8 @@ function resolveTls(tls: NatsTls): NatsTls {
     if (isPemText(expectString('tls.ca', ca))) expectCertificates('tls.ca', ca, 'the text')
     else expectCertificateFile('tls.ca', ca)
   }
-  if (cert !== undefined) expectCertificateFile('tls.cert', expectString('tls.cert', cert))
-  if (key !== undefined) expectPrivateKeyFile('tls.key', expectString('tls.key', key))
+  if (cert !== undefined) expectCertificateFile('tls.cert', cert)
+  if (key !== undefined) expectPrivateKeyFile('tls.key', key)
   return tls
 }
 

@@ -2,11 +2,13 @@
 
 import { X509Certificate } from 'node:crypto'
 import { messageOf, ValueError } from '../foundation/errors.ts'
+import { expectString } from '../foundation/options.ts'
 import { readRegularFileSync, readTextFileSync } from '../foundation/regular-file.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 
 /** Trims the content. All output of the process masks the secret. */
-export function readSecretFile(field: string, file: string): string {
+export function readSecretFile(field: string, given: unknown): string {
+  const file = expectString(field, given)
   let content: string
   let mode: number
   try {
@@ -31,14 +33,17 @@ export function readSecretFile(field: string, file: string): string {
 const seedPattern = /\bSU[A-Z2-7]{56}\b/
 
 /** Returns the content of a `.creds` file, or of a file with only an NKey seed. */
-export function readCredentials(field: string, file: string): string {
-  const content = readSecretFile(field, file)
+export function readCredentials(field: string, given: unknown): string {
+  const content = readSecretFile(field, given)
   const [seed] = seedPattern.exec(content) ?? []
   const isCredentials = content === seed || content.includes('BEGIN NATS USER JWT')
   if (seed === undefined || !isCredentials) {
-    throw new ValueError(`${field}: ${file} is no .creds file and has no NKey seed of a user`, {
-      field,
-    })
+    throw new ValueError(
+      `${field}: ${String(given)} is no .creds file and has no NKey seed of a user`,
+      {
+        field,
+      },
+    )
   }
   registerSecret(seed)
   return content
@@ -48,7 +53,8 @@ const certificatePattern = /-----BEGIN ([A-Z0-9 ]*CERTIFICATE)-----[\s\S]*?-----
 const privateKeyPattern = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----/
 
 /** The NATS client would ignore a certificate that it cannot read. */
-export function expectCertificateFile(field: string, file: string): void {
+export function expectCertificateFile(field: string, given: unknown): void {
+  const file = expectString(field, given)
   expectCertificates(field, readPem(field, file), file)
 }
 
@@ -66,7 +72,8 @@ export function expectCertificates(field: string, text: string, where: string): 
   }
 }
 
-export function expectPrivateKeyFile(field: string, file: string): void {
+export function expectPrivateKeyFile(field: string, given: unknown): void {
+  const file = expectString(field, given)
   if (privateKeyPattern.test(readPem(field, file))) return
   throw new ValueError(`${field}: ${file} has no private key in PEM form`, { field })
 }

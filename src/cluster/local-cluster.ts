@@ -14,7 +14,13 @@ import {
   expectObject,
   expectString,
 } from '../foundation/options.ts'
-import { exitReason, siblingProgram, SupervisedChild } from '../runtime/supervised-child.ts'
+import { supervise, type SupervisedRun } from '../runtime/retry.ts'
+import {
+  type ChildExit,
+  exitReason,
+  siblingProgram,
+  SupervisedChild,
+} from '../runtime/supervised-child.ts'
 import type { AgentProgramOutput, AgentProgramInput } from './agent/agent-program.ts'
 import { startNatsServer } from './broker/nats-server.ts'
 
@@ -62,7 +68,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   }
   const names = Array.from({ length: count }, (_, index) => `${hostname()}-${index + 1}`)
   const agents = names.map((name, index) =>
-    startAgentProcess(
+    runAgent(
       {
         servers: server.url,
         token,
@@ -72,11 +78,11 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
         gpus: gpus.filter((_gpu, at) => at % count === index),
         workDir,
       },
-      { clock, log, onExit },
+      { clock, log },
+      onExit,
     ),
   )
   const ready = Promise.all(agents.map(({ started }) => started))
-  // Prevents an unhandled rejection if the cluster is closed before anything awaits `ready`.
   ready.catch(() => {})
   return {
     url: server.url,
@@ -87,53 +93,55 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
       listeners.add(listener)
     },
     async close() {
-      await Promise.all(agents.map(({ child }) => child.close()))
+      await Promise.all(agents.map((agent) => agent.close()))
       await server.close()
     },
   }
 }
 
-type AgentProcess = SupervisedChild<AgentProgramInput, AgentProgramOutput>
+const restartPolicy = { firstDelayMs: 1000, maxDelayMs: 30_000, steadyMs: 10_000 }
 
-interface AgentParent {
-  readonly clock: Clock
-  readonly log: Log
-  readonly onExit: (agent: string) => void
-}
-
-function startAgentProcess(
+/** Runs an agent in a child process, and starts it again when it exits, until `close`. */
+function runAgent(
   options: AgentProgramInput['options'] & { readonly name: string },
-  { clock, log, onExit }: AgentParent,
-): { readonly child: AgentProcess; readonly started: Promise<void> } {
+  { clock, log }: { readonly clock: Clock; readonly log: Log },
+  onExit: (name: string) => void,
+): { readonly started: Promise<void>; close(): Promise<void> } {
   const { promise: started, resolve, reject } = Promise.withResolvers<void>()
+  const closing = new AbortController()
+  const { signal } = closing
+  let child: SupervisedChild<AgentProgramInput, AgentProgramOutput> | null = null
   let hasStarted = false
-  const fail = (why: string): void =>
-    reject(new BackendError(`agent ${options.name} cannot be started: ${why}`))
-  const child: AgentProcess = new SupervisedChild<AgentProgramInput, AgentProgramOutput>({
-    program: siblingProgram(import.meta.url, 'agent/agent-program'),
-    clock,
-    isDetached: true,
-    stderr: 'capture',
-    graceMs: 10_000,
-    firstMessage: { kind: 'start', options },
-    onMessages: (messages) => {
-      for (const message of messages) {
-        if (message.kind !== 'started') fail(message.message)
-        else {
-          hasStarted = true
-          resolve()
-        }
-      }
-    },
-    onExit: (exit) => {
-      fail(exitReason(exit))
-      onExit(options.name)
-      // If an agent fails before it has started, `started` rejects instead.
-      if (hasStarted && exit.code !== 0)
-        log.warn('AgentLost', `agent ${options.name}: ${exitReason(exit)}`)
-    },
-  })
+  const run = async ({ onReady }: SupervisedRun): Promise<string> => {
+    const { promise: exited, resolve: exit } = Promise.withResolvers<ChildExit>()
+    child = new SupervisedChild<AgentProgramInput, AgentProgramOutput>({
+      program: siblingProgram(import.meta.url, 'agent/agent-program'),
+      clock,
+      isDetached: true,
+      stderr: 'capture',
+      graceMs: 10_000,
+      firstMessage: { kind: 'start', options },
+      onMessages: () => {
+        hasStarted = true
+        onReady()
+        resolve()
+      },
+      onExit: exit,
+    })
+    child.start()
+    const end = await exited
+    const reason = `agent ${options.name}: ${exitReason(end)} ${end.output}`.trim()
+    onExit(options.name)
+    if (!hasStarted) reject(new BackendError(`an agent cannot be started: ${reason}`))
+    else if (!signal.aborted) log.warn('AgentLost', `${reason}; it is started again`)
+    return reason
+  }
+  supervise(restartPolicy, run, { clock, signal, background: true }).catch(reject)
+  // Prevents an unhandled rejection if the cluster is closed before anything awaits `started`.
   started.catch(() => {})
-  child.start()
-  return { child, started }
+  const close = async (): Promise<void> => {
+    closing.abort()
+    await child?.close()
+  }
+  return { started, close }
 }

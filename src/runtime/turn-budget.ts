@@ -107,7 +107,8 @@ export function runSteps<T>(steps: Steps<T>): T {
 export class StepScheduler {
   readonly #clock: Clock
   readonly #turnMs: number
-  readonly #waiting = new Fifo<LongWork>()
+  /** Each function works until the given time, and returns whether its work has ended. */
+  readonly #waiting = new Fifo<(until: number) => boolean>()
   #leftMs: number
   #isScheduled = false
 
@@ -140,7 +141,7 @@ export class StepScheduler {
         }
         return true
       }
-      this.#waiting.push({ proceed })
+      this.#waiting.push(proceed)
       this.#schedule()
     })
   }
@@ -180,9 +181,9 @@ export class StepScheduler {
   #runTurn(): void {
     const until = this.#clock.monotonicMs() + this.#turnMs
     do {
-      const [work] = this.#waiting.shiftMany(1)
-      if (work === undefined) return
-      if (!work.proceed(until)) this.#waiting.push(work)
+      const proceed = this.#waiting.shift()
+      if (proceed === undefined) return
+      if (!proceed(until)) this.#waiting.push(proceed)
     } while (this.#clock.monotonicMs() < until)
     if (this.#waiting.length > 0) this.#schedule()
   }
@@ -192,8 +193,3 @@ const neverAborted = { throwIfAborted() {} }
 
 /** New work is not begun if less than this part of a turn is left. */
 const minSlice = 1 / 64
-
-interface LongWork {
-  /** Returns whether the work has ended. */
-  readonly proceed: (until: number) => boolean
-}

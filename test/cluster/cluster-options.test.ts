@@ -4,6 +4,7 @@ import { describe, expect, it, onTestFinished } from 'vitest'
 import { startAgent } from '../../src/cluster/agent/agent-options.ts'
 import { ClusterBackend } from '../../src/cluster/cluster-backend.ts'
 import { usableMemoryMb } from '../../src/backends/local/node-capacity.ts'
+import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 import { startProgram } from '../cli/run-command.ts'
 import { token } from './test-token.ts'
@@ -121,6 +122,25 @@ describe('ClusterBackend.local', () => {
       [`${hostname()}-1`]: capacity,
       [`${hostname()}-2`]: capacity,
     })
+  })
+
+  it('ClusterBackend.local starts a killed agent again, which runs further tasks', async () => {
+    const warnings: string[] = []
+    const log = { warn: (code: string, text: string) => void warnings.push(`${code}: ${text}`) }
+    const session = new Session([await ClusterBackend.local({ agents: 1, cores: 1, log })])
+    onTestFinished(() => session.close())
+    // The launcher of the program is a child of the agent.
+    const script = 'cut -d " " -f 4 /proc/$PPID/stat'
+    const findAgent = async (): Promise<number> => {
+      const task = new ComputeTask({ executable: '/bin/sh', arguments: ['-c', script] })
+      await session.submitTasks([task])
+      return Number((await task).stdout)
+    }
+    const killed = await findAgent()
+    process.kill(killed, 'SIGKILL')
+    expect(await findAgent()).not.toBe(killed)
+    const lost = `AgentLost: agent ${hostname()}-1: SIGKILL; it is started again`
+    expect(warnings).toEqual([lost])
   })
 
   it('ClusterBackend.local has all of its agents when it resolves', async () => {

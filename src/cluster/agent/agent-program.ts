@@ -7,9 +7,7 @@ import { startAgent, type StartAgentOptions } from './agent-options.ts'
 
 export type AgentProgramInput = { readonly kind: 'start'; readonly options: StartAgentOptions }
 
-export type AgentProgramOutput =
-  | { readonly kind: 'started' }
-  | { readonly kind: 'failed'; readonly message: string }
+export type AgentProgramOutput = { readonly kind: 'started' }
 
 let agent: Agent | null = null
 
@@ -19,12 +17,8 @@ const parent = connectToParent<AgentProgramInput, AgentProgramOutput>({
 })
 
 async function start(options: StartAgentOptions): Promise<void> {
-  try {
-    agent = await startAgent(options)
-    parent.send({ kind: 'started' })
-  } catch (error) {
-    parent.send({ kind: 'failed', message: messageOf(error) })
-  }
+  agent = await startAgent(options)
+  parent.send({ kind: 'started' })
 }
 
 /** Writes the error to stderr, which the parent process reports together with the exit code. */

@@ -11,6 +11,7 @@ import type { LocalConnection } from '../../backends/local/concurrent-backend.ts
 import { BackendThrottled } from '../../events/library-events.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
+import { once } from '../../foundation/service.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker } from '../broker/broker.ts'
@@ -81,7 +82,6 @@ export class AgentSession implements BackendListener {
   readonly #modules: SessionModules
   readonly #arrivingSpecs: ArrivingSpecs
   #isDraining = false
-  #endings: Promise<void> | null = null
 
   constructor(options: AgentSessionOptions) {
     const { attach, self, broker, clock } = options
@@ -154,7 +154,7 @@ export class AgentSession implements BackendListener {
 
   /** Whether `end` has been called. A driver that attaches now gets a new `AgentSession`. */
   get isEnding(): boolean {
-    return this.#endings !== null
+    return this.end.isCalled
   }
 
   reattach(attach: Attach): void {
@@ -191,7 +191,7 @@ export class AgentSession implements BackendListener {
 
   /** Returns the cores that the submitted jobs use. Submits nothing while the driver is silent. */
   begin(maxCores: number): number {
-    if (this.#endings !== null || this.outbox.isBlocked || this.outbox.isFull) return 0
+    if (this.isEnding || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.driver.lastHeardMs > maxSilenceMs) return 0
     try {
       const { jobs, cores } = this.held.takeFromQueue(maxCores)
@@ -253,12 +253,7 @@ export class AgentSession implements BackendListener {
   }
 
   /** If the driver is gone (`isAbandoned`), waits until all results are in the stream. */
-  end(reason: string, isAbandoned: boolean): Promise<void> {
-    this.#endings ??= this.#endOnce(reason, isAbandoned)
-    return this.#endings
-  }
-
-  async #endOnce(reason: string, isAbandoned: boolean): Promise<void> {
+  readonly end = once(async (reason: string, isAbandoned: boolean): Promise<void> => {
     for (const held of this.held.waiting) this.#cancelWaiting(held, reason)
     try {
       await this.#connection.release(reason)
@@ -273,7 +268,7 @@ export class AgentSession implements BackendListener {
       await this.#store.close()
       await Promise.all([this.#folder.remove(), this.#modules.release()])
     }
-  }
+  })
 
   /** The broker cannot store results. Running attempts continue, but no new ones begin. */
   #throttle(error: unknown): void {
@@ -327,7 +322,7 @@ export class AgentSession implements BackendListener {
       if (older.isWaiting) this.held.unqueue(older)
       else this.#connection.cancel(older, 'a later attempt has arrived')
     }
-    if (this.#isDraining || this.#endings !== null) return this.#reports.addReturned(job)
+    if (this.#isDraining || this.isEnding) return this.#reports.addReturned(job)
     const digest = this.#modules.findDigest(spec)
     const local = digest === null ? spec : this.#modules.toLocal(spec)
     const { spec: placed, problem } = this.#folder.toPlacedSpec(local, this.#attach.folder)

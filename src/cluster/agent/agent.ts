@@ -12,7 +12,7 @@ import { once } from '../../foundation/service.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker, BrokerMessage } from '../broker/broker.ts'
-import { sealAnswer } from '../wire/cut-answer.ts'
+import { sealAnswer } from '../wire/answers.ts'
 import {
   Challenges,
   deriveKeys,

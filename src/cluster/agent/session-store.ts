@@ -102,7 +102,7 @@ export class SessionStore {
     const { stream, used } = subjects
     if (outbox.isClosed) return
     try {
-      if (!(await broker.store.hasStream(stream))) return
+      if ((await broker.store.findStream(stream, used)) === null) return
       const note: AgentNote = { ...self, state: 'left', endsEpoch }
       const data = seal(keys().toDriver, used, { ...emptyHeader, epoch: start }, note)
       await broker.store.append(used, data, appendTimeoutMs)
@@ -114,7 +114,7 @@ export class SessionStore {
   async #isStreamGone(): Promise<boolean> {
     if (await this.#hasDriver()) return false
     const { broker, subjects } = this.#options
-    return !(await broker.store.hasStream(subjects.stream))
+    return (await broker.store.findStream(subjects.stream, subjects.used)) === null
   }
 
   async close(): Promise<void> {

@@ -118,11 +118,6 @@ function createFolder(folder: string): void {
   }
 }
 
-interface PlacedSpec {
-  readonly spec: TaskSpec
-  readonly problem?: BackendError
-}
-
 /** Programs run in the session's working folder, or in a temporary one without it. */
 export class SessionFolder {
   readonly #temporaryFolder: string
@@ -136,7 +131,7 @@ export class SessionFolder {
   }
 
   /** `wanted` is the default. `problem` is set if no folder could be created. */
-  toPlacedSpec(spec: TaskSpec, wanted: string): PlacedSpec {
+  toPlacedSpec(spec: TaskSpec, wanted: string): { spec: TaskSpec; problem?: BackendError } {
     if (spec.kind !== 'program') return { spec }
     const folder = spec.workDir ?? wanted
     if (existsSync(folder)) return { spec: inWorkDir(spec, folder) }

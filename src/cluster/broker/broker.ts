@@ -80,7 +80,6 @@ export interface StreamPosition {
 export interface BrokerStore {
   /** Creates the stream unless it exists, and ensures that it stores these subjects. */
   openStream(name: string, settings: StreamSettings): Promise<OpenedStream>
-  hasStream(name: string): Promise<boolean>
   findStream(name: string, subject: string): Promise<StreamState | null>
   listStreams(prefix: string): Promise<StoredStream[]>
   /** Resolves when a stream has stored it. Rejects with `NoRoomError` if the store is full. */

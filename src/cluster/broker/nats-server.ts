@@ -13,15 +13,6 @@ import { GuardedServer } from '../../runtime/server/guarded-server.ts'
 import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
 import { findNatsServer } from './nats-program.ts'
 
-export interface NatsServer {
-  readonly url: string
-  /** The folder of the store and the configuration. Removed when the server is closed. */
-  readonly folder: string
-  /** Resolves when the server has exited too often in a row and is not restarted anymore. */
-  readonly lost: Promise<BackendError>
-  close(): Promise<void>
-}
-
 export interface NatsServerOptions {
   readonly token: string
   readonly clock: Clock
@@ -50,7 +41,7 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
   const folder = await createOwnedFolder(tmpdir(), 'tutti-nats', clock, (left, error) => {
     log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
   })
-  const server = new PrivateServer(program, folder, { ...options, log })
+  const server = new NatsServer(program, folder, { ...options, log })
   try {
     await server.start()
     return server
@@ -65,7 +56,8 @@ export async function startNatsServer(options: NatsServerOptions): Promise<NatsS
 }
 
 /** A server with a fixed address, certificate and store. Its process is replaced when it exits. */
-class PrivateServer implements NatsServer {
+export class NatsServer {
+  /** The folder of the store and the configuration. Removed when the server is closed. */
   readonly folder: string
   readonly #program: string
   readonly #options: NatsServerOptions & { readonly log: Log }
@@ -85,6 +77,7 @@ class PrivateServer implements NatsServer {
     return this.#url ?? ''
   }
 
+  /** Resolves when the server has exited too often in a row and is not restarted anymore. */
   get lost(): Promise<BackendError> {
     return this.#lost.promise
   }

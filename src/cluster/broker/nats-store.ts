@@ -99,10 +99,6 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  async hasStream(name: string): Promise<boolean> {
-    return (await this.#findStream(name)) !== null
-  }
-
   async findStream(name: string, subject: string): Promise<StreamState | null> {
     const found = await this.#findStream(name, { subjects_filter: subject })
     if (found === null) return null

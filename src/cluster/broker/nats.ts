@@ -12,15 +12,12 @@ import { systemClock } from '../../foundation/clock.ts'
 import { BackendError, messageOf, TimeoutError } from '../../foundation/errors.ts'
 import { importPeer } from '../../runtime/import-peer.ts'
 import type { Log } from '../../foundation/log.ts'
+import { definedFields } from '../../foundation/options.ts'
+import type { ServerAddress } from '../../runtime/server/node-servers.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import { type Broker, type BrokerMessage, type BrokerStore, NoResponderError } from './broker.ts'
 import { type NatsLibraries, NatsStore } from './nats-store.ts'
-import {
-  findRefusal,
-  suggestFix,
-  checkPayloadLimit,
-  type ServerAddress,
-} from './server-greeting.ts'
+import { findRefusal, suggestFix, checkPayloadLimit } from './server-greeting.ts'
 
 export interface NatsOptions {
   readonly servers: readonly string[]
@@ -163,7 +160,7 @@ function toConnectionOptions(
   options: NatsOptions,
   { transport }: NatsLibraries,
 ): NodeConnectionOptions {
-  const { servers, name, token, user, password, credentials, tls } = options
+  const { servers, name, tls } = options
   return {
     servers: [...servers],
     name,
@@ -177,13 +174,7 @@ function toConnectionOptions(
     noAsyncTraces: true,
     // A server that restarts with another configuration may refuse clients for a moment.
     ignoreAuthErrorAbort: true,
-    ...(credentials === undefined
-      ? user === undefined
-        ? token === undefined
-          ? {}
-          : { token }
-        : { user, pass: password ?? '' }
-      : { authenticator: toAuthenticator(credentials, transport) }),
+    ...toLogin(options, transport),
     ...(tls === undefined ? {} : { tls: toTls(tls, servers) }),
   }
 }
@@ -197,9 +188,8 @@ function toTls(
     .filter((host) => isIP(host) !== 0)
   return {
     ...(addresses.length === 0 ? {} : { checkServerIdentity: createIdentityCheck(addresses) }),
-    ...(ca === undefined ? {} : isPemText(ca) ? { ca } : { caFile: ca }),
-    ...(cert === undefined ? {} : { certFile: cert }),
-    ...(key === undefined ? {} : { keyFile: key }),
+    ...(ca !== undefined && isPemText(ca) ? { ca } : definedFields({ caFile: ca })),
+    ...definedFields({ certFile: cert, keyFile: key }),
   }
 }
 
@@ -221,10 +211,17 @@ function parseAddress(server: string): ServerAddress {
   return { host, port: Number(url?.port) || defaultPort }
 }
 
-function toAuthenticator(credentials: string, transport: NatsLibraries['transport']) {
-  return credentials.startsWith('SU')
-    ? transport.nkeyAuthenticator(Buffer.from(credentials))
-    : transport.credsAuthenticator(Buffer.from(`${credentials}\n`))
+function toLogin(
+  { credentials, user, password = '', token }: NatsOptions,
+  { nkeyAuthenticator, credsAuthenticator }: NatsLibraries['transport'],
+): NodeConnectionOptions {
+  if (credentials !== undefined) {
+    const isSeed = credentials.startsWith('SU')
+    const content = Buffer.from(isSeed ? credentials : `${credentials}\n`)
+    return { authenticator: (isSeed ? nkeyAuthenticator : credsAuthenticator)(content) }
+  }
+  if (user !== undefined) return { user, pass: password }
+  return token === undefined ? {} : { token }
 }
 
 class NatsBroker implements Broker {

@@ -3,11 +3,7 @@
 import { createConnection } from 'node:net'
 import { boundedWait } from '../../foundation/promises.ts'
 import type { Clock } from '../../foundation/clock.ts'
-
-export interface ServerAddress {
-  readonly host: string
-  readonly port: number
-}
+import type { ServerAddress } from '../../runtime/server/node-servers.ts'
 
 interface ServerInfo {
   readonly tls_required?: boolean

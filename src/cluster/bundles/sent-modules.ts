@@ -11,18 +11,13 @@ import { unlessAborted } from '../../foundation/promises.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../../runtime/supervised-child.ts'
 import type { BundleProgramOutput, BundleProgramInput } from './bundle-program.ts'
 
-interface SentModule {
-  readonly url: string
-  readonly digest: string
-}
-
 /** The most concurrent child processes. Each has the files of a module in memory. */
 const maxPackers = 4
 
 export class SentModules {
   readonly #objects: StoredObjects
   readonly #clock: Clock
-  readonly #ready = new Map<string, SentModule>()
+  readonly #ready = new Map<string, { readonly url: string; readonly digest: string }>()
   readonly #packing = new Map<string, Promise<void>>()
   readonly #packers = new Semaphore(maxPackers)
 

@@ -48,8 +48,8 @@ export class JobSender {
 
   #encode(agent: AgentLink, jobs: readonly DriverJob[], urlOf: (module: string) => string): void {
     const limitBytes = payloadLimit(this.#options.broker.maxPayload)
-    const { batches, large, unsendable } = encodeJobs(jobs, limitBytes, urlOf)
-    for (const { payload } of batches) agent.send(payload)
+    const { payloads, large, unsendable } = encodeJobs(jobs, limitBytes, urlOf)
+    for (const payload of payloads) agent.send(payload)
     for (const { job, spec } of large) {
       this.#sendLarge(agent, job, spec).catch(this.#options.onFailed)
     }

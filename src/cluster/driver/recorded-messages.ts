@@ -9,12 +9,12 @@ import type { AgentLink } from './agent-link.ts'
 
 /** Results that were reported in succession and come from the same message, or from no message. */
 interface ReportRun {
-  readonly message: Message | null
+  readonly message: ReceivedMessage | null
   readonly jobs: Job[]
   settled: number
 }
 
-interface Message {
+export interface ReceivedMessage {
   readonly agent: AgentLink
   readonly number: number
   /** The number of results in the message that are not recorded yet. */
@@ -27,12 +27,12 @@ export class RecordedMessages {
   readonly #runs = new Fifo<ReportRun>()
   #last: ReportRun | null = null
 
-  createMessage(agent: AgentLink, number: number, count: number): Message {
+  createMessage(agent: AgentLink, number: number, count: number): ReceivedMessage {
     return { agent, number, left: count, isLost: false }
   }
 
   /** `message` is `null` if the result came without a message. */
-  markReported(message: Message | null, job: Job): void {
+  markReported(message: ReceivedMessage | null, job: Job): void {
     const last = this.#last
     if (last !== null && last.message === message && last.settled < last.jobs.length) {
       last.jobs.push(job)
@@ -43,7 +43,7 @@ export class RecordedMessages {
   }
 
   /** Call this for a result that has no effect and that the session will not confirm. */
-  markDropped(message: Message): void {
+  markDropped(message: ReceivedMessage): void {
     settleResult(message)
   }
 
@@ -61,7 +61,10 @@ export class RecordedMessages {
     }
   }
 
-  #nextReported(): { readonly job: Job | undefined; readonly message: Message | null } | null {
+  #nextReported(): {
+    readonly job: Job | undefined
+    readonly message: ReceivedMessage | null
+  } | null {
     const run = this.#runs.peek()
     if (run === undefined) return null
     const job = run.jobs[run.settled++]
@@ -70,9 +73,7 @@ export class RecordedMessages {
   }
 }
 
-export type { Message as ReceivedMessage }
-
-function settleResult(message: Message): void {
+function settleResult(message: ReceivedMessage): void {
   const { agent, number, isLost } = message
   if (--message.left > 0) return
   if (isLost) agent.markLost(number)

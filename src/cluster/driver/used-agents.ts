@@ -3,6 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
+import { once } from '../../foundation/service.ts'
 import { retry } from '../../runtime/retry.ts'
 import type { Broker, StreamState } from '../broker/broker.ts'
 import type { SessionStream } from '../broker/session-stream.ts'
@@ -83,7 +84,7 @@ class LatestNotes {
     string,
     { readonly start: number; readonly number: number; readonly note: AgentNote }
   >()
-  readonly #verifiedStream = new Set<string>()
+  readonly #added = new Set<string>()
 
   get all(): readonly AgentNote[] {
     return Array.from(this.#latest.values(), ({ note }) => note)
@@ -92,9 +93,9 @@ class LatestNotes {
   /** `number` counts the notes of a driver's start. `false` if the note was already added. */
   add(note: AgentNote, start: number, number: number): boolean {
     const agent = toAgentKey(note)
-    const once = `${start} ${note.endsEpoch === undefined ? number : `use ${note.endsEpoch}`}`
-    if (this.#verifiedStream.has(once)) return false
-    this.#verifiedStream.add(once)
+    const id = `${start} ${note.endsEpoch === undefined ? number : `use ${note.endsEpoch}`}`
+    if (this.#added.has(id)) return false
+    this.#added.add(id)
     const known = this.#latest.get(agent)
     // Agents do not number their notes. An agent may note late that it has left an earlier driver.
     const at = note.endsEpoch === undefined ? number : (known?.number ?? 0)
@@ -145,7 +146,6 @@ export class UsedAgents {
   #verifiedStream: StreamState | null = null
   #lostStreams = 0
   #isClosed = false
-  #leaving: Promise<void> | null = null
 
   constructor(options: UsedAgentsOptions) {
     this.#options = options
@@ -342,19 +342,16 @@ export class UsedAgents {
    * Removes a stream that this driver recreated and no other driver owns. Called when a later start
    * may have closed the session.
    */
-  removeIfUnowned(): Promise<void> {
-    this.close()
-    this.#leaving ??= this.#removeRecreated().catch(() => {
-      // Another driver removes the stream after its messages have expired.
-    })
-    return this.#leaving
-  }
-
-  async #removeRecreated(): Promise<void> {
+  readonly removeIfUnowned = once(async (): Promise<void> => {
     const { stream, clock } = this.#options
+    this.close()
     await stream.close()
-    if (stream.wasRecreated && !(await this.#hasOtherOwner())) await stream.remove(clock)
-  }
+    try {
+      if (stream.wasRecreated && !(await this.#hasOtherOwner())) await stream.remove(clock)
+    } catch {
+      // Another driver removes the stream after its messages have expired.
+    }
+  })
 
   async #note(
     { name, epoch }: AgentStart,

@@ -1,6 +1,6 @@
 /** Converts the results of attempts to the form in which messages carry them. */
 
-import type { AttemptFacts, TaskReport } from '../../backends/backend.ts'
+import type { TaskReport } from '../../backends/backend.ts'
 import { type ErrorRecord, mapThrownValues } from '../../foundation/error-record.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { toJsonValue } from '../../foundation/json-value.ts'
@@ -23,49 +23,30 @@ export interface EndedAttempt {
 
 /** Converts a report to a result. A value that cannot be sent becomes a failure. */
 export function toResult(
-  attempt: EndedAttempt,
+  { index, uid, attempt, beganMs, workerId }: EndedAttempt,
   report: ResultReport,
   atMs: number,
   toRecord: (error: unknown) => ErrorRecord,
 ): AttemptResult {
   const facts = report.facts ?? null
-  if (report.kind === 'complete') return toCompleted(attempt, report.value, facts, atMs, toRecord)
-  const common = toCommon(attempt, facts, atMs)
-  if (report.kind === 'cancel') {
-    return { ...common, outcome: { kind: 'cancel', reason: report.reason } }
+  const toEnd = (outcome: WireResult['outcome']): WireResult => {
+    return { index, uid, attempt, beganMs, atMs, workerId, facts, outcome }
   }
-  const { error: thrown, isThrown = false } = report
-  const error = mapThrownValues(toRecord(thrown), toPortableValue)
-  return { ...common, outcome: { kind: 'fail', error, isThrown } }
-}
-
-function toCompleted(
-  attempt: EndedAttempt,
-  returned: unknown,
-  facts: AttemptFacts | null,
-  atMs: number,
-  toRecord: (error: unknown) => ErrorRecord,
-): AttemptResult {
-  const { index, uid, attempt: number, beganMs, workerId } = attempt
+  if (report.kind === 'cancel') return toEnd({ kind: 'cancel', reason: report.reason })
+  if (report.kind === 'fail') {
+    const error = mapThrownValues(toRecord(report.error), toPortableValue)
+    return toEnd({ kind: 'fail', error, isThrown: report.isThrown ?? false })
+  }
   let value: unknown
   try {
-    value = toPortable(returned, 'return_value', ResultNotSerializableError)
+    value = toPortable(report.value, 'return_value', ResultNotSerializableError)
   } catch (error) {
-    const outcome = { kind: 'fail', error: toRecord(error), isThrown: true } as const
-    return { ...toCommon(attempt, facts, atMs), outcome }
+    return toEnd({ kind: 'fail', error: toRecord(error), isThrown: true })
   }
   if (beganMs !== null && workerId !== null && hasOnlyWorkerId(facts)) {
-    return { index, uid, attempt: number, beganMs, atMs, workerId, value }
+    return { index, uid, attempt, beganMs, atMs, workerId, value }
   }
-  return { ...toCommon(attempt, facts, atMs), outcome: { kind: 'complete', value } }
-}
-
-function toCommon(
-  { index, uid, attempt, beganMs, workerId }: EndedAttempt,
-  facts: AttemptFacts | null,
-  atMs: number,
-): Omit<WireResult, 'outcome'> {
-  return { index, uid, attempt, beganMs, atMs, workerId, facts }
+  return toEnd({ kind: 'complete', value })
 }
 
 function hasOnlyWorkerId(facts: object | null): boolean {

@@ -26,13 +26,8 @@ export interface NumberedJob {
   readonly wireAttempt: number
 }
 
-export interface JobBatch<T> {
-  readonly jobs: readonly T[]
-  readonly payload: Buffer
-}
-
 export interface EncodedJobs<T> {
-  readonly batches: readonly JobBatch<T>[]
+  readonly payloads: readonly Buffer[]
   /** Jobs that are too large for a message. Their specs must be put into the object store. */
   readonly large: readonly { readonly job: T; readonly spec: Buffer }[]
   readonly unsendable: readonly { readonly job: T; readonly error: unknown }[]
@@ -77,13 +72,13 @@ export function encodeJobs<T extends NumberedJob>(
       unsendable.push({ job, error })
     }
   }
-  const batches: JobBatch<T>[] = []
+  const payloads: Buffer[] = []
   const large: { job: T; spec: Buffer }[] = []
   const form: EncodingOptions = { limitBytes, toAgentUrl, changedArgs }
   for (let at = 0; at < sendable.length; at += maxJobs) {
-    splitJobs(sendable.slice(at, at + maxJobs), form, batches, large)
+    splitJobs(sendable.slice(at, at + maxJobs), form, payloads, large)
   }
-  return { batches, large, unsendable }
+  return { payloads, large, unsendable }
 }
 
 export type ReferenceMessage = (jobs: readonly JobReference[]) => DriverMessage
@@ -125,20 +120,18 @@ function toSentArguments(spec: TaskSpec): readonly unknown[] {
 function splitJobs<T extends NumberedJob>(
   jobs: readonly T[],
   form: EncodingOptions,
-  batches: JobBatch<T>[],
+  payloads: Buffer[],
   large: { job: T; spec: Buffer }[],
 ): void {
   const [first] = jobs
   if (first === undefined) return
   const payload = encode(toJobsMessage(jobs, form))
-  if (payload.length <= form.limitBytes) {
-    batches.push({ jobs, payload })
-  } else if (jobs.length === 1) {
-    large.push({ job: first, spec: encode(toSentSpec(first, form)) })
-  } else {
+  if (payload.length <= form.limitBytes) payloads.push(payload)
+  else if (jobs.length === 1) large.push({ job: first, spec: encode(toSentSpec(first, form)) })
+  else {
     const middle = jobs.length >> 1
-    splitJobs(jobs.slice(0, middle), form, batches, large)
-    splitJobs(jobs.slice(middle), form, batches, large)
+    splitJobs(jobs.slice(0, middle), form, payloads, large)
+    splitJobs(jobs.slice(middle), form, payloads, large)
   }
 }
 

@@ -27,10 +27,6 @@ export interface SentMessage {
   readonly payload: Buffer
 }
 
-interface Unacknowledged extends SentMessage {
-  readonly subject: string
-}
-
 const ackTimeoutMs = 1000
 /** The minimum time between two requests for missing messages, and between two resends. */
 const requestIntervalMs = 100
@@ -41,7 +37,7 @@ const maxUnacknowledgedBytes = 128 * 1024
 
 export class ReliableLink {
   readonly #options: ReliableLinkOptions
-  readonly #unacknowledged = new Fifo<Unacknowledged>()
+  readonly #unacknowledged = new Fifo<SentMessage & { readonly subject: string }>()
   #unacknowledgedBytes = 0
   #sent = 0
   #received = 0

@@ -207,7 +207,8 @@ export class NodeAgents {
   /** Does not wait for the start, which hangs if the node is down. */
   #restartIfDue(node: AllocatedNode): void {
     const { clock, exitReasonOf } = this.#options
-    const restarts = this.#restartsFor(node)
+    const restarts = this.#restarts.get(node.name) ?? new NodeRestarts()
+    this.#restarts.set(node.name, restarts)
     const nowMs = clock.monotonicMs()
     restarts.missingMs ??= nowMs
     const why = restarts.exitReason ?? exitReasonOf(node.name) ?? 'it is gone'
@@ -293,12 +294,6 @@ export class NodeAgents {
       (one) => this.#restarts.get(one.name)?.lastWarning === 'given up',
     )
     if (isUseless) this.#abandoned.resolve(text)
-  }
-
-  #restartsFor({ name }: AllocatedNode): NodeRestarts {
-    const restarts = this.#restarts.get(name) ?? new NodeRestarts()
-    this.#restarts.set(name, restarts)
-    return restarts
   }
 }
 

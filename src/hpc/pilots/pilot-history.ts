@@ -13,12 +13,7 @@ export interface PilotHistory {
   /** When the scheduler last gave no answer, in seconds since the epoch. */
   readonly silentAt: number
   /** Work that did not run although allocations were requested for it, by `workKey`. */
-  readonly failedWork: ReadonlyMap<string, FailedWork>
-}
-
-interface FailedWork {
-  readonly count: number
-  readonly at: number
+  readonly failedWork: ReadonlyMap<string, { readonly count: number; readonly at: number }>
 }
 
 const maxFailures = 3

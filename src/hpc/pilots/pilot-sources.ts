@@ -11,7 +11,6 @@ import {
 import { type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
 import { parseTimeLimit } from '../slurm/time-limit.ts'
 import type { ResolvedAllocations } from './pilot-options.ts'
-import type { NodeResources } from '../../tasks/resource-fit.ts'
 import type { PilotKind } from './pilot-plan.ts'
 
 /** One kind of allocation, and what is known about its nodes. */
@@ -69,7 +68,7 @@ function toSource(
     kind: {
       ...options,
       usableSeconds: toUsableSeconds(limit, graceSeconds),
-      candidates: removeDuplicates(candidates),
+      candidates: [...new Map(candidates.map((one) => [JSON.stringify(one), one])).values()],
     },
     exampleNode: { name: first.name, address: first.address, memoryMb: null },
   }
@@ -124,8 +123,4 @@ function selectNodes(
   const at = `${field}.partition`
   const text = `Slurm has no partition ${unknown.join(', ')}; it has ${joinPartitions(nodes)}`
   throw new ValueError(`${at}: ${text}`, { field: at, got: named })
-}
-
-function removeDuplicates(candidates: readonly NodeResources[]): readonly NodeResources[] {
-  return [...new Map(candidates.map((one) => [JSON.stringify(one), one])).values()]
 }

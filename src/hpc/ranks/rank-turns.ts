@@ -3,17 +3,12 @@
  * so two tasks could otherwise each hold half of the slots and wait forever.
  */
 
-interface QueuedStart {
-  readonly owner: object
-  readonly start: () => void
-}
-
 export class RankTurns {
   readonly workers = new RankWorkers()
   #owner: object | null = null
   /** The number of the owner's tasks that have not started. */
   #open = 0
-  readonly #waiting: QueuedStart[] = []
+  readonly #waiting: { readonly owner: object; readonly start: () => void }[] = []
 
   /** Calls `start` when it is the owner's turn. The caller must then call `leave` once. */
   enter(owner: object, start: () => void): void {

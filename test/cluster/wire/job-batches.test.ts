@@ -36,10 +36,10 @@ it.each([
     const job = { uid: `${kind} ${index}`, attempt: 1, spec: specs[kind] } as unknown as Job
     return { index, job, wireAttempt: 1 }
   })
-  const { batches } = encodeJobs(jobs, 100_000, (url) => url)
+  const { payloads } = encodeJobs(jobs, 100_000, (url) => url)
   const taken: string[] = []
   const take = ({ uid }: { readonly uid: string }): void => void taken.push(uid)
-  for (const { payload } of batches) {
+  for (const payload of payloads) {
     const message = decode(payload) as DriverMessage
     if (message.kind === 'jobs') unpackJobs(message, take, take)
   }
@@ -64,7 +64,7 @@ it('functions are what they were, wherever the first unusual one stands', () => 
       wireAttempt,
     }))
     const found: unknown[] = []
-    for (const { payload } of encodeJobs(jobs, 100_000, (url) => url).batches) {
+    for (const payload of encodeJobs(jobs, 100_000, (url) => url).payloads) {
       const message = decode(payload) as DriverMessage & { kind: 'jobs' }
       unpackJobs(
         message,

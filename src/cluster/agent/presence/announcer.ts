@@ -9,14 +9,12 @@ import type { Announcement } from '../../wire/messages.ts'
 import { announcementSubject } from '../../wire/subjects.ts'
 import type { AgentWatcher } from './agent-watcher.ts'
 
-/** The fields of an announcement that do not change while the agent runs. */
-export type AgentIdentity = Pick<Announcement, 'name' | 'epoch' | 'facts' | 'only' | 'allow'>
-
 export interface AnnouncerOptions {
   readonly broker: Broker
   readonly clock: Clock
   readonly keys: Keys
-  readonly identity: AgentIdentity
+  /** The fields of an announcement that do not change while the agent runs. */
+  readonly identity: Pick<Announcement, 'name' | 'epoch' | 'facts' | 'only' | 'allow'>
   /** Answers for a silent agent. `null` if the parent process notifies drivers. */
   readonly watcher: AgentWatcher | null
   readonly describe: () => Pick<Announcement, 'state' | 'sessions' | 'refusedMessages'>

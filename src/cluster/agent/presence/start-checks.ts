@@ -3,10 +3,9 @@
 import type { Clock } from '../../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../../foundation/errors.ts'
 import { type Broker, NoResponderError } from '../../broker/broker.ts'
+import { requestAnswer } from '../../wire/answers.ts'
 import {
-  isAnswerTo,
   type Keys,
-  newNonce,
   emptyHeader,
   open,
   readHeader,
@@ -36,13 +35,9 @@ export async function claimName(
   hasWatcher: boolean,
 ): Promise<void> {
   const isAnswered = async (subject: string, requests: number): Promise<boolean> => {
-    const epoch = newNonce()
     const ping = { kind: 'ping' } satisfies Message<'ping'>
-    const request = seal(keys.toAgent, subject, { ...emptyHeader, epoch }, ping)
     try {
-      await broker.requestAccepted(subject, request, claimTimeoutMs, (answer) =>
-        isAnswerTo(epoch, keys.toDriver, subject, answer),
-      )
+      await requestAnswer(broker, keys, subject, ping, claimTimeoutMs)
       return true
     } catch (error) {
       if (error instanceof NoResponderError) return false

@@ -6,7 +6,7 @@ import type { Log } from '../../../foundation/log.ts'
 import { poll } from '../../../runtime/retry.ts'
 import { SilenceWatch, type WatchedProcess } from '../../../runtime/silence-watch.ts'
 import type { Broker } from '../../broker/broker.ts'
-import { ReceivedAnswer } from '../../wire/cut-answer.ts'
+import { requestAnswer } from '../../wire/answers.ts'
 import {
   type Keys,
   newNonce,
@@ -201,14 +201,9 @@ export class AgentDirectory {
     broker.publish(discoverySubject, seal(keys.toAgent, discoverySubject, header, null))
   }
 
-  async request(name: string, request: AgentRequest, timeoutMs: number): Promise<unknown> {
+  request(name: string, request: AgentRequest, timeoutMs: number): Promise<unknown> {
     const { broker, keys } = this.#options
-    const subject = agentSubject(name)
-    const epoch = newNonce()
-    const data = seal(keys.toAgent, subject, { ...emptyHeader, epoch }, request)
-    const answer = new ReceivedAnswer(epoch, keys.toDriver, subject)
-    await broker.requestAccepted(subject, data, timeoutMs, (part) => answer.addPart(part))
-    return answer.payload
+    return requestAnswer(broker, keys, agentSubject(name), request, timeoutMs)
   }
 
   close(): void {
@@ -356,29 +351,20 @@ function deleteOldest<Key>(agents: Map<Key, unknown> | Set<Key>): void {
   if (oldest !== undefined && agents.size >= maxEnded) agents.delete(oldest)
 }
 
-interface UnusableAgentsOptions {
-  readonly clock: Clock
-  readonly log: Log
-  /** An agent is forgotten after this time of silence. */
-  readonly lossSeconds: number
-}
-
 const maxOthers = 100
 
-interface OtherVersion {
-  readonly error: VersionMismatchError
-  readonly heardMs: number
-}
-
-/** Remembers agents with another version or token, and counts refused messages. */
+/**
+ * Remembers agents with another version or token until they are silent for `lossSeconds`, and
+ * counts refused messages.
+ */
 class UnusableAgents {
-  readonly #options: UnusableAgentsOptions
+  readonly #options: DirectoryOptions
   /** Agents with other protocol versions, by version and name. */
-  readonly #otherVersions = new Map<string, OtherVersion>()
+  readonly #otherVersions = new Map<string, { error: VersionMismatchError; heardMs: number }>()
   #otherTokenMs = -Infinity
   #refusedMessages = 0
 
-  constructor(options: UnusableAgentsOptions) {
+  constructor(options: DirectoryOptions) {
     this.#options = options
   }
 

@@ -2,16 +2,11 @@
 
 import type { Moment } from '../../../tasks/lifecycle.ts'
 
-interface Measurement {
-  readonly offsetMs: number
-  readonly roundTripMs: number
-}
-
 /** The number of measurements to keep. Older ones are dropped, because clocks drift. */
 const maxMeasurements = 16
 
 export class ClockOffset {
-  #measurements: Measurement[] = []
+  #measurements: { readonly offsetMs: number; readonly roundTripMs: number }[] = []
   #offsetMs = 0
 
   get isKnown(): boolean {

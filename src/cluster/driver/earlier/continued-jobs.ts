@@ -26,11 +26,6 @@ export interface ContinuedJobsOptions {
   readonly onSkipped: (agent: AgentStart, moved: readonly JobReference[]) => void
 }
 
-interface SkippedAttempts {
-  readonly agent: AgentStart
-  readonly moved: JobReference[]
-}
-
 /** Matches jobs of this start with the results and attempts of an earlier start. */
 export class ContinuedJobs {
   readonly #options: ContinuedJobsOptions
@@ -38,7 +33,7 @@ export class ContinuedJobs {
   /** Tasks that may have begun on a node that is gone now, by node. */
   readonly #moved = new Map<string, string[]>()
   /** Attempt numbers that a missing agent may have used, by the agent's epoch. */
-  readonly #skipped = new Map<number, SkippedAttempts>()
+  readonly #skipped = new Map<number, { agent: AgentStart; moved: JobReference[] }>()
 
   constructor(options: ContinuedJobsOptions) {
     this.#options = options

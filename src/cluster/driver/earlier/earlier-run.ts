@@ -250,17 +250,16 @@ export class EarlierRun {
     }
     const later = completed === undefined ? ends.slice(ends.indexOf(end) + 1) : []
     if (later.length > 0) this.#results.set(uid, later)
-    for (const one of later) this.#keepSource(one, sources.get(one))
+    for (const one of later) {
+      const kept = sources.get(one)
+      if (kept !== undefined) this.#sources.set(one, kept)
+    }
     const source = sources.get(end)
     if (completed === undefined && later.length === 0 && this.#missing.size > 0) {
       this.#failed.add(uid)
     }
     const common = { attempt: end.attempt, uncounted: countUncounted(attempt, end.attempt, ends) }
     return { end, ...(source === undefined ? {} : { source }), ...common }
-  }
-
-  #keepSource(end: WireResult, source: ResultSource | undefined): void {
-    if (source !== undefined) this.#sources.set(end, source)
   }
 
   #addResult(end: WireResult): boolean {
