@@ -62,10 +62,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
   const gpus = visibleGpus()
   // This folder is removed with the server, even if this process and the agents are killed.
   const workDir = join(server.folder, 'agents')
-  const listeners = new Set<(agent: string) => void>()
-  const onExit = (name: string): void => {
-    for (const listener of listeners) listener(name)
-  }
+  let onExit = (_name: string): void => {}
   const names = Array.from({ length: count }, (_, index) => `${hostname()}-${index + 1}`)
   const agents = names.map((name, index) =>
     runAgent(
@@ -79,7 +76,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
         workDir,
       },
       { clock, log },
-      onExit,
+      () => onExit(name),
     ),
   )
   const ready = Promise.all(agents.map(({ started }) => started))
@@ -90,7 +87,7 @@ export async function startLocalCluster(options: LocalClusterOptions): Promise<L
     names,
     ready,
     onExit: (listener) => {
-      listeners.add(listener)
+      onExit = listener
     },
     async close() {
       await Promise.all(agents.map((agent) => agent.close()))
@@ -105,7 +102,7 @@ const restartPolicy = { firstDelayMs: 1000, maxDelayMs: 30_000, steadyMs: 10_000
 function runAgent(
   options: AgentProgramInput['options'] & { readonly name: string },
   { clock, log }: { readonly clock: Clock; readonly log: Log },
-  onExit: (name: string) => void,
+  onExit: () => void,
 ): { readonly started: Promise<void>; close(): Promise<void> } {
   const { promise: started, resolve, reject } = Promise.withResolvers<void>()
   const closing = new AbortController()
@@ -131,7 +128,7 @@ function runAgent(
     child.start()
     const end = await exited
     const reason = `agent ${options.name}: ${exitReason(end)} ${end.output}`.trim()
-    onExit(options.name)
+    onExit()
     if (!hasStarted) reject(new BackendError(`an agent cannot be started: ${reason}`))
     else if (!signal.aborted) log.warn('AgentLost', `${reason}; it is started again`)
     return reason

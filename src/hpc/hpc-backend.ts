@@ -191,10 +191,12 @@ export class HpcBackend implements Backend, NodeServers {
     const isOnlyAllocation = allocation !== null && pilots === null
     const onLost = (reason: string): void => this.#stopTasks(reason)
     const reports = isOnlyAllocation ? new LossReports(listener, allocation, clock, onLost) : null
-    const turns = this.#rankTurns
-    const rankStarter = { startRanks: (command: RankCommand) => this.#startRanks(command) }
-    const target = { listener: reports ?? listener, allocation: rankStarter }
-    const ranks = new RankTasks({ ...target, clock, turns })
+    const ranks = new RankTasks({
+      listener: reports ?? listener,
+      startRanks: (command) => this.#startRanks(command),
+      clock,
+      turns: this.#rankTurns,
+    })
     const connection = this.#backend.connect(ranks, session, {
       secondsLeft: (node) => this.#secondsLeft(node),
       horizons: pilots?.horizons ?? [],

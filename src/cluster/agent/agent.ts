@@ -28,15 +28,12 @@ import {
   type AgentRules,
   type Attach,
   type Attached,
-  type Challenged,
-  type Detach,
   type Detached,
   expectMessage,
+  type Message,
   type NodeFacts,
   type NotAllowed,
   type Offer,
-  type OutputRequest,
-  type Pong,
 } from '../wire/messages.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import { agentSubject, discoverySubject, toSessionUseId } from '../wire/subjects.ts'
@@ -231,14 +228,14 @@ export class Agent {
     const request = expectMessage(payload, ...requestKinds)
     if (request.kind === 'ping') {
       const sentMs = this.#options.clock.monotonicMs()
-      return { kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Pong
+      return { kind: 'pong', epoch: this.#epoch, receivedMs, sentMs } satisfies Message<'pong'>
     }
     if (request.kind === 'challenge') {
       const { use, run = '' } = request
       const known = use === undefined ? undefined : this.#sessions.get(toSessionUseId(use))
       const latestStart = Math.max(known?.driver.epoch ?? 0, this.#closedRuns.get(run) ?? 0)
       const nonce = this.#challenges.issue()
-      return { kind: 'challenged', nonce, latestStart } satisfies Challenged
+      return { kind: 'challenged', nonce, latestStart } satisfies Message<'challenged'>
     }
     if (request.kind === 'detach') return this.#detach(request)
     if (request.kind === 'output') return this.#readOutput(request)
@@ -248,7 +245,8 @@ export class Agent {
     return this.#attach(request)
   }
 
-  async #readOutput({ uid, attempt, run, ...use }: OutputRequest): Promise<ProgramOutput | null> {
+  async #readOutput(request: Message<'output'>): Promise<ProgramOutput | null> {
+    const { uid, attempt, run, ...use } = request
     const session = this.#sessions.get(toSessionUseId(use))
     return session?.run === run ? session.output(uid, attempt) : null
   }
@@ -322,7 +320,7 @@ export class Agent {
     return session
   }
 
-  async #detach(detach: Detach): Promise<Detached> {
+  async #detach(detach: Message<'detach'>): Promise<Detached> {
     const { epoch, run, reason } = detach
     const session = this.#sessions.get(toSessionUseId(detach))
     // Ignores copies of earlier detach messages, whose run is already closed.

@@ -13,12 +13,12 @@ import { payloadLimit } from '../wire/job-batches.ts'
 import {
   type AgentNote,
   type AgentStart,
-  type Challenge,
   expectMessage,
   expectNote,
   type JobReference,
   type LostAttempt,
   maxSilenceMs,
+  type Message,
 } from '../wire/messages.ts'
 import { requestOwner, type Owner, processId } from '../wire/owner-request.ts'
 import type { SessionSubjects, SessionUse } from '../wire/subjects.ts'
@@ -393,7 +393,7 @@ function splitNote(note: AgentNote, limitBytes: number): readonly AgentNote[] {
 export async function requestLatestStart(
   directory: Pick<AgentDirectory, 'request'>,
   agents: readonly string[],
-  asked: Pick<Challenge, 'use' | 'run'>,
+  asked: Pick<Message<'challenge'>, 'use' | 'run'>,
 ): Promise<number> {
   const ask = async (name: string): Promise<number> => {
     try {

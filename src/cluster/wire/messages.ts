@@ -398,15 +398,10 @@ export type Message<Kind extends Kinds = Kinds> = Kind extends unknown
 
 export type Announcement = Message<'announcement'>
 export type WatcherReport = Message<'watcher-report'>
-export type Pong = Message<'pong'>
-export type Challenge = Message<'challenge'>
-export type Challenged = Message<'challenged'>
 export type Attach = Message<'attach'>
 export type Attached = Message<'attached' | 'refused'>
 export type Heartbeat = Message<'beat'>
-export type Detach = Message<'detach'>
 export type Detached = Message<'detached'>
-export type OutputRequest = Message<'output'>
 /** A request to an agent. Requests are not part of a session's ordered messages. */
 export type AgentRequest = Message<'ping' | 'challenge' | 'attach' | 'detach' | 'sample' | 'output'>
 /** A driver's messages to one agent. They are delivered in order. */

@@ -6,27 +6,25 @@ import { fileURLToPath } from 'node:url'
 import { preloadClient } from '../../cluster/broker/nats.ts'
 import { type NatsServer, startNatsServer } from '../../cluster/broker/nats-server.ts'
 import { ClusterBackend } from '../../cluster/cluster-backend.ts'
-import type { Clock } from '../../foundation/clock.ts'
 import type { BackendError } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
 import { once } from '../../foundation/service.ts'
 import { siblingProgram } from '../../runtime/supervised-child.ts'
 import type { AllocatedNode, Allocation } from '../allocation.ts'
 import { createRunCertificate } from '../certificate.ts'
 import { toAgentCommand } from './agent-lines.ts'
 import type { AgentStart } from './node-agent.ts'
-import { NodeAgents } from './node-agents.ts'
+import { NodeAgents, type NodeAgentsOptions } from './node-agents.ts'
 import { findSharedAddress } from '../shared-address.ts'
 import { removeSharedFile, writeSharedFile } from '../shared-file.ts'
 import { launchedCache, readLaunchFacts } from '../start-method.ts'
 
-export interface AgentClusterOptions {
+export interface AgentClusterOptions extends Pick<
+  NodeAgentsOptions,
+  'clock' | 'log' | 'onNodeAbandoned'
+> {
   readonly name: string
   /** Nodes that must be able to reach the server. */
   readonly peers: readonly AllocatedNode[]
-  readonly clock: Clock
-  readonly log: Log
-  readonly onNodeAbandoned: (node: string, why: string) => void
 }
 
 /** A private NATS server and the agents that connect to it. The constructor starts the server. */

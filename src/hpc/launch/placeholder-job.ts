@@ -20,18 +20,15 @@ import { SlurmJob } from '../slurm/slurm-job.ts'
 import { isRefusal, toLostError } from './job-end.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 import { reportWaiting } from './launch.ts'
-import { cancelFolderJobs, submitBatch } from './submit-batch.ts'
+import { cancelFolderJobs, submitBatch, type SubmitOptions } from './submit-batch.ts'
 
-export interface PlaceholderJobOptions {
+/** If `signal` is aborted, the wait ends and the job is canceled. */
+export interface PlaceholderJobOptions extends SubmitOptions {
   readonly batch: readonly string[]
   readonly folder: LaunchFolder
   readonly commands: SlurmCommands
-  readonly clock: Clock
-  readonly withdrawMs?: number
   readonly onSubmitted?: (jobId: string) => void
   readonly onStatus: (line: string | null) => void
-  /** If aborted, the wait ends and the job is canceled. */
-  readonly signal: AbortSignal
 }
 
 const pollIntervalMs = 100

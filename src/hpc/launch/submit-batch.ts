@@ -5,7 +5,7 @@
 
 import { spawn } from 'node:child_process'
 import type { Clock } from '../../foundation/clock.ts'
-import { poll } from '../../runtime/retry.ts'
+import { poll, type RetryOptions } from '../../runtime/retry.ts'
 import { SchedulerError, type SlurmCommands, unexpectedOutput } from '../slurm/slurm-commands.ts'
 import type { LaunchFolder } from './launch-folder.ts'
 
@@ -113,12 +113,6 @@ export function mayHaveSubmitted(error: unknown): error is SchedulerError {
 
 const searchIntervalMs = 5000
 
-export interface WithdrawOptions {
-  readonly clock: Clock
-  readonly timeoutMs: number
-  readonly signal?: AbortSignal
-}
-
 /**
  * Cancels the job of an unanswered request. Searches twice, because the controller may answer
  * before it processes the request. Resolves with `true` if certainly no job is left.
@@ -126,7 +120,7 @@ export interface WithdrawOptions {
 export async function withdrawRequest(
   folder: LaunchFolder,
   commands: SlurmCommands,
-  { clock, timeoutMs, signal }: WithdrawOptions,
+  { clock, timeoutMs, signal }: RetryOptions & { readonly timeoutMs: number },
 ): Promise<boolean> {
   const untilMs = clock.monotonicMs() + timeoutMs
   let answers = 0

@@ -2,17 +2,14 @@
 
 import { allocationLabel } from '../../cluster/driver/placement/job-group.ts'
 import type { ClusterLoad } from '../../cluster/driver/placement/placement-state.ts'
-import type { Clock } from '../../foundation/clock.ts'
 import { describeNode, describeRequest } from '../../tasks/resource-fit.ts'
 import { BackendError } from '../../foundation/errors.ts'
-import type { Log } from '../../foundation/log.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { NodeAgents } from '../agents/node-agents.ts'
 import type { Allocation } from '../allocation.ts'
 import { toBatchOptions } from '../launch/batch-job.ts'
 import type { LaunchFolder } from '../launch/launch-folder.ts'
-import type { SlurmCommands } from '../slurm/slurm-commands.ts'
-import { PilotJob } from './pilot-job.ts'
+import { PilotJob, type PilotJobOptions } from './pilot-job.ts'
 import {
   countFailedRequests,
   hasStopped,
@@ -31,20 +28,17 @@ import {
 } from './pilot-plan.ts'
 import type { PilotSource } from './pilot-sources.ts'
 
-export interface PilotsOptions {
+export interface PilotsOptions extends Pick<
+  PilotJobOptions,
+  'commands' | 'clock' | 'log' | 'graceSeconds' | 'removeAgents' | 'onEnding'
+> {
   readonly sources: readonly PilotSource[]
   readonly createFolder: () => LaunchFolder
-  readonly commands: SlurmCommands
-  readonly clock: Clock
-  readonly log: Log
-  readonly graceSeconds: number
   readonly addAgents: (
     allocation: Allocation,
     labels: Readonly<Record<string, string>>,
   ) => Promise<NodeAgents>
-  readonly removeAgents: (agents: NodeAgents) => Promise<void>
   readonly load: () => ClusterLoad
-  readonly onEnding: (secondsLeft: number, jobId: string) => void
 }
 
 const planIntervalMs = 1000

@@ -28,7 +28,7 @@ import { rankStartedLine, newRendezvous, toStepCommand } from './rank-scripts.ts
 export interface RankTaskParts {
   readonly job: Job
   readonly spec: ProgramSpec
-  readonly allocation: Pick<Allocation, 'startRanks'>
+  readonly startRanks: Allocation['startRanks']
   readonly connection: ClusterConnection
   readonly clock: Clock
   /** Shared by all sessions of the allocation. */
@@ -115,7 +115,7 @@ export class RankTask implements RankOwner {
     this.#nodes = nodes
     const command = toStepCommand(rendezvous)
     const onOutput = (text: string): void => this.#readStepOutput(text)
-    this.#step = this.#parts.allocation.startRanks({ nodes, command, onOutput })
+    this.#step = this.#parts.startRanks({ nodes, command, onOutput })
     void this.#step.ended.then((how) => this.#onStepEnded(how))
     if (this.#stop !== null) this.#step.kill()
   }

@@ -10,7 +10,7 @@ import type { RankTurns } from './rank-turns.ts'
 
 export interface RankTasksOptions {
   readonly listener: BackendListener
-  readonly allocation: Pick<Allocation, 'startRanks'>
+  readonly startRanks: Allocation['startRanks']
   readonly clock: Clock
   /** Shared by all sessions of the allocation. */
   readonly turns: RankTurns
@@ -75,13 +75,13 @@ export class RankTasks implements BackendListener {
   }
 
   #submitRanks(job: Job, connection: ClusterConnection): void {
-    const { listener, allocation, clock, turns } = this.#options
+    const { listener, startRanks, clock, turns } = this.#options
     const { spec, uid } = job
     if (spec.kind !== 'program') throw new TypeError(`task ${uid} is not an executable`)
     const task = new RankTask({
       job,
       spec,
-      allocation,
+      startRanks,
       connection,
       clock,
       workers: turns.workers,
