@@ -15,7 +15,7 @@ import { once } from '../../foundation/service.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { ProgramOutput } from '../../tasks/task-record.ts'
 import type { Broker } from '../broker/broker.ts'
-import type { ResultReport } from '../wire/ends.ts'
+import type { ResultReport } from '../wire/results.ts'
 import { type Keys, newEpoch } from '../wire/envelope.ts'
 import { payloadLimit, unpackJobs } from '../wire/job-batches.ts'
 import {

@@ -98,9 +98,9 @@ export class HeldAttempts {
   #hasBeenIdle = false
   #aheadFactor = 1
 
-  constructor(clock: Clock, hasDriverMore: () => boolean) {
+  constructor(clock: Clock, hasDriverJobs: () => boolean) {
     this.#clock = clock
-    this.#hasDriverJobs = hasDriverMore
+    this.#hasDriverJobs = hasDriverJobs
     this.#measuredMs = clock.monotonicMs()
   }
 

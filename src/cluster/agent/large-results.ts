@@ -7,7 +7,7 @@ import {
   type StoredObjects,
 } from '../broker/stored-objects.ts'
 import { encode } from '../wire/codec.ts'
-import { toShortError } from '../wire/ends.ts'
+import { toShortError } from '../wire/results.ts'
 import type { WireResult } from '../wire/messages.ts'
 
 export interface LargeResultsOptions {
@@ -35,10 +35,6 @@ export class LargeResults {
   /** Results whose parts are being stored, or that were stored but not sent yet. */
   get pending(): readonly WireResult[] {
     return [...this.#pending.keys()]
-  }
-
-  get count(): number {
-    return this.#pending.size
   }
 
   cancel(uid: string, attempt: number, reason: string): void {

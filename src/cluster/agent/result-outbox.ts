@@ -14,7 +14,7 @@ import {
   packResults,
   toResult,
   toWireResult,
-} from '../wire/ends.ts'
+} from '../wire/results.ts'
 import { type Header, type Key, sealBytes, replaceSignature } from '../wire/envelope.ts'
 import { payloadLimit } from '../wire/job-batches.ts'
 import type {
@@ -220,7 +220,8 @@ export class ResultOutbox {
 
   get unstoredResults(): number {
     if (this.#isClosed) return 0
-    return this.#unrecorded.unstored.reduce((sum, { uids }) => sum + uids.length, this.#large.count)
+    const { unstored } = this.#unrecorded
+    return unstored.reduce((sum, { uids }) => sum + uids.length, this.#large.pending.length)
   }
 
   get isClosed(): boolean {

@@ -13,7 +13,7 @@ import {
 import { retry } from '../../runtime/retry.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
-import type { ResultReport } from '../wire/ends.ts'
+import type { ResultReport } from '../wire/results.ts'
 import { bundlePrefix } from '../bundles/bundle.ts'
 import type { AgentStart } from '../wire/messages.ts'
 import type { UnpackedBundles } from '../bundles/unpacked-bundles.ts'

@@ -24,7 +24,7 @@ import type { ClusterConnection, ClusterSettings, GroupOptions } from './cluster
 import { ContinuedJobs } from './earlier/continued-jobs.ts'
 import { DriverJobs, type JobPlaces } from './driver-jobs.ts'
 import { EarlierRun } from './earlier/earlier-run.ts'
-import { EndReceiver } from './end-receiver.ts'
+import { ResultReceiver } from './result-receiver.ts'
 import { JobSender } from './job-sender.ts'
 import { PlacementTrigger } from './placement/placement-trigger.ts'
 import { type ClusterLoad, toLoad, toWaitingWork } from './placement/placement-state.ts'
@@ -67,7 +67,7 @@ export class DriverSession implements ClusterConnection {
   readonly #agents: SessionAgents
   readonly #earlier = new EarlierRun()
   readonly #continued: ContinuedJobs
-  readonly #results: EndReceiver
+  readonly #results: ResultReceiver
   readonly #stream: SessionStream
   readonly #objects: StoredObjects
   readonly #modules: SentModules | null
@@ -104,7 +104,7 @@ export class DriverSession implements ClusterConnection {
     this.#sender = new JobSender({ ...common, broker, modules: this.#modules })
     const { url } = broker
     this.#noAgentWatch = new NoAgentWatch(this.#jobs, options.directory, { ...options, url })
-    this.#results = new EndReceiver({
+    this.#results = new ResultReceiver({
       key: () => this.#keys.toDriver,
       subjects: this.#subjects,
       store,
@@ -132,7 +132,7 @@ export class DriverSession implements ClusterConnection {
       run,
       subjects: this.#subjects,
       jobs: this.#jobs,
-      ends: this.#results,
+      results: this.#results,
       stream: this.#stream,
       earlier: this.#earlier,
       links: this.#links,

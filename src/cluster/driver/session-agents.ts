@@ -21,14 +21,14 @@ import { AgentLink } from './agent-link.ts'
 import type { DriverJobs } from './driver-jobs.ts'
 import { EarlierAgents } from './earlier/earlier-agents.ts'
 import type { EarlierRun } from './earlier/earlier-run.ts'
-import { type EndReceiver, toLostReport, toLostAttempts } from './end-receiver.ts'
+import { type ResultReceiver, toLostReport, toLostAttempts } from './result-receiver.ts'
 import { UsedAgents, type UsedAgentsOptions } from './used-agents.ts'
 
 export interface SessionAgentsOptions extends UsedAgentsOptions {
   readonly directory: AgentDirectory
   readonly listener: BackendListener
   readonly jobs: DriverJobs
-  readonly ends: EndReceiver
+  readonly results: ResultReceiver
   readonly earlier: EarlierRun
   /** The links to agents, by name. This class adds and removes them. */
   readonly links: Map<string, AgentLink>
@@ -176,8 +176,8 @@ export class SessionAgents implements DirectoryListener {
   }
 
   async #readMissing(link: AgentLink): Promise<boolean> {
-    const { ends, subjects, broker } = this.#options
-    await ends.readStream(subjects.agentResults(link.name)).catch(() => {
+    const { results, subjects, broker } = this.#options
+    await results.readStream(subjects.agentResults(link.name)).catch(() => {
       // The stream may be gone. This is retried at the next tick.
     })
     return broker.isConnected && link.requestMissing()
@@ -197,7 +197,7 @@ export class SessionAgents implements DirectoryListener {
 
   async #attachTo(agent: KnownAgent): Promise<void> {
     const { name, epoch } = agent.announcement
-    const { directory, ends, jobs, earlier } = this.#options
+    const { directory, results, jobs, earlier } = this.#options
     const link = this.#addLink(agent)
     try {
       await this.used.add(link)
@@ -208,9 +208,14 @@ export class SessionAgents implements DirectoryListener {
       if (answer.kind === 'refused') throw new BackendError(answer.message, { code: answer.code })
       if (this.#links.get(name) !== link) return
       if (answer.epoch !== epoch) throw new Error('it was started again')
-      const isFirst = !ends.hasUsedEpoch(answer.endsEpoch)
+      const isFirst = !results.hasUsedEpoch(answer.endsEpoch)
       const { endsEpoch } = answer
-      link.markAttached(ends.acceptEpoch(endsEpoch), answer, isFirst, earlier.findUnread(endsEpoch))
+      link.markAttached(
+        results.acceptEpoch(endsEpoch),
+        answer,
+        isFirst,
+        earlier.findUnread(endsEpoch),
+      )
       if (isFirst) await this.#readEarlier(link)
       if (!this.#isUsed(link)) return
       this.#problems.delete(name)
@@ -286,9 +291,9 @@ export class SessionAgents implements DirectoryListener {
 
   /** Reads results that a lost agent stored while this driver was disconnected. */
   async #readLastResults(name: string): Promise<void> {
-    const { ends, subjects, clock, log } = this.#options
+    const { results, subjects, clock, log } = this.#options
     const policy = { delayMs: readDelayMs, maxAttempts: maxReadAttempts }
-    const read = (): Promise<void> => ends.readStream(subjects.agentResults(name))
+    const read = (): Promise<void> => results.readStream(subjects.agentResults(name))
     try {
       await retry(policy, read, { clock, mayRetry: () => !this.#isClosed })
     } catch (error) {

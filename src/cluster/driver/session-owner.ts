@@ -207,15 +207,11 @@ export async function removeExpiredSessions(
 ): Promise<void> {
   const { store } = broker
   for (const { name, messages, usedAt, maxAgeSeconds } of await store.listStreams(streamPrefix)) {
-    const isExpired = messages === 0 && nowSeconds - usedAt > maxAgeSeconds
-    if (isExpired && !(await isOwned(broker, toOwnerSubject(name), cluster))) {
-      await store.remove(name)
-    }
+    if (messages > 0 || nowSeconds - usedAt <= maxAgeSeconds) continue
+    const { answer } = await requestOwnerRepeatedly(broker, toOwnerSubject(name), cluster)
+    if (answer !== 'signed') await store.remove(name)
   }
 }
-
-const isOwned = async (broker: Broker, owner: string, cluster: Keys): Promise<boolean> =>
-  (await requestOwnerRepeatedly(broker, owner, cluster)).answer === 'signed'
 
 const probeTimeoutMs = 1000
 const maxUnanswered = 3

@@ -28,8 +28,8 @@ export class RareColumn<T> {
   #values: T[] | null = null
   #count = 0
 
-  constructor(usual: T) {
-    this.#commonValue = usual
+  constructor(commonValue: T) {
+    this.#commonValue = commonValue
   }
 
   add(value: T): void {

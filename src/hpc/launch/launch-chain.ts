@@ -40,7 +40,11 @@ export async function submitChain(
     }
     return links
   } catch (error) {
-    const isGone = await cancelWithin(commands, links, options).then(
+    const { signal, clock } = options
+    // After an abort, waits only briefly for a scheduler that does not answer.
+    const isGone = await runWithDeadline(signal, clock, (late) =>
+      cancelLinks(commands.withSignal(late), links),
+    ).then(
       () => true,
       () => false,
     )
@@ -48,14 +52,6 @@ export async function submitChain(
     throw isGone ? error : withLeftoverHint(error)
   }
 }
-
-/** Cancels the jobs. After an abort, waits only briefly for a scheduler that does not answer. */
-const cancelWithin = (
-  commands: SlurmCommands,
-  links: readonly ChainLink[],
-  { signal, clock }: Pick<SubmitOptions, 'signal' | 'clock'>,
-): Promise<void> =>
-  runWithDeadline(signal, clock, (late) => cancelLinks(commands.withSignal(late), links))
 
 /** Returns the submitted jobs of the folder's launch. */
 export const readLinks = (folder: LaunchFolder): readonly ChainLink[] =>

@@ -5,7 +5,7 @@
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import type { ClusterConnection } from '../../cluster/driver/cluster-connection.ts'
-import type { ResultReport } from '../../cluster/wire/ends.ts'
+import type { ResultReport } from '../../cluster/wire/results.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, TimeoutError, TuttiError } from '../../foundation/errors.ts'
 import { definedFields } from '../../foundation/options.ts'
@@ -20,7 +20,7 @@ import {
   joinOutputs,
   type RankResult,
   toRankError,
-} from './rank-ends.ts'
+} from './rank-results.ts'
 import { RankJob, type RankOwner } from './rank-job.ts'
 import type { RankWorkers } from './rank-turns.ts'
 import { rankStartedLine, newRendezvous, toStepCommand } from './rank-scripts.ts'

@@ -10,7 +10,7 @@ import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { NumberSet } from '../../../src/cluster/driver/number-set.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
-import type { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
+import type { ResultReceiver } from '../../../src/cluster/driver/result-receiver.ts'
 import { SessionAgents } from '../../../src/cluster/driver/session-agents.ts'
 import { emptyNotes } from '../../../src/cluster/driver/used-agents.ts'
 import { deriveKeys, emptyHeader, open, seal } from '../../../src/cluster/wire/envelope.ts'
@@ -90,7 +90,7 @@ class OneAgent {
         return { kind: 'attached', epoch: 1, offer, held: [], ...told }
       },
     }
-    const ends: Partial<EndReceiver> = {
+    const results: Partial<ResultReceiver> = {
       hasUsedEpoch: () => false,
       acceptEpoch: () => this.received,
       readStream: () => this.streamRead.promise,
@@ -130,7 +130,7 @@ class OneAgent {
       clock: this.clock,
       log: { warn: (code, text) => void this.warnings.push(`${code} ${text}`) },
       jobs: this.jobs,
-      ends: ends as EndReceiver,
+      results: results as ResultReceiver,
       stream: stream as SessionStream,
       earlier: this.earlier,
       links: this.links,

@@ -6,7 +6,7 @@
 import { toErrorRecord } from '../../../foundation/error-record.ts'
 import { WorkerLostError } from '../../../foundation/errors.ts'
 import { unpackCompletions } from '../../wire/completions.ts'
-import { refersToObject } from '../../wire/ends.ts'
+import { refersToObject } from '../../wire/results.ts'
 import type {
   AgentStart,
   ResultsMessage,

@@ -5,7 +5,7 @@ import type { StoredObjects } from '../../../src/cluster/broker/stored-objects.t
 import type { AgentLink } from '../../../src/cluster/driver/agent-link.ts'
 import { DriverJobs } from '../../../src/cluster/driver/driver-jobs.ts'
 import { EarlierRun } from '../../../src/cluster/driver/earlier/earlier-run.ts'
-import { EndReceiver } from '../../../src/cluster/driver/end-receiver.ts'
+import { ResultReceiver } from '../../../src/cluster/driver/result-receiver.ts'
 import { encode } from '../../../src/cluster/wire/codec.ts'
 import { packCompletions } from '../../../src/cluster/wire/completions.ts'
 import { deriveKeys, open, seal } from '../../../src/cluster/wire/envelope.ts'
@@ -43,8 +43,8 @@ const openReceiver = (
   clock: Clock,
   store: Partial<BrokerStore> = {},
   objects: Partial<StoredObjects> = {},
-): EndReceiver =>
-  new EndReceiver({
+): ResultReceiver =>
+  new ResultReceiver({
     clock,
     key: () => keys.toDriver,
     subjects,

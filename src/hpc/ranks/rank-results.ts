@@ -3,7 +3,7 @@
 import { resolve } from 'node:path'
 import type { AttemptFacts } from '../../backends/backend.ts'
 import type { CapturedOutput } from '../../backends/local/programs/protocol.ts'
-import type { ResultReport } from '../../cluster/wire/ends.ts'
+import type { ResultReport } from '../../cluster/wire/results.ts'
 import { definedFields } from '../../foundation/options.ts'
 import {
   ExecutableFailedError,

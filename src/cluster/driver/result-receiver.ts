@@ -8,7 +8,7 @@ import type { BrokerStore, StreamPosition } from '../broker/broker.ts'
 import type { StoredObjects } from '../broker/stored-objects.ts'
 import { decode } from '../wire/codec.ts'
 import { splitUids } from '../wire/columns.ts'
-import { refersToObject, type ResultReport } from '../wire/ends.ts'
+import { refersToObject, type ResultReport } from '../wire/results.ts'
 import { type Key, open } from '../wire/envelope.ts'
 import {
   agentClosedReason,
@@ -40,7 +40,7 @@ const valueRequestDelayMs = 500
 /** How often to request a value of an earlier start, which the agent may have dropped. */
 const maxEarlierRequests = 120
 
-export interface EndReceiverOptions {
+export interface ResultReceiverOptions {
   readonly clock: Clock
   readonly key: () => Key
   readonly subjects: SessionSubjects
@@ -57,8 +57,8 @@ export interface EndReceiverOptions {
   readonly onValueLost: (one: DriverJob, end: WireResult) => void
 }
 
-export class EndReceiver {
-  readonly #options: EndReceiverOptions
+export class ResultReceiver {
+  readonly #options: ResultReceiverOptions
   /** The numbers of received messages, by the `endsEpoch` of the session on the agent. */
   readonly #received = new Map<number, NumberSet>()
   /** Like `#received`, for an `endsEpoch` of an earlier start. */
@@ -70,7 +70,7 @@ export class EndReceiver {
   /** Without one, results with an unknown `endsEpoch` are copies from another run. */
   hasEarlierStart = false
 
-  constructor(options: EndReceiverOptions) {
+  constructor(options: ResultReceiverOptions) {
     this.#options = options
   }
 
@@ -344,10 +344,9 @@ export class EndReceiver {
 
   #dropResults({ agent, completions, ends }: ResultsMessage): void {
     const { jobs } = this.#options
-    for (const { uid, attempt } of unpackCompletions(completions)) {
+    for (const { uid, attempt } of [...unpackCompletions(completions), ...ends]) {
       jobs.drop(agent, uid, attempt, null)
     }
-    for (const { uid, attempt } of ends) jobs.drop(agent, uid, attempt, null)
   }
 }
 
