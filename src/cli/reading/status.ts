@@ -181,18 +181,24 @@ const numberColumn = (
   dropOrder: number,
 ): Column<NameRow> => ({ head, cell, isNumber: true, dropOrder })
 
-const runningText = ({ running, waiting }: NameView): string => numberText(running - waiting)
-const interruptedText = ({ running }: NameView): string => numberText(running)
-
 /** After a killed session, shows interrupted instead of running tasks. */
-function columnsFor({ state }: OpenRecord, shown: readonly NameRow[]): readonly Column<NameRow>[] {
-  const numbers = numberColumns.map((column) =>
-    column.head === 'running' && state === 'interrupted'
-      ? numberColumn('interrupted', interruptedText, 3)
-      : column,
-  )
-  return [nameColumn(shown, { minWidth: 8 }), ...numbers]
-}
+const columnsFor = (
+  { state }: OpenRecord,
+  shown: readonly NameRow[],
+): readonly Column<NameRow>[] => [
+  nameColumn(shown, { minWidth: 8 }),
+  numberColumn('tasks', ({ total }) => numberText(total), 5),
+  numberColumn('done', ({ completed }) => numberText(completed), 2),
+  numberColumn('failed', ({ failed }) => numberText(failed), 1),
+  numberColumn('canceled', ({ canceled }) => numberText(canceled), 8),
+  state === 'interrupted'
+    ? numberColumn('interrupted', ({ running }) => numberText(running), 3)
+    : numberColumn('running', ({ running, waiting }) => numberText(running - waiting), 3),
+  numberColumn('p50', (name) => secondsText(name.duration?.p50 ?? null), 6),
+  numberColumn('p95', (name) => secondsText(name.duration?.p95 ?? null), 7),
+  numberColumn('max', maxText, 9),
+  numberColumn('total', ({ ranSeconds }) => secondsText(ranSeconds || null), 4),
+]
 
 const maxText = ({ duration, maxRunningSeconds }: NameRow): string =>
   secondsText(
@@ -200,18 +206,6 @@ const maxText = ({ duration, maxRunningSeconds }: NameRow): string =>
       ? Math.max(duration?.max ?? 0, maxRunningSeconds ?? 0)
       : null,
   )
-
-const numberColumns: readonly Column<NameRow>[] = [
-  numberColumn('tasks', ({ total }) => numberText(total), 5),
-  numberColumn('done', ({ completed }) => numberText(completed), 2),
-  numberColumn('failed', ({ failed }) => numberText(failed), 1),
-  numberColumn('canceled', ({ canceled }) => numberText(canceled), 8),
-  numberColumn('running', runningText, 3),
-  numberColumn('p50', (name) => secondsText(name.duration?.p50 ?? null), 6),
-  numberColumn('p95', (name) => secondsText(name.duration?.p95 ?? null), 7),
-  numberColumn('max', maxText, 9),
-  numberColumn('total', ({ ranSeconds }) => secondsText(ranSeconds || null), 4),
-]
 
 const percentText = (value: number | null): string =>
   value === null ? '-' : `${Math.round(value)} %`

@@ -7,10 +7,10 @@ import { isFailedOutcome, type LanesState, outcomeNumbers } from '../panels/lane
 import { forEachGap } from './attempt-gaps.ts'
 import { activeTime, type BoundsQuery, type BoundsState, type Pause } from './bounds-state.ts'
 import { classifySlots } from './classes/slot-classes.ts'
+import { applyInOrder, TimeStream } from './classes/time-streams.ts'
 import { createSlotSeconds, noSize, oneCore, sizeRange, waitKinds } from './slots.ts'
 import type { SlotNode, SlotActivity, SlotSeconds, SlotUse } from './slots.ts'
 import { readStageTimes } from './task-times.ts'
-import { measureUnsizedUse, type UnsizedUse } from './unsized-use.ts'
 
 /** The resources that the tasks of one backend held. */
 export interface BackendUse extends SlotUse {
@@ -22,6 +22,21 @@ export interface BackendUse extends SlotUse {
 export interface WideTasks {
   readonly count: number
   readonly max: number
+}
+
+/**
+ * The use of a backend whose nodes do not report how many tasks they run at a time, such as a model
+ * server: times in which it was busy, and in which tasks waited.
+ */
+export interface UnsizedUse {
+  readonly backend: string
+  /** Whether the backend's tasks are prompts. */
+  readonly isModel: boolean
+  readonly busySeconds: number
+  /** Seconds in which a task ran while another task was ready. */
+  readonly waitedSeconds: number
+  readonly maxConcurrent: number
+  readonly workSeconds: number
 }
 
 export interface SlotsView {
@@ -73,6 +88,33 @@ export function measureSlots(state: BoundsState, query: BoundsQuery, range: Time
   const slots = ranges.reduce((sum, { max }) => sum + max, 0)
   const minSlots = ranges.reduce((sum, { min }) => sum + min, 0)
   return { slots, minSlots, slotSeconds, backends: uses, unsized, failedSeconds }
+}
+
+function measureUnsizedUse({
+  uses,
+  waits,
+  from,
+  to,
+}: Pick<SlotActivity, 'uses' | 'waits' | 'from' | 'to'>): Omit<UnsizedUse, 'backend' | 'isModel'> {
+  const sums = { busySeconds: 0, waitedSeconds: 0, maxConcurrent: 0, workSeconds: 0 }
+  let [now, running, waiting] = [from, 0, 0]
+  const streams = [
+    new TimeStream(uses.to, () => running--),
+    new TimeStream(waits.from, () => waiting++),
+    new TimeStream(waits.to, () => waiting--),
+    new TimeStream(uses.from, () => {
+      running++
+      sums.maxConcurrent = Math.max(sums.maxConcurrent, running)
+    }),
+  ]
+  applyInOrder(streams, to, (time) => {
+    const seconds = Math.max(0, time - now)
+    if (running > 0) sums.busySeconds += seconds
+    if (running > 0 && waiting > 0) sums.waitedSeconds += seconds
+    sums.workSeconds += running * seconds
+    now = Math.max(now, time)
+  })
+  return sums
 }
 
 const hasCores = ({ cores, earlier }: SlotNode): boolean =>

@@ -67,21 +67,17 @@ async function findFailure(
   return group?.example.task === uid ? group.example : await readTaskFailure(files, uid)
 }
 
-const tasksAheadFields = ({ earlierStarts }: TaskExplanation): object => ({
-  count: earlierStarts.count,
-  larger: earlierStarts.larger,
-  last_larger:
-    earlierStarts.lastLarger === null
-      ? null
-      : {
-          uid: earlierStarts.lastLarger.uid,
-          cores: earlierStarts.lastLarger.cores,
-          gpus: earlierStarts.lastLarger.gpus,
-          memory_mb: earlierStarts.lastLarger.memoryMb,
-          freed_by: earlierStarts.lastLarger.freedBy?.uid ?? null,
-        },
-  freed_by: earlierStarts.freedBy?.uid ?? null,
-})
+function tasksAheadFields({ earlierStarts }: TaskExplanation): object {
+  const { count, larger, lastLarger: last, freedBy } = earlierStarts
+  const lastFields = last && {
+    uid: last.uid,
+    cores: last.cores,
+    gpus: last.gpus,
+    memory_mb: last.memoryMb,
+    freed_by: last.freedBy?.uid ?? null,
+  }
+  return { count, larger, last_larger: lastFields, freed_by: freedBy?.uid ?? null }
+}
 
 /** Returns the explanation of a task. `uid` may be a unique prefix of the task's uid. */
 export const findTask = (record: OpenRecord, uid: string): TaskExplanation =>
