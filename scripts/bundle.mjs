@@ -23,6 +23,7 @@ const programs = [
   'cluster/agent/presence/watcher-program.js',
   'cluster/bundles/bundle-program.js',
   'dashboard/fold/fold-program.js',
+  'dashboard/queries/sentences/sentences-program.js',
   'hpc/agents/node-agent.js',
   'hpc/launch/check-program.js',
   'inference/engines/llama/llama-program.js',

@@ -9,6 +9,7 @@ import { closeSync, existsSync, openSync } from 'node:fs'
 import type { Socket } from 'node:net'
 import { devNull } from 'node:os'
 import { fileURLToPath } from 'node:url'
+import { Worker, type WorkerOptions } from 'node:worker_threads'
 import type { Clock } from '../foundation/clock.ts'
 import { BackendError, messageOf, TimeoutError } from '../foundation/errors.ts'
 import { fulfillsWithin } from '../foundation/promises.ts'
@@ -90,6 +91,18 @@ export function siblingProgram(importMetaUrl: string | undefined, name: string):
       'esbuild `--external:tutti`, and install it beside the program. Leave modules that call ' +
       '`defineTask` external as well: workers import them by their path.',
   })
+}
+
+/** Starts a thread that runs a program; see `siblingProgram`. */
+export function startSiblingThread(
+  importMetaUrl: string | undefined,
+  name: string,
+  options: WorkerOptions,
+): Worker {
+  // The options are dropped, because a thread with `--input-type` refuses to run a file.
+  const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
+  const program = siblingProgram(importMetaUrl, name)
+  return new Worker(program, { ...(isText ? { execArgv: [] } : {}), ...options })
 }
 
 /** Variables that Node reads and a child must not inherit. */

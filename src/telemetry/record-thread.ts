@@ -1,13 +1,12 @@
 /** Starts the thread that writes the record. */
 
-import { Worker } from 'node:worker_threads'
 import type {
   WriterThreadData,
   WriterThreadListener,
 } from '../checkpoint/writing/writer-options.ts'
 import type { WriterThread } from '../checkpoint/writing/main-lock.ts'
 import { messageOf } from '../foundation/errors.ts'
-import { siblingProgram } from '../runtime/supervised-child.ts'
+import { startSiblingThread } from '../runtime/supervised-child.ts'
 
 /** The thread formats lines into one buffer, so that it needs little memory. */
 const resourceLimits = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64, stackSizeMb: 1 }
@@ -17,10 +16,7 @@ export function startRecordThread(
   data: WriterThreadData,
   listener: WriterThreadListener,
 ): WriterThread {
-  // The options are dropped, because a thread with `--input-type` refuses to run a file.
-  const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
-  const worker = new Worker(siblingProgram(import.meta.url, 'record-program'), {
-    ...(isText ? { execArgv: [] } : {}),
+  const worker = startSiblingThread(import.meta.url, 'record-program', {
     name: 'tutti record',
     resourceLimits,
     workerData: data,

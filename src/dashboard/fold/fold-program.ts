@@ -1,11 +1,11 @@
 /** The thread of a dashboard that reads a record and answers queries about it. */
 
-import { constants, setPriority } from 'node:os'
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 import { makeReport } from '../../report/report.ts'
+import { lowerPriority } from '../queries/sentences/low-priority.ts'
 import type { FoldData, FoldRequest, FromFold, ToFold } from './fold-messages.ts'
 import { RecordFold } from './record-fold.ts'
 
@@ -21,14 +21,15 @@ const writers: RecordWriterStates = {
     const { promise, resolve } = Promise.withResolvers<boolean>()
     asked.set(id, resolve)
     send({ kind: 'isWriting', id, folder, sessionId })
-    return promise
+    return promise.then((isWriting) => {
+      // The run needs the cores more than its viewers do.
+      if (isWriting) lowerPriority()
+      return isWriting
+    })
   },
 }
 
 const fold = new RecordFold({ path, clock: systemClock, writers })
-// Only on Linux is this the priority of the thread alone: the run needs the cores more than its
-// viewers do. `fold` has started to read, so the threads of libuv exist and do not inherit it.
-if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW)
 /** About as many characters as a piece of the report has. */
 const pieceLength = 65_536
 let report: Iterator<string> | null = null

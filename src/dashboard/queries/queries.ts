@@ -17,7 +17,7 @@ import { showProgress } from './progress.ts'
 import type { QuerySource } from './query-source.ts'
 import { showResources } from './nodes/resources.ts'
 import { RunMoment } from './run-moment.ts'
-import { RunTexts } from './run-texts.ts'
+import { RunTexts } from './sentences/run-texts.ts'
 import { findShownTask, shownText } from './shown-texts.ts'
 import { listInside } from './stream/inside.ts'
 import { showStream } from './stream/stream.ts'
@@ -55,8 +55,9 @@ export const answersRevision = (pass: RunPass): number => caches.get(pass)?.text
 
 function createMoment(source: QuerySource, cache: PassCache): RunMoment {
   const { events } = source.pass.counts
-  const isCurrent = cache.events === events
-  const moment = new RunMoment(source, isCurrent ? cache.columns : undefined)
+  // Before others are collected, because those of a large run take much memory.
+  if (cache.events !== events) cache.columns = undefined
+  const moment = new RunMoment(source, cache.columns)
   cache.columns = moment.columns
   cache.events = events
   return moment
@@ -110,7 +111,7 @@ type Answers = {
 
 const answers: Answers = {
   head: ({ moment, source, whole, cache }) =>
-    showHead(moment, source, whole, cache.texts.get(moment)),
+    showHead(moment, source, whole, cache.texts.get(moment, source.reading !== null)),
   stream: ({ moment }, query) => showStream(moment, query),
   inside: ({ moment }, { filter }) => ({ names: listInside(moment, filter) }),
   progress: ({ moment }, { filter }) => showProgress(moment, filter),
@@ -119,8 +120,8 @@ const answers: Answers = {
   failures: ({ moment }, { filter }) => showFailures(moment, filter),
   workers: ({ moment, source }, { filter }) => showWorkers(moment, filter, source.files),
   inference: ({ moment, source }) => showInference(moment, source.serving),
-  graph: ({ moment, cache }, { filter }) =>
-    showGraph(moment, filter, cache.texts.get(moment).criticalPath),
+  graph: ({ moment, source, cache }, { filter }) =>
+    showGraph(moment, filter, cache.texts.get(moment, source.reading !== null).criticalPath),
   events: ({ moment, source }, query) =>
     showEvents(moment, query, { events: source.events, notShown: '' }),
   health: ({ moment, source }) => showHealth(moment, source),

@@ -1,10 +1,10 @@
 /** The views of a record, from a thread that reads it. */
 
-import { Worker } from 'node:worker_threads'
+import type { Worker } from 'node:worker_threads'
 import { StateError } from '../../foundation/errors.ts'
 import { once } from '../../foundation/service.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
-import { siblingProgram } from '../../runtime/supervised-child.ts'
+import { startSiblingThread } from '../../runtime/supervised-child.ts'
 import type { FoldData, FoldRequest, FromFold, ToFold } from '../fold/fold-messages.ts'
 import type { ViewQuery } from '../protocol.ts'
 import type { ReadFacts } from './telemetry-facts.ts'
@@ -71,14 +71,8 @@ export class RecordSource implements ViewSource {
 
   #startThread(): Worker {
     const workerData: FoldData = { path: this.#path }
-    // The options are dropped, because a thread with `--input-type` refuses to run a file.
-    const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
-    const program = siblingProgram(import.meta.url, '../fold/fold-program')
-    const thread = new Worker(program, {
-      ...(isText ? { execArgv: [] } : {}),
-      name: 'tutti dashboard',
-      workerData,
-    })
+    const options = { name: 'tutti dashboard', workerData }
+    const thread = startSiblingThread(import.meta.url, '../fold/fold-program', options)
     thread.on('message', (message: FromFold) => this.#receive(thread, message))
     // Only now, because a listener for messages keeps the process alive again.
     thread.unref()

@@ -20,3 +20,13 @@ it('the sentences about a large run follow its first panels', async () => {
   expect((await ask(source, 'head', {})).sentences).not.toEqual([])
   expect((await ask(source, 'head', { filter: { at: 20_000.5 } })).sentences).toEqual([])
 })
+
+it('while a record is read, no sentences about the run are computed', async () => {
+  const tasks = [{ uid: 't1', start: 0, end: 9 }]
+  const events = eventsOf({ nodes: [{ nodeId: 'n1', cores: 2 }], tasks, end: 9 })
+  const reading = { bytes: 1, total: 3 }
+  const part = await ask(sourceOf(events, { reading }), 'head', {})
+  expect(part.verdict).toBe('The record is being read. The numbers are those of its first 33 %.')
+  expect(part.sentences).toEqual([])
+  expect((await ask(sourceOf(events), 'head', {})).sentences).not.toEqual([])
+})
