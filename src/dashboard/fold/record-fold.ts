@@ -221,6 +221,9 @@ const networkTypes: ReadonlySet<number> = new Set([
 
 async function findInterval(path: string): Promise<number> {
   const found = await statfs(dirname(path)).catch(() => null)
-  const type = tryRead(() => found?.type)
-  return type !== undefined && networkTypes.has(type >>> 0) ? networkIntervalMs : localIntervalMs
+  return readingIntervalMs(tryRead(() => found?.type))
 }
+
+/** `type` is that of a file system; `undefined` if it is unknown. */
+export const readingIntervalMs = (type: number | undefined): number =>
+  type !== undefined && networkTypes.has(type >>> 0) ? networkIntervalMs : localIntervalMs

@@ -1,6 +1,6 @@
 import { appendFileSync } from 'node:fs'
 import { expect, it } from 'vitest'
-import { RecordFold } from '../../../src/dashboard/fold/record-fold.ts'
+import { readingIntervalMs, RecordFold } from '../../../src/dashboard/fold/record-fold.ts'
 import type { EventsView, HeadView } from '../../../src/dashboard/protocol.ts'
 import { readViews } from '../../../src/record/record-views.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
@@ -40,6 +40,15 @@ it('a growing record is read from where the last reading ended, in intervals', a
   await clock.advance(250)
   expect(await fold.refresh()).not.toBe(first)
   expect(await countDone()).toBe(2)
+})
+
+it('a record on a network file system is read at most once a second', () => {
+  const [nfs, lustre, ext4, tmpfs] = [0x6969, 0x0bd00bd0, 0xef53, 0x01021994]
+  // Some architectures give the type of CIFS as a negative number.
+  for (const type of [nfs, lustre, 0xff534d42, 0xff534d42 | 0]) {
+    expect(readingIntervalMs(type), type.toString(16)).toBe(1000)
+  }
+  for (const type of [ext4, tmpfs, undefined]) expect(readingIntervalMs(type)).toBe(250)
 })
 
 it('a reading that lasts shows what is read so far, and how much that is', async () => {
