@@ -128,18 +128,15 @@ export type { Closable, CloseOnSignalsOptions } from './session/close-on-signals
 export { currentTask, RunningTask, runInTask } from './foundation/task-context.ts'
 export type { CurrentTask, TaskHost, TaskUpdate } from './foundation/task-context.ts'
 export { Session } from './session/session.ts'
+export type { MapOptions } from './session/map.ts'
+export type { CompletedTasks, WaitOptions } from './session/wait.ts'
+export type { NameLimit, NameLimitOptions } from './core/limits/name-limits.ts'
+export type { ResumedRecord, ResumeOptions } from './core/resume/resume-options.ts'
 export type {
   CloseOptions,
-  ResumedRecord,
-  ResumeOptions,
   SessionOptions,
   SessionTelemetryOptions,
-  CompletedTasks,
-  MapOptions,
-  NameLimit,
-  NameLimitOptions,
-  WaitOptions,
-} from './session/session.ts'
+} from './core/session-options.ts'
 export { AITask } from './tasks/ai-task.ts'
 export type { AIOptions, FinishReason, ResponseFormat, SamplingOptions } from './tasks/ai-task.ts'
 export type { ComputeOptions, ComputeSpec } from './tasks/compute-options.ts'

@@ -79,7 +79,11 @@ export class Admission {
       const items = [...(tasks as unknown[])]
       const wrong: IndexedProblem[] = []
       this.#checkSlice(items, 0, accepted, wrong)
-      if (items.length > checksPerTurn) await this.#checkRest(items, accepted, wrong)
+      if (items.length > checksPerTurn) {
+        const rest = this.#checkRest(items, accepted, wrong)
+        this.#checks.add(rest)
+        await rest.finally(() => this.#checks.delete(rest))
+      }
       if (wrong.length > 0) throw toSubmissionError(wrong)
       if (accepted.tasks.length === 0) return
       if (this.#isOpening) await new Promise<void>((start) => this.#queue.push(start))
@@ -135,16 +139,9 @@ export class Admission {
     accepted: AcceptedTasks,
     wrong: IndexedProblem[],
   ): Promise<void> {
-    const { promise, resolve } = Promise.withResolvers<void>()
-    this.#checks.add(promise)
-    try {
-      for (let from = checksPerTurn; from < items.length; from += checksPerTurn) {
-        await this.#budget.nextTurn()
-        this.#checkSlice(items, from, accepted, wrong)
-      }
-    } finally {
-      this.#checks.delete(promise)
-      resolve()
+    for (let from = checksPerTurn; from < items.length; from += checksPerTurn) {
+      await this.#budget.nextTurn()
+      this.#checkSlice(items, from, accepted, wrong)
     }
   }
 

@@ -15,7 +15,6 @@ export interface Problem {
   readonly changed?: readonly string[]
 }
 
-/** A problem with the index of its task in the list. */
 export interface IndexedProblem extends Problem {
   readonly at: number
 }

@@ -41,19 +41,10 @@ export interface SessionOptions {
   readonly log?: Log
 }
 
-export interface ResolvedSessionOptions {
-  readonly id: string
-  readonly hasChosenId: boolean
-  readonly workDir: string | null
-  readonly limits: NameLimitOptions | null
-  readonly clock: Clock
-  readonly log: Log
-}
-
 export const sessionOptionNames: readonly string[] = ['id', 'workDir', 'limits', 'clock', 'log']
 
 /** Resolves the options. The caller must have rejected unknown keys. */
-export function resolveSessionOptions(options: SessionOptions): ResolvedSessionOptions {
+export function resolveSessionOptions(options: SessionOptions) {
   const { id, workDir, limits, clock = systemClock, log } = options
   return {
     hasChosenId: id !== undefined,
@@ -64,6 +55,8 @@ export function resolveSessionOptions(options: SessionOptions): ResolvedSessionO
     log: resolveLog(log),
   }
 }
+
+export type ResolvedSessionOptions = Readonly<ReturnType<typeof resolveSessionOptions>>
 
 type ManagerOptions = Omit<TelemetryOptions, 'sessionId' | 'clock' | 'log'>
 

@@ -1,5 +1,6 @@
 /** Warnings about problems that no caller awaits. The library itself prints nothing. */
 
+import { tryRead } from './errors.ts'
 import { expectMethods } from './options.ts'
 
 /** Receives warnings. `code` is stable; `message` is for users. */
@@ -22,13 +23,8 @@ export function resolveLog(log: Log = processLog): Log {
   const known = guardedLogs.get(log)
   if (known !== undefined) return known
   const added: Log = {
-    warn(code, message) {
-      try {
-        log.warn(code, message)
-      } catch {
-        // There is nowhere else to report the error.
-      }
-    },
+    // There is nowhere else to report an error of the log.
+    warn: (code, message) => tryRead(() => log.warn(code, message)),
   }
   guardedLogs.set(log, added).set(added, added)
   return added

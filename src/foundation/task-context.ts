@@ -78,8 +78,7 @@ export class RunningTask implements CurrentTask {
 
   /** The restricted interface for the task's code. `currentTask` always returns the same object. */
   get view(): CurrentTask {
-    this.#view ??= this.#createView()
-    return this.#view
+    return (this.#view ??= this.#createView())
   }
 
   #createView(): CurrentTask {

@@ -114,10 +114,7 @@ function ignoreCancellation(error: unknown): void {
   })
 }
 
-function resolveCloseOnSignalsOptions(options: CloseOnSignalsOptions): {
-  readonly signals: readonly NodeJS.Signals[]
-  readonly graceMs: number
-} {
+function resolveCloseOnSignalsOptions(options: CloseOnSignalsOptions) {
   expectObject('options', options)
   expectKnownKeys('closeOnSignals', options, ['signals', 'graceSeconds'])
   const { signals = ['SIGINT', 'SIGTERM', 'SIGHUP'], graceSeconds = 20 } = options

@@ -24,16 +24,6 @@ import type { TelemetryManager } from '../telemetry/manager.ts'
 import { type MapOptions, mapTasks } from './map.ts'
 import { type CompletedTasks, EndedTasks, waitForAll, type WaitOptions } from './wait.ts'
 
-export type {
-  CloseOptions,
-  SessionOptions,
-  SessionTelemetryOptions,
-} from '../core/session-options.ts'
-export type { ResumedRecord, ResumeOptions } from '../core/resume/resume-options.ts'
-export type { NameLimit, NameLimitOptions } from '../core/limits/name-limits.ts'
-export type { MapOptions } from './map.ts'
-export type { CompletedTasks, WaitOptions } from './wait.ts'
-
 /**
  * Runs tasks on backends. Closes the backends and its telemetry in order, also with `await using`.
  *

@@ -184,12 +184,7 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   }
 }
 
-interface WaitLimits {
-  readonly timeoutSeconds: number
-  readonly signal: AbortSignal | null
-}
-
-function resolveWaitOptions(method: string, options: WaitOptions): WaitLimits {
+function resolveWaitOptions(method: string, options: WaitOptions) {
   expectKnownKeys(method, expectObject('options', options), ['timeoutSeconds', 'signal'])
   const { timeoutSeconds = Infinity, signal } = options
   expectNumber('timeoutSeconds', timeoutSeconds, { min: 0, mayBeInfinite: true })
@@ -201,7 +196,7 @@ function resolveWaitOptions(method: string, options: WaitOptions): WaitLimits {
 
 function startLimits(
   clock: Clock,
-  { timeoutSeconds, signal }: WaitLimits,
+  { timeoutSeconds, signal }: ReturnType<typeof resolveWaitOptions>,
   onReached: (error: unknown) => void,
 ): () => void {
   const abort = (): void => onReached(signal?.reason)

@@ -44,24 +44,25 @@ export interface Plan {
 
 export function planFunction(body: AnyFunction, given: unknown): Plan {
   const options = resolveOptions('functionTask', body, given)
-  const spec = toFunctionSpec(options, body)
+  const checked = toFunctionSpec(options, body)
+  const spec = checked.kind === 'function' ? checked : toClosure(checked)
   const { backend } = options.task
-  if (spec.kind === 'function') {
-    const prepare: Plan['prepare'] = ({ args }) => ({ spec: withArgs(spec, args), backend })
-    return { ...toPlanBase('function', options, body), expected: { spec, backend }, prepare }
-  }
-  const closureSpec = toClosure(spec)
-  const expected = { spec: closureSpec, backend }
-  const prepare: Plan['prepare'] = (call) => toClosureWork(closureSpec, call, body, backend)
-  return { ...toPlanBase('function', options, body), expected, prepare }
+  const prepare: Plan['prepare'] = (call) =>
+    spec.kind === 'function'
+      ? { spec: withArgs(spec, call.args), backend }
+      : toClosureWork(spec, call, body, backend)
+  return { ...toPlanBase('function', options, body), expected: { spec, backend }, prepare }
 }
 
 export function planBlock(body: AnyFunction, given: unknown): Plan {
   const options = resolveOptions('block', body, given)
   const spec = toClosure(toFunctionSpec(options, body))
-  const prepare: Plan['prepare'] = (call) => toClosureWork(spec, call, body, null)
-  const expected = { spec, backend: null }
-  return { ...toPlanBase('function', options, body), expected, isBlock: true, prepare }
+  return {
+    ...toPlanBase('function', options, body),
+    expected: { spec, backend: null },
+    isBlock: true,
+    prepare: (call) => toClosureWork(spec, call, body, null),
+  }
 }
 
 export function planExecutable(body: AnyFunction, given: unknown): Plan {
@@ -70,10 +71,11 @@ export function planExecutable(body: AnyFunction, given: unknown): Plan {
     const { task, spec } = checkComputeOptions({ ...program, ...options.work })
     return { spec, backend: task.backend }
   }
-  const expected = toWork({ executable: 'true' })
-  const prepare: Plan['prepare'] = (call) =>
-    prepareByBody(body, call, (program) => toWork(toProgram(program)))
-  return { ...toPlanBase('compute', options, body), expected, prepare }
+  return {
+    ...toPlanBase('compute', options, body),
+    expected: toWork({ executable: 'true' }),
+    prepare: (call) => prepareByBody(body, call, (program) => toWork(toProgram(program))),
+  }
 }
 
 export function planPrompt(body: AnyFunction, given: unknown): Plan {
@@ -82,12 +84,13 @@ export function planPrompt(body: AnyFunction, given: unknown): Plan {
     const { task, spec } = checkPromptOptions({ ...options.work, ...prompt })
     return { spec, backend: task.backend }
   }
-  const expected = toWork({ prompt: '' })
-  const prepare: Plan['prepare'] = (call) =>
-    prepareByBody(body, call, (prompt) => toWork(toPrompt(prompt)))
-  const executable = options.work.model ?? ''
-  const label = options.isNamed ? options.name : ''
-  return { ...toPlanBase('ai', options, body), executable, label, expected, prepare }
+  return {
+    ...toPlanBase('ai', options, body),
+    executable: options.work.model ?? '',
+    label: options.isNamed ? options.name : '',
+    expected: toWork({ prompt: '' }),
+    prepare: (call) => prepareByBody(body, call, (prompt) => toWork(toPrompt(prompt))),
+  }
 }
 
 function resolveOptions(

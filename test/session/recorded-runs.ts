@@ -10,11 +10,8 @@ import type { EventLine } from '../../src/checkpoint/format.ts'
 import { readViews } from '../../src/record/record-views.ts'
 import { counts } from '../../src/views/panels/counts.ts'
 import type { ResumedRecord, ResumeOptions } from '../../src/core/resume/resume-options.ts'
-import {
-  Session,
-  type SessionOptions,
-  type SessionTelemetryOptions,
-} from '../../src/session/session.ts'
+import type { SessionOptions, SessionTelemetryOptions } from '../../src/core/session-options.ts'
+import { Session } from '../../src/session/session.ts'
 import { ComputeTask } from '../../src/tasks/compute-task.ts'
 
 interface RunOptions {

@@ -3,7 +3,7 @@
 import { onTestFinished } from 'vitest'
 import type { Backend } from '../../src/backends/backend.ts'
 import type { BaseEvent } from '../../src/events/event.ts'
-import type { SessionTelemetryOptions } from '../../src/session/session.ts'
+import type { SessionTelemetryOptions } from '../../src/core/session-options.ts'
 import { FakeBackend } from '../../src/testing/fake-backend.ts'
 import { ManualClock } from '../../src/testing/manual-clock.ts'
 import { WorkflowEngine, type WorkflowEngineOptions } from '../../src/workflow/workflow-engine.ts'

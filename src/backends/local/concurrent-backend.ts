@@ -5,6 +5,7 @@ import { type Clock, systemClock } from '../../foundation/clock.ts'
 import { StateError } from '../../foundation/errors.ts'
 import { type Log, resolveLog } from '../../foundation/log.ts'
 import { once } from '../../foundation/service.ts'
+import { version } from '../../foundation/version.ts'
 import {
   expectId,
   expectInteger,
@@ -32,7 +33,6 @@ import {
   expectCores,
   expectGpus,
   expectMemoryMb,
-  toNodeCapacity,
   usableCores,
   usableMemoryMb,
   visibleGpus,
@@ -168,10 +168,12 @@ export class ConcurrentBackend implements Backend {
       }),
     }
     this.#scheduler.setExecutors(this.#executors)
+    const { cores, gpuIds, memoryMb } = this.#capacity
+    const amounts = { cores, gpus: gpuIds.length, memoryMb: Math.floor(memoryMb) }
     this.nodes = [
       {
         nodeId,
-        capacity: toNodeCapacity(this.#capacity, { workers, maxProcesses }),
+        capacity: { ...amounts, labels: {}, version, workers, maxProcesses },
         samplingPriority: 1,
         createSampler: (pollSeconds) => createLocalSampler({ clock, log, pollSeconds }),
       },

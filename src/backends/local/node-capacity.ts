@@ -5,23 +5,9 @@ import { availableParallelism, totalmem } from 'node:os'
 import { ValueError } from '../../foundation/errors.ts'
 import { describe, expectInteger, expectNumber, invalid } from '../../foundation/options.ts'
 import { findCpuLimit, findMemoryLimit, type KernelRoots } from '../sampling/cgroup.ts'
-import { version } from '../../foundation/version.ts'
-import type { NodeCapacity } from '../backend.ts'
-import type { Capacity, GpuId } from './slots.ts'
+import type { GpuId } from './slots.ts'
 
 const systemRoots: KernelRoots = { procRoot: '/proc', cgroupRoot: '/sys/fs/cgroup' }
-
-export const toNodeCapacity = (
-  { cores, gpuIds, memoryMb }: Capacity,
-  limits: Required<Pick<NodeCapacity, 'workers' | 'maxProcesses'>>,
-): NodeCapacity => ({
-  cores,
-  gpus: gpuIds.length,
-  memoryMb: Math.floor(memoryMb),
-  labels: {},
-  version,
-  ...limits,
-})
 
 /** The processors that the CPU affinity and the control group allow this process to use. */
 export function usableCores(roots: KernelRoots = systemRoots): number {

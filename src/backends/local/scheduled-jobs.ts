@@ -91,7 +91,6 @@ export class ScheduledJobs {
     TaggedJob.removeTag(scheduled.original, scheduled)
   }
 
-  /** Returns a new array of all jobs in the order of arrival. */
   toArray(): ScheduledJob[] {
     return this.#all.toArray()
   }

@@ -68,7 +68,6 @@ export interface LimitedAttempt<T> {
   readonly item: T
   readonly priority: number
   readonly isRetry: boolean
-  /** The number of the attempt in the order of `add`. */
   readonly number: number
   readonly group: NameGroup<T>
   phase: 'waiting' | 'released' | 'started' | 'ended'
