@@ -14,7 +14,6 @@ import {
   type FromConfigOptions,
   type InferenceBackendOptions,
   loadConfigOption,
-  createNotInitializedError,
   type ResolvedInferenceOptions,
   resolveInferenceOptions,
 } from './inference-options.ts'
@@ -119,7 +118,12 @@ export class InferenceBackend implements Backend {
    */
   async generate(prompts: readonly string[], timeout: number): Promise<GenerateResult[]> {
     if (this.#close.isCalled) throw this.#closedError()
-    if (this.#service === null) throw createNotInitializedError(this.name)
+    if (this.#service === null) {
+      const ways = '`await backend.initialize()` first, or `await InferenceBackend.create(options)`'
+      throw new StateError(`the backend "${this.name}" is not initialized`, {
+        hint: `Call ${ways}.`,
+      })
+    }
     if (this.endpoint !== null) {
       throw new StateError(`"${this.name}" serves over HTTP: use ${this.endpoint}/generate`, {
         hint: 'Set `useService: false` to call generate() directly.',

@@ -1,7 +1,7 @@
 /** The options of an inference backend and their validation. */
 
 import { type Clock, clockMethods, systemClock } from '../foundation/clock.ts'
-import { StateError, ValueError } from '../foundation/errors.ts'
+import { ValueError } from '../foundation/errors.ts'
 import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   definedFields,
@@ -184,10 +184,4 @@ export function expectTimeout(value: unknown): number {
 function timeoutText(value: unknown): string {
   if (typeof value === 'number') return String(value)
   return typeof value === 'string' ? JSON.stringify(value.slice(0, 80)) : describe(value)
-}
-
-export function createNotInitializedError(name: string): StateError {
-  return new StateError(`the backend "${name}" is not initialized`, {
-    hint: 'Call `await backend.initialize()` first, or `await InferenceBackend.create(options)`.',
-  })
 }

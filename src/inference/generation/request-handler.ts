@@ -139,8 +139,6 @@ class SharedCheck {
 /** How long a blocked request may wait for the token count of its prompt. */
 const countTimeoutMs = 1000
 
-type Outcome = FinishedGeneration['outcome']
-
 class RequestRun implements QueueListener {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
@@ -285,7 +283,7 @@ class RequestRun implements QueueListener {
     this.#finishWith({ result: this.#builder.finish(reason, usage, last) })
   }
 
-  #finishWith(outcome: Outcome): void {
+  #finishWith(outcome: FinishedGeneration['outcome']): void {
     if (this.#hasEnded) return
     this.#hasEnded = true
     this.#check?.removeWaiter()

@@ -1,7 +1,7 @@
 /** Converts a request to tokens, a grammar and a parser for the output, or to a failure. */
 
 import { isDeepStrictEqual } from 'node:util'
-import { messageOf } from '../../../foundation/errors.ts'
+import { messageOf, tryRead } from '../../../foundation/errors.ts'
 import { definedFields } from '../../../foundation/options.ts'
 import type {
   ChatMessage,
@@ -229,11 +229,8 @@ function toTemplateMessage(
 
 /** Templates encode arguments as JSON themselves. Text that is not JSON is kept. */
 function parseOrKeep(text: string): unknown {
-  try {
-    return JSON.parse(text)
-  } catch {
-    return text
-  }
+  const value = tryRead(() => JSON.parse(text) as unknown)
+  return value === undefined ? text : value
 }
 
 const toFunctionDefinition = ({ name, description = '', parameters }: ToolDefinition): object => ({

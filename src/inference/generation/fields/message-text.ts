@@ -46,13 +46,7 @@ function extractPartText(part: unknown): string | undefined {
 }
 
 /** Fields that contain images, audio, files or vectors as encoded data instead of text. */
-const dataFields: ReadonlySet<string> = new Set([
-  'data',
-  'file_data',
-  'b64_json',
-  'prompt_embeds',
-  'embedding',
-])
+const dataFields = new Set('data file_data b64_json prompt_embeds embedding'.split(' '))
 const dataUrl = /^data:[^,]{0,256};base64,/i
 
 export const isPlainText = (value: string, name: string): boolean =>

@@ -105,10 +105,10 @@ export class FieldCheck {
 
   #checkMessages(messages: readonly object[], ignored: string[]): void {
     for (const [at, message] of messages.entries()) {
-      const { role, content, tool_calls: calls } = message as MessageBody
-      const read = namesByRole[role] ?? messageNames
-      const isAssistant = role === 'assistant'
       const fields = message as Readonly<Record<string, unknown>>
+      const { role, content, tool_calls: calls } = fields
+      const read = namesByRole[String(role)] ?? messageNames
+      const isAssistant = role === 'assistant'
       for (const name in fields) {
         if (read.has(name) || this.#isEngineMessageField(name, isAssistant)) continue
         const group = { known: messageFields, prefix: `messages[${at}].`, read }
@@ -248,12 +248,6 @@ function expectKnownOutput(structured: unknown): void {
 
 interface ToolBody {
   readonly function: object
-}
-
-interface MessageBody {
-  readonly role: string
-  readonly content?: unknown
-  readonly tool_calls?: unknown
 }
 
 interface FormatBody {

@@ -143,16 +143,10 @@ function toPassThroughRequest(
   return { ...toCommonFields(body, rules), inputs, sampling, ignored }
 }
 
-type ConvertBody<Body, Request> = (
-  body: Body,
-  rules: RequestRules,
-  ignored: readonly string[],
-) => Request
-
 function createReader<S extends z.ZodObject, Request>(
   schema: S,
   rules: RequestRules,
-  convert: ConvertBody<z.input<S>, Request>,
+  convert: (body: z.input<S>, rules: RequestRules, ignored: readonly string[]) => Request,
   check: Partial<FieldCheckOptions> = {},
 ): (body: unknown) => Request {
   const { fields: supported, isPassedOn, isStrict } = rules
@@ -170,10 +164,7 @@ function createReader<S extends z.ZodObject, Request>(
 const tokenizeAdvice = "It is passed on where '/tokenize' is among the paths that are passed on."
 
 /** Engines tokenize a text only. They do not pass on the other fields of the request. */
-function createTokenizeReader(
-  schema: RequestSchemas['TokenizeRequest'],
-  rules: RequestRules,
-): (body: unknown) => TokenizeRequest {
+function createTokenizeReader(schema: RequestSchemas['TokenizeRequest'], rules: RequestRules) {
   const check = rules.isPassedOn
     ? { known: dropNeutralValues(tokenizeFields), advice: tokenizeAdvice }
     : { known: tokenizeFields }
@@ -188,18 +179,13 @@ function toTokenizeRequest(
   body: z.infer<RequestSchemas['TokenizeRequest']>,
   rules: RequestRules,
   ignored: readonly string[],
-): TokenizeRequest {
+) {
   expectServedModel(body.model, rules)
   const text = body.content ?? body.prompt
   if (typeof text === 'string') return { text, ignored }
   throw text === undefined
     ? missingFieldError('prompt')
     : wrongTypeError('prompt', 'a string', text)
-}
-
-interface TokenizeRequest {
-  readonly text: string
-  readonly ignored: readonly string[]
 }
 
 export interface TextRequest {

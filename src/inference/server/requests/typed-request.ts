@@ -80,13 +80,16 @@ export function toLogprobs({ logprobs, top_logprobs: top }: ChatBody): number | 
 export function toChatInput(body: ChatBody): ChatInput {
   const tools = body.tools?.map(toTool)
   const toolChoice = toToolChoice(body, tools)
-  if (isGiven(body.parallel_tool_calls)) expectTools('parallel_tool_calls', tools)
+  const { parallel_tool_calls: parallel, chat_template_kwargs: given, reasoning_effort } = body
+  if (isGiven(parallel)) expectTools('parallel_tool_calls', tools)
   return {
     kind: 'chat',
     messages: body.messages.map(toMessage),
     ...(tools === undefined ? {} : { tools }),
     ...(toolChoice === undefined ? {} : { toolChoice }),
-    ...toTemplateFields(body),
+    ...(parallel === false ? { parallelToolCalls: false } : {}),
+    ...(isGiven(given) ? { templateArguments: given } : {}),
+    ...(isGiven(reasoning_effort) ? { reasoningEffort: reasoning_effort } : {}),
   }
 }
 
@@ -99,15 +102,6 @@ export function isResponseFormat(body: ChatBody, format: OutputFormat): boolean 
   const field = named ?? (isGiven(body.structured_outputs) ? 'structured_outputs' : undefined)
   if (field === undefined) return true
   throw wrongValueError(field, `Invalid value for '${field}': 'tool_choice' asks for a call.`)
-}
-
-function toTemplateFields(body: ChatBody): Partial<ChatInput> {
-  const { parallel_tool_calls: parallel, chat_template_kwargs: given, reasoning_effort } = body
-  return {
-    ...(parallel === false ? { parallelToolCalls: false } : {}),
-    ...(isGiven(given) ? { templateArguments: given } : {}),
-    ...(isGiven(reasoning_effort) ? { reasoningEffort: reasoning_effort } : {}),
-  }
 }
 
 function toMessage(body: MessageBody): ChatMessage {

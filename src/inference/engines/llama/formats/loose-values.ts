@@ -4,11 +4,7 @@ import { isJsonText } from '../../../../foundation/json-value.ts'
 import type { CallSink } from './output-parser.ts'
 import type { ParserInput, ParseStep } from './parser-input.ts'
 
-const pythonConstants: ReadonlyMap<string, string> = new Map([
-  ['True', 'true'],
-  ['False', 'false'],
-  ['None', 'null'],
-])
+const pythonConstants = new Map(Object.entries({ True: 'true', False: 'false', None: 'null' }))
 
 /** Python constants are converted. Text that is not JSON becomes a string. */
 export function toJson(word: string): string {

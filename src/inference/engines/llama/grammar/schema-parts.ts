@@ -88,14 +88,8 @@ function isWithinBounds(value: number, schema: Schema): boolean {
 }
 
 const typeKeys: Readonly<Record<'object' | 'array' | 'string' | 'number', readonly string[]>> = {
-  object: [
-    'properties',
-    'required',
-    'additionalProperties',
-    'propertyNames',
-    'minProperties',
-    'maxProperties',
-  ],
+  object:
+    'properties required additionalProperties propertyNames minProperties maxProperties'.split(' '),
   array: ['items', 'prefixItems', 'minItems', 'maxItems', 'uniqueItems'],
   string: ['minLength', 'maxLength', 'pattern', 'format'],
   number: ['minimum', 'maximum', 'exclusiveMinimum', 'exclusiveMaximum'],

@@ -46,14 +46,9 @@ const toCreator = (evaluate: Expression): Expression =>
     return value
   })
 
-const constants: ReadonlyMap<string, boolean | null> = new Map([
-  ['true', true],
-  ['True', true],
-  ['false', false],
-  ['False', false],
-  ['none', null],
-  ['None', null],
-])
+const constants: ReadonlyMap<string, boolean | null> = new Map(
+  Object.entries({ true: true, True: true, false: false, False: false, none: null, None: null }),
+)
 const comparisons: ReadonlySet<string> = new Set(['==', '!=', '<', '>', '<=', '>='])
 const wordsAfterTest: ReadonlySet<string> = new Set(['else', 'or', 'and', 'if', 'is', 'in', 'not'])
 /** The binary operators, from the weakest to the strongest. */

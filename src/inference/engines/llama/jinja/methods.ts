@@ -32,13 +32,7 @@ export function findMethod(of: Value, name: string): Callable | undefined {
     : undefined
 }
 
-const constantTimeMethods: ReadonlySet<string> = new Set([
-  'append',
-  'extend',
-  'get',
-  'setdefault',
-  'update',
-])
+const constantTimeMethods = new Set('append extend get setdefault update'.split(' '))
 
 /** Each call is charged for `read`, the value that it iterates over. */
 function bindMethod<T>(

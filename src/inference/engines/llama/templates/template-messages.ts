@@ -162,24 +162,12 @@ function unknownArgumentError(param: string, template: TemplateNamesOnly | null)
   return new ArgumentError(param, `Unsupported parameter: ${reason}.`, 'unsupported_parameter')
 }
 
-function unknownEffortError(effort: string): ArgumentError {
-  const known = efforts.map((one) => `'${one}'`).join(', ')
-  const got = effort.length > 64 ? `${effort.slice(0, 61)}...` : effort
-  const message = `Invalid value: '${got}'. Supported values are: ${known}.`
-  return new ArgumentError('reasoning_effort', message, 'unsupported_value')
-}
-
 /** The efforts of the public API. A template may accept other efforts. */
 const efforts: readonly string[] = ['none', 'minimal', 'low', 'medium', 'high', 'xhigh']
 
-const reservedNames: ReadonlySet<string> = new Set([
-  'messages',
-  'tools',
-  'functions',
-  'add_generation_prompt',
-  'bos_token',
-  'eos_token',
-])
+const reservedNames = new Set(
+  'messages tools functions add_generation_prompt bos_token eos_token'.split(' '),
+)
 
 /** Throws for variables that the template does not read. If it cannot be parsed, accepts all. */
 export function toTemplateArguments(chat: ChatInput, template: TemplateNamesOnly | null): object {
@@ -203,6 +191,9 @@ function toEffortArguments(effort: string | undefined, template: TemplateNamesOn
   if (readsName(template, 'reasoning_effort')) return { reasoning_effort: effort }
   if (!readsName(template, 'enable_thinking'))
     throw unknownArgumentError('reasoning_effort', template)
-  if (!efforts.includes(effort)) throw unknownEffortError(effort)
-  return { enable_thinking: effort !== 'none' }
+  if (efforts.includes(effort)) return { enable_thinking: effort !== 'none' }
+  const known = efforts.map((one) => `'${one}'`).join(', ')
+  const got = effort.length > 64 ? `${effort.slice(0, 61)}...` : effort
+  const message = `Invalid value: '${got}'. Supported values are: ${known}.`
+  throw new ArgumentError('reasoning_effort', message, 'unsupported_value')
 }
