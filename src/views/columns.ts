@@ -41,15 +41,27 @@ export const addToValue = (column: Column, row: number, change: number): void =>
 
 /**
  * Copies the rows before `size` into one array, which loops over many rows read several times
- * faster. Rows that were never set contain 0.
+ * faster. Rows that were never set contain 0. For `earlier`, see `createRows`.
  */
-export function toArray(column: Column, size: number): Block {
-  const rows = new blockTypes[column.kind](size)
+export function toArray(column: Column, size: number, earlier?: Block): Block {
+  const rows = createRows(column.kind, size, earlier)
   for (const [at, block] of column.blocks.entries()) {
     const first = at * blockRows
     if (first < size) rows.set(block.subarray(0, Math.min(blockRows, size - first)), first)
   }
   return rows
+}
+
+/**
+ * Creates an array of zeros, in the memory of an earlier one that is not needed any more. If that is
+ * too small, the new array has room to grow, so that a growing run leaves little garbage.
+ */
+export function createRows(kind: ColumnKind, size: number, earlier?: Block): Block {
+  const Rows = blockTypes[kind]
+  if (earlier === undefined) return new Rows(size)
+  const isEnough = earlier.buffer.byteLength >= size * Rows.BYTES_PER_ELEMENT
+  const room = Math.ceil(size * 1.25) * Rows.BYTES_PER_ELEMENT
+  return new Rows(isEnough ? earlier.buffer : new ArrayBuffer(room), 0, size).fill(0)
 }
 
 /** Creates a column with these rows. */

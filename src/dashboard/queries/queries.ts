@@ -4,7 +4,7 @@ import { ValueError } from '../../foundation/errors.ts'
 import type { RunPass } from '../../views/all-panels.ts'
 import { textAt, valueAt } from '../../views/columns.ts'
 import { createPastPass } from '../../views/moments/past-pass.ts'
-import type { RunColumns } from '../../views/moments/run-columns.ts'
+import { collectColumns, type RunColumns } from '../../views/moments/run-columns.ts'
 import { uidOf } from '../../views/task-index.ts'
 import type { Views, ViewQuery } from '../protocol.ts'
 import { showEvents } from './events.ts'
@@ -54,13 +54,11 @@ function addCache(pass: RunPass, mayPlan: boolean): PassCache {
 export const answersRevision = (pass: RunPass): number => caches.get(pass)?.texts.revision ?? 0
 
 function createMoment(source: QuerySource, cache: PassCache): RunMoment {
-  const { events } = source.pass.counts
-  // Before others are collected, because those of a large run take much memory.
-  if (cache.events !== events) cache.columns = undefined
-  const moment = new RunMoment(source, cache.columns)
-  cache.columns = moment.columns
+  const { pass } = source
+  const { events } = pass.counts
+  if (cache.events !== events) cache.columns = collectColumns(pass, cache.columns)
   cache.events = events
-  return moment
+  return new RunMoment(source, (cache.columns ??= collectColumns(pass)))
 }
 
 /** The source as it was at an earlier time. All panels ask for the same time. */

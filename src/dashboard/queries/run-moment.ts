@@ -5,7 +5,7 @@ import { measurePaces } from '../../views/moments/paces.ts'
 import type { NamesState } from '../../views/panels/names.ts'
 import type { PaceView } from '../../views/panels/pace.ts'
 import type { RecordState } from '../../views/panels/run.ts'
-import { collectColumns, type RunColumns } from '../../views/moments/run-columns.ts'
+import type { RunColumns } from '../../views/moments/run-columns.ts'
 import type { QuerySource } from './query-source.ts'
 
 /** A run at one moment, which all answers of that moment share. */
@@ -16,10 +16,9 @@ export class RunMoment {
   readonly columns: RunColumns
   #paces: readonly PaceView[] | null = null
 
-  /** `columns` are those of an earlier moment if the pass has not changed since. */
   constructor(
     { pass, state, now }: Pick<QuerySource, 'pass' | 'state' | 'now'>,
-    columns: RunColumns = collectColumns(pass),
+    columns: RunColumns,
   ) {
     this.pass = pass
     this.state = state

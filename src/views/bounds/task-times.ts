@@ -3,7 +3,15 @@
  * others as differences with 32 bits, which is exact to one ten-millionth. Uses 28 bytes per task.
  */
 
-import { type Block, type Column, createColumn, setValue, toArray, valueAt } from '../columns.ts'
+import {
+  type Block,
+  type Column,
+  createColumn,
+  createRows,
+  setValue,
+  toArray,
+  valueAt,
+} from '../columns.ts'
 import { hasEnded, hasStarted, stages } from '../lifecycle.ts'
 import type { TaskStep, ViewEvent } from '../panel.ts'
 
@@ -137,27 +145,32 @@ export function readStageTimes(times: TaskTimes, task: number, passed: number): 
 
 /** The times of all tasks, by number; NaN for a stage that was not reached. */
 export interface StageTimeArrays {
-  readonly created: Float64Array
-  readonly ready: Float64Array
-  readonly started: Float64Array
-  readonly ended: Float64Array
+  readonly created: Block
+  readonly ready: Block
+  readonly started: Block
+  readonly ended: Block
 }
 
 /** Returns `readStageTimes` of all tasks. `passed` are the stages that each task has passed. */
-export function listStageTimes(times: TaskTimes, passed: Block): StageTimeArrays {
+export function listStageTimes(
+  times: TaskTimes,
+  passed: Block,
+  earlier?: StageTimeArrays,
+): StageTimeArrays {
   const size = passed.length
-  const created = toArray(times.created, size) as Float64Array
-  const [ready, started, ended] = [1, 2, 3].map(() => new Float64Array(size).fill(Number.NaN))
-  const phases = phaseColumns(times).map((column) => toArray(column, size))
-  const [dependencies, routing, handover, queue, run] = phases as Float32Array[]
+  const created = toArray(times.created, size, earlier?.created)
+  const ready = createRows('f64', size, earlier?.ready)
+  const started = createRows('f64', size, earlier?.started)
+  const ended = createRows('f64', size, earlier?.ended)
+  const { dependencies, routing, handover, queue, run } = times
   for (let task = 0; task < size; task++) {
     const stage = passed[task] ?? 0
     if (stage === 0) created[task] = Number.NaN
-    const isReady = (created[task] ?? 0) + (dependencies?.[task] ?? 0)
-    const begun = isReady + (routing?.[task] ?? 0) + (handover?.[task] ?? 0) + (queue?.[task] ?? 0)
-    if (ready !== undefined) ready[task] = isReady
-    if (started !== undefined && hasStarted(stage)) started[task] = begun
-    if (ended !== undefined && hasEnded(stage)) ended[task] = begun + (run?.[task] ?? 0)
+    const isReady = (created[task] ?? 0) + valueAt(dependencies, task)
+    const begun = isReady + valueAt(routing, task) + valueAt(handover, task) + valueAt(queue, task)
+    ready[task] = isReady
+    started[task] = hasStarted(stage) ? begun : Number.NaN
+    ended[task] = hasEnded(stage) ? begun + valueAt(run, task) : Number.NaN
   }
-  return { created, ready, started, ended } as StageTimeArrays
+  return { created, ready, started, ended }
 }

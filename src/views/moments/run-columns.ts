@@ -5,7 +5,7 @@
 
 import type { RunPass } from '../all-panels.ts'
 import { listStageTimes, type StageTimeArrays } from '../bounds/task-times.ts'
-import { type Block, type Column, toArray } from '../columns.ts'
+import { type Block, createRows, toArray, valueAt } from '../columns.ts'
 import { listStages } from '../panels/counts.ts'
 import { outcomeNumbers } from '../panels/lanes.ts'
 
@@ -15,7 +15,7 @@ export interface RunColumns extends StageTimeArrays {
   /** The stages that each task has passed; 0 for a number without a task. */
   readonly passed: Block
   /** 1 for tasks that an earlier session left unfinished and no later session has created. */
-  readonly isLeft: Uint8Array
+  readonly isLeft: Block
   readonly name: Block
   readonly attempts: AttemptColumns
 }
@@ -25,32 +25,33 @@ export interface AttemptColumns {
   readonly task: Block
   readonly lane: Block
   /** Infinity for a repeated report of an attempt, so that it is in no range. */
-  readonly start: Float64Array
+  readonly start: Block
   /** Infinity for a running attempt, and -Infinity for a repeated report. */
-  readonly end: Float64Array
+  readonly end: Block
   readonly outcome: Block
 }
 
-export function collectColumns(pass: RunPass): RunColumns {
+/** `earlier` columns are not valid any more, because their memory is used again. */
+export function collectColumns(pass: RunPass, earlier?: RunColumns): RunColumns {
   const { counts, states } = pass
   const tasks = counts.index.names.size
-  const { passed, isLeft } = listStages(counts)
-  const times = listStageTimes(states.bounds.times, passed)
-  const name = toArray(states.names.nameOfTask, tasks)
-  return { tasks, passed, isLeft, name, ...times, attempts: collectAttempts(pass) }
+  const { passed, isLeft } = listStages(counts, earlier)
+  const times = listStageTimes(states.bounds.times, passed, earlier)
+  const name = toArray(states.names.nameOfTask, tasks, earlier?.name)
+  const attempts = collectAttempts(pass, earlier?.attempts)
+  return { tasks, passed, isLeft, name, ...times, attempts }
 }
 
-function collectAttempts({ states: { lanes } }: RunPass): AttemptColumns {
-  const { size } = lanes
-  const rows = (column: Column): Block => toArray(column, size)
-  const start = rows(lanes.start) as Float64Array
-  const outcome = rows(lanes.outcome)
-  const seconds = rows(lanes.seconds)
-  const end = new Float64Array(size)
+function collectAttempts({ states: { lanes } }: RunPass, earlier?: AttemptColumns): AttemptColumns {
+  const { size, seconds } = lanes
+  const start = toArray(lanes.start, size, earlier?.start)
+  const outcome = toArray(lanes.outcome, size, earlier?.outcome)
+  const end = createRows('f64', size, earlier?.end)
   for (let at = 0; at < size; at++) {
     const isRunning = outcome[at] === outcomeNumbers.running
-    end[at] = isRunning ? Infinity : (start[at] ?? 0) + (seconds[at] ?? 0)
+    end[at] = isRunning ? Infinity : (start[at] ?? 0) + valueAt(seconds, at)
     if (outcome[at] === outcomeNumbers.repeated) [start[at], end[at]] = [Infinity, -Infinity]
   }
-  return { size, task: rows(lanes.task), lane: rows(lanes.lane), start, end, outcome }
+  const task = toArray(lanes.task, size, earlier?.task)
+  return { size, task, lane: toArray(lanes.lane, size, earlier?.lane), start, end, outcome }
 }

@@ -4,7 +4,15 @@
  * uid, its index (9 to 15 bytes) and one byte of stages.
  */
 
-import { type Block, type Column, createColumn, setValue, toArray, valueAt } from '../columns.ts'
+import {
+  type Block,
+  type Column,
+  createColumn,
+  createRows,
+  setValue,
+  toArray,
+  valueAt,
+} from '../columns.ts'
 import { countCreation, countStage, createTotals, forgetStages, stageOf } from '../lifecycle.ts'
 import { hasEnded, hasStarted, isQueued, stages, staysEnded } from '../lifecycle.ts'
 import { type TaskTotals, validSeconds } from '../lifecycle.ts'
@@ -143,12 +151,12 @@ export const isInterrupted = ({ passed }: CountsState, task: number): boolean =>
   valueAt(passed, task) >= earlierFlag && (valueAt(passed, task) & stages.completed) === 0
 
 /** Returns `stagesOf` and `isInterrupted` of all tasks as arrays. */
-export function listStages({ index, passed: column }: CountsState): {
-  readonly passed: Block
-  readonly isLeft: Uint8Array
-} {
-  const passed = toArray(column, index.names.size)
-  const isLeft = new Uint8Array(passed.length)
+export function listStages(
+  { index, passed: column }: CountsState,
+  earlier?: { readonly passed: Block; readonly isLeft: Block },
+): { readonly passed: Block; readonly isLeft: Block } {
+  const passed = toArray(column, index.names.size, earlier?.passed)
+  const isLeft = createRows('u8', passed.length, earlier?.isLeft)
   for (const [task, known] of passed.entries()) {
     if (known < earlierFlag) continue
     passed[task] = known - earlierFlag
