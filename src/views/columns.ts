@@ -53,8 +53,8 @@ export function toArray(column: Column, size: number, earlier?: Block): Block {
 }
 
 /**
- * Creates an array of zeros, in the memory of an earlier one that is not needed any more. If that is
- * too small, the new array has room to grow, so that a growing run leaves little garbage.
+ * Creates an array of zeros, in the memory of an earlier one that is not needed any more. If that
+ * is too small, the new array has room to grow, so that a growing run leaves little garbage.
  */
 export function createRows(kind: ColumnKind, size: number, earlier?: Block): Block {
   const Rows = blockTypes[kind]
