@@ -316,6 +316,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
     const deadline = clock.monotonicMs() + stopDeadlineMs
     await this.#drainUntil(pipeline, deadline)
     for (const span of pipeline.spans.closeOpen(clock.now())) pipeline.publishSpan(span)
+    pipeline.retryWrite()
     this.#durationSeconds = this.#elapsedSeconds()
     this.emit(
       stampEvent(SessionEnded, clock, {

@@ -84,7 +84,10 @@ export interface RecordParts {
   /** The lock of the session's records, if it is already held. */
   readonly lock: CheckpointLock | null
   /** Settings of the writer that tests change. */
-  readonly writer?: Pick<CheckpointWriterOptions, 'ringBytes' | 'linesBeforeThread' | 'startThread'>
+  readonly writer?: Pick<
+    CheckpointWriterOptions,
+    'files' | 'ringBytes' | 'linesBeforeThread' | 'startThread'
+  >
   /** Attributes of SessionStarted that tell where the run takes place, in addition to its host. */
   readonly runFacts: JsonObject
 }

@@ -206,6 +206,11 @@ export class Pipeline {
     this.#recorder?.write()
   }
 
+  /** Retries a failed write, so that CheckpointRecovered is not after SessionEnded. */
+  retryWrite(): void {
+    this.#recorder?.write('now')
+  }
+
   async flush(): Promise<void> {
     // Waits for a running drain. If a subscriber calls `flush`, the rest of its batch is not
     // written yet.

@@ -101,9 +101,9 @@ export class Recorder {
     this.#parts.results?.append(uid, value)
   }
 
-  /** Writes everything, in this turn. */
-  write(): void {
-    this.#writer.writeInPlace()
+  /** Writes everything, in this turn. With `now`, even if a failed write waits for its retry. */
+  write(when: 'if due' | 'now' = 'if due'): void {
+    this.#writer.writeInPlace(when)
   }
 
   async flush(): Promise<void> {

@@ -1,4 +1,5 @@
 import { spawn } from 'node:child_process'
+import { readdirSync } from 'node:fs'
 import { once } from 'node:events'
 import { join } from 'node:path'
 import type { Worker } from 'node:worker_threads'
@@ -9,8 +10,9 @@ import type { TelemetryManager } from '../../src/telemetry/manager.ts'
 import { systemClock } from '../../src/foundation/clock.ts'
 import { byRun, chooseSeed, createRandom } from '../long-run.ts'
 import { startChild } from '../checkpoint/child.ts'
+import { FakeDisk } from '../checkpoint/fake-disk.ts'
 import { eventsIn, spansIn, tempFolder, turn } from './open-telemetry.ts'
-import { openThreaded, recordLife, threadParts } from './record-runs.ts'
+import { changeOf, openThreaded, recordLife, threadParts } from './record-runs.ts'
 
 const Mark = defineEvent('thread.Mark', { text: 'str' })
 const life = ['TaskCreated', 'TaskSubmitted', 'TaskQueued', 'TaskStarted', 'TaskCompleted']
@@ -139,6 +141,79 @@ describe('row 126: the thread that writes the record', () => {
     await telemetry.stop()
     const marks = eventsIn(folder).filter(({ event_type: type }) => type === 'thread.Mark')
     expect(marks.map((event) => event['text'])).toEqual(texts)
+  })
+})
+
+describe('row 126: the record while it is written', () => {
+  it('row 126: telemetry that stops before its thread is up writes everything', async () => {
+    const { telemetry, folder, warnings } = open({ linesBeforeThread: 0 })
+    const started = once(process, 'worker')
+    await telemetry.start()
+    recordLife(telemetry, 't0')
+    await telemetry.stop()
+    const [thread] = (await started) as [Worker]
+    await once(thread, 'exit')
+    expectLives(folder, 1)
+    expect(warnings).toEqual([])
+  })
+
+  it('row 126: a line that waits for 25 ms is written in the turn that blocks', async () => {
+    const { telemetry, folder } = open({ linesBeforeThread: 1e9 })
+    await telemetry.start()
+    await telemetry.flush()
+    const from = systemClock.now() + 1
+    const recordAt = (uid: string, seconds: number): void =>
+      telemetry.recordTask({
+        ...changeOf('TaskCreated', uid),
+        event_time: from + seconds,
+        emit_time: from + seconds,
+      })
+    const uids = (): unknown[] => eventsIn(folder).flatMap(({ task_id: uid }) => uid ?? [])
+    recordAt('early', 0)
+    recordAt('later', 0.01)
+    expect(uids()).toEqual([])
+    recordAt('last', 0.026)
+    expect(uids()).toContain('early')
+    await telemetry.stop()
+    expect(uids()).toEqual(['early', 'later', 'last'])
+  })
+
+  it('row 48: CheckpointDegraded has the same place in the file as for subscribers', async () => {
+    const disk = new FakeDisk()
+    const { telemetry, warnings } = open({ linesBeforeThread: 1e9, files: disk })
+    const received: string[] = []
+    telemetry.subscribe(
+      ({ event_type: type, task_id: uid }) => void received.push(`${type} ${uid}`),
+    )
+    await telemetry.start()
+    await telemetry.flush()
+    disk.answer = () => 'ENOSPC'
+    for (let task = 0; task < 100; task++) recordLife(telemetry, `t${task}`)
+    disk.answer = () => Infinity
+    await telemetry.stop()
+    const lines = disk.text.split('\n').filter((line) => line.startsWith('{"section":"event"'))
+    const events = lines.map((line) => JSON.parse(line) as { event_type: string; task_id: unknown })
+    expect(events.map((event) => `${event.event_type} ${String(event.task_id)}`)).toEqual(received)
+    expect(received).toContain('tutti.CheckpointDegraded null')
+    expect(received).toContain('tutti.CheckpointRecovered null')
+    expect(warnings).toEqual(['CheckpointDegraded'])
+  })
+
+  it('row 126: stopped managers leave no open file and no thread', async () => {
+    const count = (folder: string): number => readdirSync(`/proc/self/${folder}`).length
+    const threads = watchThreads()
+    const files = count('fd')
+    for (let run = 0; run < 20; run++) {
+      const { telemetry, folder } = open({ linesBeforeThread: 0 })
+      await telemetry.start()
+      for (let task = 0; task < 10; task++) recordLife(telemetry, `t${task}`)
+      await turn()
+      await telemetry.stop()
+      expectLives(folder, 10)
+    }
+    expect(threads).toHaveLength(20)
+    await Promise.all(threads.map(async (thread) => thread.terminate()))
+    expect(count('fd')).toBeLessThan(files + 20)
   })
 })
 
