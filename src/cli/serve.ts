@@ -1,14 +1,24 @@
 /** `tutti serve`: runs an inference backend as an HTTP server until a signal stops it. */
 
+import { ValueError } from '../foundation/errors.ts'
 import { newUuid } from '../foundation/ids.ts'
 import { definedFields, isLoopbackHost } from '../foundation/options.ts'
-import { InferenceBackend, loadInferenceConfig } from '../inference/index.ts'
+import {
+  type ConfigSettings,
+  loadConfigWithSettings,
+  readInferenceConfig,
+} from '../inference/config/config.ts'
+import { InferenceBackend, type InferenceConfig } from '../inference/index.ts'
+import { findModel, toBase } from './bench/bench.ts'
 import { exitCodes, stopOnSignal } from './exit.ts'
 import type { Output } from './output.ts'
 import { readKeyFile } from './program/api-key.ts'
+import { readSettings } from './serve-settings.ts'
 
 export interface ServeOptions {
-  readonly config: string
+  readonly config?: string
+  readonly engine?: string
+  readonly baseUrl?: string
   readonly port?: number
   readonly host?: string
   readonly apiKeyFile?: string
@@ -24,11 +34,15 @@ const drainSeconds = 30
  * Runs the server until a signal stops it. Then resolves with 0, because servers are stopped by
  * signals.
  */
-export async function serve(options: ServeOptions, output: Output): Promise<number> {
-  const config = await loadInferenceConfig(options.config)
+export async function serve(
+  model: string | undefined,
+  options: ServeOptions,
+  output: Output,
+): Promise<number> {
   const key = chooseKey(options)
   const stop = stopOnSignal(output.closed)
   try {
+    const config = await readConfig(model, options, stop.signal)
     await using backend = await InferenceBackend.fromConfig(config, {
       drainSeconds,
       limits: { allowedHosts: options.allowHost ?? [], allowedOrigins: options.allowOrigin ?? [] },
@@ -48,6 +62,35 @@ export async function serve(options: ServeOptions, output: Output): Promise<numb
   }
   if (!output.closed.aborted) output.problem('stopped')
   return exitCodes.ok
+}
+
+/** The command line takes precedence over the file. */
+async function readConfig(
+  model: string | undefined,
+  options: ServeOptions,
+  signal: AbortSignal,
+): Promise<InferenceConfig> {
+  const { required = {}, engine: engineKeys = {}, ...others } = readSettings({ ...options })
+  const { model_name: named, ...otherRequired } = required
+  const { engine: kind, baseUrl } = options
+  const engine = { ...definedFields({ kind, base_url: baseUrl }), ...engineKeys }
+  const settings = { ...others, required: otherRequired, engine }
+  const isNamed = model !== undefined || named !== undefined || options.config !== undefined
+  const modelName =
+    model ?? named ?? (isNamed ? undefined : await findUpstreamModel(engine, signal))
+  const overrides = definedFields({ modelName: modelName as string | undefined })
+  if (options.config === undefined) return readInferenceConfig({}, overrides, undefined, settings)
+  return loadConfigWithSettings(options.config, settings, overrides)
+}
+
+/** Asks the server behind the engine for its first model. */
+function findUpstreamModel(engine: ConfigSettings[string], signal: AbortSignal): Promise<string> {
+  const { kind, base_url: address, api_key: key } = engine
+  if (kind !== 'openai' || typeof address !== 'string') {
+    const ways = 'a GGUF file, --config FILE, or --engine openai --base-url URL'
+    throw new ValueError(`model: nothing names a model; give ${ways}`, { field: 'model' })
+  }
+  return findModel(toBase(address, '--base-url'), typeof key === 'string' ? key : null, signal)
 }
 
 async function openDashboard(backend: InferenceBackend, output: Output): Promise<AsyncDisposable> {
@@ -73,13 +116,15 @@ function chooseKey({ apiKeyFile, host }: ServeOptions): ApiKey | null {
 function printEndpoint(backend: InferenceBackend, key: ApiKey | null, output: Output): void {
   const { endpoint, model, workers } = backend
   const shown = key?.isGenerated === true ? key.value : null
-  const header = key === null ? [] : [`-H 'Authorization: Bearer ${shown ?? '<your key>'}'`]
+  const clientKey = key === null ? 'none' : (shown ?? '<your key>')
+  const header = key === null ? [] : [`-H 'Authorization: Bearer ${clientKey}'`]
   const type = "-H 'Content-Type: application/json'"
   const body = `-d '{"messages":[{"role":"user","content":"Once upon a time"}]}'`
   output.result({ endpoint, model, workers, ...(shown === null ? {} : { api_key: shown }) }, [
     `serving   ${model} with ${workers} worker${workers === 1 ? '' : 's'}`,
     `endpoint  ${endpoint}  (OpenAI-compatible: ${endpoint}/v1)`,
     ...(shown === null ? [] : [`key       ${shown}`]),
+    `openai    new OpenAI({ baseURL: '${endpoint}/v1', apiKey: '${clientKey}' })`,
     ...commandLines([`try       curl ${endpoint}/v1/chat/completions`, ...header, type, body]),
     'stop      Ctrl-C',
   ])

@@ -4,6 +4,8 @@ import { get } from 'node:http'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
+import { listConfigKeys } from '../../src/cli/serve-settings.ts'
+import { createConfigSchema } from '../../src/inference/config/config-schema.ts'
 import { eventually } from '../eventually.ts'
 import { serverCommand } from '../inference/engines/process/engine-options.ts'
 import { builtMain, type RunningCommand, runCommand, runHere, startProgram } from './run-command.ts'
@@ -29,8 +31,11 @@ interface Served {
   readonly key: string | null
 }
 
-async function serve(config: string, ...args: readonly string[]): Promise<Served> {
-  const command = startProgram(builtMain, ['serve', '--config', config, '--port', '0', ...args])
+const serve = (config: string, ...args: readonly string[]): Promise<Served> =>
+  serveWith('--config', config, ...args)
+
+async function serveWith(...args: readonly string[]): Promise<Served> {
+  const command = startProgram(builtMain, ['serve', '--port', '0', ...args])
   onTestFinished(() => void command.child.kill('SIGKILL'))
   await command.seen('stop      Ctrl-C')
   const banner = command.stdout()
@@ -38,13 +43,92 @@ async function serve(config: string, ...args: readonly string[]): Promise<Served
   return { command, endpoint, key: /^key {7}(\S+)/m.exec(banner)?.[1] ?? null }
 }
 
-function chat(endpoint: string, headers: Record<string, string> = {}): Promise<Response> {
+function chat(
+  endpoint: string,
+  headers: Record<string, string> = {},
+  content = 'hello',
+): Promise<Response> {
   return fetch(`${endpoint}/v1/chat/completions`, {
     method: 'POST',
     headers: { 'content-type': 'application/json', ...headers },
-    body: JSON.stringify({ messages: [{ role: 'user', content: 'hello' }] }),
+    body: JSON.stringify({ messages: [{ role: 'user', content }] }),
   })
 }
+
+async function answer(endpoint: string): Promise<{ model: string; tokens: number }> {
+  const response = await chat(endpoint, {}, 'one two three four five six')
+  const { model, usage } = (await response.json()) as {
+    model: string
+    usage: { completion_tokens: number }
+  }
+  return { model, tokens: usage.completion_tokens }
+}
+
+describe('tutti serve without a file', () => {
+  it('serve takes the model as an argument, and each key as an option', async () => {
+    const { endpoint } = await serveWith('tiny', '--engine', 'echo', '--llm.max-tokens', '3')
+    expect(await answer(endpoint)).toEqual({ model: 'tiny', tokens: 3 })
+  })
+
+  it('options of serve take precedence over the file', async () => {
+    const config = write('some.yaml', `${echo()}llm:\n  max_tokens: 4\n  max_model_len: 100\n`)
+    const options = ['--llm.max-tokens', '2', '--required.served-name', 'mine']
+    expect(await answer((await serve(config, ...options)).endpoint)).toEqual({
+      model: 'mine',
+      tokens: 2,
+    })
+    const long = ['--llm.max-tokens', '200']
+    expect(await runHere(folder, ['serve', '--config', config, ...long])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('--llm.max-tokens: expected at most max_model_len (100)'),
+    })
+  })
+
+  it('serve asks the server behind the engine for its model, with the key of a file', async () => {
+    const keyFile = write('upstream-key', 'secret-key\n')
+    const upstream = await serve(write('up.yaml', echo()), '--api-key-file', keyFile)
+    const address = ['--engine', 'openai', '--base-url', upstream.endpoint]
+    const { endpoint, command } = await serveWith(...address, '--engine.api-key-file', keyFile)
+    expect(command.stdout()).toContain('serving   tiny')
+    expect((await answer(endpoint)).tokens).toBeGreaterThan(0)
+    expect(await runHere(folder, ['serve', ...address])).toMatchObject({ code: 3 })
+  })
+
+  it('each wrong option of serve is named in one error', async () => {
+    const options = ['--llm.max-tokens', 'few', '--server.strict', 'maybe', '--llm.stop', 'END']
+    const { code, stderr } = await runHere(folder, [
+      'serve',
+      'tiny',
+      '--engine',
+      'echo',
+      ...options,
+    ])
+    expect([code, stderr.trim().split('\n')]).toEqual([
+      2,
+      [
+        'ConfigError  --llm.max-tokens: expected an integer from 1 to 10000000, got "few" (string)',
+        '--server.strict: expected true or false, got "maybe" (string)',
+      ],
+    ])
+    expect(await runHere(folder, ['serve'])).toMatchObject({
+      code: 2,
+      stderr: expect.stringContaining('nothing names a model'),
+    })
+  })
+
+  it('every key of the configuration has an option, and secrets only as files', () => {
+    const sections = createConfigSchema({}).shape
+    const names = listConfigKeys().map(({ section, name }) => `${section}.${name}`)
+    expect(new Set(names.map((name) => name.split('.')[0]))).toEqual(new Set(Object.keys(sections)))
+    const llm = names.filter((name) => name.startsWith('llm.')).map((name) => name.slice(4))
+    expect(llm).toEqual(Object.keys(sections.llm.def.innerType.shape))
+    expect(names).toContain('engine.latency_ms')
+    const flags = listConfigKeys().map(({ flag }) => flag)
+    expect(flags).toContain('engine.api-key-file')
+    expect(flags).not.toContain('engine.api-key')
+    expect(flags).not.toContain('required.hf-token')
+  })
+})
 
 describe('tutti serve', () => {
   it('tutti serve prints address, model and usage, and ends with 0 on SIGTERM', async () => {

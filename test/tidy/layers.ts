@@ -64,6 +64,7 @@ export const layers: Readonly<Record<string, readonly string[]>> = {
     'telemetry/metrics/prometheus-text.ts',
     'inference/models/model-file.ts',
     'inference/models/gguf-file.ts',
+    'inference/config/config.ts',
     'inference/config/config-tree.ts',
     'inference/engines/engines.ts',
     'inference/config/yaml-tree.ts',

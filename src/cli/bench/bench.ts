@@ -23,7 +23,7 @@ export interface BenchOptions {
 
 /** Exits with 1 if a request failed, and with 3 if no server answers at the address. */
 export async function bench(address: string, options: BenchOptions, output: Output) {
-  const base = toBase(address)
+  const base = toBase(address, 'url')
   const ownKey = process.env['TUTTI_API_KEY'] ?? ''
   const keyFile = options.apiKeyFile
   const apiKey = keyFile !== undefined ? readKeyFile(keyFile) : ownKey === '' ? null : ownKey
@@ -58,18 +58,22 @@ export async function bench(address: string, options: BenchOptions, output: Outp
 }
 
 /** The address may end with `/v1`, as the clients of the API have it. */
-function toBase(address: string): URL {
+export function toBase(address: string, field: string): URL {
   const url = URL.parse(address)
   if (url === null || !/^https?:$/.test(url.protocol)) {
     const example = 'expected an address such as http://127.0.0.1:8000'
-    throw new ValueError(`url: "${firstLine(address)}" is not one; ${example}`, { field: 'url' })
+    throw new ValueError(`${field}: ${example}, got "${firstLine(address)}"`, { field })
   }
   url.pathname = `${url.pathname.replace(/\/*(?:v1\/*)?$/, '')}/`
   return url
 }
 
 /** Asks the server for its models, and returns the first. */
-async function findModel(base: URL, apiKey: string | null, signal: AbortSignal): Promise<string> {
+export async function findModel(
+  base: URL,
+  apiKey: string | null,
+  signal: AbortSignal,
+): Promise<string> {
   const url = new URL('v1/models', base)
   const headers = apiKey === null ? {} : { authorization: `Bearer ${apiKey}` }
   let status: number

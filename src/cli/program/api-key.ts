@@ -1,10 +1,9 @@
-/** The option `--api-key-file`: the key of an inference server. */
+/** Reads the file of an option such as `--api-key-file`. */
 
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { readTextFileSync } from '../../foundation/regular-file.ts'
 
-export function readKeyFile(file: string): string {
-  const field = '--api-key-file'
+export function readKeyFile(file: string, field = '--api-key-file'): string {
   let key: string
   try {
     key = readTextFileSync(file).trim()

@@ -17,6 +17,7 @@ import { addExamples } from './examples.ts'
 import { addReaders } from './reader-commands.ts'
 import { addBench, addTools } from './tool-commands.ts'
 import type { ServeOptions } from '../serve.ts'
+import { listConfigKeys } from '../serve-settings.ts'
 import { guardStreams, type ProcessStream, type StandardStreams } from '../standard-streams.ts'
 import { ProgressBlock } from '../../telemetry/progress/terminal.ts'
 import { escapeLines } from '../../views/readable.ts'
@@ -161,22 +162,33 @@ function addRun({ program, output, finish }: Cli): void {
 }
 
 function addServe({ program, output, finish }: Cli): void {
-  program
+  const command = program
     .command('serve')
     .description('Serve a model over HTTP with the OpenAI API')
-    .requiredOption('--config <file>', 'YAML configuration (required)')
+    .argument('[model]', 'GGUF file, or the name of a model')
+    .option('--config <file>', 'YAML configuration')
+    .option('--engine <kind>', 'Engine: llama, openai, process or echo (default: llama)')
+    .option('--base-url <url>', 'Address of the server behind the engine openai')
     .option('--port <n>', 'Port to listen on; 0 for a free one (default: 8000)', toPort)
     .option('--host <name>', 'Address to listen on (default: 127.0.0.1)')
     .option('--api-key-file <file>', 'File with the key that clients must send')
     .option('--allow-host <name>', 'Another host name that clients may use; repeatable', toHosts)
     .option('--allow-origin <url>', 'Origin whose pages may call the server; repeatable', toOrigins)
     .option('--dashboard', 'Show requests, batches and workers in the browser')
-    .action(async (options: ServeOptions) => {
+    .action(async (model: string | undefined, options: ServeOptions) => {
       // Imported here, so that other commands start fast.
       const { serve } = await import('../serve.ts')
-      finish(await serve(options, output()))
+      finish(await serve(model, options, output()))
     })
+  for (const { flag, description, parse } of listConfigKeys()) {
+    command.addOption(new Option(`--${flag} <value>`, description).hideHelp().argParser(parse))
+  }
+  command.addHelpText('after', settingsHelp)
 }
+
+const settingsHelp = `
+Every key of a configuration is also an option, such as --llm.max-tokens 200 for max_tokens in the
+section llm. It takes precedence over the file. docs/inference.md lists the keys.`
 
 function addAgents({ program, output, finish }: Cli): void {
   const connection = (command: Command): Command =>

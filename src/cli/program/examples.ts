@@ -13,7 +13,11 @@ const examples: Readonly<Record<string, readonly string[]>> = {
     'tutti run --array 1-20:5 -- echo {}',
   ],
   resume: [`tutti resume ${record}`, 'tutti resume --dry-run'],
-  serve: ['tutti serve --config model.yaml --port 8000'],
+  serve: [
+    'tutti serve --config model.yaml --port 8000',
+    'tutti serve models/stories15M.gguf --port 8001 --llm.max-tokens 200',
+    'tutti serve --engine openai --base-url http://127.0.0.1:8000 --port 8001',
+  ],
   'model get': ['tutti model get stories15M --folder models'],
   agent: [`tutti agent ${cluster} --cores 2 --label disk=ssd`],
   agents: [`tutti agents ${cluster}`],

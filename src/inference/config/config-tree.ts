@@ -42,6 +42,9 @@ export type ConfigNode = ScalarNode | ListNode | MapNode
 
 export const startOfFile: SourcePosition = { line: 1, column: 1 }
 
+/** The position of a value that an option of the command line gives. */
+export const commandLine: SourcePosition = { line: 0, column: 0 }
+
 /** Whether no value is given, as in `key:` and `key: null`, so that the default applies. */
 export function isEmptyNode(node: ConfigNode): boolean {
   return node.kind === 'scalar' && node.value === null
@@ -62,14 +65,14 @@ export function toConfigNode(
   value: unknown,
   path: Path = [],
   above: readonly unknown[] = [],
+  position = startOfFile,
 ): ConfigNode {
-  const position = startOfFile
   if (typeof value === 'object' && value !== null) {
     if (above.includes(value)) throw createTreeError(path, 'an object that contains itself')
     if (above.length >= maxDepth)
       throw createTreeError(path, `one nested more than ${maxDepth} deep`)
     const below = (one: unknown, key: string | number): ConfigNode =>
-      toConfigNode(one, [...path, key], [...above, value])
+      toConfigNode(one, [...path, key], [...above, value], position)
     if (Array.isArray(value)) return { kind: 'list', items: value.map(below), position }
     const given = Object.entries(value).filter(([, one]) => one !== undefined)
     const entries = given.map(([key, one]) => ({ key, position, value: below(one, key) }))
@@ -202,11 +205,16 @@ export class ConfigProblems {
 
   #toLine({ position, text }: FoundProblem): string {
     const source = this.#source
+    if (position === commandLine) return `--${withHyphens(text)}`
     if (source.kind === 'option') return toCamelCase(text)
     if (source.kind === 'object') return text
     return `${source.name}:${position.line}:${position.column} ${text}`
   }
 }
+
+/** Writes the key at the beginning of a problem as an option: `llm.max-tokens: …`. */
+const withHyphens = (text: string): string =>
+  text.replace(/^[^:]*/, (key) => key.replaceAll('_', '-'))
 
 export class ConfigDocument {
   readonly #tree: ConfigNode

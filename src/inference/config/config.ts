@@ -14,6 +14,7 @@ import {
   type GuardStage,
 } from '../guardrails/rules.ts'
 import {
+  commandLine,
   type ConfigNode,
   ConfigProblems,
   isEmptyNode,
@@ -32,15 +33,25 @@ import { Secret } from '../schema/secret.ts'
 import { maxConfigBytes, parseYamlTree } from './yaml-tree.ts'
 
 /** Overrides take precedence over the file. */
-export async function loadInferenceConfig(
+export const loadInferenceConfig = async (
   path: string,
   overrides: InferenceOverrides = {},
   log: Log = processLog,
-): Promise<InferenceConfig> {
+): Promise<InferenceConfig> => loadConfigWithSettings(path, {}, overrides, log)
+
+/** Single keys of the configuration, by section. They take precedence over the file. */
+export type ConfigSettings = Readonly<Record<string, Readonly<Record<string, unknown>>>>
+
+export function loadConfigWithSettings(
+  path: string,
+  settings: ConfigSettings,
+  overrides: InferenceOverrides = {},
+  log: Log = processLog,
+): InferenceConfig {
   const checked = resolveOverrides(overrides)
   const { text, mode } = readConfigFile(path)
   const files = createConfigFiles(dirname(path), log)
-  const source = { file: basename(path), env: process.env, files, overrides: checked }
+  const source = { file: basename(path), env: process.env, files, overrides: checked, settings }
   const config = parseInferenceConfig(text, source)
   const holdsSecret = [config.hubToken, ...Object.values(config.engine)].some(
     (value) => value instanceof Secret && text.includes(value.reveal()),
@@ -54,8 +65,10 @@ export function readInferenceConfig(
   sections: ConfigSections,
   overrides: InferenceOverrides = {},
   log: Log = processLog,
+  settings: ConfigSettings = {},
 ): InferenceConfig {
-  return resolveConfig(toConfigNode(expectObject('config', sections)), {
+  const root = withSettings(toConfigNode(expectObject('config', sections)), settings)
+  return resolveConfig(root, {
     problems: new ConfigProblems({ kind: 'object' }),
     env: process.env,
     files: createConfigFiles('.', log),
@@ -72,10 +85,38 @@ export interface ConfigContext {
 /** Validates a text and fills in defaults. One `ValueError` lists all problems with positions. */
 export function parseInferenceConfig(
   text: string,
-  { file, ...context }: ConfigContext & { readonly file: string },
+  {
+    file,
+    settings = {},
+    ...context
+  }: ConfigContext & { readonly file: string; readonly settings?: ConfigSettings },
 ): InferenceConfig {
   const problems = new ConfigProblems({ kind: 'file', name: file })
-  return resolveConfig(parseYamlTree(text, problems), { problems, ...context })
+  return resolveConfig(withSettings(parseYamlTree(text, problems), settings), {
+    problems,
+    ...context,
+  })
+}
+
+type Merge = (earlier: ConfigNode, later: ConfigNode) => ConfigNode
+
+function withSettings(root: ConfigNode, settings: ConfigSettings): ConfigNode {
+  if (Object.keys(settings).length === 0) return root
+  const mergeSection: Merge = (earlier, later) => mergeEntries(earlier, later, (_, value) => value)
+  return mergeEntries(root, toConfigNode(settings, [], [], commandLine), mergeSection)
+}
+
+/** Leaves anything else than keys for the check. */
+function mergeEntries(earlier: ConfigNode, later: ConfigNode, merge: Merge): ConfigNode {
+  if (isEmptyNode(earlier)) return later
+  if (earlier.kind !== 'map' || later.kind !== 'map') return earlier
+  const merged = new Map(earlier.entries.map((entry) => [entry.key, entry]))
+  for (const entry of later.entries) {
+    const before = merged.get(entry.key)
+    const value = before === undefined ? entry.value : merge(before.value, entry.value)
+    merged.set(entry.key, { ...entry, value })
+  }
+  return { ...earlier, entries: [...merged.values()] }
 }
 
 function resolveConfig(

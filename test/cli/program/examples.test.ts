@@ -127,7 +127,7 @@ async function runExample(text: string, isFirst: boolean): Promise<unknown> {
     .replace('nats://127.0.0.1:4222', server?.url ?? '')
     .replace('http://127.0.0.1:8000', inference?.endpoint ?? '')
     .split(' ')
-  const isProcess = isFirst || ['run', 'dashboard'].includes(words[0] ?? '')
+  const isProcess = isFirst || ['run', 'serve', 'dashboard'].includes(words[0] ?? '')
   const { code, stderr } = await (isProcess ? runProcess(words) : runHere(folder.path, words))
   const key = Object.keys(codes).find((one) => text.startsWith(one)) ?? ''
   return { text, isExpected: code === (codes[key] ?? 0), code, stderr }
@@ -173,7 +173,7 @@ it('help: every text is a phrase of one form, and commands say what they do', as
   expect(all.filter((entry) => entry.isCommand && !isCommand(entry))).toEqual([])
   const required = all.filter(({ text }) => text.endsWith('(required)')).map(({ term }) => term)
   expect(required.toSorted()).toEqual(
-    ['--config', '--connect', '--connect', '--format', '--token-file', '--token-file'].toSorted(),
+    ['--connect', '--connect', '--format', '--token-file', '--token-file'].toSorted(),
   )
 })
 
