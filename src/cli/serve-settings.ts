@@ -23,7 +23,7 @@ interface ConfigKey {
   readonly flag: string
   readonly description: string
   /** `before` is the value of an earlier use of the option. */
-  parse(text: string, before: unknown): unknown
+  readonly parse: (text: string, before: unknown) => unknown
 }
 
 /** Secrets are read from files, because every user of a machine can read command lines. */
@@ -60,7 +60,7 @@ function toConfigKey(section: string, name: string, schema: KeySchema): ConfigKe
     name,
     flag,
     description: schema.description ?? '',
-    parse(text, before) {
+    parse: (text, before) => {
       const value = isSecret ? readKeyFile(text, `--${flag}`) : parseValue(schema, text, flag)
       if (before === undefined) return value
       if (hasType(schema, 'array')) return [before, value].flat()
