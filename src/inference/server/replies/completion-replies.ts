@@ -273,7 +273,7 @@ export function computeOffsets(
   })
 }
 
-export const countCharacters = (text: string): number =>
+const countCharacters = (text: string): number =>
   Buffer.from(text).reduce((count, byte) => count + Number(!isContinuationByte(byte)), 0)
 
 /** Returns the length in bytes of the token at a position; 0 if the token is not there. */
