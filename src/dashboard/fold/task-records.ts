@@ -6,7 +6,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import { type KeptOutput, readKeptOutput, TaskHistory } from '../../record/task-history.ts'
-import type { TaskStory } from '../queries/query-source.ts'
+import type { RecordedHistory } from '../queries/query-source.ts'
 
 /** The tasks that were asked for last are kept. */
 const maxTasks = 8
@@ -36,7 +36,7 @@ export class TaskRecords {
   }
 
   /** `lines` is the number of lines that the record had when it was read last. */
-  async find(uid: string, files: readonly string[], lines: number): Promise<TaskStory> {
+  async find(uid: string, files: readonly string[], lines: number): Promise<RecordedHistory> {
     const task = this.#findOrAdd(uid, files)
     const isBehind = task.lines !== lines && !task.history.hasEnded
     if (task.reading === null && isBehind) {

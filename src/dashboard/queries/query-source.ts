@@ -7,7 +7,7 @@ import type { RecordState } from '../../views/panels/run.ts'
 import type { HeadView } from '../protocol.ts'
 
 /** What the record says about one task. */
-export interface TaskStory {
+export interface RecordedHistory {
   /** Oldest first; without the middle ones of a task that was tried very often. */
   readonly events: readonly ViewEvent[]
   /** The stored output of a program that has ended. */
@@ -50,7 +50,7 @@ export interface QuerySource extends Pick<HeadView, 'reading' | 'beginsAt' | 'mi
   /** The latest events, oldest first. */
   readonly events: readonly ViewEvent[]
   /** Reads the record for one task. `null` without a record, or during its first reading. */
-  readTask(uid: string): Promise<TaskStory | null>
+  readTask(uid: string): Promise<RecordedHistory | null>
   /** The run as it was at an earlier time, in wall-clock seconds. */
   at(time: number): Promise<QuerySource>
 }
