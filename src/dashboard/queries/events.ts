@@ -2,26 +2,19 @@
 
 import { eachText, textAt, valueAt } from '../../views/columns.ts'
 import { numberOf, type ViewEvent } from '../../views/panel.ts'
-import { countText } from '../../views/readable.ts'
+import { numberText } from '../../views/readable.ts'
 import { findTask } from '../../views/task-index.ts'
 import { commonFields, eventDetails } from '../../views/texts/event-details.ts'
 import type { EventsView, Filter } from '../protocol.ts'
 import type { RunMoment } from './run-moment.ts'
 import { findNames } from './selection.ts'
-import { shownText } from './shown-texts.ts'
+import { describeNotShown, shownText } from './shown-texts.ts'
 import { type ParsedQuery, parseQuery, type TextCondition } from './tasks/query-language.ts'
 
 export interface EventsQuery {
   readonly filter: Filter
   readonly q: string
   readonly limit: number
-}
-
-/** Events with the names of their tasks, oldest first, and which part of all events they are. */
-export interface KnownEvents {
-  readonly events: readonly ViewEvent[]
-  /** What of the record is not in `events`, as a sentence; empty if it is complete. */
-  readonly notShown: string
 }
 
 interface NamedEvent {
@@ -31,23 +24,26 @@ interface NamedEvent {
 
 const maxEvents = 500
 
-/** The latest events come first. */
+/** The latest events come first. `total` is the number of all events, of which `known` are kept. */
 export function showEvents(
   moment: RunMoment,
   { filter, q, limit }: EventsQuery,
-  known: KnownEvents,
+  known: readonly ViewEvent[],
+  total: number,
 ): EventsView {
   const query = parseQuery(q)
   const isSelected = createEventFilter(moment, filter, query)
-  const found = known.events
+  const found = known
     .map((event): NamedEvent => ({ event, name: nameOf(moment, event) }))
     .filter(isSelected)
   const max = Math.min(limit, maxEvents)
-  const more = found.length > max ? `${countText(found.length - max, 'older event')} not shown` : ''
+  const older = describeNotShown([found.length - max, 'older event'])
+  const share = `${numberText(known.length)} of ${numberText(total)} events`
+  const kept = `Only the latest ${share} are searched.`
   return {
     events: found.slice(-max).toReversed().map(toRow),
     plots: collectPlots(found),
-    notShown: [more, known.notShown].filter((part) => part !== '').join('; '),
+    notShown: `${older} ${total > known.length ? kept : ''}`.trim(),
     problem: query.problem,
   }
 }

@@ -2,11 +2,10 @@
 
 import { toArray } from '../../views/columns.ts'
 import { type FailureGroup, failures } from '../../views/panels/failures.ts'
-import { countText } from '../../views/readable.ts'
 import { failureGroupLines } from '../../views/texts/failure-lines.ts'
 import type { FailuresPanelView, Filter } from '../protocol.ts'
 import { findNames } from './selection.ts'
-import { shownLine, shownText, shownUid } from './shown-texts.ts'
+import { describeNotShown, shownLine, shownText, shownUid } from './shown-texts.ts'
 import type { RunMoment } from './run-moment.ts'
 
 const maxGroups = 100
@@ -31,13 +30,9 @@ export function showFailures(moment: RunMoment, filter: Filter): FailuresPanelVi
       return own === undefined ? [] : [{ group, own }]
     })
     .toSorted((a, b) => rankOf(a.group) - rankOf(b.group) || b.own.count - a.own.count)
-  const notShown = [
-    ...(selected.length > maxGroups ? [countText(selected.length - maxGroups, 'cause')] : []),
-    ...(ungrouped > 0 ? [countText(ungrouped, 'failed task')] : []),
-  ]
   return {
     groups: selected.slice(0, maxGroups).map(({ group, own }) => toGroup(moment, group, own)),
-    notShown: notShown.join(' and '),
+    notShown: describeNotShown([selected.length - maxGroups, 'cause'], [ungrouped, 'failed task']),
   }
 }
 

@@ -4,11 +4,10 @@ import { stages } from '../../views/lifecycle.ts'
 import type { CriticalPath } from '../../views/bounds/critical-path.ts'
 import { textAt, valueAt } from '../../views/columns.ts'
 import { assignDepths, dependenciesOf, graph } from '../../views/panels/graph.ts'
-import { countText, numberText } from '../../views/readable.ts'
 import type { Filter, GraphPanelView } from '../protocol.ts'
 import type { RunMoment } from './run-moment.ts'
 import { createTaskFilter } from './selection.ts'
-import { nameOfTask, shownText, shownUid } from './shown-texts.ts'
+import { describeNotShown, nameOfTask, shownText, shownUid } from './shown-texts.ts'
 
 type GraphPanelNode = GraphPanelView['nodes'][number]
 type GraphPanelEdge = GraphPanelView['edges'][number]
@@ -20,14 +19,13 @@ const maxEdges = 2000
 export function showGraph(moment: RunMoment, filter: Filter, path: CriticalPath): GraphPanelView {
   const criticalSeconds = path.length === 0 ? null : path.seconds
   if (moment.pass.states.graph.size === 0) {
-    const notShown = moment.columns.tasks === 0 ? '' : 'no task depends on another'
-    return { isCollapsed: false, nodes: [], edges: [], criticalSeconds, notShown }
+    return { isCollapsed: false, nodes: [], edges: [], criticalSeconds, notShown: '' }
   }
   const tasks = selectTasks(moment, filter)
   const shown = tasks.length > maxNodes ? showNames(moment, path) : showTasks(moment, tasks, path)
   const isSelection = filter.name !== undefined || filter.from !== undefined
-  const whole = shown.isCollapsed && isSelection ? 'the names are those of the whole run' : ''
-  const notShown = [shown.notShown, whole].filter((part) => part !== '').join('; ')
+  const whole = shown.isCollapsed && isSelection ? 'The names are those of the whole run.' : ''
+  const notShown = [shown.notShown, whole].filter((part) => part !== '').join(' ')
   return { ...shown, criticalSeconds, notShown }
 }
 
@@ -69,8 +67,8 @@ function showTasks(moment: RunMoment, tasks: readonly number[], path: CriticalPa
     depth: depths[number] ?? 0,
   }))
   const outside = all.length - pairs.length
-  const notShown =
-    outside > 0 ? `${countText(outside, 'dependency', 'dependencies')} on other tasks` : ''
+  const others = ['dependency on other tasks', 'dependencies on other tasks'] as const
+  const notShown = describeNotShown([outside, ...others])
   return { isCollapsed: false, nodes, edges: toEdges(nodes, pairs), notShown }
 }
 
@@ -110,12 +108,12 @@ function showNames(moment: RunMoment, path: CriticalPath): Shown {
     depth: depths[number] ?? 0,
   }))
   const { otherNodes, otherEdges, dropped } = view
-  const left = [
-    ...(otherNodes > 0 ? [countText(otherNodes, 'name')] : []),
-    ...(otherEdges > 0 ? [`${numberText(otherEdges)} pairs of names`] : []),
-    ...(dropped > 0 ? [countText(dropped, 'dependency', 'dependencies')] : []),
-  ]
-  return { isCollapsed: true, nodes, edges: toEdges(nodes, pairs), notShown: left.join(', ') }
+  const notShown = describeNotShown(
+    [otherNodes, 'name'],
+    [otherEdges, 'pair of names', 'pairs of names'],
+    [dropped, 'dependency', 'dependencies'],
+  )
+  return { isCollapsed: true, nodes, edges: toEdges(nodes, pairs), notShown }
 }
 
 interface Pair {

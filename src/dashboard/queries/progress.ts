@@ -4,12 +4,12 @@ import { textAt } from '../../views/columns.ts'
 import { stages } from '../../views/lifecycle.ts'
 import { durationsByName, names, type NameView } from '../../views/panels/names.ts'
 import { sumSecondsByName } from '../../views/bounds/name-times.ts'
-import { countText, progressText } from '../../views/readable.ts'
+import { progressText } from '../../views/readable.ts'
 import { computeSpeed } from '../../views/moments/speed.ts'
 import { statsInPlace } from '../../views/stats.ts'
 import type { Filter, ProgressView } from '../protocol.ts'
 import { createTaskFilter, type TaskFilter } from './selection.ts'
-import { shownText } from './shown-texts.ts'
+import { describeNotShown, shownText } from './shown-texts.ts'
 import type { RunMoment } from './run-moment.ts'
 
 type NameRow = ProgressView['names'][number]
@@ -42,7 +42,7 @@ export function showProgress(moment: RunMoment, filter: Filter): ProgressView {
         totalSeconds: seconds?.[name]?.ranSeconds ?? (stats?.mean ?? 0) * (own?.length ?? 0),
       }
     }),
-    notShown: rows.length > shown.length ? countText(rows.length - shown.length, 'name') : '',
+    notShown: describeNotShown([rows.length - shown.length, 'name']),
   }
 }
 

@@ -120,8 +120,11 @@ const answers: Answers = {
   inference: ({ moment, source }) => showInference(moment, source.serving),
   graph: ({ moment, source, cache }, { filter }) =>
     showGraph(moment, filter, cache.texts.get(moment, source.reading !== null).criticalPath),
-  events: ({ moment, source }, query) =>
-    showEvents(moment, query, { events: source.events, notShown: '' }),
+  events: ({ moment, source, whole }, query) => {
+    // A replay keeps those of the latest events that are before its time.
+    const left = whole.pass.counts.events - whole.events.length
+    return showEvents(moment, query, source.events, source.events.length + left)
+  },
   health: ({ moment, source }) => showHealth(moment, source),
   task: async (asked, { uid }) => await showDrawer(asked, uid),
   records: () => {

@@ -10,8 +10,8 @@ import { openRegularFileSync, statOf } from '../../foundation/regular-file.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 import { findRuns, type StoredRun } from '../../record/stored-runs.ts'
 import { numberOf } from '../../views/panel.ts'
-import { countText } from '../../views/readable.ts'
 import type { RecordsView } from '../protocol.ts'
+import { describeNotShown } from './shown-texts.ts'
 
 type RecordRow = RecordsView['records'][number]
 
@@ -27,8 +27,7 @@ export async function showRecords(
   const newest = runs.toSorted((a, b) => b.lastSeconds - a.lastSeconds)
   const records: RecordRow[] = []
   for (const run of newest.slice(0, maxRows)) records.push(await toRow(run, writers))
-  const more = runs.length - records.length
-  return { records, notShown: more > 0 ? `${countText(more, 'older run')} not shown` : '' }
+  return { records, notShown: describeNotShown([runs.length - records.length, 'older run']) }
 }
 
 /** A resumed run has several files. The last one is opened, and has the latest counts. */

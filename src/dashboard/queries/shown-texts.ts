@@ -1,7 +1,7 @@
 /** Texts of a run as the dashboard shows them, and how they are found again. Pure. */
 
 import { textAt, valueAt } from '../../views/columns.ts'
-import { cutMiddle, escapeControls } from '../../views/readable.ts'
+import { countText, cutMiddle, escapeControls } from '../../views/readable.ts'
 import { findTask, uidOf } from '../../views/task-index.ts'
 import { stagesOf } from '../../views/panels/counts.ts'
 import type { RunMoment } from './run-moment.ts'
@@ -35,6 +35,12 @@ export function findShownTask({ pass: { counts } }: RunMoment, uid: string): num
 
 /** Whether the text may be a shown text that differs from the text itself. */
 const isChanged = (text: string): boolean => text.includes('…') || text.includes('\\u')
+
+/** How much a view leaves out, in words; empty if it leaves out nothing. */
+export function describeNotShown(...parts: Parameters<typeof countText>[]): string {
+  const texts = parts.filter(([count]) => count > 0).map((part) => countText(...part))
+  return texts.length === 0 ? '' : `Not shown: ${texts.join(', ')}.`
+}
 
 /** Times as numbers with few digits, because answers have thousands of them. */
 export const rounded = (seconds: number): number => Math.round(seconds * 1e6) / 1e6

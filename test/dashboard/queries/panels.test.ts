@@ -254,7 +254,11 @@ it('events are selected by the query bar, and numbers of the application are plo
   expect(all.plots).toEqual([
     { title: 'mine.Loss value', times: [31, 32, 33], values: [1, 0.5, 1 / 3] },
   ])
-  expect(all.notShown).toContain('older events not shown')
+  expect(all.notShown).toMatch(/^Not shown: \d+ older events\.$/)
+  const later = sourceOf([...running(), ...mine], { events: mine })
+  expect((await ask(later, 'events', { q: '', limit: 3 })).notShown).toMatch(
+    /^Only the latest 3 of \d+ events are searched\.$/,
+  )
   const failed = await ask(source, 'events', { q: 'type:TaskFailed name:/^tra/ dur>2s', limit: 10 })
   expect(failed.events.map(({ task, name }) => [task, name])).toEqual([['broken', 'train']])
   const wrong = await ask(source, 'events', { q: 'tpye:x', limit: 10 })

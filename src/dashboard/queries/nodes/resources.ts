@@ -1,11 +1,10 @@
 /** The use of nodes and GPUs over time. */
 
 import { showNodeSeries } from '../../../views/panels/resources.ts'
-import { countText } from '../../../views/readable.ts'
 import type { SeriesPoint } from '../../../views/series.ts'
 import type { ResourcesPanelView, TimeRange } from '../../protocol.ts'
 import type { RunMoment } from '../run-moment.ts'
-import { shownText } from '../shown-texts.ts'
+import { describeNotShown, shownText } from '../shown-texts.ts'
 
 const maxNodes = 100
 
@@ -35,7 +34,7 @@ export function showResources({ pass }: RunMoment, range: TimeRange): ResourcesP
         ),
       })),
     })),
-    notShown: all.length > shown.length ? countText(all.length - shown.length, 'node') : '',
+    notShown: describeNotShown([all.length - shown.length, 'node']),
   }
 }
 

@@ -9,7 +9,7 @@ import { countText, secondsText } from '../../../views/readable.ts'
 import { usedByNode } from '../../../views/shortage.ts'
 import type { Filter, WorkersView } from '../../protocol.ts'
 import type { RunMoment } from '../run-moment.ts'
-import { nameOfTask, shownText, shownUid } from '../shown-texts.ts'
+import { describeNotShown, nameOfTask, shownText, shownUid } from '../shown-texts.ts'
 
 type NodeRow = WorkersView['nodes'][number]
 type WorkerRow = WorkersView['workers'][number]
@@ -25,16 +25,15 @@ export async function showWorkers(
   const nodes = listNodes(moment)
   const gone = new Set(nodes.flatMap(({ key, row }) => (row.state === 'here' ? [] : [key])))
   const workers = listWorkers(moment, filter, gone)
-  const notShown = [
-    ...(nodes.length > maxNodes ? [countText(nodes.length - maxNodes, 'node')] : []),
-    ...(workers.length > maxWorkers ? [countText(workers.length - maxWorkers, 'worker')] : []),
-  ]
   return {
     nodes: nodes.slice(0, maxNodes).map(({ row }) => row),
     workers: workers.slice(0, maxWorkers),
     allocations: await readAllocations(moment, files),
     losses: listLosses(moment),
-    notShown: notShown.join(' and '),
+    notShown: describeNotShown(
+      [nodes.length - maxNodes, 'node'],
+      [workers.length - maxWorkers, 'worker'],
+    ),
   }
 }
 

@@ -6,11 +6,10 @@
 import { placeInRows } from '../../../views/panels/lane-rows.ts'
 import { isFailedOutcome, type LaneId, listLanes } from '../../../views/panels/lanes.ts'
 import { type SegmentView, segmentAt } from '../../../views/panels/lanes.ts'
-import { countText } from '../../../views/readable.ts'
 import type { Filter, StreamCell, StreamView, TimeRange } from '../../protocol.ts'
 import type { RunMoment } from '../run-moment.ts'
 import { selectAttempts } from '../selection.ts'
-import { rounded, shownText } from '../shown-texts.ts'
+import { describeNotShown, rounded, shownText } from '../shown-texts.ts'
 import { toBlocks } from './blocks.ts'
 
 export interface StreamQuery {
@@ -95,11 +94,8 @@ function showBlocks(moment: RunMoment, { lanes, found }: StreamPart): Shown {
 }
 
 function describeMissing(workers: number, attempts: number): string {
-  const missing = [
-    ...(workers > 0 ? [countText(workers, 'worker')] : []),
-    ...(attempts > 0 ? [countText(attempts, 'attempt')] : []),
-  ]
-  return missing.length === 0 ? '' : `${missing.join(' and ')}, the least busy ones`
+  const text = describeNotShown([workers, 'worker'], [attempts, 'attempt'])
+  return text === '' ? '' : `${text} The busiest workers are shown.`
 }
 
 interface LaneSums {

@@ -1,11 +1,11 @@
 /** The latest events that a query finds, and the numbers of custom events over time. */
 
 import type { EventsView } from '../../protocol.ts'
-import { PanelBody, NotShown } from '../parts/panel.tsx'
+import { PanelBody } from '../parts/panel.tsx'
 import { QueryBar } from '../parts/query-bar.tsx'
-import { Table } from '../parts/table.tsx'
+import { numberColumn, Table } from '../parts/table.tsx'
 import { TaskButton } from '../parts/task-button.tsx'
-import { TimeChart } from '../parts/time-chart.tsx'
+import { ChartRow } from '../parts/time-chart.tsx'
 import { pageState } from '../state/fragment.ts'
 import { clockText, nameText, runTimeText, safeText } from '../state/names.ts'
 import { filter, useView } from '../state/views.ts'
@@ -27,23 +27,18 @@ export function EventsPanel() {
         problem={safeText(state.view?.problem ?? '')}
       />
       <PanelBody state={state} emptyText={() => null}>
-        {({ events, plots, notShown }) => (
+        {({ events, plots }) => (
           <>
             {plots.map(({ title, times, values }) => (
-              <div key={title} class="chart-row">
-                <div class="chart-label">
-                  <strong>{safeText(title, 80)}</strong>
-                </div>
-                <div class="chart-plot">
-                  <span class="scale">{String(Number(Math.max(...values).toPrecision(4)))}</span>
-                  <TimeChart
-                    label={`${safeText(title, 80)} over time`}
-                    times={times}
-                    series={[{ label: title, colour: 'c0', values }]}
-                    height={70}
-                  />
-                </div>
-              </div>
+              <ChartRow
+                key={title}
+                title={safeText(title, 80)}
+                scale={String(Number(Math.max(...values).toPrecision(4)))}
+                label={`${safeText(title, 80)} over time`}
+                times={times}
+                series={[{ label: title, colour: 'c0', values }]}
+                height={70}
+              />
             ))}
             {events.length === 0 ? (
               <p class="empty">
@@ -52,13 +47,11 @@ export function EventsPanel() {
             ) : (
               <Table
                 caption="Events, newest first"
-                isCaptionHidden
                 columns={columns}
                 rows={events}
                 keyOf={(_, at) => String(at)}
               />
             )}
-            <NotShown text={notShown} />
           </>
         )}
       </PanelBody>
@@ -67,11 +60,9 @@ export function EventsPanel() {
 }
 
 const columns = [
-  {
-    title: 'time',
-    isNumber: true,
-    cell: ({ time }: Event) => <span title={clockText(time)}>{runTimeText(time)}</span>,
-  },
+  numberColumn<Event>('time', ({ time }) => (
+    <span title={clockText(time)}>{runTimeText(time)}</span>
+  )),
   {
     title: 'type',
     cell: ({ type }: Event) => (

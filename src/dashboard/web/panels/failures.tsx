@@ -4,49 +4,34 @@ import { useState } from 'preact/hooks'
 import type { FailuresPanelView } from '../../protocol.ts'
 import { countText, numberText } from '../../../views/readable.ts'
 import { Code } from '../parts/code.tsx'
-import { NotShown, PanelBody } from '../parts/panel.tsx'
+import { FilteredPanel } from '../parts/panel.tsx'
 import { TaskButton } from '../parts/task-button.tsx'
 import { control, copyWithNotice } from '../state/actions.ts'
 import { colourClass, nameText, runTimeText, safeText } from '../state/names.ts'
 import { rights } from '../state/view-client.ts'
-import { filter, useView } from '../state/views.ts'
 
 type Group = FailuresPanelView['groups'][number]
 
 export function FailuresPanel() {
-  const limits = filter.value
-  const state = useView('failures', limits === null ? null : { kind: 'failures', filter: limits })
   return (
-    <PanelBody
-      state={state}
+    <FilteredPanel
+      kind="failures"
       emptyText={({ groups }) => (groups.length === 0 ? 'No task has failed.' : null)}
     >
-      {({ groups, notShown }) => (
-        <>
-          <ol class="groups">
-            {groups.map((group) => (
-              <GroupItem key={group.number} group={group} />
-            ))}
-          </ol>
-          <NotShown text={notShown} />
-        </>
+      {({ groups }) => (
+        <ol class="groups">
+          {groups.map((group) => (
+            <GroupItem key={group.number} group={group} />
+          ))}
+        </ol>
       )}
-    </PanelBody>
+    </FilteredPanel>
   )
 }
 
 function GroupItem({ group }: { readonly group: Group }) {
-  const {
-    errorType,
-    message,
-    name,
-    count,
-    firstTask,
-    firstTime,
-    lastTime,
-    isConsequence,
-    example,
-  } = group
+  const { number, errorType, message, name, count, firstTask, isConsequence, example } = group
+  const { firstTime, lastTime } = group
   const times =
     count === 1
       ? `at ${runTimeText(firstTime)}`
@@ -63,7 +48,7 @@ function GroupItem({ group }: { readonly group: Group }) {
         {isConsequence ? ', a consequence of another failure' : ''}. Example:{' '}
         <TaskButton uid={firstTask} />
       </p>
-      <Code lines={example} label={`example of ${errorType}`} />
+      <Code lines={example} label={`example ${number} of ${errorType}`} />
       <GroupTasks group={group} />
     </li>
   )

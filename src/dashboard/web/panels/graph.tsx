@@ -2,25 +2,21 @@
 
 import type { GraphPanelView } from '../../protocol.ts'
 import { countText, cutMiddle, secondsText } from '../../../views/readable.ts'
-import { NotShown, PanelBody } from '../parts/panel.tsx'
+import { FilteredPanel } from '../parts/panel.tsx'
 import { updateState } from '../state/fragment.ts'
 import { colourClass, nameText, safeText } from '../state/names.ts'
-import { filter, useView } from '../state/views.ts'
 import { layOutGraph, nodeHeight, nodeWidth, type PlacedNode } from './graph-layout.ts'
 
 export function GraphPanel() {
-  const limits = filter.value
-  const state = useView('graph', limits === null ? null : { kind: 'graph', filter: limits })
   return (
-    <PanelBody state={state} emptyText={emptyText}>
+    <FilteredPanel kind="graph" emptyText={emptyText}>
       {(view) => (
         <>
           <p>{describe(view)}</p>
           <Drawing view={view} />
-          <NotShown text={view.notShown} />
         </>
       )}
-    </PanelBody>
+    </FilteredPanel>
   )
 }
 

@@ -1,9 +1,9 @@
 /** How well the run, its telemetry and this dashboard work. */
 
 import type { HealthPanelView } from '../../protocol.ts'
-import { PanelBody } from '../parts/panel.tsx'
-import { Table } from '../parts/table.tsx'
-import { TimeChart } from '../parts/time-chart.tsx'
+import { Facts, PanelBody } from '../parts/panel.tsx'
+import { numberColumn, Table } from '../parts/table.tsx'
+import { ChartRow } from '../parts/time-chart.tsx'
 import { runTimeText, safeText } from '../state/names.ts'
 import { useView } from '../state/views.ts'
 
@@ -15,14 +15,7 @@ export function HealthPanel() {
     <PanelBody state={state} emptyText={() => null}>
       {({ facts, warnings, loopLag }) => (
         <>
-          <dl class="facts">
-            {facts.map(({ title, value, isBad }) => (
-              <div key={title} class={isBad ? 'bad' : undefined}>
-                <dt>{safeText(title)}</dt>
-                <dd>{safeText(value, 400)}</dd>
-              </div>
-            ))}
-          </dl>
+          <Facts facts={facts} />
           {loopLag.times.length < 2 ? null : <LoopLag {...loopLag} />}
           <h3>Warnings</h3>
           {warnings.length === 0 ? (
@@ -30,7 +23,6 @@ export function HealthPanel() {
           ) : (
             <Table
               caption="Warnings"
-              isCaptionHidden
               columns={columns}
               rows={warnings}
               keyOf={(_, at) => String(at)}
@@ -45,26 +37,21 @@ export function HealthPanel() {
 function LoopLag({ times, ms }: HealthPanelView['loopLag']) {
   const max = ms.reduce((a, b) => Math.max(a, b), 0)
   return (
-    <div class="chart-row">
-      <div class="chart-label">
-        <strong>Event loop lag</strong>
-        <span class="muted">of the program that runs the session</span>
-      </div>
-      <div class="chart-plot">
-        <span class="scale">{max.toFixed(0)} ms</span>
-        <TimeChart
-          label="lag of the event loop in milliseconds"
-          times={times}
-          series={[{ label: 'lag', colour: 'c0', values: ms }]}
-          height={70}
-        />
-      </div>
-    </div>
+    <ChartRow
+      title="Event loop lag"
+      scale={`${max.toFixed(0)} ms`}
+      label="lag of the event loop in milliseconds"
+      times={times}
+      series={[{ label: 'lag', colour: 'c0', values: ms }]}
+      height={70}
+    >
+      <span class="muted">of the program that runs the session</span>
+    </ChartRow>
   )
 }
 
 const columns = [
-  { title: 'time', isNumber: true, cell: ({ time }: Warning) => runTimeText(time) },
+  numberColumn<Warning>('time', ({ time }) => runTimeText(time)),
   { title: 'type', cell: ({ type }: Warning) => safeText(type, 60) },
   { title: 'about', cell: ({ subject }: Warning) => safeText(subject, 80) },
   { title: 'what happened', cell: ({ text }: Warning) => safeText(text, 400) },

@@ -8,25 +8,21 @@ import {
   rateText,
   secondsText,
 } from '../../../views/readable.ts'
-import { PanelBody } from '../parts/panel.tsx'
-import { Table } from '../parts/table.tsx'
-import { TimeChart } from '../parts/time-chart.tsx'
+import { Facts, FilteredPanel } from '../parts/panel.tsx'
+import { countColumn, numberColumn, Table } from '../parts/table.tsx'
+import { ChartRow } from '../parts/time-chart.tsx'
 import { safeText } from '../state/names.ts'
-import { filter, useView } from '../state/views.ts'
 
 type Model = InferencePanelView['models'][number]
 
 export function InferencePanel() {
-  const limits = filter.value
-  const state = useView('inference', limits === null ? null : { kind: 'inference', filter: limits })
   return (
-    <PanelBody state={state} emptyText={emptyText}>
+    <FilteredPanel kind="inference" emptyText={emptyText}>
       {(view) => (
         <>
           {view.models.length === 0 ? null : (
             <Table
               caption="Models"
-              isCaptionHidden
               columns={columns}
               rows={view.models}
               keyOf={({ model }) => model}
@@ -36,7 +32,7 @@ export function InferencePanel() {
           <ServerFacts view={view} />
         </>
       )}
-    </PanelBody>
+    </FilteredPanel>
   )
 }
 
@@ -82,35 +78,29 @@ function WaitChart({ series }: { readonly series: InferencePanelView['series'] }
   const perRequest = (of: 'waitSeconds' | 'computeSeconds'): (number | null)[] =>
     series.map((one) => (one.requests === 0 ? null : one[of] / one.requests))
   const [waits, computes] = [perRequest('waitSeconds'), perRequest('computeSeconds')]
+  const lines = [
+    { label: 'waiting', colour: 'c1', values: waits },
+    { label: 'computing', colour: 'c0', values: computes },
+  ]
   const max = [...waits, ...computes].reduce((a: number, b) => Math.max(a, b ?? 0), 0)
   return (
-    <div class="chart-row">
-      <div class="chart-label">
-        <strong>Time per request</strong>
-        <ul class="values">
-          <li>
-            <i class="swatch c1" />
-            waiting
+    <ChartRow
+      title="Time per request"
+      scale={secondsText(max)}
+      label="seconds of waiting and computing per request"
+      times={series.map(({ time }) => time)}
+      series={lines}
+      height={84}
+    >
+      <ul class="values">
+        {lines.map(({ label, colour }) => (
+          <li key={label}>
+            <i class={`swatch ${colour}`} />
+            {label}
           </li>
-          <li>
-            <i class="swatch c0" />
-            computing
-          </li>
-        </ul>
-      </div>
-      <div class="chart-plot">
-        <span class="scale">{secondsText(max)}</span>
-        <TimeChart
-          label="seconds of waiting and computing per request"
-          times={series.map(({ time }) => time)}
-          series={[
-            { label: 'waiting', colour: 'c1', values: waits },
-            { label: 'computing', colour: 'c0', values: computes },
-          ]}
-          height={84}
-        />
-      </div>
-    </div>
+        ))}
+      </ul>
+    </ChartRow>
   )
 }
 
@@ -119,14 +109,7 @@ function ServerFacts({ view: { server } }: { readonly view: InferencePanelView }
   return (
     <>
       <h3>Server</h3>
-      <dl class="facts">
-        {server.map(({ title, value }) => (
-          <div key={title}>
-            <dt>{safeText(title)}</dt>
-            <dd>{safeText(value)}</dd>
-          </div>
-        ))}
-      </dl>
+      <Facts facts={server} />
     </>
   )
 }
@@ -135,18 +118,21 @@ const pairText = (pair: { readonly p50: number; readonly p95: number } | null): 
   pair === null ? '-' : `${secondsText(pair.p50)} / ${secondsText(pair.p95)}`
 const rate = (value: number | null): string => (value === null ? '-' : rateText(value))
 const share = (value: number | null): string => (value === null ? '-' : percentText(value))
-const column = (title: string, cell: (model: Model) => string) => ({ title, isNumber: true, cell })
 
 const columns = [
   { title: 'model', cell: ({ model }: Model) => safeText(model, 80) },
-  column('running', ({ running }) => numberText(running)),
-  column('waiting', ({ waiting }) => numberText(waiting)),
-  column('done', ({ done }) => numberText(done)),
-  column('failed', ({ failed }) => numberText(failed)),
-  column('first token p50 / p95', ({ ttft }) => pairText(ttft)),
-  column('between tokens p50 / p95', ({ betweenTokens }) => pairText(betweenTokens)),
-  column('prompt tokens/s', ({ promptTokensPerSecond }) => rate(promptTokensPerSecond)),
-  column('answer tokens/s', ({ answerTokensPerSecond }) => rate(answerTokensPerSecond)),
-  column('cache used', ({ cacheUse }) => share(cacheUse)),
-  column('prefix hits', ({ prefixHits }) => share(prefixHits)),
+  countColumn<Model>('running', ({ running }) => running),
+  countColumn<Model>('waiting', ({ waiting }) => waiting),
+  countColumn<Model>('done', ({ done }) => done),
+  countColumn<Model>('failed', ({ failed }) => failed),
+  numberColumn<Model>('first token p50 / p95', ({ ttft }) => pairText(ttft)),
+  numberColumn<Model>('between tokens p50 / p95', ({ betweenTokens }) => pairText(betweenTokens)),
+  numberColumn<Model>('prompt tokens/s', ({ promptTokensPerSecond }) =>
+    rate(promptTokensPerSecond),
+  ),
+  numberColumn<Model>('answer tokens/s', ({ answerTokensPerSecond }) =>
+    rate(answerTokensPerSecond),
+  ),
+  numberColumn<Model>('cache used', ({ cacheUse }) => share(cacheUse)),
+  numberColumn<Model>('prefix hits', ({ prefixHits }) => share(prefixHits)),
 ]

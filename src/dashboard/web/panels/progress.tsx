@@ -1,35 +1,22 @@
 /** How far the tasks of each name are. */
 
 import type { ProgressView } from '../../protocol.ts'
-import { numberText, secondsText } from '../../../views/readable.ts'
-import { NotShown, PanelBody } from '../parts/panel.tsx'
-import { Table } from '../parts/table.tsx'
+import { FilteredPanel } from '../parts/panel.tsx'
+import { countColumn, secondsColumn, Table } from '../parts/table.tsx'
 import { pageState, updateState } from '../state/fragment.ts'
 import { colourClass, nameText, safeText } from '../state/names.ts'
-import { filter, useView } from '../state/views.ts'
 
 type Name = ProgressView['names'][number]
 
 export function ProgressPanel() {
-  const limits = filter.value
-  const state = useView('progress', limits === null ? null : { kind: 'progress', filter: limits })
   const emptyText = ({ names }: ProgressView): string | null =>
     names.length === 0 ? 'No task has been submitted.' : null
   return (
-    <PanelBody state={state} emptyText={emptyText}>
-      {({ names, notShown }) => (
-        <>
-          <Table
-            caption="Tasks by name"
-            isCaptionHidden
-            columns={columns}
-            rows={names}
-            keyOf={({ name }) => name}
-          />
-          <NotShown text={notShown} />
-        </>
+    <FilteredPanel kind="progress" emptyText={emptyText}>
+      {({ names }) => (
+        <Table caption="Tasks by name" columns={columns} rows={names} keyOf={({ name }) => name} />
       )}
-    </PanelBody>
+    </FilteredPanel>
   )
 }
 
@@ -68,31 +55,17 @@ function Bar({ one }: { readonly one: Name }) {
   )
 }
 
-const seconds = (title: string, of: (one: Name) => number | null) => ({
-  title,
-  isNumber: true,
-  cell: (one: Name) => secondsText(of(one)),
-})
-
-const count = (title: string, of: (one: Name) => number) => ({
-  title,
-  isNumber: true,
-  cell: (one: Name) => (
-    <span class={of(one) === 0 ? 'zero' : undefined}>{numberText(of(one))}</span>
-  ),
-})
-
 const columns = [
   { title: 'name', cell: ({ name }: Name) => <NameButton name={name} /> },
   { title: 'progress', cell: (one: Name) => <Bar one={one} /> },
-  count('done', ({ done }) => done),
-  count('failed', ({ failed }) => failed),
-  count('running', ({ running }) => running),
-  count('waiting', ({ waiting }) => waiting),
-  count('total', ({ total }) => total),
-  seconds('left', ({ etaSeconds }) => etaSeconds),
-  seconds('p50', ({ p50 }) => p50),
-  seconds('p95', ({ p95 }) => p95),
-  seconds('max', ({ max }) => max),
-  seconds('sum', ({ totalSeconds }) => totalSeconds),
+  countColumn<Name>('done', ({ done }) => done),
+  countColumn<Name>('failed', ({ failed }) => failed),
+  countColumn<Name>('running', ({ running }) => running),
+  countColumn<Name>('waiting', ({ waiting }) => waiting),
+  countColumn<Name>('total', ({ total }) => total),
+  secondsColumn<Name>('left', ({ etaSeconds }) => etaSeconds),
+  secondsColumn<Name>('p50', ({ p50 }) => p50),
+  secondsColumn<Name>('p95', ({ p95 }) => p95),
+  secondsColumn<Name>('max', ({ max }) => max),
+  secondsColumn<Name>('sum', ({ totalSeconds }) => totalSeconds),
 ]

@@ -1,9 +1,9 @@
 /** The records of a folder. A click opens one. */
 
 import type { RecordsView } from '../../protocol.ts'
-import { numberText, secondsText, timeText } from '../../../views/readable.ts'
+import { timeText } from '../../../views/readable.ts'
 import { PanelBody } from '../parts/panel.tsx'
-import { Table } from '../parts/table.tsx'
+import { countColumn, numberColumn, secondsColumn, Table } from '../parts/table.tsx'
 import { updateState } from '../state/fragment.ts'
 import { bytesText, safeText } from '../state/names.ts'
 import { useView } from '../state/views.ts'
@@ -22,28 +22,12 @@ export function Records() {
         }
       >
         {({ records }) => (
-          <Table
-            caption="Records"
-            isCaptionHidden
-            columns={columns}
-            rows={records}
-            keyOf={({ file }) => file}
-          />
+          <Table caption="Records" columns={columns} rows={records} keyOf={({ file }) => file} />
         )}
       </PanelBody>
     </section>
   )
 }
-
-const count = (title: string, of: (one: Entry) => number | null) => ({
-  title,
-  isNumber: true,
-  cell: (one: Entry) => (
-    <span class={of(one) === 0 ? 'zero' : undefined}>{countOrDash(of(one))}</span>
-  ),
-})
-
-const countOrDash = (value: number | null): string => (value === null ? '-' : numberText(value))
 
 const columns = [
   {
@@ -64,13 +48,9 @@ const columns = [
     cell: ({ state }: Entry) => <span class={`tag ${state}`}>{safeText(state)}</span>,
   },
   { title: 'started', cell: ({ startTime }: Entry) => timeText(startTime).slice(0, 19) },
-  {
-    title: 'took',
-    isNumber: true,
-    cell: ({ durationSeconds }: Entry) => secondsText(durationSeconds),
-  },
-  count('done', ({ done }) => done),
-  count('failed', ({ failed }) => failed),
-  count('canceled', ({ canceled }) => canceled),
-  { title: 'size', isNumber: true, cell: ({ bytes }: Entry) => bytesText(bytes) },
+  secondsColumn<Entry>('took', ({ durationSeconds }) => durationSeconds),
+  countColumn<Entry>('done', ({ done }) => done),
+  countColumn<Entry>('failed', ({ failed }) => failed),
+  countColumn<Entry>('canceled', ({ canceled }) => canceled),
+  numberColumn<Entry>('size', ({ bytes }) => bytesText(bytes)),
 ]

@@ -1,8 +1,8 @@
 /** The use of each node and GPU, on the axis of the stream. */
 
 import type { ResourcesPanelView } from '../../protocol.ts'
-import { NotShown, PanelBody } from '../parts/panel.tsx'
-import { type Series, TimeChart } from '../parts/time-chart.tsx'
+import { PanelBody } from '../parts/panel.tsx'
+import { ChartRow, type Series } from '../parts/time-chart.tsx'
 import { safeText } from '../state/names.ts'
 import { cursorTime, zoom } from '../state/time-axis.ts'
 import { filter, useView } from '../state/views.ts'
@@ -18,7 +18,7 @@ export function ResourcesPanel() {
   )
   return (
     <PanelBody state={state} emptyText={emptyText}>
-      {({ nodes, notShown }) => (
+      {({ nodes }) => (
         <>
           {nodes.map((node) => (
             <NodeCharts key={`${node.nodeId} ${node.backend}`} node={node} />
@@ -26,7 +26,6 @@ export function ResourcesPanel() {
           <div class="lanes chart-ticks">
             <TimeTicks />
           </div>
-          <NotShown text={notShown} />
         </>
       )}
     </PanelBody>
@@ -50,26 +49,21 @@ function NodeCharts({ node }: { readonly node: Node }) {
   ]
   const shown = series.filter(({ values }) => values.some((value) => value !== null))
   return (
-    <div class="chart-row">
-      <div class="chart-label">
-        <strong title={safeText(nodeId)}>{safeText(nodeId, 60)}</strong>
-        <span class="muted">
-          {safeText(backend, 40)}
-          {hasLeft ? ', left' : ''}
-        </span>
-        <Values times={times} series={shown} />
-      </div>
-      <div class="chart-plot">
-        <span class="scale">100 %</span>
-        <TimeChart
-          label={`use of ${safeText(nodeId, 60)} in percent`}
-          times={times}
-          series={shown}
-          max={100}
-          height={84}
-        />
-      </div>
-    </div>
+    <ChartRow
+      title={safeText(nodeId, 60)}
+      scale="100 %"
+      label={`use of ${safeText(nodeId, 60)} in percent`}
+      times={times}
+      series={shown}
+      max={100}
+      height={84}
+    >
+      <span class="muted">
+        {safeText(backend, 40)}
+        {hasLeft ? ', left' : ''}
+      </span>
+      <Values times={times} series={shown} />
+    </ChartRow>
   )
 }
 

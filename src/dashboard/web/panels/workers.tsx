@@ -2,33 +2,24 @@
 
 import type { WorkersView } from '../../protocol.ts'
 import { countText, numberText, secondsText } from '../../../views/readable.ts'
-import { NotShown, PanelBody } from '../parts/panel.tsx'
-import { Table } from '../parts/table.tsx'
+import { FilteredPanel } from '../parts/panel.tsx'
+import { countColumn, numberColumn, Table } from '../parts/table.tsx'
 import { TaskButton } from '../parts/task-button.tsx'
 import { nameText, runTimeText, safeText } from '../state/names.ts'
-import { filter, useView } from '../state/views.ts'
 
 type Node = WorkersView['nodes'][number]
 type Worker = WorkersView['workers'][number]
 
 export function WorkersPanel() {
-  const limits = filter.value
-  const state = useView('workers', limits === null ? null : { kind: 'workers', filter: limits })
   return (
-    <PanelBody state={state} emptyText={emptyText}>
+    <FilteredPanel kind="workers" emptyText={emptyText}>
       {(view) => (
         <>
           <Losses view={view} />
           {view.nodes.length === 0 ? null : (
             <>
               <h3>Nodes</h3>
-              <Table
-                caption="Nodes"
-                isCaptionHidden
-                columns={nodeColumns}
-                rows={view.nodes}
-                keyOf={nodeKey}
-              />
+              <Table caption="Nodes" columns={nodeColumns} rows={view.nodes} keyOf={nodeKey} />
             </>
           )}
           <h3>Workers</h3>
@@ -37,17 +28,15 @@ export function WorkersPanel() {
           ) : (
             <Table
               caption="Workers"
-              isCaptionHidden
               columns={workerColumns}
               rows={view.workers}
               keyOf={({ id }) => id}
             />
           )}
           <Allocations view={view} />
-          <NotShown text={view.notShown} />
         </>
       )}
-    </PanelBody>
+    </FilteredPanel>
   )
 }
 
@@ -92,7 +81,6 @@ function Allocations({ view: { allocations } }: { readonly view: WorkersView }) 
 }
 
 const percent = (value: number | null): string => (value === null ? '-' : `${Math.round(value)} %`)
-const size = (value: number | null): string => (value === null ? '-' : numberText(value))
 
 function NodeState({ node: { state, isFull, reason, left } }: { readonly node: Node }) {
   const text = isFull && state === 'here' ? 'full' : state
@@ -109,17 +97,13 @@ const nodeColumns = [
   { title: 'node', cell: ({ nodeId }: Node) => safeText(nodeId, 60) },
   { title: 'state', cell: (node: Node) => <NodeState node={node} /> },
   { title: 'backend', cell: ({ backend }: Node) => safeText(backend, 40) },
-  { title: 'busy slots', isNumber: true, cell: ({ busySlots }: Node) => numberText(busySlots) },
-  { title: 'cores', isNumber: true, cell: ({ cores }: Node) => size(cores) },
-  { title: 'GPUs', isNumber: true, cell: ({ gpus }: Node) => size(gpus) },
-  { title: 'memory MB', isNumber: true, cell: ({ memoryMb }: Node) => size(memoryMb) },
-  { title: 'CPU used', isNumber: true, cell: ({ cpu }: Node) => percent(cpu) },
-  { title: 'memory used', isNumber: true, cell: ({ memory }: Node) => percent(memory) },
-  {
-    title: 'joined',
-    isNumber: true,
-    cell: ({ joined }: Node) => (joined === null ? '-' : runTimeText(joined)),
-  },
+  countColumn<Node>('busy slots', ({ busySlots }) => busySlots),
+  countColumn<Node>('cores', ({ cores }) => cores),
+  countColumn<Node>('GPUs', ({ gpus }) => gpus),
+  countColumn<Node>('memory MB', ({ memoryMb }) => memoryMb),
+  numberColumn<Node>('CPU used', ({ cpu }) => percent(cpu)),
+  numberColumn<Node>('memory used', ({ memory }) => percent(memory)),
+  numberColumn<Node>('joined', ({ joined }) => (joined === null ? '-' : runTimeText(joined))),
 ]
 
 function Doing({
@@ -143,13 +127,9 @@ const workerColumns = [
   { title: 'worker', cell: ({ id }: Worker) => safeText(id, 80) },
   { title: 'state', cell: ({ state }: Worker) => <span class={`tag ${state}`}>{state}</span> },
   { title: 'task', cell: (worker: Worker) => <Doing worker={worker} /> },
-  { title: 'attempts', isNumber: true, cell: ({ attempts }: Worker) => numberText(attempts) },
-  {
-    title: 'failed',
-    isNumber: true,
-    cell: ({ failed }: Worker) => (
-      <span class={failed === 0 ? 'zero' : 'bad'}>{numberText(failed)}</span>
-    ),
-  },
-  { title: 'busy', isNumber: true, cell: ({ busyPercent }: Worker) => percent(busyPercent) },
+  countColumn<Worker>('attempts', ({ attempts }) => attempts),
+  numberColumn<Worker>('failed', ({ failed }) => (
+    <span class={failed === 0 ? 'muted' : 'bad'}>{numberText(failed)}</span>
+  )),
+  numberColumn<Worker>('busy', ({ busyPercent }) => percent(busyPercent)),
 ]

@@ -1,5 +1,6 @@
 /** The drawer of a task: what `tutti explain` and `tutti logs` tell about it. */
 
+import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'
 import type { TaskDrawerView, TaskLink } from '../../protocol.ts'
 import { updateState } from '../state/fragment.ts'
@@ -8,7 +9,7 @@ import { nameText, safeText } from '../state/names.ts'
 import { rights } from '../state/view-client.ts'
 import { filter, useView } from '../state/views.ts'
 import { Code } from './code.tsx'
-import { PanelBody } from './panel.tsx'
+import { Facts, PanelBody } from './panel.tsx'
 import { TaskButton } from './task-button.tsx'
 
 const close = (): void => updateState({ task: null })
@@ -65,35 +66,44 @@ function Content({ view }: { readonly view: TaskDrawerView }) {
       </p>
       {view.isReading ? <p class="muted">The record is being read for this task …</p> : null}
       <ControlButtons view={view} />
-      {error.length === 0 ? null : (
-        <section>
-          <h3>Error</h3>
-          <Code lines={error} label="error" />
-        </section>
-      )}
+      <Section title="Error" isShown={error.length > 0}>
+        <Code lines={error} label="error" />
+      </Section>
       <Output title="Standard error" output={view.stderr} />
       <Output title="Output" output={view.stdout} />
-      {waitsFor.length === 0 ? null : (
-        <section>
-          <h3>Waits for</h3>
-          <ul class="plain">
-            {waitsFor.map((one) => (
-              <li key={one}>{safeText(one, 400)}</li>
-            ))}
-          </ul>
-        </section>
-      )}
-      {story.length === 0 ? null : (
-        <section>
-          <h3>What happened</h3>
-          <Code lines={story} label="what happened" />
-        </section>
-      )}
+      <Section title="Waits for" isShown={waitsFor.length > 0}>
+        <ul class="plain">
+          {waitsFor.map((one) => (
+            <li key={one}>{safeText(one, 400)}</li>
+          ))}
+        </ul>
+      </Section>
+      <Section title="What happened" isShown={story.length > 0}>
+        <Code lines={story} label="what happened" />
+      </Section>
       <Links title="Depends on" links={view.dependencies} />
       <Links title="Needed by" links={view.dependents} />
-      <Attributes view={view} />
+      <Section title="Attributes" isShown={view.attributes.length > 0}>
+        <Facts facts={view.attributes.map(([title, value]) => ({ title, value }))} />
+      </Section>
       <Commands view={view} />
     </>
+  )
+}
+
+interface SectionProps {
+  readonly title: string
+  readonly isShown: boolean
+  readonly children: ComponentChildren
+}
+
+function Section({ title, isShown, children }: SectionProps) {
+  if (!isShown) return null
+  return (
+    <section>
+      <h3>{title}</h3>
+      {children}
+    </section>
   )
 }
 
@@ -126,23 +136,20 @@ function Output({
   readonly title: string
   readonly output: TaskDrawerView['stdout']
 }) {
-  if (output === null || output.text === '') return null
+  const { text, isCut } = output ?? { text: '', isCut: false }
   return (
-    <section>
-      <h3>{title}</h3>
-      {output.isCut ? <p class="muted">Only the end is shown.</p> : null}
-      <Code lines={[output.text]} label={title} />
-    </section>
+    <Section title={title} isShown={text !== ''}>
+      {isCut ? <p class="muted">Only the end is shown.</p> : null}
+      <Code lines={[text]} label={title} />
+    </Section>
   )
 }
 
 const maxLinks = 100
 
 function Links({ title, links }: { readonly title: string; readonly links: readonly TaskLink[] }) {
-  if (links.length === 0) return null
   return (
-    <section>
-      <h3>{title}</h3>
+    <Section title={title} isShown={links.length > 0}>
       <ul class="plain">
         {links.slice(0, maxLinks).map(({ uid, name, state }) => (
           <li key={uid}>
@@ -151,32 +158,13 @@ function Links({ title, links }: { readonly title: string; readonly links: reado
         ))}
       </ul>
       {links.length > maxLinks ? <p class="muted">and {links.length - maxLinks} more</p> : null}
-    </section>
-  )
-}
-
-function Attributes({ view: { attributes } }: { readonly view: TaskDrawerView }) {
-  if (attributes.length === 0) return null
-  return (
-    <section>
-      <h3>Attributes</h3>
-      <dl class="facts">
-        {attributes.map(([key, value]) => (
-          <div key={key}>
-            <dt>{safeText(key)}</dt>
-            <dd>{safeText(value, 400)}</dd>
-          </div>
-        ))}
-      </dl>
-    </section>
+    </Section>
   )
 }
 
 function Commands({ view: { commands } }: { readonly view: TaskDrawerView }) {
-  if (commands.length === 0) return null
   return (
-    <section>
-      <h3>Commands</h3>
+    <Section title="Commands" isShown={commands.length > 0}>
       {commands.map(({ title, text }) => (
         <div key={title} class="command">
           <Code lines={[text]} label={title} />
@@ -189,6 +177,6 @@ function Commands({ view: { commands } }: { readonly view: TaskDrawerView }) {
           </button>
         </div>
       ))}
-    </section>
+    </Section>
   )
 }

@@ -1,12 +1,12 @@
 /** The filters that are set, each with a button that removes it. */
 
-import { countText, numberText, secondsText } from '../../../views/readable.ts'
+import { countText, secondsText } from '../../../views/readable.ts'
 import type { InsideName } from '../../protocol.ts'
 import { pageState, updateState } from '../state/fragment.ts'
 import { colourClass, nameText } from '../state/names.ts'
 import { axis, showPart } from '../state/time-axis.ts'
 import { filter, startTime, useView } from '../state/views.ts'
-import { Table } from './table.tsx'
+import { countColumn, secondsColumn, Table } from './table.tsx'
 
 export function Filters() {
   const { name, from, to } = pageState.value
@@ -70,6 +70,7 @@ function Inside() {
       columns={columns}
       rows={inside}
       keyOf={({ name }: InsideName) => name}
+      isCaptionShown
     />
   )
 }
@@ -84,10 +85,10 @@ const columns = [
       </>
     ),
   },
-  { title: 'attempts', isNumber: true, cell: ({ count }: InsideName) => numberText(count) },
-  { title: 'failures', isNumber: true, cell: ({ failures }: InsideName) => numberText(failures) },
-  { title: 'sum', isNumber: true, cell: ({ seconds }: InsideName) => secondsText(seconds) },
-  { title: 'p50', isNumber: true, cell: ({ p50 }: InsideName) => secondsText(p50) },
-  { title: 'p95', isNumber: true, cell: ({ p95 }: InsideName) => secondsText(p95) },
-  { title: 'max', isNumber: true, cell: ({ max }: InsideName) => secondsText(max) },
+  countColumn<InsideName>('attempts', ({ count }) => count),
+  countColumn<InsideName>('failures', ({ failures }) => failures),
+  secondsColumn<InsideName>('sum', ({ seconds }) => seconds),
+  secondsColumn<InsideName>('p50', ({ p50 }) => p50),
+  secondsColumn<InsideName>('p95', ({ p95 }) => p95),
+  secondsColumn<InsideName>('max', ({ max }) => max),
 ]

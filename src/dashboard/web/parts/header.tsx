@@ -1,5 +1,6 @@
 /** The header: what runs, how far it is, what bounds it, and what the page misses of it. */
 
+import type { ComponentChildren } from 'preact'
 import type { HeadView } from '../../protocol.ts'
 import { countText, numberText, rateText, secondsText } from '../../../views/readable.ts'
 import { pageState, updateState } from '../state/fragment.ts'
@@ -92,96 +93,84 @@ function Actions({ view }: { readonly view: HeadView | null }) {
 
 function Summary({ view }: { readonly view: HeadView }) {
   const { counts, durationSeconds, etaSeconds, state } = view
+  const left = etaSeconds === null ? '-' : `≈ ${secondsText(etaSeconds)}`
   return (
     <div class="summary">
       <Verdict view={view} />
       <dl class="numbers">
-        <Number label="done" value={counts.done} total={counts.total} />
-        <Number
+        <Term label="done">
+          {numberText(counts.done)}
+          <small> / {numberText(counts.total)}</small>
+        </Term>
+        <Count
           label="failed"
           value={counts.failed}
-          isBad
-          onOpen={() => updateState({ panel: 'failures' })}
+          open={() => updateState({ panel: 'failures' })}
         />
-        <Number
+        <Count
           label="running"
           value={counts.running}
-          onOpen={() => openTasks('state:running', 'ran')}
+          open={() => openTasks('state:running', 'ran')}
         />
-        <Number
+        <Count
           label="queued"
           value={counts.queued}
-          onOpen={() => openTasks('state:queued', 'waited')}
+          open={() => openTasks('state:queued', 'waited')}
         />
-        <Number
+        <Count
           label="waiting"
           value={counts.waiting}
-          onOpen={() => openTasks(waitingStates, 'waited')}
+          open={() => openTasks(waitingStates, 'waited')}
         />
-        {counts.canceled > 0 ? (
-          <Number
-            label="canceled"
-            value={counts.canceled}
-            onOpen={() => openTasks('state:canceled', 'order')}
-          />
-        ) : null}
-        {counts.interrupted > 0 ? (
-          <Number
-            label="interrupted"
-            value={counts.interrupted}
-            onOpen={() => openTasks('state:interrupted', 'order')}
-          />
-        ) : null}
-        <div>
-          <dt>elapsed</dt>
-          <dd>{secondsText(durationSeconds)}</dd>
-        </div>
-        {state === 'running' ? (
-          <div>
-            <dt>left</dt>
-            <dd>{etaSeconds === null ? '-' : `≈ ${secondsText(etaSeconds)}`}</dd>
-          </div>
-        ) : null}
+        {(['canceled', 'interrupted'] as const).map((label) =>
+          counts[label] === 0 ? null : (
+            <Count
+              key={label}
+              label={label}
+              value={counts[label]}
+              open={() => openTasks(`state:${label}`, 'order')}
+            />
+          ),
+        )}
+        <Term label="elapsed">{secondsText(durationSeconds)}</Term>
+        {state === 'running' ? <Term label="left">{left}</Term> : null}
         <Rate rate={view.rate} />
       </dl>
     </div>
   )
 }
 
-interface NumberProps {
+interface TermProps {
   readonly label: string
-  readonly value: number
-  readonly total?: number
-  readonly isBad?: boolean
-  readonly onOpen?: () => void
+  readonly kind?: string | undefined
+  readonly children: ComponentChildren
 }
 
-function Number({ label, value, total, isBad = false, onOpen }: NumberProps) {
-  const text = (
-    <>
-      {numberText(value)}
-      {total === undefined ? null : <small> / {numberText(total)}</small>}
-    </>
-  )
-  const isLink = onOpen !== undefined && value > 0
+function Term({ label, kind, children }: TermProps) {
   return (
-    <div class={isBad && value > 0 ? 'bad' : undefined}>
+    <div class={kind}>
       <dt>{label}</dt>
-      <dd>
-        {isLink ? (
-          <button
-            type="button"
-            class="link"
-            aria-label={`show ${countText(value, `${label} task`)}`}
-            onClick={onOpen}
-          >
-            {text}
-          </button>
-        ) : (
-          text
-        )}
-      </dd>
+      <dd>{children}</dd>
     </div>
+  )
+}
+
+interface CountProps {
+  readonly label: string
+  readonly value: number
+  readonly open: () => void
+}
+
+/** The number of tasks in a state. A click shows them. */
+function Count({ label, value, open }: CountProps) {
+  if (value === 0) return <Term label={label}>0</Term>
+  const title = `show ${countText(value, `${label} task`)}`
+  return (
+    <Term label={label} kind={label === 'failed' ? 'bad' : undefined}>
+      <button type="button" class="link" aria-label={title} onClick={open}>
+        {numberText(value)}
+      </button>
+    </Term>
   )
 }
 
@@ -197,14 +186,11 @@ function Rate({ rate }: { readonly rate: HeadView['rate'] }) {
   const latest = values.findLast((value) => value > 0) ?? 0
   const label = `ended tasks per second: at most ${rateText(max)}, lately ${rateText(latest)}`
   return (
-    <div class="rate">
-      <dt>tasks/s, at most {rateText(max)}</dt>
-      <dd>
-        <svg viewBox={`0 0 ${width} 26`} width={width} height="26" role="img" aria-label={label}>
-          <polyline points={points.join(' ')} />
-        </svg>
-      </dd>
-    </div>
+    <Term kind="rate" label={`tasks/s, at most ${rateText(max)}`}>
+      <svg viewBox={`0 0 ${width} 26`} width={width} height="26" role="img" aria-label={label}>
+        <polyline points={points.join(' ')} />
+      </svg>
+    </Term>
   )
 }
 

@@ -1,6 +1,7 @@
 /** A table that scrolls horizontally on a narrow page. Numbers are aligned at the right. */
 
 import type { ComponentChildren } from 'preact'
+import { numberText, secondsText } from '../../../views/readable.ts'
 
 export interface Column<Row> {
   readonly title: string
@@ -8,20 +9,35 @@ export interface Column<Row> {
   readonly cell: (row: Row) => ComponentChildren
 }
 
+export const numberColumn = <Row,>(title: string, cell: Column<Row>['cell']): Column<Row> => {
+  return { title, isNumber: true, cell }
+}
+
+const orDash = (value: number | null): string => (value === null ? '-' : numberText(value))
+
+/** A zero is pale. */
+export const countColumn = <Row,>(title: string, of: (row: Row) => number | null): Column<Row> =>
+  numberColumn(title, (row) => (
+    <span class={of(row) === 0 ? 'muted' : undefined}>{orDash(of(row))}</span>
+  ))
+
+export const secondsColumn = <Row,>(title: string, of: (row: Row) => number | null): Column<Row> =>
+  numberColumn(title, (row) => secondsText(of(row)))
+
 interface TableProps<Row> {
   readonly caption: string
   readonly columns: readonly Column<Row>[]
   readonly rows: readonly Row[]
   readonly keyOf: (row: Row, index: number) => string
-  /** The caption is only read aloud where a heading shows the same. */
-  readonly isCaptionHidden?: boolean
+  /** Otherwise the caption is only read aloud, because a heading shows the same. */
+  readonly isCaptionShown?: boolean
 }
 
-export function Table<Row>({ caption, columns, rows, keyOf, isCaptionHidden }: TableProps<Row>) {
+export function Table<Row>({ caption, columns, rows, keyOf, isCaptionShown }: TableProps<Row>) {
   return (
     <div class="scroll" role="region" aria-label={caption} tabIndex={0}>
       <table>
-        <caption class={isCaptionHidden === true ? 'hidden' : undefined}>{caption}</caption>
+        <caption class={isCaptionShown === true ? undefined : 'hidden'}>{caption}</caption>
         <thead>
           <tr>
             {columns.map(({ title, isNumber }) => (

@@ -1,6 +1,7 @@
 /** Series over time on the axis of the stream, with the same cursor. */
 
 import uPlot from 'uplot'
+import type { ComponentChildren } from 'preact'
 import { useEffect, useLayoutEffect, useRef } from 'preact/hooks'
 import { effect } from '@preact/signals'
 import { axis, cursorTime, visible } from '../state/time-axis.ts'
@@ -21,7 +22,7 @@ interface TimeChartProps {
   readonly height: number
 }
 
-export function TimeChart({ label, times, series, max, height }: TimeChartProps) {
+function TimeChart({ label, times, series, max, height }: TimeChartProps) {
   const box = useRef<HTMLDivElement>(null)
   const chart = useRef<uPlot | null>(null)
   const [whole, part] = [axis.value, visible.value]
@@ -54,6 +55,29 @@ export function TimeChart({ label, times, series, max, height }: TimeChartProps)
   })
   useSharedCursor(chart)
   return <div ref={box} class="chart" role="img" aria-label={label} />
+}
+
+interface ChartRowProps extends TimeChartProps {
+  readonly title: string
+  /** The value at the upper end of the scale. */
+  readonly scale: string
+  /** What stands below the title. */
+  readonly children?: ComponentChildren
+}
+
+export function ChartRow({ title, scale, children, ...chart }: ChartRowProps) {
+  return (
+    <div class="chart-row">
+      <div class="chart-label">
+        <strong title={title}>{title}</strong>
+        {children}
+      </div>
+      <div class="chart-plot">
+        <span class="scale">{scale}</span>
+        <TimeChart {...chart} />
+      </div>
+    </div>
+  )
 }
 
 /** Moves the cursor of the chart to the time below the pointer, wherever the pointer is. */

@@ -21,6 +21,14 @@ export function useView<Kind extends keyof Views>(
   return stateOf(kind).value as ViewState<Views[Kind]>
 }
 
+/** Views that only the filter of all panels limits. */
+export type FilteredKind = 'progress' | 'failures' | 'workers' | 'inference' | 'graph'
+
+export function useFilteredView<Kind extends FilteredKind>(kind: Kind): ViewState<Views[Kind]> {
+  const limits = filter.value
+  return useView<Kind>(kind, limits === null ? null : ({ kind, filter: limits } as QueryOf<Kind>))
+}
+
 /** The view of the run as a whole, which the header asks for. */
 export const head = computed(() => stateOf('head').value.view as HeadView | null)
 
