@@ -11,7 +11,7 @@ import { ServerNotices } from './parts/server-notices.tsx'
 import { Stream } from './stream/stream.tsx'
 import { Records } from './panels/records.tsx'
 import { listenToKeys } from './state/keyboard.ts'
-import { isFolder } from './state/source.ts'
+import { isFolder } from './state/views.ts'
 import { chosenTask } from './state/fragment.ts'
 import { follow } from './state/view-client.ts'
 

@@ -1,10 +1,8 @@
 /** The latest events that a query finds, and the numbers of custom events over time. */
 
 import type { EventsView } from '../../protocol.ts'
-import { PanelBody } from '../parts/panel.tsx'
-import { QueryBar } from '../parts/query-bar.tsx'
+import { PanelBody, QueryBar, TaskButton } from '../parts/panel.tsx'
 import { numberColumn, Table } from '../parts/table.tsx'
-import { TaskButton } from '../parts/task-button.tsx'
 import { ChartRow } from '../parts/time-chart.tsx'
 import { pageState } from '../state/fragment.ts'
 import { clockText, nameText, runTimeText, safeText } from '../state/names.ts'

@@ -3,12 +3,9 @@
 import { useRef, useState } from 'preact/hooks'
 import type { TaskRowView, TasksPanelView, TasksPart } from '../../protocol.ts'
 import { numberText, percentText, secondsText } from '../../../views/readable.ts'
-import { PanelBody } from '../parts/panel.tsx'
-import { QueryBar } from '../parts/query-bar.tsx'
-import { TaskButton } from '../parts/task-button.tsx'
-import { pageState } from '../state/fragment.ts'
+import { PanelBody, QueryBar, TaskButton } from '../parts/panel.tsx'
+import { pageState, taskOrder } from '../state/fragment.ts'
 import { colourClass, nameText, safeText } from '../state/names.ts'
-import { taskOrder } from '../state/navigation.ts'
 import { filter, useView } from '../state/views.ts'
 
 const rowHeight = 30

@@ -2,9 +2,8 @@
 
 import type { WorkersView } from '../../protocol.ts'
 import { countText, numberText, secondsText } from '../../../views/readable.ts'
-import { FilteredPanel } from '../parts/panel.tsx'
+import { FilteredPanel, TaskButton } from '../parts/panel.tsx'
 import { countColumn, numberColumn, Table } from '../parts/table.tsx'
-import { TaskButton } from '../parts/task-button.tsx'
 import { nameText, runTimeText, safeText } from '../state/names.ts'
 
 type Node = WorkersView['nodes'][number]

@@ -8,9 +8,7 @@ import { control, copyWithNotice } from '../state/actions.ts'
 import { nameText, safeText } from '../state/names.ts'
 import { rights } from '../state/view-client.ts'
 import { filter, useView } from '../state/views.ts'
-import { Code } from './code.tsx'
-import { Facts, PanelBody } from './panel.tsx'
-import { TaskButton } from './task-button.tsx'
+import { Code, Facts, PanelBody, TaskButton } from './panel.tsx'
 
 const close = (): void => updateState({ task: null })
 

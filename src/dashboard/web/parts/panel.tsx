@@ -1,7 +1,10 @@
-/** What every panel shows while it waits, if its query failed, or if there is nothing to show. */
+/** What panels consist of, and what they show while they wait or if there is nothing to show. */
 
 import type { ComponentChildren } from 'preact'
+import { useId } from 'preact/hooks'
+import { escapeControls } from '../../../views/readable.ts'
 import type { Views } from '../../protocol.ts'
+import { openTask, pageState, updateState } from '../state/fragment.ts'
 import { safeText } from '../state/names.ts'
 import type { ViewState } from '../state/view-client.ts'
 import { type FilteredKind, useFilteredView } from '../state/views.ts'
@@ -73,5 +76,61 @@ export function Facts({ facts }: { readonly facts: readonly Fact[] }) {
         </div>
       ))}
     </dl>
+  )
+}
+
+/** A task's id as a button that opens its drawer. */
+export function TaskButton({ uid }: { readonly uid: string }) {
+  return (
+    <button type="button" class="link mono" onClick={() => openTask(uid)}>
+      {safeText(uid, 80)}
+    </button>
+  )
+}
+
+/** A viewer reads the end of long output, and the beginning of an error. */
+const maxCharacters = 20_000
+
+interface CodeProps {
+  readonly lines: readonly string[]
+  readonly label: string
+}
+
+/** Lines of output or of an error, as text only. */
+export function Code({ lines, label }: CodeProps) {
+  if (lines.length === 0) return null
+  const text = lines.join('\n').slice(0, maxCharacters)
+  return (
+    <pre tabIndex={0} role="region" aria-label={label}>
+      {escapeControls(text, '\n\t')}
+    </pre>
+  )
+}
+
+interface QueryBarProps {
+  readonly example: string
+  readonly problem?: string
+}
+
+export function QueryBar({ example, problem = '' }: QueryBarProps) {
+  const id = useId()
+  return (
+    <div class="query">
+      <label for={id}>Query</label>
+      <input
+        id={id}
+        type="search"
+        value={pageState.value.q}
+        placeholder={example}
+        spellcheck={false}
+        autocomplete="off"
+        aria-invalid={problem !== ''}
+        aria-describedby={`${id}-problem`}
+        onInput={(event) => updateState({ q: event.currentTarget.value })}
+      />
+      <span id={`${id}-problem`} role="status" class="bad">
+        {problem}
+      </span>
+    </div>
   )
 }

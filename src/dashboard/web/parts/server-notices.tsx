@@ -2,9 +2,8 @@
 
 import { numberText, timeText } from '../../../views/readable.ts'
 import { bytesText, safeText } from '../state/names.ts'
-import { isFolder } from '../state/source.ts'
+import { head, isFolder, stateOfHead } from '../state/views.ts'
 import { connection, reconnect } from '../state/view-client.ts'
-import { head, stateOfHead } from '../state/views.ts'
 
 export function ServerNotices() {
   const view = head.value

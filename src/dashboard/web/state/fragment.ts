@@ -1,6 +1,7 @@
 /** The state of the page in the fragment of its address, so that a link shows the same view. */
 
 import { computed, signal } from '@preact/signals'
+import type { TasksPart } from '../../protocol.ts'
 
 export const panels = [
   'stream',
@@ -95,3 +96,18 @@ export function updateState(changes: Partial<PageState>): void {
 addEventListener('popstate', () => {
   pageState.value = readFragment(location.hash)
 })
+
+export interface TaskOrder {
+  readonly sort: TasksPart['sort']
+  readonly isDescending: boolean
+}
+
+export const taskOrder = signal<TaskOrder>({ sort: 'order', isDescending: false })
+
+/** Shows the tasks that a query finds. The longest times come first. */
+export function openTasks(q: string, sort: TasksPart['sort']): void {
+  taskOrder.value = { sort, isDescending: sort === 'ran' || sort === 'waited' }
+  updateState({ panel: 'tasks', q })
+}
+
+export const openTask = (uid: string): void => updateState({ task: uid })

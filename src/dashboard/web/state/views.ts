@@ -73,3 +73,9 @@ export const relatedTasks = computed((): ReadonlySet<string> => {
   if (view === null || task === null || view.uid !== task) return new Set()
   return new Set([...view.dependencies, ...view.dependents].map(({ uid }) => uid))
 })
+
+/** Whether the page lists the records of a folder: no run can be shown before one is chosen. */
+export const isFolder = computed(() => {
+  const { view, error } = stateOf('head').value
+  return view === null && error !== '' && pageState.value.record === null
+})

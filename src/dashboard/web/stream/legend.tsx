@@ -18,7 +18,8 @@ export function Legend({ view }: { readonly view: StreamView }) {
     <ul class="legend">
       {isCells ? (
         <li>
-          <i class="swatch c0" /> busy, by the height
+          <i class="swatch c0" />
+          busy, by the height
         </li>
       ) : (
         shown.map((name) => (
@@ -34,11 +35,13 @@ export function Legend({ view }: { readonly view: StreamView }) {
         <li class="muted">and {numberText(names.length - maxNames)} more names</li>
       )}
       <li>
-        <i class="swatch red" /> failed, retried or lost
+        <i class="swatch red" />
+        failed, retried or lost
       </li>
       {isCells ? null : (
         <li>
-          <i class="swatch grey" /> canceled
+          <i class="swatch grey" />
+          canceled
         </li>
       )}
     </ul>
