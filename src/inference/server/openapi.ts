@@ -172,7 +172,9 @@ const responseSchemas = {
     }),
   }),
   Status: z.object({ status: text, reason: text.optional() }),
-  Model: model,
+  ModelDetails: model.extend({
+    max_model_len: count.describe('Tokens of prompt and answer together.'),
+  }),
   ModelList: z.object({ object: z.literal('list'), data: z.array(model) }),
   Tokens: z.object({ tokens: z.array(z.int()), count }),
   ChatCompletion: z.object({

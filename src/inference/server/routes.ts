@@ -134,7 +134,7 @@ function getPublicReason({ generator, getUnreadyReason }: HealthContext): string
 }
 
 function createModelRoutes({ requests, clock }: RouteContext): readonly DocumentedRoute[] {
-  const { models, hiddenModels } = requests.rules
+  const { models, hiddenModels, contextLength } = requests.rules
   const created = Math.floor(clock.now())
   const describe = (id: string): object => ({ id, object: 'model', created, owned_by: 'tutti' })
   return [
@@ -147,12 +147,12 @@ function createModelRoutes({ requests, clock }: RouteContext): readonly Document
     {
       method: 'GET',
       path: '/v1/models/*',
-      document: { summary: 'One served model.', ok: 'Model' },
+      document: { summary: 'One served model.', ok: 'ModelDetails' },
       answer(exchange, _, rest) {
         const id = tryRead(() => decodeURIComponent(rest)) ?? rest
         const isServed = models.includes(id) || hiddenModels.includes(id)
         if (!isServed) throw unknownModelError(id, models)
-        exchange.sendJson(200, describe(id))
+        exchange.sendJson(200, { ...describe(id), max_model_len: contextLength })
       },
     },
   ]

@@ -59,6 +59,12 @@ export class InferenceServer extends HttpServer {
     this.setRoutes(createHealthRoutes(this.#healthContext()), loadingError)
   }
 
+  /** Some clients add a slash at the end of a path, and some addresses lack `/v1`. */
+  protected override listAliases(path: string): readonly string[] {
+    const plain = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path
+    return [plain, `/v1${plain}`]
+  }
+
   #healthContext(): HealthContext {
     const getUnreadyReason = (): string | null => (this.isDraining ? 'the server is closing' : null)
     return { ...this.#options, endpoint: this.endpoint, getUnreadyReason }

@@ -223,10 +223,10 @@ export class HttpServer extends Service {
   }
 
   async #answer(exchange: HttpExchange): Promise<void> {
-    const { request, path } = exchange
+    const { request } = exchange
     const guard = this.#guard
     if (guard === null) throw closingError()
-    const route = this.#routeOf(path)
+    const { route, path } = this.#findRoute(exchange.path)
     exchange.addHeaders(guard.corsHeaders(request))
     guard.check(request, route?.isPublic === true)
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
@@ -239,6 +239,19 @@ export class HttpServer extends Service {
     if (request.headers.expect !== undefined) exchange.response.writeContinue()
     const bytes = await readBody(request, route.bodyBytes, exchange.signal)
     return route.answer(exchange, parseJson(bytes, this.#options.limits.depth), rest)
+  }
+
+  /** The paths under which a requested path is looked up, in this order. */
+  protected listAliases(path: string): readonly string[] {
+    return [path]
+  }
+
+  #findRoute(requested: string): { readonly route: Route | undefined; readonly path: string } {
+    for (const path of this.listAliases(requested)) {
+      const route = this.#routeOf(path)
+      if (route !== undefined) return { route, path }
+    }
+    return { route: undefined, path: requested }
   }
 
   #routeOf(path: string): Route | undefined {

@@ -147,7 +147,7 @@ it('GET /openapi.json: its schemas describe what the server sends', async () => 
     Health: (await ask(`${url}/health`)).json,
     Status: (await ask(`${url}/health/ready`)).json,
     ModelList: (await ask(`${url}/v1/models`)).json,
-    Model: (await ask(`${url}/v1/models/tiny`)).json,
+    ModelDetails: (await ask(`${url}/v1/models/tiny`)).json,
     Tokens: (await post(`${url}/tokenize`, { prompt: 'a' })).json,
     ChatCompletion: (await post(`${url}/v1/chat/completions`, { ...hello, logprobs: true })).json,
     Completion: (await post(`${url}/v1/completions`, { prompt: 'a' })).json,

@@ -35,6 +35,23 @@ describe('the inference server', () => {
     })
   })
 
+  it('the inference server takes paths without /v1, and with a slash at the end', async () => {
+    await using served = await serve()
+    for (const path of ['/v1/chat/completions/', '/chat/completions', '/chat/completions/']) {
+      expect([path, (await post(`${served.url}${path}`, hello)).status]).toEqual([path, 200])
+    }
+    const models = (await ask(`${served.url}/v1/models`)).json
+    expect((await ask(`${served.url}/models/`)).json).toEqual(models)
+    expect((await ask(`${served.url}/health/live/`)).status).toBe(200)
+    expect((await ask(`${served.url}/v1/v1/models`)).status).toBe(404)
+  })
+
+  it('one served model is listed with the length of its context', async () => {
+    await using served = await serve({ contextLength: 256 })
+    const model = { id: 'tiny', object: 'model', owned_by: 'tutti', max_model_len: 256 }
+    expect((await ask(`${served.url}/models/tiny`)).json).toMatchObject(model)
+  })
+
   it('the inference server streams chunks with role, text, finish, usage and the end', async () => {
     await using served = await serve()
     const { text, headers } = await post(`${served.url}/v1/chat/completions`, {
@@ -160,6 +177,7 @@ describe('the inference server', () => {
       expect((await ask(`${served.url}/v1/models/${id}`)).json).toEqual({
         id: 'org/tiny',
         ...model,
+        max_model_len: 8192,
       })
     }
     expect((await post(`${served.url}/tokenize`, { prompt: 'abc' })).json).toEqual({
