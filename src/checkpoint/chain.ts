@@ -115,7 +115,7 @@ function readFirstLine(path: string): string | null {
 }
 
 /** Whether the file has no complete line, and no live process writes to it. */
-export async function isAbandoned(path: string): Promise<boolean> {
+export async function willStayEmpty(path: string): Promise<boolean> {
   const record = parseRecordPath(path)
   if (record !== null && isBeingWritten(dirname(path), record.sessionId)) return false
   return (await readRecordHead(path)).isEmpty

@@ -347,7 +347,7 @@ function toClusterReadings(sample: ResourceSample): ResourceSample {
   }
 }
 
-/** A backend that starts the agents of a cluster, such as the Slurm backend. */
+/** Set by a backend that starts the agents of its cluster itself, such as the Slurm backend. */
 export interface ClusterOwner {
   readonly onJoined: (nodeId: string) => void
   readonly samplingPriority: number

@@ -10,7 +10,7 @@ import type { HasDeadline } from '../runtime/deadlines.ts'
 import type { QueueEntry } from '../runtime/priority-queue.ts'
 import type { Lifecycle } from '../tasks/lifecycle.ts'
 import { definitionHash, hasChangedSince } from '../tasks/definition-hash.ts'
-import { inWorkDir, type TaskSpec } from '../tasks/spec.ts'
+import { withWorkDir, type TaskSpec } from '../tasks/spec.ts'
 import type { LimitedAttempt } from './limits/name-limits.ts'
 import type { RecordedPlan, RecordedTask, TaskInputs, TaskOrigin } from './resume/recorded-tasks.ts'
 import type { Outcome, TaskHolder, TaskRecord } from '../tasks/task-record.ts'
@@ -281,7 +281,7 @@ export class Attempt extends TaggedJob implements Job {
     this.uid = entry.task.uid
     this.attempt = attempt
     this.isRetry = attempt > entry.firstAttempt
-    this.spec = inWorkDir(spec, session.workDir)
+    this.spec = withWorkDir(spec, session.workDir)
     this.#entry = entry
   }
 }

@@ -9,7 +9,7 @@ export interface Log {
   warn(code: string, message: string): void
 }
 
-/** Emits warnings of Node, which prints them on stderr and as `process.on('warning')`. */
+/** Calls `process.emitWarning`. Node prints the warnings on stderr and emits them on `process`. */
 export const processLog: Log = {
   warn(code, message) {
     process.emitWarning(message, { type: 'TuttiWarning', code })

@@ -70,7 +70,7 @@ export interface InferenceBackendOptions {
   readonly limits?: Partial<ServerLimits>
   /** Whether spans contain prompts and generated text. Default `false`. */
   readonly captureContent?: boolean
-  /** Seconds of silence about a request after which the request is aborted. Default 600. */
+  /** How many seconds an engine may report nothing about a request until it fails. Default 600. */
   readonly engineTimeoutSeconds?: number
   /** How many seconds `close` waits for running HTTP requests. Default 5. */
   readonly drainSeconds?: number

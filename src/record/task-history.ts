@@ -14,7 +14,7 @@ type StreamTexts = Readonly<Record<Stream, string>>
 
 const startEvents: ReadonlySet<string> = new Set(['TaskStarted', 'tutti.AttemptStarted'])
 
-/** A task that is tried again very often has more events than anybody reads. */
+/** Limits the memory for a task with many retries: its first and its latest events are kept. */
 const maxEvents = 200
 const maxFirstEvents = 20
 

@@ -48,7 +48,8 @@ export class IndexedSet<T extends Indexed> {
   }
 
   /**
-   * Drops leading empty entries if there are many, so that the remaining items keep their indexes.
+   * Drops the leading empty entries if they are a quarter of all. The other items then keep their
+   * indexes. With fewer leading entries, drops all empty entries and renumbers the items.
    */
   #compact(): void {
     let first = 0

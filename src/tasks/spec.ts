@@ -128,6 +128,6 @@ export interface PromptSpec extends CommonSpec {
  */
 export type TaskSpec = FunctionSpec | ClosureSpec | ProgramSpec | PromptSpec
 
-export function inWorkDir(spec: TaskSpec, workDir: string | null): TaskSpec {
+export function withWorkDir(spec: TaskSpec, workDir: string | null): TaskSpec {
   return workDir === null ? spec : { ...spec, workDir }
 }

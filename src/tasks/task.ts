@@ -105,7 +105,7 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     return this.#record?.finishReasons
   }
 
-  /** The output of a program that did not succeed. */
+  /** The output of a failed or canceled program. A successful one has its output in `value`. */
   protected get unsuccessfulOutput(): ProgramOutput | undefined {
     return this.#record?.output
   }

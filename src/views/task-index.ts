@@ -17,9 +17,12 @@ export interface TaskIndex {
   readonly names: TextIndex
   /** The number of the current file, counted from 1. */
   file: number
-  /** In files after the first, the task's number plus 1, by the number in its generated uid. */
+  /**
+   * Maps the number in a generated uid of the current file to the task's number plus 1. Not used
+   * for the first file.
+   */
   ofNumber: Column
-  /** For each task in `ofNumber`, the number in its latest uid plus 1. */
+  /** Maps a task to the number in its latest uid plus 1. Contains the tasks of `ofNumber`. */
   readonly latest: Column
 }
 

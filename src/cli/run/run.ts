@@ -5,7 +5,7 @@ import { dirname, resolve } from 'node:path'
 import {
   expectNotContinued,
   findChain,
-  isAbandoned,
+  willStayEmpty,
   emptyRecordError,
   readSessionStart,
 } from '../../checkpoint/chain.ts'
@@ -140,7 +140,7 @@ export async function resume(
 
 /** Throws if the record cannot be resumed. Resolves with the id of the record's session. */
 async function expectResumable(path: string, isDryRun: boolean): Promise<string> {
-  if (await isAbandoned(path)) throw await emptyRecordError(path)
+  if (await willStayEmpty(path)) throw await emptyRecordError(path)
   const started = (await readSessionStart(path))?.session_id
   const sessionId = started ?? parseRecordPath(path)?.sessionId ?? ''
   if (sessionId !== '') {

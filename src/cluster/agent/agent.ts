@@ -153,7 +153,7 @@ export class Agent {
     return this.#close(waitForResults)
   }
 
-  /** Ignores the rejection, for callers that await `left`, which rejects with the same error. */
+  /** Calls `close` without waiting. An error rejects `left` only. */
   leave(options: { readonly waitForResults?: boolean } = {}): void {
     this.close(options).catch(() => {})
   }

@@ -123,7 +123,8 @@ export class SessionReports {
     this.#isDue = false
     const { header } = this.#options
     const starts: WireStart[] = []
-    // A start must precede the events of its task. Results come after events.
+    // A result includes the start of its attempt. An ended attempt needs a separate start only if
+    // this report has events of its task, because the driver gets them before the result.
     const withEvents = new Set(this.#events.map(({ taskId }) => taskId))
     for (const held of this.#starts) {
       const { index, uid, attempt, beganMs, workerId, files, isHeld } = held

@@ -6,7 +6,7 @@ import { dirname, join, resolve } from 'node:path'
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, errnoOf, messageOf, ValueError } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
-import { inWorkDir, type TaskSpec } from '../../tasks/spec.ts'
+import { withWorkDir, type TaskSpec } from '../../tasks/spec.ts'
 import { createOwnedFolder, removeFolder } from '../owned-folder.ts'
 
 export interface WorkFolderOptions {
@@ -134,7 +134,7 @@ export class SessionFolder {
   toPlacedSpec(spec: TaskSpec, wanted: string): { spec: TaskSpec; problem?: BackendError } {
     if (spec.kind !== 'program') return { spec }
     const folder = spec.workDir ?? wanted
-    if (existsSync(folder)) return { spec: inWorkDir(spec, folder) }
+    if (existsSync(folder)) return { spec: withWorkDir(spec, folder) }
     try {
       // The folder is created for each program, because an earlier program or a user may remove it.
       mkdirSync(this.#temporaryFolder, { recursive: true, mode: 0o700 })
@@ -142,7 +142,7 @@ export class SessionFolder {
       const text = `node ${this.#node} cannot create a folder for its programs`
       return { spec, problem: new BackendError(`${text}: ${messageOf(cause)}`, { cause }) }
     }
-    return { spec: inWorkDir(spec, this.#temporaryFolder) }
+    return { spec: withWorkDir(spec, this.#temporaryFolder) }
   }
 
   remove(): Promise<void> {

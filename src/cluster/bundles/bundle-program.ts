@@ -65,8 +65,8 @@ const dynamicImportPattern = /\b(?:import|require)\(\s*(['"])([^'"\n]+)\1\s*\)/g
 const fileUrlPattern = /\bnew URL\(\s*(['"])(\.{1,2}\/[^'"\n]+)\1\s*,\s*import\.meta\.url\s*\)/g
 
 /**
- * Imports the modules that functions import only when called, if the specifier is a literal. Also
- * records files that the source names relative to `import.meta.url`.
+ * Imports the modules of `import('…')` and `require('…')` calls, so that the bundle contains them.
+ * Only calls with a literal are found. Also adds the files of `new URL('…', import.meta.url)`.
  */
 async function importDynamicModules(module: string): Promise<void> {
   const read = new Set<string>()

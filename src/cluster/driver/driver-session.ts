@@ -360,7 +360,7 @@ export class DriverSession implements ClusterConnection {
     this.#options.log.warn('MessageRefused', text)
   }
 
-  /** Does not wait for a broker that does not answer, where nothing could be removed. */
+  /** Removes the session's data and ends its jobs. Only warns if the broker does not answer. */
   async #releaseOnce(reason: string): Promise<void> {
     const { broker, clock, log, ownerTtlSeconds, resultTtlSeconds } = this.#options
     const done = new AbortController()

@@ -383,7 +383,7 @@ const agentNote = {
   ...agentStart,
   /** `left`: the agent holds no jobs. `missing`: it is unknown what it held. */
   state: oneOf('used', 'left', 'missing'),
-  /** The `endsEpoch` that the agent has ended, in notes of the agent itself. */
+  /** Only in notes that the agent itself wrote: its `endsEpoch` for the session that it ended. */
   endsEpoch: optional(number),
   lost: optional(list(fields({ ...attempt, message: text }))),
   /** Attempts that the agent may have begun. Their tasks were moved to other agents. */

@@ -205,7 +205,7 @@ export class RecordedTasks {
       return equal
     }
     const named = this.findUid(uid)
-    // A task with a chosen uid remains the same task even if its input values are newer now.
+    // A chosen uid identifies a task, even if the values of its inputs are newer than its result.
     if (named !== null) named.match = isOutdated(named, inputs) ? 'outdated' : 'same'
     return named
   }
@@ -297,8 +297,9 @@ export class RecordedTasks {
   }
 
   /**
-   * Numbers attempts as the session of this file did. An attempt that may still run keeps its
-   * number; any other attempt with the same uid gets a higher number, even before it starts.
+   * Numbers attempts as the session that wrote this file did. An unfinished task with the same
+   * definition keeps its number, because its attempt may still run. Any other task with a known uid
+   * gets a number above the earlier attempts of that uid, even if it never starts.
    */
   #numberAttempts(uid: string, task: RecordedTask, hash: string | null): void {
     const before = this.findUid(uid)

@@ -12,7 +12,7 @@ import { siblingProgram } from '../../runtime/supervised-child.ts'
 import type { AllocatedNode, Allocation } from '../allocation.ts'
 import { createRunCertificate } from '../certificate.ts'
 import { toAgentCommand } from './agent-lines.ts'
-import type { AgentStart } from './node-agent.ts'
+import type { AgentInput } from './node-agent.ts'
 import { NodeAgents, type NodeAgentsOptions } from './node-agents.ts'
 import { findSharedAddress } from '../shared-address.ts'
 import { removeSharedFile, writeSharedFile } from '../shared-file.ts'
@@ -169,14 +169,14 @@ const maxCacheWriters = 64
 
 async function toAgentInput(
   starting: Promise<StartedServer>,
-  start: Pick<AgentStart, 'sharedFile' | 'memoryMb' | 'labels' | 'moduleCache' | 'workDir'>,
+  start: Pick<AgentInput, 'sharedFile' | 'memoryMb' | 'labels' | 'moduleCache' | 'workDir'>,
 ): Promise<string> {
   const { servers, token, tls } = (await starting).connection
-  const line: AgentStart = { servers, token, certificate: tls.ca, serverTimeoutSeconds, ...start }
+  const line: AgentInput = { servers, token, certificate: tls.ca, serverTimeoutSeconds, ...start }
   return `${JSON.stringify(line)}\n`
 }
 
-function toMemoryLimits({ nodes }: Allocation): Pick<AgentStart, 'memoryMb'> {
+function toMemoryLimits({ nodes }: Allocation): Pick<AgentInput, 'memoryMb'> {
   const limits = nodes.flatMap(({ name, memoryMb }) =>
     memoryMb === null ? [] : [[name, memoryMb]],
   )

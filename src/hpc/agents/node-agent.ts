@@ -17,7 +17,7 @@ import { hideModuleCache } from '../launch/module-cache.ts'
 import { type SharedFile, reportSharedFolder } from '../shared-file.ts'
 
 /** The first line of the agent's input, as JSON. */
-export interface AgentStart {
+export interface AgentInput {
   readonly servers: string
   readonly token: string
   /** The certificate of the server. The agent trusts no other certificate. */
@@ -44,7 +44,7 @@ lines.on('line', (line) => {
     drain().catch(exitWith)
     return
   }
-  startOnce(JSON.parse(line) as AgentStart).then(
+  startOnce(JSON.parse(line) as AgentInput).then(
     () => process.stdout.write(`${agentStartedLine}\n`),
     exitWith,
   )
@@ -63,7 +63,7 @@ function exitWith(error: unknown): void {
   process.exit(isTaken ? nameTakenCode : 1)
 }
 
-async function start(given: AgentStart): Promise<Agent> {
+async function start(given: AgentInput): Promise<Agent> {
   const { servers, token, certificate, sharedFile, labels, workDir } = given
   hideModuleCache(given.moduleCache ?? undefined)
   reportSharedFolder(name, sharedFile, systemClock)

@@ -19,7 +19,7 @@ export class RankTurns {
     start()
   }
 
-  /** Must be called when a task has started or ended. */
+  /** Must be called once per entered task: when it starts, or when it ends without a start. */
   leave(): void {
     if (--this.#open > 0) return
     this.#owner = this.#waiting[0]?.owner ?? null

@@ -207,7 +207,7 @@ const createMatcher = ({ regex, regexInside }: CompiledPattern, { isLast, view }
 const getCharacterWidth = (text: string, at: number): number =>
   (text.codePointAt(at) ?? 0) > 0xff_ff ? 2 : 1
 
-export interface Translation {
+export interface TranslatedPattern {
   readonly source: string
   /** Like `source`, but `$` never matches. Used for views that end before the text does. */
   readonly sourceInside: string
@@ -216,7 +216,7 @@ export interface Translation {
 }
 
 /** The syntax is that of JavaScript. Expressions that JavaScript rejects are refused. */
-function translatePattern(pattern: string): Translation | { readonly problem: string } {
+function translatePattern(pattern: string): TranslatedPattern | { readonly problem: string } {
   try {
     void new RegExp(pattern, 'iu')
   } catch (error) {

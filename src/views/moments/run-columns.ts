@@ -24,7 +24,7 @@ export interface AttemptColumns {
   readonly size: number
   readonly task: Block
   readonly lane: Block
-  /** Infinity for a repeated report of an attempt, so that it is in no range. */
+  /** Infinity for a repeated report of an attempt, so that no time range contains this row. */
   readonly start: Block
   /** Infinity for a running attempt, and -Infinity for a repeated report. */
   readonly end: Block

@@ -7,7 +7,7 @@ import { systemClock } from '../../../src/foundation/clock.ts'
 import { startNatsServer } from '../../../src/cluster/broker/nats-server.ts'
 import { createRunCertificate } from '../../../src/hpc/certificate.ts'
 import { agentStartedLine } from '../../../src/hpc/agents/agent-lines.ts'
-import type { AgentStart } from '../../../src/hpc/agents/node-agent.ts'
+import type { AgentInput } from '../../../src/hpc/agents/node-agent.ts'
 import { needs, requireCommand } from '../../require.ts'
 
 const program = fileURLToPath(new URL('../../../src/hpc/agents/node-agent.ts', import.meta.url))
@@ -22,7 +22,7 @@ needs(requireCommand('nats-server'))(
     const agent = spawn(process.execPath, [program, `here-${process.pid}`])
     onTestFinished(() => void agent.kill('SIGKILL'))
     const ended = once(agent, 'close')
-    const start: AgentStart = {
+    const start: AgentInput = {
       servers: server.url,
       token,
       certificate: tls.certificate,
