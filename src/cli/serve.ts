@@ -88,7 +88,8 @@ function findUpstreamModel(engine: ConfigSettings[string], signal: AbortSignal):
   const { kind, base_url: address, api_key: key } = engine
   if (kind !== 'openai' || typeof address !== 'string') {
     const ways = 'a GGUF file, --config FILE, or --engine openai --base-url URL'
-    throw new ValueError(`model: nothing names a model; give ${ways}`, { field: 'model' })
+    const details = { code: 'UsageError', field: 'model' }
+    throw new ValueError(`model: nothing names a model; give ${ways}`, details)
   }
   return findModel(toBase(address, '--base-url'), typeof key === 'string' ? key : null, signal)
 }
