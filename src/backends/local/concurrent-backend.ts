@@ -52,8 +52,9 @@ export interface ConcurrentBackendOptions {
   /** The maximum number of concurrent programs. Default: `cores`. */
   readonly maxProcesses?: number
   /**
-   * How functions are isolated. `process` confines crashes of native code, which end a whole
-   * process; `thread` is faster. Default `thread`, or `process` if `workerMemoryMb` is set.
+   * How functions are isolated. With `process`, a crash of native code ends only one worker.
+   * `thread` is faster, but such a crash ends this process. Default `thread`, or `process` if
+   * `workerMemoryMb` is set.
    */
   readonly isolation?: 'thread' | 'process'
   /**

@@ -193,7 +193,7 @@ export class LineFormatter {
     return end + length
   }
 
-  /** Where a frame's uid begins, which its text follows. */
+  /** Returns the byte offset of a frame's uid. The text follows the uid. */
   #textsOf(at: number): number {
     const count = (this.#record.ringWords[at * 2 + 3] as number) & (2 ** countBits - 1)
     return (at + headUnits + count) * unitBytes

@@ -89,8 +89,8 @@ export class SessionReports {
   }
 
   /**
-   * Discards starts and returned jobs, which the answer to the driver that attaches includes. Sends
-   * the unconfirmed events of tasks whose results are not recorded.
+   * Prepares for a driver that attaches. Discards starts and returned jobs, because the answer to
+   * the driver includes them. Sends the unconfirmed events of tasks whose results are not recorded.
    */
   restart(unconfirmed: readonly ReportedEvents[], isKnownTask: (uid: string) => boolean): void {
     this.#reset()

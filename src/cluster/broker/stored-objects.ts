@@ -267,7 +267,7 @@ class StoreRefusals {
     this.#heldBefore = heldBytes
   }
 
-  /** After another kind of failure, the server may have been replaced. */
+  /** Called after any failure other than a full store: the server may be another one now. */
   reset(): void {
     this.#count = 0
   }

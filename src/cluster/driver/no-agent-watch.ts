@@ -9,7 +9,7 @@ import { type NodeFacts, type NotAllowed, maxSilenceMs } from '../wire/messages.
 import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { ClusterSettings } from './cluster-connection.ts'
 import type { DriverJobs } from './driver-jobs.ts'
-import { findUnplaceable, toRequest } from './placement/placement-state.ts'
+import { findUnplaceable, toResourceRequest } from './placement/placement-state.ts'
 import { canRun, describeRequest, missingResource } from '../../tasks/resource-fit.ts'
 
 export interface NoAgentOptions extends Pick<ClusterSettings, 'explainNoAgent'> {
@@ -109,7 +109,7 @@ export class NoAgentWatch {
     if (shape === undefined || head === undefined) return
     const { group } = shape
     const why = ({ spec }: DriverJob): BackendError | null =>
-      explainNoAgent(toRequest({ request: spec.resources, group }))
+      explainNoAgent(toResourceRequest({ request: spec.resources, group }))
     if (why(head) === null) return
     const all = placement.removeShape(name).map((one) => ({ one, error: why(one) }))
     const left = all.filter(({ error }) => error === null)

@@ -166,7 +166,10 @@ export async function becomeOwner(options: OwnershipOptions): Promise<Ownership>
   return (await poll({ delayMs: retryDelayMs }, attempt, { clock })) as Ownership
 }
 
-/** Returns a function that stops the answers; `null` if another claim came first. */
+/**
+ * Claims the session and answers ownership requests. Returns a function that stops the answers, or
+ * `null` if another process claimed the session first.
+ */
 async function writeClaim(
   { broker, subjects, cluster, use }: OwnershipOptions,
   last: number,

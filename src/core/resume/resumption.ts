@@ -125,8 +125,8 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * Returns an error if an earlier task of this run, whose function has the same source, was given
-   * a recorded value: the two functions may have captured different variables.
+   * Functions with the same source may have captured different variables. Returns an error if an
+   * earlier task of this run has the same source and was given a recorded value.
    */
   findRefusal(uid: string, hash: string | null, name: string): StateError | null {
     if (!isAmbiguousCode(uid, hash)) return null

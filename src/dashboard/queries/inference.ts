@@ -10,7 +10,7 @@ import type { ServingFacts } from './query-source.ts'
 import type { RunMoment } from './run-moment.ts'
 import { shownText } from './shown-texts.ts'
 
-/** Numbers that only the spans of requests tell, which a live session without a record has not. */
+/** Measurements from the spans of requests. A live session without a record does not have them. */
 const notMeasured = {
   ttft: null,
   betweenTokens: null,

@@ -16,7 +16,7 @@ export interface RecordedHistory {
   readonly isReading: boolean
 }
 
-/** What the telemetry of a live session tells about itself. */
+/** Losses and delays in the telemetry of a live session. */
 export interface TelemetryFacts {
   readonly droppedEvents: number
   readonly lostLines: number

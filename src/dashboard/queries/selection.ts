@@ -48,8 +48,8 @@ function isInside({ columns, now }: RunMoment, task: number, from: number, to: n
   return begin <= to && (hasEnded ? ended : now) >= from
 }
 
-/** Selects attempts of the filtered name by their row in the columns; `null` selects all. */
-export function selectAttempts(
+/** Returns a predicate for rows of attempts with the filtered name; `null` if all are selected. */
+export function createAttemptFilter(
   moment: RunMoment,
   filter: Filter,
 ): ((at: number) => boolean) | null {

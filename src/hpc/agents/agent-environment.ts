@@ -5,7 +5,10 @@ import { launchVariable } from '../start-method.ts'
 
 type Variables = Record<string, string | undefined>
 
-/** The others would affect an `srun` or MPI program that a task starts. */
+/**
+ * The variables of the Slurm step that tasks inherit. The others would affect an `srun` or MPI
+ * program that a task starts.
+ */
 const keptVariables = new Set(['SLURM_CONF', 'SLURM_JOB_ID'])
 const stepVariable = /^(?:SLURM_|PMI_|PMI2_|PMIX_)/
 /** Removed, so that a tutti script that runs as a task does not join this launch. */

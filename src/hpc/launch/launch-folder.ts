@@ -48,7 +48,10 @@ export class LaunchFolder {
     this.path = path
   }
 
-  /** The first `write` creates the folder. A resumed session has several. */
+  /**
+   * Returns the first unused folder of the session, because each launch of a resumed session gets
+   * its own. The first `write` creates the folder.
+   */
   static of(parent: string, sessionId: string): LaunchFolder {
     const [folder] = LaunchFolder.chooseFolders(parent, sessionId, 1)
     return folder as LaunchFolder

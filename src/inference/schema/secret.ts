@@ -19,17 +19,17 @@ export class Secret {
     return this.#value
   }
 
-  /** Returns a mask. */
+  /** Returns `[masked]`, so that text made from the secret does not reveal it. */
   toString(): string {
     return mask
   }
 
-  /** Returns a mask. */
+  /** Returns `[masked]`, so that `JSON.stringify` does not reveal the value. */
   toJSON(): string {
     return mask
   }
 
-  /** Returns a mask, for `console.log`. */
+  /** Returns `[masked]`, so that `console.log` does not reveal the value. */
   [inspect.custom](): string {
     return mask
   }

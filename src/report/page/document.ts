@@ -32,11 +32,11 @@ export function* renderReport(data: ReportData): Generator<string> {
   yield closePage(toPageData(data))
 }
 
-/**
- * Blocks all external resources, and all scripts except the one of the page, even for HTML that is
- * injected through a record.
- */
 const scriptHash = hash('sha256', script, 'base64')
+/**
+ * Blocks external resources, and all scripts except the one of the page. Protects against a record
+ * that injects HTML.
+ */
 const securityPolicy = [
   "default-src 'none'",
   "style-src 'unsafe-inline'",

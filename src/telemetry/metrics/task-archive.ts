@@ -7,7 +7,10 @@ import { TaskRow } from './task-row.ts'
 
 const rowBytes = 128
 const rowsPerChunk = spillChunkBytes / rowBytes
-/** Offsets in a row. The 32-bit indexes of shared values and the numbers are arrays. */
+/**
+ * Byte offsets in a row. `shared` is an array of 32-bit indexes of shared values, and `numbers` is
+ * an array of doubles.
+ */
 const offsets = { uidLength: 0, passed: 1, shared: 4, numbers: 40, uid: 104 } as const
 const maxUidLength = rowBytes - offsets.uid
 /** The index of a value that is not shared, but stored with the row. */

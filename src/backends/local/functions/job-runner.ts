@@ -18,8 +18,8 @@ import { bankSize, busyPollMs, type Mailbox } from './mailbox.ts'
 import { toUpdateRecord } from '../../task-updates.ts'
 import type { AbortMessage, BatchMessage, FailureKind, WorkerMessage } from './protocol.ts'
 
-/** How a worker reports to its pool. */
-export interface WorkerOutput {
+/** A worker's connection to its pool. */
+export interface PoolLink {
   /** Throws if the message cannot be cloned. */
   post(message: WorkerMessage): void
   onImport(slot: number): void
@@ -41,7 +41,7 @@ const pollsPerClockRead = 20
 
 export class JobRunner {
   readonly #mailbox: Mailbox
-  readonly #output: WorkerOutput
+  readonly #link: PoolLink
   readonly #definitions: TaskDefinition[] = []
   readonly #functions = new Map<number, TaskFunction>()
   readonly #waiting: BatchMessage[] = []
@@ -56,16 +56,16 @@ export class JobRunner {
   #idleSince = 0
   #shouldBusyPoll = false
 
-  constructor(mailbox: Mailbox, outlet: WorkerOutput) {
+  constructor(mailbox: Mailbox, link: PoolLink) {
     this.#mailbox = mailbox
-    this.#output = outlet
+    this.#link = link
     this.#host = {
       update(task, update) {
         const record = toUpdateRecord(update)
         task.hasPosted = true
-        outlet.post({ kind: 'update', slot: task.slot, update: record })
+        link.post({ kind: 'update', slot: task.slot, update: record })
       },
-      listens: ({ slot }) => outlet.post({ kind: 'listens', slot }),
+      listens: ({ slot }) => link.post({ kind: 'listens', slot }),
     }
   }
 
@@ -86,7 +86,7 @@ export class JobRunner {
 
   shutDown(): void {
     this.#isShuttingDown = true
-    if (!this.#isBusy) this.#output.exit()
+    if (!this.#isBusy) this.#link.exit()
   }
 
   async #runBatches(): Promise<void> {
@@ -99,7 +99,7 @@ export class JobRunner {
       this.#definitions.push(...batch.definitions)
       this.#setGpuVariables(batch.gpus)
       await this.#runBatch(batch)
-      if (this.#isShuttingDown) return this.#output.exit()
+      if (this.#isShuttingDown) return this.#link.exit()
     }
     this.#idleSince = machineMs()
     this.#isBusy = false
@@ -113,7 +113,7 @@ export class JobRunner {
     const until = machineMs() + busyPollMs
     do {
       for (let poll = 0; poll < pollsPerClockRead; poll++) {
-        if (this.#mailbox.announcedBatches > this.#takenBatches) return this.#output.pollBatch()
+        if (this.#mailbox.announcedBatches > this.#takenBatches) return this.#link.pollBatch()
       }
     } while (machineMs() < until)
     return null
@@ -148,18 +148,18 @@ export class JobRunner {
         isSilent = !task.hasPosted && 'value' in end && mailbox.write(slot, end.value)
         if (!isSilent) mailbox.markAsMessage(slot)
         mailbox.setFinishedCount(bank, index + 1)
-        this.#output.onEnd(slot)
+        this.#link.onEnd(slot)
         if (!isSilent) this.#postEnd(slot, end)
       } else {
         mailbox.setFinishedCount(bank, index + 1)
       }
       if (!isSilent || at - this.#notifiedAt > maxUnreportedMs) {
-        if (isSilent) this.#output.post({ kind: 'passed' })
+        if (isSilent) this.#link.post({ kind: 'passed' })
         this.#notifiedAt = at
         announced = index + 1
       }
     }
-    if (announced < count && !mailbox.isPolled(bank)) this.#output.post({ kind: 'passed' })
+    if (announced < count && !mailbox.isPolled(bank)) this.#link.post({ kind: 'passed' })
   }
 
   /** Imports the job's module. The job's duration and time limit begin after the import. */
@@ -170,7 +170,7 @@ export class JobRunner {
   ): Promise<JobOutcome> {
     const mailbox = this.#mailbox
     mailbox.importStart = machineMs()
-    this.#output.onImport(task.slot)
+    this.#link.onImport(task.slot)
     try {
       const run = await findFunction(this.#definitions[definition])
       this.#functions.set(definition, run)
@@ -189,7 +189,7 @@ export class JobRunner {
     task: WorkerTask,
     args: readonly unknown[],
   ): JobOutcome | Promise<JobOutcome> {
-    this.#output.onStart(task.slot)
+    this.#link.onStart(task.slot)
     try {
       const returned = runInTask(task, () => run(...args))
       return isAwaitable(returned) ? this.#settle(returned) : this.#returned(returned)
@@ -221,7 +221,7 @@ export class JobRunner {
     if ('failure' in end) return this.#postFailure(slot, end.failure, end.error)
     try {
       expectNoFakeBuiltIn(end.value)
-      this.#output.post({ kind: 'value', slot, value: end.value })
+      this.#link.post({ kind: 'value', slot, value: end.value })
     } catch (error) {
       this.#postFailure(slot, 'result', error, uncloneablePath(end.value, 'return_value'))
     }
@@ -232,11 +232,11 @@ export class JobRunner {
     const message = { kind: 'failure', slot, failure, error: record } as const
     const full = field === undefined ? message : { ...message, field }
     try {
-      this.#output.post(full)
+      this.#link.post(full)
     } catch {
       // The thrown value can be cloned, but not serialized for another process, so it is sent as
       // JSON.
-      this.#output.post({ ...full, error: toJsonValue(record) as unknown as ErrorRecord })
+      this.#link.post({ ...full, error: toJsonValue(record) as unknown as ErrorRecord })
     }
   }
 

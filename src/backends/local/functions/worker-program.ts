@@ -6,7 +6,7 @@ import { currentTask } from '../../../foundation/task-context.ts'
 import { toEnvelope } from '../../../runtime/channel.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { toErrorRecord } from '../../../foundation/error-record.ts'
-import { JobRunner, type WorkerOutput } from './job-runner.ts'
+import { JobRunner, type PoolLink } from './job-runner.ts'
 import { Mailbox } from './mailbox.ts'
 import {
   type AbortMessage,
@@ -92,15 +92,15 @@ function serveProcess(): void {
   })
 }
 
-function serve(mailbox: Mailbox, outlet: WorkerOutput): JobRunner {
-  const runner = new JobRunner(mailbox, outlet)
+function serve(mailbox: Mailbox, link: PoolLink): JobRunner {
+  const runner = new JobRunner(mailbox, link)
   // Exits after an uncaught error, because the worker's state cannot be trusted any more. Only the
   // job that threw may fail, so if another job runs by now, the worker exits after that job.
   const endAfter = (what: string) => (thrown: unknown) => {
     const reason = `${what}: ${messageOf(thrown)}`
-    outlet.post({ kind: 'dying', reason, error: toErrorRecord(thrown) })
+    link.post({ kind: 'dying', reason, error: toErrorRecord(thrown) })
     const culprit = currentTask()?.uid
-    if (culprit === undefined || culprit === runner.runningUid) outlet.exit()
+    if (culprit === undefined || culprit === runner.runningUid) link.exit()
     else runner.shutDown()
   }
   process.on('uncaughtException', endAfter('uncaught exception'))

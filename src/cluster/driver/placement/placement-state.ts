@@ -51,7 +51,7 @@ export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   waiting: [
     ...shapes
       .filter(({ node }) => node === null)
-      .map((shape) => ({ resources: toRequest(shape), count: shape.queue.length })),
+      .map((shape) => ({ resources: toResourceRequest(shape), count: shape.queue.length })),
     ...toSentWork(nodes),
   ],
   nodes: new Map(
@@ -79,7 +79,7 @@ export function mergeLoads(loads: readonly ClusterLoad[]): ClusterLoad {
 }
 
 /** Returns the request of a shape. For a group, it includes the number of ranks. */
-export function toRequest({ request, group }: Pick<WaitingShape, 'request' | 'group'>) {
+export function toResourceRequest({ request, group }: Pick<WaitingShape, 'request' | 'group'>) {
   if (group === null) return request
   const { size: ranks, jobsPerNode } = group
   return { ...request, ranks, ...(jobsPerNode === null ? {} : { ranksPerNode: jobsPerNode }) }

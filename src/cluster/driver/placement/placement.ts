@@ -276,7 +276,7 @@ export class Placement<T extends PlacedJob> {
     const accepts = (node: Node): boolean =>
       node.name !== shape.avoidedNode && hasRoom(node, shape) && lasts(node) && !isKept(node)
     if (shape.changed === null) {
-      // The node of the previous job has the code and a worker.
+      // Prefer the node of the previous job for a single job: it already has the code and a worker.
       const last = this.#waiting === 1 ? this.#last : null
       if (last?.ring === this.#idle && last.cores === 0 && accepts(last)) return last
       const found = this.#idle.next(accepts) ?? (shape.isDefault ? this.#busy.next(accepts) : null)

@@ -6,7 +6,7 @@ import { statsInPlace } from '../../../views/stats.ts'
 import type { Filter, InsideName } from '../../protocol.ts'
 import { shownText } from '../shown-texts.ts'
 import type { RunMoment } from '../run-moment.ts'
-import { selectAttempts } from '../selection.ts'
+import { createAttemptFilter } from '../selection.ts'
 
 const maxNames = 200
 
@@ -19,7 +19,7 @@ export function listInside(moment: RunMoment, filter: Filter): InsideName[] {
   const { from = -Infinity, to = Infinity } = filter
   const { name, attempts } = columns
   const { size, start, end, outcome, task } = attempts
-  const isSelected = selectAttempts(moment, filter)
+  const isSelected = createAttemptFilter(moment, filter)
   const found = new Uint32Array(size)
   const counts = new Uint32Array(names.names.size)
   let total = 0

@@ -8,7 +8,7 @@ import { isFailedOutcome, type LaneId, listLanes } from '../../../views/panels/l
 import { type SegmentView, segmentAt } from '../../../views/panels/lanes.ts'
 import type { Filter, StreamCell, StreamView, TimeRange } from '../../protocol.ts'
 import type { RunMoment } from '../run-moment.ts'
-import { selectAttempts } from '../selection.ts'
+import { createAttemptFilter } from '../selection.ts'
 import { describeNotShown, rounded, shownText } from '../shown-texts.ts'
 import { toBlocks } from './blocks.ts'
 
@@ -46,7 +46,7 @@ function findPart(moment: RunMoment, filter: Filter, range: TimeRange): StreamPa
   const { columns, pass, now, start } = moment
   const { lanes } = pass.states
   const [from, to] = [range.from ?? start, range.to ?? Math.max(now, start + 1e-3)]
-  const isSelected = selectAttempts(moment, filter)
+  const isSelected = createAttemptFilter(moment, filter)
   const found: number[] = []
   const { size, start: starts, end: ends } = columns.attempts
   for (let at = 0; at < size && found.length <= maxBlocks; at++) {
@@ -105,7 +105,7 @@ interface LaneSums {
 
 function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns: number): Shown {
   const { lanes } = part
-  const isSelected = selectAttempts(moment, filter)
+  const isSelected = createAttemptFilter(moment, filter)
   const { busy, attempts } = sumByLane(moment, part, isSelected)
   const used = lanes.flatMap((_, lane) => ((attempts[lane] ?? 0) > 0 ? [lane] : []))
   const shown = used

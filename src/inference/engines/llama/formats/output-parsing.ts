@@ -12,7 +12,7 @@ import {
 } from './reasoning.ts'
 import type { OutputParsing } from './answer-decoder.ts'
 import { callableTools, type ChatInput } from '../templates/template-messages.ts'
-import { forcedFormat, plainFormat, instructedFormat, findToolFormat } from './tool-formats.ts'
+import { forcedFormat, plainFormat, ownOrPlainFormat, findToolFormat } from './tool-formats.ts'
 
 export interface OutputParsingOptions {
   readonly input: GenerationInput
@@ -83,7 +83,7 @@ function chooseFormat({ source, traits }: ChatTemplate, hasTools: boolean): Tool
   const format = findToolFormat(source)
   if (format.parseAll !== undefined) return format
   if (!hasTools) return null
-  return traits.rendersTools ? format : instructedFormat(source)
+  return traits.rendersTools ? format : ownOrPlainFormat(source)
 }
 
 /** Closes reasoning that the template has begun, and begins an answer in its format. */
@@ -99,7 +99,7 @@ export function grammarPrefix(template: ChatTemplate | null, prompt: string): st
 const reasoningMarkTexts = (reasoning: ReasoningMarks | null): readonly string[] =>
   reasoning === null ? [] : [reasoning.open, reasoning.close, ...(reasoning.marks ?? [])]
 
-/** Marks of several tokens are omitted, because their tokens have text. */
+/** Finds the marks that are single tokens. The tokens of longer marks are output as text. */
 function findMarkTokens(
   texts: readonly string[],
   vocabulary: Vocabulary,

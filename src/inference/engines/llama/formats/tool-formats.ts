@@ -100,8 +100,8 @@ export const plainFormat: ToolCallFormat = {
   },
 }
 
-/** Models whose prompt describes the tools in prose may still use the format of their family. */
-export function instructedFormat(template: string): ToolCallFormat {
+/** If a prompt describes the tools in prose, its model may use its own or the plain format. */
+export function ownOrPlainFormat(template: string): ToolCallFormat {
   const own = findToolFormat(template)
   return {
     name: own.name,

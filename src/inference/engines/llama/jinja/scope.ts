@@ -46,7 +46,7 @@ export class TemplateNames {
     for (const name of names) this.#bodies.at(-1)?.add(name)
   }
 
-  /** Parses a body. The names that it sets are known until its end. */
+  /** Parses a body. `names`, and the names that the body sets, are known until its end. */
   inBody<T>(names: readonly string[], parse: () => T): T {
     this.#bodies.push(new Set(names))
     const body = parse()
