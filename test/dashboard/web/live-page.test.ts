@@ -1,5 +1,6 @@
 import { createServer } from 'node:http'
 import { dirname } from 'node:path'
+import { text } from 'node:stream/consumers'
 import { expect, onTestFinished } from 'vitest'
 import type { AddressInfo } from 'node:net'
 import { type EventClass, stampEvent } from '../../../src/events/event.ts'
@@ -236,6 +237,10 @@ needs(chromium)('a folder is shown as a list of records, and a click opens one',
   await page.click('[aria-label=Records] button')
   await waitForText(page, '.state', 'ended')
   expect(await numberOf(page, 'done')).toBe('1 / 4')
+  const saved = page.waitForEvent('download')
+  await page.click('button:text("Save report")')
+  const report = await text(await (await saved).createReadStream())
+  expect(report).toMatch(/^<!doctype html>[^]*s-live/i)
   await page.goBack()
   await rowsOf(page, 'Records')
   expectNoProblems(opened)

@@ -3,6 +3,7 @@
 import { signal } from '@preact/signals'
 import type { ControlResult, NewLink } from '../../protocol.ts'
 import { countText } from '../../../views/readable.ts'
+import { pageState } from './fragment.ts'
 import { later } from './page-clock.ts'
 
 /** The latest message about an action; it disappears after a while. */
@@ -59,7 +60,8 @@ export async function copyWithNotice(text: string, what: string): Promise<void> 
 /** Saves the report of the run as a file. */
 export function saveReport(): void {
   const link = document.createElement('a')
-  link.href = 'report'
+  const { record } = pageState.peek()
+  link.href = record === null ? 'report' : `report?record=${encodeURIComponent(record)}`
   link.download = ''
   link.click()
 }
