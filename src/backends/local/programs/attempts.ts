@@ -35,7 +35,8 @@ export function newAttempt(id: number, batch: Batch): Attempt {
 export function toProgramRequest(attempt: Attempt, workDir: string | null): ProgramRequest {
   const { id, spec, batch, job } = attempt
   const folder = resolveFolder(spec, workDir)
-  const { stdout, stderr } = spec.captureStdio ?? {}
+  // A spec of another version, which lacks the field, must throw here.
+  const { stdout, stderr } = spec.captureStdio === null ? {} : spec.captureStdio
   attempt.files = definedFields({
     stdoutPath: stdout && resolve(folder, stdout),
     stderrPath: stderr && resolve(folder, stderr),

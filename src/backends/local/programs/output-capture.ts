@@ -177,7 +177,10 @@ function toOpenError(path: string, error: unknown): unknown {
   if (isResourceShortage(errno)) return error
   switch (errno) {
     case 'ENXIO':
-      return outputFileError(`${path} has no reader`, 'Open the FIFO first, or name a file.')
+      return outputFileError(
+        `${path} has no reader`,
+        'Open the FIFO for reading first, or name a file.',
+      )
     case 'EISDIR':
       return outputFileError(`${path} is a folder`, 'Name a file in it.')
     case 'ENOENT':

@@ -75,9 +75,12 @@ export function explainRefusal(file: string, cwd: string, errno: string): TuttiE
       return notPermittedError(`${name} is a folder`, 'Name a program in it.')
     case 'file':
       if (!file.endsWith('/')) return explainErrno(name, path, errno)
-      return notFoundError(`${name} does not exist: it is a file`, 'Remove the slash at its end.')
+      return notFoundError(`${name} is a file, not a folder`, 'Remove the slash at its end.')
     default:
-      return notPermittedError(`${name} ${describePath(kind)}`, 'Look at its folders.')
+      return notPermittedError(
+        `${name} ${describePath(kind)}`,
+        'Look at the rights of its folders.',
+      )
   }
 }
 
@@ -90,7 +93,10 @@ function explainErrno(file: string, path: string, errno: string): TuttiError {
       return notFoundError(`${file} names an interpreter that does not exist`, hint)
     }
     case 'ENOEXEC':
-      return notPermittedError(`${file} is not a program`, 'A script needs a line like #!/bin/sh')
+      return notPermittedError(
+        `${file} is not a program`,
+        'A script needs a first line such as #!/bin/sh',
+      )
     case 'EACCES':
     case 'EPERM': {
       const hint = 'Look at its interpreter, and whether its disk is mounted with noexec.'
