@@ -135,7 +135,7 @@ export class InferenceService {
     return findDescriptor(config.engine).create(config.engine, context)
   }
 
-  /** Called before anything starts, so that missing nodes or GPUs are reported early. */
+  /** Reserves nodes before anything starts, so that missing nodes or GPUs are reported early. */
   #reserve(): void {
     const { options, config } = this.#parts
     const descriptor = findDescriptor(config.engine)
@@ -234,7 +234,7 @@ function expectNodes(
   )
 }
 
-/** The time per turn of the event loop for new checks, and as much for running checks. */
+/** Milliseconds per event-loop turn for new guardrail checks, and again for running ones. */
 const checkBudgetMs = 8
 
 function defaultSampling({ llm }: InferenceConfig): Sampling {

@@ -42,7 +42,7 @@ export type ConfigNode = ScalarNode | ListNode | MapNode
 
 export const startOfFile: SourcePosition = { line: 1, column: 1 }
 
-/** The position of a value that an option of the command line gives. */
+/** Marks a value that comes from a command-line option. */
 export const commandLine: SourcePosition = { line: 0, column: 0 }
 
 /** Whether no value is given, as in `key:` and `key: null`, so that the default applies. */
@@ -60,7 +60,7 @@ export function toPlainValue(node: ConfigNode): unknown {
 /** The nesting is limited, because the code that converts and checks values is recursive. */
 export const maxDepth = 100
 
-/** Omits keys without a value. Throws for an object that contains itself or is nested too deep. */
+/** Omits `undefined` values. Throws for an object that contains itself or is nested too deep. */
 export function toConfigNode(
   value: unknown,
   path: Path = [],
@@ -127,7 +127,7 @@ export function* listScalars(node: ConfigNode, path: Path = []): Generator<[Path
   }
 }
 
-/** The number of problems is limited, because the first ones would scroll out of view. */
+/** The maximum number of problems in a message. With more, the first would scroll out of view. */
 const maxReported = 50
 
 /** A file, an option of a constructor (keys in camelCase), or an object with a file's sections. */
@@ -249,7 +249,7 @@ export function formatKey(key: string): string {
   return key.length > 32 ? `a key of ${key.length} characters` : key
 }
 
-/** Names an item of a list by its index. */
+/** A key that is missing in an item of a list is reported at that item, such as `rules[0]`. */
 function missingText(parent: Path, key: string): string {
   if (typeof parent.at(-1) !== 'number') return `${formatPath([...parent, key])}: missing`
   return `${formatPath(parent)}: expected ${/^[aeiou]/.test(key) ? 'an' : 'a'} ${key}`

@@ -106,7 +106,7 @@ function withSettings(root: ConfigNode, settings: ConfigSettings): ConfigNode {
   return mergeEntries(root, toConfigNode(settings, [], [], commandLine), mergeSection)
 }
 
-/** Leaves anything else than keys for the check. */
+/** Merges two maps. If a node is not a map, the validation reports it. */
 function mergeEntries(earlier: ConfigNode, later: ConfigNode, merge: Merge): ConfigNode {
   if (isEmptyNode(earlier)) return later
   if (earlier.kind !== 'map' || later.kind !== 'map') return earlier

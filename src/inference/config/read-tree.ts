@@ -54,7 +54,7 @@ export function readTree<S extends z.ZodType>(
 const plainDigits = /^[-+]?\d+$/
 const decimal = /^[-+]?[\d.]+(?:e[-+]?\d+)?$/i
 
-/** Finds numbers such as `0x10`, integers such as `1e3`, and keys without a value in a record. */
+/** Rejects numbers such as `0x10`, integers such as `1e3`, and empty values in a record. */
 function addNotationProblems(
   schema: Schema,
   tree: ConfigNode,

@@ -14,7 +14,7 @@ export interface EngineSettings {
 
 export interface EngineDescriptor<Config extends EngineSettings = EngineSettings> {
   readonly kind: Config['kind']
-  /** Which models may be given: a `name`, also a local `file`, or also one to `download`. */
+  /** Accepted models: only a `name`; also a local `file`; or also a model to `download`. */
   readonly model: 'name' | 'file' | 'download'
   /** Where workers run: on `this` node, on `reserved` nodes, or simulated on `any` node. */
   readonly nodes: 'this' | 'reserved' | 'any'

@@ -97,7 +97,7 @@ export const initialScaleState: ScaleState = {
 const smoothingMs = 2000
 const burstArrivals = 5
 
-/** The target follows the smoothed load, within its bounds, and at most doubles per step. Pure. */
+/** The number of workers follows the smoothed load, and at most doubles per step. Pure. */
 export function decideScale(
   config: ScaleConfig,
   state: ScaleState,

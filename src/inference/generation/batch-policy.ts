@@ -3,7 +3,7 @@
 import type { EngineCapacity, GenerationListener, GenerationRequest } from './inference-engine.ts'
 
 export interface BatchPolicy {
-  /** `adaptive` sends while a worker is free, `fixed` when the batch is full or has waited. */
+  /** `adaptive` sends when a worker has room, `fixed` when the batch is full or has waited. */
   readonly type: 'adaptive' | 'fixed'
   readonly maxBatchSize: number
   readonly maxBatchWaitMs: number
@@ -70,7 +70,7 @@ export function decideBatch<W extends WorkerLoad>(
   const max = Math.min(policy.maxBatchSize, freeSlots(roomiest), queue.queued)
   if (policy.type === 'adaptive') {
     const share = Math.ceil((queue.queued + load) / available) - roomiest.running
-    // A worker that admits whole batches accepts nothing until its batch is done, so it gets more.
+    // A worker that admits whole batches accepts nothing until its batch is done: fill the batch.
     const size = roomiest.capacity.admits === 'step' ? Math.min(max, Math.max(1, share)) : max
     return { kind: 'send', worker: roomiest, size }
   }

@@ -30,7 +30,7 @@ export type BatchFailure = { readonly cause: unknown } | null
 export interface BatchOwner {
   ended(request: QueuedRequest, run: BatchRun, end: GenerationEnd): void
   unanswered(request: QueuedRequest, run: BatchRun, failure: BatchFailure): void
-  /** Called for an unknown request or an invalid outcome of the engine. */
+  /** Called if the engine reports an unknown request or an invalid outcome. */
   breached(): void
   finished(report: BatchReport): void
 }

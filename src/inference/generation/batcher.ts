@@ -19,7 +19,7 @@ import { type EnqueueOptions, QueuedRequest, RequestQueue } from './request-queu
 export interface BatcherParts {
   readonly clock: Clock
   readonly policy: BatchPolicy
-  /** The maximum number of queued requests, not counting unbounded ones. */
+  /** The maximum number of queued requests whose `isBounded` is `true`. */
   readonly queueLimit: number
   /** Called once per batch, when the last request of the batch has ended. */
   readonly onBatchEnded: (report: BatchReport) => void
@@ -83,7 +83,7 @@ export class Batcher {
     if (queued !== null) this.#enqueue(queued)
   }
 
-  /** Holds a request back until `release`. Returns `null` if it was not accepted. */
+  /** Accepts a request but holds it back until `release`. Returns `null` if it is refused. */
   enqueueHeld(options: EnqueueOptions): QueuedRequest | null {
     const queued = this.#accept(options)
     if (queued === null) return null
@@ -184,7 +184,7 @@ export class Batcher {
     this.#dispatchSoon()
   }
 
-  /** Waits for the end of the turn, so that all its requests may share a batch. */
+  /** Waits for the end of the event loop's turn, so that its requests may share a batch. */
   #dispatchSoon(): void {
     if (this.#isDispatchDue) return
     this.#isDispatchDue = true

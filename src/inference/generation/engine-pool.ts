@@ -76,7 +76,7 @@ export class EnginePool {
     return proxy.forward(call)
   }
 
-  /** Adds workers immediately, and removes them one by one after their requests. */
+  /** Adds workers immediately. Removes workers one by one, when their requests have ended. */
   resize(workers: number): void {
     this.#targetSize = workers
     this.#scale()

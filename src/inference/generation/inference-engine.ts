@@ -102,7 +102,7 @@ export interface Sampling {
   readonly ignoreEos: boolean
   /** How many of the likeliest alternatives to report for each token; `null` for no logprobs. */
   readonly logprobs: number | null
-  /** Whether a delta before the text reports the prompt, with `logprobs` also its probabilities. */
+  /** Whether to report the prompt before the answer, with log probabilities if requested. */
   readonly echo: boolean
   readonly format: OutputFormat
 }
@@ -153,7 +153,7 @@ export interface GenerationDelta {
   readonly reasoning?: string
   /** The prompt. Present only if `echo` is set and the engine supports `echo.logprobs`. */
   readonly prompt?: PromptReport
-  /** Sent with the first delta if it is known by then, so that canceled requests have it too. */
+  /** In the first delta if known by then, so that canceled requests report the number too. */
   readonly promptTokens?: number
 }
 

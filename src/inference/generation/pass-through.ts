@@ -21,7 +21,7 @@ type WithWireFields<Part> = Part & { readonly wire?: WireFields }
 export type WireToolCall = WithWireFields<ToolCall>
 export type WireToolCallPiece = WithWireFields<ToolCallPiece>
 
-/** With a `body`, the server gets the body, and the other fields only repeat its texts. */
+/** A `body` goes to the server behind the engine; other fields only repeat its texts. */
 export type PassThroughInput = GenerationInput & { readonly body?: WireFields }
 
 export interface PassThroughRequest extends GenerationRequest {
@@ -46,7 +46,7 @@ export interface PassThroughDelta extends GenerationDelta {
 /** How a request ended. `fields` has the fields that arrived after the last delta. */
 export type PassThroughEnd = GenerationEnd & { readonly fields?: AnswerFields }
 
-/** Passes requests on to the server behind an engine. Used for paths without typed generation. */
+/** Passes other requests, such as `/v1/embeddings`, on to the server behind an engine. */
 export interface EngineProxy {
   readonly paths: readonly string[]
   forward(call: ForwardedCall): Promise<ForwardedAnswer>

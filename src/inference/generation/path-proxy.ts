@@ -1,4 +1,4 @@
-/** Forwards requests for untyped paths to an engine, with guardrails and a time-out. */
+/** Adds guardrails and a time-out to requests that an engine passes on to its server. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { TimeoutError } from '../../foundation/errors.ts'

@@ -57,7 +57,7 @@ export interface RequestReport {
 export class RequestHandler implements TextGenerator {
   readonly #parts: RequestHandlerParts
   readonly #meter: GenerationMeter
-  /** The latest check. The choices of one HTTP request arrive in a row and share the check. */
+  /** The latest guardrail check. All choices of one HTTP request arrive in a row and share it. */
   #check: SharedCheck | null = null
 
   constructor(parts: RequestHandlerParts) {
@@ -96,7 +96,7 @@ export class RequestHandler implements TextGenerator {
   }
 }
 
-/** A check of one input. It is abandoned when all requests that wait for it have ended. */
+/** A guardrail check of one input. Stops when all requests that wait for it have ended. */
 class SharedCheck {
   readonly #input: PassThroughInput
   readonly #signal: AbortSignal

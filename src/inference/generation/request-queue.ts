@@ -15,7 +15,7 @@ export interface EnqueueOptions {
   readonly isRetry?: boolean
   /** The time limit of the request, including its time in the queue; `null` for no limit. */
   readonly timeoutMs: number | null
-  /** Whether a full queue or an outage rejects it. A session limits its tasks, so they wait. */
+  /** Whether a full queue or an outage rejects it. Tasks wait: their session limits them. */
   readonly isBounded: boolean
   readonly listener: QueueListener
 }
@@ -55,7 +55,7 @@ export class QueuedRequest implements HasDeadline {
   lastActiveMs = 0
   unreadDeltas = 0
   isHeld = false
-  /** The entries of the request in the two orders of `RequestQueue`: by turn and by age. */
+  /** The entries of the request in the two orders of `RequestQueue`: by priority and by age. */
   priorityEntry: QueueEntry | null = null
   ageEntry: QueueEntry | null = null
   deadlineMs = Infinity
@@ -113,7 +113,7 @@ export class QueuedRequest implements HasDeadline {
     return this.mustRunAlone || this.hasLostEngine
   }
 
-  /** Each kind of failure allows one retry. */
+  /** Whether to retry. A lost engine and a failed batch allow one retry each. */
   claimRetry(isLoss: boolean, batchSize: number): boolean {
     // In a batch of one, the request has already run alone.
     if (isLoss ? this.hasLostEngine : this.mustRunAlone || batchSize === 1) return false
@@ -134,7 +134,7 @@ export class RequestQueue {
     return isRetry === (b.options.isRetry === true) ? a.arrivalIndex < b.arrivalIndex : isRetry
   })
   readonly #byAge = new PriorityQueue<QueuedRequest>((a, b) => a.arrivalIndex < b.arrivalIndex)
-  /** The number of requests that count against the limit of the queue, including held ones. */
+  /** The number of requests that count against the queue limit, including those held back. */
   boundedCount = 0
   heldCount = 0
 

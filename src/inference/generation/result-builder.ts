@@ -105,7 +105,7 @@ export class ResultBuilder {
     return { ...result, fields, ...(isPassedOn ? {} : { lastFields: last }) }
   }
 
-  /** The names go into the first released delta. Rules do not judge them. */
+  /** Adds the names of ignored fields to the first released delta. Rules do not judge them. */
   #addIgnored(delta: PassThroughDelta | null): PassThroughDelta | null {
     if (delta === null || this.#ignored === null || this.#hasSentIgnored) return delta
     this.#hasSentIgnored = true

@@ -47,7 +47,7 @@ export class SupervisedWorker {
     this.#lifetime = this.#runUntilClosed()
   }
 
-  /** The worker tries again even if the first start fails. */
+  /** Settles with the first start. The worker retries after a failed start. */
   get firstStart(): Promise<void> {
     return this.#firstStart.promise
   }

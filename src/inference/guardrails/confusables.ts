@@ -116,7 +116,7 @@ function hasLetterNear(text: string, at: number, direction: 1 | -1): boolean {
 const letterCache = new Uint16Array(0x11_00_00)
 const noLetter = 1
 const multipleLetters = 2
-/** The letters of Hangul, ligatures, and letters beyond 16 bits. */
+/** Code points that become several letters (Hangul, ligatures) or one beyond 16 bits. */
 const expansions = new Map<number, Uint16Array>()
 const nothing = new Uint16Array()
 /** Longer expansions occur in no phrase: U+FDFA, for example, expands to 15 letters. */

@@ -117,7 +117,7 @@ const separator = '\n'.repeat(8)
 interface RedactableText {
   readonly owner: Record<string, unknown>
   readonly name: string
-  /** Arguments must stay valid JSON. Their length is counted in `fixedTexts`. */
+  /** Arguments of a tool call must stay valid JSON. `fixedTexts` contains them too. */
   readonly isArguments: boolean
 }
 
@@ -125,7 +125,7 @@ const readText = ({ owner, name }: RedactableText): string => extractText(owner[
 
 /** The texts of an input or of a body that is passed on. Texts are replaced in a copy. */
 class InputTexts {
-  /** Texts that are never redacted: names and ids refer to each other. */
+  /** Texts that are judged but never redacted, such as names and ids. */
   readonly fixedTexts: string[]
   readonly redactable: RedactableText[] = []
   readonly #input: PassThroughInput
@@ -249,7 +249,7 @@ function collectFormatTexts(format: OutputFormat): readonly string[] {
   }
 }
 
-/** Rules cannot read token ids and embeddings. */
+/** Finds a field with token ids or embeddings, because rules cannot read them. */
 function findUnreadableField(input: PassThroughInput): string | undefined {
   const { body = {} } = input
   const isRaw = input.kind === 'text'
@@ -319,7 +319,7 @@ export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields
   const texts = collectTexts(fields)
   const check = new InputChecker(guard)
   check.checkLength(texts)
-  // A phrase may be split across texts. Names of fields are judged, but never redacted.
+  // Judges all texts together, because a phrase may be split. Field names are never redacted.
   yield* check.check([...texts, ...new Set(collectNames(fields))].join(separator))
   const judged = new Map<string, string>()
   const suspects = check.hits.length === 0 ? [] : new Set(texts)

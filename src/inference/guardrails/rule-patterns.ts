@@ -1,4 +1,4 @@
-/** Searches for users' regular expressions with RE2, which always takes linear time. */
+/** Searches texts for users' regular expressions. Uses RE2, which always takes linear time. */
 
 import { RE2JS, RE2JSException, RE2Set } from 're2js'
 import type { Steps } from '../../runtime/turn-budget.ts'
@@ -14,7 +14,7 @@ const [minWindowChars, maxWindowChars] = [32, 1024]
 /** After this many matches in a window, the rest of the window is searched in narrow windows. */
 const denseMatchCount = 32
 const narrowWindowChars = 128
-/** With more memory, patterns with very many states would spend their time on building states. */
+/** RE2's memory for states. With more, building very many states would take most of the time. */
 const [minStateBytes, stateBytesPerInstruction] = [1 << 18, 2560]
 const flags = RE2JS.CASE_INSENSITIVE
 
@@ -62,7 +62,7 @@ export interface RulePattern extends Pick<Match, 'rule' | 'action' | 'order'> {
 
 interface CompiledPattern extends RulePattern {
   readonly regex: RE2JS
-  /** The expression for views that end before the text does. */
+  /** The variant in which `$` never matches, for parts that end before the text does. */
   readonly regexInside: RE2JS
   readonly isAnchored: boolean
 }
@@ -209,13 +209,13 @@ const getCharacterWidth = (text: string, at: number): number =>
 
 export interface TranslatedPattern {
   readonly source: string
-  /** Like `source`, but `$` never matches. Used for views that end before the text does. */
+  /** Like `source`, but `$` never matches. Used for parts that end before the text does. */
   readonly sourceInside: string
   /** Whether the expression contains `^` or `$`, which depend on the borders of the text. */
   readonly isAnchored: boolean
 }
 
-/** The syntax is that of JavaScript. Expressions that JavaScript rejects are refused. */
+/** Translates from JavaScript to RE2. Refuses expressions that JavaScript rejects. */
 function translatePattern(pattern: string): TranslatedPattern | { readonly problem: string } {
   try {
     void new RegExp(pattern, 'iu')

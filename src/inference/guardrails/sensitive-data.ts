@@ -1,4 +1,4 @@
-/** Patterns of secrets and personal data. Their repetitions are bounded, and so is their time. */
+/** Patterns of secrets and personal data. Bounded repetitions bound the search time. */
 
 export interface DataPattern {
   readonly pattern: RegExp

@@ -67,7 +67,7 @@ export class SlidingScan implements OutputGuard {
     return yield* this.#run(1)
   }
 
-  /** `needed` characters must be left for a step. If it is 1, the text is complete. */
+  /** Steps while at least `needed` characters are left; 1 means that the text is complete. */
   *#run(needed: number): Steps<ReleasedText> {
     const hits: GuardHit[] = []
     let [text, from] = ['', 0]

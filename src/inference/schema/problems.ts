@@ -31,7 +31,7 @@ export type Problem = { readonly path: Path } & (
 )
 
 type Mismatch =
-  /** If the value selects an alternative of a union, `allowed` has the values that select one. */
+  /** If the value should select an alternative of a union, `allowed` lists the valid values. */
   | { readonly kind: 'type'; readonly allowed?: readonly unknown[] }
   | { readonly kind: 'format'; readonly expected: string }
   | { readonly kind: 'choice'; readonly allowed: readonly unknown[]; readonly reason?: string }
@@ -122,7 +122,7 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
     const key = record instanceof z.ZodRecord ? record.keyType : undefined
     return [{ kind: 'invalid_key', path, expected: describeExpected(key) }]
   }
-  // If a string became a list before it was checked, the path of an item leads to no value.
+  // Other issues may have no value either: a string may become a list before it is checked.
   const isTyped = issue.code.startsWith('invalid_') && issue.code !== 'invalid_format'
   if (found === undefined && isTyped) return [{ kind: 'missing', path }]
   if (issue.code === 'invalid_union') {

@@ -91,7 +91,7 @@ function selectOption(union: Schema | undefined, value: unknown): Schema | undef
   return schema.options.find((option) => hasShapeOf(option, value))
 }
 
-/** Compares only the JSON types. */
+/** Whether a value has the JSON type that an alternative of a union accepts. */
 export function hasShapeOf(option: Schema, value: unknown): boolean {
   const schema = unwrap(option)
   if (schema instanceof z.ZodArray) return Array.isArray(value)

@@ -67,7 +67,7 @@ const publicCodes: ReadonlySet<InferenceErrorCode> = new Set([
   'closing',
 ])
 
-/** Messages that replace those of engines, which may contain paths, tokens or addresses. */
+/** Replace the messages of engines, because those may contain paths, tokens or addresses. */
 const replacementMessages: Partial<Record<InferenceErrorCode, string>> = {
   engine_timeout: 'The engine did not answer in time.',
   engine_lost: 'The engine was lost while it worked on this request. Try again.',
@@ -80,7 +80,7 @@ const promptFields: Readonly<Record<string, string>> = {
   '/v1/completions': 'prompt',
 }
 
-/** The message of an engine is only logged. The client gets a fixed sentence and the request id. */
+/** Instead of an engine's message, the client gets a fixed sentence and the request id. */
 function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
   const refusal = getRefusal(thrown)
@@ -106,7 +106,7 @@ function toHttpError(thrown: unknown, requestId: string, path: string): HttpErro
   return new HttpError(status, `${message} Request id: ${requestId}.`, { code, headers })
 }
 
-/** Whether the whole message must be logged, because the client gets only a part of it. */
+/** Whether to log the message, because the client does not get all of it. */
 function isMessageHidden(thrown: unknown): boolean {
   if (thrown instanceof HttpError || getRefusal(thrown) !== undefined) return false
   const code = toInferenceCode(thrown)

@@ -29,7 +29,7 @@ export interface ServerParts {
   readonly generator: TextGenerator
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
   readonly metrics: () => Promise<string> | string
-  /** Required on every route except `/health`. Must be set unless the host is loopback. */
+  /** Required on every route except those of `/health`. `null` only for a loopback host. */
   readonly apiKey: string | null
   readonly clock: Clock
 }
@@ -61,7 +61,7 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
   return routes
 }
 
-/** The document is created at the first request, because most servers never get one. */
+/** Creates the document at its first request, because most servers never need it. */
 function createOpenApiRoute(
   context: RouteContext,
   routes: readonly DocumentedRoute[],
@@ -311,7 +311,7 @@ async function sendPromptReplies(
   exchange.sendJson(200, response, createIgnoredHeaders(request, ignored))
 }
 
-/** Returns an error if all prompts failed for the same reason outside of the request. */
+/** Returns the common error of all prompts, unless there is none or the request caused it. */
 function commonFailure(results: readonly (string | HttpError)[]): HttpError | undefined {
   const [first] = results
   if (first === undefined || typeof first === 'string' || first.status < 429) return undefined

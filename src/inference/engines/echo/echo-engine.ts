@@ -43,7 +43,7 @@ export interface EchoEngineOptions {
   readonly contextLength?: number
 }
 
-/** Creates a deterministic engine. Without latency, `generate` has the results at once. */
+/** Creates a deterministic engine. Without latency, `generate` reports results synchronously. */
 export function createEchoEngine(options: EchoEngineOptions = {}): InferenceEngine {
   expectOptions('createEchoEngine', options, checks)
   return new EchoEngine(options)

@@ -6,7 +6,7 @@ import { isPlainObject, type WireFields as Schema } from '../../generation/pass-
 /** The depth is limited, because sampling a recursive schema would never end. */
 const maxDepth = 32
 
-/** Each value costs one unit, and every 64 characters cost one more. */
+/** The maximum size of a sample: one unit per value, and one more per 64 characters. */
 const maxSize = 65_536
 
 /** Supports common keywords and simple limits. Throws `unsupported` for other schemas. */

@@ -28,7 +28,7 @@ import {
 } from './evaluation/prompt-scores.ts'
 import { describeLogprobs } from './token-text.ts'
 
-/** As many tokens as in llama.cpp count for the repetition penalty. */
+/** The number of recent tokens that the repetition penalty considers, as in llama.cpp. */
 const repetitionWindow = 64
 /** A lower temperature would make all logits infinite, and all tokens equally likely. */
 const minTemperature = 1e-6

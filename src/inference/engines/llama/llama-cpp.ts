@@ -176,7 +176,7 @@ async function createContext(
 function createVocabulary(model: LlamaModel): Vocabulary {
   const ours = (tokens: readonly number[]): readonly LibraryToken[] =>
     tokens as readonly LibraryToken[]
-  // A word that begins a text would lose its space.
+  // The token before a word, because a word at the beginning of a text would lose its space.
   const anchor = model.tokenize('a').slice(-1)
   const ggml = model.fileInfo.metadata.tokenizer?.ggml
   return {
@@ -238,7 +238,7 @@ export type ModelSource =
   | { readonly kind: 'file'; readonly path: string }
   | { readonly kind: 'hub'; readonly uri: string }
 
-/** `hf:`, `https:` and `user/model` are on the hub, unless such a path exists here. */
+/** `hf:` and `https:` mean the hub, and so does `user/model` if no such path exists here. */
 export function toModelSource(name: string): ModelSource {
   if (/^(?:hf|https?):/.test(name)) return { kind: 'hub', uri: name }
   if (name.startsWith('~/')) return { kind: 'file', path: join(homedir(), name.slice(2)) }
@@ -247,7 +247,7 @@ export function toModelSource(name: string): ModelSource {
   return isHubName ? { kind: 'hub', uri: `hf:${name}` } : { kind: 'file', path: name }
 }
 
-/** llama.cpp would abort the process for some files that are no models. */
+/** Rejects files that are no models, because llama.cpp would abort the process for some. */
 async function expectGguf(path: string): Promise<void> {
   const hint =
     'give the path of a GGUF file (npx tutti model get stories15M fetches a small one, ' +

@@ -59,7 +59,7 @@ export interface LlamaEngineOptions extends Partial<Omit<LlamaEngineConfig, 'kin
   readonly hubToken: string | null
   /** The folder of models that are downloaded from the hub. */
   readonly cacheDir: string
-  /** Default `null`: the model's length, up to 4096. Larger values are reduced to it. */
+  /** Default `null`: the model's context length, up to 4096. The model's length is the maximum. */
   readonly contextLength?: number | null
   /** @deprecated Has no effect: the native context of node-llama-cpp is always used. */
   readonly usesNativeContext?: boolean
@@ -383,7 +383,7 @@ class LlamaEngine implements InferenceEngine {
 
 const maxQuietMs = 10_000
 
-/** Some stages of loading block heartbeats. */
+/** The minimum time-out while loading, because some stages of loading block heartbeats. */
 const minLoadTimeoutMs = 60_000
 
 /** The maximum number of sequences per context in llama.cpp. */

@@ -26,7 +26,7 @@ export interface LlamaProcessOptions {
   onExit(exit: ChildExit): void
 }
 
-/** The process keeps this process alive until it is closed. */
+/** The child process keeps this process alive until the child is closed. */
 export function startLlamaProcess(options: LlamaProcessOptions): LlamaProcess {
   const child: LlamaProcess = new SupervisedChild({
     ...options,
@@ -153,7 +153,7 @@ export class UpdateRelay {
       const wait = listener.delta(request.id, delta)
       if (wait !== undefined) this.#pause(wait)
     }
-    // After an abort, the result lacks the dropped deltas.
+    // After an abort, deltas were dropped, so even a completed request counts as canceled.
     if (end !== undefined) this.end(this.#isAborted() ? { kind: 'canceled' } : toGenerationEnd(end))
   }
 

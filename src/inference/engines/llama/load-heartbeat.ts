@@ -4,10 +4,10 @@ import type { Clock } from '../../../foundation/clock.ts'
 import type { MessageFromLlama, LoadProgress } from './protocol.ts'
 
 const heartbeatIntervalMs = 2000
-/** Without progress, the process may wait for a dead file system, so it must seem hung. */
+/** Heartbeats stop after this time without progress: the file system may be dead. */
 const stallTimeoutMs = 600_000
 
-/** Loading a large model takes minutes, and the library rarely reports progress. */
+/** Needed because loading may take minutes, and the library rarely reports progress. */
 export function startLoadHeartbeat(clock: Clock, send: (message: MessageFromLlama) => void) {
   let progressMs = clock.monotonicMs()
   let lastReport = ''

@@ -73,7 +73,7 @@ export function preparePrompt(request: LlamaRequest, runtime: LlamaRuntime): Pre
   }
 }
 
-/** A conversation that the template rejects is the client's error, other failures are ours. */
+/** If the template rejects the conversation, the client is at fault; otherwise the template is. */
 function toFailure(error: unknown, template: ChatTemplate | null): Failure {
   const message = messageOf(error)
   if (error instanceof ArgumentError) {
@@ -137,7 +137,7 @@ const tooLongFailure = (count: string, limit: number): Failure => ({
   hint: 'shorten the prompt, or raise max_model_len if the model allows it',
 })
 
-/** Splits the texts of control tokens in client input. Removed from all texts first. */
+/** Inserted into the texts of control tokens in client input, to split them. */
 const splitMark = '\uFDD0'
 
 /** The text that the model continues. Its pieces are tokenized separately. */
@@ -146,7 +146,6 @@ export interface RenderedPrompt {
   readonly hasControlTokens: boolean
 }
 
-/** Throws the errors of the template. */
 export function renderPrompt(
   input: GenerationInput,
   template: ChatTemplate | null,
@@ -227,7 +226,7 @@ function toTemplateMessage(
   })
 }
 
-/** Templates encode arguments as JSON themselves. Text that is not JSON is kept. */
+/** Parses arguments, because templates encode them as JSON. Text that is not JSON is kept. */
 function parseOrKeep(text: string): unknown {
   const value = tryRead(() => JSON.parse(text) as unknown)
   return value === undefined ? text : value

@@ -10,7 +10,7 @@ import type {
 } from '../../generation/inference-engine.ts'
 import type { InferenceErrorCode } from '../../generation/inference-errors.ts'
 
-/** Sent in a message, and not as an argument or variable, because it contains the hub token. */
+/** Sent in a message, not in arguments or the environment, because it contains the hub token. */
 export interface LoadRequest {
   readonly modelName: string
   readonly hubToken: string | null
@@ -66,7 +66,7 @@ export interface Failure {
   readonly message: string
   readonly hint?: string
   readonly param?: string
-  /** Says that the model does not know the field, or that no model could accept the value. */
+  /** The error code for the client: unsupported by this model, or invalid for every model. */
   readonly clientCode?: 'unsupported_value' | 'unsupported_parameter' | 'invalid_value'
 }
 

@@ -25,7 +25,7 @@ export interface Vocabulary {
   readonly maxTokenLength: number
   /** `special` recognizes control tokens. `inner` says that the text continues another text. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
-  /** How slices that begin at a space are tokenized; `null` if texts cannot be sliced. */
+  /** Whether slices of a text keep the space before them; `null` if texts cannot be sliced. */
   readonly slicing: 'with space' | 'without space' | null
   /** Incomplete characters become U+FFFD; control tokens have no text. */
   textOf(tokens: readonly Token[], before: readonly Token[]): string
@@ -37,6 +37,7 @@ export interface Vocabulary {
   isTextless(token: Token): boolean
 }
 
+/** A sequence of evaluated tokens in the model's context. */
 export interface Slot {
   readonly tokens: readonly Token[]
   /** Keeps the first `count` tokens, or none if the model cannot keep a part of them. */

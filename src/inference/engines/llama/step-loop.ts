@@ -26,7 +26,7 @@ const firstPassTokens = 128
 export class StepLoop {
   readonly #options: StepLoopOptions
   #lastPrepared: { readonly request: LlamaRequest; readonly result: PrepareResult } | null = null
-  /** Used slots are adjacent, unless reusing the tokens of another slot saves more time. */
+  /** The request in each slot, or `null`. Used slots are adjacent where that saves time. */
   readonly #running: (Generation | null)[]
   /** For each slot, the number of the last request that used it; 0 if it was never used. */
   readonly #lastUsed: number[]
@@ -197,7 +197,7 @@ export interface FreeSlot {
 const minSharedTokens = 8
 /** The number of prompt tokens that take as long as one additional pass. */
 const tokensPerPass = 8
-/** A gap may disappear earlier, because a neighbor may end. */
+/** The maximum number of steps that a gap is assumed to last, because a neighbor may end. */
 const maxGapSteps = 64
 
 /** A gap between running slots costs one pass per step, a common prefix saves its tokens. */

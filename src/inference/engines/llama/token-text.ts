@@ -9,7 +9,7 @@ const lookBackTokens = 4
 /** A character has at most four bytes, so more tokens never form one. */
 const maxPending = 32
 
-/** Returns only whole characters. Bytes that form no character become U+FFFD. */
+/** Converts tokens to whole characters. Bytes that form no character become U+FFFD. */
 export class TokenText {
   readonly #vocabulary: Vocabulary
   #before: readonly Token[]
@@ -128,7 +128,7 @@ function toChance(vocabulary: Vocabulary, id: Token, exact: number): TokenChance
   return bytes === null ? { token, logprob } : { token, logprob, bytes }
 }
 
-/** GPT-2 spells each byte as one character. Bytes that are not printable are above 255. */
+/** GPT-2 spells each byte as a character, and non-printable bytes as characters above 255. */
 const bytesByLetter = new Map<number, number>()
 for (let byte = 0; byte < 256; byte++) bytesByLetter.set(toByteLetter(byte), byte)
 
@@ -138,7 +138,7 @@ function toByteLetter(byte: number): number {
   return byte === 173 ? 256 + 67 : byte
 }
 
-/** Returns `null` for other tokenizers. */
+/** Returns the bytes of a token; `null` if its spelling or its tokenizer is unknown. */
 export function spellingToBytes(tokenizer: string, spelling: string): readonly number[] | null {
   if (tokenizer === 'gpt2') return lettersToBytes(spelling)
   if (tokenizer !== 'llama') return null
@@ -146,7 +146,7 @@ export function spellingToBytes(tokenizer: string, spelling: string): readonly n
   return byte === undefined ? [...Buffer.from(spelling.replaceAll('▁', ' '))] : [parseInt(byte, 16)]
 }
 
-/** A spelling is never shorter than its token. Some tokenizers omit characters. */
+/** Returns the maximum length of a token; `Infinity` for tokenizers that may omit characters. */
 export function maxSpellingLength(tokenizer: string, spellings: readonly string[]): number {
   if (tokenizer !== 'gpt2' && tokenizer !== 'llama') return Infinity
   return spellings.reduce((longest, { length }) => Math.max(longest, length), 1)

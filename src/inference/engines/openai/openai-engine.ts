@@ -74,7 +74,7 @@ export interface OpenAiEngineOptions {
   readonly log: Log
 }
 
-/** An engine that its owner can end, who may notice first that the server has ended. */
+/** Its owner can end this engine, because the owner may notice first that the server has ended. */
 export interface AttachedEngine extends InferenceEngine {
   /** Ends the engine: running requests reject with `engine_lost`, and `lost` resolves. */
   abandon(reason: string): void
@@ -345,7 +345,7 @@ class OpenAiEngine implements AttachedEngine {
     }
   }
 
-  /** Counts without the tokens of the chat template. */
+  /** Estimates the usage, without the tokens of the chat template. */
   async #countUsage(input: GenerationInput, output: string): Promise<Usage> {
     if (!this.#hasWarnedOfUsage) {
       this.#hasWarnedOfUsage = true
@@ -407,7 +407,7 @@ function toConnectionError(cause: unknown): InferenceError {
 
 const maxListedNames = 10
 
-/** Returns `null` if the server does not report it. Throws if the model is not listed. */
+/** Returns `null` if the server reports no context length. Throws for an unlisted model. */
 function servedContextLength(list: unknown, model: string): number | null {
   const entries = listOf(getPath(list, 'data'))
   const entry = entries.find((one) => getPath(one, 'id') === model)

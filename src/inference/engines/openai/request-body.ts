@@ -60,7 +60,7 @@ const isUnstreamed = (fields: WireFields): boolean =>
 /** Fields that limit the length of an answer. They override the configured limit. */
 const lengthFields = ['max_tokens', 'max_completion_tokens', 'n_predict']
 
-/** The client's fields take precedence. Only the seed differs between choices. */
+/** The client's fields take precedence, except the seed, which differs between choices. */
 function clientFields(fields: WireFields, sampling: Sampling): WireFields {
   const { max_tokens: maxTokens, ...rest } = samplingFields(sampling)
   const isLimited = lengthFields.some((name) => Object.hasOwn(fields, name))

@@ -49,7 +49,7 @@ type FieldLevel = keyof typeof knownFields
 export class ResponseChunks {
   readonly #callLengths = new Map<number, number>()
   #extraFields: { [L in FieldLevel]?: Record<string, unknown> } = {}
-  /** Most servers repeat the scalar fields of the body in every chunk. */
+  /** Scalar body fields that were forwarded. Most servers repeat them in every chunk. */
   readonly #sentScalars = new Map<string, unknown>()
   /** The server's finish reason; `null` if it is a standard reason. */
   #nonStandardReason: string | null = null

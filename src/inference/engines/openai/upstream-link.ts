@@ -154,7 +154,7 @@ export async function probeOnce({
   }
 }
 
-/** Rejects with the signal's reason. */
+/** Probes a server up to `maxProbes` times. Rejects only with the signal's reason. */
 export async function isResponding(probe: ProbeOptions): Promise<boolean> {
   for (let attempt = 1; ; attempt++) {
     const status = await probeOnce(probe)

@@ -28,7 +28,7 @@ const defaultWaitMs = 1000
 const maxWaitMs = 10_000
 const maxRetryAfterMs = 86_400_000
 
-/** How long to wait for the body of an error. After that, the status must be enough. */
+/** How long to wait for the body of an error. After that, only the status is used. */
 const bodyTimeoutMs = 5000
 const maxBodyChars = 65_536
 

@@ -165,7 +165,7 @@ export const processEngine: EngineDescriptor<ProcessEngineConfig> = {
     const isPath = /^(?:\.{1,2}|~)\//.test(program)
     return isPath ? { ...settings, command: [resolve(program), ...rest] } : settings
   },
-  /** Every user of a machine can read the arguments of a process. */
+  /** Rejects secrets, because every user of a machine can read the arguments of a process. */
   findProblem: ({ command }) =>
     command.every((word) => maskSecrets(word) === word)
       ? undefined
@@ -213,7 +213,7 @@ class ProcessEngine implements InferenceEngine {
   /** The server's API key; `null` if only this machine can reach the server. */
   #apiKey: string | null = null
   #lastStatus: number | null = null
-  /** Reported once the server has ended and its output is known. */
+  /** Why a remote server is stopped. Reported once it has ended and its output is known. */
   #loss: ServerLoss | undefined
   #attached: AttachedServer | undefined
 

@@ -112,7 +112,7 @@ function checkPlaceholders(words: readonly string[], context: z.core.$Refinement
 const publicNamePattern =
   /^(?:USER|LOGNAME|HOSTNAME|LANG|SHELL|PWD|HOME|TMPDIR|\w*(?:PATH|_DIR|_HOME|_ROOT))$/
 
-/** A value of this process's environment may be a secret, which the server may print. */
+/** Registers values of this process's environment as secrets: the server may print them. */
 function variableSchema(env: Variables) {
   const written = z.string().transform((text) => {
     const names = [...text.matchAll(/\$\{env:(\w+)\}/g)].map(([, name = '']) => name)

@@ -5,7 +5,7 @@ import { isDeepStrictEqual } from 'node:util'
 export interface RequestField {
   /** What reads the field: the HTTP server, an engine that supports the field, or nothing. */
   readonly reader: 'server' | 'engine' | 'nobody'
-  /** Values without an effect, which are accepted for any engine, like empty lists and objects. */
+  /** Values without an effect. Any engine accepts them, like empty lists and objects. */
   readonly neutralValues?: readonly unknown[]
   /** Set if an empty list or object has an effect and is therefore not neutral. */
   readonly hasEffectIfEmpty?: true
@@ -107,7 +107,7 @@ export const requestFields: Fields = {
   ...forEngine([0.9], 'adaptive_decay'),
 }
 
-/** For names that other servers use: equivalent names. Errors suggest the first supported one. */
+/** Equivalents of names that other servers use. Errors suggest the first supported one. */
 export const equivalentFields: Readonly<Record<string, readonly string[]>> = {
   n_predict: ['max_tokens'],
   num_predict: ['max_tokens'],
@@ -184,7 +184,7 @@ export function hasNoEffect(field: RequestField, value: unknown): boolean {
   return Object.keys(value).length === 0
 }
 
-/** The server behind the engine may have other defaults. */
+/** Drops the neutral values, because the server behind the engine may have other defaults. */
 export const dropNeutralValues = (fields: Fields): Fields =>
   Object.fromEntries(
     Object.entries(fields).map(([name, { reader }]) => [name, { reader }] as const),

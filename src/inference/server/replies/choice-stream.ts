@@ -16,7 +16,7 @@ export interface ReplyHead {
   readonly id: string
   readonly created: number
   readonly model: string
-  /** Whether the stream ends with the usage. All earlier chunks then have `usage: null`. */
+  /** Whether a last chunk has the token usage. All earlier chunks then have `usage: null`. */
   readonly includesUsage: boolean
 }
 
@@ -76,7 +76,7 @@ export abstract class ChoiceStream implements ProgressListener {
     void this.#writer.send(`${this.#prefix}],"usage":${JSON.stringify(toUsageFields(usage))}}`)
   }
 
-  /** Returns `undefined` if no event precedes the first delta. */
+  /** Returns the event before the first delta; `undefined` if there is none. */
   protected abstract toOpeningChoice(first?: PassThroughDelta): object | undefined
   protected abstract toChoice(delta: PassThroughDelta): object
   /** Returns the last event. `fields` has the fields that no delta contained. */
@@ -117,7 +117,7 @@ export interface SseWriterOptions {
   readonly clock: Clock
   /** Above this number of buffered bytes, `send` returns a promise. */
   readonly bufferBytes: number
-  /** `ignored` has the fields that the server behind the engine ignored. */
+  /** Returns the headers. `ignored` lists fields that the server behind the engine ignored. */
   readonly headers: (ignored: readonly string[]) => readonly string[]
 }
 

@@ -18,7 +18,7 @@ import {
   type SseWriterOptions,
 } from './choice-stream.ts'
 
-/** Creates one prompt request per choice of the response. Each further choice has the next seed. */
+/** Creates a request per choice. Further choices of a prompt have consecutive seeds. */
 export function toPromptRequests(
   request: TextRequest,
   signal: AbortSignal,
@@ -111,7 +111,7 @@ function sumUsage(results: readonly GenerationResult[], n: number): Usage {
     : { promptTokens, completionTokens, details }
 }
 
-/** The names are encoded, because a client may send any characters in a name. */
+/** Lists the ignored request fields. Encodes the names, which may contain any characters. */
 export function createIgnoredHeaders(
   { ignored }: Pick<TextRequest, 'ignored'>,
   more: readonly string[] = [],

@@ -29,7 +29,7 @@ export interface FieldCheckOptions {
   /** Whether all fields are passed on to the server behind the engine. */
   readonly isPassedOn: boolean
   readonly isStrict: boolean
-  /** Default: use an engine that passes the field on. */
+  /** The end of errors about unsupported fields. Default: use an engine that passes them on. */
   readonly advice?: string
   /** Returns the paths whose bodies may contain a field. Default: none. */
   readonly findPaths?: (name: string) => readonly string[]
@@ -37,7 +37,7 @@ export interface FieldCheckOptions {
 
 type Fields = Readonly<Record<string, RequestField>>
 
-/** Ensures that no field is ignored silently. Throws for a field that would change the answer. */
+/** Reports ignored fields. Throws for an unsupported field that would change the answer. */
 export class FieldCheck {
   readonly #options: FieldCheckOptions
   readonly #known: Fields
@@ -54,7 +54,7 @@ export class FieldCheck {
     this.#read = new Set(schemaFields.filter((name) => this.#isRead(name)))
   }
 
-  /** Returns the paths of unread fields. The body must match its schema. */
+  /** Returns the paths of ignored fields. The body must match its schema. */
   findIgnored(body: object): readonly string[] {
     const ignored: string[] = []
     const fields = body as Readonly<Record<string, unknown>>
@@ -236,7 +236,7 @@ const listServerFields = (known: Fields): ReadonlySet<string> =>
 
 const outputNames = listServerFields(structuredOutputFields)
 
-/** Throws if no field is known, because the client would otherwise get unstructured text. */
+/** Throws if no known field requires a structure: the answer would be plain text. */
 function expectKnownOutput(structured: unknown): void {
   if (!isPlainObject(structured)) return
   const given = Object.keys(structured).filter((name) => structured[name] !== null)

@@ -126,13 +126,13 @@ export function unsupportedFieldError(
   return new HttpError(400, message, { code: 'unsupported_parameter', param: name })
 }
 
-/** The error of a strict server. It may suggest one of `knownNames`. */
+/** The error of a strict server for a field without effect. May suggest one of `knownNames`. */
 export function unreadFieldError(path: string, knownNames: Iterable<string> = []): HttpError {
   const reason = 'It has no effect, and the server refuses such fields (server.strict).'
   return unknownFieldError(path, knownNames, reason)
 }
 
-/** The error for a field that must not be ignored. It may suggest one of `knownNames`. */
+/** The error for a field that must not be ignored. May suggest one of `knownNames`. */
 export function unknownFieldError(
   path: string,
   knownNames: Iterable<string>,

@@ -1,4 +1,4 @@
-/** Bodies that are passed on. Only the fields that this server reads itself are checked. */
+/** Bodies for the server behind the engine. Only fields that this server reads are checked. */
 
 import { annotate, z } from '../../schema/schema.ts'
 import type { Sampling } from '../../generation/inference-engine.ts'
@@ -81,7 +81,7 @@ export function toPromptList(prompt: CompletionBody['prompt']): readonly (string
 
 const serverFieldNames: ReadonlySet<string> = new Set([...Object.keys(serverFields), 'n'])
 
-/** Keeps `stream: true`, because without it the engine may request a whole answer. */
+/** Removes fields for this server except `stream: true`, which makes the engine stream. */
 function selectPassedFields(body: WireFields): WireFields {
   const given = Object.entries(body).filter(
     ([name, value]) =>

@@ -109,7 +109,7 @@ function createPassThroughReaders(rules: RequestRules) {
       const inputs = toPassThroughPrompts(body)
       expectPromptCount(inputs.length, rules)
       expectAnswerCount(body.n ?? 1, inputs.length, rules)
-      // The server behind the engine repeats the prompt, with its log probabilities.
+      // With `echo`, the server behind the engine repeats the prompt, so this server does not.
       return {
         ...toPassThroughRequest(body, inputs, rules, ignored),
         prompts: inputs.map(() => ''),
@@ -303,7 +303,7 @@ function expectAnswerCount(n: number, prompts: number, rules: RequestRules): voi
   throw withLimitName(outOfRangeError('n', 'integer', n, bound), rules)
 }
 
-/** The schema cannot check the number, because a list may also be one prompt. */
+/** The schema cannot check the number of prompts, because a list may also be one prompt. */
 function expectPromptCount(count: number, rules: RequestRules): void {
   if (count <= rules.maxPrompts) return
   const bound = { side: 'max', value: rules.maxPrompts, isInclusive: true } as const

@@ -9,7 +9,7 @@ export interface RequestBounds {
   readonly acceptsTokenIds: boolean
 }
 
-/** A field that is `null` is treated as missing. The names are those in the OpenAPI document. */
+/** A field that is `null` is treated as missing. The OpenAPI document has the same names. */
 export function createRequestSchemas(bounds: RequestBounds) {
   const { maxPrompts, acceptsTokenIds } = bounds
   const n = integer(1, Math.min(128, maxPrompts))

@@ -96,7 +96,7 @@ export function toChatInput(body: ChatBody): ChatInput {
 export const requiresToolCall = ({ toolChoice }: ChatInput): boolean =>
   toolChoice === 'required' || typeof toolChoice === 'object'
 
-/** With a required call, `response_format` is ignored, as in the public API. Other fields throw. */
+/** A required tool call overrides `response_format`, as in the public API. Other fields throw. */
 export function isResponseFormat(body: ChatBody, format: OutputFormat): boolean {
   const named = 'field' in format ? format.field : undefined
   const field = named ?? (isGiven(body.structured_outputs) ? 'structured_outputs' : undefined)

@@ -105,7 +105,7 @@ export class ChoiceSampler {
     this.#sampler.applyConfig(this.#toConfig())
   }
 
-  /** Tokens in `among` have no repetition penalty, because a grammar may require repetition. */
+  /** `among` limits the choice. Its tokens get no penalty: a grammar may require repetition. */
   #toConfig(among: TokenList = [], banned: TokenList = []): SamplerConfig {
     const { temperature, topP, topK, minP, seed, repetition, bias } = this.#choice
     return {

@@ -1,4 +1,4 @@
-/** Slots on the native context. All slots that are stepped together share one pass. */
+/** Slots, each with its own tokens in a native context. Slots that step together share a pass. */
 
 import type { Slot, Token, TokenChoice, TokenStream, Vocabulary } from '../runtime.ts'
 import { ChoiceSampler } from './choice-sampler.ts'
@@ -31,7 +31,7 @@ interface QueuedPart {
   readonly reject: (error: unknown) => void
 }
 
-/** Evaluates the parts that are requested in one turn of the event loop in one pass. */
+/** Runs the model once for all parts that are requested in the same turn of the event loop. */
 class PassQueue {
   readonly context: NativeContext
   #queued: QueuedPart[] = []

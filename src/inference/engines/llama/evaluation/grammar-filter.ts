@@ -35,7 +35,7 @@ export class TokenGroups {
     return new GrammarState(this, this.#tokenBytes, start)
   }
 
-  /** The groups contain all allowed tokens. `null`: any token may be allowed. */
+  /** Returns groups that contain all allowed tokens; `null` if any token may be allowed. */
   findCandidates({ next, steps, pending }: GrammarState): readonly (readonly Token[])[] | null {
     if (next.namesToken) return null
     const groups = next.isComplete && pending.length === 0 ? [this.#endTokens] : []
@@ -104,7 +104,7 @@ class TokenBytes {
     this.#asciiFlags = new Uint8Array(vocabulary.size)
   }
 
-  /** Empty for tokens without text, and for tokens that begin with byte 0. */
+  /** Returns no bytes for tokens without text, and for tokens that begin with byte 0. */
   bytesOf(token: Token): readonly number[] {
     const known = this.#bytes[token]
     if (known !== undefined) return known

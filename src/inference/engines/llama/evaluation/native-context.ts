@@ -92,7 +92,7 @@ export class NativeContext {
     return result
   }
 
-  /** Removes all tokens and returns `false` if the model cannot keep a part of them. */
+  /** Keeps `count` tokens. If the model cannot do that, removes all and returns `false`. */
   truncate(sequence: number, count: number, length: number): boolean {
     const isWhole = count > 0 && this.#addon.getSequenceKvCacheMinPosition(sequence) === 0
     if (isWhole && this.#addon.removeTokenCellsFromSequence(sequence, count, length)) return true
@@ -131,7 +131,7 @@ const maxPooled = 64
 /** Only a changed seed restarts the random numbers, so two different seeds are applied. */
 const resetSeeds = [0, 1]
 
-/** The garbage collector does not know how much memory a sampler holds. */
+/** Reuses samplers, because the garbage collector does not know how much memory they hold. */
 export class SamplerPool {
   readonly #create: () => NativeSampler
   readonly #free: NativeSampler[] = []

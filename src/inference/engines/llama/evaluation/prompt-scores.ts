@@ -5,12 +5,12 @@ import type { LlamaRequest } from '../protocol.ts'
 import type { Token, Vocabulary } from '../runtime.ts'
 import { describeLogprobs } from '../token-text.ts'
 
-/** Each scored token needs as many logits as the vocabulary has tokens. */
+/** The maximum per step: each scored token needs a logit for every token of the vocabulary. */
 export const maxScoredTokens = 64
 
 export type PromptScores = NonNullable<ReturnType<typeof createPromptScores>>
 
-/** Returns `null` if the request does not ask for them. */
+/** Returns `null` if the request does not ask for log probabilities of the prompt. */
 export function createPromptScores(
   { input, sampling }: LlamaRequest,
   tokens: readonly Token[],

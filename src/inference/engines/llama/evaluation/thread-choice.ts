@@ -16,7 +16,7 @@ const minGain = 1.05
 /** Threads are considered to stall if another number of threads is faster by this factor. */
 const stallFactor = 1.5
 
-/** Uses the first sequence, and leaves it empty. */
+/** Measures with the first sequence of the context, and leaves the sequence empty. */
 export async function measureThreads(
   context: NativeContext,
   max: number,

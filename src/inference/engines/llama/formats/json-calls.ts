@@ -1,4 +1,4 @@
-/** Call formats with JSON objects, alone, in a list, or between marks. */
+/** Formats of tool calls as JSON objects: alone, in a list, or between marks. */
 
 import { tryRead } from '../../../../foundation/errors.ts'
 import { isJsonText } from '../../../../foundation/json-value.ts'
@@ -65,7 +65,7 @@ export function* callObject(input: ParserInput, sink: CallSink): ParseStep<boole
     const key = yield* objectKey(input)
     if (key === null) break
     if (key === 'function' && (yield* input.nextIs('{'))) {
-      // Some models copy tool lists, in which an object has the name and the arguments.
+      // As in tool lists, some models put name and arguments into an object under this key.
       if (hasBegun || name !== null || !(yield* callObject(input, sink))) return hasBegun
       hasBegun = true
     } else if (nameKeys.has(key) && name === null && !hasBegun) {

@@ -1,4 +1,4 @@
-/** Call formats whose arguments resemble literals of Python or JavaScript. */
+/** Formats of tool calls whose arguments resemble literals of Python or JavaScript. */
 
 import { readText, toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'

@@ -29,7 +29,7 @@ function messageFormat(options: MessageFormatOptions): ToolCallFormat {
     answerStart,
     parse: parseNothing,
     *parseAll(input, sink) {
-      // The prompt ends with the role, so the first message may begin with its header.
+      // The prompt ends with the role of the first message, so only the rest of its header follows.
       while (!input.isAtEnd) yield* readMessage(input, sink, options)
     },
   }

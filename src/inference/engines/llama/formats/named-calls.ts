@@ -1,4 +1,4 @@
-/** Call formats with the tool's name before JSON arguments. */
+/** Formats of tool calls with the tool's name before JSON arguments. */
 
 import type { CallSink, ToolCallFormat } from './output-parser.ts'
 import type { ParserInput, ParseStep } from './parser-input.ts'

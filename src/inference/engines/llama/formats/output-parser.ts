@@ -107,7 +107,7 @@ export class OutputParser implements CallSink {
   }
 
   text(text: string): void {
-    // After a cut-off call, text may be part of a mark.
+    // After a cut-off call, the text is dropped, because it may be a part of a mark.
     if (this.hasDroppedCalls || (this.#input.isCut && this.callCount > 0)) return
     const end = this.#trimsText || !this.hasText ? text.trimEnd().length : text.length
     if (end === 0) {
@@ -243,7 +243,7 @@ function* readReasoning(
   yield* input.space()
 }
 
-/** Returns where calls that are only drafts end; `null` if nothing but calls follows. */
+/** Calls in reasoning are drafts if text follows. Returns where they end; `null` for real calls. */
 function* endOfDrafts(
   input: ParserInput,
   sink: CallSink,

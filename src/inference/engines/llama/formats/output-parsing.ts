@@ -86,7 +86,7 @@ function chooseFormat({ source, traits }: ChatTemplate, hasTools: boolean): Tool
   return traits.rendersTools ? format : ownOrPlainFormat(source)
 }
 
-/** Closes reasoning that the template has begun, and begins an answer in its format. */
+/** Returns the text that ends reasoning which the template has begun, and begins the answer. */
 export function grammarPrefix(template: ChatTemplate | null, prompt: string): string {
   if (template === null) return ''
   const { source } = template

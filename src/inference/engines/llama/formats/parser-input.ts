@@ -87,7 +87,7 @@ export class ParserInput {
     return yield* this.until(marks, emit, true)
   }
 
-  /** Returns the mark, which is read too, or `null` if the output ends first. */
+  /** Emits the text before the next mark. Reads and returns the mark; `null` if there is none. */
   *until(marks: readonly string[], emit: Emit, isPart = false): ParseStep<string | null> {
     for (;;) {
       const rest = this.#unread
@@ -186,7 +186,7 @@ function emitText(emit: Emit, text: string): void {
 const isMarkPrefix = (text: string, marks: readonly string[]): boolean =>
   marks.some((mark) => mark.length > text.length && mark.startsWith(text))
 
-/** Searching the whole text for each mark would scan it repeatedly for absent marks. */
+/** Searches growing prefixes, because a search for an absent mark scans the whole text. */
 function findFirstMark(text: string, marks: readonly string[]): MarkPosition | null {
   const longest = marks.reduce((max, { length }) => Math.max(max, length), 0)
   for (let length = 256; length < text.length; length *= 2) {

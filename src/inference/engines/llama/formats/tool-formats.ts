@@ -100,7 +100,7 @@ export const plainFormat: ToolCallFormat = {
   },
 }
 
-/** If a prompt describes the tools in prose, its model may use its own or the plain format. */
+/** If the prompt describes the tools in prose, the model may use its own or the plain format. */
 export function ownOrPlainFormat(template: string): ToolCallFormat {
   const own = findToolFormat(template)
   return {
@@ -213,7 +213,7 @@ const families: readonly (readonly [readonly string[], ToolCallFormat])[] = [
 export const findToolFormat = (template: string): ToolCallFormat =>
   families.find(([texts]) => texts.every((text) => template.includes(text)))?.[1] ?? plainFormat
 
-/** A tool's name that is cut off counts if only one tool's name begins like that. */
+/** The format of a required call. A cut-off name counts if only one tool begins like it. */
 export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
   return {
     name: 'forced',

@@ -219,7 +219,7 @@ class GrammarParser {
     return [min, max > maxRepeats ? Infinity : max]
   }
 
-  /** Like llama.cpp: the required copies, then a chain of optional rules. */
+  /** As in llama.cpp, returns the required copies, then a chain of optional rules. */
   #expandRepetition(item: readonly GrammarElement[], [min, max]: RepeatRange): GrammarElement[] {
     const further = max === Infinity ? 1 : max - min
     this.#countElements(item.length * (min + further))

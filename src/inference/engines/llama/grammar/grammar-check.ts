@@ -14,7 +14,7 @@ interface LeftEdge {
   readonly isLast: boolean
 }
 
-/** `("a"*)*` is allowed, because it returns to an earlier state instead of growing. */
+/** Allows `("a"*)*`, because it returns to an earlier state instead of growing. */
 function checkRecursion(rules: GrammarRules): void {
   const empty = findEmptyRules(rules)
   const edges = rules.map((alternatives) =>

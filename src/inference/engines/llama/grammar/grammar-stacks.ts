@@ -1,5 +1,5 @@
 /**
- * Finds the positions in the rules of a grammar after a text, for all ways to parse the text. Pure.
+ * Finds the positions in a grammar's rules that a text leads to, in all ways to parse it. Pure.
  */
 
 import type { CharacterRange, GrammarElement, GrammarRules } from './gbnf.ts'

@@ -37,7 +37,7 @@ import { otherKeyGrammar, quoteLiteral, stringGrammar, textChoice } from './stri
 const maxDepth = 64
 /** The length of a grammar is limited, because all other requests wait while it is compiled. */
 const maxGrammarChars = 262_144
-/** Expanding combined schemas multiplies their alternatives. */
+/** The maximum number of schema parts. Combined schemas multiply their alternatives. */
 const maxSteps = 5_000
 
 /** White space is limited, because a model may write as much as is allowed. */
@@ -66,7 +66,7 @@ export function toJsonGrammar(schema: object): string {
   return writer.text
 }
 
-/** A tool that no arguments fit is faulty too, because clients would not notice its omission. */
+/** Throws if no arguments fit a tool, because clients would not notice if it were omitted. */
 export function toCallGrammar(tools: readonly ToolDefinition[]): string {
   const writer = new GrammarWriter()
   const calls = tools.map(({ name, parameters = noParameters }, tool) => {
@@ -201,7 +201,7 @@ class GrammarWriter implements SchemaReader {
     return this.writeAnyOf(schemaTypes(schema), (type) => this.#writeType(type, schema, depth))
   }
 
-  /** Written inline, repeated expressions would double in length at every level. */
+  /** Names an expression. Written inline, repeated ones would double in length at every level. */
   #toRuleName(text: string): string {
     if (/^\w+$/.test(text)) return text
     const name = `r${this.rules.length}`
@@ -263,7 +263,7 @@ class GrammarWriter implements SchemaReader {
     )
   }
 
-  /** Other `propertyNames` are kept, which is possible only without named members. */
+  /** Converts listed names to `properties`. Keeps other rules if the schema names no members. */
   #applyPropertyNames(schema: Schema): Schema {
     const { propertyNames, ...rest } = schema
     if (propertyNames === undefined) return rest

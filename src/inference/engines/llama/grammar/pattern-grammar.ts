@@ -2,7 +2,7 @@
 
 import { invalidSchema, SchemaError } from './schema-keywords.ts'
 
-/** In JSON strings, other text may surround a pattern. An answer must match it whole. */
+/** In a JSON string, other text may surround a match. An answer must match as a whole. */
 export type PatternContext = 'json' | 'answer'
 
 export interface Lengths {
@@ -29,7 +29,7 @@ interface PatternPart extends Lengths {
 
 const anyText: PatternPart = { text: 'char*', letter: 'char', ...anyLength }
 
-/** Whether a part, such as `a*`, also matches all that follows or precedes it. */
+/** Whether a part, such as `a*`, is redundant next to text of any length. */
 const isUnbounded = (piece: PatternPart | undefined): boolean =>
   piece?.letter !== undefined && piece.min === 0 && piece.max === Infinity
 

@@ -10,7 +10,7 @@ export class SchemaError extends Error {
   readonly isImpossible: boolean
   /** Whether the schema violates JSON Schema. If `false`, the schema is only unsupported. */
   readonly isInvalid: boolean
-  /** Such as `#/properties/a`. `withPath` adds the parts from the last to the first. */
+  /** The location in the schema, such as `#/properties/a`. `withPath` prepends its parts. */
   readonly path: string
   /** The index of the tool whose parameters have the problem; `null` for other schemas. */
   readonly tool: number | null

@@ -137,7 +137,7 @@ function mergeSchemas(one: Schema, other: Schema, reader: SchemaReader): readonl
   return isEmpty('type') || isEmpty('enum') || !hasRequired(both) ? [] : [both]
 }
 
-/** Keywords for members and items, which are merged together. */
+/** Keywords for members and items, which `mergeObject` and `mergeArray` merge. */
 const structuralKeys = {
   properties: true,
   additionalProperties: true,

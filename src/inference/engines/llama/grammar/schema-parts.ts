@@ -35,7 +35,7 @@ export function requiredMember(schema: Schema, name: string): unknown {
 export const additionalSchema = (schema: Schema): unknown =>
   schema['additionalProperties'] ?? memberNames(schema).length === 0
 
-/** Unnamed members may have equal names, so they count as one member. */
+/** Checks the limits. Unnamed members may have equal names, so they count as one member. */
 export function countMembers(schema: Schema, optional: number, isOpen: boolean) {
   const { minProperties = 0, maxProperties = Infinity } = schema
   const [min, max] = [Number(minProperties), Number(maxProperties)]
@@ -57,7 +57,7 @@ export function enumValues(schema: Schema): readonly unknown[] | null {
   return listed
 }
 
-/** Without `type`, these are the types that other keywords restrict. */
+/** Returns the types of a schema. Without `type`, returns those that other keywords restrict. */
 export function schemaTypes(schema: Schema): readonly string[] {
   const { type, format } = schema
   if (Array.isArray(type)) return [...new Set(type.map(String))]

@@ -63,7 +63,7 @@ const uris = [
   `^https?://${hostPattern(1, 8)}$`,
 ]
 
-/** The widest pattern is first. All are narrower than the format: no day is after the 28th. */
+/** Patterns by format, the widest first. All are narrower than the format: no 29th of a month. */
 const stringFormats: Readonly<Record<string, readonly string[]>> = {
   date: [`^${year}-${month}-${day}$`],
   time: [`^${time}${zone}$`],
@@ -82,7 +82,7 @@ const stringFormats: Readonly<Record<string, readonly string[]>> = {
   url: uris,
 }
 
-/** Patterns of zod with look-around or without a length limit. All formats above match them. */
+/** Formats by patterns of zod with look-around or no length limit. Texts of the format match. */
 const formatsByPattern: ReadonlyMap<string, string> = new Map(
   Object.entries({
     email: [
@@ -118,10 +118,10 @@ interface KeyTrie {
 
 const emptyTrie = (): KeyTrie => ({ next: new Map(), isName: false, isEscaped: false })
 
-/** A key that begins like a longer name is excluded too. */
+/** How much of a name is compared. A key that begins like a longer name is excluded too. */
 const maxComparedLetters = 64
 
-/** Escapes are allowed only where the key differs, because they could spell a name. */
+/** Matches other keys. Escapes may only follow the first difference: they could spell a name. */
 export function otherKeyGrammar(names: readonly string[]): string {
   const root = emptyTrie()
   for (const name of names) addName(root, name)

@@ -11,7 +11,7 @@ export interface Lexeme {
   readonly line: number
 }
 
-/** Also removes spaces before statements and line breaks after them, like chat templates expect. */
+/** As chat templates expect, removes spaces before statements and line breaks after them. */
 export function tokenize(source: string): readonly Lexeme[] {
   const scanner = new Lexer(source.replaceAll(/\r\n?/g, '\n').replace(/\n$/, ''))
   return scanner.scan()

@@ -13,7 +13,7 @@ export class TemplateError extends Error {
   }
 }
 
-/** Thrown if a template exceeds a limit, which would happen with any messages. */
+/** Thrown if a template exceeds a limit. The template is at fault, not the messages. */
 export class TemplateLimitError extends TemplateError {}
 
 const maxSteps = 1_000_000

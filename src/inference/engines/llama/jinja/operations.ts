@@ -164,7 +164,7 @@ function missingMember(of: Value, key: Value): Undefined {
   )
 }
 
-/** Returns a list if a character of the text has two UTF-16 units. */
+/** Returns items or a text. A text with surrogate pairs is returned as a list of characters. */
 function toIndexable(of: Value): string | readonly Value[] {
   const text = asText(of)
   if (text === null) return iterate(of)

@@ -48,7 +48,7 @@ export function compileTemplate(source: string, names: TemplateNames): (scope: S
   return (scope) => capture(body, scope)
 }
 
-/** Names are looked up in all enclosing blocks. Python allows only twenty nested loops. */
+/** The maximum nesting, because names are looked up in all enclosing blocks. */
 const maxDepth = 100
 
 class StatementParser {

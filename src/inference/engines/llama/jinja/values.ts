@@ -281,7 +281,7 @@ export function repeatSpace(count: number): string {
   return ' '.repeat(Math.max(0, count))
 }
 
-/** Reduces the steps that are left to render, by the length of a value that is read or created. */
+/** Charges steps for the length of a value that is read or created. */
 export function spendFor(value: Value): void {
   const text = asText(value)
   if (text !== null) spendChars(text.length)

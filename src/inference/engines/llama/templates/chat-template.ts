@@ -14,7 +14,7 @@ export interface TemplateTraits {
   readonly allowsSameRole: boolean
   /** Whether tools are supported. If not, tools are described in prose, and calls are text. */
   readonly rendersTools: boolean
-  /** In a variable, or as JSON text in the system message (Phi-4 mini). */
+  /** Where tools are read: in a variable, or as JSON in the system message (Phi-4 mini). */
   readonly toolsIn: 'variable' | 'system'
   /** Whether calls are supported. If not, they are written as assistant text. */
   readonly rendersCalls: boolean
@@ -66,7 +66,7 @@ export function createChatTemplate(options: ChatTemplateOptions): ChatTemplate {
       ...variables,
     })
   const failure = findFailure(renderAll)
-  // It would exceed the limit every time.
+  // A template that exceeds a limit is not probed, because it would exceed it every time.
   const contains = createProbe(failure instanceof TemplateLimitError ? () => '' : renderAll)
   return {
     source,

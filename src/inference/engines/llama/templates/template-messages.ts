@@ -102,7 +102,7 @@ function removeSystemMessages(messages: readonly ChatMessage[]): readonly ChatMe
   return others.with(at, { ...first, content: `${text}\n\n${first.content}` })
 }
 
-/** Returns a function that puts the result of each call after the call. */
+/** Returns a function that gives each call its own message, followed by the call's result. */
 function createCallSplitter(
   messages: readonly ChatMessage[],
 ): (message: ChatMessage) => readonly ChatMessage[] {
