@@ -8,7 +8,7 @@ import { type FileHandle, mkdtemp, open, rm } from 'node:fs/promises'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { pipeline, Readable } from 'node:stream'
-// Not a named import, because it would fail before the version check in a Node without zstd.
+// A named import would fail in a Node without zstd, before the version check runs.
 import * as zlib from 'node:zlib'
 import { errnoOf, messageOf } from '../foundation/errors.ts'
 import { openRegularFile } from '../foundation/regular-file.ts'
@@ -181,7 +181,7 @@ async function* readFrames(file: FileHandle, size: number): AsyncGenerator<Recor
   }
 }
 
-/** Yields the content of a listed frame, or as much as can be read and what is missing. */
+/** Yields the content of a listed frame; of a damaged one, the readable part and the damage. */
 async function* readFrame(
   file: FileHandle,
   at: number,

@@ -62,7 +62,7 @@ export interface SpanLine extends FinishedSpan {
 
 export type CheckpointLine = EventLine | MetricLine | SpanLine
 
-/** Formats an event. The ids come first: slicing the JSON text only once halves the garbage. */
+/** Formats an event. The ids come first, so that the JSON text is sliced only once, for speed. */
 export function eventLine(event: BaseEvent, traceId: string, spanId: string): string {
   const ids = `"trace_id":"${traceId}","span_id":"${spanId}","name":"${event.event_type}"`
   return `{"section":"event",${ids},${JSON.stringify(event).slice(1)}\n`
@@ -74,7 +74,7 @@ const spanHead = '{"section":"span",'
 export const isCompleteSpan = (text: string): boolean =>
   text.startsWith(spanHead) && text.endsWith('}') && !text.includes('\0')
 
-/** Whether the line of a span is about a request to a model, by the beginning of its name. */
+/** Whether a span line describes a request to a model, according to the beginning of its name. */
 export const isRequestSpan = (text: string): boolean =>
   text.startsWith('"name":"chat ', spanHead.length) ||
   text.startsWith('"name":"text_completion ', spanHead.length)
@@ -169,9 +169,7 @@ const sections = new Map<string, RequiredFields>([
   ],
 ])
 
-/**
- * Repeats the checks of the table as plain code for speed, because five of six lines are events.
- */
+/** The same checks as for `event` in `sections`, as plain code for speed: most lines are events. */
 const isValidEvent = (value: Fields): boolean =>
   typeof value['event_id'] === 'string' &&
   typeof value['event_type'] === 'string' &&

@@ -56,8 +56,8 @@ function isRestorable(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return true
   const seen = new Set<object>()
   const ranges = new Map<ArrayBufferLike, ByteRange[]>()
-  // A stack, because V8 visits the parts in the same order, which determines the depth of a
-  // repeated object.
+  // A stack visits the parts in the same order as V8. This order determines the depth of a repeated
+  // object.
   const waiting: { readonly part: object; readonly depth: number }[] = [{ part: value, depth: 1 }]
   for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
     const { part, depth } = next
@@ -96,7 +96,7 @@ const areDisjoint = (ranges: ByteRange[]): boolean =>
 
 const noParts: readonly never[] = []
 
-/** Returns the values inside of an object; `null` if the object would not be restored. */
+/** Returns the values inside an object; `null` if deserializing would not restore the object. */
 function listParts(value: object): readonly unknown[] | null {
   const prototype: unknown = Object.getPrototypeOf(value)
   if (Object.getOwnPropertySymbols(value).length > 0) return null
@@ -156,8 +156,8 @@ const isPlainView = (value: ArrayBufferView, prototype: unknown): boolean =>
   hasOnlyBytes(value)
 
 /**
- * Whether a view has no other properties. Compares it with a new view of the same bytes, because
- * the keys of a view include the index of every byte.
+ * Whether a view has no properties besides its bytes. Compares it with a new view of the same
+ * bytes, because the keys of a view include the index of every byte.
  */
 function hasOnlyBytes(value: ArrayBufferView): boolean {
   if (types.isDataView(value)) return hasNoFields(value)

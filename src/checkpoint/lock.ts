@@ -50,7 +50,7 @@ export function isHeld(path: string): boolean {
   }
 }
 
-/** The content of a lock file that this process writes for the process `pid`. */
+/** Creates the content of a lock file whose holder is the process `pid`. */
 export const createHolder = (pid: number): Holder => ({
   pid,
   start_time: readProcessInfo(pid)?.startTime ?? null,
@@ -71,7 +71,7 @@ function currentSlurmJob(): HolderJob | null {
 interface LockOptions {
   /** Determines the hint of the error. Default `write`. */
   readonly purpose?: LockPurpose
-  /** A job that has ended. A lock that it has left on another host is taken over. */
+  /** A Slurm job that has ended. A lock that its processes left on another host is taken over. */
   readonly endedJob?: HolderJob | null
   readonly shownPath?: string
 }
@@ -111,7 +111,7 @@ export function readRemoteJob(path: string): HolderJob | null {
   return found.job
 }
 
-/** The maximum number of attempts, because the lock may disappear before its holder is read. */
+/** Limits the attempts, which fail if the lock disappears before its holder is read. */
 const maxAttempts = 100
 const maxLockBytes = 4096
 
@@ -222,7 +222,7 @@ function parseHolder(text: string): LockContent {
   }
 }
 
-/** Returns the job of a lock; `null` for a lock of an earlier version, which has none. */
+/** Returns the job of a lock; `null` if it has none, like the locks of earlier versions. */
 function parseJob(given: unknown): HolderJob | null {
   if (typeof given !== 'object' || given === null) return null
   const { id, cluster } = given as Partial<Record<string, unknown>>

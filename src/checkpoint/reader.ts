@@ -35,7 +35,7 @@ export interface ReadOptions {
   readonly skipSpans?: boolean
   /** Whether `skipSpans` keeps the spans of requests to models. Default `false`. */
   readonly keepRequestSpans?: boolean
-  /** Skips lines without this text, which are not checked and count as good. Default: none. */
+  /** Lines without this text are skipped: they are not parsed and count as good. Default: none. */
   readonly contains?: string
   /** Whether to leave a last line without a newline for the next reading. Default `false`. */
   readonly onlyWholeLines?: boolean
@@ -55,7 +55,7 @@ export interface ReadSummary {
 }
 
 const chunkBytes = 262_144
-/** The path of the standard input. Read as a stream, because a socket has no path to open. */
+/** The path of the standard input, which is read as a stream, because a socket cannot be opened. */
 export const standardInput = '/dev/stdin'
 
 /** Yields the good lines in order. Breaking out of the loop closes the file. */
@@ -193,7 +193,7 @@ async function openFile(path: string): Promise<FileHandle> {
   }
 }
 
-/** Yields the content of a file in chunks, which reuse one buffer. */
+/** Yields the content of a file in chunks. A chunk is valid only until the next one is read. */
 async function* readParts(
   file: FileHandle | null,
   path: string,

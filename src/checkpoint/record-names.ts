@@ -57,7 +57,7 @@ export const recordNameOf = (path: string): string =>
 const copyOrder = { repaired: 0, record: 1, compressed: 2 } as const
 const copyRank = ({ copy }: RecordFile): number => copyOrder[copy ?? 'record']
 
-/** Sorts by the time in the name, and within a second by the number or the modification time. */
+/** Sorts by the time in the name, and within a second by file number or modification time. */
 export function sortNewestFirst(records: readonly RecordFile[]): RecordFile[] {
   return records.toSorted(
     (a, b) =>
@@ -93,10 +93,10 @@ export const companionPath = (record: string, suffix: '.results' | '.run' | '.fo
  */
 export const followFolderOf = (record: string): string => companionPath(record, '.follow')
 
-/** Encoded, because the uid in a damaged record may contain any text. */
+/** Encodes a task's uid for a file name. In a damaged record, the uid may contain any text. */
 const encodeUid = (uid: string): string => encodeURIComponent(uid)
 
-/** The path of a request file, which a command creates and touches while the request is valid. */
+/** The path of a request file. A command creates it, and touches it while the request is valid. */
 export const requestPath = (folder: string, uid: string, command: string): string =>
   join(folder, `${encodeUid(uid)}.${command}.request`)
 

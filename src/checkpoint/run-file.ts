@@ -1,6 +1,6 @@
 /**
- * The files through which a command and the program that it runs communicate: a request to the
- * program's first session, and the command, which is stored next to the record.
+ * The files through which a command and the program that it runs communicate. The command sends a
+ * request to the program's first session, which stores the command next to the record.
  */
 
 import { chmodSync, existsSync, lstatSync, mkdtempSync, readdirSync } from 'node:fs'
@@ -38,7 +38,7 @@ export interface RunCommand {
   }
 }
 
-/** A request of a command to the first session that starts telemetry. */
+/** A request from a command to the first session of its program that starts telemetry. */
 export interface RunRequest {
   readonly command: RunCommand
   readonly keep_results: boolean
@@ -138,7 +138,7 @@ export function omitSecretArguments(args: readonly string[]): (string | null)[] 
   return args.map((arg, at) => (isSecret[at] === true ? null : arg))
 }
 
-/** The variable is read on import, so that child processes of the program do not inherit it. */
+/** The variable is removed on import, so that child processes of the program do not inherit it. */
 let requestPath = readVariable()
 
 /** Whether `tutti run`, `resume` or `launch` has started this program. */

@@ -30,25 +30,25 @@ interface WriteOutage {
   readonly cancelRetry: () => void
 }
 
-/** The lines of a drain: one chunk, all full chunks, or everything. */
+/** How much to write: one chunk, all full chunks, or everything. */
 type Extent = 'chunk' | 'full chunks' | 'all'
 
 const retryIntervalMs = 500
 /**
- * The time between two checks. A line that waits from one check to the next but one, so at most 25
- * ms, is written in place, because the event loop or the thread is blocked.
+ * The time between two checks by `checkAge`. A line that still waits at the second check, after at
+ * most 25 ms, is written in place, because the event loop or the thread is blocked.
  */
 const checkSeconds = 0.0125
-/** With `beforeWrite`, frames are passed to the thread at least this often. */
+/** With `beforeWrite`, frames are passed to the thread when more bytes than this wait. */
 const maxUnpublishedBytes = 16_384
 /** The approximate length of a line made from a template. */
 const estimatedLineBytes = 480
 
 /**
  * Appends lines to a new file, and holds the session's lock until `close()`. Only `open` throws.
- * Later failures are reported by `onDegraded`, the log, the counters and `flush`. Lines are frames
- * of a ring. Without a thread, and while the disk fails, this class writes them; otherwise the
- * thread does, with the same code.
+ * Later failures are reported by `onDegraded`, the log, the counters and `flush`. Lines wait as
+ * frames in a ring buffer. A thread writes them. Without a thread, and while the disk fails, this
+ * class writes them with the same code.
  */
 export class CheckpointWriter implements AsyncDisposable {
   readonly path: string
@@ -65,7 +65,7 @@ export class CheckpointWriter implements AsyncDisposable {
   /** The rest of a line that is partly in the file, or of a line that is too large for the ring. */
   #rest: Buffer | null = null
   #appended = 0
-  /** The approximate number of bytes that wait, if there is no thread. */
+  /** The approximate number of bytes that wait. Used only without a thread. */
   #pendingBytes = 0
   #lost = 0
   /** The number of lost lines that a rejected `flush` has already reported. */
@@ -76,7 +76,7 @@ export class CheckpointWriter implements AsyncDisposable {
   #isExiting = false
   #isClosed = false
   #closing: Promise<void> | undefined
-  /** A position in the ring, and when it was the head. */
+  /** The head of the ring at the last check by `checkAge`, and the time of that check. */
   #mark = { position: 0, seconds: 0 }
 
   /** Creates the file. Throws `CheckpointError` with path, errno and hint if that fails. */
@@ -102,7 +102,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#ring = new FrameRing(this.#record)
     this.#chunks = new ChunkWriter(this.#record, resolved.ids, files, this.#fd)
     this.#mainLock = new MainLock(this.#record, this.#chunks, this.#fd)
-    // With `fsync`, a sync must follow each write, so the thread that syncs also writes.
+    // With `fsync`, the main thread syncs after each write, so it also writes, without a thread.
     this.#canStartThread = resolved.startThread !== null && resolved.durability === 'os'
     if (resolved.durability === 'fsync') {
       syncFolder(folder)
@@ -135,7 +135,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#record.threadCpuSeconds
   }
 
-  /** Whether lines that were appended in a turn must be written by `write` when it ends. */
+  /** Whether `write` must be called at the end of a turn of the event loop that appended lines. */
   get needsWrite(): boolean {
     return this.#options.beforeWrite !== null || !this.#isThreadWriting
   }
@@ -151,8 +151,8 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /**
-   * Appends the line that a template gives. Returns `false` if it cannot, because the uid has
-   * characters that JSON escapes, or the text is long; then the caller appends a line.
+   * Appends a line made from a template. Returns `false` if that is impossible, because the uid has
+   * characters that JSON escapes, or the text is too long. The caller must then use `append`.
    */
   appendValues(frame: TemplateFrame): boolean {
     if (this.#isClosed) return false
@@ -173,8 +173,8 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /**
-   * Called with the time of each line. If lines have waited for too long, because the event loop or
-   * the thread is blocked, writes a chunk.
+   * Must be called with the time of each line. Writes a chunk if lines have waited too long,
+   * because the event loop or the thread is blocked.
    */
   checkAge(seconds: number): void {
     const { seconds: from, position } = this.#mark
@@ -201,7 +201,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#drain('all', when)
   }
 
-  /** The process exits: writes all lines, and from now on each line when it is appended. */
+  /** Called when the process exits. Writes all lines. Later lines are not buffered. */
   writeAtExit(): void {
     this.#isExiting = true
     this.#mainLock.isKept = true
@@ -253,7 +253,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.close()
   }
 
-  /** The thread could not start, or has ended. Its unwritten lines are still in the ring. */
+  /** Writes all lines after the thread has ended or could not start. They are still in the ring. */
   readonly #onThreadEnd = (reason: string): void => {
     this.#mainLock.threadEnded()
     if (this.#record.isStopped) return
@@ -275,7 +275,7 @@ export class CheckpointWriter implements AsyncDisposable {
       this.#warn('CheckpointLinesLost', text)
     }
     this.#record.stop()
-    // A thread that does not run yet writes nothing any more.
+    // A thread that does not run yet (id 0) will write nothing, because the record is stopped.
     if (this.#record.threadId !== 0) await this.#thread?.ended()
     await this.#commit?.whenSynced().catch(() => {})
     try {
@@ -307,7 +307,7 @@ export class CheckpointWriter implements AsyncDisposable {
     }
   }
 
-  /** Called after each frame. */
+  /** Called after each added frame, of `bytes` bytes. */
   #added(bytes: number): void {
     if (this.#isExiting) return this.#drain('all', 'now')
     if (this.#isThreadWriting) {
@@ -330,7 +330,7 @@ export class CheckpointWriter implements AsyncDisposable {
     if (sleepState === sleepStates.asleep || this.#ring.isHalfFull) this.#record.wake()
   }
 
-  /** The ring is full: waits for the thread, or writes a chunk, or drops the oldest line. */
+  /** Makes room in a full ring: waits for the thread, writes a chunk, or drops the oldest line. */
   #makeRoom(): void {
     if (this.#outage !== undefined) return this.#dropOldest()
     this.#inPlaceWrites++
@@ -341,7 +341,7 @@ export class CheckpointWriter implements AsyncDisposable {
       if (this.#record.tail !== tail) return
     }
     if (!this.#isWriting) return this.#drain('chunk')
-    // A callback of the drain under way appends lines.
+    // A callback of the current drain appends lines, so this cannot start another drain.
     this.#ring.publish()
     this.#writePending('chunk')
   }
@@ -357,7 +357,7 @@ export class CheckpointWriter implements AsyncDisposable {
     const before = this.bytesWritten
     const failure = this.#mainLock.acquire()
     if (failure !== null) this.#onWriteError(failure)
-    // With the lock held, because its warnings may become events, for which the ring needs room.
+    // Runs with the lock held, because its warnings may become events, which need room in the ring.
     const { beforeWrite } = this.#options
     if (beforeWrite !== null) this.#runSafely(beforeWrite)
     let extent = which
@@ -374,7 +374,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#options.clock.monotonicMs() >= this.#outage.retryAtMs
   }
 
-  /** Returns whether all that `which` names was written. The main thread holds the lock. */
+  /** Writes as much as `which` names; `false` if that fails. The main thread holds the lock. */
   #writePending(which: Extent): boolean {
     const wanted = this.#outage === undefined ? which : 'all'
     this.#ring.publish()
@@ -404,7 +404,7 @@ export class CheckpointWriter implements AsyncDisposable {
     }
   }
 
-  /** Writes a line that the ring cannot hold, after all lines before it. Lost while writes fail. */
+  /** Writes a line that is too large for the ring, after all others. Drops it while writes fail. */
   #writeLarge(line: Buffer): void {
     this.#drain('all')
     if (this.#outage !== undefined || this.#isWriting) {
@@ -453,7 +453,7 @@ export class CheckpointWriter implements AsyncDisposable {
     }
   }
 
-  /** Few lines do not justify a thread, whose start takes longer than writing them. */
+  /** Starts the thread after enough lines. Its start takes longer than writing a few lines. */
   #startThreadIfBusy(): void {
     const { startThread, linesBeforeThread, ids } = this.#options
     if (!this.#canStartThread || this.linesWritten < linesBeforeThread) return

@@ -12,7 +12,7 @@ export interface AllocationWatchOptions {
   readonly graceSeconds: number
   readonly clock: Clock
   readonly log: Log
-  /** Called at a tenth of the time limit or twice the grace time, and at the grace time. */
+  /** Called when 10% of the limit (at least twice the grace time), then the grace time, is left. */
   readonly onEnding: (secondsLeft: number) => void
   /** Called at SIGTERM, before its sender is known. */
   readonly onSignal?: () => void
@@ -89,11 +89,11 @@ export class AllocationWatch {
       if (!isEnding) this.#endsAt = endsAt
       if (this.#isClosed) return
       if (lost !== null) return onEnd(`AllocationLostError: ${lost}`, 'loss')
-      // The cause of an ending job is not known yet, and may not be the time limit.
+      // While a job is ending, the cause is not known, and may not be the time limit.
       const hasLimit = endsAt !== null && !isEnding
       if (hasLimit && this.#announce(endsAt - clock.now())) return
     } catch (error) {
-      // Warns once per outage. Tasks do not need the scheduler.
+      // Warns once per outage, and continues, because tasks do not need the scheduler.
       if (!this.#hasFailed) log.warn('SchedulerSilent', messageOf(error))
       this.#hasFailed = true
     }

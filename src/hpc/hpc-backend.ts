@@ -124,7 +124,7 @@ export class HpcBackend implements Backend, NodeServers {
     return this.#backend.nodes
   }
 
-  /** The partition, nodes, time limit and queue time of the job; without a scheduler, its nodes. */
+  /** The job's partition, nodes, time limit and queue time; without a scheduler, only the nodes. */
   get runFacts(): JsonObject {
     const { allocation, sources } = this.#launchNodes
     const requested = sources.map(({ options }) => toAllocationFacts(options))
@@ -301,7 +301,7 @@ export class HpcBackend implements Backend, NodeServers {
   #secondsLeft(node?: string): number {
     const own = this.#watch?.secondsLeft ?? 0
     if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own
-    // Nodes of later allocations are checked for each task.
+    // If more allocations may start, the remaining time is checked per node for each task.
     return this.#pilots === null ? own : Infinity
   }
 
@@ -309,7 +309,7 @@ export class HpcBackend implements Backend, NodeServers {
     const [node = ''] = command.nodes
     const allocation = this.#pilots?.allocationOf(node) ?? this.#launchNodes.allocation
     if (allocation !== null) return allocation.startRanks(command)
-    // The allocation was lost after the ranks were placed: fails like a refused step.
+    // The allocation was lost after the ranks were placed. The command fails like a refused step.
     const failing = ['sh', '-c', 'echo "node $0 is not there any more" >&2; exit 1', node]
     return new RemoteProcess({ command: failing, env: process.env, input: '', clock: this.#clock })
   }

@@ -21,7 +21,7 @@ export interface HpcBackendOptions {
   readonly hosts?: readonly string[]
   /** Kinds of allocations to request for waiting tasks, with `--driver here`. Default: none. */
   readonly allocations?: AllocationsOptions | readonly AllocationsOptions[]
-  /** So many seconds before its limit, an allocation gets no more tasks. Default 60. */
+  /** How many seconds before its time limit an allocation gets no more tasks. Default 60. */
   readonly graceSeconds?: number
   readonly clock?: Clock
   readonly log?: Log

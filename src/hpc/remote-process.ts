@@ -22,7 +22,7 @@ const exitTimeoutMs = 15_000
 const killTimeoutMs = 5000
 const killIntervalMs = 250
 
-/** Started by the constructor. If this Node process dies, the input of the remote ones ends. */
+/** The constructor starts it. If this Node process dies, the remote processes' input ends. */
 export class RemoteProcess {
   readonly #child: ChildProcessWithoutNullStreams
   readonly #clock: Clock

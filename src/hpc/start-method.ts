@@ -97,7 +97,7 @@ export function readLaunchFacts(): LaunchFacts {
   }
 }
 
-/** Ignores failures: the disk may be full, or the folder not visible here. */
+/** Creates a mark. Ignores failures: the disk may be full, or the folder not visible here. */
 export function leaveMark(name: keyof typeof launchMarks): void {
   const file = process.env[launchVariable]
   if (file === undefined || file === '') return

@@ -24,8 +24,8 @@ export class ChunkWriter {
   }
 
   /**
-   * The main thread's step: writes a chunk while it holds the lock. Returns whether there was
-   * something to write. Throws the system's error; then the progress is unchanged.
+   * Called by the main thread, which holds the lock. Writes a chunk. Returns `false` if no frame
+   * waits. If the system call fails, throws its error and leaves the progress unchanged.
    */
   writeHeld(): boolean {
     const before = this.#record.progress
@@ -37,8 +37,8 @@ export class ChunkWriter {
   }
 
   /**
-   * The thread's step: takes the lock, and writes a chunk. Returns whether it has written one. The
-   * main thread may take the lock before the system call begins, and then nothing is written.
+   * Called by the writer thread. Takes the lock, and writes a chunk. Returns whether it has written
+   * one. Writes nothing if the main thread takes the lock before the system call begins.
    */
   writeNext(): { readonly isWritten: boolean; readonly isFull: boolean } {
     const record = this.#record
@@ -56,7 +56,7 @@ export class ChunkWriter {
     return idle
   }
 
-  /** Returns 0 if the main thread has taken the lock and overwritten the frames. */
+  /** Returns the chunk's length; 0 if the main thread took the lock and overwrote the frames. */
   #formatLocked(before: Progress): number {
     try {
       return this.#formatter.format(before.tail, before.skip, this.#record.head)
@@ -81,7 +81,7 @@ export class ChunkWriter {
     return { isWritten: true, isFull: length > fullBytes }
   }
 
-  /** Counts bytes that a thread wrote before it died, without reporting them. */
+  /** Counts bytes that the writer thread wrote, but could not report before it died. */
   countWritten(bytes: number): void {
     while (this.#record.bytesWritten < bytes) {
       const before = this.#record.progress

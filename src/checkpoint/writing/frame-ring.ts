@@ -1,27 +1,27 @@
-/** The main thread's side of the ring: puts frames into it. Reads only the tail. */
+/** The main thread's side of the ring buffer: puts frames into it. Never changes the tail. */
 
 import { type SharedRecord, unitBytes } from './shared-record.ts'
 import type { Segment } from './template.ts'
 
-/** A frame starts with its kind and its size in units. `padding` fills the end of the ring. */
+/** A frame starts with its kind and size, in units of 8 bytes. `padding` fills the ring's end. */
 export const frameKinds = { padding: 0, line: 1, template: 2 } as const
 /** The frame's size in units is in the lower bits of its first word. */
 export const sizeBits = 24
 const maxFrameUnits = 2 ** sizeBits - 1
-/** Units of a template's frame before its values: kind, size, template, then the counts. */
+/** The units before the values of a template frame: kind, size, template, and three lengths. */
 export const headUnits = 2
 export const maxUidLength = 200
-/** In UTF-16 units, each of which takes at most three bytes. A longer text needs its own line. */
+/** In UTF-16 units, which take at most three bytes each. Longer text cannot use a template. */
 const maxTextLength = 4096
 const bytesPerUnit = 3
 export const maxTextBytes = maxTextLength * bytesPerUnit
-/** The bits of a frame's last count for the number of values. The others count the text's bytes. */
+/** How many bits of the last head word count the values. The others count the text's bytes. */
 export const countBits = 8
 const maxTemplateBytes = 16_384
-/** A line that takes a larger part of the ring is written without it. */
+/** A line that takes more than one part in four of the ring is written without the ring. */
 const maxLinePart = 4
 
-/** A line as a template and what fills its holes: the first `count` values, and two texts. */
+/** A template and what fills its holes: the first `count` values, the uid and the text. */
 export interface TemplateFrame {
   template: number
   readonly values: Float64Array

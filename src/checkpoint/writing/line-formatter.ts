@@ -43,8 +43,8 @@ export class LineFormatter {
   }
 
   /**
-   * Formats whole lines up to the size of a chunk, from the frame at `tail`. Omits the first `skip`
-   * bytes. Of a line that is longer than a chunk, formats one part. Returns the number of bytes.
+   * Formats whole lines up to the size of a chunk, from the frame at `tail`, without the first
+   * `skip` bytes. If the first line is longer than a chunk, formats a part of it. Returns the size.
    */
   format(tail: number, skip: number, head: number): number {
     this.#frameEnds.length = 0
@@ -114,7 +114,7 @@ export class LineFormatter {
     return null
   }
 
-  /** The progress after `written` bytes of the chunk: tail, skip and number of complete lines. */
+  /** Returns the progress once `written` bytes of the chunk are in the file. */
   advance(
     tail: number,
     skip: number,
@@ -127,7 +127,7 @@ export class LineFormatter {
     return { tail: this.#frameEnds[lines - 1] as number, skip: rest, lines }
   }
 
-  /** Copies a line. Returns -1 if it does not fit; then a first line fills the chunk. */
+  /** Copies a line; -1 if it does not fit. A first line that does not fit fills the chunk. */
   #copyLine(at: number, end: number, skip: number): number {
     const { ring, ringWords } = this.#record
     const length = (ringWords[at * 2 + 1] as number) - skip
@@ -223,12 +223,12 @@ function sizeOf(firstWord: number): number {
   return units
 }
 
-/** The main thread took the lock while the thread formatted, and has put other frames there. */
+/** Thrown if the main thread took the lock and overwrote frames while this thread formatted. */
 const overwritten = (): RangeError => new RangeError('the frame was overwritten')
 
 const zero = 48
 
-/** Writes a time of the range of `isTemplateTime`: ten digits, a point, seven digits. */
+/** Writes a time for which `isTemplateTime` is true: ten digits, a point, seven digits. */
 export function writeTime(bytes: Uint8Array, at: number, time: number): void {
   const whole = Math.floor(time)
   // Exact, because the fraction is a multiple of 2^-23 and the product is below 2^53.

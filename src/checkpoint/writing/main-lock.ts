@@ -1,4 +1,4 @@
-/** The main thread's side of the lock. Notices the death of the writer thread. */
+/** The main thread's side of the lock for writing. Detects that the writer thread has died. */
 
 import { existsSync, fstatSync } from 'node:fs'
 import type { ChunkWriter } from './chunk-writer.ts'
@@ -10,7 +10,7 @@ export interface WriterThread {
   ended(): Promise<void>
 }
 
-/** The thread may format for so long before the main thread formats the chunk itself. */
+/** How long the thread may format a chunk before the main thread formats the chunk itself. */
 const maxFormatMs = 2
 /** How often the main thread checks whether a thread that writes is still alive. */
 const checkMs = 10
@@ -84,7 +84,7 @@ export class MainLock {
     if (this.#record.sleepState === sleepStates.asleep) this.#record.wake()
   }
 
-  /** Waits for the thread to finish its chunk. */
+  /** Waits until the thread changes the lock, at most `maxFormatMs`. */
   awaitThread(): void {
     const seen = this.#record.lock
     const state = this.#record.lockState
@@ -95,7 +95,7 @@ export class MainLock {
   #isThreadAlive(): boolean {
     if (!this.#hasThread) return false
     const { threadId } = this.#record
-    // An `exit` listener runs before the event that reports the end of the thread.
+    // In an `exit` listener, the thread may have ended without a report of its end.
     return threadId <= 0 || existsSync(`/proc/self/task/${threadId}`)
   }
 }

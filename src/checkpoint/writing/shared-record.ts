@@ -116,8 +116,8 @@ export class SharedRecord {
   }
 
   /**
-   * Replaces the progress and the state together, if the lock still has the value `seen`. So a
-   * thread that dies at any moment has either reported a write or not.
+   * Replaces the progress and the state together, if the lock still has the value `seen`. A thread
+   * that dies has therefore reported a write completely or not at all.
    */
   commit(seen: number, state: number, progress: Progress): boolean {
     const copy = (seen & copyBit) ^ copyBit
@@ -156,7 +156,7 @@ export class SharedRecord {
     this.#numbers[cpuSeconds] = seconds
   }
 
-  /** The system's id of the thread; 0 until it runs, -1 if the system does not tell it. */
+  /** The system's id of the thread; 0 until it runs, -1 if the system does not provide one. */
   get threadId(): number {
     return Atomics.load(this.#words, words.threadId)
   }
@@ -195,7 +195,7 @@ export class SharedRecord {
     Atomics.notify(this.#words, words.wake)
   }
 
-  /** The thread waits until it is woken, at most `ms`, unless `mustStay` finds work for it. */
+  /** Waits until the thread is woken, at most `ms`. Does not wait if `mustStay` finds work. */
   sleep(state: number, ms: number, mustStay: () => boolean): void {
     const seen = Atomics.load(this.#words, words.wake)
     Atomics.store(this.#words, words.sleep, state)

@@ -5,7 +5,7 @@
 
 import { newUuid } from '../../foundation/ids.ts'
 
-/** What fills a hole of a template. The first three have a fixed width. */
+/** What fills a hole, the place of a value in a template. The first three have a fixed width. */
 export const holeKinds = { eventId: 0, spanId: 1, time: 2, uid: 3, number: 4, text: 5 } as const
 type HoleKind = (typeof holeKinds)[keyof typeof holeKinds]
 
@@ -34,7 +34,7 @@ export interface Segment {
 export const isTemplateTime = (time: number): boolean => time >= 1e9 && time < 2 ** 32
 export const timeDigits = 18
 
-/** Different times whose JSON text has the width of a hole. */
+/** Returns different times whose JSON text has the width of a hole. */
 function createSampleTimes(count: number): number[] {
   const times: number[] = []
   for (let time = 1_500_000_000.123_456_7; times.length < count; time += 1.000_123_4) {
@@ -51,7 +51,7 @@ export const samples = {
   eventId: newUuid(),
   spanId: newUuid().slice(16),
   uid: `uid-${sampleId}`,
-  /** The name of the last attribute. Its text is a hole, with the comma before it. */
+  /** The name of the last attribute. A hole replaces this attribute and the comma before it. */
   ownName: `own-${sampleId}`,
   seconds: 0.123_456_789_012_345,
 }

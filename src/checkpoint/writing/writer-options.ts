@@ -32,15 +32,15 @@ export interface CheckpointWriterOptions {
   /** The maximum number of lines kept while writing fails. Default 50,000. */
   readonly maxPendingLines?: number
   /**
-   * The size of the ring of lines that wait, a power of two: also the limit while writing fails.
-   * Default 8 MiB.
+   * The size of the ring buffer of waiting lines, a power of two. It also limits the lines that are
+   * kept while writing fails. Default 8 MiB.
    */
   readonly ringBytes?: number
   /** The ids of events and spans that templates contain. */
   readonly ids?: DerivedIds
   /** Starts a thread that writes the lines. Default: the calling thread writes them. */
   readonly startThread?: StartThread
-  /** The thread is started after so many lines. Default 2000. */
+  /** The number of written lines after which the thread is started. Default 2000. */
   readonly linesBeforeThread?: number
 }
 

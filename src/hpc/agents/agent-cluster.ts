@@ -53,8 +53,8 @@ export class AgentCluster {
   }
 
   /**
-   * Resolves when agents on all nodes have joined. If one fails, ends all agents and rejects. They
-   * start together with the server, and read its address from their input.
+   * Starts agents on all nodes, together with the server, whose address they read from their input.
+   * Resolves when all have joined. If one fails, ends all and rejects.
    */
   async add(
     allocation: Allocation,
@@ -115,7 +115,7 @@ export class AgentCluster {
       onJoined: (node) => {
         for (const agents of this.#agents) agents.noteJoined(node)
       },
-      // Higher than that of a local backend: samples of this node belong to the allocation.
+      // Exceeds a local backend's priority, because this node's samples belong to the allocation.
       samplingPriority: 2,
     })
     return this.#backend
@@ -161,10 +161,10 @@ async function startServer(
   return { server, connection }
 }
 
-/** How long an agent keeps running without its server, and keeps the tasks of a lost driver. */
+/** How long an agent and its tasks continue without the server or the driver. */
 const serverTimeoutSeconds = 60
 
-/** With more agents, none uses the compile cache, because each writes to it at exit. */
+/** With more agents, none uses Node's compile cache, because each would write to it at exit. */
 const maxCacheWriters = 64
 
 async function toAgentInput(

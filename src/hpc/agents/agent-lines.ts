@@ -1,4 +1,4 @@
-/** The lines for the driver. The shell reports the exit of an agent, because it may be killed. */
+/** Lines that agents send and receive. A shell reports an agent's exit, even if it is killed. */
 
 import { toCacheExport } from '../launch/module-cache.ts'
 import { quoteForShell } from '../quote.ts'

@@ -1,6 +1,6 @@
 /**
- * The agent program of the HPC backend. The first line of its input says how to reach the driver; a
- * second one makes it drain. It exits when its input ends or the server is gone.
+ * The agent program of the HPC backend. The first line of its input says how to reach the driver. A
+ * second line makes it drain. It exits when its input ends or the server is gone.
  */
 
 import { createInterface } from 'node:readline'
@@ -26,7 +26,7 @@ export interface AgentInput {
   readonly sharedFile: SharedFile
   /** The memory limit of the job on each node. Nodes without a limit have no entry. */
   readonly memoryMb: Readonly<Record<string, number>>
-  /** Without its server for this long, the agent exits. A script restarts its server sooner. */
+  /** The agent exits after this long without its server. A script restarts its server sooner. */
   readonly serverTimeoutSeconds: number
   readonly labels: Readonly<Record<string, string>>
   readonly moduleCache: string | null
@@ -35,7 +35,7 @@ export interface AgentInput {
 
 const [, , name = ''] = process.argv
 const startOnce = once(start)
-// Loads the client before the first line arrives, while the driver's server starts.
+// Loads the NATS client while the driver's server starts, before the first line arrives.
 preloadClient()
 
 const lines = createInterface({ input: process.stdin })
@@ -49,7 +49,7 @@ lines.on('line', (line) => {
     exitWith,
   )
 })
-// The driver has closed or is gone.
+// The input ends when the driver has closed or died.
 lines.once('close', () => closeAndExit({ waitForResults: false }).catch(exitWith))
 // The scheduler is ending the job, but the driver may still accept reports of ended tasks.
 process.on('SIGTERM', () => {

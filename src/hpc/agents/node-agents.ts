@@ -75,7 +75,7 @@ export class NodeAgents {
     this.#firstProcesses = allocation.start(allocation.nodes, { ...command, onOutput })
   }
 
-  /** The list is complete once `ready` has resolved. */
+  /** The nodes that cannot read the folder of the launch. Complete once `ready` has resolved. */
   get nodesWithoutFolder(): readonly string[] {
     return Array.from(this.#canReadFolder)
       .filter(([, isSeen]) => !isSeen)
@@ -133,7 +133,7 @@ export class NodeAgents {
     this.#options.onAgentEnded(name, this.#isExitExpected)
   }
 
-  /** Names the nodes whose agents have ended or, if none has, those whose agents are missing. */
+  /** The error names the nodes whose agents have ended or, if none has, are missing. */
   async #startError(reasons: ReadonlyMap<RemoteProcess, string>): Promise<BackendError> {
     const { nodes, label } = this.#options.allocation
     const isSingle = this.#firstProcesses.length === nodes.length
@@ -204,7 +204,7 @@ export class NodeAgents {
     this.#cancelWatch = clock.after(watchIntervalMs, () => this.#watch(), { background: true })
   }
 
-  /** Does not wait for the start, which hangs if the node is down. */
+  /** Does not wait for the agent's start, which hangs if the node is down. */
   #restartIfDue(node: AllocatedNode): void {
     const { clock, exitReasonOf } = this.#options
     const restarts = this.#restarts.get(node.name) ?? new NodeRestarts()
@@ -252,7 +252,7 @@ export class NodeAgents {
     else this.#noteFailure(node, restarts, withoutDriverLines(process.output) || exitReason)
   }
 
-  /** Not counted as a restart: the agent may be suspended and continue later. */
+  /** Warns about a missing agent that has not ended. It may be suspended and continue later. */
   #warnSilent({ name }: AllocatedNode, restarts: NodeRestarts, why: string): void {
     if (restarts.lastWarning !== 'nothing') return
     restarts.lastWarning = 'silent'

@@ -33,7 +33,7 @@ const reservedOptions = (
 const reservedLetters = 'oeaWDi'
 const flagLetters = 'HhkOQsvV'
 
-/** Arguments of `sbatch` instead of lines of the script, so that no shell interprets them. */
+/** Returns arguments for `sbatch`. Lines of the script would be interpreted by a shell. */
 export function toBatchOptions(
   request: BatchRequest,
   name: string,
@@ -62,7 +62,7 @@ export function toBatchOptions(
   const requeue = request.mayRequeue === true ? '--requeue' : '--no-requeue'
   const exclusive = coresPerNode === undefined ? ['--exclusive'] : []
   const fixed = ['--parsable', requeue, '--open-mode=append', ...exclusive]
-  // `afterany` also follows a lost job. It comes last, because the last option counts.
+  // `afterany` also starts the job after a lost one. It is last, because the last option counts.
   const after = request.after === undefined ? [] : [`--dependency=afterany:${request.after}`]
   return [...fixed, ...given, ...more, ...after]
 }
@@ -84,7 +84,7 @@ export function expectExtraOption(option: string, field = 'an option of sbatch')
   throw new ValueError(text, { field, got: option })
 }
 
-/** As `sbatch` reads options: long names may be shortened, and letters may share a dash. */
+/** Matches options as `sbatch` does: long names may be shortened, and letters may share a dash. */
 export function matchesOption(option: string, names: readonly string[], letters: string): boolean {
   if (option.startsWith('--')) {
     const [name = ''] = option.slice(2).split('=')
@@ -108,9 +108,9 @@ export interface ScriptCommand {
   readonly cwd: string
   /** The environment variables that contain the paths of the facts file and the request file. */
   readonly variables: { readonly facts: string; readonly request: string }
-  /** Runs before each run except the first. Continues the record, or prints `stop`. */
+  /** Runs before each run except the first. It continues the record, or prints `stop`. */
   readonly begin: readonly string[]
-  /** Runs after a run that can be continued, with the folder and the exit code. */
+  /** Runs after a run that can be continued. Its arguments are the folder and the exit code. */
   readonly end: readonly string[]
 }
 

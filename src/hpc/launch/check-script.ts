@@ -21,7 +21,7 @@ export interface LaunchCheck {
 const unreadableCode = 41
 const unwritableCode = 42
 
-/** A shell script, because Node may not work there. The scheduler sends it to the node. */
+/** Returns a shell script, because Node may not work on the node that the scheduler chooses. */
 export function toCheckScript(folder: LaunchFolder, cwd: string): string {
   const quote = (text: string): string => quoteForShell('a path', text)
   const file = (name: Parameters<LaunchFolder['file']>[0]): string => quote(folder.file(name))
@@ -53,7 +53,7 @@ exit "$code"
 
 const installHint = 'Install it on a file system that all nodes see.'
 
-/** `code` is `null` if the script did not end in time. */
+/** Returns the results. `code` is the script's exit code; `null` if it did not end in time. */
 export function readChecks(
   folder: LaunchFolder,
   code: number | null,

@@ -14,7 +14,7 @@ export interface PlacedCommand {
 }
 
 /**
- * Runs a command on the first node of the job, unless this machine is one of its nodes. `srun`
+ * Makes a command run on the first node of the job, unless this machine is one of its nodes. `srun`
  * kills the command at SIGTERM, so `stop` sends SIGTERM to the process in `pidFile`.
  */
 export async function toFirstNodeCommand(

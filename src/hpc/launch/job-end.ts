@@ -39,7 +39,7 @@ export function readEndFromFiles(folder: LaunchFolder): EndState | null {
   return { state, reason: state === 'REQUEUED' ? 'forgotten by Slurm' : 'None' }
 }
 
-/** `report` is `null` if Slurm has forgotten the job. The job's first node must see `folder`. */
+/** `report` is `null` if Slurm has forgotten the job. `folder` helps to explain a failed start. */
 export function toLostError(
   jobId: string,
   report: EndState | null,

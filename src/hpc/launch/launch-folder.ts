@@ -150,7 +150,7 @@ export class LaunchFolder {
     const reason = parseCancelReason(log)
     if (reason === 'canceled') return 'CANCELLED'
     const [, state] = lostStatePatterns.find(([words]) => words.test(log)) ?? []
-    // The message names a reason that has no state of its own.
+    // For other reasons, Slurm has no state, so the text of its message is used.
     return state ?? (reason === null ? null : `CANCELLED DUE TO ${reason}`)
   }
 

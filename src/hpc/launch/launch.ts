@@ -117,7 +117,7 @@ class RunWatch {
     return this.isRunning ? this.#folder.exitCode() : null
   }
 
-  /** `null` if Slurm has forgotten the job, `undefined` without an answer. Shows why it waits. */
+  /** Resolves with `null` if Slurm has forgotten the job, `undefined` if it gives no answer. */
   async report(): Promise<JobReport | null | undefined> {
     const { runs } = this.#folder
     const report = await this.#job.report().catch(() => undefined)

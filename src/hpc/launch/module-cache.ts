@@ -28,13 +28,13 @@ export function toCacheExport(folder: string): string {
   return `[ ! -d ${quoted} ] || export ${cacheVariable}=${quoted}`
 }
 
-/** Disables a cache that the node cannot see: Node would create the folder, and may hang. */
+/** Returns shell code that disables an invisible cache: Node would create the folder, or hang. */
 export function toCacheGuard(folder: string | undefined): string {
   if (folder === undefined) return ':'
   return `[ -d ${quoteForShell('a folder', folder)} ] || unset ${cacheVariable}`
 }
 
-/** Child processes must not inherit the variable. Returns whether it was removed. */
+/** Removes the variable, so that child processes do not inherit it. Returns whether it was set. */
 export function hideModuleCache(folder: string | undefined): boolean {
   if (folder === undefined || process.env[cacheVariable] !== folder) return false
   return delete process.env[cacheVariable]

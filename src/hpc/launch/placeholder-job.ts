@@ -1,6 +1,6 @@
 /**
  * A job that only holds nodes for a script on this machine. A step on its first node keeps a
- * directory (the mark) as long as heartbeats of this process arrive.
+ * directory (the mark) while heartbeats of this process arrive. Without it, the job ends.
  */
 
 import { randomBytes } from 'node:crypto'
@@ -88,7 +88,7 @@ export class PlaceholderJob {
     this.#sendHeartbeat()
   }
 
-  /** Throws `AllocationLostError`, but not if the scheduler does not answer. */
+  /** Rejects with `AllocationLostError` if the job has ended. A missing answer is no error. */
   async expectRunning(): Promise<void> {
     const report = await this.#job.report({ isChanged: true }).catch(ignoreSilence)
     if (report === undefined) return
@@ -110,7 +110,7 @@ export class PlaceholderJob {
   }
 }
 
-/** Rejects if the scheduler does not answer; running allocations then end by themselves. */
+/** Rejects if the scheduler does not answer. The allocations then end by themselves. */
 export async function cancelAllocations(
   launch: LaunchFolder,
   commands: SlurmCommands,
@@ -135,8 +135,8 @@ async function findLossError(job: SlurmJob, clock: Clock): Promise<BackendError 
 }
 
 /**
- * Shares the mark with the step on the first node. If all processes of a job are killed, a later
- * job removes the old mark.
+ * The batch script, which runs while the mark is refreshed. It also removes old marks of jobs whose
+ * processes were all killed.
  */
 function toHolderScript(mark: string, folder: LaunchFolder): string {
   return `#!/bin/sh
@@ -152,7 +152,7 @@ exit 0
 `
 }
 
-/** A file shows the start if the folder is shared; otherwise Slurm's report does. */
+/** Polls until the job runs. Asks Slurm again when a file in the shared folder appears. */
 async function waitForStart(job: SlurmJob, options: PlaceholderJobOptions): Promise<boolean> {
   const { folder, clock, onStatus, signal } = options
   let isSeen = false

@@ -30,7 +30,7 @@ export async function isLaunchOver(launch: LaunchFolder): Promise<boolean> {
   return true
 }
 
-/** A session renames the request file when it takes the request. */
+/** All names of files of a launch. A session renames the request file when it takes the request. */
 const launchFileNames: ReadonlySet<string> = new Set([
   ...Object.values(launchFiles).flatMap((name) => [name, `${name}.new`]),
   ...['taken', 'record'].map((ending) => `${launchFiles.request}.${ending}`),

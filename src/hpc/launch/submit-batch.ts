@@ -21,7 +21,7 @@ export interface SubmitOptions {
   readonly signal: AbortSignal
 }
 
-/** After a rejection, no job is left, or the error says that one may be left. */
+/** Resolves with the job's id. If it rejects, no job is left, unless the error says otherwise. */
 export async function submitBatch(
   commands: SlurmCommands,
   batch: readonly string[],
@@ -62,7 +62,7 @@ export async function runWithDeadline<T>(
   }
 }
 
-/** A job that is left ends immediately, because its folder is removed. */
+/** Adds the hint that a job may be left. It ends when it starts, because its folder is gone. */
 export function withLeftoverHint(error: unknown): unknown {
   if (!(error instanceof SchedulerError)) return error
   const { message, code, command, stderr } = error
@@ -151,8 +151,8 @@ for _ in 1 2; do
 done`
 
 /**
- * A shell that cancels the jobs of a folder if this process is killed, after its script has ended.
- * The shell notices the kill by the end of a pipe.
+ * A shell that cancels the jobs of a folder if this process is killed, once its script has ended.
+ * The shell detects the kill when the pipe from this process closes.
  */
 export class FolderGuard {
   readonly #shell

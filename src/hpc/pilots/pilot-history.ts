@@ -34,7 +34,9 @@ export const emptyHistory: PilotHistory = {
 }
 
 export interface PilotEnd {
-  /** A plan released it, it was useful, refused or short-lived, or the scheduler did not answer. */
+  /**
+   * In order: released by a plan, useful, refused or short-lived, not answered by the scheduler.
+   */
   readonly kind: 'given back' | 'lived' | 'failed' | 'unanswered'
   readonly hasRun: boolean
   /** The keys (`workKey`) of the requested work that still waits. */
@@ -44,7 +46,7 @@ export interface PilotEnd {
   readonly reason: string
 }
 
-/** A time limit that ends an allocation immediately is a failure: the next one would end too. */
+/** An allocation has failed if its time limit ends it at once: the next one would end too. */
 export function classifyEnd(
   age: number,
   cause: 'limit' | 'loss',
@@ -60,7 +62,7 @@ interface PilotOutcome extends Pick<PilotEnd, 'hasRun' | 'missed'> {
   readonly readyAt: number | null
 }
 
-/** Several requests that fail count as one failure, if all were made before the first failed. */
+/** Adds an end. Failures of requests made before the first failure count as one. */
 export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   const { kind, hasRun, submittedAt, at, reason } = end
   if (kind === 'unanswered') {
@@ -75,7 +77,7 @@ export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   return hasRun ? resetFailures(history) : noteFailedWork(history, end)
 }
 
-/** For an allocation that has run tasks and was not short-lived. */
+/** Called when an allocation has run tasks and was not short-lived. */
 export const resetFailures = (history: PilotHistory): PilotHistory =>
   history.failures === 0 ? history : { ...history, failures: 0, reason: '' }
 
@@ -94,7 +96,7 @@ function noteFailedWork(
   return { ...history, failedWork }
 }
 
-/** While a working allocation exists, requests continue with growing delays. */
+/** Whether failures have stopped the requests. They never do while an allocation works. */
 export const hasStopped = ({ failures }: PilotHistory, hasWorking: boolean): boolean =>
   failures >= maxFailures && !hasWorking
 
@@ -105,13 +107,13 @@ export const nextRequestAt = ({ failures, failedAt, silentAt }: PilotHistory): n
 const delaySeconds = (failures: number): number =>
   backOffDelay(failures, { first: firstDelaySeconds, max: maxDelaySeconds })
 
-/** How many allocations did not run such work; `null` if more may be requested. */
+/** How many allocations requested for this work did not run it; `null` if more are allowed. */
 export function countFailedRequests({ failedWork }: PilotHistory, key: string): number | null {
   const count = failedWork.get(key)?.count ?? 0
   return count >= maxFailures ? count : null
 }
 
-/** Whether an allocation may be requested for such work now. */
+/** Whether an allocation may be requested now for work with this key. */
 export function mayRequestFor(history: PilotHistory, key: string, now: number): boolean {
   const known = history.failedWork.get(key)
   if (known === undefined) return true
@@ -121,7 +123,7 @@ export function mayRequestFor(history: PilotHistory, key: string, now: number): 
 /** The key of jobs that were sent to busy nodes and wait there. */
 export const sentKey = 'sent'
 
-/** The same for work that the same allocations can run. Memory and time are rounded to classes. */
+/** Returns the same key for work that the same allocations can run. Rounds memory and time. */
 export function workKey({ resources, isSent = false }: Omit<WaitingWork, 'count'>): string {
   if (isSent) return sentKey
   const { cores, gpus, ranks, ranksPerNode, labels = {}, seconds } = resources

@@ -105,7 +105,7 @@ export class PilotJob implements Pilot {
     this.#over.resolve(null)
   }
 
-  /** Does not wait for a scheduler that does not answer. */
+  /** Releases the allocation. Resolves when it has ended, or the scheduler does not answer. */
   close(): Promise<PilotEnd> {
     this.#closing.abort()
     this.release()
@@ -167,7 +167,7 @@ export class PilotJob implements Pilot {
     return this.work.filter((key) => waiting.has(key))
   }
 
-  /** Resolves with the scheduler's reason; `null` if the allocation was released. */
+  /** Runs the job. Resolves with the scheduler's reason for its end; `null` if it was released. */
   async #runJob(): Promise<string | null> {
     const { prepare, commands, clock, onChange } = this.#options
     const prepared = prepare()
@@ -219,7 +219,7 @@ export class PilotJob implements Pilot {
     }
   }
 
-  /** The allocation may have ended, which the scheduler reports with a delay. */
+  /** Queries the scheduler for a while, because it reports the end of an allocation late. */
   async #queryAfterAgents(allocation: Allocation, agents: NodeAgents): Promise<void> {
     await agents.ended()
     const ask = async (): Promise<boolean> => {
@@ -239,7 +239,7 @@ export class PilotJob implements Pilot {
     return new AllocationWatch({ allocation, graceSeconds, clock, log, onEnding, onEnd })
   }
 
-  /** Tasks that still run near the time limit are lost with the nodes, and retried elsewhere. */
+  /** Lets the agents finish. Tasks still running near the time limit are retried elsewhere. */
   async #drain(agents: NodeAgents): Promise<void> {
     const { clock, graceSeconds } = this.#options
     agents.drain()

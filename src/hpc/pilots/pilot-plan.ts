@@ -20,7 +20,7 @@ export interface PilotKind extends Pick<
   'nodes' | 'min' | 'max' | 'backlog' | 'idleSeconds' | 'maxTotal'
 > {
   readonly nodes: number
-  /** How long a task can run in such an allocation; `Infinity` without a limit. */
+  /** How long a task can run in an allocation of this kind; `Infinity` without a limit. */
   readonly usableSeconds: number
   /** The distinct types of nodes that an allocation may get. */
   readonly candidates: readonly NodeResources[]
@@ -64,7 +64,7 @@ export interface PilotOrder {
 }
 
 export interface PilotPlan {
-  /** At most one per kind. The next plan is made after the scheduler's answer. */
+  /** At most one request per kind. The next plan is made after the scheduler's answer. */
   readonly submit: readonly PilotOrder[]
   readonly end: readonly string[]
 }
@@ -146,7 +146,7 @@ interface WorkShare {
   memoryMb: number
 }
 
-/** Work goes to the first suitable kind, and beyond its limits to the next one. */
+/** Assigns work to the first suitable kind, and what exceeds its limits to the next one. */
 function assignWork(situation: PilotSituation, states: readonly KindState[]): readonly WorkShare[] {
   const { kinds, histories } = situation
   const shares = kinds.map((): WorkShare => ({ ...emptyShare, work: new Set() }))
@@ -231,8 +231,8 @@ function assessRequest(kinds: readonly PilotKind[], resources: ResourceRequest):
 }
 
 /**
- * The memory of the tasks that fit on the smallest sufficient node; `null` if all nodes have
- * enough. It is not all memory of that node, because the system may need a part.
+ * Returns the memory to request per node; `null` if all nodes have enough. It covers the tasks that
+ * fit on the smallest sufficient node, whose remaining memory the system may need.
  */
 function findMinMemory({ candidates }: PilotKind, memoryMb: number): number | null {
   const sizes = candidates.map((node) => node.memoryMb)
@@ -267,7 +267,7 @@ function countTrials(history: PilotHistory, members: readonly Pilot[], now: numb
   return isTried ? 0 : 1
 }
 
-/** Whether the allocation shows that its kind works. */
+/** Whether the allocation has run tasks and existed for long enough to show that its kind works. */
 export const provesKind = (pilot: Pick<Pilot, 'hasRun' | 'startedAt'>, now: number): boolean =>
   pilot.hasRun && now - startTimeOf(pilot) >= minUsefulSeconds
 

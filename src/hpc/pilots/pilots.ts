@@ -239,7 +239,7 @@ export class Pilots {
   }
 }
 
-/** Must come last, because the last occurrence of an `sbatch` option takes precedence. */
+/** These options must come last, because the last occurrence of an `sbatch` option counts. */
 const toMinimumOptions = ({
   minCores,
   minMemoryMb,

@@ -34,7 +34,7 @@ export class RankJob extends TaggedJob implements Job {
   }
 }
 
-/** Without a time limit: the task enforces it, because it starts later than this job. */
+/** Omits the time limit, which the task enforces, because it starts later than this job. */
 function toRankSpec(spec: ProgramSpec, rank: number, rendezvous: string): ProgramSpec {
   const { executable, shell, resources } = spec
   const words = shell ? ['/bin/sh', '-c', executable, 'sh'] : [executable]

@@ -53,7 +53,7 @@ export function joinFacts(ends: readonly RankResult[], spec: ProgramSpec): Attem
   }
 }
 
-/** Other ranks may fail as a consequence. `MPI_Abort` sets `stepCode`, the step's exit code. */
+/** Prefers ranks with the step's exit code, which `MPI_Abort` sets. Others are consequences. */
 export function findFirstFailure(
   ends: readonly RankResult[],
   stepCode: number | null,

@@ -27,7 +27,7 @@ const ownVariables = [
 /** The line that the step prints for each rank that has started. */
 export const rankStartedLine = 'rank begun'
 
-/** Waits at most ten minutes for the agent, which is almost always there first. */
+/** The step's script. Waits at most ten minutes for the agent, which is usually there first. */
 const stepScript = `f=$1.\${SLURM_PROCID-$OMPI_COMM_WORLD_RANK}
 waited=0
 until [ -e "$f.end" ]; do

@@ -38,7 +38,7 @@ export interface RankTaskParts {
   readonly report: (report: TaskReport) => void
   /** Called once when the task no longer waits for slots. */
   readonly onStarted: () => void
-  /** Called once before the last report. `failedOn` is `null` if no node failed. */
+  /** Called once, before the last report. `failedOn` is the node of the failed rank, if any. */
   readonly onEnd: (failedOn: string | null) => void
 }
 
@@ -145,7 +145,7 @@ export class RankTask implements RankOwner {
     })
   }
 
-  /** If the step succeeds, its ranks have exited. */
+  /** Stops the task if its step failed. If the step succeeded, all ranks have exited. */
   #onStepEnded(how: string): void {
     if (how === 'exit code 0' || this.#stop !== null) return
     const output = this.#step?.output ?? ''
@@ -175,7 +175,7 @@ export class RankTask implements RankOwner {
     await this.#step?.close()
     const results = this.#results.toSorted((a, b) => a.rank - b.rank)
     const failure = findFirstFailure(results, this.#stepCode)
-    // A task that has not started is placed on other nodes, which does not count as an attempt.
+    // After a node loss, a task that has not started moves to other nodes without a new attempt.
     if (this.#startedAt === null && this.#stop?.kind === 'rank' && isNodeLoss(failure))
       return this.start()
     const hasStarted = this.#startedAt !== null

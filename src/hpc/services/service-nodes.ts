@@ -100,7 +100,7 @@ export class ServiceNodes implements NodeServers {
     this.#connection ??= backend.connect(
       serverListener,
       { id: this.#sessionId, closureOf: () => null },
-      // Uses `shared`, because the agent's program comes from the same package.
+      // No bundle is needed, because the agent's program comes from the same package.
       { modules: 'shared', isForServices: true },
     )
     return new NodeServer({

@@ -61,7 +61,7 @@ export function phaseOf({ state }: JobReport): 'waiting' | 'running' | 'ended' {
   return runningStates.test(state) ? 'running' : 'ended'
 }
 
-/** The partition, account or quality of service never allows the request. */
+/** Reasons of Slurm that mean that the job can never start. */
 const endlessReasons = [
   /^Partition(?:NodeLimit|TimeLimit|Config)$/,
   /^(?:BadConstraints|DependencyNeverSatisfied|AccountNotAllowed|QOSNotAllowed)$/,
@@ -103,7 +103,7 @@ export const parseClusterName = (text: string): string | null =>
 export const isJobOver = (output: string): boolean =>
   /Slurm job \d+ has expired|Invalid job id specified/i.test(output)
 
-/** After a restart, Slurm 22.05 counts the memory of running steps twice for some seconds. */
+/** Matches an error of Slurm 22.05, which counts memory twice for seconds after a restart. */
 export const parseTemporaryRefusal = (output: string): string | null =>
   /Unable to create step .*Memory required by task is not available/.test(output)
     ? 'Slurm refuses new steps for some seconds after slurmctld was started again'

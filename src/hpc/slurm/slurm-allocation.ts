@@ -21,7 +21,7 @@ const stepOptions = (
   '--kill-on-bad-exit=0 --wait=0 --quiet'
 ).split(' ')
 
-/** The step reserves no resources. */
+/** The options of an MPI step. It reserves no resources. */
 const rankOptions =
   '--mpi=pmix --overlap --mem=0 --cpu-bind=none --kill-on-bad-exit=0 --wait=0 --quiet'.split(' ')
 
@@ -138,7 +138,7 @@ export class SlurmAllocation implements Allocation {
     })
   }
 
-  /** A preemption begins with the end of the job's steps. Only the script has grace time. */
+  /** Slurm begins a preemption by ending the job's steps. Only the script has grace time. */
   async #isPreempted(report: JobReport): Promise<boolean> {
     if (!endsEarly(report)) return false
     if (this.#preemptionCheck?.report !== report) {

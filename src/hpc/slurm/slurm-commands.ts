@@ -43,10 +43,10 @@ export interface SlurmCommandsOptions {
 const maxOutputLength = 16 * 2 ** 20
 const maxShownLength = 2000
 
-/** Other `SLURM_*` variables are removed, because they change the options of commands. */
+/** Slurm variables that commands get. The others are removed, because they change options. */
 const keptVariables = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
 
-/** The variables of the options in `reservedOptions` of `batch-job.ts`. */
+/** The variables that set the options in `reservedOptions` of `batch-job.ts`. */
 const launchVariables = new Set(
   ['WAIT', 'ARRAY_INX', 'OUTPUT', 'ERROR', 'INPUT', 'EXPORT', 'REQUEUE', 'WRAP', 'CHDIR'].map(
     (name) => `SBATCH_${name}`,

@@ -19,7 +19,7 @@ export class SlurmJob {
     this.#clock = clock
   }
 
-  /** `null` if Slurm has forgotten the job. Cached for 10 s, unless `isChanged` is set. */
+  /** Resolves with `null` if Slurm has forgotten the job. Cached for 10 s unless `isChanged`. */
   report({ isChanged = false } = {}): Promise<JobReport | null> {
     const nowMs = this.#clock.monotonicMs()
     const latest = this.#latest
@@ -39,7 +39,7 @@ export class SlurmJob {
     await this.#commands.run('scancel', this.id)
   }
 
-  /** The job's state does not show a preemption: with a `GraceTime`, the job continues. */
+  /** Whether the job is being preempted. Its state does not show this while a `GraceTime` lasts. */
   async isPreempted(): Promise<boolean> {
     const output = await this.#commands.query('scontrol', 'show', 'job', this.id)
     const fields = parseFields(output)
@@ -65,7 +65,7 @@ export class SlurmJob {
   }
 }
 
-/** Returns `false` if that is unknown: for a job of another cluster, or without an answer. */
+/** Whether the job has ended; `false` if that is unknown, as for a job of another cluster. */
 export async function hasJobEnded(
   { id, cluster }: { readonly id: string; readonly cluster: string | null },
   commands: SlurmCommands,
