@@ -20,7 +20,7 @@ export interface Job {
   readonly uid: string
   /** Counted from 1. A resumed session continues the count of its earlier runs. */
   readonly attempt: number
-  /** Whether an attempt failed in this session. Retries precede new jobs of their priority. */
+  /** Whether this is a retry within this session. Retries precede new jobs of the same priority. */
   readonly isRetry?: boolean
   readonly spec: TaskSpec
 }
@@ -54,8 +54,8 @@ export interface ContinuedAttempt {
 }
 
 /**
- * A report about an attempt. `at` is the time of the change, if earlier. `fail` carries the
- * original error. A canceled task ends CANCELED, whatever is reported.
+ * A report about an attempt. `at` is the time of the change if the report comes later. `fail`
+ * carries the original error. A canceled task ends CANCELED, whatever is reported.
  */
 export type TaskReport = { readonly at?: Moment; readonly continued?: ContinuedAttempt } & (
   | {
@@ -148,7 +148,7 @@ export interface BackendListener {
 /** The session behind a connection. It holds the closures, which cannot leave its process. */
 export interface ConnectedSession {
   readonly id: string
-  /** Returns a function that calls the closure; `null` without a closure and for a copy. */
+  /** Returns a function that calls the closure; `null` for other jobs and for copies of jobs. */
   closureOf(job: Job): (() => unknown) | null
 }
 

@@ -1,4 +1,4 @@
-/** The text of a program's output: whole, or its first and last bytes with a mark in between. */
+/** The text of a program's output. In long output, a mark replaces the middle. */
 
 /** The number of bytes kept at each end of a long output. */
 export const captureBytes = 65_536

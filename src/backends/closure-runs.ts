@@ -81,7 +81,7 @@ export class ClosureRuns<T> {
     for (const job of this.#live.keys()) this.cancel(job, reason)
   }
 
-  /** Excludes the time for which later closures blocked the event loop. */
+  /** How long the closure has run, without the time for which later closures blocked the loop. */
   elapsedSeconds({ startedMs, blockedMs }: ClosureRun<T>): number {
     return (this.#options.clock.monotonicMs() - startedMs - (this.#blockedMs - blockedMs)) / 1000
   }
@@ -103,7 +103,7 @@ export class ClosureRuns<T> {
     run.blockedMs = this.#blockedMs
   }
 
-  /** Awaiting a task that the closure returns frees the slot, because it is in the context. */
+  /** Awaits inside the task's context, so that waiting for a returned task also frees the slot. */
   #run(run: ClosureRun<T>): Promise<unknown> {
     const begin = async (): Promise<unknown> => {
       const closure = this.#options.closureOf(run.job)

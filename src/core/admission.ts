@@ -1,6 +1,6 @@
 /**
- * Admits lists of tasks: checks all of them first, then opens them in slices, so that the event
- * loop stays responsive and slow backends slow the caller down.
+ * Admits lists of tasks. Checks a whole list first. Then opens its tasks, that is, emits
+ * TaskCreated and submits them to backends. Works in slices to keep the event loop responsive.
  */
 
 import type { AnyTask } from '../backends/backend.ts'
@@ -26,7 +26,7 @@ import {
 
 /** The maximum number of tasks opened per turn of the event loop, over all submissions. */
 const opensPerTurn = 250
-/** A submission waits while this many tasks are open. */
+/** A submission waits while this many tasks are open, that is, have not ended. */
 const maxOpenTasks = 100_000
 /** The maximum number of tasks checked per turn. Checking a task is cheaper than opening it. */
 const checksPerTurn = 10_000
@@ -38,11 +38,11 @@ export interface AdmissionParts {
   readonly bindings: readonly BackendBinding[]
 }
 
-/** The tasks that passed the checks. While a task is being routed, it has no target yet. */
+/** The tasks that passed the checks, each with its target, except a task that is being routed. */
 interface AcceptedTasks {
   readonly tasks: AnyTask[]
   readonly targets: BackendBinding[]
-  /** The plan of each task; `null` without an earlier run. */
+  /** What each task takes from the earlier run; `null` without an earlier run. */
   readonly plans: readonly (RecordedPlan | null)[] | null
 }
 

@@ -19,7 +19,7 @@ const maxResultLength = 65_536
 const maxTailLength = 2048
 const maxSharedAttributes = 1000
 
-/** The attributes that tasks with one executable share, and those of first attempts by worker. */
+/** The attributes of all tasks with the same executable, and of their first attempts per worker. */
 interface SharedAttributes {
   readonly attributes: JsonObject
   readonly attempts: Map<string | null, JsonObject>

@@ -112,7 +112,7 @@ export class Entry implements Indexed, TaskHolder, RowHolder {
   readonly task: Task
   readonly record: TaskRecord
   lifecycle: Lifecycle
-  /** The options of a deferred task; `null` for a task that describes itself. */
+  /** Set if the task was opened before its work was known, by `Ledger.defer`; otherwise `null`. */
   #opening: OpenTaskOptions | null = null
   work: Work | null = null
   connection: Connection | null = null
@@ -136,7 +136,7 @@ export class Entry implements Indexed, TaskHolder, RowHolder {
   /** What the task gets from `recorded`. */
   reuse: RecordedPlan['reuse'] = 'nothing'
   origin: TaskOrigin | null = null
-  /** Whether the arguments have changed since they were hashed. If so, the value is not kept. */
+  /** Whether the arguments have changed since they were hashed. If so, the value is not stored. */
   hasChanged = false
   #definitionHash: string | null | undefined
   attributes: JsonObject | null = null
@@ -207,8 +207,8 @@ export class Entry implements Indexed, TaskHolder, RowHolder {
   }
 
   /**
-   * Called when an attempt begins. If its arguments differ from the hashed ones, its value is not
-   * kept. Programs and prompts are skipped, because their input cannot change.
+   * Sets `hasChanged` if the arguments differ from the hashed ones. Called when an attempt begins.
+   * Skips programs and prompts, because their input cannot change.
    */
   detectInputChange(): void {
     const { work, owner, definitionHash: hash } = this
@@ -224,7 +224,7 @@ export class Entry implements Indexed, TaskHolder, RowHolder {
     this.firstAttempt += uncounted
   }
 
-  /** Opens a deferred task. */
+  /** Opens the task before its work is known. */
   open(opening: OpenTaskOptions): void {
     this.#opening = opening
     this.executable = opening.executable

@@ -118,7 +118,7 @@ export class Ledger implements TaskHolder {
     return this.#open.toArray().find(({ task }) => task.uid === uid) ?? null
   }
 
-  /** Opens a claimed task, which becomes CREATED, SUBMITTED and QUEUED. `submit` hands it over. */
+  /** Opens a claimed task: it becomes CREATED, SUBMITTED and QUEUED. `submit` sends it later. */
   open(task: AnyTask, target: Target): Entry {
     const now = this.#now()
     const entry = this.#create(task, now)
@@ -163,7 +163,7 @@ export class Ledger implements TaskHolder {
       if (batch === undefined) batches.set(connection, [job])
       else batch.push(job)
     }
-    // Called when all tasks of the list were added, because tasks begin in order of priority.
+    // Only after all tasks of the list were added, because tasks begin in order of priority.
     for (const attempt of limited.values()) this.#limits?.advance(attempt)
     for (const [connection, jobs] of batches) this.#handOver(connection, jobs)
   }
@@ -195,8 +195,7 @@ export class Ledger implements TaskHolder {
     if (!isOpen || entry.job !== job) return this.#countLate(report.kind)
     expectReport(report)
     if (report.continued !== undefined) entry.continueFrom(report.continued)
-    // Called before the report is processed, because that may already begin and end the next
-    // attempt.
+    // Called first, because `#handleReport` may begin and even end the next attempt.
     if (report.kind !== 'start' && entry.connection !== null) {
       this.#parts.onAttemptEnded(entry.connection, job)
     }
@@ -454,14 +453,15 @@ export class Ledger implements TaskHolder {
   }
 
   /**
-   * Ends an attempt. Counts its start first if it has run, because some backends report no starts.
+   * Ends an attempt in the name limits. If it has run, counts its start first, because some
+   * backends report no starts.
    */
   #endLimited(attempt: LimitedAttempt<Entry>, hasRun: boolean): void {
     if (hasRun) this.#limits?.start(attempt)
     this.#limits?.end(attempt)
   }
 
-  /** The moment of the next change. Without telemetry, no time passes between the two changes. */
+  /** The time of a change that directly follows another one. Without telemetry, both are equal. */
   #nextMoment(before: Moment): Moment {
     return this.emitter.isNull ? before : this.#now()
   }

@@ -1,4 +1,4 @@
-/** Turns the ledger's decisions into events. It decides nothing itself. */
+/** Emits an event for each state change of a task. The `Ledger` decides the changes. */
 
 import type { AttemptFacts, NodeNotice, Notice } from '../backends/backend.ts'
 import { BaseEvent, type EventClass, stampEvent, type TrustedFields } from '../events/event.ts'
@@ -164,7 +164,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     }
     const { kind, type, fields, taskId: task_id, nodeId: node_id, attributes } = notice
     if (kind !== 'event') throw new TypeError(`unknown kind of notice: ${String(kind)}`)
-    // Only the ledger emits lifecycle events. An event of a backend could end a task a second time.
+    // A type without a dot is a lifecycle event. From a backend, it could end a task a second time.
     if (!type.eventType.includes('.')) throw new TypeError(`${type.eventType} is not for backends`)
     const common = { session_id, backend, task_id, node_id }
     const more = attributes === undefined ? {} : { attributes: withoutSecrets(attributes) }

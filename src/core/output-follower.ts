@@ -14,7 +14,7 @@ import type { Entry } from './entry.ts'
 const pollIntervalMs = 1000
 /** A request is removed if its command has not renewed it for this long. */
 const requestTimeoutMs = 10_000
-/** The maximum length of a file. A longer file is started again, so that the disk does not fill. */
+/** The maximum length of a file. A longer file is overwritten, so that the disk does not fill. */
 const maxFileLength = 16 * 1024 * 1024
 
 export interface OutputFollowerParts {

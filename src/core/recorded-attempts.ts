@@ -17,7 +17,7 @@ export interface DurableRecord {
 }
 
 /**
- * Reports every ended attempt, even if the task is retried, in one batch per connection and turn of
+ * Reports every ended attempt to its backend, even if the task is retried, in one batch per turn of
  * the event loop. Flushes the checkpoint, if there is one, before each batch.
  */
 export class RecordedAttempts {

@@ -56,7 +56,7 @@ import {
  */
 const closeDeadlineMs = 10_000
 
-/** A deferred task with its work and target. If `target` is `null`, routing chooses one. */
+/** A task that `defer` has opened, with its work. If `target` is `null`, routing chooses one. */
 export interface Dispatch {
   readonly entry: Entry
   readonly work: Work
@@ -240,7 +240,7 @@ export class SessionCore {
     return telemetry
   }
 
-  /** Reports the record to the command. If that fails, as on a full disk, stops telemetry again. */
+  /** Reports the record to the command that started the program. If this fails, stops telemetry. */
   async #reportRecord(request: ClaimedRequest | null, telemetry: SessionTelemetry): Promise<void> {
     const { checkpointFile } = telemetry
     try {

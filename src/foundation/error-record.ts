@@ -27,11 +27,11 @@ export type ErrorRecord =
 
 const maxCauseDepth = 8
 const maxErrors = 100
-/** The maximum number of fields that are read, over an error and all errors inside it. */
+/** The maximum number of fields that are read from an error and its inner errors together. */
 const maxFields = 10_000
 const reservedFields = new Set(['name', 'message', 'stack', 'cause', 'errors', '__proto__'])
 
-/** Never throws. A value that is not an error is cloned, or copied as JSON. */
+/** Converts any thrown value. Never throws. A value that is not an error is copied. */
 export function toErrorRecord(thrown: unknown): ErrorRecord {
   const budget = { left: maxErrors, fieldsLeft: maxFields, copy: createJsonCopier() }
   return tryRead(() => createRecord(thrown, { depth: 0, budget })) ?? unreadable
@@ -220,7 +220,7 @@ function createSubclass(type: string, base: ErrorClass): ErrorClass {
   return added
 }
 
-/** The getters of the most specific class. A restored error has their values as properties. */
+/** The names of the class's getters. A restored error has their values as properties. */
 function getterNames([name = '']: readonly string[]): readonly string[] {
   const members = Object.getOwnPropertyDescriptors(findErrorClass(name)?.prototype ?? {})
   return Object.entries(members).flatMap(([key, member]) => ('value' in member ? [] : [key]))

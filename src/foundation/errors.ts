@@ -9,7 +9,7 @@ export interface ErrorDetails {
   readonly hint?: string
 }
 
-/** For errors that are not thrown: the stack would show internals and keep objects alive. */
+/** Creates an error without a stack, which would show only internals and keep objects alive. */
 export function withoutStack<T extends Error>(create: () => T): T {
   const { stackTraceLimit } = Error
   // Unlike an assignment, `Reflect.set` does not throw if the property is frozen.
@@ -95,7 +95,7 @@ export class ValueError extends TuttiError {
 /** The call is not allowed in the object's current state. */
 export class StateError extends TuttiError {}
 
-/** A wait took too long. Its operation continues, unless this is the cause of a failed task. */
+/** A time limit was exceeded. If only a wait has ended, the awaited operation continues. */
 export class TimeoutError extends TuttiError {}
 
 /** A worker or node was lost while it ran the task. */
@@ -198,7 +198,7 @@ registerErrorClasses({
   CheckpointError,
 })
 
-/** Returns the system's name of an error, such as `ENOSPC`; otherwise `unknown`. */
+/** Returns the `code` of an error, such as `ENOSPC`; `unknown` if it has none. */
 export function errnoOf(error: unknown): string {
   if (typeof error === 'object' && error !== null && 'code' in error) {
     if (typeof error.code === 'string') return error.code

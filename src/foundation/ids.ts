@@ -81,9 +81,9 @@ export function parseUidNumber(uid: string): number | null {
 }
 
 /*
- * Hashes of definitions: three digests joined by dots. The first one, of the code, is followed by a
- * mark if the session has used another function with the same code before. The functions may have
- * captured different variables, so the hash identifies none of them.
+ * A definition hash is three digests joined by dots: code, input, dependencies. A `~` follows the
+ * code digest if the session has used another function with the same code before. The two functions
+ * may have captured different variables, so the hash does not tell them apart.
  */
 
 const ambiguityMark = '~'
@@ -102,5 +102,5 @@ export const inputDigestOf = (hash: string): string => hash.split('.', 2)[1] ?? 
 /** The digest of the code, without the ambiguity mark. */
 export const codeDigestOf = (hash: string): string => hash.slice(0, digestLength)
 
-/** The `backend` in events of workflow blocks, which do not run on a real backend. */
+/** The value of `backend` in events of workflow blocks, which run on no backend. */
 export const blockBackend = 'workflow'

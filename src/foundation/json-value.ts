@@ -63,8 +63,8 @@ export function createJsonCopier(): (value: unknown) => JsonValue {
 }
 
 /**
- * Returns JSON from which `JSON.parse` restores the same value; `null` for any other value, such as
- * a Map, a Date, `undefined`, NaN or a cycle, and beyond `maxBytes`. Never throws.
+ * Returns JSON from which `JSON.parse` restores an equal value; `null` if there is none, as for a
+ * Map, a Date, `undefined`, NaN or a cycle, or if it exceeds `maxBytes`. Never throws.
  */
 export function toExactJson(value: unknown, maxBytes: number): string | null {
   try {
@@ -98,7 +98,7 @@ function isExactJson(root: unknown, maxBytes: number): boolean {
   return true
 }
 
-/** Whether JSON can represent the primitive, as it cannot represent `-0`, NaN or infinity. */
+/** Whether JSON can represent the primitive. It cannot represent `-0`, NaN and infinity. */
 const isExactPrimitive = (value: unknown): boolean =>
   value === null ||
   typeof value === 'string' ||
@@ -200,7 +200,7 @@ class JsonCopier {
     return Object.freeze(copy)
   }
 
-  /** A throwing getter affects only this part. `undefined` is omitted, as in JSON. */
+  /** Copies a part. If its getter throws, only this part is replaced by a marker string. */
   #copyPart(read: () => unknown, depth: number): JsonValue | undefined {
     let part: unknown
     try {
@@ -229,7 +229,7 @@ export const tooLarge = unserializable('too large')
 
 const truncationMark = /^\.\.\.\[truncated \d+\]$/
 
-/** Keeps truncated text unchanged, because an error may be sent several times. */
+/** Truncates long text, but not a second time, because an error may be copied several times. */
 function truncate(text: string): string {
   const isTruncated =
     text.length < maxStringLength + 40 && truncationMark.test(text.slice(maxStringLength))

@@ -16,7 +16,7 @@ export const processLog: Log = {
   },
 }
 
-/** Ignores errors of the application's log: a warning must not prevent a task from ending. */
+/** Wraps a log to ignore its errors, because a warning must not prevent a task from ending. */
 export function resolveLog(log: Log = processLog): Log {
   expectMethods('log', log, ['warn'])
   if (log === processLog) return log

@@ -22,7 +22,7 @@ export const notAnArray = (
 ): ValueError =>
   invalid(field, `an array of ${what}`, got, `Write \`${example}\`, even for a single one.`)
 
-/** Describes a value and its type in a short text. Of a class instance, names only the class. */
+/** Describes a value and its type in a short text. For an instance, the text is its class. */
 export function describe(value: unknown): string {
   if (value === null || value === undefined) return `\`${String(value)}\``
   const kind = typeName(value)
@@ -234,7 +234,7 @@ export function didYouMean(name: string, known: readonly string[]): string {
   return near === undefined ? '' : `; did you mean "${near}"?`
 }
 
-/** The known name with the fewest edits, if there are no more edits than a third of its length. */
+/** The most similar known name. It differs in at most a third of its characters. */
 export function findNearest(name: string, known: readonly string[]): string | undefined {
   let best: string | undefined
   let fewest = Infinity
@@ -289,7 +289,7 @@ export function expectOrigin(field: string, value: unknown): string {
   throw invalid(field, 'an origin as browsers send it, such as https://app.example', value)
 }
 
-/** Returns `null` if it is invalid. `URL.origin` is "null" for schemes of browser extensions. */
+/** `null` for an invalid origin. `URL.origin` is "null" for the schemes of browser extensions. */
 function parseOrigin(text: string): string | null {
   const url = URL.parse(text)
   if (url === null || url.origin !== 'null') return url?.origin ?? null

@@ -16,7 +16,7 @@ export function isThenable(value: unknown): value is PromiseLike<unknown> {
 export function boundedWait<T>(clock: Clock, ms: number, promise: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const expire = (): void => reject(new TimeoutError(`no answer within ${ms / 1000} s`))
-    // After a long turn, timers fire before I/O that has already arrived.
+    // Waits one more turn, because timers may fire before I/O that has already arrived.
     const cancel = clock.after(ms, () => clock.nextTurn(expire))
     promise.finally(cancel).then(resolve, reject)
   })
@@ -31,7 +31,7 @@ export const fulfillsWithin = (clock: Clock, ms: number, promise: Promise<unknow
 
 /** Settles like the promise, or rejects with the reason of the signal when it is aborted. */
 export async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>): Promise<T> {
-  // Otherwise a rejection after the abort would be unhandled.
+  // Handles a rejection that follows the abort.
   promise.catch(() => {})
   signal.throwIfAborted()
   const { promise: aborted, reject } = Promise.withResolvers<never>()

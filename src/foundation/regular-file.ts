@@ -5,7 +5,7 @@ import { type Stats, statSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
 import { errnoOf, tryRead } from './errors.ts'
 
-/** Opening a FIFO would block. The type is checked afterwards, because the path may be replaced. */
+/** `O_NONBLOCK`, because opening a FIFO would otherwise block until another process opens it. */
 const readFlags = constants.O_RDONLY | constants.O_NONBLOCK
 
 /** Rejects with `EISDIR` for a folder, with `ENOTSUP` for any other special file. */
@@ -78,6 +78,6 @@ function expectRegular(stats: Stats): void {
   throw systemError('ENOTSUP', 'a regular file', got)
 }
 
-/** Creates an error with a `code`, which callers explain like an error of the system. */
+/** Creates an error with a `code`, like the errors of system calls. */
 const systemError = (code: string, expected: string, got: string): Error =>
   Object.assign(new Error(`${code}: expected ${expected}, got ${got}`), { code })

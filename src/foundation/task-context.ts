@@ -9,7 +9,7 @@ export interface CurrentTask {
   readonly uid: string
   /** The number of the attempt, from 1. */
   readonly attempt: number
-  /** Aborted on cancel and time-out. Code that read it gets one second before its worker ends. */
+  /** Aborted on cancel and time-out. Code that has read it then gets one second to finish. */
   readonly signal: AbortSignal
   /** Reports progress from 0 to 1. Only the last call within each fifth of a second is sent. */
   progress(fraction: number, text?: string): void
@@ -153,8 +153,8 @@ const runningTasks = (globalStore[storageKey] ??= new AsyncLocalStorage<RunningT
 const noHost: TaskHost<never> = Object.freeze({})
 
 /**
- * Runs `callback`, and everything that it awaits, as part of a task. With a uid, `onWait` is called
- * when the code starts to wait for another task, so that its slot can be released.
+ * Runs `callback`, and everything that it awaits, as part of a task. If `task` is a uid, `onWait`
+ * is called when the code starts to wait for another task, so that its slot can be released.
  */
 export function runInTask<T>(
   task: string | RunningTask,

@@ -219,8 +219,8 @@ function expectTasks(tasks: unknown): void {
 }
 
 /**
- * Returns the entries of tasks that have not ended, and the error for the first task that was not
- * submitted to this session; `null` if all tasks were.
+ * Returns the ledger's entries of tasks that have not ended, and an error for the first task that
+ * was not submitted to this session; `null` if all tasks were.
  */
 function findOpenTasks(
   core: WaitCore,

@@ -37,7 +37,7 @@ export interface ExecutableResult {
  *   retries: { times: 2, delaySeconds: 1 },
  *   resources: { cores: 2 },
  * })
- * const call = new ComputeTask({ function: square, args: [7] }) // of `defineTask`, or a closure
+ * const call = new ComputeTask({ function: square, args: [7] }) // with or without `defineTask`
  * await session.submitTasks([program, call])
  * const { stdout } = await program
  * const result: number = await call

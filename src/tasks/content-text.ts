@@ -1,6 +1,6 @@
 /**
  * Converts values to text that is the same for the same content, even across processes. Used for
- * keys of results and to compare the inputs of tasks. Values cannot be restored from the text.
+ * cache keys and to compare the inputs of tasks. Values cannot be restored from the text.
  */
 
 import { hash } from 'node:crypto'
@@ -189,7 +189,7 @@ const isPlainArray = (value: object): value is readonly unknown[] =>
   Array.isArray(value) && Object.getPrototypeOf(value) === Array.prototype
 
 /**
- * Whether an array has other fields. `ownKeys` lists the indices, then `length`, then other fields.
+ * Whether an array has fields besides its items. `ownKeys` lists them after `length`.
  */
 const hasFields = (items: readonly unknown[]): boolean => Reflect.ownKeys(items).at(-1) !== 'length'
 
@@ -219,7 +219,7 @@ function viewClassName(value: ArrayBufferView): string | null {
     Plain === Buffer
       ? Buffer.from(buffer, byteOffset, length)
       : new (Plain as Uint8ArrayConstructor)(buffer, byteOffset, length)
-  // Finds own fields without listing the keys, which would include the index of every byte.
+  // The comparison detects own fields. A list of the keys would contain the index of every byte.
   return isDeepStrictEqual(value, same) ? Plain.name : null
 }
 

@@ -136,7 +136,7 @@ function inputText({ spec, args = [] }: HashedWork): string {
   // An empty `env` has the same effect as no `env`.
   const env = Object.keys(spec.env ?? {}).length === 0 ? null : spec.env
   const program = { executable, arguments: given, cwd, env, stdin, shell }
-  // Included only if set: `captureStdio` moves the output from the task's value to files.
+  // With `captureStdio`, the output is in files and not in the task's value.
   return contentText('program', captureStdio === null ? program : { ...program, captureStdio })
 }
 

@@ -6,7 +6,7 @@ import { messageOf, ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
 import type { ProgramSpec } from './spec.ts'
 
-/** The maximum bytes per argument and in total. Beyond its own limits, Linux fails with E2BIG. */
+/** The maximum bytes of one argument and of all arguments. Linux rejects more with E2BIG. */
 const maxArgumentLength = 131_071
 const maxArgumentsLength = 1_048_576
 
@@ -123,7 +123,7 @@ const valueOptions = new Set(
   '-r --require --import --loader --env-file --conditions -C -W -X -I'.split(' '),
 )
 /**
- * Matches an extension. After the first argument, only an argument with one counts as the script.
+ * Matches an extension. An argument after the first is the script only if it has an extension.
  */
 const scriptName = /\.\w{1,8}$/
 const maxNameLength = 200

@@ -1,4 +1,4 @@
-/** The mutable part of a task. The ledger that claimed the task writes it, the task reads it. */
+/** The mutable part of a task. Only the `Ledger` of the session that claimed it writes it. */
 
 import type { TuttiError } from '../foundation/errors.ts'
 import type { TaskState } from './lifecycle.ts'
@@ -61,9 +61,7 @@ const noDetails = Object.freeze({})
 /** Keys of the methods by which a ledger claims a task and finds its record. */
 export const claimRecord: unique symbol = Symbol('tutti.claim')
 export const findRecord: unique symbol = Symbol('tutti.record')
-/**
- * The key of the task's number in the order in which tasks of the process end; 0 before its end.
- */
+/** The key of `Task`'s getter for `TaskRecord.endNumber`. */
 export const endNumber: unique symbol = Symbol('tutti.endNumber')
 
 let endedCount = 0
@@ -84,7 +82,7 @@ export class TaskRecord {
   holder: TaskHolder | null
   state: TaskState = 'CREATED'
   backend: string | null = null
-  /** The task's number in the order in which tasks of the process end, from 1; 0 before its end. */
+  /** The number of tasks in this process that ended up to this one; 0 until it has ended. */
   endNumber = 0
   /** The promise of an awaited task until the task ends; then its value or error. */
   #settlement: unknown = null

@@ -1,4 +1,4 @@
-/** The base of all tasks: awaitable, with a uid and a state that only its ledger writes. */
+/** The base of all tasks: awaitable, with a uid and a state that only the session changes. */
 
 import { StateError, type TuttiError } from '../foundation/errors.ts'
 import type { JsonObject } from '../foundation/json-value.ts'

@@ -1,4 +1,4 @@
-/** Finds the handles in arguments, and replaces them with values in copies. */
+/** Finds the handles of other tasks in the arguments of a call, and replaces them with values. */
 
 import { ValueError } from '../foundation/errors.ts'
 import { EngineHandle } from './handle.ts'
@@ -72,7 +72,7 @@ function copyParts(
   if (Object.getPrototypeOf(container) === null) Object.setPrototypeOf(copy, null)
   for (const [name, part] of Object.entries(container)) {
     const attributes = { enumerable: true, writable: true, configurable: true }
-    // An assignment to `__proto__` would create no key.
+    // An assignment to `__proto__` would set the prototype instead of creating a key.
     Object.defineProperty(copy, name, { value: valueOf(part), ...attributes })
   }
 }

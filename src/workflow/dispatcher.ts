@@ -158,8 +158,8 @@ export class Dispatcher implements HandleOwner {
   }
 
   /**
-   * Returns whether the call has ended. It must run again if a dependency does, because the value
-   * may differ. Inputs of a body also count as inputs of the calls in it.
+   * Ends the call as recorded if possible, and returns whether it has ended. A call runs again if a
+   * dependency does. The inputs of a body also count as inputs of the calls in it.
    */
   #endAsRecorded(run: Run, dependencies: readonly EngineHandle[]): boolean {
     const { entry, handle, context } = run
@@ -223,8 +223,8 @@ export class Dispatcher implements HandleOwner {
   }
 
   /**
-   * Returns the hash of a call. Equal calls in different bodies have different hashes, because the
-   * hash includes the place.
+   * Computes the hash of a call, or `handle.place` if the call cannot be compared. Equal calls in
+   * different bodies have different hashes.
    */
   #computeHash(run: Run, dependencies: readonly EngineHandle[]): string | null {
     const { handle, context } = run
@@ -332,7 +332,7 @@ export class Dispatcher implements HandleOwner {
     }
   }
 
-  /** Replacing a handle with an equal one counts as a change, because its value may differ. */
+  /** Whether the arguments have changed since the call. A different handle counts as a change. */
   #haveArgsChanged(run: Run, { dependencies }: Entry, handles: readonly EngineHandle[]): boolean {
     if (areImmutable(run.args)) return false
     const areSame =

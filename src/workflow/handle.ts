@@ -138,7 +138,7 @@ export class Run implements GraphNode<Run>, TaskOwner {
   /** The monotonic time of the call; 0 if the call cannot have dependencies. */
   createdMs = 0
   dependencyCount = 0
-  /** Whether the memo was consulted. If the run continues afterwards, no result was stored. */
+  /** Whether a stored result was looked up. If the run continues afterwards, there was none. */
   mustRun = false
   failedDependency: EngineHandle | null = null
   /** The scope that the run must leave when it ends. */

@@ -4,7 +4,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import type { TaskInputs } from '../core/resume/recorded-tasks.ts'
 import type { OpenScope } from './scopes.ts'
 
-/** Where a handle was created. Handles created in its body inherit the context. */
+/** Where a handle was created. Handles that the body of its task creates inherit the context. */
 export interface RunContext {
   /**
    * The chosen uid of the task whose body runs; `null` outside of bodies and for a generated uid.

@@ -1,4 +1,4 @@
-/** The open scopes of an engine. Each scope counts its uses, and ends with the last one. */
+/** The open scopes of an engine (`WorkflowEngine.scope`). A scope ends when its last use ends. */
 
 import type { SessionCore } from '../core/session-core.ts'
 import { WorkflowEnded, WorkflowStarted } from '../events/library-events.ts'

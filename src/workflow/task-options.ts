@@ -99,7 +99,7 @@ export interface CallTexts {
 
 /** The validated options, grouped by the code that uses them. */
 export interface ResolvedTaskOptions {
-  /** Identifies the function in all its calls. */
+  /** The option `name` if it is a string, or else the function's name. */
   readonly name: string
   readonly functionName: string
   /** Whether the option `name` is set or the function has a name. */

@@ -1,4 +1,4 @@
-/** The environment variables that select the GPUs of a task. Every worker loads this file. */
+/** The environment variables that select the GPUs of a task. No imports: every worker loads it. */
 
 /** CUDA's variable, which HIP reads too, and Intel's if it is set in this process. */
 export const gpuVariables = (): readonly string[] =>

@@ -27,7 +27,7 @@ export function readClocks(clock: Clock): ClockReading {
   }
 }
 
-/** Converts a machine time to the session's clocks. Times after the reading are set to it. */
+/** Converts a machine time to the session's clocks. A later time becomes the time of `reading`. */
 export function toMoment(reading: ClockReading, atMachineMs: number): Moment {
   const agoMs = Math.max(0, reading.machineMs - atMachineMs)
   return {

@@ -22,7 +22,7 @@ export function usableMemoryMb(roots: KernelRoots = systemRoots): number {
   return Math.floor((findMemoryLimit(roots, total)?.bytes ?? total) / 2 ** 20)
 }
 
-/** Without the variable, all GPUs of the driver. As in CUDA, an invalid entry ends the list. */
+/** The GPUs in the variable, up to an invalid one, as in CUDA; without it, all of the driver. */
 export const visibleGpus = (): GpuId[] => parseGpuIds(process.env['CUDA_VISIBLE_DEVICES'])
 
 export function parseGpuIds(visible: string | undefined): GpuId[] {
@@ -75,7 +75,7 @@ export function expectGpus(value: unknown): readonly GpuId[] {
   throw new ValueError(`${field}: ${describe(ids[again])} is named twice`, { field })
 }
 
-/** Ids are not invented, because programs would get no GPU or a wrong one. */
+/** More GPUs than are visible is an error, because guessed ids could be wrong. */
 function tooManyGpusError(count: number, visible: number): ValueError {
   const seen = visible === 1 ? '1 is visible' : `${visible} are visible`
   return new ValueError(`gpus: asks for ${count}, ${seen}`, {

@@ -92,7 +92,7 @@ export class Scheduler implements ExecutorListener {
     return taken.map(({ original }) => original)
   }
 
-  /** Requeued jobs are canceled when they come back. Executors cancel the jobs that they run. */
+  /** Cancels waiting jobs, even if requeued later. Executors cancel the jobs that they run. */
   close(reason: string): void {
     this.#closeReason = reason
     this.#withoutDispatch(() => {

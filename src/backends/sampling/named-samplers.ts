@@ -1,4 +1,4 @@
-/** Samplers for remote callers. Each has its own sampler, and requests every sample. */
+/** One sampler for each remote caller. The callers request every sample. */
 
 import type { ResourceSample, ResourceSampler } from './sampler.ts'
 

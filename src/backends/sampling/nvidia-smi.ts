@@ -17,7 +17,7 @@ export class SmiStream {
   #exitText = 'gives no readings'
 
   constructor(periodMs: number, onReading: (reading: GpuReading) => void) {
-    // Ctrl-C does not reach it. If this process is killed, it ends at its next line.
+    // Detached, so that Ctrl-C does not end it. It ends at its next line after this process.
     const child: ChildProcess = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,

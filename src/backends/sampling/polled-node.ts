@@ -20,7 +20,7 @@ export interface PolledNodeOptions {
 
 /** The parts of the poller that a node needs. */
 export interface PolledNodeContext {
-  /** Set if the delay of this process belongs to the polls of its own host. */
+  /** Measures this process's event loop, for samples of its own host. Default: not measured. */
   readonly loopDelay?: Pick<LoopDelay, 'readMaxMs'>
   readonly clock: Clock
   readonly sink: EventSink
@@ -28,7 +28,7 @@ export interface PolledNodeContext {
   readonly log: Log
 }
 
-/** Above the time limits of samplers, whose errors are more precise. */
+/** The time limit of a call. Samplers have shorter limits, whose errors are more precise. */
 const hungAfterMs = 2 * readTimeoutMs
 
 /** Makes one call at a time. No method rejects. A failing sampler is reported once. */
@@ -52,7 +52,7 @@ export class PolledNode {
     this.#run(() => this.#node.sampler.prime())
   }
 
-  /** Waits until the sampler is primed. Skipped while the previous poll runs. */
+  /** Polls as soon as the sampler is primed. Does nothing while the previous poll runs. */
   poll(): void {
     this.#isPollDue = this.#isPriming
     if (this.#running === undefined) {
@@ -158,7 +158,7 @@ export function emitSample(
   }
 }
 
-/** A wrong value from a third-party backend would invalidate the record. */
+/** Validates a sample: a wrong value from a third-party backend would make the record invalid. */
 function expectSample({ at, node, gpus, runCpuPercent = null }: ResourceSample): void {
   if (at !== undefined) expectNumber('sample.at', at, { min: 0 })
   const { cpu_percent, memory_percent, ...bytes } = node

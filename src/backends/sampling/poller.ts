@@ -16,7 +16,7 @@ import { emitSample, PolledNode, type PolledNodeContext } from './polled-node.ts
 export interface ResourcePollerOptions extends PolledNodeContext {
   /** The time between two polls in seconds, above 0 and at most a day. Default 5. */
   readonly intervalSeconds?: number
-  /** Measures the event loop while the poller runs. Default: nothing. */
+  /** Measures the event loop while the poller runs. Default: not measured. */
   readonly loopDelay?: LoopDelay
   /** The node that is sampled while no backend has a node. Default: this host. */
   readonly host?: SampledNode
@@ -119,7 +119,7 @@ export class ResourcePoller extends Service {
     return { session_id: this.#options.sessionId, backend, node_id: nodeId }
   }
 
-  /** The sample is ignored if another backend samples the node. */
+  /** Emits a sample that a node has sent, unless another backend samples the node. */
   #recordSample(
     backend: string,
     { nodeId, sample }: NodeNotice & { readonly kind: 'sample' },
@@ -192,7 +192,7 @@ interface NodeClaim {
   readonly node: SampledNode
 }
 
-/** Of several backends, the highest `samplingPriority` samples a node, on a tie the first. */
+/** Chooses who samples a node: the backend of highest `samplingPriority`, on a tie the first. */
 class NodeClaims {
   readonly #backends: string[] = []
   readonly #claims = new Map<string, NodeClaim[]>()

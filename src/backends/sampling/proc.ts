@@ -47,7 +47,7 @@ const sectorBytes = 512
 /** Disks that are not counted: memory and optical devices, and devices on top of other disks. */
 const ignoredDisk = /^(?:loop|ram|zram|fd|sr|dm-|md|bcache|drbd|zd|nvme\d+c\d+n)/
 
-/** Major, minor, name, then reads, merged, sectors, time, and the same for writes. */
+/** Columns: major, minor, name, then reads, merged, sectors, time, and the same for writes. */
 const diskLine = /^ *\d+ +\d+ +(\S+) \d+ \d+ (\d+) \d+ \d+ \d+ (\d+) /gm
 
 /** Sums the bytes read from and written to all disks in `/proc/diskstats`. */

@@ -9,7 +9,7 @@ export const ticksPerSecond = 100
 /** The maximum number of processes that are read, because each takes about 20 µs. */
 const maxProcesses = 4096
 
-/** In ticks, including exited children; `null` if `/proc` cannot be read. */
+/** The CPU time in ticks, including exited children; `null` if `/proc` cannot be read. */
 export function processTreeTicks(procRoot: string, pid: number): number | null {
   const own = readTicks(procRoot, pid)
   if (own === null) return null
@@ -25,7 +25,7 @@ export function processTreeTicks(procRoot: string, pid: number): number | null {
   return ticks
 }
 
-/** Counts fields 14 to 17 from the end of the process name, which may contain spaces. */
+/** Sums fields 14 to 17. Splits after the process name (field 2), which may contain spaces. */
 export function parseCpuTicks(stat: string): number | null {
   const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ')
   const ticks = fields.slice(11, 15).reduce((sum, field) => sum + Number(field), 0)

@@ -10,7 +10,7 @@ export function clampPercent(value: number): number | null {
   return Number.isNaN(value) ? null : Math.min(100, Math.max(0, value))
 }
 
-/** Returns `null` for the first value, an unknown value, and after a counter went backwards. */
+/** The increase of a counter; `null` for the first or an unknown value, and after a decrease. */
 export class DeltaCounter {
   #previous: number | undefined
 

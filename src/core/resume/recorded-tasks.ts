@@ -1,8 +1,8 @@
 /**
- * The tasks of an earlier run, over all files of its chain. A uid that the caller chose identifies
- * the task. A task with a generated uid is identified by `definition_hash`, its dependencies and
- * its number among equal tasks. A later file does not create tasks in the order of the program, so
- * it names the task that it continues as the origin.
+ * The tasks of an earlier run, from all files of its record; each resume adds a file. A uid that
+ * the caller chose identifies the task. A task with a generated uid is identified by
+ * `definition_hash`, its dependencies and its number among equal tasks. A later file may create
+ * equal tasks in another order, so each task in it names the task that it continues.
  */
 
 import type { ValueLocation } from '../../checkpoint/results-reader.ts'
@@ -52,7 +52,7 @@ export class RecordedTask {
   state: RecordedState = 'open'
   /** Whether a task with a changed definition has replaced this one. */
   isReplaced = false
-  /** The number of attempts, which a record may lack although the task has run. */
+  /** The number of recorded attempts. May be 0 although the task has run. */
   attempts = 0
   createdFile = 0
   attemptFile = 0
@@ -66,7 +66,7 @@ export class RecordedTask {
   /** For a generated uid: the uid and file of the first creation; otherwise file 0. */
   originUid = ''
   originFile = 0
-  /** For a generated uid: where the task first had its definition; `null` for a chosen uid. */
+  /** For a generated uid: file and uid where this definition first appeared; otherwise `null`. */
   definedAt: string | null = null
   /**
    * How a task of the new run relates to this one. `same`: the same task with the same input
@@ -146,7 +146,7 @@ export class RecordedTasks {
     task.createdFile = this.#file
     task.uid = uid
     task.name = name
-    // Keeps an equal string, so that a chain of files does not hold it several times.
+    // Keeps the old string if both are equal, so that the memory of the new one can be freed.
     if (task.hash !== hash) task.hash = hash
     if (task.state !== 'done') task.state = 'open'
     return isNew
@@ -163,8 +163,8 @@ export class RecordedTasks {
   }
 
   /**
-   * Sets how a task ended. A done task stays done until it runs again, like `staysEnded` of the
-   * views. A newly computed value replaces an earlier one. Returns `null` for an unknown uid.
+   * Sets how a task ended. A cancellation does not change a done task. A newly computed value
+   * replaces an earlier one. Returns `null` for an unknown uid.
    */
   end(uid: string, state: Exclude<RecordedState, 'open'>, isReused: boolean): RecordedTask | null {
     const task = this.#inThisFile(uid)
@@ -330,8 +330,8 @@ export class RecordedTasks {
 }
 
 /**
- * It is not enough that the dependencies are equal, because equal tasks may have returned different
- * values.
+ * Equal tasks have the same hash and depend on the same tasks. Equal dependencies are not enough,
+ * because they may have returned different values.
  */
 const toEqualKey = (hash: string, dependencies: readonly (RecordedTask | null)[]): string =>
   dependencies.length === 0

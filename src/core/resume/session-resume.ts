@@ -129,15 +129,15 @@ export class SessionResume {
   planEntry(entry: Entry, inputs: TaskInputs = noInputs): void {
     if (this.#opened === null) return
     const { task, label, definitionHash: hash } = entry
-    // Names are masked in the record.
+    // Masked for the comparison, because the record contains masked names.
     const name = maskSecrets(label)
     this.setPlan(entry, this.#opened.resumption.plan(task.uid, { name, hash }, inputs))
   }
 
   /**
-   * Ends a deferred task as recorded; returns `false` if the task has to run. `mayEnd` is `false`
-   * if a task that it depends on runs again and may return another value. In this case, neither the
-   * recorded value nor an attempt that is still running is used.
+   * Ends a task as recorded; returns `false` if the task has to run. `mayEnd` is `false` if a task
+   * that it depends on runs again and may return another value. In this case, neither the recorded
+   * value nor an attempt that is still running is used.
    */
   endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
     if (!mayEnd) entry.reuse = 'nothing'

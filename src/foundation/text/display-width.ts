@@ -21,7 +21,7 @@ function characterWidth(character: string): number {
   return doubleWidth.test(character) ? 2 : 1
 }
 
-/** Counts all parts of a composed emoji, because many terminals show them side by side. */
+/** The columns of a text. All parts of a composed emoji count: many terminals show each of them. */
 export function displayWidth(text: string): number {
   if (plainText.test(text)) return text.length
   let columns = 0

@@ -48,7 +48,8 @@ export class Memo<N> {
   }
 
   /**
-   * Calls one method of `MemoCallbacks`, now or later. Throws if there is no folder for results.
+   * Looks for a result of an equal call. Calls one method of `MemoCallbacks`, now or later. Throws
+   * if there is no folder for results.
    */
   lookUp(call: N, key: string): void {
     const store = this.#store

@@ -1,4 +1,4 @@
-/** The batches of one worker. Only this class reads their results from the worker's mailbox. */
+/** The batches of one worker. Only this class reads their results from the shared `Mailbox`. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { AttemptFacts, Job, TaskReport } from '../../backend.ts'
@@ -142,8 +142,8 @@ export class Assignments {
   }
 
   /**
-   * Returns the worker's current job, and reports its start. If the result of a finished job is
-   * missing for the second time, that job is returned, because a getter in the result may never
+   * Returns the worker's current job, and reports its start. If two calls in a row find the same
+   * finished job without a result, returns that job, because a getter in its result may never
    * return.
    */
   current(): RunningJob | null {
@@ -197,7 +197,7 @@ export class Assignments {
 
   /**
    * Returns the job that sent a message from this slot, and reports its start. Returns `null` if
-   * the job has ended. The worker may already have passed this slot.
+   * the job has ended. The worker may already run a later job.
    */
   findStarted(slot: number): RunningJob | null {
     const assignment = this.#all.find(({ bank }) => bank === Math.floor(slot / bankSize))

@@ -18,7 +18,7 @@ export interface UnsendableJob {
 
 /** Builds the messages for one worker. Each definition is sent only once. */
 export class BatchMessages {
-  /** Indexes by module and name. The objects cannot be keys, because they may be copies. */
+  /** Indexes of definitions by module and name, because definitions may be copies of each other. */
   readonly #known = new Map<string, Map<string, number>>()
   #count = 0
   /**

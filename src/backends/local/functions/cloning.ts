@@ -134,7 +134,7 @@ interface ValuePart {
   readonly part: unknown
 }
 
-/** The list is empty if reading the parts throws, as for a revoked proxy. */
+/** The parts of a value; empty if reading them throws, as for a revoked proxy. */
 function partsOf(value: unknown): readonly ValuePart[] {
   try {
     return typeof value === 'object' && value !== null ? partsOfObject(value) : []

@@ -115,7 +115,7 @@ export function toWorkerLoss(exit: WorkerExit): WorkerLoss {
   return { reason: `it exited with code ${exit.code ?? 'unknown'}` }
 }
 
-/** Mentions this process: even `process.exit()` waits for a thread that runs native code. */
+/** Warns that this process cannot exit: `process.exit()` waits for threads in native code. */
 const abandonedLoss = (count: number): WorkerLoss => ({
   reason:
     'it could not be ended, because it is in native code; ' +

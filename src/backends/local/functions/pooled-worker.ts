@@ -217,7 +217,7 @@ export class PooledWorker {
     this.#kill('unresponsive')
   }
 
-  /** Code that uses its abort signal may end by itself; otherwise the worker is killed. */
+  /** Ends a running job: aborts its signal if its code uses it, or else kills the worker. */
   #stopJob(one: StoppedJob, report: TaskReport, error: TuttiError): void {
     const { assignment, index, job } = one
     if (assignment.forcedReport(index) !== null) return
@@ -374,7 +374,7 @@ export class PooledWorker {
     this.#cancelGrace ??= this.#options.clock.after(killGraceMs, () => this.#abandon())
   }
 
-  /** A thread that runs native code exits only when the native call returns. */
+  /** Stops waiting for a killed worker, because a thread in a native call cannot exit. */
   #abandon(): void {
     const { abandoned } = this.#options
     abandoned.count++

@@ -155,7 +155,7 @@ export class ProcessLink implements WorkerLink {
     }
   }
 
-  /** A job that the process has not confirmed has not begun. */
+  /** Undoes the claim of a job that the process has not confirmed and so has not begun. */
   #unclaimUnconfirmed(): void {
     if (this.#sentSlot !== null && !this.#isKilled) this.mailbox.unclaim(this.#sentSlot)
     this.#sentSlot = null

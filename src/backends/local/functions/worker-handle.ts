@@ -126,7 +126,7 @@ export class WorkerHandle {
     this.#assignWaiting(this.#worker)
   }
 
-  /** The batches then hold no resources, and other workers may take them. */
+  /** Returns waiting batches, so that they hold no resources and other workers can take them. */
   #requeueWaiting(): void {
     for (const assignment of this.#waiting.splice(0)) {
       const jobs = assignment.withdrawAll()

@@ -20,7 +20,7 @@ import type { ThreadData } from './thread-link.ts'
 if (isMainThread) serveProcess()
 else serveThread(takeThreadData())
 
-/** Clears the object, because user code can see it and must not find the channel. */
+/** Clears `workerData`, because user code can see it and must not find the channel. */
 function takeThreadData(): ThreadData {
   const { memory, channel } = workerData as ThreadData
   for (const key of Object.keys(workerData as object)) {

@@ -31,7 +31,7 @@ export function newAttempt(id: number, batch: Batch): Attempt {
   return { id, job, batch, spec, launcher: null, pid: 0, cancelReason: null, files: {} }
 }
 
-/** Paths are absolute, because the launcher may have another working directory. */
+/** Creates the request. Its paths are absolute: the launcher may have another working directory. */
 export function toProgramRequest(attempt: Attempt, workDir: string | null): ProgramRequest {
   const { id, spec, batch, job } = attempt
   const folder = resolveFolder(spec, workDir)
@@ -61,7 +61,7 @@ export function toProgramRequest(attempt: Attempt, workDir: string | null): Prog
   }
 }
 
-/** Relative to the directory of the session, of the backend or of this process, in this order. */
+/** Resolves `cwd` against the directory of the session, the backend or this process, in order. */
 function resolveFolder({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {
   try {
     return resolve(workDir ?? backendDir ?? '.', cwd ?? '.')

@@ -16,7 +16,7 @@ const firstPollMs = 5
 const maxPollMs = 100
 /** How long to wait for killed processes. A process that waits for a disk may never exit. */
 const maxKillWaitMs = 1000
-/** A single scan may miss both a member that is being replaced and its successor. */
+/** The scans for a known member of a group. One scan may miss a member that forks and exits. */
 const maxDoubtfulScans = 4
 
 interface BackgroundGroup {
@@ -26,8 +26,8 @@ interface BackgroundGroup {
 }
 
 /**
- * Signals process groups, although the system reuses their ids: one member must be known from an
- * earlier scan, or have the launcher's variable and the session of the group. Needs `/proc`.
+ * Signals process groups. The system reuses the ids of ended groups, so one member must be known
+ * from an earlier scan, or have the launcher's variable and the group's session. Needs `/proc`.
  */
 export class BackgroundGroups {
   /** The variable, as `NAME=value`, that all programs have in their environment. */

@@ -94,7 +94,7 @@ export class KoffiSpawner implements Spawner {
 const toEnvironmentStrings = (environment: Readonly<Record<string, string>>): string[] =>
   Object.entries(environment).map(([name, value]) => `${name}=${value}`)
 
-/** `closeProgramEnds` must be called once the program has inherited its ends. */
+/** The pipes of one program. `closeProgramEnds` must be called when the program was started. */
 class ProgramPipes {
   readonly readers: PipeReader[] = []
   readonly #libc: Libc

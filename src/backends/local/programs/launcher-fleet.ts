@@ -72,7 +72,7 @@ export class LauncherFleet {
     this.#silence = new SilenceWatch({
       clock,
       intervalMs,
-      // Above the time-out: the first ping may follow the last message by a whole interval.
+      // Above the time-out, because the first ping may be sent a whole interval after a message.
       maxSilenceMs: () => answerTimeoutMs + 1,
       expected: () => this.#launchers.filter(({ load, child }) => load > 0 && child.isReady),
       onCheck: (launchers) => {

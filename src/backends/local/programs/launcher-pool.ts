@@ -43,7 +43,7 @@ export interface LauncherPoolOptions {
 
 const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: captureBytes, tailBytes: captureBytes }
-/** With fewer programs, a second launcher only competes with them for cores (measured). */
+/** The programs that justify two launchers. With fewer, the second one only competes for cores. */
 const manyProcesses = 8
 /** After so many silent or lost launchers, a program fails: it may be the cause. */
 const [maxSilentLaunchers, maxLostLaunchers] = [3, 5]
@@ -64,7 +64,7 @@ export class LauncherPool implements Executor {
   /** The number of launchers lost before they reported the start of the job's program. */
   readonly #losses = new WeakMap<Job, number>()
   #isPausing = false
-  /** No launcher may be started now. No job is assigned, so that waiting jobs hold no cores. */
+  /** Whether starts are delayed. If no launcher runs, waiting jobs then stay in the scheduler. */
   #isAwaitingLauncher = false
   #cancelWait: () => void = () => {}
   #closeReason = ''
@@ -113,7 +113,7 @@ export class LauncherPool implements Executor {
     else this.#end(attempt, { kind: 'cancel', reason: this.#closeReason })
   }
 
-  /** Launchers fail to start, and the next start is not due yet; `null` if programs may start. */
+  /** Refuses programs while launchers fail to start; returns `null` if programs may start. */
   refusal(): Refusal | null {
     if (!this.#fleet.hasGivenUp) return null
     const message = this.#describeFailures()
@@ -252,7 +252,7 @@ export class LauncherPool implements Executor {
     this.#options.listener.notice(toEventNotice(BackendThrottled, { reason, limit }))
   }
 
-  /** Starts held programs up to the limit, but at least `min` of them. */
+  /** Starts refused programs again, up to the limit, but at least `min` of them. */
   #retryHeld(min: number): void {
     const running = this.#attempts.size - this.#held.size
     const room = Math.max(min, this.#limit.limit - running)

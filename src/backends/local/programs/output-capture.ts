@@ -1,4 +1,4 @@
-/** Receives a program's output, in files or in memory, where its beginning and end are kept. */
+/** Receives a program's output: in files, or in memory, which keeps only its beginning and end. */
 
 import { closeSync, constants, fstatSync, openSync, type Stats } from 'node:fs'
 import { errnoOf, withoutStack } from '../../../foundation/errors.ts'
@@ -102,8 +102,9 @@ export interface OpenedOutputs {
 }
 
 /**
- * Does not wait for the reader of a FIFO. If both outputs are the same file, they share a
- * descriptor, so that writes keep their order. Throws an `OutputFileError` or the system's error.
+ * Opens the outputs of a program, without waiting for the reader of a FIFO. If both are the same
+ * file, they share a descriptor, so that writes keep their order. Throws an `OutputFileError` or
+ * the system's error.
  */
 export function openOutputs(
   { stdoutFile, stderrFile }: Pick<ProgramRequest, 'stdoutFile' | 'stderrFile'>,
@@ -162,7 +163,7 @@ function openOutput(path: string): number {
 const isMemoryDevice = (stats: Stats): boolean =>
   stats.isCharacterDevice() && stats.rdev >> 8 === memoryDeviceMajor
 
-/** Programs expect blocking mode. Opening does not wait, because `guard` is a reader. */
+/** Reopens a FIFO in blocking mode, as programs expect. Does not wait, as `guard` is a reader. */
 function reopenFifo(path: string): number {
   const guard = openSync(path, O_RDWR | O_NONBLOCK)
   try {

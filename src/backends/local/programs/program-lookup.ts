@@ -125,7 +125,7 @@ function missingFileError(file: string, path: string): TuttiError {
   return notFoundError(`${shorten(file)} does not exist`, hint)
 }
 
-/** If the name contains a space, it often means that it includes arguments. */
+/** The hint for a missing program. A name with spaces probably includes arguments. */
 function missingHint(
   executable: string,
   name: string,

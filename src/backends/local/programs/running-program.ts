@@ -30,7 +30,7 @@ export interface ProgramLimits {
 
 export interface ProgramListener {
   onSettled(): void
-  /** If it was stopped or `killBackground` is set, its whole group has ended too. */
+  /** If the program was stopped or `killBackground` is set, its whole group has ended too. */
   onEnd(status: ExitStatus, stoppedBy: StopCause | null): void
 }
 
@@ -59,7 +59,7 @@ export class RunningProgram {
     return { pid: this.pid, mark: this.#limits.mark }
   }
 
-  /** SIGTERM, and SIGKILL after the grace period. Only the first call has an effect. */
+  /** Sends SIGTERM, and SIGKILL after the grace period. Only the first call has an effect. */
   stop(cause: StopCause): void {
     if (this.#stoppedBy !== null || this.#hasEnded) return
     this.#stoppedBy = cause
@@ -85,7 +85,7 @@ export class RunningProgram {
     this.#awaitGroup({ ...whole, hasBackground: false }, minPollMs, maxKillWaitMs)
   }
 
-  /** If this process was suspended, it notices the exit of a program late. */
+  /** Does not stop a program that has exited while this process was suspended. */
   #timeOut(): void {
     if (isProcessAlive(this.pid)) this.stop('timeout')
   }
