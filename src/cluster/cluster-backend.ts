@@ -42,7 +42,7 @@ import { canRun, describeShortage } from '../tasks/resource-fit.ts'
 import { deriveKeys } from './wire/envelope.ts'
 
 const discoveryWaitMs = 250
-/** Shorter than the sampler's limit, so that no request is pending when it closes. */
+/** Shorter than the sampler's limit, so that no request is pending when the sampler closes. */
 const sampleTimeoutMs = 1500
 /** An agent counts as silent after this time. Connected agents send a message every half second. */
 const maxSilenceMs = 1000

@@ -126,7 +126,6 @@ export function resolveClusterOptions(options: ClusterBackendOptions): ResolvedC
   }
 }
 
-/** Resolves the connection and the token, for backends and agents. */
 export function resolveBrokerOptions(
   options: BrokerOptions,
   clientName: string,
@@ -135,7 +134,7 @@ export function resolveBrokerOptions(
   const { credentials, user, passwordFile } = options
   const token = resolveToken(options)
   const servers = resolveServers(options)
-  // For the NATS client, tls:// means no TLS if the server does not require it.
+  // The NATS client takes tls:// as optional TLS. Only `tls` makes it a requirement.
   const isTls = servers.some((one) => toUrl(one)?.protocol === 'tls:')
   const tls = options.tls === undefined && isTls ? {} : options.tls
   const usesToken = credentials === undefined && user === undefined

@@ -6,7 +6,7 @@ import { expectString } from '../foundation/options.ts'
 import { readRegularFileSync, readTextFileSync } from '../foundation/regular-file.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 
-/** Trims the content. All output of the process masks the secret. */
+/** Returns the trimmed content, which is masked in all output of the process. */
 export function readSecretFile(field: string, given: unknown): string {
   const file = expectString(field, given)
   let content: string
@@ -52,7 +52,7 @@ export function readCredentials(field: string, given: unknown): string {
 const certificatePattern = /-----BEGIN ([A-Z0-9 ]*CERTIFICATE)-----[\s\S]*?-----END \1-----/g
 const privateKeyPattern = /-----BEGIN [A-Z0-9 ]*PRIVATE KEY-----/
 
-/** The NATS client would ignore a certificate that it cannot read. */
+/** Throws for a certificate that cannot be read. The NATS client would ignore it. */
 export function expectCertificateFile(field: string, given: unknown): void {
   const file = expectString(field, given)
   expectCertificates(field, readPem(field, file), file)

@@ -99,7 +99,7 @@ function belongsToUser(folder: string): boolean {
   return process.getuid === undefined || found.uid === process.getuid()
 }
 
-/** Includes the PID namespace, because process ids of other namespaces mean nothing here. */
+/** Identifies the host and the PID namespace, outside of which process ids mean nothing. */
 function hashHost(): string {
   let namespace = ''
   try {

@@ -45,7 +45,7 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly labels?: Readonly<Record<string, string>>
   /** The parent of the agent's folder. Default: the system's folder for temporary files. */
   readonly workDir?: string
-  /** Only processes limit native libraries to the GPUs that a function has requested. */
+  /** Default `thread`. Only `process` limits native libraries to a function's requested GPUs. */
   readonly isolation?: 'thread' | 'process'
   readonly only?: 'functions' | 'programs'
   /**
@@ -62,16 +62,16 @@ export interface StartAgentOptions extends BrokerOptions {
 const agentKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
 const knownKeys = [...brokerKeys, ...agentKeys, 'isolation', 'only', 'allow', 'allowEnv']
 
-/** A node with more cores uses the others for tasks that request several cores. */
+/** The maximum number of workers. Tasks that request several cores use the other cores. */
 const maxWorkers = 1024
 
 /** How an agent and its parent process detect each other's exit. */
 export interface AgentLifetimeOptions {
-  /** A watcher process reports a killed agent, unless the parent does. Default `false`. */
+  /** Whether to start a watcher process, which reports a killed agent. Default `false`. */
   readonly hasWatcher?: boolean
-  /** Leaves after so long without the server. For a server that exits with the driver. */
+  /** How long the agent stays without its server. For a server that exits with the driver. */
   readonly serverSeconds?: number
-  /** Gets a function that removes the agent's empty folder, for an exit without `close`. */
+  /** Called with a function that removes the agent's empty folder, for an exit without `close`. */
   readonly onFolder?: (remove: () => void) => void
 }
 

@@ -1,4 +1,4 @@
-/** One session on an agent. It holds the session's jobs until their results are in the stream. */
+/** One session on an agent. Holds the session's jobs until the broker has their results. */
 
 import {
   type BackendListener,
@@ -168,7 +168,7 @@ export class AgentSession implements BackendListener {
     // A restarted driver sends the jobs that it still needs again, possibly with changes.
     if (isLater) this.#returnAllJobs()
     const unconfirmed = this.driver.attach(attach)
-    // A driver that had lost this agent no longer tracks the tasks of these events.
+    // The same driver had given up this agent and its tasks, so it needs none of these events.
     this.#reports.restart(isLater ? unconfirmed : [], (uid) => this.held.latestAttempt(uid) > 0)
   }
 
@@ -189,7 +189,7 @@ export class AgentSession implements BackendListener {
     this.outbox.resend()
   }
 
-  /** Returns the cores that the submitted jobs use. Submits nothing while the driver is silent. */
+  /** Submits queued jobs unless the driver is silent. Returns the number of cores they use. */
   begin(maxCores: number): number {
     if (this.isEnding || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.driver.lastHeardMs > maxSilenceMs) return 0
@@ -209,7 +209,7 @@ export class AgentSession implements BackendListener {
     return (await this.#connection.output?.(held)) ?? null
   }
 
-  /** Returns all jobs that have not begun to the driver, also those that arrive later. */
+  /** Returns jobs that have not begun to the driver, now and whenever further ones arrive. */
   drain(): void {
     this.#isDraining = true
     this.#returnAllJobs()
@@ -252,7 +252,7 @@ export class AgentSession implements BackendListener {
     this.outbox.setSettleTimeout(this.#attach.ownerTtlSeconds * 1000)
   }
 
-  /** If the driver is gone (`isAbandoned`), waits until all results are in the stream. */
+  /** Cancels all jobs. With `isAbandoned`, waits until the stream has all results. */
   readonly end = once(async (reason: string, isAbandoned: boolean): Promise<void> => {
     for (const held of this.held.waiting) this.#cancelWaiting(held, reason)
     try {
@@ -270,7 +270,7 @@ export class AgentSession implements BackendListener {
     }
   })
 
-  /** The broker cannot store results. Running attempts continue, but no new ones begin. */
+  /** Reports that the broker does not store results. Running attempts continue; no others begin. */
   #throttle(error: unknown): void {
     if (this.outbox.isBlocked) return
     const reason = `the broker does not store results: ${messageOf(error)}`

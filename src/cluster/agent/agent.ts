@@ -131,7 +131,9 @@ export class Agent {
     })
   }
 
-  /** Resolves with the number of results that were not stored. Rejects if the token is wrong. */
+  /**
+   * Resolves with the number of unstored results. Rejects if the token is wrong or `close` fails.
+   */
   get left(): Promise<number> {
     return this.#left.promise
   }
@@ -417,7 +419,7 @@ export class Agent {
 }
 
 class ReceivedMessages {
-  /** The first refused message and the first of each other version are logged. */
+  /** Counts refused messages. Only the first, and the first of each other version, is logged. */
   refused = 0
   readonly #options: Pick<AgentOptions, 'name' | 'log'>
   readonly #key: Key

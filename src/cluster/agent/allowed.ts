@@ -18,7 +18,7 @@ export interface RuledAgent {
   projectPath(file: string): string | null
 }
 
-/** `null` if the rules allow the task. They are no sandbox for an allowed program. */
+/** Returns why a task is forbidden, or `null`. An allowed program may do anything. */
 export function refuseByRules(
   rules: AgentRules,
   agent: RuledAgent,
@@ -61,7 +61,7 @@ function isInFolder(file: string, folder: string): boolean {
 
 const notAllowed = (message: string, hint = rulesHint): NotAllowed => ({ message, hint })
 
-/** Resolves links, which must not bypass the rules. A missing file has its future path. */
+/** Returns the paths to check, with links resolved, so that a link cannot bypass the rules. */
 function findPaths(spec: TaskSpec, agent: RuledAgent): readonly string[] {
   if (spec.kind === 'program') return programPaths(spec)
   if (spec.kind !== 'function' || !spec.definition.module.startsWith('file:')) return []

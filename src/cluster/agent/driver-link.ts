@@ -47,7 +47,7 @@ export class DriverLink implements PlacingDriver {
   #heartbeats = 0
   #lastHeardMs = -Infinity
   #reconnectedMs = -Infinity
-  /** The server of the last heartbeat; `null` if the driver had no stream then. */
+  /** The broker's server at the last heartbeat; `null` if the driver had no stream then. */
   #heartbeatServerId: string | null
   #lastBeat: Heartbeat | null = null
 
@@ -104,12 +104,12 @@ export class DriverLink implements PlacingDriver {
     return this.#lastBeat?.waitingPriorities ?? null
   }
 
-  /** If jobs wait and no cores are idle, agents would only pass the same jobs around. */
+  /** `false` if jobs wait and no cores are idle: agents would only exchange the same jobs. */
   get canPlaceReturned(): boolean {
     return !this.hasWaiting || this.#lastBeat?.hasIdle === true
   }
 
-  /** Also for the same driver again. Returns the events that the driver did not confirm. */
+  /** Connects to a driver, which may be the same as before. Returns the unconfirmed events. */
   attach(attach: Attach): readonly ReportedEvents[] {
     const unconfirmed = this.unconfirmedEvents
     if (this.#epoch !== attach.epoch) this.#heartbeats = 0

@@ -16,8 +16,8 @@ const staleMs = 1000
 const minElapsedMs = 0.01
 const maxAheadFactor = 64
 /**
- * How far the estimated rate of short attempts may exceed the measured one, which is too low on a
- * busy machine. Fewer jobs per message would slow the machine down further.
+ * The maximum ratio of the estimated to the measured rate of short attempts. The measured rate is
+ * too low on a busy machine, which would then get fewer jobs per message and slow down further.
  */
 const maxEstimateFactor = 64
 const maxEstimatedRate = 2000
@@ -74,7 +74,7 @@ export interface PlacingDriver {
   readonly waitingPriorities: PriorityRange | null
 }
 
-/** Keeps the number of a task's ended attempt until its result is recorded. */
+/** The attempts of a session. Keeps the number of an ended attempt until its result is recorded. */
 export class HeldAttempts {
   readonly #clock: Clock
   readonly #hasDriverJobs: () => boolean
@@ -222,7 +222,7 @@ export class HeldAttempts {
     this.#queue.requeue(held)
   }
 
-  /** Queued attempts beyond the offer and a second of work, which may begin sooner elsewhere. */
+  /** Queued attempts beyond the offer and a second of work. They may begin sooner elsewhere. */
   findExcess(
     ahead: number,
     { canPlaceReturned, waitingPriorities }: PlacingDriver,
@@ -231,9 +231,8 @@ export class HeldAttempts {
     if (this.#queue.length <= max) return []
     const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
     const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
-    // These attempts are returned in any case: those that would precede lower-priority jobs on
-    // another node, and those that take the place of higher-priority jobs here. Others would only
-    // come back.
+    // Always returns attempts that another node would run before lower-priority jobs, and attempts
+    // that delay higher-priority jobs here. The driver would send others back.
     const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
       spec.priority > lowest || spec.priority < highest
     const excess = new Set(queued.slice(max).filter(isOutOfTurn))

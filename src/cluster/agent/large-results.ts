@@ -43,7 +43,7 @@ export class LargeResults {
     }
   }
 
-  /** Waits while the broker refuses parts. `null` if the store is closed first. */
+  /** Stores large parts, and retries if the broker refuses. `null` if the store is closed first. */
   async store(end: WireResult): Promise<StoredResult | null> {
     const canceled = new AbortController()
     this.#pending.set(end, canceled)

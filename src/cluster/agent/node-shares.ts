@@ -3,7 +3,7 @@
 import type { NodeFacts, Offer } from '../wire/messages.ts'
 import type { AgentSession } from './agent-session.ts'
 
-/** Seconds of work that may wait at this node, `backendSeconds` of it in the backend. */
+/** Seconds of work that may wait at this node, `backendSeconds` of it in the backend's queue. */
 const aheadSeconds = 0.05
 /**
  * With more agents than this, messages have more jobs, up to `maxAgentFactor` times as many: a
@@ -32,7 +32,7 @@ export class NodeShares {
     const active = [...this.#sessions.values()].filter(({ isActive }) => isActive)
     const shares = active.length + (session.isActive ? 0 : 1)
     const share = Math.ceil(cores / shares)
-    // With its own rate, a session with few completions would get ever smaller offers.
+    // Uses the rate of all sessions. With its own, a slow session would get ever smaller offers.
     const rate = this.#totalRate()
     const times = Math.max(1, Math.min(maxAgentFactor, session.outbox.agents / manyAgents))
     const seconds = aheadSeconds * times * session.held.aheadFactor

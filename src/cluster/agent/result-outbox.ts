@@ -160,7 +160,7 @@ export class ResultOutbox {
     for (const half of splitEvents(reports)) this.addEvents(half)
   }
 
-  /** Resends recent messages if the stream was lost, which the server does not report. */
+  /** Makes room in a full store. Resends unstored messages after the loss of a stream. */
   handleHeartbeat({ agents, lostStreams, needsRoom }: HeartbeatNews): void {
     this.#agents = agents
     if (needsRoom) this.#runInBackground(this.#options.store.makeRoom())
@@ -300,7 +300,7 @@ export class ResultOutbox {
   async #append(message: SealedResults): Promise<void> {
     const { broker, subject, isDriverHeard } = this.#options
     const { number, data } = message
-    // The NATS client would send it after the reconnect, perhaps to the stream of another run.
+    // The NATS client would send the message after the reconnect, perhaps to another run's stream.
     if (!broker.isConnected) return
     if (!isDriverHeard() && !(await this.#openStream(number))) return
     try {

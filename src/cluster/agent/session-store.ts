@@ -59,7 +59,7 @@ export class SessionStore {
     })
   }
 
-  /** Recreates a lost stream for a live driver. `false` without a stream of this run. */
+  /** Recreates a lost stream for a live driver. Returns `false` if this run has no stream. */
   async openStream(): Promise<boolean> {
     const { broker, run, subjects } = this.#options
     const found = await broker.store.findStream(subjects.stream, subjects.used)

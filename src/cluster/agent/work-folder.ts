@@ -1,4 +1,4 @@
-/** The folder of one start of an agent, and the folders of sessions in it. */
+/** The folder of one agent process, with temporary folders of sessions in it. */
 
 import { existsSync, mkdirSync, renameSync, rmdirSync, statSync } from 'node:fs'
 import { tmpdir } from 'node:os'
@@ -56,8 +56,8 @@ export class WorkFolder {
   }
 
   /**
-   * Never rejects, because files that programs left must not stop the agent. Renames the folder
-   * first, so that the next session of the same name does not find it. A failure is logged once.
+   * Removes a subfolder. Never rejects, because files that programs left must not stop the agent.
+   * Renames the folder first, so that the next session of the same name does not find it.
    */
   async remove(folder: string): Promise<void> {
     const removed = `${folder}.removed-${++this.#removals}`
@@ -105,7 +105,7 @@ function findOwner(path: string): string {
   }
 }
 
-/** Node's `recursive` option never returns below folders such as /proc. */
+/** Creates a folder and its parents. Node's `recursive` never returns below /proc. */
 function createFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o755 })
@@ -118,7 +118,7 @@ function createFolder(folder: string): void {
   }
 }
 
-/** Programs run in the session's working folder, or in a temporary one without it. */
+/** The folder of a session's programs. It is temporary if the node lacks the wanted one. */
 export class SessionFolder {
   readonly #temporaryFolder: string
   readonly #node: string
@@ -130,7 +130,7 @@ export class SessionFolder {
     this.#node = node
   }
 
-  /** `wanted` is the default. `problem` is set if no folder could be created. */
+  /** Sets a program's folder, by default `wanted`. `problem`: no folder could be created. */
   toPlacedSpec(spec: TaskSpec, wanted: string): { spec: TaskSpec; problem?: BackendError } {
     if (spec.kind !== 'program') return { spec }
     const folder = spec.workDir ?? wanted

@@ -23,7 +23,7 @@ export class AppendAcks {
   readonly #prefix: string
   readonly #pending = new Map<string, PendingAppend>()
   #count = 0
-  /** The next check for overdue messages. A timer per message would double its cost. */
+  /** When overdue messages are checked next. A timer per message would double its cost. */
   #checkAtMs = Infinity
   #cancelCheck: () => void = () => {}
 

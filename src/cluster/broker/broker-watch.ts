@@ -1,4 +1,4 @@
-/** Reports when the broker is unreachable and when it is back: an outage looks like a hang. */
+/** Reports outages of the broker, which would otherwise look like a hang, and their end. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { Log } from '../../foundation/log.ts'

@@ -19,9 +19,9 @@ export interface Broker {
   publish(subject: string, data: Uint8Array): void
   /** Returns a function that ends the subscription. `onMessage` must not throw. */
   subscribe(subject: string, onMessage: (message: BrokerMessage) => void): () => void
-  /** Rejects with `NoResponderError` without a subscriber, with `TimeoutError` if none answers. */
+  /** Rejects with `NoResponderError` without a subscriber, else with `TimeoutError`. */
   request(subject: string, data: Uint8Array, timeoutMs: number): Promise<Uint8Array>
-  /** Ignores answers that `accepts` does not accept: any client may subscribe. */
+  /** Like `request`, but ignores answers for which `accepts` is `false`: any client may answer. */
   requestAccepted(
     subject: string,
     data: Uint8Array,
@@ -82,11 +82,11 @@ export interface BrokerStore {
   openStream(name: string, settings: StreamSettings): Promise<OpenedStream>
   findStream(name: string, subject: string): Promise<StreamState | null>
   listStreams(prefix: string): Promise<StoredStream[]>
-  /** Resolves when a stream has stored it. Rejects with `NoRoomError` if the store is full. */
+  /** Resolves when a stream has the message. Rejects with `NoRoomError` if the store is full. */
   append(subject: string, data: Uint8Array, timeoutMs: number): Promise<void>
   /** The sequence number of the subject's last message; 0 if there is none. */
   lastSequence(stream: string, subject: string): Promise<number>
-  /** Resolves with `false` if another message came in between. Of several clients, one succeeds. */
+  /** Appends only if `sequence` is the subject's last one. Otherwise resolves with `false`. */
   appendAfter(subject: string, data: Uint8Array, sequence: number): Promise<boolean>
   /** Reads the messages of a subject after position `after`, in order. */
   read(
@@ -114,7 +114,7 @@ export interface BrokerStore {
   usage(): Promise<StoreUsage>
   /** Resolves with `null` if the stream or a chunk of the object is missing. */
   getObject(stream: string, subject: string): Promise<StoredObject | null>
-  /** If the object was read before, pass the `chunks` that `getObject` returned. */
+  /** `chunks` is what `getObject` returned; without it, the object is read first. */
   deleteObject(stream: string, subject: string, chunks?: readonly number[]): Promise<void>
 }
 
@@ -135,7 +135,7 @@ export const isNoRoom = (error: unknown): boolean => error instanceof NoRoomErro
 export class StoreFullError extends NoRoomError implements StoreUsage {
   override readonly name = 'StoreFullError'
   readonly heldBytes: number
-  /** How many of the `heldBytes` belonged to the chunks of the object that were stored. */
+  /** The part of `heldBytes` that the chunks of this object used. */
   readonly storedBytes: number
   readonly neededBytes: number
   readonly limitBytes: number | null

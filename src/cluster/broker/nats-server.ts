@@ -34,7 +34,7 @@ const restartPolicy = {
   steadyMs: 60_000,
 }
 
-/** Restarts the server when it exits. It stops with this process, even if that is killed. */
+/** Starts a server that is restarted when it exits, and that never outlives this process. */
 export async function startNatsServer(options: NatsServerOptions): Promise<NatsServer> {
   const program = findNatsServer()
   const { clock, log = processLog } = options
@@ -131,7 +131,7 @@ export class NatsServer {
   })
 
   async #run({ failures, onReady }: SupervisedRun, launched: GuardedServer | null) {
-    // Checked only now, because a signal to both processes may have reached the server first.
+    // Checked before the restart, because a signal to both processes may reach the server first.
     if (failures > 0 && this.#options.isExitExpected?.() !== true) this.#warn(failures)
     try {
       const server = launched ?? (await this.#launch())

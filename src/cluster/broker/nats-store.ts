@@ -72,7 +72,7 @@ export class NatsStore implements BrokerStore {
     const { subjects: stored, description = '' } = known.config
     const subjects = [...new Set([...stored, ...settings.subjects])]
     const label = description === '' ? settings.label : description
-    // A stranger may have created a stream of this name with other subjects and without a label.
+    // Another program may have created this stream, with other subjects and without a label.
     if (subjects.length > stored.length || description === '') {
       await this.#manager.streams.update(name, { subjects, description: label })
     }
@@ -226,7 +226,7 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  /** Called before chunks are removed, so that the reported usage includes them. */
+  /** Recognizes a full store. Called before chunks are removed, so that the usage includes them. */
   async #toStoreError(error: unknown, storedBytes: number, neededBytes: number): Promise<unknown> {
     const { JetStreamApiError } = this.#libraries.jetstream
     if (!(error instanceof JetStreamApiError && fullStoreCodes.has(error.code))) return error
@@ -276,7 +276,7 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  /** After a purge by subject, nats-server 2.9 counts the removed messages as used. */
+  /** Deletes each chunk, because nats-server 2.9 counts messages that a purge removed as used. */
   async #deleteChunks(stream: string, chunks: readonly number[]): Promise<void> {
     const { streams } = this.#manager
     await forEachChunk(chunks.length, async (index) => {
@@ -289,7 +289,7 @@ export class NatsStore implements BrokerStore {
     })
   }
 
-  /** Asks the server, because the error code has other causes as well. */
+  /** Asks whether the message is gone, because the error code has other causes as well. */
   async #isMessageDeleted(stream: string, seq: number, error: unknown): Promise<boolean> {
     const isAnswer = error instanceof this.#libraries.jetstream.JetStreamApiError
     if (!isAnswer || this.#isStreamMissing(error)) return false
@@ -325,7 +325,7 @@ export class NatsStore implements BrokerStore {
     return messages
   }
 
-  /** Asks the stream's leader if a replica does not have the chunk: it may lag behind. */
+  /** Asks the stream's leader if a replica does not have the chunk: the replica may lag behind. */
   async #getChunk(stream: string, subject: string): Promise<StoredMsg | null> {
     const wanted = { last_by_subj: subject }
     try {

@@ -55,8 +55,8 @@ const pingIntervalMs = 2000
 export const isPemText = (text: string): boolean => text.startsWith('-----BEGIN ')
 
 /**
- * Rejects with `BackendError` within 5 s if there is no server or JetStream, or if it refuses this
- * client. A server that sends its greeting but is slow gets more time.
+ * Rejects with `BackendError` within 5 s if there is no server or JetStream, or if the server
+ * refuses this client. A server that sends its greeting but is slow gets more time.
  */
 export async function connectToNats(options: NatsOptions): Promise<Broker> {
   const libraries = await loadLibraries()
@@ -133,7 +133,7 @@ function toUnavailableError(
   })
 }
 
-/** Starts to load the NATS client. For a process that will connect soon. */
+/** Starts to load the NATS client, for a process that will connect soon. */
 export function preloadClient(): void {
   // If a package is missing, the call that connects reports it.
   loadLibraries().catch(() => {})
@@ -280,7 +280,7 @@ class NatsBroker implements Broker {
             },
           })
         } catch (thrown) {
-          // An exception would close the connection. A repetition would fail in the same way.
+          // An exception would close the connection, and a second call would fail in the same way.
           this.#warnOfFailure('a message could not be handled, and its content is lost', thrown)
         }
       },
@@ -327,7 +327,7 @@ class NatsBroker implements Broker {
     this.#log.warn('BrokerMessageFailed', `${what}: ${maskSecrets(cause)}`)
   }
 
-  /** Logs a subject that the server does not permit, once per kind. There is no other sign. */
+  /** Logs a subject that the server does not permit, once per kind. Calls do not report it. */
   #warnOfRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
     const { operation, subject } = error
@@ -370,7 +370,7 @@ function toRequestError(error: unknown, { transport }: NatsLibraries): Error {
   return new TimeoutError(`no answer: ${messageOf(error)}`, { cause: error })
 }
 
-/** Node publishes every client socket here, synchronously when it is created. */
+/** The channel on which Node publishes every client socket, synchronously when it is created. */
 const socketChannel = 'net.client.socket'
 
 /** The result of a call. `hasReceived`: whether the sockets of the call have received any data. */

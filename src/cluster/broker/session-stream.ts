@@ -1,5 +1,5 @@
 /**
- * A session's stream in one process. Creates it if the server does not have it, but not after
+ * Opens and removes a session's stream. Creates it if the server does not have it, but not after
  * `close`, so that a removed stream does not reappear.
  */
 
@@ -50,7 +50,7 @@ export class SessionStream {
     await this.#opening?.catch(() => {})
   }
 
-  /** Retries, because a restarting server loses requests. The stream is not created again. */
+  /** Closes this object and removes the stream. Retries: a restarting server loses requests. */
   async remove(clock: Clock): Promise<void> {
     await this.close()
     const { store, name } = this.#options

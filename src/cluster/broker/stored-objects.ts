@@ -1,6 +1,6 @@
 /**
- * Data that is too large for a message, in the broker's store. An object's name contains a digest,
- * and signed messages contain the name. While the broker refuses data, all calls wait.
+ * Data that is too large for a message, in the broker's store. Signed messages contain the object's
+ * name, and the name contains a digest of the data. While the broker fails, all calls retry.
  */
 
 import { createHash } from 'node:crypto'
@@ -54,7 +54,6 @@ function createTooSmallError(text: string, cause: StoreFullError): BackendError 
   })
 }
 
-/** Whether the error says that an object is larger than the store. */
 export const isStoreTooSmall = (error: unknown): error is BackendError =>
   error instanceof BackendError && error.code === 'StoreTooSmallError'
 
@@ -152,7 +151,7 @@ export class StoredObjects {
     }
   }
 
-  /** `null` if the broker does not have it, or has other data under its name. */
+  /** Resolves with `null` if the broker does not have it, or has other data under its name. */
   async get(name: string): Promise<Uint8Array | null> {
     return (await this.#read(name))?.data ?? null
   }
@@ -246,8 +245,8 @@ export class StoredObjects {
 const minRefusals = 5
 
 /**
- * Decides whether an object is too large for the store: it exceeds the account's limit, or every
- * attempt for some time needed more than the account stored in total.
+ * Decides whether an object is too large for the store: it exceeds the account's limit, or for some
+ * time the full store repeatedly held fewer bytes in total than the object needs.
  */
 class StoreRefusals {
   readonly #clock: Clock

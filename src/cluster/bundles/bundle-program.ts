@@ -39,7 +39,7 @@ registerHooks({
 
 const parent = connectToParent<BundleProgramInput, BundleProgramOutput>({
   onMessage({ module }) {
-    // The failure could not be sent to the driver, which reports the exit instead.
+    // The failure could not be sent to the parent process, which reports the exit instead.
     packBundle(module).catch(() => process.exit(1))
   },
   onEnd: () => process.exit(0),

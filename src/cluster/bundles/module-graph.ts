@@ -41,7 +41,7 @@ export function reachableFiles(module: string, imports: readonly Import[]): Read
 
 const removeQuery = (url: string): string => url.replace(/[?#].*$/s, '')
 
-/** Throws `UnbundleableError` for a native add-on and beyond `maxBundleBytes`. */
+/** Reads the files. Throws `UnbundleableError` for native add-ons and beyond `maxBundleBytes`. */
 export function createBundle(files: ReadonlySet<string>, imports: readonly Import[]): Bundle {
   const addOn = [...files].find((file) => file.endsWith('.node'))
   if (addOn !== undefined) {

@@ -11,7 +11,7 @@ import { unlessAborted } from '../../foundation/promises.ts'
 import { exitReason, siblingProgram, SupervisedChild } from '../../runtime/supervised-child.ts'
 import type { BundleProgramOutput, BundleProgramInput } from './bundle-program.ts'
 
-/** The most concurrent child processes. Each has the files of a module in memory. */
+/** The maximum number of concurrent child processes. Each has a module's files in memory. */
 const maxPackers = 4
 
 export class SentModules {
@@ -30,7 +30,7 @@ export class SentModules {
     return this.#ready.get(module)?.url ?? null
   }
 
-  /** Rejects with `UnbundleableError` if the module cannot be sent, and when the session ends. */
+  /** Packs and stores a module. Rejects with `UnbundleableError`, or when the session ends. */
   prepare(module: string): Promise<void> {
     const known = this.#packing.get(module)
     if (known !== undefined) return known
@@ -76,7 +76,7 @@ type PackedModule = Extract<BundleProgramOutput, { kind: 'packed' }>
 const importTimeoutSeconds = 60
 const importHint = 'The module is imported once on this machine, to see what it needs.'
 
-/** Rejects with `UnbundleableError` if that fails, and as soon as the signal is aborted. */
+/** Packs a module in a child process. Rejects with `UnbundleableError`, or if aborted. */
 async function packModule(
   module: string,
   clock: Clock,

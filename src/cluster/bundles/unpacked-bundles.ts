@@ -38,7 +38,7 @@ export class UnpackedBundles {
     return { module, name: definition.name }
   }
 
-  /** Resolves with `false` if `load` gives `null`. Rejects with the error of `load` or the disk. */
+  /** Unpacks a bundle once. `false` if `load` gives `null`. Rejects if `load` or the disk fails. */
   acquire(
     digest: string,
     sessionId: string,
@@ -59,7 +59,7 @@ export class UnpackedBundles {
     return ready
   }
 
-  /** The path relative to the nearest `package.json` or the root; `null` for any other file. */
+  /** A file's path below the nearest `package.json` of its bundle; `null` for any other file. */
   projectPath(file: string): string | null {
     if (!file.startsWith(`${this.#folder}/`)) return null
     const [digest = ''] = relative(this.#folder, file).split('/')

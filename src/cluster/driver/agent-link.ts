@@ -1,4 +1,4 @@
-/** The driver's link to one agent: its jobs, and which of its messages are recorded. */
+/** The driver's link to one agent: the agent's jobs, and which of its results are recorded. */
 
 import type { ContinuedAttempt, Job } from '../../backends/backend.ts'
 import type { Clock } from '../../foundation/clock.ts'
@@ -41,11 +41,11 @@ export interface AgentLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
-/** After so many later messages, tasks of an earlier start are no longer waited for. */
+/** Unread messages for an earlier start are given up after this many later messages. */
 const maxLaterMessages = 1000
-/** Beyond this size, messages are confirmed immediately: a full agent begins no tasks. */
+/** Beyond this size, results are confirmed immediately: a full agent begins no tasks. */
 const maxUnconfirmedBytes = 64 * 1024
-/** Agents at most pass a cancel reason to the program. The session keeps all of it. */
+/** Longer cancel reasons are cut for the agent. The session keeps the whole reason. */
 const maxReasonLength = 1000
 
 export class AgentLink {
@@ -55,7 +55,7 @@ export class AgentLink {
   readonly agent: KnownAgent
   readonly jobs = new IndexedSet<DriverJob>()
   endMessages = 0
-  /** The agent's session. Its messages with results are numbered up to `endMessages`. */
+  /** Identifies the agent's session. Its messages with results have numbers up to `endMessages`. */
   endsEpoch = 0
   isAttached = false
   /** Whether all results that the agent had for an earlier start of the driver have arrived. */
@@ -66,7 +66,7 @@ export class AgentLink {
   readonly #options: AgentLinkOptions
   readonly #link: ReliableLink
   readonly #sendSubject: string
-  /** Messages with results from this start of the agent, over any link. */
+  /** The numbers of received messages with results, from this start of the agent over any link. */
   #received = new NumberSet()
   readonly #recorded = new NumberSet()
   /** Messages that could not be recorded and that the agent does not know of yet. */
@@ -112,8 +112,8 @@ export class AgentLink {
   }
 
   /**
-   * `answer` is the agent's. `received` are its messages that have arrived, `unread` those whose
-   * objects were not read.
+   * `received`: the numbers of the agent's messages that have arrived. `unread`: those messages
+   * whose objects were not read.
    */
   markAttached(
     received: NumberSet,
@@ -175,7 +175,7 @@ export class AgentLink {
     return this.#received.through < this.#earlierThrough
   }
 
-  /** Called every half second. Ignores messages after the last call, which may be in transit. */
+  /** Whether results from before the previous call are missing. Later ones may be in transit. */
   isMissingResults(): boolean {
     this.#missingThrough = this.#expectedMessages
     this.#expectedMessages = this.endMessages
@@ -244,13 +244,13 @@ export class AgentLink {
     this.#recorded.add(number)
   }
 
-  /** Its results could not be recorded. The agent drops the message, but the stream keeps it. */
+  /** Marks a message whose results could not be recorded. Only the stream keeps it. */
   markLost(number: number): void {
     this.#lost.push(number)
     this.#recorded.add(number)
   }
 
-  /** Above `maxUnconfirmedBytes`, messages are confirmed to the agent immediately. */
+  /** Marks a message whose results, including their values, were passed to the session. */
   markReceived(number: number, bytes: number): void {
     this.#delivered.add(number)
     this.#unreportedBytes += bytes

@@ -4,7 +4,7 @@ import type { TaskSpec } from '../../tasks/spec.ts'
 import type { NotAllowed } from '../wire/messages.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 
-/** Beyond this number, all targets are forgotten. Agents will refuse them again. */
+/** The maximum number of targets. Beyond it, all are forgotten, and agents refuse them again. */
 const maxTargets = 10_000
 
 export class AgentRefusals {
@@ -36,7 +36,7 @@ export class AgentRefusals {
     return known
   }
 
-  /** The agent may have been restarted with other rules. `false` if there were none. */
+  /** Forgets the refusals of an agent that may have other rules now. `false` if it had none. */
   removeAgent(agent: string): boolean {
     let hasRefused = false
     for (const [key, refusals] of this.#targets) {

@@ -16,7 +16,7 @@ export interface ClusterSettings {
    * `null`, tasks wait for `agentTimeoutSeconds`.
    */
   readonly explainNoAgent: ((resources: ResourceRequest) => BackendError | null) | null
-  /** Services may use the resources that are held for them. */
+  /** Whether the tasks are services, which may use the resources that are held for them. */
   readonly isForServices: boolean
 }
 

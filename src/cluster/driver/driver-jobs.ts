@@ -1,4 +1,4 @@
-/** The jobs of a session: where each of them is, and what happens to it. */
+/** All jobs of a session: the agent and the state of each. */
 
 import {
   type BackendListener,
@@ -48,11 +48,11 @@ const unlimitedPlaces: JobPlaces = {
   held: noHeldNodes,
 }
 
-/** Only older jobs are recalled: if they had begun, that would be known. */
+/** Only jobs sent longer ago than this are recalled: a start would be known by now. */
 const minRecallAgeMs = 400
 /** The maximum number of tasks for which the node of a failed attempt is remembered. */
 const maxAvoided = 10_000
-/** After so many lost nodes, an attempt counts as begun: it may crash them immediately. */
+/** After this many lost nodes, an attempt counts as begun: it may crash nodes immediately. */
 const maxMoves = 3
 
 export class DriverJobs {
@@ -98,7 +98,7 @@ export class DriverJobs {
     return one
   }
 
-  /** The jobs begin together or not at all. A job that an agent returns fails. */
+  /** Adds jobs that begin together or not at all. A job that an agent returns fails. */
   addTogether(jobs: readonly Job[], options: GroupOptions, nowMs: number): readonly DriverJob[] {
     const { jobsPerNode, avoidedNode, onPlaced, node = null } = options
     const counts = { unplacedCount: jobs.length, jobsPerNode }
@@ -113,7 +113,7 @@ export class DriverJobs {
     nowMs: number,
     group: DriverJobGroup | null,
   ): DriverJob {
-    // Most sessions have no entries here, and a lookup would double the cost.
+    // Most sessions skip no attempt numbers, and a lookup would double the cost.
     const skipped = this.#skippedNumbers.size === 0 ? 0 : (this.#skippedNumbers.get(job.uid) ?? 0)
     const attempt = job.attempt + skipped
     const index = this.#table.nextIndex
@@ -122,7 +122,7 @@ export class DriverJobs {
     return one
   }
 
-  /** By the attempt number for agents; `null` if it has ended. The index is only a hint. */
+  /** Finds a job by the agents' attempt number; `null` if it has ended. `index` is only a hint. */
   find(index: number, uid: string, wireAttempt: number): DriverJob | null {
     const one = this.#table.find(index, uid)
     return one?.wireAttempt === wireAttempt ? one : null
@@ -179,7 +179,7 @@ export class DriverJobs {
     this.assign(one, agent, -Infinity)
   }
 
-  /** Returns `true` if the agent does not allow some. They wait for another agent. */
+  /** Puts returned jobs back. Returns `true` if the agent does not allow some of them. */
   acceptReturned(agent: AgentLink, returned: readonly ReturnedJob[]): boolean {
     let hasRefused = false
     const back: DriverJob[] = []
@@ -231,7 +231,7 @@ export class DriverJobs {
     return counted
   }
 
-  /** Gives jobs of a lost node new numbers, because the node may come back. */
+  /** Gives jobs of a lost node new attempt numbers, because the node may come back. */
   move(jobs: readonly DriverJob[]): void {
     for (const one of jobs) this.renumber(one, 1)
     this.requeue(jobs)
@@ -339,7 +339,7 @@ export class DriverJobs {
 const createLostError = ({ uid }: DriverJob): WorkerLostError =>
   new WorkerLostError(`a node was lost before task ${uid} began on it`, { code: 'NodeLostError' })
 
-/** By index, which is faster than a lookup by string; by uid for another start's index. */
+/** Finds jobs by index, which is fastest, or by uid if the index is of another start. */
 class JobTable {
   readonly #jobs: (DriverJob | undefined)[] = []
   readonly #free: number[] = []

@@ -218,7 +218,7 @@ export class DriverSession implements ClusterConnection {
     } else if (!this.#isReady || !this.#continued.continueJob(one)) this.#jobs.placement.push(one)
   }
 
-  /** Retries for up to `agentTimeoutSeconds`, because the broker may be restarting. */
+  /** Claims the session. Retries for `agentTimeoutSeconds`: the broker may be restarting. */
   async #start(): Promise<void> {
     const { clock, agentTimeoutSeconds } = this.#options
     const policy = { delayMs: tickIntervalMs, timeoutMs: agentTimeoutSeconds * 1000 }

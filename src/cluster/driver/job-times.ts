@@ -4,7 +4,7 @@ import type { Moment } from '../../tasks/lifecycle.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import { type EventSource, toMoment } from './directory/clock-offset.ts'
 
-/** The attempt had not ended before `atMs`. Both times are by the agent's clock. */
+/** The attempt began at `beganMs`, and ended at `atMs` or later, by the agent's clock. */
 export function toStartMoment(
   one: DriverJob,
   agent: AgentLink | null,
@@ -18,7 +18,7 @@ export function toStartMoment(
   return at
 }
 
-/** The result is never before the task's start or its earlier events. */
+/** The returned time is never before the task's start or its earlier events. */
 export function toEventSeconds(
   one: DriverJob | undefined,
   agent: EventSource['agent'],
@@ -33,7 +33,7 @@ export function toEventSeconds(
   return one.latestSeconds
 }
 
-/** The result is never before a reported event of the attempt. */
+/** The returned time is never before a reported event of the attempt. */
 export function toEndMoment(
   one: DriverJob,
   agent: AgentLink | null,
@@ -45,7 +45,7 @@ export function toEndMoment(
   return { monotonicMs, wallSeconds: Math.max(wallSeconds, one.latestSeconds) }
 }
 
-/** The result is not before the job was sent, and not after `latestMs`. */
+/** The returned time is not before the job was sent, and not after `latestMs`. */
 function toLocalMs(
   one: DriverJob,
   agent: AgentLink | null,

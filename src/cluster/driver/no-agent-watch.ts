@@ -24,7 +24,7 @@ export class NoAgentWatch {
   readonly #directory: AgentDirectory
   readonly #options: NoAgentOptions
   readonly #timeoutMs: number
-  /** By shape: since when no agent fits, and since when the first job has been waiting. */
+  /** By shape (jobs with equal requests): since when no agent fits, and the first one waits. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
   #isCheckScheduled = false
 
@@ -37,7 +37,7 @@ export class NoAgentWatch {
 
   failUnplaceable(nowMs: number): void {
     const { explainNoAgent, secondsLeft } = this.#options
-    // If nodes may join, ignores the remaining time of nodes, which may be extended.
+    // Without `explainNoAgent`, ignores the remaining time of nodes, which may be extended.
     const limit = explainNoAgent === null ? undefined : secondsLeft
     const unplaceable = findUnplaceable(this.#jobs.placement, limit)
     for (const name of this.#waits.keys()) if (!unplaceable.has(name)) this.#waits.delete(name)
@@ -98,7 +98,7 @@ export class NoAgentWatch {
     clock.after(afterMs, check, { background: true })
   }
 
-  /** Checks each job, because their run times may differ. */
+  /** Fails jobs that no agent will ever run. Checks each, because run times may differ. */
   #failWithoutAgent(
     name: string,
     explainNoAgent: (resources: ResourceRequest) => BackendError | null,
@@ -134,7 +134,7 @@ export class NoAgentWatch {
     })
   }
 
-  /** Returns since when the first of the other jobs has been waiting. */
+  /** Fails jobs that waited too long. Returns since when the first of the others waits. */
   #failDue(name: string, sinceMs: number, nowMs: number): number {
     const { placement } = this.#jobs
     const due: DriverJob[] = []

@@ -53,7 +53,7 @@ export interface ResultReceiverOptions {
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
   readonly onFailed: (error: unknown) => void
-  /** An earlier start has read and deleted the large value of this result. */
+  /** Called if an earlier start has read and deleted the large value of this result. */
   readonly onValueLost: (one: DriverJob, end: WireResult) => void
 }
 
@@ -64,10 +64,10 @@ export class ResultReceiver {
   /** Like `#received`, for an `endsEpoch` of an earlier start. */
   readonly #receivedEarlier = new Map<number, NumberSet>()
   readonly #positions = new Map<string, StreamPosition>()
-  /** Subjects of messages dropped too early. They are read from the stream again. */
+  /** Subjects of messages that came too early. The messages are read from the stream later. */
   readonly #dropped = new Set<string>()
 
-  /** Without one, results with an unknown `endsEpoch` are copies from another run. */
+  /** Whether results with an unknown `endsEpoch` may belong to an earlier start of the driver. */
   hasEarlierStart = false
 
   constructor(options: ResultReceiverOptions) {
@@ -194,8 +194,8 @@ export class ResultReceiver {
   }
 
   /**
-   * The result of a job that this start has not sent to the agent: from an earlier start, or of an
-   * attempt given up while the agent was lost.
+   * Handles the result of a job that this start has not sent to the agent: from an earlier start,
+   * or of an attempt given up while the agent was lost.
    */
   #handleUnknown(agent: AgentLink, end: WireResult, message: ReceivedMessage): void {
     const { jobs, earlier } = this.#options
@@ -248,7 +248,7 @@ export class ResultReceiver {
     }
   }
 
-  /** The agent canceled the attempt, because it closed or had lost the driver. */
+  /** Handles an attempt that the agent canceled, because it closed or had lost the driver. */
   #handleAbandoned(
     one: DriverJob,
     agent: AgentLink | null,
@@ -321,8 +321,8 @@ export class ResultReceiver {
   }
 
   /**
-   * Waits while the broker is unreachable. If the server has lost the value, asks the agent. `null`
-   * if it is lost for good or the session has ended.
+   * Reads a stored value. If the server has lost it, asks the agent. Returns `null` if it is lost
+   * for good or the session has ended.
    */
   async #readValue(
     object: string,
@@ -350,7 +350,6 @@ export class ResultReceiver {
   }
 }
 
-/** Returns the result of an attempt whose node was lost. */
 export function toLostReport(one: DriverJob, agent: string, reason: string): ResultReport {
   if (one.cancelReason !== null) return { kind: 'cancel', reason: one.cancelReason }
   const text = one.isStarted
@@ -359,7 +358,6 @@ export function toLostReport(one: DriverJob, agent: string, reason: string): Res
   return { kind: 'fail', error: new WorkerLostError(text, { code: 'NodeLostError' }) }
 }
 
-/** Returns the attempts that have failed because their node was lost. */
 export function toLostAttempts(
   begun: readonly DriverJob[],
   agent: string,

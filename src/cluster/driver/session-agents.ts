@@ -40,7 +40,7 @@ export interface SessionAgentsOptions extends UsedAgentsOptions {
   readonly toNode: (agent: KnownAgent) => SampledNode
   readonly onReport: (link: AgentLink, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
-  /** A later start uses an agent, or an unexpected error occurred. */
+  /** Called if a later start uses an agent, or after an unexpected error. */
   readonly onFailed: (error: unknown) => void
 }
 
@@ -53,7 +53,7 @@ export class SessionAgents implements DirectoryListener {
   readonly #options: SessionAgentsOptions
   readonly #links: Map<string, AgentLink>
   readonly #bySubject = new Map<string, AgentLink>()
-  /** Pending attaches. Resolve when all results for an earlier start have arrived. */
+  /** Pending attaches. Each resolves when the agent's results for an earlier start have arrived. */
   readonly #attaching = new Map<string, Promise<void>>()
   readonly #reading = new Set<AgentLink>()
   readonly used: UsedAgents
@@ -134,7 +134,7 @@ export class SessionAgents implements DirectoryListener {
     this.used.tick(nowMs)
   }
 
-  /** Includes agents of an earlier start. Returns `false` if a later start uses them. */
+  /** Stops using all agents, also those of an earlier start. `false` if a later start uses them. */
   async detach(reason: string): Promise<boolean> {
     this.close()
     const names = new Set(this.#links.keys())
@@ -251,7 +251,7 @@ export class SessionAgents implements DirectoryListener {
     return !this.#isClosed && !link.isLost && this.#links.get(link.name) === link
   }
 
-  /** Not the same reason twice in a row: attaching is retried every half second. */
+  /** Logs a reason only when it changes, because attaching is retried every half second. */
   #reportProblem(name: string, reason: string): void {
     if (this.#problems.get(name) === reason || this.#isClosed) return
     this.#problems.set(name, reason)

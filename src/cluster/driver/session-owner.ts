@@ -52,7 +52,7 @@ async function requestOwnerRepeatedly(
 
 async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Promise<void> {
   const { broker, subjects, cluster, use } = options
-  // A suspended driver does not answer and is replaced. A session without claim asks once.
+  // A suspended driver does not answer and is replaced. Without a claim, one request is enough.
   const requests = lastClaim === 0 ? 1 : maxRequests
   const [ofUse, ofSession] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
@@ -137,7 +137,7 @@ export interface Ownership {
 
 /**
  * Makes this process the driver, which answers ownership requests. Rejects with `SessionInUseError`
- * if another process is. Of several concurrent starts, one succeeds.
+ * if another process is the driver. Of several concurrent starts, one succeeds.
  */
 export async function becomeOwner(options: OwnershipOptions): Promise<Ownership> {
   const { broker, stream, subjects, clock, isOpen, onFull } = options
@@ -220,7 +220,7 @@ const probeTimeoutMs = 1000
 const maxUnanswered = 3
 const probeIntervalMs = 250
 
-/** Resolves with `true` after about 3 s without an answer, with `false` if aborted. */
+/** Resolves with `true` if the broker does not answer for about 3 s, with `false` if aborted. */
 export async function waitUntilSilent(
   broker: Broker,
   { owner }: SessionSubjects,

@@ -78,7 +78,7 @@ export async function readNotedAgents(
 
 const toAgentKey = ({ name, epoch }: AgentStart): string => `${epoch} ${name}`
 
-/** Ignores notes that are received again, because any client may replay them. */
+/** The latest note about each agent. Ignores repeated notes: any client may replay them. */
 class LatestNotes {
   readonly #latest = new Map<
     string,
@@ -152,7 +152,7 @@ export class UsedAgents {
     this.#notedMs = options.clock.monotonicMs()
   }
 
-  /** Called before the first job is sent: a later start must contact the agent. */
+  /** Notes a used agent, which a later start must contact. Called before it gets its first job. */
   async add(agent: AgentStart): Promise<void> {
     // Recreates the stream if a restarted server has lost it.
     await this.#options.stream.open()
@@ -161,8 +161,8 @@ export class UsedAgents {
   }
 
   /**
-   * A later start does not wait for the agent, counts the `lost` attempts as failed, and does not
-   * reuse the numbers of the `moved` ones.
+   * Notes that an agent is lost. A later start does not wait for it, counts the `lost` attempts as
+   * failed, and does not reuse the numbers of the `moved` ones.
    */
   async noteLost(
     agent: AgentStart,
@@ -173,7 +173,7 @@ export class UsedAgents {
     await this.#noteAttempts(agent, 'left', lost, moved)
   }
 
-  /** A later start does not reuse the numbers of these attempts of a missing agent. */
+  /** Notes attempts of a missing agent. A later start does not reuse their numbers. */
   async noteSkipped(agent: AgentStart, moved: readonly JobReference[]): Promise<void> {
     await this.#noteAttempts(agent, 'missing', [], moved)
   }
@@ -213,7 +213,7 @@ export class UsedAgents {
     onChange()
   }
 
-  /** A later start does not wait for the agent, but knows that it may have begun tasks. */
+  /** Notes a missing agent. A later start does not wait for it, but knows that it had tasks. */
   async addMissing(agent: AgentStart): Promise<void> {
     await this.#note(agent, 'missing').catch(() => {
       // A later start will notice again that the agent is missing.
@@ -234,8 +234,8 @@ export class UsedAgents {
   }
 
   /**
-   * Done after each reconnect and at intervals, because a server may restart with an empty store,
-   * and any client may delete the stream.
+   * Writes missing notes. Called after each reconnect and at intervals, because a server may
+   * restart with an empty store, and any client may delete the stream.
    */
   async restoreNotes(attached: () => readonly AgentStart[]): Promise<void> {
     if (this.#isChecking || this.#isClosed) return

@@ -30,8 +30,8 @@ const partOverheadBytes = 64
 const partBytes = (limitBytes: number): number => limitBytes - partOverheadBytes
 
 /**
- * Sends a signed request, and resolves with the payload of its answer. Ignores other messages,
- * which any client may send.
+ * Sends a signed request, and resolves with the payload of its answer. Ignores messages that are
+ * not a signed answer to it, because any client may send them.
  */
 export async function requestAnswer(
   broker: Broker,

@@ -26,13 +26,13 @@ const readView = Reflect.get(DefaultDeserializer.prototype, readMethod) as (
   this: DefaultDeserializer,
 ) => ArrayBufferView
 
-/** Tags that mark which kind of object follows. Used for objects that V8 leaves to its caller. */
+/** Mark the kind of object that follows, for objects that V8 leaves to this serializer. */
 const viewTag = 0
 const exceptionTag = 1
 
 /**
  * Replaces a DOMException, which V8 would write as an ordinary `Error`. Extends a typed array,
- * because V8 lets its caller write those.
+ * because V8 leaves writing those to the serializer.
  */
 export class SentException extends Uint8Array {
   static fromException({ name, message, stack }: DOMException): SentException {

@@ -11,7 +11,7 @@ import { protocolVersion, type SessionRun, toToken, toSessionUseId } from './sub
 
 /** The sender of a message, and the message's position among those of its sender. */
 export interface Header {
-  /** Identifies the start of the sender, or the request if the message is an answer. */
+  /** Identifies the link or the sender's start, or the request if the message is an answer. */
   readonly epoch: number
   /** Counts messages of this sender to this receiver, from 1; 0 if not numbered. */
   readonly number: number
@@ -26,17 +26,17 @@ export interface OpenedMessage extends Header {
   readonly payload: unknown
 }
 
-/** Random and unordered, because clocks may be set back. */
+/** Creates a random epoch. Epochs have no order, because clocks may be set back. */
 export const newEpoch = (): number => randomInt(1, 2 ** 48)
 
-/** Greater than `latest`, even if the clock was set back. A fraction separates two starts. */
+/** Greater than `latest`, even if the clock was set back. The random part avoids equal epochs. */
 export const newDriverEpoch = (clock: Clock, latest: number): number =>
   Math.max(clock.now() * 1000, latest + 1) + randomInt(1000) / 1000
 
 /** Creates a nonce, which identifies a request. Answers to earlier requests have other nonces. */
 export const newNonce = (): number => randomInt(2 ** 47)
 
-/** Issues nonces, which a sender must request. Each nonce is valid once, which prevents replay. */
+/** Issues nonces on request. Each is valid once, which prevents the replay of its message. */
 export class Challenges {
   readonly #open = new Set<number>()
 
@@ -63,7 +63,7 @@ export interface Keys {
   readonly toDriver: Key
 }
 
-/** For the whole cluster if `run` is `null`. Each run has its own keys, against replay. */
+/** The keys of `run`, or of the cluster if it is `null`. Own keys prevent replay in another run. */
 export function deriveKeys(token: string, run: SessionRun | null): Keys {
   const scope = run === null ? '' : toToken(JSON.stringify([run.run, toSessionUseId(run)]))
   const derive = (direction: string): Key =>
@@ -125,8 +125,8 @@ export function replaceSignature(key: Key, subject: string, message: Buffer): vo
 }
 
 /**
- * Throws `RefusedMessageError` or `VersionMismatchError`. Version, signature, and the name in
- * announcements are the same in all versions of the protocol.
+ * Throws `RefusedMessageError` or `VersionMismatchError`. Version, signature and the name in
+ * announcements have the same form in all versions of the protocol.
  */
 export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
@@ -153,8 +153,8 @@ export function open(key: Key, subject: string, data: Uint8Array): OpenedMessage
 }
 
 /**
- * Does not check the signature, for senders with another token. Returns `null` if the bytes are not
- * a numbered message of this version.
+ * Reads a header without checking the signature, because the sender may have another token. Returns
+ * `null` if the bytes are not a numbered message of this version.
  */
 export function readHeader(data: Uint8Array): Pick<Header, 'epoch' | 'number'> | null {
   const message = Buffer.from(data.buffer, data.byteOffset, data.byteLength)
@@ -173,7 +173,7 @@ export function isAnswerTo(nonce: number, key: Key, subject: string, answer: Uin
   }
 }
 
-/** For an announcement of another version, whose signature was checked. */
+/** Returns the name if the message is an announcement of another version, `null` otherwise. */
 function readAnnouncedName(message: Buffer): string | null {
   try {
     const { name } = decode(message.subarray(payloadStart)) as { readonly name?: unknown }

@@ -1,4 +1,4 @@
-/** Encodes jobs as messages, split by size. Each definition is sent once per message. */
+/** Encodes jobs as messages, split by size. A message contains each task definition once. */
 
 import type { Job } from '../../backends/backend.ts'
 import { isPlainValue } from '../../backends/local/functions/cloning.ts'
@@ -36,7 +36,7 @@ export interface EncodedJobs<T> {
 /** The maximum size of a value in a message. Larger values go through the object store. */
 const maxValueBytes = 256 * 1024
 const envelopeBytes = 1024
-/** With larger messages, the first jobs would begin later. */
+/** The maximum number of jobs per message. With more, the first jobs would begin later. */
 const maxJobs = 2000
 const maxReferencesPerMessage = 5000
 
@@ -116,7 +116,7 @@ function toSentArguments(spec: TaskSpec): readonly unknown[] {
   return toPortable(args, 'args', ArgumentNotSerializableError)
 }
 
-/** Splits a batch that is too large in half, without estimating: most batches fit. */
+/** Encodes a batch, and splits it in half if it is too large. Most batches fit. */
 function splitJobs<T extends NumberedJob>(
   jobs: readonly T[],
   form: EncodingOptions,

@@ -71,7 +71,7 @@ const offer = fields({
   ahead: count,
 })
 const priorityRange = fields({
-  /** The lowest priority of jobs that may be sent ahead; `Infinity` if there are none. */
+  /** The lowest priority of waiting jobs that may be sent to busy agents; `Infinity` if none. */
   lowest: priorityBound,
   /** The highest priority of all waiting jobs. */
   highest: priorityBound,
@@ -164,10 +164,10 @@ const functions = fields({
   definitions: nullable(list(count)),
   /** `null` if no function has arguments. */
   args: nullable(list(array)),
-  /** `null` for a function with the defaults, or for the whole list. */
+  /** An element is `null` if the function has the defaults; the list is `null` if all have. */
   options: nullable(list(nullable(functionOptions))),
 })
-/** A job outside of the columns. A spec that is too large is in the broker's store. */
+/** A job that is not in the columns. A spec that is too large is in the broker's store. */
 const job = fields({
   ...sentJob,
   spec: nullable(spec),
@@ -192,7 +192,7 @@ const attemptFacts = fieldsOf<AttemptFacts>({
   stderrPath: optional(text),
   finishReasons: optional(list(text)),
 })
-/** A cyclic error overflows the stack, and is refused for that reason. */
+/** Checking a cyclic error overflows the stack, so such an error is refused. */
 const error: Check<ErrorRecord> = check((value) => {
   const { isError } = Object(value) as { readonly isError?: unknown }
   return isError === false || (isError === true && errorRecord(value))
@@ -279,8 +279,8 @@ const forms = {
   /** Times are by the agent's monotonic clock. */
   pong: { epoch: number, receivedMs: number, sentMs: number },
   /**
-   * Requests the nonce that the next `attach` must contain. With `use`, also the latest start of
-   * this driver; with `run`, also the start that closed this run.
+   * Requests the nonce that the next `attach` must contain, and an epoch: that of the latest driver
+   * of `use` or of the driver that closed `run`, whichever is higher.
    */
   challenge: { use: optional(fields(sessionUse)), run: optional(text) },
   challenged: {
@@ -308,20 +308,20 @@ const forms = {
   attached: {
     epoch: number,
     offer,
-    /** Attempts from an earlier driver or from before a disconnect. */
+    /** Attempts that the agent already holds, from an earlier driver or before a disconnect. */
     held: list(heldJob),
     /** Identifies the session on this agent until the agent ends the session. */
     endsEpoch: number,
-    /** Messages with results so far, and the numbers of those that no driver has recorded. */
+    /** How many messages with results were sent, and the numbers of the unrecorded ones. */
     endMessages: count,
     unrecorded: list(atLeast(1)),
   },
   refused: { code: text, message: text },
-  /** A session stops using an agent. Answered when the agent holds nothing of the session. */
+  /** Sent when a session stops using an agent. Answered when the agent has removed the session. */
   detach: { ...sessionRun, epoch: number, reason: text },
   /** `isSuperseded`: whether a later start of the session uses the agent. */
   detached: { isSuperseded: flag },
-  /** Answered by a `ResourceSample`; by `null` for the first and the last request. */
+  /** Requests a `ResourceSample`. The answer to the first and to the last request is `null`. */
   sample: { sampler: text, step: oneOf('first', 'next', 'last') },
   /** Answered by a `ProgramOutput`, or by `null` if the agent does not run this attempt. */
   output: { ...sessionRun, ...attempt },
@@ -337,7 +337,7 @@ const forms = {
     agents: count,
     /** Whether the session's stream exists, as far as the driver knows. A server may lose it. */
     hasStream: flag,
-    /** When the number of lost streams grows, agents store messages again. */
+    /** How many streams the driver has seen lost. When it grows, agents resend unstored results. */
     lostStreams: count,
     /** Whether the store is full. If so, agents remove recorded results. */
     needsRoom: flag,
@@ -348,7 +348,7 @@ const forms = {
   recall: { jobs: list(reference) },
   /**
    * Results up to message `through` are recorded, and those up to `taken` have arrived with their
-   * values. Those in `lost` messages never will be recorded.
+   * values. Results in the `lost` messages can never be recorded.
    */
   recorded: { through: count, taken: count, lost: optional(list(count)) },
   /** Asks for messages with results that were sent but are missing in the stream. */
@@ -364,7 +364,7 @@ const forms = {
     /** Whether the store is full and the agent found nothing to remove there. */
     needsRoom: flag,
   },
-  /** Stored in the session's stream. The numbering continues when another driver attaches. */
+  /** Results, stored in the session's stream. Numbering continues when another driver attaches. */
   ends: {
     agent: text,
     /** The agent's current `Offer.ahead`. */
@@ -421,7 +421,7 @@ export type WireStart = Value<typeof start>
 export type SentJob = Fields<typeof sentJob>
 export type ReturnedJob = Value<typeof returnedJob>
 export type WireResult = Value<typeof result>
-/** The class of the event may not exist in the driver's process. */
+/** An event as data, because its class may not exist in the driver's process. */
 export type WireEvent = Value<typeof event>
 export type EventsMark = Fields<typeof eventsMark>
 export type ReportedEvents = Value<typeof reportedEvents>

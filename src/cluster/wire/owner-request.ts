@@ -5,8 +5,8 @@ import { type Broker, type BrokerMessage, NoResponderError } from '../broker/bro
 import { isAnswerTo, type Keys, newNonce, emptyHeader, open, seal } from './envelope.ts'
 
 /**
- * A live owner answered, only unsigned answers arrived, a subscriber did not answer in time (for
- * example a suspended driver), or there is no subscriber.
+ * `signed`: a live owner answered. `forged`: only unsigned answers arrived. `silent`: a subscriber
+ * did not answer in time, such as a suspended driver. `nobody`: there is no subscriber.
  */
 export type OwnerAnswer = 'signed' | 'forged' | 'silent' | 'nobody'
 
@@ -25,7 +25,7 @@ export interface OwnerReply {
   readonly owner: Owner | null
 }
 
-/** Ignores owners that are not relevant. Rejects if the broker cannot be reached. */
+/** Ignores owners for which `isRelevant` is `false`. Rejects if the broker cannot be reached. */
 export async function requestOwner(
   broker: Broker,
   owner: string,
@@ -52,7 +52,7 @@ export async function requestOwner(
   }
 }
 
-/** The nonce in an answer proves that it is not a replay. */
+/** Answers with the nonce of the request, which proves that the answer is not a replay. */
 export const createOwnerResponder =
   ({ toDriver }: Keys, owner: Owner) =>
   (message: BrokerMessage): void => {

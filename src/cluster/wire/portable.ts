@@ -15,7 +15,7 @@ import { SentException } from './codec.ts'
 
 type SerializationError = typeof ArgumentNotSerializableError | typeof ResultNotSerializableError
 
-/** Usually the value itself. Throws the error with the path of a part that cannot be sent. */
+/** Returns the value to send, usually `value`. Throws with the path of an unsendable part. */
 export function toPortable<T>(value: T, root: string, errorClass: SerializationError): T {
   if (isPlainValue(value)) return value
   let clone: T
@@ -139,7 +139,7 @@ function* partsOf(value: object): Generator<readonly [unknown, string]> {
   } else if (Array.isArray(value)) {
     for (const [at, part] of value.entries()) yield [part, `[${at}]`]
   } else if (types.isNativeError(value)) {
-    // Cloning an error keeps no other nested value.
+    // The clone of an error keeps only this nested value.
     yield [value.cause, '.cause']
   } else if (!ArrayBuffer.isView(value) && !types.isAnyArrayBuffer(value)) {
     for (const [key, part] of Object.entries(value)) {

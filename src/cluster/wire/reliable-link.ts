@@ -32,7 +32,7 @@ const ackTimeoutMs = 1000
 const requestIntervalMs = 100
 /** The maximum number of bytes that are resent before some of them are acknowledged. */
 const resendWindowBytes = 1024 * 1024
-/** Beyond this size, an acknowledgement is sent at once, otherwise with the next message. */
+/** After this many received bytes, an acknowledgement is sent immediately. */
 const maxUnacknowledgedBytes = 128 * 1024
 
 export class ReliableLink {
@@ -127,7 +127,7 @@ export class ReliableLink {
       this.#publish(this.#options.idleSubject, 0, emptyPayload)
   }
 
-  /** One window at a time, so that a slow receiver does not get messages repeatedly. */
+  /** Resends one window of messages at a time: a slow receiver must not get them repeatedly. */
   resend(): void {
     this.#progressMs = this.#options.clock.monotonicMs()
     this.#resendNext = this.#unacknowledged.peek()?.number ?? this.#sent + 1

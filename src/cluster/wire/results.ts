@@ -9,7 +9,7 @@ import { packCompletions, type WireCompletion } from './completions.ts'
 import type { ResultsMessage, ReportedEvents, WireResult } from './messages.ts'
 import { toPortable } from './portable.ts'
 
-/** A completion whose only fact is the worker's id uses the short form. */
+/** A result. `WireCompletion` is the short form, if the only fact is the worker's id. */
 export type AttemptResult = WireCompletion | WireResult
 export type ResultReport = Exclude<TaskReport, { kind: 'start' }>
 
@@ -80,7 +80,7 @@ export function toWireResult(end: AttemptResult): WireResult {
   return { ...completion, facts: null, outcome: { kind: 'complete', value } }
 }
 
-/** Uses the JSON form of a thrown value that cannot leave its process. */
+/** Returns a thrown value, or its JSON form if it cannot leave its process. */
 function toPortableValue(value: unknown): unknown {
   try {
     return toPortable(value, 'error', ResultNotSerializableError)
@@ -90,13 +90,13 @@ function toPortableValue(value: unknown): unknown {
 }
 
 const maxTextLength = 10_000
-/** Longer fields are omitted from the short form, and all fields beyond `maxFields`. */
+/** The short form of an error omits longer fields, and all fields beyond `maxFields`. */
 const maxFieldLength = 1000
 const maxFields = 20
 
 const truncate = (text: string): string => text.slice(0, maxTextLength)
 
-/** Identifies an error that is stored because of its size, in case the store loses it. */
+/** Returns the short form of an error. It is used if the store loses the complete error. */
 export function toShortError(error: ErrorRecord, causes = 1): ErrorRecord {
   if (!error.isError) return { isError: false, value: truncate(messageOf(error.value)) }
   const { type, lineage, name, message, stack, cause } = error

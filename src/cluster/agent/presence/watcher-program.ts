@@ -12,10 +12,10 @@ import { discoverySubject, watcherPingSubject, watcherSubject } from '../../wire
 import type { WatcherOutput, WatcherInput } from './agent-watcher.ts'
 
 const answerTimeoutMs = 250
-/** A driver that is reconnecting misses some reports. */
+/** How often an exit is reported. A driver that is reconnecting misses some reports. */
 const exitReports = 10
 const exitReportDelayMs = 500
-/** Later, most drivers have noticed that the agent is silent. */
+/** How long an exit is reported. Later, most drivers have noticed that the agent is silent. */
 const exitReportTimeoutMs = 10_000
 
 const clock = systemClock
@@ -57,7 +57,7 @@ class Watcher {
     await poll({ delayMs: exitReportDelayMs, timeoutMs: exitReportTimeoutMs }, report, { clock })
   }
 
-  /** Reports an agent as silent that does not answer the same request. */
+  /** Reports the agent as silent if it does not answer the discovery request. */
   async #handleDiscovery({ subject, data }: BrokerMessage): Promise<void> {
     const nonce = this.#readNonce(subject, data)
     const askedMs = clock.monotonicMs()

@@ -69,7 +69,7 @@ const locateIntervalMs = 100
 const announceWaitMs = 2500
 const processGoneReason = 'its process is gone'
 const restartedReason = 'it was started again'
-/** Messages of ended agents may arrive late or be replayed. */
+/** How many ended agents to remember. Their messages may arrive late or be replayed. */
 const maxEnded = 1000
 
 interface TrackedAgent extends KnownAgent, WatchedProcess {
@@ -276,7 +276,7 @@ export class AgentDirectory {
     }
   }
 
-  /** An announcement may be a replay. The answer proves the presence, and measures the clock. */
+  /** Adds an agent if it answers a ping, because an announcement alone may be a replay. */
   async #joinOnAnswer(announcement: Announcement, number: number): Promise<void> {
     const agent: TrackedAgent = {
       announcement,

@@ -44,7 +44,7 @@ export class ContinuedJobs {
     return this.#isMatching
   }
 
-  /** The session may submit or cancel other jobs while a result is being reported. */
+  /** Continues waiting jobs. The session may submit or cancel jobs while a result is reported. */
   continueWaitingJobs(): void {
     this.#matchAll()
     this.reportMoved()
@@ -78,7 +78,7 @@ export class ContinuedJobs {
     this.reportMoved()
   }
 
-  /** Keeps events of tasks that were not submitted again yet. */
+  /** Reports starts and events. Keeps events of tasks that were not submitted again yet. */
   handleReport(
     agent: AgentLink,
     report: Pick<AgentReport, 'starts' | 'events'>,

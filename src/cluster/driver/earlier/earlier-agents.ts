@@ -47,8 +47,8 @@ export class EarlierAgents {
   }
 
   /**
-   * Missing agents may have begun unknown attempts, so no task counts as new. Called when the
-   * agents that were found are attached.
+   * Reports missing agents. They may have begun unknown attempts, so no task counts as new. Called
+   * when the agents that were found are attached.
    */
   async reportMissingAgents({ used, missing }: NotedAgents): Promise<void> {
     const { earlier, clock, attachTimeoutMs, hasAttached, isClosed } = this.#options

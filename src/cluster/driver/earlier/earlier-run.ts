@@ -164,7 +164,7 @@ export class EarlierRun {
     adoption?.agent.cancel([uid, adoption.held.attempt], reason)
   }
 
-  /** Returns attempts that had begun and have failed. The others move at submission. */
+  /** Fails the begun attempts of a lost agent and returns them. The others move at submission. */
   removeAgent(agent: AgentLink, reason: string): readonly LostAttempt[] {
     const lost: LostAttempt[] = []
     for (const [uid, { held, agent: holder }] of this.#held) {

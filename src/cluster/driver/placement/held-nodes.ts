@@ -50,7 +50,7 @@ export class HeldNodes {
     }
   }
 
-  /** Jobs that request only one core are not counted: they share cores with all waiting work. */
+  /** Whether the held amounts fit beside the jobs. One-core jobs do not count: many only wait. */
   hasRoom(node: string, whole: Amounts): boolean {
     const jobs = [...this.#sessions].flatMap((session) => session.jobsAt(node))
     const requests = jobs.map(({ spec }) => spec.resources)

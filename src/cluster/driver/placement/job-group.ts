@@ -26,7 +26,7 @@ export interface RunningRequest {
 export const allocationLabel = 'allocation'
 
 /**
- * The node of each job, or `null` without room for all. Prefers few nodes, because the jobs
+ * Returns the node of each job, or `null` without room for all. Prefers few nodes, because the jobs
  * communicate. With `idle`, assumes that nothing is running.
  */
 export function chooseNodes(

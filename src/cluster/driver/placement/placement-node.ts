@@ -78,7 +78,7 @@ export class NodeRing {
   }
 }
 
-/** Nodes with ended or returned jobs. Each is examined once, however many these are. */
+/** Nodes on which jobs have ended or were taken back. Each node is examined once. */
 export class ReleasedNodes {
   readonly #nodes: Node[] = []
 
@@ -125,7 +125,7 @@ export const countQueueRoom = ({ offer, cores, isUsable }: Node): number =>
 /** With fewer nodes than this, each message contains many jobs anyway. */
 const manyNodes = 8
 
-/** With many nodes, half of a queue must have begun: a message costs as much as several jobs. */
+/** The room that a node needs to get jobs: with many nodes half of its queue, to save messages. */
 export const minQueueRoom = ({ offer }: Node, nodes: number): number =>
   nodes < manyNodes ? 1 : Math.max(1, offer.ahead >> 1)
 

@@ -225,7 +225,7 @@ export class Placement<T extends PlacedJob> {
     this.#reservations.drop(shape)
   }
 
-  /** The first job needs more time than is left, and would block those behind it. */
+  /** Sets the first job aside if it needs more time than is left: it would block the others. */
   #deferLate(shape: Shape<T>): boolean {
     const head = shape.queue.peek()
     if (head === undefined || !this.#late.add(head)) return false
@@ -345,7 +345,7 @@ export class Placement<T extends PlacedJob> {
     this.#reservations.clear()
   }
 
-  /** Jobs that avoid another node or have reserved this one search again. */
+  /** Lets jobs search again that avoid another node or have reserved this one. */
   #handleUnusable(node: Node): void {
     this.#updateRing(node)
     this.#reservations.removeNode(node)

@@ -61,7 +61,7 @@ export class Reservations {
     this.#first = null
   }
 
-  /** No node has room for the shape. `lowest` is the lowest priority of all waiting jobs. */
+  /** Reserves nodes for a shape that has no room. `lowest`: the lowest priority that waits. */
   add(shape: WaitingShape, lowest: number, nodes: ReadonlyMap<string, Node>): void {
     if (this.#first === null) this.#setFirst(shape)
     const known = this.#byShape.get(shape)
@@ -200,7 +200,7 @@ function swapWithLast(claims: Claim[], claim: Claim): void {
   last.index = index
 }
 
-/** For one job or group after another. Nodes that are free sooner come first. */
+/** Yields nodes for one job or group after another. Nodes that are free sooner come first. */
 function* chooseClaims(
   shape: WaitingShape,
   usable: readonly Node[],
