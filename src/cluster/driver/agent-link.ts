@@ -41,7 +41,7 @@ export interface AgentLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
-/** Unread messages for an earlier start are given up after this many later messages. */
+/** Unread messages for an earlier start of the driver are given up after this many later ones. */
 const maxLaterMessages = 1000
 /** Beyond this size, results are confirmed immediately: a full agent begins no tasks. */
 const maxUnconfirmedBytes = 64 * 1024
@@ -328,7 +328,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   exclusion: Exclusion | null = null
   /** The group with which the job begins. The jobs of a group are not placed again individually. */
   readonly group: DriverJobGroup | null
-  /** The attempt number for agents, which also counts the attempts of earlier starts. */
+  /** The attempt number for agents, which also counts attempts of the driver's earlier starts. */
   wireAttempt: number
   continued: ContinuedAttempt | null = null
   agent: AgentLink | null = null

@@ -339,7 +339,7 @@ export class DriverJobs {
 const createLostError = ({ uid }: DriverJob): WorkerLostError =>
   new WorkerLostError(`a node was lost before task ${uid} began on it`, { code: 'NodeLostError' })
 
-/** Finds jobs by index, which is fastest, or by uid if the index is of another start. */
+/** Finds jobs by index, or by uid if the index is from another start of the driver. */
 class JobTable {
   readonly #jobs: (DriverJob | undefined)[] = []
   readonly #free: number[] = []

@@ -112,7 +112,7 @@ export class DriverSession implements ClusterConnection {
       onEvents: (agent, report) =>
         this.#continued.handleReport(agent, report, this.#jobs.readTime()),
       onEarlier: () => this.#continueWaiting(),
-      // An earlier start has read and deleted the value, so the task must run again.
+      // An earlier start of the driver has deleted the value, so the task must run again.
       onValueLost: (one, { attempt }) => {
         this.#continued.rerun(one, attempt)
         this.#trigger.schedule()

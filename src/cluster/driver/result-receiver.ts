@@ -37,7 +37,7 @@ interface LoadedValue {
 type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 
 const valueRequestDelayMs = 500
-/** How often to request a value of an earlier start, which the agent may have dropped. */
+/** How often to request a value for an earlier driver. Its agent may have dropped the value. */
 const maxEarlierRequests = 120
 
 export interface ResultReceiverOptions {
@@ -53,7 +53,7 @@ export interface ResultReceiverOptions {
   readonly onEarlier: () => void
   readonly onRefused: (reason: string) => void
   readonly onFailed: (error: unknown) => void
-  /** Called if an earlier start has read and deleted the large value of this result. */
+  /** Called if an earlier start of the driver has read and deleted the value of this result. */
   readonly onValueLost: (one: DriverJob, end: WireResult) => void
 }
 

@@ -40,7 +40,7 @@ export interface SessionAgentsOptions extends UsedAgentsOptions {
   readonly toNode: (agent: KnownAgent) => SampledNode
   readonly onReport: (link: AgentLink, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
-  /** Called if a later start uses an agent, or after an unexpected error. */
+  /** Called if a later start of the driver uses an agent, or after an unexpected error. */
   readonly onFailed: (error: unknown) => void
 }
 

@@ -1,5 +1,5 @@
 /**
- * Ensures that a session has only one driver process at a time. A later start replaces an earlier
+ * Ensures that a session has only one driver process at a time. A later one replaces an earlier
  * one.
  */
 

@@ -1,4 +1,4 @@
-/** Notes in a session's stream which agents it uses, so that a later start can contact them. */
+/** Notes the agents of a session in its stream, for a later start of the driver to contact them. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { BackendError, messageOf } from '../../foundation/errors.ts'

@@ -57,9 +57,9 @@ export interface SessionSubjects {
   readonly used: string
   /** The claims of drivers to own the session, which are stored in order. */
   readonly claim: string
-  /** Where the driver answers, so that a second driver of the same backend detects it. */
+  /** Where the driver answers ownership requests, so that a second driver detects it. */
   readonly owner: string
-  /** Where the drivers of all backends of the session answer. They share a process. */
+  /** Like `owner`, for the drivers of all backends of the session, which share a process. */
   readonly sessionOwner: string
   readonly objects: string
   readonly stream: string
