@@ -65,9 +65,7 @@ export async function readSessionStart(path: string): Promise<EventLine | null> 
 const headBytes = 65_536
 
 interface RecordHead {
-  /**
-   * Whether the file has no complete line, because its process was killed or has only just started.
-   */
+  /** Whether the file has no complete line, because its process was killed or has just started. */
   readonly isEmpty: boolean
   /** The name of the record that this file continues; `null` if it continues none. */
   readonly previous: string | null
@@ -98,9 +96,7 @@ export async function readRecordHead(path: string): Promise<RecordHead> {
   }
 }
 
-/**
- * Returns the first line; `null` if no line is complete, and `''` if it has over `headBytes` bytes.
- */
+/** Returns the first line; `null` if no line is complete, `''` if it exceeds `headBytes`. */
 function readFirstLine(path: string): string | null {
   const fd = openRegularFileSync(path)
   try {

@@ -29,9 +29,7 @@ export interface CompressedRecord {
   readonly frames: number
 }
 
-/**
- * The maximum length of a frame. A frame ends inside a line only if the line is longer than this.
- */
+/** The maximum length of a frame. Only a frame of a longer line ends inside a line. */
 const maxFrameLength = 32 * 2 ** 20
 const newline = 0x0a
 

@@ -118,9 +118,7 @@ interface SeekEntry {
   readonly plain: number
 }
 
-/**
- * Reads the seek table. Returns `null` if there is none or if it does not match the file's size.
- */
+/** Reads the seek table. Returns `null` if there is none or it does not match the file's size. */
 async function readSeekTable(file: FileHandle, size: number): Promise<SeekEntry[] | null> {
   if (size < seekFooterBytes + seekHeadBytes) return null
   const footer = await readAt(file, size - seekFooterBytes, seekFooterBytes)

@@ -11,9 +11,7 @@ import { statOf } from '../foundation/regular-file.ts'
 /** The system calls that write a checkpoint. Tests replace them to simulate disk failures. */
 export interface FileOperations {
   open(path: string, flags: number, mode: number): number
-  /**
-   * Writes up to `length` bytes from `offset`. Returns how many were written, which may be fewer.
-   */
+  /** Writes up to `length` bytes from `offset`. Returns how many were written, perhaps fewer. */
   write(fd: number, bytes: Uint8Array, offset: number, length: number): number
   fdatasync(fd: number): Promise<void>
   truncate(fd: number, length: number): void

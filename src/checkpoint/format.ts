@@ -3,9 +3,7 @@
 import type { BaseEvent, BaseFields } from '../events/event.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 
-/**
- * The format of a record, stored in SessionStarted. Readers should refuse another major version.
- */
+/** The format of a record, stored in SessionStarted. Readers should refuse other major versions. */
 export const checkpointFormat = 'tutti-telemetry/1'
 
 /** An event with the ids of the span it belongs to. */
@@ -181,9 +179,7 @@ const isValidEvent = (value: Fields): boolean =>
   isTextOrNull(value['node_id']) &&
   isObject(value['attributes'])
 
-/**
- * Fills in missing ids. The specification allows events outside of tasks and sessions to have none.
- */
+/** Fills in missing ids, which the specification allows for events outside tasks and sessions. */
 function fillIds(event: Fields): void {
   if (typeof event['trace_id'] !== 'string') event['trace_id'] = ''
   if (typeof event['span_id'] !== 'string') event['span_id'] = ''

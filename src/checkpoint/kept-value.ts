@@ -1,6 +1,4 @@
-/**
- * Serializes the results of tasks for a later run, if deserializing would restore the same value.
- */
+/** Serializes results of tasks for a later run, if deserializing would restore the same value. */
 
 import { isDeepStrictEqual, types } from 'node:util'
 import { DefaultDeserializer, serialize } from 'node:v8'
@@ -46,9 +44,7 @@ class ValueReader extends DefaultDeserializer {
   }
 }
 
-/**
- * The maximum depth. V8 can serialize deeper values, but may overflow the stack on deserializing.
- */
+/** The maximum depth. V8 serializes deeper values, but may overflow the stack on deserializing. */
 const maxDepth = 500
 
 /** Whether deserializing restores the same value. A class instance would lose its class. */
@@ -130,9 +126,7 @@ function listBuiltInParts(value: object, prototype: unknown): readonly unknown[]
   return null
 }
 
-/**
- * Whether the object is plain. Excludes boxed primitives and other objects that only look plain.
- */
+/** Whether the object is plain. Excludes boxed primitives and others that only look plain. */
 const isPlain = (value: object): boolean =>
   Object.prototype.toString.call(value) === '[object Object]' &&
   hasHiddenFields(value, 0) &&

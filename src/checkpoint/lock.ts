@@ -93,18 +93,14 @@ export function expectUnlocked(path: string, endedJob: HolderJob | null = null):
   acquireLock(path, { purpose: 'resume', endedJob }).release()
 }
 
-/**
- * Like `expectUnlocked`, but writes nothing. Another process may take the lock right afterwards.
- */
+/** Like `expectUnlocked`, but writes nothing. Another process may take the lock right after it. */
 export function expectNotHeld(path: string, endedJob: HolderJob | null): void {
   const found = readLock(path)
   if (found === 'missing' || !isAlive(found) || isHeldByJob(found, endedJob)) return
   throw lockedError(path, found, 'resume')
 }
 
-/**
- * Returns the job of a holder on another host. Only the scheduler knows whether the job has ended.
- */
+/** Returns the job of a holder on another host. Only the scheduler knows whether it has ended. */
 export function readRemoteJob(path: string): HolderJob | null {
   const found = readLock(path)
   if (found === 'missing' || found === 'unreadable' || found.host === hostname()) return null
@@ -233,9 +229,7 @@ function parseJob(given: unknown): HolderJob | null {
 const isHeldByJob = ({ host, job }: Holder, wanted: HolderJob | null): boolean =>
   host !== hostname() && job !== null && job.id === wanted?.id && job.cluster === wanted.cluster
 
-/**
- * Whether the holder is alive. A process on another host cannot be checked, so it counts as alive.
- */
+/** Whether the holder is alive. A process on another host counts as alive: it cannot be checked. */
 function isAlive(found: LockContent): found is Holder {
   if (found === 'unreadable') return false
   if (found.host !== hostname()) return true

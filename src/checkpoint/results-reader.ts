@@ -118,9 +118,7 @@ export class ResultsReader implements Disposable {
     return start + length
   }
 
-  /**
-   * Reads bytes, which are valid until the next call. Returns `null` beyond the end of the file.
-   */
+  /** Reads bytes, which are valid until the next call. Returns `null` beyond the file's end. */
   #readAt(offset: number, length: number): Buffer | null {
     if (offset + length > this.#size) return null
     const isInBlock =

@@ -13,7 +13,7 @@ import { numberOf } from '../views/panel.ts'
 import type { RecordState } from '../views/panels/run.ts'
 import type { RecordWriterStates } from './record-views.ts'
 
-/** One record file. What its beginning and end do not tell is `null`. */
+/** One record file. A field is `null` if its value is not in the beginning or end of the file. */
 export interface ListedRecord {
   readonly file: string
   readonly sessionId: string
@@ -78,7 +78,7 @@ interface Tail {
   readonly isWhole: boolean
 }
 
-/** A compressed record has no lines at its end that could be read without the rest. */
+/** Reads the last lines. Returns none for a compressed record, which has no readable end. */
 async function readTail(path: string): Promise<Tail> {
   await using file = await openRegularFile(path)
   const { size: bytes } = await file.stat()
@@ -98,7 +98,7 @@ async function readTail(path: string): Promise<Tail> {
 
 type TaskCounts = Pick<ListedRecord, 'done' | 'failed' | 'canceled'>
 
-/** A session writes its metrics when it ends; the ends in a short record are counted. */
+/** Counts the terminal events of a whole record. Otherwise, reads the metrics at its end. */
 function countTasks(lines: readonly CheckpointLine[], isWhole: boolean): TaskCounts {
   const metrics = lines.findLast((line) => line.section === 'metric')
   if (isWhole) {

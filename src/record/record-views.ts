@@ -1,7 +1,4 @@
-/**
- * Computes the views of a record in one pass over the files of its run, or over the lines after a
- * snapshot.
- */
+/** Computes the views of a record in one pass over all lines, or over those after a snapshot. */
 
 import { dirname } from 'node:path'
 import { findChain, isPipe } from '../checkpoint/chain.ts'
@@ -146,7 +143,7 @@ export class RecordFollower {
     this.#path = path
   }
 
-  /** What has been read, also during the first reading; `null` before the files are open. */
+  /** The views of what has been read so far; `null` before the files are open. */
   get views(): RecordViews | null {
     return this.#reading?.views(this.#files, this.#missing) ?? null
   }
@@ -192,9 +189,7 @@ class RecordReading {
   read: ReadProgress
   torn: BadLine | null = null
   bytesRead = 0
-  /**
-   * Whether the last line has no newline. A snapshot would then cause this line to be read twice.
-   */
+  /** Whether the last line has no newline. A snapshot would cause this line to be read twice. */
   endsWithoutNewline = false
   #metrics: MetricLine | null = null
   #isPastUntil = false

@@ -67,7 +67,7 @@ function listNames(folder: string): readonly string[] {
   }
 }
 
-/** Lists the files that a killed process has left in a `followFolderOf`. */
+/** Lists the files in a folder of `followFolderOf`, which a killed process may have left. */
 function listFollowFiles(folder: string, name: string): string[] {
   const path = join(folder, name)
   if (!name.endsWith('.follow') || lstatOf(path)?.isDirectory() !== true) return []

@@ -171,7 +171,7 @@ async function readKeptValue(file: string, uid: string, maxBytes: number): Promi
   const visit = (one: string, at: ValueLocation): void => {
     if (one === uid) found.last = at
   }
-  // A session or a dashboard in the same process continues between two blocks.
+  // Yields between two blocks, so that a session or a dashboard in this process can continue.
   for (const _ of results.locateValues(visit))
     await new Promise<void>((go) => systemClock.nextTurn(go))
   const { last } = found

@@ -32,9 +32,7 @@ const maxProblems = 10
 
 const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true) }
 
-/**
- * Yields the page in pieces. Rejects only if a file cannot be read, never because of its content.
- */
+/** Yields the page in pieces. Rejects if a file cannot be read, never because of its content. */
 export async function makeReport(
   path: string,
   options: ReportOptions = {},

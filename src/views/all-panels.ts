@@ -1,7 +1,4 @@
-/**
- * All panels of a run, by name. Snapshots store the states of the panels; readers of a record show
- * them.
- */
+/** All panels of a run, by name. Snapshots store their states; readers of a record show them. */
 
 import { bounds } from './bounds/bounds.ts'
 import { failures } from './panels/failures.ts'
@@ -35,8 +32,5 @@ export type RunPass = Pass<typeof panels>
 /** The states of all panels: plain data, which can be cloned and written to a file. */
 export type RunStates = PassStates<typeof panels>
 
-/**
- * Creates a pass. If `states` is given, the pass continues an earlier pass and takes ownership of
- * its states.
- */
+/** Creates a pass. If `states` is given, continues an earlier pass and owns its states. */
 export const createRunPass = (states?: RunStates): RunPass => new Pass(panels, states)

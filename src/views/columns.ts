@@ -40,8 +40,8 @@ export const addToValue = (column: Column, row: number, change: number): void =>
   setValue(column, row, valueAt(column, row) + change)
 
 /**
- * Copies the rows before `size` into one array, which loops over many rows read several times
- * faster. Rows that were never set contain 0. For `earlier`, see `createRows`.
+ * Copies the rows before `size` into one array, which can be read several times faster. Rows that
+ * were never set contain 0. For `earlier`, see `createRows`.
  */
 export function toArray(column: Column, size: number, earlier?: Block): Block {
   const rows = createRows(column.kind, size, earlier)
@@ -53,8 +53,8 @@ export function toArray(column: Column, size: number, earlier?: Block): Block {
 }
 
 /**
- * Creates an array of zeros, in the memory of an earlier one that is not needed any more. If that
- * is too small, the new array has room to grow, so that a growing run leaves little garbage.
+ * Creates an array of zeros in the memory of `earlier`, which must not be used any more. If that is
+ * too small, the new array has room to grow, so that a growing run leaves little garbage.
  */
 export function createRows(kind: ColumnKind, size: number, earlier?: Block): Block {
   const Rows = blockTypes[kind]

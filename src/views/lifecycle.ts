@@ -109,10 +109,7 @@ export const staysEnded = (passed: number, stage: number, isReused: boolean): bo
   (passed & completed) !== 0 &&
   (isReused || (stage & (created | submitted | queued | canceled)) !== 0)
 
-/**
- * Counts the creation of a DONE task that runs again. Its events were skipped because of
- * `staysEnded`.
- */
+/** Counts the creation of a DONE task that runs again, which `staysEnded` had skipped. */
 export function countCreation(totals: TaskTotals): number {
   return countStage(totals, countStage(totals, 0, created, 0), submitted, 0)
 }
@@ -151,9 +148,6 @@ export const hasEnded = (passed: number): boolean => (passed & ended) !== 0
 export const hasDuration = (passed: number): boolean =>
   hasStarted(passed) && (passed & (completed | failed)) !== 0
 
-/**
- * Returns the duration in a terminal event, or 0 if it is negative or not finite, so that sums stay
- * finite.
- */
+/** Returns a terminal event's duration; 0 if negative or not finite, so that sums stay finite. */
 export const validSeconds = (seconds: unknown): number =>
   typeof seconds === 'number' && seconds > 0 && seconds < Infinity ? seconds : 0

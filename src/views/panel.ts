@@ -38,9 +38,7 @@ export interface ViewSpan {
   readonly attributes: { readonly [key: string]: unknown }
 }
 
-/**
- * The changes that an event makes to its task. They are computed once by the pass, for all panels.
- */
+/** The changes that an event makes to its task. The pass computes them once for all panels. */
 export interface TaskStep {
   /**
    * The number of the task, from 0 in order of first appearance; -1 if there is no task. Outside
@@ -54,9 +52,9 @@ export interface TaskStep {
   /** The task's stages after the event; the same as `before` for a repeated or late event. */
   readonly after: number
   /**
-   * The task's stages in an earlier session. They are set only on the event at which they stop
-   * counting, where `before` is 0: on the first event of a task that was not DONE, or on the start
-   * of a DONE task that runs again. 0 on all other events.
+   * The task's stages in an earlier session, on the event from which they no longer count; 0 on all
+   * other events. This is the first event of a task that was not DONE, or the start of a DONE task
+   * that runs again. `before` is 0 on this event.
    */
   readonly earlier: number
   /**
@@ -99,7 +97,7 @@ export interface Panel<State, Query, Shown> {
   create(): State
   /** Updates the state in place. Never throws, and ignores events of unknown types. */
   take(state: State, event: ViewEvent, step: TaskStep, passed?: PassedStates): void
-  /** Updates the state in place by a request to a model. Never throws. */
+  /** Updates the state in place with the span of a request to a model. Never throws. */
   takeSpan?(state: State, span: ViewSpan): void
   /** Returns the current view. Does not change the state. */
   show(state: State, query: Query): Shown

@@ -17,10 +17,7 @@ export function secondsText(seconds: number | null): string {
   return hours > 0 ? `${hours} h ${two(minutes)} m` : `${minutes} m ${two(whole % 60)} s`
 }
 
-/**
- * Formats the local time of day with milliseconds. The date precedes it unless it is the date of
- * `today`.
- */
+/** Formats the local time of day with milliseconds, after the date unless it is `today`. */
 export function timeText(seconds: number | null, today?: number): string {
   if (seconds === null || !Number.isFinite(seconds)) return '-'
   const [date, time] = localTime(seconds)
@@ -47,10 +44,7 @@ export const listCounts = (
 ): string[] =>
   counts.flatMap(([count, one, many = one]) => (count > 0 ? [countText(count, one, many)] : []))
 
-/**
- * Formats a number with thousands separators. `toLocaleString` is not used, because its first call
- * takes 40 ms.
- */
+/** Formats a number with thousands separators. `toLocaleString` would take 40 ms at first. */
 export const numberText = (count: number): string =>
   String(count).replaceAll(/\B(?=(?:\d{3})+$)/g, ',')
 
@@ -121,18 +115,13 @@ export function shortName(name: string): string {
   return (isPath ? name.split('/').at(-1) : name) || name || '(no name)'
 }
 
-/**
- * Returns a function that shortens paths to their last part, unless two paths would have the same
- * short name.
- */
+/** Returns a function that shortens paths to their last part, unless two would become equal. */
 export function shortNames(names: Iterable<string>): (name: string) => string {
   const byShort = Map.groupBy(new Set(names), shortName)
   return (name) => ((byShort.get(shortName(name)) ?? []).length > 1 ? name : shortName(name))
 }
 
-/**
- * Returns the name of a task, followed by the program in parentheses if it has a different name.
- */
+/** Returns the name of a task, with the program in parentheses if it has a different name. */
 export function nameAndProgram(name: string, program: string): string {
   const [own, other] = [shortName(name), shortName(program)]
   const isNamed = own === other || own.startsWith(`${other} `) || program === ''

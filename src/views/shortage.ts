@@ -1,7 +1,4 @@
-/**
- * The free resources of a backend's nodes at the end of a record, and the resources that a request
- * lacks.
- */
+/** A backend's free resources at the end of a record, and those that a request lacks. */
 
 import { countFits, hasLabels } from '../tasks/resource-fit.ts'
 import type { RunPass } from './all-panels.ts'
@@ -70,7 +67,7 @@ export class FreeResources {
       })
   }
 
-  /** The queue order is kept on a single node that reports its limits. */
+  /** Whether the queue order is kept, which is so on a single node that reports its limits. */
   get isOrdered(): boolean {
     const [first] = this.#nodes
     return this.#nodes.length === 1 && Number.isFinite(first?.size.workers)

@@ -88,7 +88,7 @@ export function uidOf(index: TaskIndex, task: number): string {
 const formatName = (uid: string, file: number): string =>
   file === 1 ? uid : `${uid}${separator}${file}`
 
-/** The earlier task that a TaskCreated continues, even if the file of that task is missing. */
+/** Returns the name of the earlier task that a TaskCreated continues; its file may be missing. */
 function readOriginName({ file }: TaskIndex, { attributes }: ViewEvent): string | null {
   const uid = textOf(attributes['origin_uid'])
   const back = numberOf(attributes['origin_files_back'])

@@ -1,6 +1,4 @@
-/**
- * Single tasks of a pass over all panels: lists by state, name or node, and the details of a task.
- */
+/** Single tasks of a pass over all panels: lists by state, name or node, and one task's details. */
 
 import type { TaskState } from '../tasks/lifecycle.ts'
 import type { RunPass } from './all-panels.ts'
@@ -102,7 +100,7 @@ export interface Dependency {
 }
 
 export interface AttemptView extends SegmentView {
-  /** The duration in the events: longer than since `start` if the start was reported late. */
+  /** The duration in the events. It exceeds `end - start` if the start was reported late. */
   readonly seconds: number
   /** The error of the attempt if another attempt follows; otherwise empty. */
   readonly error: string
@@ -163,10 +161,7 @@ export function* eachTask(pass: RunPass): Generator<TaskView> {
   }
 }
 
-/**
- * Returns the details of a task, or `null` if the uid is not in the record. For `now`, see
- * `TasksQuery`.
- */
+/** Returns a task's details, or `null` if the uid is unknown. For `now`, see `TasksQuery`. */
 export function explainTask(
   pass: RunPass,
   uid: string,

@@ -1,6 +1,5 @@
 /**
- * Explains why a task waited in its queue: the tasks that started earlier, and when its slot became
- * free.
+ * Explains why a task waited in its queue: which tasks started earlier, and when a slot was free.
  */
 
 import type { RunPass } from './all-panels.ts'
@@ -124,8 +123,8 @@ function lastEndOnNode(lanes: Lanes, segment: number, from: number): number {
 
 /**
  * Returns the time at which a task could start. A task that asked for several cores, or that was
- * behind one that did, waited for the last end on its node. Any other task waited for its worker.
- * Returns `null` if the time is unknown.
+ * behind one that did, waited for an attempt on its node to end. Any other task waited for its
+ * worker. Returns `null` if the time is unknown.
  */
 export function findSlotFreeTime(
   pass: RunPass,
@@ -138,9 +137,9 @@ export function findSlotFreeTime(
 }
 
 /**
- * Returns the time at which the slot of an attempt became free, which is the end of the previous
- * attempt on its worker. A new worker takes over the slot of another worker: that of a task behind
- * this one if such a task started earlier, and otherwise the last one on the node.
+ * Returns the time at which the slot of an attempt became free: the end of the previous attempt on
+ * its worker. A new worker takes over the slot of a task behind this one that started earlier or,
+ * if there is none, the slot that became free last on the node.
  */
 function workerFreeTime(pass: RunPass, { lane, start, task }: SegmentView): number | null {
   const { lanes } = pass.states

@@ -30,10 +30,7 @@ interface WaitingTask {
 
 const maxNamed = 3
 
-/**
- * Explains a wait with the order of the backends: by priority, then retries before new tasks, then
- * by arrival.
- */
+/** Explains a wait. Backends order tasks by priority, then retries first, then by arrival. */
 export function explainWait(pass: RunPass, task: number): WaitReason {
   const own = toWaitingTask(pass, task)
   const { requests, requestOfTask } = pass.states.bounds
@@ -159,9 +156,7 @@ function isBefore(a: WaitingTask, b: WaitingTask): boolean {
   return a.ready === b.ready ? a.task < b.task : a.ready < b.ready
 }
 
-/**
- * Returns the time at which a task with a failed attempt may be retried, or `null` for other tasks.
- */
+/** Returns when a task with a failed attempt may be retried; `null` for other tasks. */
 export function findRetryTime({ counts, states: { lanes } }: RunPass, task: number): number | null {
   const segment = valueAt(lanes.latestOfTask, task) - 1
   const isOver = hasEnded(stagesOf(counts, task)) || isInterrupted(counts, task)

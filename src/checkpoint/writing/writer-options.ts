@@ -14,9 +14,7 @@ export interface CheckpointWriterOptions {
   readonly sessionId: string
   readonly clock: Clock
   readonly log: Log
-  /**
-   * With `os`, flushed lines survive a killed process; with `fsync`, a power loss. Default `os`.
-   */
+  /** With `os`, flushed lines survive a killed process, with `fsync` a power loss. Default `os`. */
   readonly durability?: 'os' | 'fsync'
   /** The session's lock, if it is already held. `close` releases it. */
   readonly lock?: CheckpointLock | null
@@ -24,9 +22,7 @@ export interface CheckpointWriterOptions {
   readonly beforeWrite?: () => void
   /** Called for the first failed write after a successful one. May call `append`. */
   readonly onDegraded?: (facts: { errno: string; lines_pending: number }) => void
-  /**
-   * Called when all kept lines are in the file, after `lost` lines were dropped. May call `append`.
-   */
+  /** Called when all kept lines are written and `lost` lines were dropped. May call `append`. */
   readonly onRecovered?: (facts: { lost: number }) => void
   readonly files?: FileOperations
   /** The maximum number of lines kept while writing fails. Default 50,000. */

@@ -34,9 +34,7 @@ export const emptyHistory: PilotHistory = {
 }
 
 export interface PilotEnd {
-  /**
-   * In order: released by a plan, useful, refused or short-lived, not answered by the scheduler.
-   */
+  /** In order: released by a plan; useful; refused or short-lived; scheduler did not answer. */
   readonly kind: 'given back' | 'lived' | 'failed' | 'unanswered'
   readonly hasRun: boolean
   /** The keys (`workKey`) of the requested work that still waits. */

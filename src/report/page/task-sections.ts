@@ -258,9 +258,7 @@ function printedTasks({ failedTasks, slowestTasks, counts, bounds }: ReportData)
 const taskHeads = ['task', 'name', 'state', 'worker']
 const timeHeads = ['created after', 'waited', 'ran']
 
-/**
- * Creates the section of tasks. On screen, the script of the page creates the rows from its data.
- */
+/** Creates the section of tasks. On screen, the page's script creates the rows from its data. */
 export function tasksSection(data: ReportData): string {
   const { tasks, totalTasks, run } = data
   if (tasks.length === 0) return ''

@@ -12,7 +12,7 @@ const laneHeight = 16
 const maxRows = 64
 const width = 1000
 
-/** Shows up to 5,000 segments. In larger runs, each block combines many segments. */
+/** Shows up to 5,000 attempts as single blocks. In larger runs, each block combines several. */
 export function timeline(data: ReportData): string {
   const { lanes } = data
   const blocks = lanes.level === 0 ? lanes.segments : lanes.cells

@@ -12,7 +12,7 @@ export interface AttemptGap {
   readonly delay: number
   /** The start of the next attempt, or the end of the task; `null` if the gap is still open. */
   readonly to: number | null
-  /** The segment of the next attempt; -1 if no attempt followed. */
+  /** The number of the next attempt's segment in `lanes`; -1 if no attempt followed. */
   readonly next: number
 }
 

@@ -1,7 +1,7 @@
 /**
- * Tracks which block created which task, and the order in which tasks ended, because the body of a
- * block continues when a task that it created has ended. Uses 24 bytes per task in runs with
- * blocks.
+ * Tracks which block (a workflow function) created which task, and the order in which tasks ended:
+ * the body of a block continues when a task that it created has ended. Uses 24 bytes per task in
+ * runs with blocks.
  */
 
 import { blockBackend } from '../../foundation/ids.ts'

@@ -20,9 +20,7 @@ export const createBounds = () => ({
   /** The priority of each task. It is set only if it differs from 0, the default of a column. */
   priorityOfTask: createColumn('f32'),
   requests: [] as SlotRequest[],
-  /**
-   * Request numbers by the text of the task's attributes. Different texts may have the same number.
-   */
+  /** Request numbers by the text of a task's attributes. Several texts may have the same number. */
   requestNumbers: new Map<string, number>(),
   nodes: [] as SlotNode[],
   nodeNumbers: new Map<string, number>(),
@@ -64,7 +62,7 @@ export interface BoundsQuery {
   readonly now?: number
 }
 
-/** Beyond this, memory is rounded down to a power of 2, so that more requests are equal. */
+/** With more requests, memory is rounded down to a power of 2, so that more requests are equal. */
 const maxExactRequests = 255
 /** If there are more requests, tasks with further requests count as one core each. */
 const maxRequests = 512
@@ -178,7 +176,7 @@ function markAttended(
   }
 }
 
-/** The number of the same request without a limit, for closures, which need no worker. */
+/** Returns the request without a limit, for closures, which need no worker. */
 function withoutLimit(state: BoundsState, number: number): number {
   const text = `closure ${number}`
   const known = state.requestNumbers.get(text)

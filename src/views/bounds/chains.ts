@@ -13,9 +13,7 @@ import { dependenciesOf } from '../panels/graph.ts'
 import { type BlockTree, hasChildren } from './block-tree.ts'
 import type { BoundsQuery, BoundsState } from './bounds-state.ts'
 
-/**
- * The running times of tasks, indexed by task; NaN for a task that did not run or has not ended.
- */
+/** The running times of tasks, by task; NaN for a task that did not run or has not ended. */
 export interface TaskRuns {
   readonly start: Float64Array
   readonly end: Float64Array
@@ -137,7 +135,7 @@ export class Chains {
     this.#within[block] = longerChain(this.#within[block] ?? noChain, added)
   }
 
-  /** Like `before`, but for a block and with a cache. Computes enclosing blocks first. */
+  /** Like `before`, but for a block, with a cache. Computes enclosing blocks first. */
   #beforeBlock(task: number): ChainEnd {
     const unknown: number[] = []
     for (let one = task; one !== -1 && this.#before[one] === undefined;) {

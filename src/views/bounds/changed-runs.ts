@@ -165,7 +165,7 @@ function findLargestName({ names }: BoundsQuery, times: Iterable<TaskSeconds>): 
   return largest ?? { name: -1, task: -1 }
 }
 
-/** The slot-seconds on the backend whose tasks waited longest for slots, if any waited. */
+/** Lists slot-seconds on the backend whose tasks waited longest for slots, if any waited. */
 function* listSlotTimes(
   { requests, requestOfTask }: BoundsState,
   { lanes }: BoundsQuery,

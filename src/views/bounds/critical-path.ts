@@ -47,9 +47,7 @@ const maxStragglers = 10
 /** The minimum number of tasks for a meaningful median. */
 const minTasksOfName = 4
 
-/**
- * Returns the running times of all tasks. Running tasks and open gaps are assumed to end at `to`.
- */
+/** Returns the running times of all tasks, as if running tasks and open gaps ended at `to`. */
 export function collectRuns(state: BoundsState, query: BoundsQuery, to: number): TaskRuns {
   const { counts } = query
   const count = counts.index.names.size

@@ -229,10 +229,7 @@ const isForWorker = (state: BoundsState, request: number, from: number, to: numb
   (state.requests[request]?.limit ?? null) !== null &&
   !state.attended.some((pause) => pause.from < to && pause.to > from)
 
-/**
- * Returns the first segment of each worker in each session, and the tasks whose first attempt it
- * is.
- */
+/** Returns the first segment of each worker per session, and the tasks that began with one. */
 function findFirstOnWorkers({ pauses }: BoundsState, lanes: LanesState) {
   const [segments, tasks] = [new Set<number>(), new Set<number>()]
   const sessionOfLane = new Int32Array(lanes.lanes.size).fill(-1)

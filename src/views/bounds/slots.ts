@@ -122,7 +122,7 @@ export interface SlotUse {
   readonly closureSeconds: number
   /** Seconds in which a task was ready and all slots that it fits into were in use. */
   readonly fullSeconds: number
-  /** `fullSeconds` without waits only behind a blocked task that left cores free. */
+  /** The part of `fullSeconds` in which the wait was not caused only by a blocked task ahead. */
   readonly noneFreeSeconds: number
   /**
    * For each reason, the seconds in which at least one slot was idle. Missing resources count only

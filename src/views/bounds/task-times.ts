@@ -46,10 +46,7 @@ export interface StageTimes {
   readonly ended: number | null
 }
 
-/**
- * Records the time of a stage. Call this for each lifecycle event that changes the stages of its
- * task.
- */
+/** Records the time of a stage. Call this for each event that changes its task's stages. */
 export function recordStage(times: TaskTimes, event: ViewEvent, step: TaskStep): void {
   const { task, stage, before, after, earlier } = step
   const { event_time: time, attributes } = event
@@ -83,9 +80,7 @@ function beginTask(times: TaskTimes, task: number, time: number, dependencies: u
 /** Returns the stages that the task had passed when an earlier session left it unfinished, or 0. */
 export const leftStages = ({ left }: TaskTimes, task: number): number => valueAt(left, task)
 
-/**
- * Sets the running time of a task that continued to run on an agent after its session was killed.
- */
+/** Sets the running time of a task that continued on an agent after its session was killed. */
 export const setRun = (times: TaskTimes, task: number, seconds: number): void =>
   setValue(times.run, task, seconds)
 

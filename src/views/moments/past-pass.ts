@@ -16,7 +16,7 @@ import { cutSeries, showSeries } from '../series.ts'
 
 type Panels = RunStates['panels']
 
-/** End times are computed from 32-bit durations, so an event of this moment may seem to follow. */
+/** In seconds. End times come from 32-bit durations, so an event may seem to be slightly later. */
 const tolerance = 1e-3
 
 /**
@@ -45,7 +45,7 @@ export function createPastPass(pass: RunPass, at: number): RunPass | null {
     health,
     remarks: cutRemarks(pass.states, until),
   }
-  // A pass without any task has seen no event that concerns the panels.
+  // Before the start of the session, there are no events. Later, the final number is kept.
   const events =
     tasks === 0 && at < (pass.states.run.startTime ?? -Infinity) ? 0 : pass.counts.events
   const counts = { ...pass.counts, events, totals, passed: toColumn('u8', passed) }

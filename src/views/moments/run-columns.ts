@@ -31,7 +31,7 @@ export interface AttemptColumns {
   readonly outcome: Block
 }
 
-/** `earlier` columns are not valid any more, because their memory is used again. */
+/** Reuses the memory of `earlier`, which must not be used any more. */
 export function collectColumns(pass: RunPass, earlier?: RunColumns): RunColumns {
   const { counts, states } = pass
   const tasks = counts.index.names.size

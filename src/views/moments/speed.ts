@@ -11,9 +11,7 @@ export const countLeft = (name: NameView): number => name.total - countDone(name
 export interface Speed {
   /** Tasks per second; `null` if no task has run to completion. */
   readonly rate: number | null
-  /**
-   * The expected time until all tasks have ended; `null` if no task is left or the rate is unknown.
-   */
+  /** The expected time until all tasks end; `null` if no task is left or the rate is unknown. */
   readonly secondsLeft: number | null
 }
 

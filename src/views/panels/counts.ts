@@ -39,9 +39,7 @@ export interface CountsView extends Readonly<TaskTotals> {
   readonly open: number
 }
 
-/**
- * The panel of counts. It is not a `Panel`, because its `take` also returns the step of the event.
- */
+/** The panel of counts. It is not a `Panel`, because `take` also returns the event's step. */
 export const counts = {
   create: (): CountsState => ({
     events: 0,
@@ -144,9 +142,7 @@ export function countOtherOpen(state: CountsState): OtherOpenTasks {
   return found
 }
 
-/**
- * Whether an earlier session left the task unfinished, and no later session has created it again.
- */
+/** Whether an earlier session left the task unfinished, and no later one has created it again. */
 export const isInterrupted = ({ passed }: CountsState, task: number): boolean =>
   valueAt(passed, task) >= earlierFlag && (valueAt(passed, task) & stages.completed) === 0
 

@@ -99,7 +99,7 @@ function namesByTotal({ names, total }: NamesState): number[] {
     .toSorted((a, b) => valueAt(total, b) - valueAt(total, a))
 }
 
-/** Counts the edges between names that have a rank. The result contains ranks instead of names. */
+/** Counts the edges between the names in `rank`. The result contains ranks instead of names. */
 function edgesByName(
   state: GraphState,
   names: NamesState,

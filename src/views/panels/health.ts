@@ -1,21 +1,15 @@
-/**
- * Health: problems of the record, and problems of the run other than failed tasks. Has a constant
- * size.
- */
+/** Health: problems of the record, and of the run other than failed tasks. Has constant size. */
 
 import { numberOf, type Panel, resumption, textOf, type ViewEvent } from '../panel.ts'
 import { countText } from '../readable.ts'
 
-/**
- * A time without any event although the session polls its nodes, which means that the process was
- * suspended.
- */
+/** A time without events although the session polls its nodes: the process was suspended. */
 export interface Gap {
   readonly from: number
   readonly to: number
 }
 
-/** The maximum delay of the session's event loop in milliseconds since the one before. */
+/** The longest delay of the session's event loop since the previous entry, in milliseconds. */
 export interface LoopDelay {
   readonly time: number
   readonly ms: number
@@ -165,7 +159,7 @@ function recordPoll(silence: SilenceState, nodeId: string | null, time: number):
   silence.lastPoll = time
 }
 
-/** Many delays are joined in pairs, of which the longer one is kept. */
+/** Adds a delay. If there are too many, keeps only the longer one of each pair. */
 function addLoopDelay({ loopDelays }: HealthState, { attributes, event_time: time }: ViewEvent) {
   const ms = numberOf(attributes['loop_delay_ms'])
   if (ms === null) return

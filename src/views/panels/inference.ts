@@ -25,7 +25,7 @@ export interface ModelState {
   failed: number
   promptTokens: number
   answerTokens: number
-  /** The requests whose engine told how many tokens of the prompt came from a cache. */
+  /** The requests whose engine reported how many tokens of the prompt came from a cache. */
   readonly cache: { requests: number; hits: number; promptTokens: number; cachedTokens: number }
   /** From the arrival of the first request to the end of the last one. */
   startTime: number
@@ -55,7 +55,7 @@ export interface ModelView {
   readonly model: string
   readonly done: number
   readonly failed: number
-  /** Seconds; `null` if no request told. */
+  /** Seconds until the first token; `null` if no request reported them. */
   readonly ttft: Quantiles | null
   readonly betweenTokens: Quantiles | null
   /** The means from the arrival of the first request to the end of the last one. */

@@ -2,7 +2,7 @@
 
 import type { LaneId, LanesView } from './lanes.ts'
 
-/** The lanes, and the attempts or cells to place. */
+/** The lanes (one per worker), and the single or combined attempts to place in rows. */
 interface PlacedLanes extends Pick<LanesView, 'level' | 'segments' | 'cells'> {
   readonly lanes: readonly LaneId[]
 }
@@ -68,10 +68,7 @@ function add(sums: number[] | undefined, at: number, seconds: number): void {
  * would look empty.
  */
 const emptyShare = 0.001
-/**
- * The maximum number of rows for concurrent closures or prompts, because more rows would hide the
- * workers.
- */
+/** The maximum number of rows for concurrent closures or prompts. More would hide the workers. */
 const maxUnsizedRows = 4
 
 /**

@@ -30,7 +30,7 @@ export const outcomeNumbers = Object.fromEntries(
   outcomes.map((outcome, number) => [outcome, number]),
 ) as Readonly<Record<Outcome, number>>
 const { running, completed, failed, canceled, retried, lost, repeated } = outcomeNumbers
-/** Whether an attempt with this outcome has no result. */
+/** Whether an attempt with this outcome failed or was lost. */
 export const isFailedOutcome = (outcome: number): boolean =>
   outcome === failed || outcome === retried || outcome === lost
 
@@ -200,7 +200,7 @@ function recordAttempt(state: LanesState, event: ViewEvent, { task, after }: Tas
   setValue(state.retryDelay, segment, Math.max(0, retryAt - event.event_time))
 }
 
-/** A retry is reported twice if the first attempt never began, but makes one segment. */
+/** Ignores a second report: a retry is reported twice if the first attempt never began. */
 function beginAttempt(state: LanesState, event: ViewEvent, task: number, workerId: unknown): void {
   if (runningSegment(state, task) !== -1) return
   const lane = findOrAddLane(state, event, workerId)

@@ -117,7 +117,7 @@ export const names: Panel<NamesState, NamesQuery, readonly NameView[]> = {
   },
 }
 
-/** Uses the duration in the event, because tasks may end on an agent without a session. */
+/** Uses the duration in the event, because tasks may end on an agent while no session runs. */
 function recordDuration(state: NamesState, event: ViewEvent, { task, after }: TaskStep): void {
   const ran = Math.max(0, validSeconds(event.duration_seconds) - valueAt(state.waits, task))
   if (hasDuration(after)) setValue(state.durations, task, ran)

@@ -113,7 +113,7 @@ function recordAttempt(state: RemarksState, event: ViewEvent, task: number): voi
   addRemark(state, task, 'attempt', event, `${type}: ${message}`)
 }
 
-/** Kept, because ResultReused immediately precedes the terminal event of its task. */
+/** Stores the source for the terminal event of the task, which follows immediately. */
 function recordReuse(state: RemarksState, { task_id, source }: ViewEvent): void {
   state.reusedTask = task_id ?? ''
   state.source = textOf(source).slice(0, maxTextLength)

@@ -111,17 +111,11 @@ const toSummary = ({ backend, nodeId, cpu, runCpu, memory, gpu }: NodeUsage): No
   gpu_percent: toUtilization(gpu),
 })
 
-/**
- * Groups the usage by node, because a session also samples its own host, and backends may share a
- * node.
- */
+/** Groups usage by node: the session also samples its host, and backends may share a node. */
 const usageByNode = ({ nodes }: ResourcesState): MapIterator<NodeUsage[]> =>
   Map.groupBy(nodes.values(), ({ nodeId }) => nodeId).values()
 
-/**
- * Returns one entry per node, which combines all backends. `backend` is the backend that was added
- * last.
- */
+/** Returns one entry per node for all its backends. `backend` is the one that was added last. */
 export const showNodes = (state: ResourcesState): NodeSummary[] =>
   Array.from(usageByNode(state), (all) => {
     const last = all.at(-1) as NodeUsage
@@ -159,9 +153,7 @@ export const showNodeSeries = (state: ResourcesState): NodeSeries[] =>
     )
   })
 
-/**
- * Records the utilization of a GPU. In each poll, the event of a GPU follows the event of its node.
- */
+/** Records the utilization of a GPU. In each poll, its event follows the event of its node. */
 function recordGpu(state: ResourcesState, event: ViewEvent): void {
   const node = state.nodes.get(nodeKey(event))
   const id = numberOf(event.gpu_id)
@@ -196,10 +188,7 @@ function markLeft(state: ResourcesState, node: NodeUsage | undefined): void {
   if (state.latest === node) state.latest = null
 }
 
-/**
- * Ends the measurements of the session's own host, which is sampled only until a backend has a
- * node.
- */
+/** Ends the measurements of the session's host, which are only taken before a node joins. */
 function endOwnHost(state: ResourcesState): void {
   if (state.ownHost !== null) markLeft(state, state.ownHost)
   state.ownHost = null

@@ -1,15 +1,9 @@
-/**
- * Run: the start and end of the session, and numbers that do not belong to single tasks. Has a
- * constant size.
- */
+/** Run: the session's start and end, and numbers of the run as a whole. Has constant size. */
 
 import { hasEnded } from '../lifecycle.ts'
 import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
 
-/**
- * The state of a record. `interrupted` means that the process exited without recording the end of
- * the session.
- */
+/** The state of a record. `interrupted`: the process exited without recording the end. */
 export type RecordState = 'running' | 'ended' | 'interrupted'
 
 /** What telemetry itself has cost. */

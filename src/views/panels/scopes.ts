@@ -47,7 +47,7 @@ const maxCompared = 1000
 export class ScopeFilter {
   readonly #id: string
   readonly #inside: Set<string>
-  /** The tasks of these scopes, because not all events of a task name the scope. */
+  /** The tasks of the scopes in `#inside`, because not all events of a task name its scope. */
   readonly #tasks = new Set<string>()
   readonly #others = new Set<string>()
   #isSeen = false

@@ -96,10 +96,7 @@ export interface MinTime {
   readonly amount: string
 }
 
-/**
- * Returns the minimum times of all backends, longest first. For a changed run, they are reduced by
- * `freed`.
- */
+/** Returns the minimum times of all backends, longest first; less `freed` for a changed run. */
 export function findMinTimes({ backends }: BoundsView, freed: ChangedRun['freed'] = {}): MinTime[] {
   return backends
     .flatMap(({ backend, sizes, held }) =>
@@ -176,19 +173,14 @@ export function stragglerOnPath({ stragglers, criticalPath }: BoundsView): Strag
 export const pathBound = (bounds: BoundsView): Bound =>
   stragglerOnPath(bounds) === null ? 'critical path' : 'straggler'
 
-/**
- * The most used kind of slots. These are cores, or workers or programs if their limit is tighter.
- */
+/** The most used kind of slots: cores, or workers or programs if their limit is tighter. */
 export const scarcestSlots = (bounds: BoundsView): MinTime | undefined =>
   findMinTimes(bounds).find(({ resource }) => isSlotResource(resource))
 
 /** The settings that limit how many prompts a model runs at a time. */
 export const promptSettings = '`sequences`, of other engines than llama `max_concurrency`'
 
-/**
- * Among the backends without known slots, the one for which tasks waited longest; `null` if none
- * ran a task.
- */
+/** The backend without known slots for which tasks waited longest; `null` if none ran a task. */
 export const busiestModel = ({ unsized }: BoundsView): UnsizedUse | null =>
   unsized
     .filter(({ busySeconds }) => busySeconds > 0)
@@ -208,7 +200,7 @@ const busyPercent = 90
 /** If the ratio of CPU time to slot time is smaller, tasks were mostly waiting. */
 const minCpuShare = 0.2
 
-/** Returns who keeps the processors busy, or `null` if they are not busy or were not measured. */
+/** Returns what keeps the processors busy; `null` if they are idle or were not measured. */
 export function findCpuUser({ cpuPercent, runCpuPercent }: BoundFacts): 'run' | 'others' | null {
   if (cpuPercent === null || cpuPercent < busyPercent) return null
   return runCpuPercent === null || runCpuPercent >= cpuPercent / 2 ? 'run' : 'others'

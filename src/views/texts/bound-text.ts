@@ -1,6 +1,4 @@
-/**
- * Sentences about the bound of a run. Sentences about shortening it are in `improvements.ts`. Pure.
- */
+/** Sentences about the bound of a run. For those about shortening it, see `improvements.ts`. */
 
 import type { BoundsView } from '../bounds/bounds.ts'
 import { idleReasons } from '../bounds/slots.ts'

@@ -9,7 +9,7 @@ import type { Severity } from './run-verdict.ts'
 
 /** Smaller relative changes do not count as changes. */
 export const minChange = 0.05
-/** The minimum number of tasks, because medians of fewer tasks may differ by chance. */
+/** The minimum number of tasks. Medians of fewer tasks may differ by chance. */
 const minFinished = 4
 const maxNamed = 3
 
@@ -24,8 +24,8 @@ export interface RunPair {
   readonly after: RunOverview
   readonly names: readonly NamePair[]
   /**
-   * What the runs have in common: the same tasks with the same results (`work`), the same tasks of
-   * which other results were reused (`reuse`), the same tasks, some names, or nothing.
+   * What the runs have in common: the same tasks with the same results (`work`), the same tasks
+   * with other reused results (`reuse`), the same tasks, some names, or nothing.
    */
   readonly common: keyof typeof differences
   /** Whether each name has the same share of the tasks in both runs. */
@@ -217,7 +217,7 @@ const causes: readonly (readonly [
   ],
 ]
 
-/** Returns changes in the direction of the change of the run's length, which may explain it. */
+/** Returns sentences about changes that may explain why the run became longer or shorter. */
 function findCauses(pair: RunPair): string[] {
   const { before, after, common } = pair
   // The times of a run cannot be compared if the clock was changed during the run.

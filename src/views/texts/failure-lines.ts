@@ -33,10 +33,7 @@ export function failureGroupLines(group: FailureGroup): string[] {
   ]
 }
 
-/**
- * Describes the failure of one task. If `own` is `null`, only what all failures of its group share
- * is known.
- */
+/** Describes a task's failure. If `own` is `null`, only what its group has in common is known. */
 export function taskFailureLines(
   { errorType, message, count }: FailureGroup,
   own: FailureExample | null,

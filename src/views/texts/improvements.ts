@@ -204,7 +204,7 @@ function describeChange(
 /** Shorter waits are rounding errors. */
 const minWaitSeconds = 1e-5
 
-/** What would not help, and the minimum time. The most useful sentences come first. */
+/** Lists sentences about what would not help, and about the minimum time; most useful first. */
 function listLowerBounds(bounds: BoundsView, hasSlots: boolean): string[] {
   const { criticalPath, seconds, slotSeconds, unsized } = bounds
   const full = maxFullSeconds(bounds)

@@ -125,7 +125,7 @@ function runCpuPercent(
   return measured === null ? null : Math.max(measured, Math.min(100, ofTasks))
 }
 
-/** Workers are numbered, and numbers beyond the size of the pool are replacements. */
+/** A worker whose number is beyond the size of the pool is a replacement. */
 function countReplacedWorkers({ states }: RunPass): number {
   const used = new Map<string, number>()
   for (let lane = 0; lane < states.lanes.lanes.size; lane++) {

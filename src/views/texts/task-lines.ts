@@ -81,10 +81,7 @@ export function waitingSeconds(run: RunNow, task: TaskExplanation): number | nul
   return Math.max(0, activeTime(pauses, run.now) - activeTime(pauses, since))
 }
 
-/**
- * Lists the phases of a task. `limit` describes the limit on tasks with this name; `null` if there
- * is none.
- */
+/** Lists the phases of a task. `limit` describes the limit of its name; `null` if it has none. */
 export function historyLines(
   task: TaskExplanation,
   waits: WaitTimes,

@@ -1,4 +1,4 @@
-/** The story of one task, as `tutti explain` and the dashboard tell it. Pure. */
+/** Describes the history of one task, for `tutti explain` and the dashboard. Pure. */
 
 import { valueAt } from '../columns.ts'
 import { type FailureExample, type FailureGroup, failures } from '../panels/failures.ts'
@@ -22,7 +22,7 @@ export interface TaskStory {
   /** The limit that the task may be waiting for now; `null` if there is none. */
   readonly limit: TaskLimit | null
   readonly nameLimit: TaskLimit | null
-  /** The median time of ended tasks with the same name. Set only while the task runs. */
+  /** The median running time of ended tasks with the same name. Set only while the task runs. */
   readonly usual: number | null
 }
 

@@ -5,7 +5,7 @@ import { type Amounts, heldResources, type NodeSize, oneCore, type SlotNode } fr
 import { type SlotRequest, type SlotResource, toNodeAmounts } from '../slots.ts'
 import { toRankAmounts, toTaskAmounts } from '../slots.ts'
 
-/** One number per entry of `heldResources`. It is faster than an object with computed keys. */
+/** One number per entry of `heldResources`. This is faster than an object with computed keys. */
 export type Vector = Float64Array
 export const coresIndex = heldResources.indexOf('cores')
 
@@ -32,9 +32,7 @@ const unlimited = 2 ** 45
  */
 const maxRanks = 1_000_000
 
-/**
- * A request, its waiting tasks, and the number of its ranks that fit on the nodes that are present.
- */
+/** A request, its waiting tasks, and how many of its ranks fit on the nodes that are present. */
 export class RequestRoom {
   readonly number: number
   readonly ranks: number
@@ -102,7 +100,7 @@ export class RequestRoom {
   }
 }
 
-/** Replaces requests that were not kept, because there were too many. */
+/** Used for the requests that were not stored, because there were too many. */
 export const unknownRequest = new RequestRoom(oneCore, -1)
 
 /** The free resources of a node. The node is not present until it joins. */
@@ -163,7 +161,7 @@ export class NodeRoom {
   }
 }
 
-/** Returns the total size of all nodes; 0 for a resource that a node with cores does not limit. */
+/** Returns the sizes of all nodes, added up; 0 for a resource that some node does not limit. */
 export function totalSize(nodes: readonly NodeRoom[]): Vector {
   const total = createVector()
   for (const { size } of nodes) {

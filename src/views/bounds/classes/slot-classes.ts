@@ -203,8 +203,8 @@ class SlotSweep {
   }
 
   /**
-   * Adds slots that were idle for a reason. Within a time span, add the reasons of tasks that fit
-   * first, and missing resources afterwards.
+   * Adds slots that were idle for a reason. Within a time span, the caller must add the reasons of
+   * tasks that fit before those of missing resources.
    */
   #addIdle(reason: IdleReason, slots: number): void {
     if (slots <= 0) return
@@ -290,6 +290,6 @@ class SlotSweep {
 }
 
 const missingReasons: ReadonlySet<IdleReason> = new Set([...heldResources, 'labels'])
-/** Their lack delays all tasks behind. A lack of workers or labels delays only similar tasks. */
+/** Lacking these delays all tasks behind. A lack of workers or labels delays only similar tasks. */
 const blocking: ReadonlySet<SlotResource> = new Set(['cores', 'gpus', 'memory'])
 const slotResources: ReadonlySet<SlotResource> = new Set(['cores', 'workers', 'processes'])
