@@ -102,7 +102,7 @@ export class AiJobs implements Connection {
     this.#parts.log.warn('AnswerCut', text)
   }
 
-  /** A newer attempt of the task may have been submitted; its entry in `#latestJobs` is kept. */
+  /** Keeps the entry in `#latestJobs` if a newer attempt of the task has replaced it. */
   #forget(job: Job): void {
     this.#runs.delete(job)
     if (this.#latestJobs.get(job.uid) === job) this.#latestJobs.delete(job.uid)

@@ -26,7 +26,7 @@ export async function generateTexts(
     const rest = { sampling: {}, priority: 0, isBounded: false, taskId: null }
     return generator.generate({ input, timeoutSeconds, signal, ...rest })
   }
-  // A time-out per prompt would begin only when the prompt is started.
+  // One time-out for all prompts: one per prompt would begin only when the prompt is started.
   let hasTimedOut = false
   const stopTimer = clock.after(timeoutSeconds * 1000, () => {
     hasTimedOut = true

@@ -95,7 +95,7 @@ export class InferenceBackend implements Backend {
     return this.#service?.pool.workers ?? 0
   }
 
-  /** The numbers of prompts that run in an engine now, and that wait for one. */
+  /** The number of prompts that run in an engine, and the number of queued prompts. */
   get load(): { readonly running: number; readonly queued: number } {
     const { running, queued } = this.#service?.generator.status() ?? { running: 0, queued: 0 }
     return { running, queued }

@@ -130,7 +130,7 @@ export function* listScalars(node: ConfigNode, path: Path = []): Generator<[Path
 /** The maximum number of problems in a message. With more, the first would scroll out of view. */
 const maxReported = 50
 
-/** A file, an option of a constructor (keys in camelCase), or an object with a file's sections. */
+/** Where a configuration comes from: a file, an option (keys in camelCase) or an object. */
 export type ConfigSource =
   | { readonly kind: 'file'; readonly name: string }
   | { readonly kind: 'option' }

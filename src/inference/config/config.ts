@@ -60,7 +60,7 @@ export function loadConfigWithSettings(
   return config
 }
 
-/** Relative paths start at the working directory. */
+/** Relative paths in the configuration start at the working directory. */
 export function readInferenceConfig(
   sections: ConfigSections,
   overrides: InferenceOverrides = {},
@@ -207,7 +207,7 @@ const toServedName = (name: string): string =>
 
 const isLocalName = (name: string): boolean => /^(?:\.{0,2}\/|~)|\.gguf$/i.test(name)
 
-/** The engine obtains a model with a URL itself, even if the name ends in `.gguf`. */
+/** Whether the engine itself obtains the model from a URL, even if the name ends in `.gguf`. */
 const isRemoteName = (name: string): boolean => name === '' || /^(?:hf|https?):/.test(name)
 
 function resolveFileEngine(file: FileConfig, files: ConfigFiles): EngineConfig {
@@ -395,7 +395,7 @@ function createConfigFiles(folder: string, log: Log): ConfigFiles {
   }
 }
 
-/** `readers` has the read permissions of the group and of others. */
+/** `readers` has the mode bits that let the group or others read the file. */
 function warnIfReadable(log: Log, file: string, readers: number): void {
   if (readers === 0) return
   log.warn('TokenFileReadable', `Others can read the token in ${file}; run: chmod 600 ${file}`)

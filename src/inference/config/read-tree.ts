@@ -1,4 +1,4 @@
-/** Reads a tree by a schema. Problems are collected, so that one report contains them all. */
+/** Validates a configuration tree by a schema. One report contains all problems. */
 
 import { findNearest } from '../../foundation/options.ts'
 import { type Problem, findProblems } from '../schema/problems.ts'

@@ -46,7 +46,7 @@ export function parseYamlTree(
     version: '1.2',
     schema: 'core',
     merge: false,
-    // `toTree` finds duplicate keys instead, because the parser's check takes quadratic time.
+    // `convertDocument` finds duplicate keys, because the parser's check takes quadratic time.
     uniqueKeys: false,
     logLevel: 'error',
   })
@@ -194,7 +194,7 @@ function addSyntaxProblems(
   for (const { code, pos } of [...document.errors, ...document.warnings]) {
     const position = positionAt(pos[0])
     const before = byLine.get(position.line)?.position
-    // This code's message also covers too much indentation.
+    // The message of this code is preferred, because it also names too much indentation.
     const isBetter = code === 'MULTILINE_IMPLICIT_KEY' && before?.column === position.column
     if (before !== undefined && !isBetter) continue
     const isVariable = text.startsWith('${env:', pos[0] - 1)

@@ -117,7 +117,7 @@ const separator = '\n'.repeat(8)
 interface RedactableText {
   readonly owner: Record<string, unknown>
   readonly name: string
-  /** Arguments of a tool call must stay valid JSON. `fixedTexts` contains them too. */
+  /** Whether the text is arguments of a call: they must stay JSON, and are in `fixedTexts` too. */
   readonly isArguments: boolean
 }
 

@@ -71,7 +71,7 @@ export interface GuardHit {
  * may be found only in part. An answer is held back by this many characters.
  */
 export const lookAhead = 256
-/** The number of characters before a match that a search sees: word boundaries, exceptions. */
+/** The characters before a match that a search sees, for word boundaries and exceptions. */
 export const lookBack = 160
 
 /** A part of a text, with the text around it. */

@@ -122,7 +122,7 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
     const key = record instanceof z.ZodRecord ? record.keyType : undefined
     return [{ kind: 'invalid_key', path, expected: describeExpected(key) }]
   }
-  // Other issues may have no value either: a string may become a list before it is checked.
+  // Only for type issues: an item of a list that was made from a string has no value here.
   const isTyped = issue.code.startsWith('invalid_') && issue.code !== 'invalid_format'
   if (found === undefined && isTyped) return [{ kind: 'missing', path }]
   if (issue.code === 'invalid_union') {

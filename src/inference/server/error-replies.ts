@@ -67,7 +67,7 @@ const publicCodes: ReadonlySet<InferenceErrorCode> = new Set([
   'closing',
 ])
 
-/** Replace the messages of engines, because those may contain paths, tokens or addresses. */
+/** Used instead of engines' messages, which may contain paths, tokens or addresses. */
 const replacementMessages: Partial<Record<InferenceErrorCode, string>> = {
   engine_timeout: 'The engine did not answer in time.',
   engine_lost: 'The engine was lost while it worked on this request. Try again.',

@@ -311,7 +311,7 @@ async function sendPromptReplies(
   exchange.sendJson(200, response, createIgnoredHeaders(request, ignored))
 }
 
-/** Returns the common error of all prompts, unless there is none or the request caused it. */
+/** Returns an error that all prompts have in common, unless the request caused it. */
 function commonFailure(results: readonly (string | HttpError)[]): HttpError | undefined {
   const [first] = results
   if (first === undefined || typeof first === 'string' || first.status < 429) return undefined

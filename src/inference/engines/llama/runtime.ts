@@ -43,7 +43,7 @@ export interface Slot {
   /** Keeps the first `count` tokens, or none if the model cannot keep a part of them. */
   truncate(count: number): Promise<void>
   evaluate(tokens: readonly Token[]): Promise<void>
-  /** For each token, returns the log probabilities of the likeliest next tokens. */
+  /** For each token, returns log probabilities of the likeliest next tokens and its follower. */
   score(
     tokens: readonly Token[],
     followers: readonly Token[],

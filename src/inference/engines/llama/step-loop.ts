@@ -28,7 +28,7 @@ export class StepLoop {
   #lastPrepared: { readonly request: LlamaRequest; readonly result: PrepareResult } | null = null
   /** The request in each slot, or `null`. Used slots are adjacent where that saves time. */
   readonly #running: (Generation | null)[]
-  /** For each slot, the number of the last request that used it; 0 if it was never used. */
+  /** When each slot was last used, as the admission number of its request; 0 for never. */
   readonly #lastUsed: number[]
   #admittedCount = 0
   #waiting: Generation[] = []
@@ -200,7 +200,7 @@ const tokensPerPass = 8
 /** The maximum number of steps that a gap is assumed to last, because a neighbor may end. */
 const maxGapSteps = 64
 
-/** A gap between running slots costs one pass per step, a common prefix saves its tokens. */
+/** A gap between running slots costs a pass per step. A common prefix saves its tokens. */
 export function chooseSlot<Slot extends FreeSlot>(
   free: readonly Slot[],
   running: ReadonlySet<number>,

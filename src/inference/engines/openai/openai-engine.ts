@@ -74,7 +74,7 @@ export interface OpenAiEngineOptions {
   readonly log: Log
 }
 
-/** Its owner can end this engine, because the owner may notice first that the server has ended. */
+/** An engine whose owner may end it, because the owner may notice first that the server ended. */
 export interface AttachedEngine extends InferenceEngine {
   /** Ends the engine: running requests reject with `engine_lost`, and `lost` resolves. */
   abandon(reason: string): void

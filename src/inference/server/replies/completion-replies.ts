@@ -146,7 +146,7 @@ const toTokenFields = ({ token, logprob, bytes }: TokenChance): object => ({
   bytes: bytes ?? encodeToken(token),
 })
 
-/** Returns `null` for only a part of a character (U+FFFD, or half a surrogate pair). */
+/** Returns the bytes; `null` for a part of a character (U+FFFD, or half a surrogate pair). */
 const encodeToken = (token: string): number[] | null =>
   token.includes('\uFFFD') || !token.isWellFormed() ? null : [...Buffer.from(token)]
 

@@ -111,7 +111,7 @@ function sumUsage(results: readonly GenerationResult[], n: number): Usage {
     : { promptTokens, completionTokens, details }
 }
 
-/** Lists the ignored request fields. Encodes the names, which may contain any characters. */
+/** Lists the ignored request fields. Encodes the names: they may contain any characters. */
 export function createIgnoredHeaders(
   { ignored }: Pick<TextRequest, 'ignored'>,
   more: readonly string[] = [],

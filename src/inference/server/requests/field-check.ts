@@ -29,7 +29,7 @@ export interface FieldCheckOptions {
   /** Whether all fields are passed on to the server behind the engine. */
   readonly isPassedOn: boolean
   readonly isStrict: boolean
-  /** The end of errors about unsupported fields. Default: use an engine that passes them on. */
+  /** Ends errors about unsupported fields. Default: to use an engine that passes them on. */
   readonly advice?: string
   /** Returns the paths whose bodies may contain a field. Default: none. */
   readonly findPaths?: (name: string) => readonly string[]
@@ -236,7 +236,7 @@ const listServerFields = (known: Fields): ReadonlySet<string> =>
 
 const outputNames = listServerFields(structuredOutputFields)
 
-/** Throws if no known field requires a structure: the answer would be plain text. */
+/** Throws for an unknown field if no known one is given: the answer would be plain text. */
 function expectKnownOutput(structured: unknown): void {
   if (!isPlainObject(structured)) return
   const given = Object.keys(structured).filter((name) => structured[name] !== null)

@@ -20,11 +20,11 @@ export interface CpuAttentionOptions {
   readonly experimentalKvCacheValueType: NumberFormat
 }
 
-/** How many numbers llama.cpp multiplies at once with AVX-512; the rest one by one. */
+/** How many numbers llama.cpp multiplies at once with AVX-512. Remaining ones take longer. */
 const f16Step = 64
 const bf16Step = 32
 
-/** BF16 is used if an F16 step would leave a large rest, see docs/inference.md. */
+/** Uses BF16 if steps of F16 would leave many numbers over, see docs/inference.md. */
 export function chooseCpuAttention(
   { attention, embedding_length: length }: AttentionSizes,
   flags: ReadonlySet<string>,

@@ -66,7 +66,7 @@ export class TokenGroups {
         count++
       }
     }
-    // Lists of the whole vocabulary would be a megabyte of garbage per token.
+    // Typed arrays, because plain lists of the vocabulary would be a megabyte of garbage per token.
     const [tokens, banned] = [new Uint32Array(count), new Uint32Array(size - count)]
     for (let token = 0, at = 0; token < size; token++) {
       if (isAllowed[token] === 1) tokens[at++] = token

@@ -8,7 +8,7 @@ import type { NativeContext } from './native-context.ts'
 
 export type TokenTimes = ReadonlyMap<number, number>
 
-/** The mean is used, because some passes are fast even if threads wait for each other. */
+/** The number of passes to average, because some are fast even if threads wait for each other. */
 const passCount = 12
 const maxMeasureMs = 2000
 /** More threads must be faster by this factor, because they take cores from other programs. */
@@ -42,7 +42,7 @@ export async function measureThreads(
 export const candidateThreads = (max: number): number[] =>
   [...new Set([max, max - 1, Math.ceil(max / 2), 1])].filter((threads) => threads > 0)
 
-/** Among numbers that are nearly as fast, returns the smallest. */
+/** Returns the smallest number of threads that is nearly as fast as the fastest. */
 export function fastestThreads(times: TokenTimes): number {
   const best = Math.min(...times.values())
   const good = [...times].filter(([, ms]) => ms <= best * minGain)

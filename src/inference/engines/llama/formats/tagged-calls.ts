@@ -1,4 +1,4 @@
-/** Formats of tool calls with a pair of tags around each argument, which is not JSON. */
+/** Formats of tool calls with a pair of tags around each argument, whose value is not JSON. */
 
 import { readText, toJson } from './loose-values.ts'
 import type { CallSink, ToolCallFormat } from './output-parser.ts'

@@ -63,7 +63,7 @@ const uris = [
   `^https?://${hostPattern(1, 8)}$`,
 ]
 
-/** Patterns by format, the widest first. All are narrower than the format: no 29th of a month. */
+/** Patterns by format, the widest first. They match less than it: no day is after the 28th. */
 const stringFormats: Readonly<Record<string, readonly string[]>> = {
   date: [`^${year}-${month}-${day}$`],
   time: [`^${time}${zone}$`],
@@ -82,7 +82,7 @@ const stringFormats: Readonly<Record<string, readonly string[]>> = {
   url: uris,
 }
 
-/** Formats by patterns of zod with look-around or no length limit. Texts of the format match. */
+/** Maps patterns of zod that may be inconvertible to formats whose texts all match the pattern. */
 const formatsByPattern: ReadonlyMap<string, string> = new Map(
   Object.entries({
     email: [

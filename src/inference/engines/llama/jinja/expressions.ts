@@ -38,7 +38,7 @@ const toExpression =
     return evaluate(scope, caller)
   }
 
-/** An expression that creates a value, which costs steps. Filters charge for their results. */
+/** An expression whose result costs steps. Filters charge for their results themselves. */
 const toCreator = (evaluate: Expression): Expression =>
   toExpression((scope, caller) => {
     const value = evaluate(scope, caller)
