@@ -13,7 +13,7 @@ const spanIdDigits = 16
 
 export const newIdKey = (): Int32Array => randomFillSync(new Int32Array(keyWords))
 
-/** A bijection of 32-bit numbers that changes half of the bits for each changed bit. */
+/** A bijection of 32-bit numbers. One changed bit changes about half of the bits of the result. */
 function mix(value: number): number {
   let bits = Math.imul(value ^ (value >>> 16), 0x85ebca6b)
   bits = Math.imul(bits ^ (bits >>> 13), 0xc2b2ae35)

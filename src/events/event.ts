@@ -24,8 +24,8 @@ export interface BaseFields {
 
 /**
  * The common part of all events. Create instances with `makeEvent`; they are deeply frozen. The
- * fields use `declare`, so that the order of assignment in the constructor is the order in which
- * they are written.
+ * fields use `declare`, so that they are written in the order in which the constructor assigns
+ * them.
  */
 export abstract class BaseEvent implements BaseFields {
   declare readonly event_id: string

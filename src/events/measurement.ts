@@ -1,4 +1,4 @@
-/** Measurements of backends, and the histograms over them. */
+/** Measurements that backends report, and histograms of their values. */
 
 import { maskSecretsIn } from '../foundation/secrets.ts'
 
@@ -16,7 +16,7 @@ export interface HistogramInstrument {
 /** The labels of a series of a metric. */
 export type Labels = Readonly<Record<string, string>>
 
-/** One value of a metric, as a backend reports it with a notice. */
+/** One value of a metric, as a backend reports it. */
 export interface Measurement {
   readonly instrument: HistogramInstrument
   readonly value: number

@@ -14,8 +14,8 @@ export interface EventSink {
 }
 
 /**
- * A lifecycle event of a task, with the fields that its event object would have, except those that
- * all events of a session share. An event object is made of it only if someone receives it.
+ * A lifecycle event of a task as plain fields, without those that all events of a session share. An
+ * event object is created from it only if a subscriber needs one.
  */
 export interface TaskChange {
   readonly event_type: TaskEventType
@@ -25,9 +25,9 @@ export interface TaskChange {
   readonly backend: string
   readonly task_id: string
   readonly node_id: string | null
-  /** Frozen, and without secrets, as `own`. */
+  /** Frozen, with secrets masked. So is `own`. */
   readonly attributes: JsonObject
-  /** The attributes after these, which only this event has; `null` for none. */
+  /** Further attributes, which only this event has; `null` for none. */
   readonly own: JsonObject | null
   /** Used for terminal events only. */
   readonly duration_seconds: number
@@ -37,12 +37,12 @@ export interface TaskChange {
   readonly holder: RowHolder | null
 }
 
-/** Where telemetry keeps what it knows about a task, so that it need not look for it by its uid. */
+/** Gives telemetry direct access to its data about a task, without a lookup by uid. */
 export interface RowHolder {
   telemetryRow: object | null
 }
 
-/** All attributes of an event. */
+/** Returns all attributes of an event. Those of `own` take precedence. */
 export const allAttributes = (event: Pick<TaskChange, 'attributes' | 'own'>): JsonObject =>
   event.own === null ? event.attributes : Object.freeze({ ...event.attributes, ...event.own })
 
@@ -56,7 +56,7 @@ export type TaskEventType =
   | 'TaskFailed'
   | 'TaskCanceled'
 
-/** Receives lifecycle events. `recordTask` keeps the order of calls, does not wait or throw. */
+/** Receives lifecycle events. `recordTask` keeps the order of calls, and never waits or throws. */
 export interface TaskSink {
   /** Receives one lifecycle event of a task. */
   recordTask(change: TaskChange): void
@@ -85,7 +85,7 @@ export interface WorkSpan {
 
 /** Receives spans, measurements and counts. No method waits or throws. */
 export interface WorkSink {
-  /** Adds the span of work that has ended. */
+  /** Adds a span of finished work. */
   recordSpan(span: WorkSpan): void
   /** Adds a value to a histogram. */
   recordMeasurement(measurement: Measurement): void

@@ -83,7 +83,7 @@ const taskEventClasses = {
   TaskCanceled,
 } as unknown as Readonly<Record<TaskEventType, EventClass<string, EndFields>>>
 
-/** The event object of a change. */
+/** Creates the event object of a lifecycle change. */
 export function createTaskEvent(change: TaskChange, sessionId: string, eventId: string): BaseEvent {
   const fields = {
     event_id: eventId,

@@ -8,8 +8,8 @@ interface Registration<T> {
 }
 
 /**
- * Calls back for items whose signal is aborted. Adds one listener per signal, because Node scans a
- * signal's listeners when one is added, so that one listener per item would take quadratic time.
+ * Calls back for each item whose signal is aborted. Adds one listener per signal: Node scans a
+ * signal's listeners whenever one is added, so one listener per item would take quadratic time.
  */
 export class AbortRegistry<T> {
   readonly #registrations = new Map<AbortSignal, Registration<T>>()

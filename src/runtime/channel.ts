@@ -1,14 +1,14 @@
 /**
- * Batches and envelopes of messages between this process and its child processes and threads. Both
- * sides run code of this package, so messages are not validated. A random channel id distinguishes
- * them from messages of user code in the child.
+ * Batches messages between this process and its child processes and threads, and wraps them in
+ * envelopes. Both sides run code of this package, so messages are not validated. A random channel
+ * id distinguishes them from messages of user code in the child.
  */
 
 import type { Clock } from '../foundation/clock.ts'
 
 /**
- * The version of the protocol. Both sides belong to the same installation. If the versions differ,
- * the installation was replaced in the meantime.
+ * The version of the protocol. Both sides normally belong to the same installation. Different
+ * versions mean that the installation was replaced while this process ran.
  */
 export const channelVersion = 1
 

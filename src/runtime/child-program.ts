@@ -16,7 +16,7 @@ export interface ChildProgramOptions<In> extends BatchLimits {
   onMessage(message: In): void
   /** Called once when the parent requests the exit or is gone. The program must then exit. */
   onEnd(isParentGone: boolean): void
-  /** User code may block the main thread, so a thread kills the process without its parent. */
+  /** Whether a thread kills this process when the parent is gone: user code may block this one. */
   readonly runsUserCode?: boolean
 }
 
@@ -51,7 +51,7 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
 }
 
 /**
- * Starts a thread that watches the parent. Imports lazily, because most children need no threads.
+ * Starts a thread that watches the parent. Imported lazily, because most children need no threads.
  */
 async function watchParent(): Promise<void> {
   const { Worker } = await import('node:worker_threads')

@@ -32,7 +32,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#budget = new TurnBudget(clock, maxPerTurn)
   }
 
-  /** Keeps an earlier deadline, whose callback may set a later one. */
+  /** Does nothing if the item has an earlier deadline. Its callback may set the later one. */
   set(item: T, dueMs: number): void {
     if (dueMs >= item.deadlineMs) return
     if (item.deadlineEntry !== null) this.#queue.remove(item.deadlineEntry)
@@ -46,7 +46,7 @@ export class Deadlines<T extends HasDeadline> {
     this.#queue.remove(item.deadlineEntry)
     item.deadlineEntry = null
     item.deadlineMs = Infinity
-    // A timer for remaining items stays set, because firing early costs less than a new timer.
+    // If items remain, keeps the timer: firing early costs less than setting a new timer.
     if (this.#queue.size === 0) this.#timer.set(Infinity)
   }
 
@@ -95,7 +95,7 @@ export class DeadlineTimer {
     if (dueMs !== Infinity) this.#wait()
   }
 
-  /** Starts the timer. Timers may fire up to a millisecond early; then this waits for the rest. */
+  /** Starts the timer. A timer may fire up to 1 ms early; this method then waits for the rest. */
   #wait(): void {
     const leftMs = Math.max(0, this.#dueMs - this.#clock.monotonicMs())
     this.#cancel = this.#clock.after(leftMs, () => {

@@ -19,7 +19,7 @@ export class Fifo<T> {
   shift(): T | undefined {
     if (this.#head === this.#items.length) return undefined
     const item = this.#items[this.#head]
-    // Releases the reference.
+    // Lets the item be garbage-collected.
     this.#items[this.#head++] = undefined
     if (this.#head === this.#items.length) this.clear()
     else if (this.#head > minLengthToCompact && this.#head * 2 > this.#items.length) {

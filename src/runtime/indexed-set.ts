@@ -48,8 +48,8 @@ export class IndexedSet<T extends Indexed> {
   }
 
   /**
-   * Drops the leading empty entries if they are a quarter of all. The other items then keep their
-   * indexes. With fewer leading entries, drops all empty entries and renumbers the items.
+   * If a quarter of all entries are leading empty ones, drops only these; the items keep their
+   * indexes. Otherwise drops all empty entries and renumbers the items.
    */
   #compact(): void {
     let first = 0

@@ -31,7 +31,7 @@ function isGroupAlive(pid: number): boolean {
   return known === undefined || known.some((entry) => entry.group === pid && isRunning(entry))
 }
 
-/** The variable with a program's mark. All its child processes inherit the variable. */
+/** The environment variable with the unique mark of a program. Its child processes inherit it. */
 export const programVariable = 'TUTTI_PROGRAM'
 
 export interface StartedProgram {
@@ -71,7 +71,7 @@ export async function endProgram(
   await waitUntilGone(clock, program, maxKillWaitMs, 'SIGKILL')
 }
 
-/** Repeats the signal, because processes forked in the meantime did not get it. */
+/** Repeats the signal while it waits, for processes that were forked in the meantime. */
 async function waitUntilGone(
   clock: Clock,
   program: StartedProgram,

@@ -89,7 +89,7 @@ export function backOffDelay(
 export class Restarts {
   readonly #policy: RestartPolicy
   #failures = 0
-  /** The first failed start of a round ends it, and so does a success. */
+  /** Numbers the rounds. A round ends with its first failed start or with a success. */
   #round = 0
   #delays = 0
   #nextStartMs = -Infinity

@@ -31,7 +31,7 @@ export interface ChildOptions<Out, In> {
   readonly clock: Clock
   readonly execArgv?: readonly string[]
   readonly env?: NodeJS.ProcessEnv
-  /** In a new session and process group, which Ctrl-C in the terminal does not reach. */
+  /** Whether the child has its own process group, which Ctrl-C in the terminal does not reach. */
   readonly isDetached?: boolean
   /** `capture` keeps the last part of the output for `ChildExit.output`. Default `inherit`. */
   readonly stdout?: 'inherit' | 'ignore' | 'capture'
@@ -99,7 +99,7 @@ export function startSiblingThread(
   name: string,
   options: WorkerOptions,
 ): Worker {
-  // The options are dropped, because a thread with `--input-type` refuses to run a file.
+  // Drops Node's options, because a thread with `--input-type` refuses to run a file.
   const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
   const program = siblingProgram(importMetaUrl, name)
   return new Worker(program, { ...(isText ? { execArgv: [] } : {}), ...options })
@@ -259,7 +259,7 @@ export class SupervisedChild<Out, In> {
     this.#isStartDue = true
     const start = (): void => {
       this.#isStartDue = false
-      // The messages may have been withdrawn.
+      // All messages may have been withdrawn in the meantime.
       if (this.#outbox.size === 0) return
       try {
         expectDescriptors(neededDescriptors)
@@ -284,7 +284,7 @@ export class SupervisedChild<Out, In> {
     for (const stream of this.#captured) stream[action]()
   }
 
-  /** Drops the message if the child is about to exit. */
+  /** Sends a message. Drops it if the child has disconnected. */
   #send(content: ChannelContent<Out>, onSent: () => void): void {
     if (this.#process?.connected !== true) return onSent()
     this.#process.send(toEnvelope(this.#channel, content), undefined, undefined, onSent)
@@ -346,7 +346,7 @@ const toStdio = (stream: 'inherit' | 'ignore' | 'capture' = 'inherit') =>
 
 const maxTailLength = 8192
 
-/** Masks secrets in the kept tail and in the lines. */
+/** Keeps the last part of an output and reports its lines. Masks secrets in both. */
 class OutputTail {
   readonly #onLine: (line: string) => void
   #tail = ''

@@ -2,9 +2,9 @@
 
 import type { Clock } from '../foundation/clock.ts'
 
-/** One of so many calls is measured, because reading the clock takes a part of such a call. */
+/** One call in this many is measured, because reading the clock costs almost as much. */
 const sampledPart = 32
-/** A longer call was interrupted, or waited for the disk, and is not typical for the others. */
+/** A longer call was interrupted or waited for the disk, so it counts only for itself. */
 const maxTypicalMs = 1
 
 export class CostMeter {
@@ -21,7 +21,7 @@ export class CostMeter {
     return this.#milliseconds / 1000
   }
 
-  /** Returns whether the call is measured, and `end` must follow. */
+  /** Returns whether this call is measured. If so, `end` must follow. */
   begin(): boolean {
     if (++this.#calls % sampledPart !== 0) return false
     this.#from = this.#clock.monotonicMs()

@@ -340,7 +340,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
     this.#early.end()
   }
 
-  /** Repeats until no event is left, because subscribers may emit events in response to events. */
+  /** Drains until no event is left, because subscribers may emit events in response to events. */
   async #drainUntil(pipeline: Pipeline, deadline: number): Promise<void> {
     const { clock } = this.#options
     for (;;) {

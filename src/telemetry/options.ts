@@ -75,7 +75,7 @@ export interface ResolvedTelemetryOptions {
   readonly log: Log
 }
 
-/** What a session adds to its record. A manager without a session adds nothing. */
+/** Additions of a session to its record. A manager without a session has none. */
 export interface RecordParts {
   /** Task values up to this size are stored next to the record; `null` stores none. */
   readonly maxValueBytes: number | null

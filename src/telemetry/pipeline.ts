@@ -48,7 +48,7 @@ export interface PipelineParts {
   readonly source: MetricSource
   readonly enrichers: Enrichers
   readonly subscribers: Subscribers
-  /** Loaded only with `spanProcessors` or `metricReaders`; otherwise `null`. */
+  /** The modules for span processors and metric readers, loaded only if there are any. */
   readonly mirrors: { readonly OtelSpanMirror: typeof OtelSpanMirror } | null
   readonly readers: { readonly MetricReaders: typeof MetricReaders } | null
 }
@@ -67,7 +67,7 @@ export class Pipeline {
   readonly #parts: PipelineParts
   readonly #bus: EventBus
   #recorder: Recorder | null
-  /** What remains of the recorder after `close()`, which frees its memory. */
+  /** The final values of the recorder, which `close()` removes to free its memory. */
   #closedRecord: Pick<Recorder, 'path' | 'linesLost' | 'cost'> | null = null
   #isRecording = false
   readonly #notices: BaseEvent[] = []
@@ -206,14 +206,14 @@ export class Pipeline {
     this.#recorder?.write()
   }
 
-  /** Retries a failed write, so that CheckpointRecovered is not after SessionEnded. */
+  /** Retries a failed write, so that CheckpointRecovered is recorded before SessionEnded. */
   retryWrite(): void {
     this.#recorder?.write('now')
   }
 
   async flush(): Promise<void> {
-    // Waits for a running drain. If a subscriber calls `flush`, the rest of its batch is not
-    // written yet.
+    // Waits for a running drain, because it may have called `flush` through a subscriber before the
+    // rest of its batch is written.
     const drained = this.#bus.whenDrained()
     if (drained !== null) await drained
     this.#bus.drainFully()
@@ -259,8 +259,8 @@ export class Pipeline {
   }
 
   /**
-   * Publishes an event about the record. While another event is being recorded, that event comes
-   * first, for subscribers as in the file.
+   * Publishes an event about the record itself. If another event is being recorded, publishes after
+   * it, so that subscribers see the same order as the file has.
    */
   #publishNotice(event: BaseEvent): void {
     if (this.#isRecording) this.#notices.push(event)

@@ -1,4 +1,6 @@
-/** The thread that writes the record: formats frames of the ring and writes them to the file. */
+/**
+ * The thread that writes the record: reads lines from shared memory and writes them to the file.
+ */
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { writeSync } from 'node:fs'
@@ -9,9 +11,9 @@ import { lockStates, SharedRecord, sleepStates } from '../checkpoint/writing/sha
 import { DerivedIds } from '../events/derived-ids.ts'
 import { tryRead } from '../foundation/errors.ts'
 
-/** Frames that arrive within this time share a write. */
+/** Lines that arrive within this time share one write. */
 const napMs = 5
-/** After so many naps without frames, the thread sleeps until it is woken. */
+/** After this many naps without new lines, the thread sleeps until it is woken. */
 const maxNaps = 20
 
 const { memory, fd, key } = workerData as WriterThreadData

@@ -1,6 +1,6 @@
 /**
- * The templates of lines of tasks. Tasks share most of the text of their lines, so the record gets
- * the number of a template, and only the values that differ.
+ * Templates for the record's lines about tasks. Most of their text is equal, so the record gets the
+ * number of a template and only the values that differ.
  */
 
 import { eventLine, type FinishedSpan, spanLine } from '../checkpoint/format.ts'
@@ -69,13 +69,15 @@ export class RecordTemplates {
     this.#parts = parts
   }
 
-  /** The attributes that are part of a template: these, or none if they are not shared. */
+  /**
+   * Returns the attributes if a template contains them, because they are shared; otherwise none.
+   */
   sharedOf(attributes: JsonObject): JsonObject {
     const isShared = this.#events.has(attributes) || sharedAttributes.has(attributes)
     return isShared ? attributes : emptyAttributes
   }
 
-  /** The values of such a line: event, span, event time, emit time, and for an end the duration. */
+  /** The line's values: event and span number, event time, emit time, duration of a final event. */
   ofEvent(change: TaskChange, shared: JsonObject): number {
     const { event_type: type, backend, node_id: node, error_type: errorType } = change
     const known = this.#events.get(shared)
@@ -99,7 +101,7 @@ export class RecordTemplates {
     return template
   }
 
-  /** The values of such a line: span, start, end, milliseconds, queued time, started time. */
+  /** The line's values: span number, start, end, milliseconds, queued time, started time. */
   ofSpan(record: TaskRow): number {
     const { startedAttributes, queuedAttributes } = record
     const known = this.#spans.get(startedAttributes)
@@ -188,7 +190,7 @@ const labelFields = [
 const isShared = (attributes: JsonObject): boolean =>
   attributes === emptyAttributes || sharedAttributes.has(attributes)
 
-/** Forgets the others if there are many, because they are searched one after the other. */
+/** Adds a template to a list. A full list is emptied first, because it is searched linearly. */
 const withAdded = <T>(known: readonly T[] = [], added: T): T[] =>
   known.length < maxAlike ? [...known, added] : [added]
 

@@ -14,7 +14,7 @@ import { noTemplate, RecordTemplates } from './record-templates.ts'
 
 export interface RecorderParts {
   readonly writer: CheckpointWriter
-  /** The file for values, written before the lines that refer to it; `null` if none are stored. */
+  /** The file for task values, written before lines that refer to them; `null` if not stored. */
   readonly results: ResultsFile | null
   readonly clock: Clock
   readonly sessionId: string
@@ -50,13 +50,13 @@ export class Recorder {
     return this.#writer.linesLost
   }
 
-  /** The part of the record in the cost of telemetry. */
+  /** The cost of writing the record. */
   get cost(): { inPlaceWrites: number; bytesWritten: number; threadCpuSeconds: number } {
     const { inPlaceWrites, bytesWritten, threadCpuSeconds } = this.#writer
     return { inPlaceWrites, bytesWritten, threadCpuSeconds }
   }
 
-  /** Adds a lifecycle event by a template. Returns `false` if it needs a line of its own. */
+  /** Records a lifecycle event by a template. Returns `false` if no template fits. */
   addChange(change: TaskChange, eventNumber: number, spanNumber: number): boolean {
     const { attributes, own } = change
     const shared = this.#templates.sharedOf(attributes)
@@ -101,7 +101,7 @@ export class Recorder {
     this.#parts.results?.append(uid, value)
   }
 
-  /** Writes everything, in this turn. With `now`, even if a failed write waits for its retry. */
+  /** Writes everything synchronously. `now` does not wait for the retry of a failed write. */
   write(when: 'if due' | 'now' = 'if due'): void {
     this.#writer.writeInPlace(when)
   }
@@ -172,7 +172,7 @@ export class Recorder {
   }
 }
 
-/** The text of an object's members, after `before` if there are any. */
+/** Returns the object's members as JSON text after `before`, or an empty text for no members. */
 function membersOf(attributes: JsonObject, before: string): string {
   const members = JSON.stringify(attributes).slice(1, -1)
   return members === '' ? '' : `${before}${members}`

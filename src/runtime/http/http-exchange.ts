@@ -121,8 +121,8 @@ export class HttpExchange {
   }
 
   /**
-   * Destroys the connection if the client reads nothing for `slowReaderSeconds`. A response behind
-   * others on its connection is watched when its turn comes. Call the result to stop watching.
+   * Destroys the connection if the client reads nothing for `slowReaderSeconds`. With pipelining,
+   * starts watching only after the earlier responses are sent. Call the result to stop watching.
    */
   watchReader(): () => void {
     const { response } = this
@@ -167,7 +167,7 @@ export class HttpExchange {
     return Number(length) > smallBodyBytes || waitsForContinue(request)
   }
 
-  /** Closing the connection before the body ends would make the client's TCP drop the response. */
+  /** Ends the response after the body, because ending it earlier could make the client drop it. */
   #endAfterBody(text: string): void {
     const { request, response } = this
     response.write(text)

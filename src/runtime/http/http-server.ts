@@ -188,7 +188,7 @@ export class HttpServer extends Service {
 
   /**
    * At the limit, a new connection replaces an idle one, so that a client with idle connections
-   * cannot lock out others. It is closed if all others have a complete request in flight.
+   * cannot lock out others. If all others have a complete request in flight, the new one is closed.
    */
   #addConnection(socket: Socket): void {
     const { limits, isBackground } = this.#options
@@ -307,7 +307,7 @@ const closingError = (): HttpError =>
 /** Node's events for a request: plain, with `Expect: 100-continue`, with another expectation. */
 const requestEvents = ['request', 'checkContinue', 'checkExpectation'] as const
 
-/** `isAnswering` tells whether a response is being sent, so that no error may be written. */
+/** `isAnswering` returns whether a response is being sent. No error may be written into it. */
 function createLimitedServer(
   { limits, clock, errors }: HttpServerOptions,
   isAnswering: (socket: Duplex) => boolean,
@@ -322,7 +322,7 @@ function createLimitedServer(
     requireHostHeader: false,
   })
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
-  // One more than allowed, because Node drops further headers silently. The guard detects it.
+  // One more than allowed, so that the guard sees the excess. Node drops further headers silently.
   server.maxHeadersCount = limits.headerCount + 1
   const sendAndClose = (socket: Duplex, error: HttpError): void => {
     // Node repeats the event while the client still sends.

@@ -21,7 +21,7 @@ export function checkBodyHead(request: IncomingMessage, limitBytes: number): voi
 export const waitsForContinue = ({ headers }: Pick<IncomingMessage, 'headers'>): boolean =>
   continueExpectation.test(headers.expect ?? '')
 
-/** Rejects for a body above the limit, when the client disconnects, and when it is aborted. */
+/** Rejects if the body exceeds the limit, the client disconnects, or `signal` is aborted. */
 export function readBody(
   request: IncomingMessage,
   limitBytes: number,
@@ -87,7 +87,7 @@ const literalPattern = /true|false|null/y
 const [quote, comma, colon, openBrace, closeBrace] = [0x22, 0x2c, 0x3a, 0x7b, 0x7d]
 const [openBracket, closeBracket, backslash] = [0x5b, 0x5d, 0x5c]
 
-/** `JSON.parse` accepts repeated keys, and takes seconds for a deeply nested body. */
+/** Replaces `JSON.parse`, which accepts repeated keys and is slow for deeply nested bodies. */
 class JsonParser {
   readonly #text: string
   readonly #maxDepth: number
@@ -148,7 +148,7 @@ class JsonParser {
     return fields
   }
 
-  /** Reads the opening bracket, and the closing bracket if nothing is between them. */
+  /** Reads the opening bracket. If the closing bracket follows, reads it too and returns `true`. */
   #isEmpty(closing: number): boolean {
     this.#at++
     if (this.#skipSpace() !== closing) return false
@@ -156,7 +156,7 @@ class JsonParser {
     return true
   }
 
-  /** Reads the comma before another value, or the closing bracket. */
+  /** Reads a comma and returns `true`, or reads the closing bracket and returns `false`. */
   #hasNext(closing: number): boolean {
     const code = this.#skipSpace()
     if (code !== comma && code !== closing) this.#fail()
@@ -222,7 +222,7 @@ const malformedError = (what: string, position: number): HttpError =>
 const invalidBodyError = (message: string): HttpError =>
   new HttpError(400, message, { code: 'invalid_json', param: 'body' })
 
-/** Returns the first position that decodes to U+FFFD without being an encoded U+FFFD. */
+/** Returns the position of the first bytes that decode to U+FFFD but do not encode it. */
 function firstInvalidByte(bytes: Buffer): number {
   const text = bytes.toString('utf8')
   const replacement = Buffer.from('\ufffd')

@@ -80,7 +80,7 @@ export interface ListenOptions {
   readonly isBackground?: boolean
 }
 
-/** Rejects with an error that says what to do. */
+/** Listens on the given address. Rejects with an error that says what to do. */
 export async function startListening(
   server: HttpServer,
   { host, port: requestedPort, clock, errors, isBackground = false }: ListenOptions,
@@ -105,7 +105,7 @@ export async function startListening(
       servers.push(second)
       boundAddresses.push(other)
     } catch (error) {
-      // Listening on this address is optional, but a requested port must be free.
+      // This second address is optional, unless the requested port is in use on it.
       if (requestedPort === 0 || errnoOf(error) !== 'port_in_use') continue
       await close()
       throw error
@@ -154,7 +154,7 @@ function clientAddress(host: string, interfaces: typeof networkInterfaces): stri
   return others.find(isIPv4) ?? others[0] ?? loopback
 }
 
-/** Returns accepted `Host` headers. Addresses are safe: DNS rebinding attacks send host names. */
+/** Returns accepted `Host` headers. IP addresses are safe: DNS rebinding needs a host name. */
 export function acceptedHosts(host: string, interfaces = networkInterfaces): readonly string[] {
   const own = ['localhost', '127.0.0.1', '[::1]', machineName, withBrackets(host)]
   return wildcards.has(host) ? [...own, ...listAddresses(interfaces)] : own

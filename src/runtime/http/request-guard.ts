@@ -22,8 +22,9 @@ export interface RequestGuardOptions {
 type RequestHead = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'rawHeaders'>
 
 /**
- * Known hosts are loopback and the allowed hosts with any port, because a forwarded port differs.
- * Known origins are the known hosts and the allowed origins; with cookies, only the request's host.
+ * Known hosts are loopback and the allowed hosts, with any port, because port forwarding changes
+ * it. Known origins are the known hosts and the allowed origins; with cookies, only the request's
+ * host.
  */
 export class RequestGuard {
   readonly #options: RequestGuardOptions
@@ -97,7 +98,7 @@ export class RequestGuard {
   }
 }
 
-/** A proxy may add the default port to `Host`, which browsers leave out of `Origin`. */
+/** Ignores a default port in `Host`: a proxy may add it, and browsers omit it from `Origin`. */
 function expectSameOrigin({ host = '', origin }: RequestHead['headers']): void {
   if (origin === undefined) return
   const port = origin.startsWith('https:') ? ':443' : ':80'

@@ -1,5 +1,5 @@
 /**
- * The process between an engine's process and its server. It ends the server with all child
+ * A guard process, which starts one server program of an engine. It ends the server with all child
  * processes on request, when the server exits, or when the parent is gone. Then it removes the
  * server's folder.
  */
@@ -22,7 +22,7 @@ export interface GuardCommand {
   /** The time between SIGTERM and SIGKILL. */
   readonly graceMs: number
   readonly folder: string | null
-  /** Kept if the server exits by itself: the parent may start another server with it. */
+  /** Whether to keep the folder, for the parent's next server, if the server exits by itself. */
   readonly isFolderKept: boolean
 }
 
@@ -35,7 +35,7 @@ export type GuardMessage =
 
 /** How long to wait for the server's exit event and for the last message. */
 const exitWaitMs = 1000
-/** If the parent and the server are killed together, the server may exit first. */
+/** How long to wait for the parent's end: if both are killed, the server may exit first. */
 const parentNoticeMs = 100
 const maxRemovals = 50
 const removalDelayMs = 100
@@ -53,7 +53,7 @@ const parent = connectToParent<GuardCommand, GuardMessage>({
   onEnd: () => void end(graceMs),
 })
 
-// Ignores a signal to the whole job: the parent gets it too and ends this process.
+// Ignores a SIGTERM to the whole job: the parent gets it too and ends this process.
 process.on('SIGTERM', () => {})
 
 function launch(order: GuardCommand): void {
@@ -97,7 +97,7 @@ async function removeFolder(): Promise<void> {
   await retry(policy, remove, { clock: systemClock }).catch(() => {})
 }
 
-/** Only the first call has an effect, so that a grace period is not shortened. */
+/** Ends the server once. A later call has no effect, so it cannot shorten the grace period. */
 async function end(patienceMs: number): Promise<void> {
   if (isEnding) return
   isEnding = true

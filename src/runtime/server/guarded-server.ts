@@ -23,7 +23,7 @@ export interface GuardedServerOptions {
   readonly onLine: (line: string) => void
 }
 
-/** The flags limit the heap, because the guard holds almost nothing. */
+/** Limits the heap of the guard, which needs little memory. */
 const nodeFlags = ['--v8-pool-size=1', '--max-old-space-size=64', '--no-warnings']
 /** Shares Node's compile cache with the guard, which then starts in half the time. */
 const compileCache = (): Record<string, string> => {

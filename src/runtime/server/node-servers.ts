@@ -1,4 +1,4 @@
-/** The interface between backends that need servers on other nodes and backends that have nodes. */
+/** How a backend starts servers on nodes of another backend. */
 
 /** Nodes on which servers can be started. */
 export interface NodeServers {

@@ -59,8 +59,8 @@ export interface PrometheusEndpoint extends AsyncDisposable {
   /** The URL of the server, `http://host:port`. */
   readonly url: string
   /**
-   * Closes the server, as does `telemetry.stop()`. Idempotent. Resolves when all sockets are
-   * closed.
+   * Closes the server. `telemetry.stop()` closes it as well. Idempotent. Resolves when all sockets
+   * are closed.
    */
   close(): Promise<void>
 }

@@ -1,6 +1,6 @@
 /**
- * Bytes that are only appended and read: a few in memory, the others in a temporary file without a
- * name. If the file cannot be written, the bytes stay in memory.
+ * A store for bytes that are only appended and read. Holds a limited number of chunks in memory,
+ * the others in a temporary file without a name. If the file cannot be written, all stay in memory.
  */
 
 import { closeSync, constants, readSync, unlinkSync, writeSync } from 'node:fs'
@@ -10,7 +10,7 @@ import { systemFiles } from '../../checkpoint/files.ts'
 import { newUuid } from '../../foundation/ids.ts'
 
 export const spillChunkBytes = 65_536
-/** Runs of up to about 20,000 tasks need no file, whose descriptor stays open with the spans. */
+/** Enough for runs of up to about 20,000 tasks, which then need no file. */
 const defaultChunksInMemory = 32
 
 const openFiles = new FinalizationRegistry<number>((fd) => closeSync(fd))
@@ -53,7 +53,7 @@ export class SpillFile {
     return position
   }
 
-  /** A copy, or a view that is valid until the next call. */
+  /** Returns a copy, or a view that is valid until the next call. */
   read(position: number, length: number): Buffer {
     const index = Math.floor(position / spillChunkBytes)
     const from = position - index * spillChunkBytes
@@ -112,7 +112,7 @@ export class SpillFile {
     return (index - this.#chunksInMemory) * spillChunkBytes
   }
 
-  /** Only this process can read the file: others cannot find it, or open it without permission. */
+  /** Opens a file that no other process can read: it is private and loses its name. */
   #open(): number {
     const path = join(tmpdir(), `tutti-${newUuid()}.tmp`)
     const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDWR } = constants

@@ -32,7 +32,7 @@ const numberFields = [
   'endTime',
   'durationSeconds',
 ] as const
-/** After the numbers of a row: its span number, and where its extra fields are. */
+/** The last numbers of a row: its span number, and the position and length of its extra fields. */
 const spanNumberAt = numberFields.length
 const extraAt = spanNumberAt + 1
 const extraLengthAt = extraAt + 1
@@ -95,7 +95,7 @@ export class TaskArchive {
     return this.#parse(this.#rows.read(row * rowBytes, rowBytes), 0)
   }
 
-  /** The tasks in these rows, in order. */
+  /** Yields the tasks in these rows, in order. */
   *readAll(from: number, to: number): Generator<TaskRow> {
     for (let row = from; row < to;) {
       // Copied, because the caller may add or read other rows meanwhile.

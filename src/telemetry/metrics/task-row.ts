@@ -9,7 +9,7 @@ import { hasStarted, stages } from '../../views/lifecycle.ts'
 
 export type SpanStatus = 'completed' | 'failed' | 'canceled'
 
-/** Represents a time that is not known yet, because 0 is a valid time. */
+/** A time that is not known yet. Not 0, which is a valid time. */
 const unknownTime = Number.NaN
 
 export class TaskRow implements Indexed {

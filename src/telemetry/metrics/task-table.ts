@@ -13,7 +13,7 @@ import { TaskArchive } from './task-archive.ts'
 import { extraAttributes, TaskRow } from './task-row.ts'
 import { UidIndex } from './uid-index.ts'
 
-/** A lifecycle event, as the table needs it: a change or an event object. */
+/** The fields that the table reads from a `TaskChange` or from an event object. */
 export type TaskEventFields = Pick<
   TaskChange,
   'event_time' | 'backend' | 'task_id' | 'attributes'
@@ -29,7 +29,7 @@ export class TaskTable {
   readonly queueTotals = { count: 0, sum: 0 }
   /** The ids of events and of the spans of tasks. */
   readonly ids = new DerivedIds(newIdKey())
-  /** By uid: twice the row of an ended task, or twice the slot of an open task, plus 1. */
+  /** Maps a uid to `row * 2` for an ended task, and to `slot * 2 + 1` for an open task. */
   readonly #known = new UidIndex((value, uid) => this.#hasUid(value, uid))
   readonly #slots: (TaskRow | undefined)[] = []
   readonly #freeSlots: number[] = []

@@ -1,6 +1,6 @@
 /**
- * Finds a number by a uid, with about 12 bytes for each uid and without keeping its text. Entries
- * are replaced, but never removed.
+ * Maps uids to numbers in about 12 bytes per uid, without storing the text of the uid. Entries are
+ * replaced, but never removed.
  */
 
 const partitionBits = 6
@@ -83,7 +83,7 @@ export class UidIndex {
   }
 }
 
-/** Murmur's mixing of 32 bits, for each character. */
+/** Mixes each character into the hash, as MurmurHash does for 32 bits. */
 function hashOf(text: string): number {
   let hash = text.length
   for (let at = 0; at < text.length; at++) {

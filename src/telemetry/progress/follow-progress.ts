@@ -1,4 +1,4 @@
-/** Shows the progress of a running session in any program, as the command does for a script. */
+/** Shows the progress of a running session in any program, as `tutti run` does for a script. */
 
 import { systemClock } from '../../foundation/clock.ts'
 import { expectKnownKeys, expectObject, invalid } from '../../foundation/options.ts'
@@ -84,7 +84,7 @@ export const showProgress = (
   lineSeconds = lineIntervalSeconds,
 ): (() => void) => new ProgressDisplay(telemetry, stream, lineSeconds).start()
 
-/** Whether a block is drawn. A second block would overwrite it. */
+/** Whether some display has drawn a block. A second block would overwrite it. */
 let isBlockDrawn = false
 
 class ProgressDisplay {

@@ -27,7 +27,7 @@ const maxBarCells = 20
 const minBarCells = 4
 const gap = '  '
 
-/** The numbers of one name in display order. Empty texts are not shown. */
+/** The numbers of one kind of task in display order. Empty texts are not shown. */
 interface RowNumbers {
   ended: string
   reused: string
@@ -85,9 +85,9 @@ export class BarWidth {
 }
 
 /**
- * Returns one line per name. If `width` is too small, all bars shrink and then disappear, then
- * numbers are left out in the order of `omitOrder`. If there are more than `max` names, names with
- * running tasks take precedence, and the total is added.
+ * Returns one line per kind of task (name). If `width` is too small, all bars shrink and then
+ * disappear, then numbers are left out in the order of `omitOrder`. If there are more than `max`
+ * names, shows names with running tasks first, and adds the total.
  */
 export function progressLines(
   pass: ProgressPass,

@@ -51,7 +51,7 @@ export class Enrichers {
     return this.#enrichers.length > 0
   }
 
-  /** The attributes of all enrichers for this task, in order of registration; `null` if none. */
+  /** The attributes from all enrichers, in order of registration; `null` if there are none. */
   enrich(event: BaseEvent): JsonObject | null {
     if (this.#enrichers.length === 0) return null
     const added: Record<string, unknown> = {}

@@ -43,7 +43,7 @@ export interface TaskEventSpan {
   readonly isEnd: boolean
 }
 
-/** The span of another event. */
+/** The span of an event that is not a lifecycle event. */
 export interface EventSpan extends SpanIds {
   /** The span that the event ended. */
   readonly ended: FinishedSpan | null
@@ -102,7 +102,7 @@ export class SpanRegistry {
     return { record, isEnd }
   }
 
-  /** Finds the span of an event that is no lifecycle event of a task. May end a span. */
+  /** Finds the span of an event that is not a lifecycle event of a task. May end a span. */
   addEvent(event: BaseEvent): EventSpan {
     const { event_type: type } = event
     if (type === 'SessionStarted') this.#openSession(event)
