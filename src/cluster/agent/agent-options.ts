@@ -62,7 +62,7 @@ export interface StartAgentOptions extends BrokerOptions {
 const agentKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
 const knownKeys = [...brokerKeys, ...agentKeys, 'isolation', 'only', 'allow', 'allowEnv']
 
-/** The maximum number of workers. Tasks that request several cores use the other cores. */
+/** The maximum number of workers. Tasks that request several cores use the remaining cores. */
 const maxWorkers = 1024
 
 /** How an agent and its parent process detect each other's exit. */

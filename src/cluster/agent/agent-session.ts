@@ -165,7 +165,7 @@ export class AgentSession implements BackendListener {
       this.#keys = this.#options.deriveKeys(attach)
       this.outbox.updateSignatures()
     }
-    // A restarted driver sends the jobs that it still needs again, possibly with changes.
+    // A restarted driver resends the jobs that it still needs, possibly with changes.
     if (isLater) this.#returnAllJobs()
     const unconfirmed = this.driver.attach(attach)
     // The same driver had given up this agent and its tasks, so it needs none of these events.

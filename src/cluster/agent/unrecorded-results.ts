@@ -80,8 +80,8 @@ export class UnrecordedResults {
   }
 
   /**
-   * Drops stored messages up to number `through`, except `lost` ones, which were not recorded.
-   * Returns the tasks of the dropped messages.
+   * Drops stored messages up to number `through`, and returns their tasks. Results in `lost`
+   * messages were not recorded, so the stream must keep these messages.
    */
   markRecorded(through: number, lost: readonly number[] = []): readonly string[] {
     this.#recordedThrough = Math.max(this.#recordedThrough, through)

@@ -69,7 +69,7 @@ export class AgentLink {
   /** The numbers of received messages with results, from this start of the agent over any link. */
   #received = new NumberSet()
   readonly #recorded = new NumberSet()
-  /** Messages that could not be recorded and that the agent does not know of yet. */
+  /** Messages with unrecordable results that were not reported to the agent yet. */
   readonly #lost: number[] = []
   /** Messages whose results, including their values, were passed to the session. */
   readonly #delivered = new NumberSet()

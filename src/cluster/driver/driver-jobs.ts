@@ -67,7 +67,7 @@ export class DriverJobs {
   /** By task: the attempt number for agents, minus that of the session. */
   readonly #skippedNumbers = new Map<string, number>()
   readonly #failedOn = new Map<string, string>()
-  /** Tasks whose attempt counts as begun, because too many nodes with it were lost. */
+  /** Tasks whose attempt counts as begun, because too many nodes that had it were lost. */
   readonly #suspects = new Set<string>()
   #sequence = 0
 

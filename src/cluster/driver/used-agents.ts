@@ -137,7 +137,7 @@ export class UsedAgents {
   #notedMs: number
   #noting = 0
   #number = 0
-  /** Possible losses of the stream so far, and their number when it was last verified. */
+  /** How often the stream may have been lost, and that count when it was last verified. */
   #possibleLosses = 0
   #verifiedLosses = 0
   #isChecking = false
@@ -213,7 +213,7 @@ export class UsedAgents {
     onChange()
   }
 
-  /** Notes a missing agent. A later start does not wait for it, but knows that it had tasks. */
+  /** Notes a missing agent. A later start does not wait for it, but tasks may have begun on it. */
   async addMissing(agent: AgentStart): Promise<void> {
     await this.#note(agent, 'missing').catch(() => {
       // A later start will notice again that the agent is missing.

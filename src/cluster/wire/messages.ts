@@ -325,7 +325,7 @@ const forms = {
   sample: { sampler: text, step: oneOf('first', 'next', 'last') },
   /** Answered by a `ProgramOutput`, or by `null` if the agent does not run this attempt. */
   output: { ...sessionRun, ...attempt },
-  /** Sent to all agents of the session every half second. Lost ones are not resent. */
+  /** A heartbeat to all agents of the session, every half second. A lost one is not resent. */
   beat: {
     /** Whether the driver has jobs that wait for an agent. */
     hasWaiting: flag,

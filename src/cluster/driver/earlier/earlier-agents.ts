@@ -41,7 +41,7 @@ export class EarlierAgents {
     return this.#used.some((one) => one.name === name && one.epoch === epoch)
   }
 
-  /** The agents of which it is not known yet whether they are present. */
+  /** The agents that are not yet known to be present or missing. */
   get undecided(): readonly AgentStart[] {
     return this.#isDecided ? [] : this.#used
   }

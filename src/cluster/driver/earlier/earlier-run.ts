@@ -187,8 +187,8 @@ export class EarlierRun {
   }
 
   /**
-   * The missing agent on which a task without a known attempt may have begun, and the most such
-   * attempts; `null` if no agent is missing or an attempt is known.
+   * The missing agent on which a task without a known attempt may have begun, and the maximum
+   * number of such attempts; `null` if no agent is missing or an attempt is known.
    */
   nextUnknownAttempts(
     uid: string,

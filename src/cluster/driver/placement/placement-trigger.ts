@@ -5,7 +5,7 @@
 
 import type { Clock } from '../../../foundation/clock.ts'
 
-/** A smaller submission is no part: a session submits many jobs in parts, one per turn. */
+/** The minimum size of a part. Many jobs are submitted in parts, one per turn of the event loop. */
 const minPartSize = 200
 /** Parts that arrive within this time after a placement wait for the next placement. */
 const gatherTimeMs = 20
