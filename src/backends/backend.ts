@@ -45,7 +45,7 @@ export interface AttemptFacts extends ProgramOutput, AnswerFacts {
 /** The files that receive the output of a program. */
 export type OutputFiles = Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
 
-/** The attempt number of a backend that outlives its session and counts earlier runs too. */
+/** The attempt number in a backend that outlives sessions, so that it includes earlier runs. */
 export interface ContinuedAttempt {
   /** Ignored unless it is higher than the job's `attempt`. */
   readonly number: number
@@ -166,9 +166,9 @@ export interface Connection {
   /** Asks the backend to end an attempt, which may still be reported as completed or failed. */
   cancel(job: Job, reason: string): void
   /**
-   * Called in batches when the outcomes of these jobs are recorded, with a checkpoint on disk. Each
-   * job is passed at most once, in the order of ends, and never after `close()`. Must not throw.
-   * Optional, for a backend that keeps ended jobs.
+   * Called in batches when the outcomes of these jobs are recorded; with a checkpoint, when they
+   * are on disk. Each job is passed at most once, in the order of ends, and never after `close()`.
+   * Must not throw. Optional, for a backend that keeps ended jobs.
    */
   recorded?(jobs: readonly Job[]): void
   /**
@@ -188,7 +188,7 @@ export interface NodeCapacity {
   readonly labels?: Readonly<Record<string, string>>
   /** The version of tutti on the node. */
   readonly version?: string
-  /** The most concurrent functions and programs, even if more cores are free. */
+  /** The maximum numbers of concurrent functions (`workers`) and programs (`maxProcesses`). */
   readonly workers?: number
   readonly maxProcesses?: number
 }

@@ -12,8 +12,8 @@ export interface NoopBackendOptions {
 }
 
 /**
- * Tasks become DONE without RUNNING. A function's value is `undefined`, a program has no output and
- * exit code 0, and a prompt has an empty answer.
+ * Tasks become DONE and are never RUNNING. A function's value is `undefined`, a program has no
+ * output and exit code 0, and a prompt has an empty answer.
  *
  * @example
  * await using session = new Session([new NoopBackend()])

@@ -10,7 +10,7 @@ export type UpdateRecord =
   | Extract<TaskUpdate, { kind: 'progress' }>
   | { readonly kind: 'event'; readonly event: EventRecord }
 
-/** Throws `ValueError` for an event whose class was not made by `defineEvent`. */
+/** Prepares an update. Throws `ValueError` for an event whose class is not from `defineEvent`. */
 export const toUpdateRecord = (update: TaskUpdate): UpdateRecord =>
   update.kind === 'progress' ? update : { kind: 'event', event: toEventRecord(update.event) }
 

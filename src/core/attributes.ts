@@ -80,7 +80,7 @@ export function describeTask(entry: Entry): JsonObject {
   return entry.attributes
 }
 
-/** TaskCreated's own attributes: name, definition hash, dependencies, origin and block. */
+/** The attributes of TaskCreated alone: name, definition hash, dependencies, origin and block. */
 export function describeRegistration(entry: Entry): JsonObject | null {
   const { dependencies, definitionHash, origin } = entry
   const block = entry.owner?.blockUid ?? null
@@ -97,8 +97,8 @@ export function describeRegistration(entry: Entry): JsonObject | null {
 }
 
 /**
- * TaskSubmitted's own attributes: resources and priority, unless they are the defaults, and the
- * arguments of a program.
+ * The attributes of TaskSubmitted alone: resources and priority, unless they are the defaults, and
+ * the arguments of a program.
  */
 export function describeSubmission(entry: Entry): JsonObject | null {
   const spec = (entry.work ?? entry.expected?.work)?.spec
@@ -126,7 +126,7 @@ function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest)
 }
 
 /**
- * The attributes of an attempt: adds its number and its worker. Only first attempts share objects.
+ * The attributes of the task and of its attempt. Only first attempts share objects.
  */
 export function describeAttempt(entry: Entry): JsonObject {
   const { workerId, attempt, task } = entry

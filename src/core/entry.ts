@@ -133,7 +133,7 @@ export class Entry implements Indexed, TaskHolder, RowHolder {
   #executable = ''
   /** The task of the resumed record that this task is or continues; `null` for a new task. */
   recorded: RecordedTask | null = null
-  /** What the task gets from `recorded`. */
+  /** Whether the task gets the outcome of `recorded`, continues its attempt, or gets nothing. */
   reuse: RecordedPlan['reuse'] = 'nothing'
   origin: TaskOrigin | null = null
   /** Whether the arguments have changed since they were hashed. If so, the value is not stored. */

@@ -58,7 +58,7 @@ export const randomFraction = (): number => randomInt(randomSteps) / randomSteps
 
 const uidPrefix = 'task-'
 const minDigits = 6
-/** Numbers of this length are exact in JavaScript, and no process generates longer ones. */
+/** The maximum digits of a generated uid. Integers of this length are exact in JavaScript. */
 const maxDigits = 14
 const zeroCode = 48
 
@@ -66,7 +66,7 @@ const zeroCode = 48
 export const formatUid = (number: number): string =>
   uidPrefix + String(number).padStart(minDigits, '0')
 
-/** The number of a uid that looks generated, even if a caller chose it; otherwise `null`. */
+/** The number in a uid that has the generated form, such as `task-000042`; otherwise `null`. */
 export function parseUidNumber(uid: string): number | null {
   const digits = uid.length - uidPrefix.length
   if (digits < minDigits || digits > maxDigits || !uid.startsWith(uidPrefix)) return null

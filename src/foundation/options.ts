@@ -228,7 +228,7 @@ function suggestName(key: string, known: readonly string[]): string {
 const isAbbreviation = (key: string, name: string): boolean =>
   key.length >= 3 && name.toLowerCase().startsWith(key.toLowerCase())
 
-/** Returns a text such as `; did you mean "local"?`, which is empty if no known name is near. */
+/** Returns a text such as `; did you mean "local"?`, or `''` if no known name is similar. */
 export function didYouMean(name: string, known: readonly string[]): string {
   const near = findNearest(name, known)
   return near === undefined ? '' : `; did you mean "${near}"?`

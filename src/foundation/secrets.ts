@@ -15,7 +15,7 @@ let secretPattern: RegExp | null | undefined
 /** Whether the environment was scanned in the current microtask; see `findSecrets`. */
 let isScanned = false
 
-/** Combined into one pattern for speed on long output. */
+/** The forms of well-known credentials. They are joined into one pattern, for speed. */
 const credentialForms: readonly RegExp[] = [
   // A user and a password in a URL.
   /(?<=:\/\/)[^\s/@:]*:[^\s/@]+(?=@)/,
@@ -40,7 +40,7 @@ const plainOptionName = /[-_](?:file|path)$|tokeniz/i
 function isSecretName(name: string, value: string): boolean {
   const wordPattern = name.replace(/^-+/, '')
   if (plainOptionName.test(wordPattern)) return false
-  // A number is a limit for tokens of a model, as in `--max-tokens 100`, and not a secret.
+  // A number is not a secret but a limit for a model's tokens, as in `--max-tokens 100`.
   if (/tokens$/i.test(wordPattern) && /^\d{1,9}$/.test(value)) return false
   return secretOptionName.test(wordPattern) || secretName.test(wordPattern.replaceAll('-', '_'))
 }

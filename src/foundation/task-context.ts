@@ -144,7 +144,7 @@ class ProgressThrottle {
 }
 
 /**
- * Shared by all copies of this package in a process, such as those of an agent and of a project.
+ * Shared by all copies of this package in a process, such as the agent's and the project's.
  * The number in the key changes with the interface of `RunningTask`.
  */
 const storageKey = Symbol.for('tutti.runningTask.2')

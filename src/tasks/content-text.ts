@@ -23,7 +23,7 @@ export const digestOf = (text: string): string =>
     : hash('sha256', Buffer.from(text, 'utf16le'), 'hex')
 
 /**
- * Returns the text of an object that represents another value; `undefined` for an ordinary object.
+ * Returns a text that replaces the content of an object; `undefined` to use the content.
  */
 export type ReplacementText = (value: object) => string | undefined
 
@@ -41,7 +41,7 @@ export function contentText(path: string, value: unknown, options: ContentOption
   return flatText(path, value) ?? new ContentWriter(options).write(path, value)
 }
 
-/** Written for a hole of an array, which differs from `undefined`. */
+/** Stands for a hole of an array. A hole differs from an item that is `undefined`. */
 const hole = '4:hole'
 const missing = Symbol('missing')
 

@@ -80,7 +80,7 @@ export class Lifecycle {
   readonly attemptStart: Moment | null
   /** For `tutti.TaskAttempt`: when the failed attempt began; `null` if it did not begin. */
   readonly failedStart: Moment | null
-  /** Time since TaskStarted; for `tutti.TaskAttempt`, since the start of the failed attempt. */
+  /** The time since TaskStarted, or for `tutti.TaskAttempt` since the failed attempt began. */
   readonly elapsedMs: number
 
   constructor(state: TaskState, stimulus: Stimulus | null, before: Lifecycle | null, now: Moment) {

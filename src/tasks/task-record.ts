@@ -82,7 +82,7 @@ export class TaskRecord {
   holder: TaskHolder | null
   state: TaskState = 'CREATED'
   backend: string | null = null
-  /** The number of tasks in this process that ended up to this one; 0 until it has ended. */
+  /** The task's position in the order in which tasks of this process end; 0 before its end. */
   endNumber = 0
   /** The promise of an awaited task until the task ends; then its value or error. */
   #settlement: unknown = null

@@ -22,7 +22,7 @@ export interface RunContext {
   readonly place: BlockPath
 }
 
-/** Identifies one attempt of a body, for the calls that it makes. */
+/** The body in which calls are made. Identifies the body and numbers its equal calls. */
 export class BlockPath {
   /** Distinguishes equal bodies. Empty outside of bodies and for a body that is not recorded. */
   readonly text: string

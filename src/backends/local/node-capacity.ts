@@ -22,7 +22,7 @@ export function usableMemoryMb(roots: KernelRoots = systemRoots): number {
   return Math.floor((findMemoryLimit(roots, total)?.bytes ?? total) / 2 ** 20)
 }
 
-/** The GPUs in the variable, up to an invalid one, as in CUDA; without it, all of the driver. */
+/** The GPUs of `CUDA_VISIBLE_DEVICES` up to an invalid id, as in CUDA; all GPUs if it is unset. */
 export const visibleGpus = (): GpuId[] => parseGpuIds(process.env['CUDA_VISIBLE_DEVICES'])
 
 export function parseGpuIds(visible: string | undefined): GpuId[] {

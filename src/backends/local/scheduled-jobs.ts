@@ -82,7 +82,7 @@ export class ScheduledJobs {
   find(original: Job): ScheduledJob | null {
     const tag = TaggedJob.tagOf(original)
     if (tag instanceof ScheduledJob && this.#all.has(tag)) return tag
-    // The jobs of third parties have no tag.
+    // Jobs that third parties create have no tag.
     return this.#all.toArray().find((one) => one.original === original) ?? null
   }
 

@@ -191,7 +191,7 @@ export class Scheduler implements ExecutorListener {
     }
   }
 
-  /** A nested call has no effect, because the outer call starts the jobs. */
+  /** Starts all jobs that can start. A nested call leaves this to the outer call. */
   #dispatchAll(): void {
     if (this.#isDispatching || this.#closeReason !== null) return
     this.#withoutDispatch(() => {

@@ -27,7 +27,7 @@ const minPeriodMs = 100
 /**
  * One process for the whole run, because a process per poll costs 23 ms. A reading becomes `null`
  * if it is not renewed. If none is renewed, the process is killed. Never rejects, and waits at most
- * 2 s. Warns once, and only if there is a driver.
+ * 2 s. Warns once, but not if both the driver and `nvidia-smi` are absent.
  */
 export class GpuSampler {
   readonly #clock: Clock

@@ -7,7 +7,7 @@ const resolutionMs = 20
 export class LoopDelay {
   #histogram: ReturnType<typeof monitorEventLoopDelay> | null = null
 
-  /** Keeps no process alive. */
+  /** Starts the measurement, which does not keep the process alive. */
   start(): void {
     this.#histogram ??= monitorEventLoopDelay({ resolution: resolutionMs })
     this.#histogram.enable()

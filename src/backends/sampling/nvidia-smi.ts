@@ -17,7 +17,7 @@ export class SmiStream {
   #exitText = 'gives no readings'
 
   constructor(periodMs: number, onReading: (reading: GpuReading) => void) {
-    // Detached, so that Ctrl-C does not end it. It ends at its next line after this process.
+    // Detached, so that Ctrl-C does not end it. After this process, it ends at its next write.
     const child: ChildProcess = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,

@@ -28,7 +28,7 @@ export interface PolledNodeContext {
   readonly log: Log
 }
 
-/** The time limit of a call. Samplers have shorter limits, whose errors are more precise. */
+/** A longer call causes a warning. Samplers have shorter limits, with more precise errors. */
 const hungAfterMs = 2 * readTimeoutMs
 
 /** Makes one call at a time. No method rejects. A failing sampler is reported once. */

@@ -52,7 +52,7 @@ export class ResourcePoller extends Service {
     this.#hostClaim = { backend: hostBackend, node: options.host ?? host }
   }
 
-  /** Call it in the session's order. A node that joins later is polled from the next cycle on. */
+  /** Must be called in the session's order. A node that joins later is polled in the next cycle. */
   addBackend(backend: string, nodes: readonly SampledNode[]): void {
     this.#claims.addBackend(backend)
     for (const node of nodes) this.#join({ backend, node })

@@ -31,7 +31,7 @@ export interface ResourceSample {
 
 /**
  * Reads one node. `prime` sets the baseline, so that the first sample has a `cpu_percent`. Calls
- * never overlap. What cannot be read is `null`, not a rejection.
+ * never overlap. A value that cannot be read is `null`, and the call does not reject.
  */
 export interface ResourceSampler {
   /** Reads the counters for the first time. */

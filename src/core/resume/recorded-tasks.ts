@@ -267,8 +267,8 @@ export class RecordedTasks {
   }
 
   /**
-   * Returns the task that continues `origin`, or a new task. A task whose definition changed is
-   * replaced, because its successor is equal to other tasks.
+   * Returns the task that continues `origin`, or a new task. If the definition has changed, the new
+   * task replaces the old one, because it is equal to other tasks.
    */
   #findOrAddGenerated(
     uid: string,

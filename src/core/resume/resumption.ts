@@ -54,7 +54,7 @@ export class Resumption implements Disposable {
       const why = `be identified without a \`uid\`; ${runAgain(notKnown)}`
       log.warn('TasksNotKnown', `${text}${why}`)
     }
-    // This run counts as the next file of the chain.
+    // This run writes the next file of the record.
     record.tasks.beginFile()
   }
 

@@ -6,7 +6,7 @@ const plainText = /^[\u0020-\u007E\u00A1-\u00AC\u00AE-\u02FF…█░]*$/
 /** Matches combining marks, invisible characters, and later parts of Hangul syllables. */
 const zeroWidth = /[\p{Mn}\p{Me}\p{Default_Ignorable_Code_Point}\u1160-\u11FF\uD7B0-\uD7FB]/u
 
-/** Matches emoji and wide characters. Not regional indicators: two of them form one wide flag. */
+/** Matches emoji and wide characters, except regional indicators, two of which form one flag. */
 const doubleWidth = new RegExp(
   String.raw`(?!\p{RI})[\p{Emoji_Presentation}\u1100-\u115F\u2329\u232A\u2630-\u2637\u268A-\u268F` +
     String.raw`\u2E80-\u303E\u3041-\u3247\u3250-\uA4CF\uA960-\uA97C\uAC00-\uD7A3\uF900-\uFAFF` +

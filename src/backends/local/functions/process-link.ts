@@ -94,7 +94,7 @@ export class ProcessLink implements WorkerLink {
     for (const batch of held) this.#send(batch)
   }
 
-  /** The job is claimed now, because a job that was sent cannot be taken back. */
+  /** Sends a batch and claims its job, because a job that was sent cannot be taken back. */
   #send(batch: BatchMessage): void {
     if (batch.jobs.length === 0) return this.#child.send(batch)
     const slot = batch.bank * bankSize

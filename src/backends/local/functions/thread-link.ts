@@ -40,7 +40,7 @@ export class ThreadLink implements WorkerLink {
   constructor({ workerId, program, maxHeapMb, clock, listener }: WorkerLinkOptions) {
     this.#listener = listener
     const threadData: ThreadData = { memory: this.mailbox.memory, channel: this.#channel }
-    // The options are dropped, because a thread with `--input-type` refuses to run a file.
+    // Clears `execArgv`, because a thread with `--input-type` refuses to run a file.
     const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
       ...(isText ? { execArgv: [] } : {}),

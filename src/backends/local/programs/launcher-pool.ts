@@ -24,7 +24,7 @@ export interface LauncherPoolOptions {
   readonly nodeId: string
   /** Launcher ids are `<idPrefix>/p1` and so on. */
   readonly idPrefix: string
-  /** Used if the session names no directory. Default: the directory of this process. */
+  /** The working directory if the session names none. Default: the directory of this process. */
   readonly workDir?: string | null
   readonly clock: Clock
   readonly log: Log
@@ -43,7 +43,7 @@ export interface LauncherPoolOptions {
 
 const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: captureBytes, tailBytes: captureBytes }
-/** The programs that justify two launchers. With fewer, the second one only competes for cores. */
+/** The number of programs from which a second launcher helps. With fewer, it only takes a core. */
 const manyProcesses = 8
 /** After so many silent or lost launchers, a program fails: it may be the cause. */
 const [maxSilentLaunchers, maxLostLaunchers] = [3, 5]

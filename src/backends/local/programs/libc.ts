@@ -40,7 +40,7 @@ export interface SpawnRequest {
   readonly stdio: readonly [number, number, number]
 }
 
-/** Calls the C library. All calls block the thread and throw a `LibcError` on failure. */
+/** Calls the C library. `pipe` and `spawn` throw a `LibcError` on failure. */
 export class Libc {
   readonly #koffi: Koffi
   readonly #calls: Readonly<Record<keyof typeof signatures, NativeCall>>

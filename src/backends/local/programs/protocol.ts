@@ -35,7 +35,7 @@ export interface LauncherSetup {
   readonly capture: CaptureBounds
   /** `auto` uses koffi if it works. */
   readonly spawner: 'auto' | 'plain'
-  /** For the programs, but not for the launcher itself. Includes `launcherVariable`. */
+  /** Variables for the programs, but not for the launcher itself, such as `launcherVariable`. */
   readonly environment: Readonly<Record<string, string | undefined>>
 }
 

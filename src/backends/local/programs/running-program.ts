@@ -85,7 +85,7 @@ export class RunningProgram {
     this.#awaitGroup({ ...whole, hasBackground: false }, minPollMs, maxKillWaitMs)
   }
 
-  /** Does not stop a program that has exited while this process was suspended. */
+  /** Stops the program at its time limit, unless it exited while this process was suspended. */
   #timeOut(): void {
     if (isProcessAlive(this.pid)) this.stop('timeout')
   }

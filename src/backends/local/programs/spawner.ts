@@ -33,6 +33,6 @@ export interface ProgramWatcher {
 export interface Spawner {
   /** Starts a program. Returns the process id, or 0 if `failed` was or will be called. */
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number
-  /** Called after some milliseconds. From then on, the output is read as it arrives. */
+  /** Reads the output as it arrives from now on. Called when a program has run for some ms. */
   streamOutput(pid: number): void
 }
