@@ -30,7 +30,7 @@ export async function findRefusal(
   if (info === null) return 'the program that answers there is not a NATS server'
   if (info.tls_verify === true && !hasCertificate) return 'it wants a certificate of the client'
   const refusal = /^-ERR '(.*)'/m.exec(text)?.[1]
-  // This connection does not authenticate, so reaching the server's limit is expected.
+  // This connection sends no login, so the server's time limit for the login is expected.
   if (refusal !== undefined && /authentication timeout/i.test(refusal)) return null
   const isEnded = isClosed && info.tls_required !== true
   return refusal ?? (isEnded ? 'it ends the connection' : null)

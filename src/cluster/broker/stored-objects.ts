@@ -134,7 +134,7 @@ export class StoredObjects {
       if (this.#unfinished.has(subject)) {
         await unlessAborted(signal, store.deleteObject(this.#options.stream, subject))
         const held = store.usage().then(({ heldBytes }) => heldBytes)
-        // With `Infinity`, a refusal does not prove that the object is too large.
+        // If the usage is unknown, a refusal must not prove that the object is too large.
         refusals.setHeldBefore(
           await unlessAborted(
             signal,

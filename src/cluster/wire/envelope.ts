@@ -26,7 +26,7 @@ export interface OpenedMessage extends Header {
   readonly payload: unknown
 }
 
-/** Creates a random epoch. Epochs have no order, because clocks may be set back. */
+/** Creates a random epoch. Such epochs have no order, because clocks may be set back. */
 export const newEpoch = (): number => randomInt(1, 2 ** 48)
 
 /** Greater than `latest`, even if the clock was set back. The random part avoids equal epochs. */
