@@ -26,9 +26,9 @@ export const recordIdOf = (start: {
 }): string => `${start.trace_id}-${start.span_id}`
 
 const digestBytes = 16
-/** The size of a frame's head: the length of the entries, and their digest. */
+/** The size of a frame's head, which contains the length and the digest of the entries. */
 export const frameHeadBytes = 4 + digestBytes
-/** The size of an entry's head: the lengths of the uid and the value. */
+/** The size of an entry's head, which contains the lengths of the uid and the value. */
 export const entryHeadBytes = 8
 /** The maximum size of all entries in a frame, unless it has a single larger entry. */
 const frameBytes = 262_144

@@ -62,7 +62,7 @@ export class CheckpointWriter implements AsyncDisposable {
   readonly #mainLock: MainLock
   #thread: WriterThread | null = null
   #canStartThread: boolean
-  /** The rest of a line that is partly in the file, or of a line that is too large for the ring. */
+  /** The unwritten rest of a line that is partly in the file, or too large for the ring. */
   #rest: Buffer | null = null
   #appended = 0
   /** The approximate number of bytes that wait. Used only without a thread. */
@@ -296,7 +296,10 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#lost++
   }
 
-  /** Writes what is in the ring now, one chunk per turn if the thread writes as well. */
+  /**
+   * Writes the lines that are in the ring now. If the thread writes as well, writes one chunk per
+   * turn of the event loop.
+   */
   async #writeInTurns(): Promise<void> {
     if (!this.#mainLock.isThreadReady) return this.#drain('all')
     const target = this.#ring.head
@@ -307,7 +310,7 @@ export class CheckpointWriter implements AsyncDisposable {
     }
   }
 
-  /** Called after each added frame, of `bytes` bytes. */
+  /** Passes an added frame to the thread. Without a thread, writes once a chunk is full. */
   #added(bytes: number): void {
     if (this.#isExiting) return this.#drain('all', 'now')
     if (this.#isThreadWriting) {
@@ -357,7 +360,8 @@ export class CheckpointWriter implements AsyncDisposable {
     const before = this.bytesWritten
     const failure = this.#mainLock.acquire()
     if (failure !== null) this.#onWriteError(failure)
-    // Runs with the lock held, because its warnings may become events, which need room in the ring.
+    // `beforeWrite` runs with the lock held, because its warnings may become events, which need
+    // room in the ring.
     const { beforeWrite } = this.#options
     if (beforeWrite !== null) this.#runSafely(beforeWrite)
     let extent = which

@@ -22,7 +22,10 @@ const exitTimeoutMs = 15_000
 const killTimeoutMs = 5000
 const killIntervalMs = 250
 
-/** The constructor starts it. If this Node process dies, the remote processes' input ends. */
+/**
+ * The constructor starts the process. If this Node process dies, the input of the remote processes
+ * ends.
+ */
 export class RemoteProcess {
   readonly #child: ChildProcessWithoutNullStreams
   readonly #clock: Clock

@@ -97,7 +97,10 @@ export function readLaunchFacts(): LaunchFacts {
   }
 }
 
-/** Creates a mark. Ignores failures: the disk may be full, or the folder not visible here. */
+/**
+ * Creates the empty file of a mark. Ignores failures: the disk may be full, or the folder may not
+ * be visible here.
+ */
 export function leaveMark(name: keyof typeof launchMarks): void {
   const file = process.env[launchVariable]
   if (file === undefined || file === '') return

@@ -93,7 +93,7 @@ const minSnapshotBytes = 32 * 2 ** 20
 export const shouldStoreSnapshot = (path: string): boolean =>
   (statOf(path)?.size ?? 0) > minSnapshotBytes
 
-/** Returns the state of a record. Assumes that the process that holds its lock is alive. */
+/** Returns the state of a record. A process on another host that holds its lock counts as alive. */
 function readState({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   readonly sessionId: string
   readonly state: RecordState
@@ -165,7 +165,7 @@ export class RecordFollower {
     return this.#reading.views(this.#files, this.#missing)
   }
 
-  /** Stores a snapshot next to the record, so that others need not read it again. */
+  /** Stores a snapshot next to the record, so that other readers need not read all of it again. */
   async writeSnapshot(): Promise<void> {
     if (this.#reading === null) return
     const { pass, read } = this.#reading

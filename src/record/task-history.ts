@@ -88,7 +88,9 @@ export class TaskHistory {
     }
   }
 
-  /** The file to which the stream is written; `null` if the output is captured in memory. */
+  /**
+   * The stream's file; `null` if it is captured in memory, `''` for stderr in the file of stdout.
+   */
   fileOf(stream: Stream): string | null {
     const key = `${stream}_path`
     const path = (this.end?.event.attributes ?? {})[key] ?? this.#start?.attributes[key]

@@ -74,11 +74,11 @@ export interface TaskExplanation extends TaskView {
   readonly waitsFor: readonly string[]
   /** The number of other waiting tasks that will start earlier. */
   readonly ahead: number
-  /** The uids of the first tasks ahead in the queue. */
+  /** The uids of the first tasks ahead of this one in the queue. */
   readonly behind: readonly string[]
   /** The missing resource; `null` if a slot is available. */
   readonly shortage: Shortage | null
-  /** The task ahead that lacks resources and therefore delays the tasks behind it. */
+  /** The task ahead in the queue that lacks resources, and so delays the tasks behind it. */
   readonly heldUpBy: { readonly uid: string; readonly shortage: Shortage } | null
   readonly retryAt: number | null
   /** The time at which the task's slot became free; `null` if unknown. */

@@ -21,7 +21,7 @@ export interface EarlierStarts {
   readonly count: number
   /** The number of those attempts that requested more resources than this task. */
   readonly larger: number
-  /** The last attempt that requested more resources. It delayed the tasks behind it. */
+  /** The last of these larger attempts. It delayed the tasks behind it in the queue. */
   readonly lastLarger:
     | ({ readonly uid: string; readonly freedBy: FreeingAttempt | null } & HeldByTask)
     | null

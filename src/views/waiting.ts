@@ -12,7 +12,7 @@ import { FreeResources, type Shortage } from './shortage.ts'
 /** Why a task waits. Tasks are given by their numbers in the pass. */
 export interface WaitReason {
   readonly ahead: number
-  /** The first tasks ahead in the queue. */
+  /** The first tasks ahead of this one in the queue. */
   readonly behind: readonly number[]
   readonly shortage: Shortage | null
   readonly heldUpBy: { readonly task: number; readonly shortage: Shortage } | null

@@ -15,7 +15,10 @@ export const maxUidLength = 200
 const maxTextLength = 4096
 const bytesPerUnit = 3
 export const maxTextBytes = maxTextLength * bytesPerUnit
-/** How many bits of the last head word count the values. The others count the text's bytes. */
+/**
+ * How many low bits of the last word before the values count them. The other bits of this word
+ * count the text's bytes.
+ */
 export const countBits = 8
 const maxTemplateBytes = 16_384
 /** A line that takes more than one part in four of the ring is written without the ring. */
@@ -43,12 +46,12 @@ export class FrameRing {
     this.#bytes = Buffer.from(record.memory, record.ring.byteOffset, record.ring.length)
   }
 
-  /** The position after the last frame, including frames that are not published. */
+  /** The position after the last frame, including frames that the thread cannot read yet. */
   get head(): number {
     return this.#head
   }
 
-  /** The number of bytes of frames that are not published. */
+  /** The number of bytes of frames that the thread cannot read yet. */
   get unpublishedBytes(): number {
     return ((this.#head - this.#record.head) | 0) * unitBytes
   }

@@ -18,7 +18,7 @@ export const chunkBytes = 65_536
 const maxTemplateLine = 32_768
 const sizeMask = 2 ** sizeBits - 1
 
-/** A segment of a template in the form in which it is copied. */
+/** A segment of a template, prepared for being copied into a line. */
 interface SegmentBytes {
   readonly bytes: Uint8Array
   /** Three numbers for each hole: offset, kind, value. */
@@ -127,7 +127,10 @@ export class LineFormatter {
     return { tail: this.#frameEnds[lines - 1] as number, skip: rest, lines }
   }
 
-  /** Copies a line; -1 if it does not fit. A first line that does not fit fills the chunk. */
+  /**
+   * Copies a line to the chunk. Returns the end of the line; -1 if it does not fit. A first line
+   * that does not fit fills the chunk.
+   */
   #copyLine(at: number, end: number, skip: number): number {
     const { ring, ringWords } = this.#record
     const length = (ringWords[at * 2 + 1] as number) - skip

@@ -44,7 +44,7 @@ export const unitBytes = 8
 /** How the thread waits: not at all, until a short time-out, or until it is woken. */
 export const sleepStates = { awake: 0, napping: 1, asleep: 2 } as const
 
-/** What has been written. Changes as a whole, together with the lock. */
+/** The progress of writing. It changes as a whole, together with the lock. */
 export interface Progress {
   /** The first frame that is not completely in the file. */
   readonly tail: number

@@ -16,7 +16,7 @@ export interface Sample {
   readonly value: number
 }
 
-/** Text with holes of fixed width, and what follows it. */
+/** Text with holes of fixed width, followed by a hole of variable width or by the line's end. */
 export interface Segment {
   readonly text: string
   readonly holes: readonly {

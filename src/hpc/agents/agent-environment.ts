@@ -13,7 +13,10 @@ const keptVariables = new Set(['SLURM_CONF', 'SLURM_JOB_ID'])
 const stepVariable = /^(?:SLURM_|PMI_|PMI2_|PMIX_)/
 /** Variables to remove, so that a tutti script that runs as a task does not join this launch. */
 const launchVariables = new Set([launchVariable, runVariable])
-/** AMD's equivalents of `CUDA_VISIBLE_DEVICES`. Tasks do not get them: HIP would apply both. */
+/**
+ * AMD's equivalents of `CUDA_VISIBLE_DEVICES`. They are removed, because HIP would apply them in
+ * addition to that variable.
+ */
 const amdVariables = ['ROCR_VISIBLE_DEVICES', 'HIP_VISIBLE_DEVICES', 'GPU_DEVICE_ORDINAL']
 /** Intel's equivalent of `CUDA_VISIBLE_DEVICES`. Tasks get both variables. */
 const intelVariable = 'ZE_AFFINITY_MASK'

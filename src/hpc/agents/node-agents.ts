@@ -204,7 +204,9 @@ export class NodeAgents {
     this.#cancelWatch = clock.after(watchIntervalMs, () => this.#watch(), { background: true })
   }
 
-  /** Does not wait for the agent's start, which hangs if the node is down. */
+  /**
+   * Restarts the agent if it is due. Does not wait for its start, which hangs if a node is down.
+   */
   #restartIfDue(node: AllocatedNode): void {
     const { clock, exitReasonOf } = this.#options
     const restarts = this.#restarts.get(node.name) ?? new NodeRestarts()

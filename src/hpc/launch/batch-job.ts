@@ -108,9 +108,15 @@ export interface ScriptCommand {
   readonly cwd: string
   /** The environment variables that contain the paths of the facts file and the request file. */
   readonly variables: { readonly facts: string; readonly request: string }
-  /** Runs before each run except the first. It continues the record, or prints `stop`. */
+  /**
+   * A command that runs before each run of the script except the first. It continues the record, or
+   * prints `stop`.
+   */
   readonly begin: readonly string[]
-  /** Runs after a run that can be continued. Its arguments are the folder and the exit code. */
+  /**
+   * A command that runs after a run that can be continued. Its arguments are the folder and the
+   * exit code.
+   */
   readonly end: readonly string[]
 }
 

@@ -9,7 +9,7 @@ import { toCacheGuard } from './module-cache.ts'
 /** A command, wrapped in `srun` if it has to run on another machine. */
 export interface PlacedCommand {
   readonly words: readonly string[]
-  /** Sends SIGTERM to the command; `null` if the command is a child of this process. */
+  /** A command that sends SIGTERM to this one; `null` if this one is a child of this process. */
   readonly stop: readonly string[] | null
 }
 

@@ -117,7 +117,10 @@ class RunWatch {
     return this.isRunning ? this.#folder.exitCode() : null
   }
 
-  /** Resolves with `null` if Slurm has forgotten the job, `undefined` if it gives no answer. */
+  /**
+   * Returns Slurm's report: `null` if Slurm has forgotten the job, `undefined` if it gives no
+   * answer. Shows why a waiting job waits.
+   */
   async report(): Promise<JobReport | null | undefined> {
     const { runs } = this.#folder
     const report = await this.#job.report().catch(() => undefined)
@@ -177,7 +180,7 @@ class RunWatch {
     return toLostEnd(job, { ...report, state: 'PREEMPTED', reason: 'None' }, code)
   }
 
-  /** Used if Slurm has forgotten the job or gives no usable answer. */
+  /** Finds the end in the files, if Slurm has forgotten the job or gives no usable answer. */
   #findEndByFiles(code: number): LaunchEnd {
     const found = readEndFromFiles(this.#folder)
     const job = { jobId: this.#job.id, folder: this.#folder }

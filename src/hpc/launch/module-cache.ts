@@ -28,7 +28,10 @@ export function toCacheExport(folder: string): string {
   return `[ ! -d ${quoted} ] || export ${cacheVariable}=${quoted}`
 }
 
-/** Returns shell code that disables an invisible cache: Node would create the folder, or hang. */
+/**
+ * Returns shell code that disables the cache if the node cannot see its folder. Otherwise, Node
+ * would create the folder, or hang.
+ */
 export function toCacheGuard(folder: string | undefined): string {
   if (folder === undefined) return ':'
   return `[ -d ${quoteForShell('a folder', folder)} ] || unset ${cacheVariable}`

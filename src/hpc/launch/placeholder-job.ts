@@ -110,7 +110,10 @@ export class PlaceholderJob {
   }
 }
 
-/** Rejects if the scheduler does not answer. The allocations then end by themselves. */
+/**
+ * Cancels the allocations that a script requested. Rejects if the scheduler does not answer. The
+ * allocations then end by themselves.
+ */
 export async function cancelAllocations(
   launch: LaunchFolder,
   commands: SlurmCommands,

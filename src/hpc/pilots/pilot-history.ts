@@ -34,7 +34,10 @@ export const emptyHistory: PilotHistory = {
 }
 
 export interface PilotEnd {
-  /** In order: released by a plan; useful; refused or short-lived; scheduler did not answer. */
+  /**
+   * `given back`: a plan released it. `lived`: it was useful. `failed`: it was refused or
+   * short-lived. `unanswered`: the scheduler did not answer.
+   */
   readonly kind: 'given back' | 'lived' | 'failed' | 'unanswered'
   readonly hasRun: boolean
   /** The keys (`workKey`) of the requested work that still waits. */
@@ -44,7 +47,10 @@ export interface PilotEnd {
   readonly reason: string
 }
 
-/** An allocation has failed if its time limit ends it at once: the next one would end too. */
+/**
+ * Classifies the end of an allocation. If its time limit ends it at once, it has failed, because
+ * the next allocation would end at once too.
+ */
 export function classifyEnd(
   age: number,
   cause: 'limit' | 'loss',
@@ -60,7 +66,10 @@ interface PilotOutcome extends Pick<PilotEnd, 'hasRun' | 'missed'> {
   readonly readyAt: number | null
 }
 
-/** Adds an end. Failures of requests made before the first failure count as one. */
+/**
+ * Adds the end of an allocation. Requests that fail count as one failure if all were made before
+ * the first failed.
+ */
 export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   const { kind, hasRun, submittedAt, at, reason } = end
   if (kind === 'unanswered') {
@@ -105,7 +114,10 @@ export const nextRequestAt = ({ failures, failedAt, silentAt }: PilotHistory): n
 const delaySeconds = (failures: number): number =>
   backOffDelay(failures, { first: firstDelaySeconds, max: maxDelaySeconds })
 
-/** How many allocations requested for this work did not run it; `null` if more are allowed. */
+/**
+ * How many allocations were requested for this work and did not run it; `null` if more may be
+ * requested.
+ */
 export function countFailedRequests({ failedWork }: PilotHistory, key: string): number | null {
   const count = failedWork.get(key)?.count ?? 0
   return count >= maxFailures ? count : null

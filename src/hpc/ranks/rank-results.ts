@@ -53,7 +53,10 @@ export function joinFacts(ends: readonly RankResult[], spec: ProgramSpec): Attem
   }
 }
 
-/** Prefers ranks with the step's exit code, which `MPI_Abort` sets. Others are consequences. */
+/**
+ * Returns the rank that failed first, because others may fail as a consequence. Prefers ranks that
+ * exited with `stepCode`, the exit code of the step, because `MPI_Abort` sets it.
+ */
 export function findFirstFailure(
   ends: readonly RankResult[],
   stepCode: number | null,

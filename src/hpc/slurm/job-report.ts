@@ -103,7 +103,10 @@ export const parseClusterName = (text: string): string | null =>
 export const isJobOver = (output: string): boolean =>
   /Slurm job \d+ has expired|Invalid job id specified/i.test(output)
 
-/** Matches an error of Slurm 22.05, which counts memory twice for seconds after a restart. */
+/**
+ * Describes a refusal that ends by itself; `null` for other output. After a restart, Slurm 22.05
+ * counts the memory of running steps twice for some seconds.
+ */
 export const parseTemporaryRefusal = (output: string): string | null =>
   /Unable to create step .*Memory required by task is not available/.test(output)
     ? 'Slurm refuses new steps for some seconds after slurmctld was started again'

@@ -112,7 +112,7 @@ export class SlurmAllocation implements Allocation {
     const count = String(nodes.length)
     const where = ['-w', nodes.map(({ name }) => name).join(','), '-N', count, '-n', count]
     const stepArgs = [`--jobid=${this.#job.id}`, ...where, ...stepOptions]
-    // Slurm tells each process the name of its node.
+    // Slurm sets this variable to the name of the process's node.
     const nodeCommand = ['sh', '-c', 'exec "$@" "$SLURMD_NODENAME"', 'sh', ...command]
     return [
       new RemoteProcess({
@@ -138,7 +138,10 @@ export class SlurmAllocation implements Allocation {
     })
   }
 
-  /** Slurm begins a preemption by ending the job's steps. Only the script has grace time. */
+  /**
+   * Whether the job is being preempted. A preemption begins with the end of the job's steps. Only
+   * the script has grace time.
+   */
   async #isPreempted(report: JobReport): Promise<boolean> {
     if (!endsEarly(report)) return false
     if (this.#preemptionCheck?.report !== report) {

@@ -43,7 +43,7 @@ export interface SlurmCommandsOptions {
 const maxOutputLength = 16 * 2 ** 20
 const maxShownLength = 2000
 
-/** Slurm variables that commands get. The others are removed, because they change options. */
+/** The Slurm variables that commands get. Others are removed, because they change options. */
 const keptVariables = new Set(['SLURM_CONF', 'SLURM_CONF_SERVER', 'SLURM_JWT', 'SLURM_CLUSTERS'])
 
 /** The variables that set the options in `reservedOptions` of `batch-job.ts`. */

@@ -19,7 +19,10 @@ export class SlurmJob {
     this.#clock = clock
   }
 
-  /** Resolves with `null` if Slurm has forgotten the job. Cached for 10 s unless `isChanged`. */
+  /**
+   * Returns Slurm's report of the job; `null` if Slurm has forgotten the job. The report is cached
+   * for 10 s, unless `isChanged` is set.
+   */
   report({ isChanged = false } = {}): Promise<JobReport | null> {
     const nowMs = this.#clock.monotonicMs()
     const latest = this.#latest

@@ -358,7 +358,7 @@ const hexWord = /^(?:0x[\da-f]+|[\da-f]{4,})$/i
 /** Ids of letters only. They must be long, so that words such as `facade` do not match. */
 const hexLetters = /^[a-f]{8,}$/i
 
-/** Replaces what varies between failures with the same cause. Takes linear time. */
+/** Replaces the parts that vary between failures with the same cause. Takes linear time. */
 function toPattern(message: string): string {
   return message
     .replaceAll(quotedPath, '$1<path>$1')

@@ -20,7 +20,7 @@ interface NamePace {
   end: number
   /** The number of tasks that ran and ended. */
   ended: number
-  /** The sum of the seconds of these tasks. */
+  /** The sum of the running times of these tasks, in seconds. */
   seconds: number
   readonly starts: Map<number, number>
   /** The number of tasks that ended in each of the last seconds, oldest second first. */

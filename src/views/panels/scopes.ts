@@ -60,8 +60,7 @@ export class ScopeFilter {
   /** Whether the event belongs to the scope or one of its tasks. Call this for events in order. */
   includes(event: ViewEvent): boolean {
     const { event_type, task_id } = event
-    // The tasks are forgotten, because the same generated uids belong to other tasks in another
-    // session.
+    // Forgets the tasks, because in another session, the same generated uids belong to other tasks.
     if (event_type === 'SessionStarted') this.#tasks.clear()
     const scope = readScope(event) || textOf(event.workflow_id)
     if (this.#inside.has(textOf(event.parent_workflow_id))) this.#inside.add(scope)

@@ -92,7 +92,7 @@ function listIdleChanges(bounds: BoundsView, facts: BoundFacts): Change[] {
     const idle = isNotReady ? sumOf(backends, (one) => one.notYetReady) : slotSeconds[reason]
     if (bound === 'slots' || idle < minShare * slotTime || (isNotReady && !isUnexplained)) return []
     const isStart = startReasons.has(reason)
-    // Tasks that fit can use the slots that were busy, and those that were free for them.
+    // If ready tasks started sooner, they would use slots that were busy, or free for them.
     const usable = isStart ? startSeconds + slotSeconds.ran : slotTime
     const lost = rareReasons.has(reason)
       ? sumOf(backends, ({ idleSeconds }) => idleSeconds[reason])
