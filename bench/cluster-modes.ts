@@ -22,7 +22,7 @@ const count = Number(process.env['TASKS'] ?? 100_000)
 const programs = Number(process.env['PROGRAMS'] ?? 2000)
 const roundTrips = 1000
 const memoryTasks = Number(process.env['MEMORY_TASKS'] ?? 1_000_000)
-/** Fewer jobs, because each takes as long as ten of tutti's. */
+/** Fewer jobs than for tutti, because each takes ten times as long. */
 const bullmqJobs = Number(process.env['BULLMQ_JOBS'] ?? 10_000)
 const token = 'a token of the benchmark'
 /** Only the last of these rounds counts; the others warm up. */

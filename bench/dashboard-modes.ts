@@ -26,7 +26,7 @@ export const modes = {
 
 await runMode(import.meta.url, modes)
 
-/** The rate of functions with telemetry and a record; with viewers, or without a dashboard. */
+/** The rate of functions with telemetry and a record; without `viewers`, there is no dashboard. */
 async function functions(viewers?: number): Promise<{
   perSecond: number
   answers: number

@@ -2,7 +2,7 @@
  * The dashboard: what it costs a run, and how fast its page is. The page is opened in chromium on a
  * record of a million tasks, which takes 2.8 GB in the temporary folder; `TASKS=100000` is enough
  * to see the ratios. All numbers are from one run; ratios are of medians of interleaved processes.
- * `dashboard.ts cost` and `dashboard.ts page` measure one of both.
+ * `dashboard.ts cost` and `dashboard.ts page` measure only one of the two.
  */
 
 import { type ChildProcess, spawn } from 'node:child_process'

@@ -34,7 +34,7 @@ const task = Object.freeze({ executable: 'noop', task_type: 'function' })
 const attempts = ['w1', 'w2'].map((worker_id) => Object.freeze({ ...task, worker_id, attempt: 1 }))
 for (const attributes of [task, ...attempts]) sharedAttributes.add(attributes)
 
-/** The same, as the lifecycle emitter of a session passes them on. */
+/** Emits the same events as the lifecycle emitter of a session does. */
 export function recordTask(telemetry: TelemetryManager, number: number): void {
   const uid = `task-${String(number).padStart(6, '0')}`
   const attempt = attempts[number % 2] ?? task

@@ -70,7 +70,6 @@ export function median(values: readonly number[]): number {
   return sorted[Math.floor(sorted.length / 2)] ?? Number.NaN
 }
 
-/** Prints a Markdown table. */
 export function table(
   heads: readonly string[],
   rows: readonly (readonly (string | number)[])[],

@@ -25,7 +25,7 @@ const steps = Number(process.env['STEPS'] ?? 60)
 const placedTasks = Number(process.env['PLACED'] ?? 1_000_000)
 const { BENCH_JOB: job = '', BENCH_RANKS: ranks = '' } = process.env
 const ofJob = ['--overlap', `--jobid=${job}`, '--mem=0', '--quiet']
-/** As in the tests: with all its transports, Debian's Open MPI hangs sometimes. */
+/** The same limits as in the tests: with all transports, Debian's Open MPI sometimes hangs. */
 const transports = { OMPI_MCA_pml: 'ob1', OMPI_MCA_btl: 'tcp,self', PMIX_MCA_gds: 'hash' }
 
 async function createHpc(): Promise<HpcBackend> {

@@ -51,7 +51,7 @@ export const modes = {
   programs16: () => sessionPrograms(programCount, 16),
   programs64: () => sessionPrograms(programCount, 64),
   idleBeside: idleBesidePrograms,
-  // A tenth, because plain spawn starts only a few per second with so much memory.
+  // Only a tenth: with so much memory, plain spawn starts only a few per second.
   spawnLarge: () => withTouchedMemory(() => plainSpawn(programCount / 10)),
   programsLarge: () => withTouchedMemory(() => sessionPrograms(programCount / 10)),
   million: () => million(false),

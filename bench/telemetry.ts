@@ -109,7 +109,7 @@ function compare(): void {
 }
 
 async function measure(which: string): Promise<Result> {
-  // Warms up, because otherwise compilation would be the slowest turns of both.
+  // Warms up, because otherwise compilation would cause the slowest turns.
   await measureOne(which, warmUpTasks)
   gcMs = 0
   return await measureOne(which, tasks)

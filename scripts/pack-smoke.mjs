@@ -206,7 +206,7 @@ function checkRefused(specifier) {
   if (code !== 'ERR_PACKAGE_PATH_NOT_EXPORTED') throw new Error(`expected a refusal, got ${code}`)
 }
 
-/** With `skipLibCheck` off, to find declarations that refer to unpublished files. */
+/** Compiles with `skipLibCheck` off, to find declarations that refer to unpublished files. */
 function checkTypes() {
   const lines = documented.flatMap((entryPoint, at) => {
     const names = entryPoints[entryPoint] ?? []

@@ -10,19 +10,19 @@ import confusables from 'unhomoglyph/data.json' with { type: 'json' }
 /** Unicode's confusables: each character with the text that represents all its look-alikes. */
 const prototypes: Readonly<Record<string, string>> = confusables
 
-/** Widely used for a letter, but in neither source. */
+/** Look-alikes that are widely used, but in neither source. */
 const unlisted: Readonly<Record<string, string>> = { ω: 'w' }
 
 const lowerCase = (text: string): string => text.normalize('NFKD').toLowerCase()
 
-/** `undefined` if the text is not one or two Latin letters, apart from accents and punctuation. */
+/** Returns a text's only one or two Latin letters, without accents and punctuation. */
 function latinIn(text: string): string | undefined {
   const letters = lowerCase(text).replaceAll(/[\p{M}\p{P}\p{Sk}]/gu, '')
   if (letters === 'rn') return 'm'
   return /^[a-z]{1,2}$/.test(letters) ? letters : undefined
 }
 
-/** Such as `r` for LATIN LETTER SMALL CAPITAL INVERTED R. */
+/** Returns the letter in a character's name: `r` in LATIN LETTER SMALL CAPITAL INVERTED R. */
 function latinInName(character: string): string | undefined {
   const name = names.get(character.codePointAt(0) ?? 0) ?? ''
   const isLatin = /\bLATIN\b|^REGIONAL INDICATOR\b/.test(name)
@@ -42,7 +42,7 @@ function lettersOf(character: string): string | undefined {
   )
 }
 
-/** No bars, which separate words, and nothing that is the same letter in lower case. */
+/** Excludes bars, which separate words, and capitals whose lower case is the same letters. */
 function isUsed(character: string, letters: string): boolean {
   const lower = lowerCase(character)
   if (/^[\0-\x7f]/.test(character)) return false

@@ -11,7 +11,7 @@ import {
   walk,
 } from '../../test/tidy/source-file.ts'
 
-/** One change of one file. Without line numbers it names the same change after other edits. */
+/** One change of one file. Without a line number, it is still found after other edits. */
 export interface MutantName {
   readonly path: string
   /** The function, method or variable around the change; empty at the top of a file. */
@@ -91,7 +91,7 @@ function changesOf(text: string, position: Position): Change[] {
 
 type Maker = (node: SyntaxNode, text: string, position: Position) => Change[]
 
-/** By the type of the syntax node that is changed. */
+/** Functions that make changes, by the type of the changed syntax node. */
 const makers: Readonly<Record<string, Maker>> = {
   LogicalExpression: (node, text) => [
     replace(node, textOf(node['left'], text)),
@@ -140,7 +140,7 @@ function otherOperator(node: SyntaxNode, text: string): Change[] {
 const swapSign = (text: string): string =>
   text.includes('++') ? text.replace('++', '--') : text.replace('--', '++')
 
-/** The other operator of `===` and `!`, which has the same effect, is made where they are. */
+/** Negates a condition. Skips `===` and `!`, because the changes of these operators do the same. */
 function negate(test: unknown, text: string): Change[] {
   if (!isNode(test)) return []
   const { type, operator } = test
@@ -148,7 +148,7 @@ function negate(test: unknown, text: string): Change[] {
   return isOther ? [] : [replace(test, `!(${textOf(test, text)})`)]
 }
 
-/** `if (…) return`, `throw`, `continue` or `break`, without `else`. */
+/** Whether the node is `if (…) return`, `throw`, `continue` or `break`, without `else`. */
 function isGuard({ consequent, alternate }: SyntaxNode): boolean {
   if (alternate !== null || !isNode(consequent)) return false
   return /^(?:Return|Throw|Continue|Break)Statement$/.test(consequent.type)
@@ -171,7 +171,7 @@ function isBoolean(returnType: unknown): boolean {
   return /^TS(?:BooleanKeyword|TypePredicate)$/.test(returnType['typeAnnotation'].type)
 }
 
-/** The value that a function returns in its last statement or as its only expression. */
+/** Replaces the value of a function's last `return`, or of its only expression, by constants. */
 function constantsFor(body: SyntaxNode): Change[] {
   const statements = body.type === 'BlockStatement' ? (body['body'] as SyntaxNode[]) : []
   const last = statements.at(-1)

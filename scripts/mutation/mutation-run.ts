@@ -14,13 +14,13 @@ import { isQuick } from '../test-selection.ts'
 import { type Mutant, mutantsOf } from './mutants.ts'
 import { keyOf, unlistedOf } from './survivors.ts'
 
-/** Up to which test file a mutant is tested at first, and then if it survives those. */
+/** A mutant is tested with the first 6 test files. If it survives, with those up to 14, then 26. */
 const stages = [6, 14, 26]
-/** Per file, unless there are too few files. */
+/** The maximum number of mutants per file, unless there are too few files. */
 const maxOfFile = 3
-/** A test that runs longer has failed, because of the mutant if half of it is enough without. */
+/** A longer test fails. The mutant is the cause if half of the time is enough without it. */
 const testMs = 60_000
-/** The same for all that run together. */
+/** The limit for all test files that run together. */
 const limitMs = 4 * testMs
 
 export interface MutationOptions {
@@ -52,7 +52,7 @@ export async function runMutants(options: MutationOptions): Promise<MutationResu
   const sample = unlistedOf(drawn)
   print(`seed ${seed}: ${drawn.length} mutants, ${drawn.length - sample.length} of them are listed`)
   const tests = files.map(({ path }) => path).filter((path) => path.endsWith('.test.ts'))
-  // Once: the files of the working tree may change during the run.
+  // Determined once, because files of the working tree may change during the run.
   const quick = new Set(tests.filter((path) => isQuick(relative(process.cwd(), join(root, path)))))
   const until = performance.now() + minutes * 60_000
   const killed: Mutant[] = []
@@ -121,7 +121,7 @@ export function testsFor(
   const own = mirrorOf(path)
   const users = (importers.get(path) ?? []).filter((one) => one.startsWith('src/')).map(mirrorOf)
   const names = [posix.basename(path, '.ts'), posix.basename(posix.dirname(path))]
-  // A session is the public way to what `core` and `tasks` do.
+  // The tests of sessions also test `core` and `tasks`, through the public interface.
   const ofSession = own.replace(/^test\/(?:core|tasks)\//, 'test/session/')
   const rankOf = (test: string): number => {
     if (test === own) return -Infinity
@@ -217,7 +217,7 @@ class MutationCopy implements Disposable {
   readonly #folder: string
   readonly #print: (line: string) => void
   readonly #stop: AbortSignal
-  /** Test files, or several that run together, that pass without a mutant. */
+  /** Test files, or groups of files that run together, that pass without a mutant. */
   readonly #passing = new Set<string>()
   readonly #failing = new Set<string>()
 
@@ -227,7 +227,7 @@ class MutationCopy implements Disposable {
     this.#stop = stop
     mkdirSync(join(root, '.cache'), { recursive: true })
     this.#folder = mkdtempSync(join(root, '.cache', 'mutants-'))
-    // Tests that become another user read it.
+    // Tests that switch to another user must be able to read it.
     chmodSync(this.#folder, 0o755)
     for (const path of listPaths(root)) {
       mkdirSync(dirname(join(this.#folder, path)), { recursive: true })
@@ -282,11 +282,11 @@ class MutationCopy implements Disposable {
     }
   }
 
-  /** A file that fails is left out from then on. */
+  /** Whether the tests pass without a mutant. A file that fails is left out from then on. */
   async #passWithoutMutant(tests: readonly string[]): Promise<boolean> {
     const key = tests.join(' ')
     if (this.#passing.has(key)) return true
-    // Half of the time: otherwise the mutant may not be what took so long.
+    // Allows half of the time. With the mutant, a timeout is then caused by the mutant.
     const failure = await this.#runTests(tests, 0.5)
     if (failure === null) {
       this.#passing.add(key)
@@ -327,7 +327,7 @@ class MutationCopy implements Disposable {
   }
 }
 
-/** Processes that see only each other, and end with the first one of them. */
+/** Options of `unshare`. The processes see only each other, and end with the first one. */
 const ownPids = [
   ...(process.getuid?.() === 0 ? [] : ['--user', '--map-current-user']),
   '--pid',
@@ -336,7 +336,7 @@ const ownPids = [
   '--mount-proc',
 ]
 
-/** Without what a surrounding test run sets: seeds are fixed and counts are small. */
+/** Omits variables of a surrounding test run, so that seeds are fixed and counts are small. */
 function plainEnvironment(): NodeJS.ProcessEnv {
   const isOfRun = /^(?:VITEST|TUTTI_(?:LONG|SEED|LOADED_RESULTS|REQUIRE_ALL)$|NODE_COMPILE_CACHE$)/
   return Object.fromEntries(Object.entries(process.env).filter(([name]) => !isOfRun.test(name)))

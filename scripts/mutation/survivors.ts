@@ -14,7 +14,7 @@ export const mutatedFolders = [
 ]
 
 interface Survivor extends MutantName {
-  /** Why no test can notice it, or need not. */
+  /** Why no test can or needs to notice the mutant. */
   readonly reason: string
 }
 

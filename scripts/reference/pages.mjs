@@ -11,7 +11,7 @@ import {
   ReflectionKind,
 } from 'typedoc'
 
-/** The pages that get names of an entry point, by the name or the source file; first match wins. */
+/** The page of each exported name, by its name or source file. The first match wins. */
 const topics = {
   index: {
     'error-classes': /Error(Details)?$/,
@@ -61,7 +61,7 @@ export function load(app) {
   app.renderer.on('endPage', removeRepetitions)
 }
 
-/** Removes members that the page of their base class shows: a private base class has no page. */
+/** Removes inherited members that another page shows. Those of a private base class stay. */
 function removeInherited(project) {
   for (const reflection of Object.values(project.reflections)) {
     if (reflection.inheritedFrom?.reflection !== undefined && reflection.isDeclaration()) {

@@ -147,7 +147,7 @@ type ListedAgent = AgentList['agents'][number]
 
 type AgentRow = ReturnType<typeof toAgentRow>
 
-/** `silentSeconds`: since the last message of an agent that does not answer. */
+/** `silentSeconds`: the time since the last message of an agent that does not answer. */
 function toAgentRow(agent: ListedAgent, state: string, silentSeconds: number | null) {
   const { name, facts, only, allow, version, sessions, host, pid, refusedMessages } = agent
   return {
@@ -223,7 +223,7 @@ const optionHints: Readonly<Record<string, string>> = {
 const toOptionName = (field: string): string =>
   `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Does not replace quoted values, which are followed by a type. */
+/** Replaces field names by option names. Quoted values, which a type follows, stay. */
 const replaceFieldNames = (text: string): string =>
   text.replaceAll(quotedFieldPattern, (_, name: string) => toOptionName(name))
 

@@ -33,7 +33,7 @@ const progressIntervalSeconds = 1.5
 /** Runs the demo. Failed tasks do not change the exit code, because they are expected. */
 export async function demo(options: DemoOptions, output: Output): Promise<number> {
   const { dashboard = false, keepOpen = false } = options
-  // Opened first, because its link is what a new user needs before anything else.
+  // Opened first, so that a new user sees its link immediately.
   let recordFile: string | null = null
   await using page = await openRunDashboard(dashboard || keepOpen, () => recordFile, output)
   const code = await runDemo(options, output, (path) => (recordFile = path))
@@ -86,7 +86,7 @@ async function runDemo(
   return signal === null ? exitCodes.ok : signalExitCodes[signal]
 }
 
-/** Also ends at a signal. Without a terminal, nobody could press a key. */
+/** Waits for Enter or a signal. Without a terminal, returns immediately. */
 async function waitForEnter(output: Output): Promise<void> {
   if (!process.stdin.isTTY || !output.isTerminal || output.closed.aborted) return
   output.problem('the page stays open until you press Enter')

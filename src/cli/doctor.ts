@@ -39,7 +39,7 @@ function driverInstallCommand(): string {
   try {
     system = readFileSync('/etc/os-release', 'utf8')
   } catch {
-    // Without that file, Debian's package name is used as the hint.
+    // Without that file, assumes Debian.
   }
   return /^ID=ubuntu$/m.test(system) ? 'ubuntu-drivers install' : 'apt-get install nvidia-smi'
 }
@@ -58,7 +58,7 @@ export function runDoctor(output: Output, folder = process.cwd(), roots?: Kernel
   ]
   const missing = checks.filter(({ state }) => state === 'missing')
   const problems = checks.filter(({ state }) => state === 'problem')
-  // The default limits of tasks. In a container, they are lower than what the machine has.
+  // What tasks may use. In a container, this is less than the machine has.
   const machine = { cores: usableCores(roots), memory_mb: usableMemoryMb(roots) }
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [

@@ -181,7 +181,7 @@ async function verifyFile(
 const hasResult = ({ event_type: type, attributes }: EventLine): boolean =>
   type === 'TaskCompleted' && attributes['reused'] !== true && 'result' in attributes
 
-/** Returns notes, because missing results do not make a record invalid. */
+/** Marks tasks with stored values. Missing values are only notes: the record stays valid. */
 function markKeptValues(
   path: string,
   { id, expected }: { readonly id: string; readonly expected: number },

@@ -28,7 +28,7 @@ interface ConfigKey {
 
 /** Secrets are read from files, because every user of a machine can read command lines. */
 const secretKeys: ReadonlySet<string> = new Set(['engine.api_key'])
-/** Has an option for a file already: `--required.token-file`. */
+/** Keys with another option, which takes a file: `--required.token-file`. */
 const keysWithoutOption: ReadonlySet<string> = new Set(['required.hf_token'])
 
 let keys: readonly ConfigKey[] | undefined
@@ -92,7 +92,7 @@ function parseValue(schema: KeySchema, text: string, flag: string): unknown {
 /** Relative paths on the command line start at the working folder. */
 const pathKey = /_(?:file|dir)$/
 
-/** `options` has the values by the names that the parser of the command line makes of the flags. */
+/** Converts parsed options to settings. Their names are camel case, as in `llm.maxTokens`. */
 export function readSettings(options: Readonly<Record<string, unknown>>): ConfigSettings {
   const settings: Record<string, Record<string, unknown>> = {}
   for (const { section, name, flag } of listConfigKeys()) {

@@ -1,6 +1,6 @@
 /**
- * Who may see a dashboard and control its run. A link works once: the browser that opens it gets a
- * cookie.
+ * Decides who may see a dashboard and control its run. A link works once: the browser that opens it
+ * gets a cookie.
  */
 
 import { hash, randomBytes } from 'node:crypto'
@@ -14,12 +14,12 @@ export interface Viewer {
   waiting: number
 }
 
-/** The oldest are forgotten beyond these numbers. */
+/** The maximum numbers. Beyond them, the oldest are removed. */
 const maxLinks = 1000
 const maxViewers = 1000
 
 export class Access {
-  /** Random, because browsers send cookies to all ports of a host, on which others may listen. */
+  /** Random, because browsers send a cookie to all ports of its host, also to other servers. */
   readonly #cookieName = `tutti-${randomBytes(8).toString('hex')}`
   /** Both have the digests of secrets as keys, so that the time of a look-up reveals nothing. */
   readonly #links = new Map<string, { readonly mayControl: boolean }>()

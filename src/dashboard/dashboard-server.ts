@@ -51,7 +51,7 @@ const pageHeaders: readonly string[] = [
 ]
 
 const bodyBytes = 65_536
-/** The maximum size of all responses that a browser has not read, and of its waiting requests. */
+/** The maximum size of unread responses, and number of waiting requests, per browser. */
 const maxPendingBytes = 1_048_576
 const maxWaiting = 32
 
@@ -78,7 +78,7 @@ export class DashboardServer extends HttpServer {
     this.setRoutes(this.#routes(), notFoundError('The page is at the address of the link.'))
   }
 
-  /** Waiting requests are answered, so that the server need not wait for them. */
+  /** Answers waiting requests, so that the server need not wait for them. */
   protected override async onStop(): Promise<void> {
     this.#closing.abort()
     await super.onStop()
@@ -105,7 +105,7 @@ export class DashboardServer extends HttpServer {
     ]
   }
 
-  /** Opens a link, which is a token in the address of any file. */
+  /** Sends a file of the page. If its address contains a link's token, opens the link first. */
   #sendFile(exchange: HttpExchange, { type, text }: PageFile): void {
     const { request } = exchange
     const token = paramOf(exchange, 't')
@@ -191,7 +191,7 @@ export class DashboardServer extends HttpServer {
 const paramOf = ({ request }: HttpExchange, name: string): string | null =>
   new URLSearchParams((request.url ?? '').split('?', 2)[1]).get(name)
 
-/** Refuses a response if the browser has too much unread, so that it costs bounded memory. */
+/** Refuses a response if the browser has too many unread bytes, which take memory here. */
 function sendBounded(
   exchange: HttpExchange,
   viewer: Viewer,

@@ -53,7 +53,7 @@ export interface Dashboard {
   [Symbol.asyncDispose](): Promise<void>
 }
 
-/** Replaced by commands and tests. */
+/** Parts that commands and tests replace. */
 export interface DashboardParts {
   readonly writers?: RecordWriterStates
   readonly pageFolder?: string
@@ -68,8 +68,8 @@ const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true)
 
 /**
  * Shows a run in the browser while it runs, or afterwards. `source` is the telemetry of a session,
- * or the path of a record, or of a folder with records. If the session writes a record, a thread
- * reads it. Otherwise, the page begins when its first viewer comes.
+ * or the path of a record, or of a folder with records. If the session writes no record, the page
+ * shows only what happens after its first viewer has opened it.
  *
  * @example
  * const telemetry = await session.startTelemetry({ checkpointPath: './telemetry' })
@@ -81,7 +81,7 @@ export const startDashboard = (
   options: DashboardOptions = {},
 ): Promise<Dashboard> => openDashboard(source, options)
 
-/** A function returns the path of the record, as soon as there is one. */
+/** A function returns the path of the record; `null` until there is one. */
 type DashboardSource = DashboardTelemetry | string | (() => string | null)
 
 export async function openDashboard(
@@ -174,7 +174,7 @@ async function listen(
   }
 }
 
-/** The address itself, because a browser may resolve this machine's name to another one. */
+/** Uses the address, because a browser may resolve this machine's name to another one. */
 function localAddress(host: string, endpoint: string): string {
   const { port } = new URL(endpoint)
   return `http://${host.includes(':') ? `[${host.replace(/[[\]]/g, '')}]` : host}:${port}`

@@ -23,7 +23,6 @@ const types: Readonly<Record<string, string>> = {
 /** The folder of the built page, beside this file. */
 export const pageFolder = fileURLToPath(new URL('page', import.meta.url))
 
-/** Returns the files by name. */
 export function readPageFiles(folder: string): ReadonlyMap<string, PageFile> {
   const files = new Map<string, PageFile>()
   for (const name of tryRead(() => readdirSync(folder)) ?? []) {

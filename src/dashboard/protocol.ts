@@ -33,7 +33,7 @@ export interface ViewsResponse {
   readonly answers: readonly QueryAnswer[]
 }
 
-/** The buttons of the page. */
+/** The actions that the page offers. */
 export interface ViewerRights {
   readonly cancel: boolean
   readonly retry: boolean
@@ -67,7 +67,7 @@ export interface TimeRange {
   readonly to?: number
 }
 
-/** What all panels are limited to: the brushed range, a name, and the replayed time. */
+/** Limits all panels to a selected range, a name, and the replayed time. */
 export interface Filter extends TimeRange {
   readonly name?: string
   /** The replayed time: everything after it is left out. */
@@ -176,7 +176,7 @@ export interface StreamBlock {
     | 'lost'
     | 'interrupted'
     | 'other'
-  /** Waiting for values, starting, running, between attempts. Paler if the task did not run. */
+  /** The phases in order. They are paler while the task does not run. */
   readonly phases: readonly {
     readonly kind: 'values' | 'queued' | 'starting' | 'running' | 'between'
     readonly from: number
@@ -359,7 +359,7 @@ export interface InferencePanelView {
 }
 
 export interface GraphPanelView {
-  /** Single tasks up to 200 nodes, otherwise names. */
+  /** Whether the nodes are names, because there would be more than 200 tasks. */
   readonly isCollapsed: boolean
   readonly nodes: readonly {
     readonly id: string
@@ -417,7 +417,7 @@ export interface HealthPanelView {
   readonly loopLag: { readonly times: readonly number[]; readonly ms: readonly number[] }
 }
 
-/** The drawer: what `tutti explain` and `tutti logs` tell about a task. */
+/** The drawer, a side panel: what `tutti explain` and `tutti logs` print about a task. */
 export interface TaskDrawerView {
   readonly uid: string
   readonly name: string
@@ -453,7 +453,7 @@ export interface RecordsView {
     readonly startTime: number | null
     readonly durationSeconds: number | null
     readonly bytes: number
-    /** `null` if neither the beginning nor the end of the record tells. */
+    /** `null` if neither the beginning nor the end of the record contains it. */
     readonly done: number | null
     readonly failed: number | null
     readonly canceled: number | null

@@ -8,7 +8,7 @@ import type { ViewSource } from './sources/view-source.ts'
 
 /** The shortest time between two answers to the same viewer: at most 4 answers per second. */
 const intervalMs = 250
-/** The latest answers are kept, because viewers ask the same. */
+/** The maximum number of cached answers. Viewers often send the same queries. */
 const maxAnswers = 64
 /** The maximum length of a view, and of all answers in a response, in UTF-8 bytes. */
 const maxAnswerBytes = 524_288
@@ -40,7 +40,7 @@ export class ViewPolls {
    */
   async poll({ queries, waitSeconds }: ViewsRequest, signal: AbortSignal): Promise<string[]> {
     const deadline = this.#clock.monotonicMs() + waitSeconds * 1000
-    // A changed selection is answered immediately, a repeated question not more often than allowed.
+    // Answers a new query immediately. Limits how often a repeated query is answered.
     if (queries.every(({ version }) => version !== undefined)) await this.#pause(deadline, signal)
     let seen: string | null = null
     while (!signal.aborted) {

@@ -57,7 +57,6 @@ export class OriginLabels {
   }
 }
 
-/** A histogram without values. */
 export function createDistribution(instrument: HistogramInstrument, labels: Labels): Distribution {
   return {
     instrument,

@@ -57,7 +57,7 @@ export async function bench(address: string, options: BenchOptions, output: Outp
   }
 }
 
-/** The address may end with `/v1`, as the clients of the API have it. */
+/** Returns the base URL of a server. The address may end with `/v1`, as API clients need it. */
 export function toBase(address: string, field: string): URL {
   const url = URL.parse(address)
   if (url === null || !/^https?:$/.test(url.protocol)) {

@@ -81,7 +81,7 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
 
 const maxReason = 200
 
-/** Adds the answer to `load` once it is complete. */
+/** Sends one request. Adds its answer to `load` once it is complete. */
 async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load): Promise<void> {
   const { base, model, maxTokens, apiKey, fields, signal } = options
   const surface: Surface = surfaces[options.surface]
@@ -136,7 +136,7 @@ class AnswerReader {
     this.#parser.feed(this.#decoder.decode(chunk, { stream: true }))
   }
 
-  /** Throws unless the answer is complete. */
+  /** Returns when the parts arrived. Throws unless the answer is complete. */
   end(): readonly number[] {
     if (this.#error !== undefined) throw new Error(this.#error)
     if (!this.#isComplete) throw new Error('the answer ended before its last event')

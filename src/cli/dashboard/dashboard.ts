@@ -18,7 +18,7 @@ export interface DashboardCommandOptions {
   readonly allowHost?: readonly string[]
 }
 
-/** Resolves when a signal stops it. */
+/** Shows the dashboard until a signal stops it. */
 export async function showRecordDashboard(
   source: string,
   { port, host, allowHost: allowHosts }: DashboardCommandOptions,
@@ -29,7 +29,7 @@ export async function showRecordDashboard(
   if (isPipe(path)) throw new ValueError('a dashboard reads no pipe', { hint: 'Name a file.' })
   if (!isFolder) await expectRecord(path)
   const stop = stopOnSignal(output.closed)
-  // The server itself keeps no process alive.
+  // Keeps the process alive, because the server does not.
   const release = systemClock.after(Infinity, () => {})
   try {
     const options = definedFields({ port, host, allowHosts })

@@ -1,4 +1,4 @@
-/** The option `--dashboard` of `tutti serve`: what its server does, without a session. */
+/** The option `--dashboard` of `tutti serve`: shows the work of a server without a session. */
 
 import { openDashboard } from '../../dashboard/dashboard.ts'
 import type { LiveFeed } from '../../dashboard/sources/live-source.ts'
@@ -7,7 +7,7 @@ import type { InferenceBackend } from '../../inference/index.ts'
 import type { ViewSpan } from '../../views/panel.ts'
 import type { Output } from '../output.ts'
 
-/** Counts from now on. Prints the link to stderr. */
+/** Opens a dashboard that counts requests from now on. Prints its link to stderr. */
 export async function openServeDashboard(
   backend: InferenceBackend,
   output: Output,

@@ -52,7 +52,7 @@ const columns: readonly Column[] = [
 
 const rowsPerChunk = 1000
 const maxCommandLength = 4096
-/** Keeps rows short. Further attributes are left out. */
+/** The maximum number of attribute columns. Further attributes are left out. */
 const maxAttributes = 1000
 
 /** Collects the whole run, because any later event may change a row. */

@@ -100,7 +100,7 @@ function taskAttributes({ backend, task_id, attributes }: EventLine): Record<str
   return { backend, task_id, executable: executable ?? '', task_type: task_type ?? '', ...workflow }
 }
 
-/** Returns none for a pipe, which cannot be read a second time. */
+/** Finds the events with which the tasks of these spans begin. A pipe cannot be read twice. */
 async function findTasks(file: string, ids: ReadonlySet<string>): Promise<Map<string, EventLine>> {
   const found = new Map<string, EventLine>()
   if (ids.size === 0 || isPipe(file)) return found

@@ -254,7 +254,7 @@ function encodeVarint(value: bigint): number[] {
 
 const encodeTag = (field: number, kind: number): number[] => encodeVarint(BigInt(field * 8 + kind))
 
-/** Unsigned values only. */
+/** Encodes an unsigned value. */
 const varintField = (field: number, value: number | bigint): Uint8Array =>
   Uint8Array.from([...encodeTag(field, wireTypes.varint), ...encodeVarint(BigInt(value))])
 
@@ -264,7 +264,7 @@ function doubleField(field: number, value: number): Uint8Array {
   return Buffer.concat([Uint8Array.from(encodeTag(field, wireTypes.fixed64)), bytes])
 }
 
-/** Also writes nested messages. */
+/** Encodes bytes or a nested message. */
 const bytesField = (field: number, bytes: Uint8Array): Uint8Array =>
   Buffer.concat([
     Uint8Array.from([...encodeTag(field, wireTypes.bytes), ...encodeVarint(BigInt(bytes.length))]),

@@ -197,7 +197,7 @@ async function follow(
   const commands = new SlurmCommands()
   const { signal } = interruption
   interruption.jobId = links[0]?.jobId ?? ''
-  // The end of stderr, where the batch script prints how to resume.
+  // The last part of stderr, where the batch script prints how to resume.
   let tail = ''
   const view = {
     stdout: (chunk: Buffer) => void process.stdout.write(chunk),

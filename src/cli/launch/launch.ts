@@ -88,7 +88,7 @@ export async function launch(
   return startLaunch({ command, args, options, more, resume: null }, output)
 }
 
-/** Imports the code only when needed, so that a script inside an allocation starts sooner. */
+/** Imports the check only when needed, so that a script inside an allocation starts sooner. */
 async function check(
   options: LaunchCommandOptions,
   more: readonly string[],

@@ -393,7 +393,7 @@ function isUnknownCommand(argv: readonly string[], at: number, { commands }: Com
   return next !== -1 && isUnknownCommand(argv, next, found)
 }
 
-/** Commander would print the help of the parent command instead of an error. */
+/** Removes help options, for which commander would print the parent's help instead of an error. */
 const dropHelpOptions = (argv: readonly string[], at: number): readonly string[] =>
   argv.filter((word, index) => index < at || !['-h', '--help', '-V', '--version'].includes(word))
 
@@ -426,7 +426,7 @@ function isAbort(error: unknown, closed: AbortSignal): boolean {
   return error === closed.reason || (error instanceof Error && error.cause === closed.reason)
 }
 
-/** If no command is given, commander has its help text instead of a message. */
+/** If no command is given, the message of commander's error is the help text. */
 const usageMessage = ({ code, message }: CommanderError): string =>
   code === 'commander.help'
     ? 'a command is missing; see npx tutti --help'

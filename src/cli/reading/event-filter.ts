@@ -32,7 +32,7 @@ export class EventFilter {
   readonly names = new TaskNames()
   readonly #scope: ScopeFilter | null
   readonly #requested: readonly RequestedValues[]
-  /** Needed because not all events of a task contain its name. */
+  /** The tasks with the requested name, because not all of their events contain it. */
   readonly #named = new Set<string>()
   #hasMatched = false
 

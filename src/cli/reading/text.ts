@@ -8,7 +8,7 @@ export interface Column<Row> {
   readonly cell: (row: Row) => string
   /** Whether to align to the right. Default `false`. */
   readonly isNumber?: boolean
-  /** On a narrow terminal, the highest is left out first. Default 0: never. */
+  /** On a narrow terminal, columns with a high number are left out first. Default 0: never. */
   readonly dropOrder?: number
   /** The minimum width of truncated text. Default: text is not truncated. */
   readonly minWidth?: number

@@ -30,7 +30,7 @@ export async function readLatestEvents(path: string, end: number): Promise<Event
   const offset = Math.max(0, end - tailBytes)
   const batches = readBatches(path, {
     skipSpans: true,
-    // The first line is incomplete, and does not count as an event.
+    // Reading may start inside a line, which is not an event.
     from: { line: 1, offset },
     onLine(line, position) {
       if (line.section === 'event' && position.offset < end) ring.add(line)

@@ -4,7 +4,7 @@ import { errnoOf } from '../../foundation/errors.ts'
 import { openRegularFile, statOf } from '../../foundation/regular-file.ts'
 import type { LinePosition } from '../../checkpoint/reader.ts'
 
-/** Compared at the beginning of the file and before the position that was reached. */
+/** The number of bytes to compare at the beginning of the file and before the reached position. */
 const comparedBytes = 1024
 
 export class FileMark {
@@ -25,7 +25,7 @@ export class FileMark {
     return new FileMark(path, offset, statOf(path)?.ino ?? 0, bytes)
   }
 
-  /** Resolves with `null` for the same file. A file that does not exist any more is the same. */
+  /** Resolves with `null` if the file is the same or does not exist any more. */
   async findChange(): Promise<'cut' | 'replaced' | null> {
     const stats = statOf(this.#path)
     if (stats === null) return null

@@ -3,7 +3,6 @@
 import type { ViewQuery } from '../protocol.ts'
 import type { TelemetryFacts } from '../queries/query-source.ts'
 
-/** What the thread needs to start. */
 export interface FoldData {
   readonly path: string
 }

@@ -11,7 +11,7 @@ import { RecordFold } from './record-fold.ts'
 
 const { path } = workerData as FoldData
 
-/** The answers of the main thread about writers that it was asked for. */
+/** Callbacks for the main thread's answers to `isWriting` messages, by their id. */
 const asked = new Map<number, (isWriting: boolean) => void>()
 let lastId = 0
 
@@ -30,7 +30,7 @@ const writers: RecordWriterStates = {
 }
 
 const fold = new RecordFold({ path, clock: systemClock, writers })
-/** About as many characters as a piece of the report has. */
+/** The approximate number of characters in a piece of the report. */
 const pieceLength = 65_536
 let report: Iterator<string> | null = null
 
@@ -56,7 +56,7 @@ async function handle(request: FoldRequest): Promise<string | null> {
   return nextPiece()
 }
 
-/** `null` after the last piece. */
+/** Returns the next piece; `null` after the last one. */
 function nextPiece(): string | null {
   let text = ''
   while (report !== null && text.length < pieceLength) {

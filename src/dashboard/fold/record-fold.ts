@@ -30,13 +30,13 @@ export interface RecordFoldParts {
   readonly writers: RecordWriterStates
 }
 
-/** How often a record is read while somebody looks. */
+/** How often a record is read while a viewer requests it. */
 const localIntervalMs = 250
 const networkIntervalMs = 1000
-/** How long `refresh` waits for a reading. A longer one continues, and its part is shown. */
+/** How long `refresh` waits for a reading. A longer one continues in the background. */
 const maxWaitMs = 200
 
-/** A view that is further behind its record says so. */
+/** If more bytes than this are unread, the page says so. */
 const maxBytesBehind = 2 ** 20
 
 interface Moment {
@@ -119,7 +119,7 @@ export class RecordFold {
     }
   }
 
-  /** Each block is a change, because a reading may last as long as the run. */
+  /** Counts each block that was read as a change, because a reading may last as long as the run. */
   #noteProgress(file: string, offset: number): void {
     this.#reached = { file, offset }
     this.#changes++
@@ -182,7 +182,7 @@ export class RecordFold {
     return { ...this.#source(), pass: views.pass, now: time, state: 'running', events }
   }
 
-  /** `null` once all but the latest lines of a growing record is read, or if it cannot be read. */
+  /** How much was read; `null` if only the latest lines are missing, or if reading fails. */
   #progress(files: readonly string[]): QuerySource['reading'] {
     if (this.#reading === null && !this.#isFirstReading) return null
     if (this.#problem !== '') return null
@@ -224,6 +224,6 @@ async function findInterval(path: string): Promise<number> {
   return readingIntervalMs(tryRead(() => found?.type))
 }
 
-/** `type` is that of a file system; `undefined` if it is unknown. */
+/** `type` is the type of the file system; `undefined` if it is unknown. */
 export const readingIntervalMs = (type: number | undefined): number =>
   type !== undefined && networkTypes.has(type >>> 0) ? networkIntervalMs : localIntervalMs

@@ -9,7 +9,7 @@ interface PastRun {
   readonly events: readonly ViewEvent[]
 }
 
-/** Keeps the latest time that was asked for, because all panels ask for the same one. */
+/** Caches the run at the latest requested time, because all panels request the same one. */
 export class Replay {
   readonly #path: string
   #time = NaN
@@ -20,7 +20,7 @@ export class Replay {
     this.#path = path
   }
 
-  /** Reading for another time is aborted, and rejects. */
+  /** Aborts a reading for another time, which then rejects. */
   read(time: number): Promise<PastRun> {
     if (this.#run !== null && time === this.#time) return this.#run
     this.#controller.abort(new Error('another time was chosen'))

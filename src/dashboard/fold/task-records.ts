@@ -1,6 +1,6 @@
 /**
- * Reads what a record says about the tasks of opened drawers. The views do not keep it, so the file
- * is read a second time, for one task after another.
+ * Reads the details of the tasks that viewers have opened. The views do not contain them, so the
+ * file is read a second time, for one task after another.
  */
 
 import type { Clock } from '../../foundation/clock.ts'
@@ -8,9 +8,9 @@ import { boundedWait } from '../../foundation/promises.ts'
 import { type KeptOutput, readKeptOutput, TaskHistory } from '../../record/task-history.ts'
 import type { RecordedHistory } from '../queries/query-source.ts'
 
-/** The tasks that were asked for last are kept. */
+/** The maximum number of tasks. The latest requested ones are kept. */
 const maxTasks = 8
-/** How long a query waits for a reading. A longer one continues, and is a change at its end. */
+/** How long a query waits for a reading. A longer one continues, and then changes `revision`. */
 const maxWaitMs = 150
 /** A larger stored value is not shown. The end of its text may be in the record. */
 const maxValueBytes = 8 * 2 ** 20
@@ -49,7 +49,6 @@ export class TaskRecords {
     return { events: history.events, kept, isReading: known === -1 }
   }
 
-  /** Ends all readings. */
   close(): void {
     for (const { controller } of this.#known.values()) controller.abort()
     this.#known.clear()

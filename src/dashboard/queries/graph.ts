@@ -31,7 +31,7 @@ export function showGraph(moment: RunMoment, filter: Filter, path: CriticalPath)
 
 type Shown = Omit<GraphPanelView, 'criticalSeconds'>
 
-/** Stops at one more than are shown. */
+/** Returns at most one task more than is shown. */
 function selectTasks(moment: RunMoment, filter: Filter): number[] {
   const isSelected = createTaskFilter(moment, filter)
   const { tasks, passed } = moment.columns

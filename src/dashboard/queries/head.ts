@@ -21,7 +21,7 @@ const rateBuckets = 60
 const maxColours = 1000
 const countedEnds = stages.completed | stages.failed
 
-/** `whole` differs from `source` in a replay. */
+/** In a replay, `source` is the run until the replayed time, and `whole` is the whole run. */
 export function showHead(
   moment: RunMoment,
   source: QuerySource,

@@ -82,5 +82,5 @@ export function showHealth(
   return { facts, warnings: warnings.toReversed(), loopLag }
 }
 
-/** Events of other machines arrive this late if their connection is slow. */
+/** Over a slow connection, events of other machines are normally delayed by less than this. */
 const maxDelaySeconds = 5

@@ -65,8 +65,8 @@ const toModelRow = ({ model, running, queued }: ServingFacts): ModelRow => ({
 })
 
 /**
- * Adds what the spans of requests tell. The names of prompts are those of their models, unless the
- * application gave them names; requests over HTTP belong to no task.
+ * Adds the measurements from the spans of requests. The names of prompts are those of their models,
+ * unless the application gave them names; requests over HTTP belong to no task.
  */
 function joinModels(
   prompts: readonly ModelRow[],

@@ -1,4 +1,4 @@
-/** The progress of each name: counts, durations and the time left. */
+/** The progress of tasks by name: counts, durations and the time left. */
 
 import { textAt } from '../../views/columns.ts'
 import { stages } from '../../views/lifecycle.ts'
@@ -78,7 +78,7 @@ function toRow(
 type Counted = Pick<NameRow, 'total' | 'done' | 'failed' | 'canceled' | 'running' | 'waiting'>
 
 interface SelectedTasks {
-  /** By the number of the name. */
+  /** Indexed by the number of the name. */
   readonly counts: readonly Counted[]
   readonly isSelected: (task: number) => boolean
 }

@@ -26,7 +26,7 @@ import { showTask } from './drawer/drawer.ts'
 import { showTasks } from './tasks/tasks.ts'
 import { showWorkers } from './nodes/workers.ts'
 
-/** What is computed from a pass and used again while the pass does not change. */
+/** Results for a pass, the state of all views. They are used while the pass does not change. */
 interface PassCache {
   readonly texts: RunTexts
   events: number
@@ -95,7 +95,7 @@ export async function answerQuery<Kind extends ViewQuery['kind']>(
 interface Asked {
   readonly moment: RunMoment
   readonly source: QuerySource
-  /** Without replay. */
+  /** The whole run, even in a replay. */
   readonly whole: QuerySource
   readonly cache: PassCache
 }
@@ -121,7 +121,7 @@ const answers: Answers = {
   graph: ({ moment, source, cache }, { filter }) =>
     showGraph(moment, filter, cache.texts.get(moment, source.reading !== null).criticalPath),
   events: ({ moment, source, whole }, query) => {
-    // A replay keeps those of the latest events that are before its time.
+    // In a replay, `source.events` has only those of the latest events that are before its time.
     const left = whole.pass.counts.events - whole.events.length
     return showEvents(moment, query, source.events, source.events.length + left)
   },
@@ -139,7 +139,7 @@ async function showDrawer({ moment, source, cache }: Asked, shown: string): Prom
     const uid = uidOf(pass.counts.index, task)
     const name = textAt(names.names, valueAt(names.nameOfTask, task))
     const found = await readTask(source, uid, name)
-    // The pass may have gone on while the record was read.
+    // The pass may have changed while the record was read.
     const view = showTask(createMoment(source, cache), task, found)
     if (view !== null) return view
   }

@@ -6,7 +6,7 @@ import type { ViewEvent } from '../../views/panel.ts'
 import type { RecordState } from '../../views/panels/run.ts'
 import type { HeadView } from '../protocol.ts'
 
-/** What the record says about one task. */
+/** The contents of the record about one task. */
 export interface RecordedHistory {
   /** Oldest first; without the middle ones of a task that was tried very often. */
   readonly events: readonly ViewEvent[]

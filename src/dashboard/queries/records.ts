@@ -16,7 +16,7 @@ import { describeNotShown } from './shown-texts.ts'
 type RecordRow = RecordsView['records'][number]
 
 const maxRows = 200
-/** The last metric line and SessionEnded are in this many bytes, after the last spans. */
+/** The size of the last part of a record that has the last metric line and SessionEnded. */
 const tailBytes = 65_536
 
 export async function showRecords(

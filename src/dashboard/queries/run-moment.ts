@@ -34,7 +34,7 @@ export class RunMoment {
     return this.pass.states.names
   }
 
-  /** By the number of the name. */
+  /** Indexed by the number of the name. */
   get paces(): readonly PaceView[] {
     this.#paces ??= measurePaces(this.columns, this.names, this.now)
     return this.#paces

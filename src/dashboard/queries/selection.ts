@@ -38,7 +38,7 @@ export function createTaskFilter(moment: RunMoment, filter: Filter): TaskFilter 
   }
 }
 
-/** A task is in a range if it ran in it. One that never ran counts when it ended, or waits. */
+/** A task is inside if it ran in the range. One that never ran counts at its end, or as waiting. */
 function isInside({ columns, now }: RunMoment, task: number, from: number, to: number): boolean {
   const started = columns.started[task] ?? Number.NaN
   const ended = columns.ended[task] ?? Number.NaN

@@ -13,10 +13,10 @@ const maxLineLength = 2000
 export const shownText = (text: string, max = maxTextLength): string =>
   cutMiddle(escapeControls(shorten(text)), max)
 
-/** A line of a text that several lines explain, such as the story of a task. */
+/** Like `shownText`, with another limit: for a line of a longer text, such as a task's story. */
 export const shownLine = (line: string): string => shownText(line, maxLineLength)
 
-/** Names of 200 KB are cut before each character of them is looked at. */
+/** Cuts a very long text before each of its characters is examined. */
 const shorten = (text: string): string =>
   text.length <= 4 * maxLineLength
     ? text

@@ -8,7 +8,7 @@ import { findInFolder, showRecords } from '../queries/records.ts'
 import { RecordSource } from './record-source.ts'
 import type { ViewSource, ViewSources } from './view-source.ts'
 
-/** Each open record has a thread. The one that was opened first is closed for a further one. */
+/** The maximum number of open records, because each has a thread. The oldest is closed first. */
 const maxOpen = 8
 
 export class FolderSources implements ViewSources {
@@ -44,7 +44,7 @@ export class FolderSources implements ViewSources {
   }
 }
 
-/** Looking through a folder takes a while, so its list is not always the latest. */
+/** The minimum time between two listings of the folder, because a listing takes long. */
 const listIntervalMs = 2000
 
 class FolderList implements ViewSource {

@@ -14,7 +14,7 @@ export class FollowingSource implements ViewSource {
   #path: string | null = null
   #source: RecordSource | null = null
 
-  /** `findRecord` returns `null` as long as there is none, and later possibly another one. */
+  /** `findRecord` returns `null` until there is a record, and later possibly another record. */
   constructor(findRecord: () => string | null, writers: RecordWriterStates) {
     this.#findRecord = findRecord
     this.#writers = writers

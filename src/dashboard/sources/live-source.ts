@@ -23,7 +23,7 @@ export interface DashboardTelemetry {
 
 /** A server of models, or a session, whose telemetry has only the required members. */
 export interface LiveFeed extends DashboardTelemetry {
-  /** Why the views begin later than what they show; `null` if they do not. */
+  /** `null` if no earlier events are missing, so that the page need not explain its beginning. */
   readonly beginReason?: null
   /** Like `subscribe`, for the spans of requests. */
   subscribeSpans?(callback: (span: ViewSpan) => void): () => void

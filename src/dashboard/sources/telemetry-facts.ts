@@ -1,4 +1,4 @@
-/** What the telemetry of a live session tells about itself, which no event contains. */
+/** Facts about the telemetry of a live session that no event contains. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import type { TelemetryFacts } from '../queries/query-source.ts'
@@ -12,7 +12,7 @@ interface FactsTelemetry {
 
 export type ReadFacts = () => TelemetryFacts | null
 
-/** A summary looks at all tasks. */
+/** The minimum time between two summaries, because a summary reads all tasks. */
 const summaryIntervalMs = 10_000
 
 export function createFactsReader(source: object, clock: Clock): ReadFacts {

@@ -13,7 +13,7 @@ export interface ViewSource {
   /** Whether `report()` can be called. */
   readonly hasReport: boolean
   /**
-   * Takes what is new. Resolves with a text that changes whenever an answer may have changed. The
+   * Reads new data. Resolves with a text that changes whenever an answer may have changed. The
    * source does nothing between two calls. Rejects if nothing can be read.
    */
   refresh(): Promise<string>

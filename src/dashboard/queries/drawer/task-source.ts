@@ -47,8 +47,8 @@ type Output = Pick<TaskDrawerView, 'stdout' | 'stderr'>
 const maxOutputLength = 20_000
 
 /**
- * The ends of the output of a program: from the files of `captureStdio`, or as the record keeps
- * them. `tails` are those of its failure.
+ * The last part of a program's output: from the files of `captureStdio`, or as stored in the
+ * record. `tails` are stored with its failure.
  */
 export function readOutput(
   { events, kept, isPast }: TaskSource,

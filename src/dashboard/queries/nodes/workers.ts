@@ -43,7 +43,7 @@ interface NodeEntry {
   readonly row: NodeRow
 }
 
-/** Nodes that are here come first, then those with more busy slots. */
+/** Lists present nodes first, then those with more busy slots. */
 function listNodes(moment: RunMoment): NodeEntry[] {
   const { pass, isRunning } = moment
   const { bounds, resources, lanes } = pass.states

@@ -21,9 +21,9 @@ export interface RunSummary {
   readonly criticalPath: CriticalPath
 }
 
-/** The sentences about a smaller run are computed at once. */
+/** Up to this size of a run, its sentences are computed synchronously. */
 const maxTasksAtOnce = 20_000
-/** So that the first panels of a large run are shown before its sentences are computed. */
+/** Lets the first panels of a large run appear before its sentences are computed. */
 const delayMs = 1000
 /**
  * The share of the time that the sentences about a growing run may take. They are about the whole
@@ -50,7 +50,7 @@ export class RunTexts {
   /** Changes whenever sentences were computed after an answer without them. */
   revision = 0
 
-  /** With `mayPlan: false`, a large run has no sentences, because its time changes too often. */
+  /** `mayPlan: false` disables the thread: the time of a replay changes too often for it. */
   constructor({ mayPlan }: { readonly mayPlan: boolean }) {
     this.#mayPlan = mayPlan
   }
@@ -89,7 +89,7 @@ export class RunTexts {
     const data: SentencesData = { states, state, now }
     const options = { name: 'tutti sentences', workerData: data }
     const thread = tryRead(() => startSiblingThread(import.meta.url, 'sentences-program', options))
-    // In a bundle of the user's, the program is missing, and a large run has no sentences.
+    // In a bundle of an application, the program is missing. A large run then has no sentences.
     if (thread === undefined) return
     thread.on('message', (sentences: Sentences) => (this.#sentences = sentences))
     thread.unref()
@@ -109,7 +109,6 @@ export class RunTexts {
   }
 }
 
-/** What the thread needs. */
 export interface SentencesData extends Pick<RunTime, 'state' | 'now'> {
   readonly states: RunStates
 }

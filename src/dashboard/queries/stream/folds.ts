@@ -6,7 +6,7 @@ import type { RunMoment } from '../run-moment.ts'
 
 type Fold = HeadView['folds'][number]
 
-/** The share of the axis from which on a time is folded. */
+/** Times with at least this share of the axis are folded. */
 const minShare = 0.1
 
 interface Gap {

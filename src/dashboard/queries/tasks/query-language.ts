@@ -76,7 +76,7 @@ function toText(
   return { key, isNegated: minus === '-', matches: toMatch(value, report) }
 }
 
-/** `/…/` is a pattern, other texts are searched for; neither depends on case. */
+/** `/…/` is a pattern. Other texts are searched for as they are. Both ignore case. */
 function toMatch(value: string, report: (problem: string) => void): TextMatch {
   if (value.length > 1 && value.startsWith('/') && value.endsWith('/')) {
     const pattern = compile(value.slice(1, -1), report)

@@ -29,7 +29,7 @@ function toFilter(moment: RunMoment, { key, isNegated, matches }: TextCondition)
   return isNegated ? (task) => !isSelected(task) : isSelected
 }
 
-/** Words without a key are searched where people look for a task. */
+/** Searches a word without a key in the name, the uid and the worker of a task. */
 function anyFilter(moment: RunMoment, matches: TextMatch): TaskFilter {
   const parts = [
     fields.name(moment, matches),

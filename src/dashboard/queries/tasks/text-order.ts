@@ -6,8 +6,8 @@ import { textAt, type TextIndex } from '../../../views/columns.ts'
 const keyBytes = 6
 
 /**
- * Returns a number per text whose order is that of the texts, except that texts which begin with
- * the same bytes have equal numbers. What all texts begin with does not count.
+ * Returns a number per text, in the order of the texts. Texts that begin with the same bytes have
+ * equal numbers. A beginning that all texts share is ignored.
  */
 export function textKeys(index: TextIndex): Float64Array {
   const { bytes, ends, size } = index

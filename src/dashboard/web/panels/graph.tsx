@@ -36,7 +36,7 @@ function layOutGraph({ nodes, edges }: GraphPanelView): GraphLayout {
   const before = Map.groupBy(edges, ({ to }) => to)
   const placed = new Map<string, PlacedNode>()
   for (const [column, depth] of depths.entries()) {
-    // Close to the middle of what a box depends on, so that lines cross less.
+    // A box is near the middle of its dependencies, so that fewer lines cross.
     const middle = ({ id }: GraphNode): number => {
       const rows = (before.get(id) ?? []).map(({ from }) => placed.get(from)?.y ?? 0)
       return rows.length === 0 ? 0 : rows.reduce((a, b) => a + b, 0) / rows.length

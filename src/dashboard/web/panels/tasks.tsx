@@ -10,7 +10,7 @@ import { filter, useView } from '../state/views.ts'
 
 const rowHeight = 30
 const shownRows = 18
-/** Rows that are asked for beyond the visible ones, so that a little scrolling needs no answer. */
+/** Rows requested beyond the visible ones, so that a little scrolling needs no request. */
 const spareRows = 30
 /** Browsers limit the height of an element. More rows are scrolled in larger steps. */
 const maxHeight = 4_000_000
@@ -110,7 +110,7 @@ const columns: readonly HeadColumn[] = [
   { title: 'error', sort: null, isNumber: false },
 ]
 
-/** A click sorts, a second one turns the order around, a third one goes back to the given order. */
+/** A click sorts, a second one reverses the order, a third one restores the default order. */
 function nextOrder(sort: TasksPart['sort'], startsDown: boolean): void {
   const { sort: current, isDescending } = taskOrder.peek()
   if (current !== sort) taskOrder.value = { sort, isDescending: startsDown }

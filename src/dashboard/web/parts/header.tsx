@@ -1,4 +1,4 @@
-/** The header: what runs, how far it is, what bounds it, and what the page misses of it. */
+/** The header: the state and progress of the run, what limits it, and what is missing. */
 
 import type { ComponentChildren } from 'preact'
 import type { HeadView } from '../../protocol.ts'

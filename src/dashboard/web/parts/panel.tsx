@@ -1,4 +1,4 @@
-/** What panels consist of, and what they show while they wait or if there is nothing to show. */
+/** The parts of panels, including what they show while loading or if there is nothing to show. */
 
 import type { ComponentChildren } from 'preact'
 import { useId } from 'preact/hooks'
@@ -47,7 +47,7 @@ interface FilteredPanelProps<Kind extends FilteredKind> extends PanelParts<Views
   readonly kind: Kind
 }
 
-/** A panel that only the filter of all panels limits. */
+/** A panel without options of its own: only the common filter limits it. */
 export function FilteredPanel<Kind extends FilteredKind>({
   kind,
   ...parts
@@ -88,7 +88,7 @@ export function TaskButton({ uid }: { readonly uid: string }) {
   )
 }
 
-/** A viewer reads the end of long output, and the beginning of an error. */
+/** The maximum length of the text. The rest is cut. */
 const maxCharacters = 20_000
 
 interface CodeProps {

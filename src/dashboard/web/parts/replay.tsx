@@ -46,7 +46,7 @@ function Slider({ t }: { readonly t: number }) {
   )
 }
 
-/** Moves the replayed time while it plays, ten times a second. */
+/** Moves the replayed time while it plays, ten times per second. */
 function usePlay(end: number): void {
   const last = useRef(0)
   useEffect(() => {

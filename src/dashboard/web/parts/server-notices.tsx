@@ -1,4 +1,4 @@
-/** What the page misses, and why: shown above everything else, and never hidden. */
+/** Notices about missing data and the reason, always visible at the top of the page. */
 
 import { numberText, timeText } from '../../../views/readable.ts'
 import { bytesText, safeText } from '../state/names.ts'

@@ -15,7 +15,7 @@ export const numberColumn = <Row,>(title: string, cell: Column<Row>['cell']): Co
 
 const orDash = (value: number | null): string => (value === null ? '-' : numberText(value))
 
-/** A zero is pale. */
+/** A column of counts, with pale zeros. */
 export const countColumn = <Row,>(title: string, of: (row: Row) => number | null): Column<Row> =>
   numberColumn(title, (row) => (
     <span class={of(row) === 0 ? 'muted' : undefined}>{orDash(of(row))}</span>
@@ -29,7 +29,7 @@ interface TableProps<Row> {
   readonly columns: readonly Column<Row>[]
   readonly rows: readonly Row[]
   readonly keyOf: (row: Row, index: number) => string
-  /** Otherwise the caption is only read aloud, because a heading shows the same. */
+  /** Default `false`: only screen readers read the caption, because a heading shows the same. */
   readonly isCaptionShown?: boolean
 }
 

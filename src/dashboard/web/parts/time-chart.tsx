@@ -17,7 +17,7 @@ interface TimeChartProps {
   readonly label: string
   readonly times: readonly number[]
   readonly series: readonly Series[]
-  /** The upper end of the scale; absent: the largest value. */
+  /** The upper end of the scale. Default: the largest value. */
   readonly max?: number
   readonly height: number
 }
@@ -61,7 +61,7 @@ interface ChartRowProps extends TimeChartProps {
   readonly title: string
   /** The value at the upper end of the scale. */
   readonly scale: string
-  /** What stands below the title. */
+  /** Shown below the title. */
   readonly children?: ComponentChildren
 }
 

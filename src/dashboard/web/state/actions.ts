@@ -1,4 +1,4 @@
-/** What the page asks the server to do: links, reports, and control of tasks. */
+/** Actions that the page requests from the server: links, reports, and control of tasks. */
 
 import { signal } from '@preact/signals'
 import type { ControlResult, NewLink } from '../../protocol.ts'
@@ -57,7 +57,6 @@ export async function copyWithNotice(text: string, what: string): Promise<void> 
   }
 }
 
-/** Saves the report of the run as a file. */
 export function saveReport(): void {
   const link = document.createElement('a')
   const { record } = pageState.peek()

@@ -72,7 +72,7 @@ function writeFragment({ panel, name, task, from, to, q, t, record }: PageState)
   return text === '' ? '' : `#${text}`
 }
 
-// The link was used to open the page: without its token, the address can be kept and reloaded.
+// Removes the used token from the address, which can then be stored and reloaded.
 if (location.search !== '') history.replaceState(null, '', location.pathname + location.hash)
 
 export const pageState = signal<PageState>(readFragment(location.hash))

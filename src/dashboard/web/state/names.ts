@@ -1,11 +1,11 @@
-/** How names, colours and times are written on the page: as the commands and the report do. */
+/** Formats names, colours and times like the commands and the report. */
 
 import { computed } from '@preact/signals'
 import { escapeControls, secondsText, shortNames, timeText } from '../../../views/readable.ts'
 import { nameColours } from '../../../views/texts/palette.ts'
 import { head, startTime } from './views.ts'
 
-/** Characters of a name that are shown at most; the rest is cut. */
+/** The maximum number of shown characters of a name. */
 const maxShown = 200
 
 /** Text of a record, safe to show: invisible characters are escaped, long text is cut. */

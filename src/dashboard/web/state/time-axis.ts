@@ -20,7 +20,6 @@ interface PlacedFold extends Fold {
 export interface TimeAxis {
   readonly from: number
   readonly to: number
-  /** The length of the whole axis. */
   readonly length: number
   /** The length of each folded time. */
   readonly foldLength: number

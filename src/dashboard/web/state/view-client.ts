@@ -35,7 +35,7 @@ const isHidden = signal(document.hidden)
 const waitSeconds = 25
 const firstRetryMs = 250
 const maxRetryMs = 4000
-/** A request that computes new views is not canceled before this, so that views appear. */
+/** The minimum duration of a request for new views before it may be canceled. */
 const patienceMs = 1000
 
 interface Entry {
@@ -85,7 +85,6 @@ export function ask(id: string, query: ViewQuery): void {
   sendSoon()
 }
 
-/** Stops asking for a view that is no longer on screen. */
 export function stopAsking(id: string): void {
   entries.delete(id)
 }
@@ -123,7 +122,7 @@ export async function follow(): Promise<never> {
   record.subscribe(() => {
     forgetVersions()
     for (const { state } of kept.values()) state.value = emptyState
-    // Its answers are about the other record.
+    // Cancels the request, because its answers are about the previous record.
     request?.controller.abort()
     wakeUp()
   })

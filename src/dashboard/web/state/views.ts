@@ -1,4 +1,4 @@
-/** The views of the page: what is asked for while a component is on screen, and the filter. */
+/** The views of the page, which components request while they are on screen, and the filter. */
 
 import { computed } from '@preact/signals'
 import { useLayoutEffect } from 'preact/hooks'

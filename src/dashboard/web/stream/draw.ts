@@ -21,12 +21,11 @@ export interface Drawing {
   readonly width: number
   readonly rowHeight: number
   readonly colours: Colours
-  /** The index of a name's colour. */
   readonly colourOf: (name: string) => number
   readonly chosen: string | null
   /** Tasks that the chosen task depends on, and tasks that depend on it. */
   readonly related: ReadonlySet<string>
-  /** Blocks of other names are pale. */
+  /** The selected name. Blocks of other names are pale. */
   readonly name: string | null
 }
 
@@ -53,7 +52,7 @@ function xOf({ axis, visible, width }: Drawing, time: number): number {
 /** The free pixels above and below a block. */
 const marginOf = (rowHeight: number): number => (rowHeight >= 20 ? 3 : 2)
 
-/** Paler: the task did not run in this phase. */
+/** The opacity of each phase. Phases in which the task does not run are paler. */
 const phaseAlpha = { values: 0.14, queued: 0.2, starting: 0.4, running: 1, between: 0.2 } as const
 
 const outcomeColour = (block: StreamBlock, { colours, colourOf }: Drawing): string => {
@@ -169,7 +168,6 @@ export function findAt(
   return cell === undefined ? null : { cell }
 }
 
-/** Reads the colours of the style sheet. */
 export function readColours(element: Element, count: number): Colours {
   const style = getComputedStyle(element)
   const colour = (name: string): string => style.getPropertyValue(`--${name}`).trim()

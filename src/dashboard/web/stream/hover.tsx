@@ -1,4 +1,4 @@
-/** What stands beside the pointer: the block or the cell below it, in words. */
+/** The text beside the pointer, which describes the block or cell below it. */
 
 import type { StreamBlock, StreamCell } from '../../protocol.ts'
 import { countText, percentText, secondsText } from '../../../views/readable.ts'

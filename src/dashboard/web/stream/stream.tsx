@@ -1,4 +1,4 @@
-/** The stream: what each worker did when. It can be zoomed, and a selected time filters all. */
+/** The stream: the work of each worker over time. A selected time range filters all panels. */
 
 import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { computed } from '@preact/signals'
@@ -16,7 +16,7 @@ import { Legend } from './legend.tsx'
 import { type Colours, type Drawing, drawStream, findAt, readColours } from './draw.ts'
 import { listenToPointer, type PlotPoint, selectByKey } from './pointer.ts'
 
-/** The visible times, with a margin, in steps: a small move needs no new answer. */
+/** Requests the visible times with a margin, in steps, so that a small move needs no request. */
 const query = computed((): StreamQuery | null => {
   const [selected, whole, range] = [filter.value, axis.value, zoom.value]
   if (selected === null || whole === null) return null
