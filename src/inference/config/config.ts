@@ -254,7 +254,7 @@ function resolveLlm(
   document: ConfigDocument,
   engine: EngineConfig,
 ): LlmConfig {
-  // Not every server knows these fields, so they are used only if the file sets them.
+  // Not every server knows `top_k` and `repetition_penalty`, so only values of the file are sent.
   const { hasServer } = findDescriptor(engine)
   const isUnset = (key: string): boolean => hasServer && !document.has('llm', key)
   const maxModelLen = section.max_model_len

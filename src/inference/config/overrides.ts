@@ -39,7 +39,7 @@ export function resolveOverrides(overrides: InferenceOverrides): InferenceOverri
   return resolved
 }
 
-/** The option replaces the section of the file, unless it is only the name of the same kind. */
+/** The option replaces the file's `engine` section, unless it only repeats the kind. */
 export function readEngineOption(
   option: InferenceOverrides['engine'],
   written: EngineConfig,

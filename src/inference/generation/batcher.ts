@@ -43,7 +43,7 @@ export class Batcher {
   #permanentFailure: GenerationEnd | null = null
   /** The outcome of bounded requests while no worker is able to start; `null` otherwise. */
   #outageEnd: GenerationEnd | null = null
-  /** Includes aborted requests that have not ended in their engine yet. */
+  /** The number of requests in engines, including aborted ones that have not ended there yet. */
   running = 0
   breaches = 0
   #arrivalCount = 0

@@ -153,7 +153,7 @@ export interface GenerationDelta {
   readonly reasoning?: string
   /** The prompt. Present only if `echo` is set and the engine supports `echo.logprobs`. */
   readonly prompt?: PromptReport
-  /** In the first delta if known by then, so that canceled requests report the number too. */
+  /** The number of prompt tokens. In the first delta if known: canceled requests need it too. */
   readonly promptTokens?: number
 }
 

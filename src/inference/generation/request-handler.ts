@@ -209,7 +209,7 @@ class RequestRun implements QueueListener {
     if (this.#applyVerdict(guarded)) this.#parts.batcher.enqueue(this.#createEnqueueOptions())
   }
 
-  /** Returns whether the request continues. */
+  /** Applies the result of a guardrail check. Returns whether the request continues. */
   #applyVerdict(guarded: GuardedInput): boolean {
     if (this.#hasEnded) return false
     this.#rules = guarded.hits.map(({ rule }) => rule)

@@ -225,7 +225,7 @@ function findDataPattern(
     if (start >= end) break
     const length = matchLength?.(candidate) ?? candidate.length
     if (length > 0) found.push({ ...base, start, end: start + length, endPattern })
-    // A match may begin inside a rejected candidate.
+    // After a rejected candidate, continues inside it, because a match may begin there.
     pattern.lastIndex = start + Math.max(1, length)
   }
   return found

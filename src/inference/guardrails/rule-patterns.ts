@@ -36,7 +36,7 @@ export function findPatternProblem(pattern: string): string | undefined {
   }
 }
 
-/** `a*` and `\b` match the empty string at every position. */
+/** Whether a pattern matches the empty string, as `a*` and `\b` do. */
 const matchesEmptyText = (regex: RE2JS): boolean =>
   ['', 'a', ' '].some((text) => {
     const matcher = regex.matcher(text)

@@ -127,6 +127,6 @@ function findIbanLength(text: string): number {
 const space = 32
 const letterA = 65
 
-/** Appends a digit as one digit, and a letter as two digits. */
+/** The remainder (modulo 97) after a character is appended: a letter counts as two digits. */
 const addToRemainder = (rest: number, code: number): number =>
   code < letterA ? (rest * 10 + code - zero) % 97 : (rest * 100 + code - letterA + 10) % 97

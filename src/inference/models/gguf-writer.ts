@@ -174,7 +174,7 @@ function shiftRounded(fraction: number, shift: number): number {
   return rest > half || (rest === half && (kept & 1) === 1) ? kept + 1 : kept
 }
 
-/** All machines that llama.cpp supports are little-endian. */
+/** Relies on the byte order: all machines that llama.cpp supports are little-endian. */
 function toBytes(values: Float32Array | Uint16Array | Uint32Array | BigUint64Array): Buffer {
   return Buffer.from(values.buffer, values.byteOffset, values.byteLength)
 }

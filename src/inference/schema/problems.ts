@@ -47,7 +47,7 @@ export interface Bound {
 /** A schema is compiled at its first use, because compiling takes milliseconds. */
 const validators = new WeakMap<Schema, Schema>()
 
-/** A valid value is neither copied nor changed. */
+/** Checks a value without copying or changing it. */
 export function isValid<S extends Schema>(schema: S, value: unknown): value is z.input<S> {
   let compiled = validators.get(schema)
   if (compiled === undefined) {

@@ -14,7 +14,7 @@ export class Secret {
     registerSecret(value)
   }
 
-  /** Returns the value. */
+  /** Returns the secret in plain text. */
   reveal(): string {
     return this.#value
   }

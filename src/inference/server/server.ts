@@ -59,7 +59,7 @@ export class InferenceServer extends HttpServer {
     this.setRoutes(createHealthRoutes(this.#healthContext()), loadingError)
   }
 
-  /** Some clients add a slash at the end of a path, and some addresses lack `/v1`. */
+  /** Other spellings of a path: some clients add a slash at the end, and some omit `/v1`. */
   protected override listAliases(path: string): readonly string[] {
     const plain = path.length > 1 && path.endsWith('/') ? path.slice(0, -1) : path
     return [plain, `/v1${plain}`]

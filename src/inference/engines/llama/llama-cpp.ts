@@ -80,7 +80,7 @@ export async function loadRuntime(
     template: createTemplate(model),
     createGrammar(format) {
       const grammar = grammars.open(toGrammar(format))
-      // Throws for a grammar that cannot even begin.
+      // Throws if the grammar is too ambiguous from its first character on.
       grammar.begin()
       return grammar
     },

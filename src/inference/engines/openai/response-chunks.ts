@@ -190,7 +190,7 @@ function contentText(content: unknown): string {
   return content.map((part) => textOr(getPath(part, 'text'), '')).join('')
 }
 
-/** Chat completions have a list of objects, text completions have parallel lists. */
+/** Chat completions list log probabilities as objects, text completions as parallel lists. */
 function toLogprobs(logprobs: unknown): readonly TokenLogprob[] {
   if (typeof logprobs !== 'object' || logprobs === null) return []
   const content = getPath(logprobs, 'content')

@@ -32,7 +32,7 @@ const maxRetryAfterMs = 86_400_000
 const bodyTimeoutMs = 5000
 const maxBodyChars = 65_536
 
-/** If the caller will retry, does not wait for the body, which is then not needed. */
+/** Converts an error response. Does not wait for the body if the caller will retry. */
 export async function readRefusal(
   response: UpstreamResponse,
   { clock, isLastAttempt }: { readonly clock: Clock; readonly isLastAttempt: boolean },

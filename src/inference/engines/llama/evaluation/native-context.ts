@@ -145,7 +145,7 @@ export class SamplerPool {
     return this.#free.pop() ?? this.#create()
   }
 
-  /** Disposes of a sampler that is still in use, because another part of its step failed. */
+  /** Pools a sampler. Disposes of it if it is in use, because a part of its step failed. */
   release(sampler: NativeSampler): void {
     if (this.#busy.has(sampler) || this.#free.length >= maxPooled) return sampler.dispose()
     // Applying a configuration removes all settings that it omits.

@@ -43,7 +43,7 @@ function* readMessage(
   const ends = [...options.ends, startMark]
   const header = yield* input.textUntil(messageMark, ...ends)
   if (header.mark !== messageMark) {
-    // A header without marks is text of a model that was not trained with the format.
+    // A header without marks is the answer of a model that was not trained with the format.
     const isText = !header.text.includes(channelMark) && !/^\s*(?:assistant|to=)/.test(header.text)
     if (isText) sink.text(header.text)
     return

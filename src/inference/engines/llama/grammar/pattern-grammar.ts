@@ -29,7 +29,7 @@ interface PatternPart extends Lengths {
 
 const anyText: PatternPart = { text: 'char*', letter: 'char', ...anyLength }
 
-/** Whether a part, such as `a*`, is redundant next to text of any length. */
+/** Whether a part, such as `a*`, can be dropped where any text may precede or follow it. */
 const isUnbounded = (piece: PatternPart | undefined): boolean =>
   piece?.letter !== undefined && piece.min === 0 && piece.max === Infinity
 

@@ -262,7 +262,7 @@ function compareItems(one: readonly Value[], other: readonly Value[]): number {
   return one.length - other.length
 }
 
-/** Compares by code points, so that characters with surrogates come last. */
+/** Compares by code points, so that characters above U+FFFF come last. */
 function compareText(one: string, other: string): number {
   if (one === other) return 0
   const shorter = Math.min(one.length, other.length)
