@@ -296,10 +296,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#lost++
   }
 
-  /**
-   * Writes the lines that are in the ring now. If the thread writes as well, writes one chunk per
-   * turn of the event loop.
-   */
+  /** Writes the lines now in the ring, one chunk per event-loop turn if the thread writes too. */
   async #writeInTurns(): Promise<void> {
     if (!this.#mainLock.isThreadReady) return this.#drain('all')
     const target = this.#ring.head
@@ -360,8 +357,7 @@ export class CheckpointWriter implements AsyncDisposable {
     const before = this.bytesWritten
     const failure = this.#mainLock.acquire()
     if (failure !== null) this.#onWriteError(failure)
-    // `beforeWrite` runs with the lock held, because its warnings may become events, which need
-    // room in the ring.
+    // Holds the lock, because warnings of `beforeWrite` may append events, which need room.
     const { beforeWrite } = this.#options
     if (beforeWrite !== null) this.#runSafely(beforeWrite)
     let extent = which
