@@ -27,7 +27,7 @@ export interface Vocabulary {
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
   /** Whether slices of a text keep the space before them; `null` if texts cannot be sliced. */
   readonly slicing: 'with space' | 'without space' | null
-  /** Incomplete characters become U+FFFD; control tokens have no text. */
+  /** `before` precedes the tokens. Incomplete characters become U+FFFD; control tokens, nothing. */
   textOf(tokens: readonly Token[], before: readonly Token[]): string
   /** Returns the text of a token that is shown alone. */
   nameOf(token: Token): string

@@ -15,7 +15,7 @@ interface UpstreamRequest {
   readonly body: () => string
 }
 
-/** Fields that only some servers know are omitted if they would have no effect. */
+/** Omits fields that only some servers know if they would have no effect. */
 export function toApiRequest(
   model: string,
   { input, sampling }: PassThroughRequest,

@@ -144,7 +144,7 @@ export class SseWriter {
     this.#response = exchange.response
     this.#options = options
     this.#response.once('close', () => this.#backpressure?.release())
-    // Older Node versions do not close queued responses if a pipelining client disconnects.
+    // `close` is missing in older Node versions if a client with queued responses disconnects.
     exchange.signal.addEventListener('abort', () => this.#backpressure?.release(), { once: true })
   }
 

@@ -123,7 +123,7 @@ function formatBySpecification(value: Value, specification: string): string {
     : padText(signed, Number(width), by, align ?? '>')
 }
 
-/** The maximum in JavaScript. Further digits would be zeros. */
+/** The maximum of `toFixed` in JavaScript. Further digits would be zeros. */
 const maxDecimalPlaces = 100
 /** The number of additional places that are computed to recognize an exact half. */
 const extraDecimalPlaces = 25
