@@ -142,7 +142,7 @@ await runMode(import.meta.url, {
   clusterPrograms: async () => runPrograms(await ClusterBackend.local({ agents: 2, cores: 1 })),
   oneAtATime: async () => oneAtATime(await ClusterBackend.local({ agents: 2, cores: 1 }), 0),
   bareRequest,
-  // During the pause its worker falls asleep, as that of an agent does.
+  // The worker falls asleep during the pause, like that of an agent.
   localAfterPause: async () => oneAtATime(await ConcurrentBackend.create({ workers: 1 }), 1),
   agents2: () => stubAgents(2),
   agents64: () => stubAgents(64),

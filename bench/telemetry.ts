@@ -44,7 +44,7 @@ const modes: Readonly<Record<string, Mode>> = {
   emitter: { emit: recordTask, isWatched: true },
   unwatched: { emit: recordTask, isWatched: false },
   public: { emit: emitPublic, isWatched: true },
-  // About a tenth of what the thread can format on the reference machine, half of it on a slow one.
+  // A tenth of the rate that the thread reaches on the reference machine, half on a slow one.
   paced: { emit: recordTask, isWatched: true, rate: Number(process.env['RATE'] ?? 30_000) },
 }
 const titles: Readonly<Record<string, string>> = {

@@ -64,7 +64,7 @@ const builtins = {
   },
 }
 
-/** Modules find programs relative to their URL, so it must stay that of the compiled file. */
+/** Keeps `import.meta.url` the URL of the compiled file, on which paths of programs depend. */
 const ownUrls = {
   name: 'own-urls',
   transform(code, id) {
@@ -111,7 +111,7 @@ function checkFileOf(id) {
   return nodeChecks.test(path) ? toName(path) : null
 }
 
-/** The import that a published file executes first. */
+/** Returns the import that a published file executes first. */
 function checkFirst({ fileName, isEntry }, check) {
   if (!isEntry || ![...entryFiles, command].includes(fileName)) return ''
   const way = relative(dirname(fileName), check)
@@ -120,7 +120,7 @@ function checkFirst({ fileName, isEntry }, check) {
 
 const toName = (path) => path.replace(/\.js$/, '').replaceAll('/', '-')
 
-// Without `sideEffects`, which would drop the modules that only check the version of Node.
+// Omits `sideEffects`, which would drop the modules that only check the version of Node.
 writeFileSync(join(source, 'package.json'), '{ "type": "module" }\n')
 await bundle([...entryFiles, ...modules], {
   chunkFileNames: 'chunks/[name].js',
@@ -148,7 +148,7 @@ async function bundle(files, options) {
   const made = await rolldown({
     input,
     platform: 'node',
-    // The dependencies in package.json are installed beside this package.
+    // Does not bundle dependencies, because they are installed with the package.
     external: (id) => !id.startsWith('.') && !id.startsWith('/') && !id.startsWith('\0'),
     plugins: [builtins, ownUrls],
     // Entry points re-export modules that are in shared files.

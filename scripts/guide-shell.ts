@@ -12,7 +12,7 @@ export function readerEnvironment(): NodeJS.ProcessEnv {
   for (const name of Object.keys(env)) {
     if (name.startsWith('npm_') || name.startsWith('TUTTI_')) delete env[name]
   }
-  // npm's warnings are about the machine, not about the guide.
+  // Hides npm's warnings, which are about the machine, not about the guide.
   return { ...env, npm_config_loglevel: 'error' }
 }
 

@@ -24,7 +24,7 @@ process.exitCode = problems.length === 0 && examples.length > 0 ? 0 : 1
 function problemOf(file: string): string | undefined {
   const expected = expectedOutput(readFileSync(file, 'utf8'))
   if (expected === undefined) return 'does not end with an "// Output:" comment'
-  // In a temporary folder, so that the files it writes are removed.
+  // Runs in a temporary folder, so that the files of the example are removed.
   const cwd = mkdtempSync(join(tmpdir(), 'tutti-example-'))
   try {
     const { status, signal, stdout, stderr } = spawnSync(process.execPath, [file], {

@@ -92,7 +92,7 @@ function readResults(path: string): Result[] {
   return lines.filter((line) => line !== '').map((line) => JSON.parse(line) as Result)
 }
 
-/** Changes with every file that test results depend on. */
+/** Returns a hash of every file that test results depend on. */
 function digestOfCode(): string {
   const hash = createHash('sha256')
   for (const folder of ['src', 'test', 'scripts']) {

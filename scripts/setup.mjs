@@ -78,7 +78,7 @@ function filesOfDependencies() {
     .map(([path]) => join(root, path, 'package.json'))
 }
 
-/** Changes with everything that affects the installation, but not with changed scripts. */
+/** Returns a hash of everything that affects the installation, but not of unrelated scripts. */
 function hashOfDependencies() {
   const { dependencies, devDependencies, peerDependencies, overrides, allowScripts } = manifest
   return hash([
@@ -213,7 +213,7 @@ function pathFolders() {
   return (process.env.PATH ?? '').split(delimiter).filter((folder) => folder !== '')
 }
 
-/** Collects the output, to print it after a failure. */
+/** Runs a program. Collects its output, to print it after a failure. */
 function execute(command, args, env = process.env) {
   return new Promise((resolve) => {
     let output = ''

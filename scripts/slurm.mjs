@@ -318,7 +318,7 @@ function fail(message) {
   process.exit(1)
 }
 
-// At the end, because the classes above must be initialized first.
+// Runs at the end, because the classes above must be initialized first.
 if (command === 'up') await up()
 else if (command === 'down') await down(args[0] ?? process.env.SLURM_CONF)
 else if (command === 'serve') await serve(args[0], Number(args[1]))

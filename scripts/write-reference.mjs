@@ -49,7 +49,7 @@ function textOf(folder, name) {
   return existsSync(path) ? readFileSync(path, 'utf8') : undefined
 }
 
-/** Exits with the code of a command that failed and has printed its error. */
+/** Runs a command. If it fails and has printed its error, exits with its code. */
 function run(command, args) {
   const { status } = spawnSync(command, args, {
     cwd: generator,

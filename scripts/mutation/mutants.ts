@@ -16,7 +16,7 @@ export interface MutantName {
   readonly path: string
   /** The function, method or variable around the change; empty at the top of a file. */
   readonly within: string
-  /** The changed expression or statement and what replaces it, each on one line. */
+  /** The changed expression or statement, and its replacement, each on one line. */
   readonly before: string
   readonly after: string
 }
@@ -27,7 +27,7 @@ export interface Mutant extends MutantName {
   readonly text: string
 }
 
-/** A part of the text and what replaces it. */
+/** A part of the text, and its replacement. */
 interface Change {
   readonly start: number
   readonly end: number

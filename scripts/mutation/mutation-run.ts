@@ -238,7 +238,7 @@ class MutationCopy implements Disposable {
         symlinkSync(join(root, ignored), join(this.#folder, ignored))
       }
     }
-    // Not a link: a build of the working tree removes its files during the run.
+    // Copied, not linked, because a build of the working tree removes its files during the run.
     const build = join(root, 'dist')
     if (existsSync(build)) cpSync(build, join(this.#folder, 'dist'), { recursive: true })
   }

@@ -58,7 +58,7 @@ export function runDoctor(output: Output, folder = process.cwd(), roots?: Kernel
   ]
   const missing = checks.filter(({ state }) => state === 'missing')
   const problems = checks.filter(({ state }) => state === 'problem')
-  // What tasks may use. In a container, this is less than the machine has.
+  // The resources for tasks. In a container, they are less than the machine has.
   const machine = { cores: usableCores(roots), memory_mb: usableMemoryMb(roots) }
   const widest = Math.max(...checks.map(({ name }) => name.length))
   output.result({ checks, ...machine }, [

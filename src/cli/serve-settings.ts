@@ -19,7 +19,7 @@ interface KeySchema {
 interface ConfigKey {
   readonly section: string
   readonly name: string
-  /** Such as `llm.max-tokens`. */
+  /** The name of the option, such as `llm.max-tokens`. */
   readonly flag: string
   readonly description: string
   /** `before` is the value of an earlier use of the option. */
@@ -48,7 +48,7 @@ function readSchema(): KeySchema {
   return JSON.parse(readTextFileSync(fileURLToPath(url))) as KeySchema
 }
 
-/** The keys of a section; for the section `engine`, those of all kinds. */
+/** Returns the keys of a section. The section `engine` has the keys of all engines. */
 const propertiesOf = ({ properties = {}, oneOf = [] }: KeySchema): Record<string, KeySchema> =>
   Object.assign({}, properties, ...oneOf.map(propertiesOf)) as Record<string, KeySchema>
 

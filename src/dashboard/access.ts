@@ -58,7 +58,7 @@ export class Access {
     const secret = createSecret()
     const added = { mayControl: link.mayControl, pendingBytes: 0, waiting: 0 }
     keep(this.#viewers, digestOf(secret), added, maxViewers)
-    // Without a path, so that the cookie is limited to the path under which a proxy shows the page.
+    // Sets no path, so that the cookie is limited to the path under which a proxy shows the page.
     return ['set-cookie', `${this.#cookieName}=${secret}; HttpOnly; SameSite=Strict`]
   }
 }

@@ -157,7 +157,7 @@ function createSource(
   return new LiveSource(from, clock)
 }
 
-/** Without a given port, tries the next ones until one is free. */
+/** Listens on the port. Without a given port, tries the next ones until one is free. */
 async function listen(
   create: (port: number) => DashboardServer,
   port: number | undefined,

@@ -25,9 +25,9 @@ export interface VersionedQuery {
 
 /** The answer to `POST views`. */
 export interface ViewsResponse {
-  /** Differs after the server was started again; the page then starts afresh. */
+  /** Differs after a restart of the server. The page then requests everything again. */
   readonly server: string
-  /** What the server does for this viewer. */
+  /** The actions that this viewer may request. */
   readonly rights: ViewerRights
   /** Answers that make the response too large follow in the next response. */
   readonly answers: readonly QueryAnswer[]
@@ -48,7 +48,7 @@ export interface NewLink {
 
 /** The answer to `POST control/cancel` and `POST control/retry`. Their body is `{ uid }`. */
 export interface ControlResult {
-  /** What the control's method returned: `false` if nothing could be done. */
+  /** The value that the method of `DashboardControl` returned: `false` if nothing was done. */
   readonly result: boolean | string | null
 }
 
@@ -153,7 +153,7 @@ export interface HeadView {
   readonly sentences: readonly string[]
   /** Everything that is dropped or missing: lines, events, segments. Never hidden. */
   readonly missing: readonly string[]
-  /** The times in which nothing ran and that are folded on the axis. */
+  /** The times in which nothing ran. The time axis shows each as a narrow strip. */
   readonly folds: readonly { readonly from: number; readonly to: number; readonly reason: string }[]
   /** The colour of each name as an index into the palette, shared by all panels and the report. */
   readonly colours: Readonly<Record<string, number>>
@@ -207,7 +207,7 @@ export interface StreamView {
   readonly cells: readonly StreamCell[]
 }
 
-/** What ran in the range of the filter, for each name. */
+/** The attempts in the range of the filter, by name. */
 export interface InsideView {
   readonly names: readonly InsideName[]
 }

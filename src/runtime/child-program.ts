@@ -16,7 +16,9 @@ export interface ChildProgramOptions<In> extends BatchLimits {
   onMessage(message: In): void
   /** Called once when the parent requests the exit or is gone. The program must then exit. */
   onEnd(isParentGone: boolean): void
-  /** Whether a thread kills this process when the parent is gone: user code may block this one. */
+  /**
+   * Whether a thread kills this process without its parent: user code may block the main thread.
+   */
   readonly runsUserCode?: boolean
 }
 

@@ -88,7 +88,7 @@ export interface RecordParts {
     CheckpointWriterOptions,
     'files' | 'ringBytes' | 'linesBeforeThread' | 'startThread'
   >
-  /** Attributes of SessionStarted that tell where the run takes place, in addition to its host. */
+  /** Attributes of SessionStarted that describe where the run takes place, besides its host. */
   readonly runFacts: JsonObject
 }
 

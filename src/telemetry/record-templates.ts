@@ -62,7 +62,7 @@ export class RecordTemplates {
   readonly #parts: RecordTemplatesParts
   readonly #events = new Map<JsonObject, EventTemplate[]>()
   readonly #spans = new Map<JsonObject, SpanTemplate[]>()
-  /** By content, because equal attributes may be different objects. */
+  /** Templates by content, because equal attributes may be different objects. */
   readonly #byContent = new Map<string, number>()
 
   constructor(parts: RecordTemplatesParts) {

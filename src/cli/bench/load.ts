@@ -25,7 +25,7 @@ export interface LoadOptions {
   readonly onEnd?: (load: Load) => void
 }
 
-/** What was measured. All times are in seconds. */
+/** The measurements. All times are in seconds. */
 export interface Load {
   answered: number
   failed: number

@@ -3,7 +3,7 @@
 import type { Output } from '../output.ts'
 
 /**
- * Starts a dashboard if it is wanted, and prints its link to stderr, because stdout may belong to a
+ * Starts a dashboard if `isWanted`, and prints its link to stderr, because stdout may belong to a
  * script. `findRecord` returns the record as soon as there is one.
  */
 export async function openRunDashboard(

@@ -69,15 +69,15 @@ async function findLastRecord(
 ): Promise<{ readonly record: string; readonly session_id: string } | null> {
   const named = folders.map((one) => readRequestRecord(one.file('request'))).findLast((one) => one)
   // Records are next to the launch folders, unless the script chose another folder.
-  const chainIndex = dirname(named ?? folders[0]?.path ?? '')
+  const recordFolder = dirname(named ?? folders[0]?.path ?? '')
   const id = (named && parseRecordPath(named)?.sessionId) || sessionId
-  const lock = lockPathOf(chainIndex, id)
+  const lock = lockPathOf(recordFolder, id)
   const holder = readRemoteJob(lock)
   const jobs = folders.map((one) => one.facts()?.jobId)
   // The earlier jobs have ended, because Slurm has started this one.
   const isEarlier = holder !== null && (holder.id === ownJob || jobs.includes(holder.id))
   expectUnlocked(lock, isEarlier ? holder : await findEndedJob(lock))
-  const last = await findLastFile(listRecords(chainIndex).filter((one) => one.sessionId === id))
+  const last = await findLastFile(listRecords(recordFolder).filter((one) => one.sessionId === id))
   if (last === null) return null
   const started = await readSessionStart(last.path)
   return { record: last.path, session_id: started?.session_id ?? id }

@@ -12,7 +12,7 @@ interface Choice {
 
 interface OptionChoice extends Choice {
   readonly short: string | null
-  /** Empty if any value is allowed, such as a file; `null` if the option takes none. */
+  /** Empty if any value is allowed, such as a file; `null` if the option takes no value. */
   readonly values: readonly string[] | null
 }
 

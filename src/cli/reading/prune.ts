@@ -31,8 +31,8 @@ interface Candidate extends StoredRun {
 }
 
 /**
- * Removes the runs that neither option keeps, except runs in use. Resolves with exit code 1 if a
- * run could not be removed.
+ * Removes the runs that neither `keep` nor `older` excludes, except runs in use. Resolves with exit
+ * code 1 if a run could not be removed.
  */
 export async function pruneJournal(options: PruneOptions, output: Output): Promise<number> {
   const { dryRun = false } = options

@@ -65,7 +65,7 @@ function expectTerminal({ output: target }: ReportCommandOptions, output: Output
   })
 }
 
-/** In the working folder, because the folder of the record may be read-only. */
+/** Returns a path in the working folder, because the record's folder may be read-only. */
 function defaultPath(path: string, second: string | null): string {
   const stem = (file: string): string =>
     basename(file).replace(/(?:\.\d+(?:-\d+)?)?\.telemetry\.jsonl(?:\.zst)?$/, '')

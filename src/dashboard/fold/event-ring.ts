@@ -20,7 +20,7 @@ export class EventRing {
   }
 }
 
-/** The part of a record that is read for its latest events, if the rest came from a snapshot. */
+/** How many bytes at its end are read for the latest events, if the rest came from a snapshot. */
 const tailBytes = 2 ** 21
 
 /** Resolves with the latest events before the byte `end`. A compressed file has none. */

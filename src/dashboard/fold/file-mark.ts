@@ -1,4 +1,4 @@
-/** Recognizes whether a file that was read is still the same, only longer. */
+/** Detects whether a file was cut or replaced since it was read. It may have grown. */
 
 import { errnoOf } from '../../foundation/errors.ts'
 import { openRegularFile, statOf } from '../../foundation/regular-file.ts'

@@ -1,4 +1,4 @@
-/** What the views of the page are computed from: a run as far as it is known. */
+/** The data from which the views of the page are computed: the known part of a run. */
 
 import type { KeptOutput } from '../../record/task-history.ts'
 import type { RunPass } from '../../views/all-panels.ts'
@@ -24,7 +24,7 @@ export interface TelemetryFacts {
   readonly inPlaceWrites: number
 }
 
-/** What a server of models does now. */
+/** The current requests to a server of models. */
 export interface ServingFacts {
   readonly model: string
   readonly running: number

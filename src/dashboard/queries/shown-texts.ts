@@ -22,7 +22,7 @@ const shorten = (text: string): string =>
     ? text
     : `${text.slice(0, 2 * maxLineLength)}${text.slice(-2 * maxLineLength)}`
 
-/** Returns the number of the task with this uid or shown uid, or -1 if there is none. */
+/** Finds a task by its uid, or by its uid as shown. Returns its number, or -1 if there is none. */
 export function findShownTask({ pass: { counts } }: RunMoment, uid: string): number {
   const found = findTask(counts.index, uid)
   if (found !== -1 && stagesOf(counts, found) !== 0) return found
@@ -33,7 +33,7 @@ export function findShownTask({ pass: { counts } }: RunMoment, uid: string): num
   return -1
 }
 
-/** Whether the text may be a shown text that differs from the text itself. */
+/** Whether the text may have been shortened or escaped by `shownText`. */
 const isChanged = (text: string): boolean => text.includes('…') || text.includes('\\u')
 
 /** How much a view leaves out, in words; empty if it leaves out nothing. */

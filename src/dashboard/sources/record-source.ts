@@ -74,7 +74,7 @@ export class RecordSource implements ViewSource {
     const options = { name: 'tutti dashboard', workerData }
     const thread = startSiblingThread(import.meta.url, '../fold/fold-program', options)
     thread.on('message', (message: FromFold) => this.#receive(thread, message))
-    // Only now, because a listener for messages keeps the process alive again.
+    // Must follow `on('message')`, which keeps the process alive again.
     thread.unref()
     let reason = 'the thread that reads the record has ended'
     thread.on('error', (error) => (reason = `reading the record failed: ${error.message}`))

@@ -1,10 +1,10 @@
-/** The port between the HTTP server and what it shows: a record, a live session or a folder. */
+/** The interface between the HTTP server and its content: a record, a live session or a folder. */
 
 import type { ViewQuery } from '../protocol.ts'
 
 /** All that a dashboard shows. */
 export interface ViewSources {
-  /** Returns what the page asks about. A name is given only on a page that lists a folder. */
+  /** Returns the source for a page. `record` is given only if the page lists a folder. */
   find(record: string | undefined): ViewSource
   close(): Promise<void>
 }

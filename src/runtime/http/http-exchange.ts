@@ -30,7 +30,7 @@ export interface HttpExchangeOptions {
   readonly errors: ErrorReplies
   readonly isClosing: () => boolean
   readonly slowReaderSeconds: number
-  /** The headers of every response, as names and values in turn. */
+  /** The headers of every response, as alternating names and values. */
   readonly headers: readonly string[]
 }
 

@@ -95,11 +95,11 @@ export const defaultHttpLimits: HttpLimits = {
 }
 
 export interface HttpServerOptions extends ListenOptions {
-  /** For routes that are not public. Required on a host other than loopback. */
+  /** The key for routes that are not public. Required on a host other than loopback. */
   readonly apiKey: string | null
   /** Whether cookies replace the API key. `Origin` must then equal `Host`. Default `false`. */
   readonly usesCookies?: boolean
-  /** The headers of every response, as names and values in turn. Default: `securityHeaders`. */
+  /** Alternating names and values, for every response. Default: `securityHeaders`. */
   readonly headers?: readonly string[]
   readonly limits: HttpLimits
   readonly log: Log

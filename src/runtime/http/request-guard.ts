@@ -75,7 +75,7 @@ export class RequestGuard {
   #isKnownHost(given: string): boolean {
     const host = given.toLowerCase()
     const name = host.replace(/:\d{1,5}$/, '')
-    // An allowed host may be given with its port.
+    // The options may contain a host with its port.
     return isLoopbackHost(name) || this.#hosts.has(name) || this.#hosts.has(host)
   }
 

@@ -5,8 +5,8 @@ import { once } from 'node:events'
 import { createServer } from 'node:net'
 
 /**
- * The range of ports. It is below the ports that systems assign automatically, because a server may
- * load a model for minutes before it listens.
+ * The range of ports. Systems do not assign these ports automatically, so that a chosen port stays
+ * free while a server loads its model for minutes.
  */
 const portRange = { min: 10_000, max: 32_000 }
 const maxTries = 100

@@ -44,7 +44,7 @@ export interface PrometheusOptions {
   readonly port?: number
   /** The address to listen on. Default `127.0.0.1`. */
   readonly host?: string
-  /** Whether each task has its own series, or else each backend and executable. Default `false`. */
+  /** Whether each task has a series, instead of each backend and executable. Default `false`. */
   readonly taskLabels?: boolean
   /**
    * Further names that the `Host` header may have. `localhost`, IP addresses, this machine's name

@@ -51,7 +51,7 @@ export function histogramLines({ instrument, counts, sum, count }: Distribution,
   return text
 }
 
-/** Distributions with their heads, grouped by instrument. */
+/** Returns the lines of all distributions, with one head per instrument. */
 export function distributionLines(distributions: Iterable<Distribution>): string {
   const texts = new Map<string, string>()
   for (const one of distributions) {

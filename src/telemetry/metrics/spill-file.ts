@@ -10,7 +10,7 @@ import { systemFiles } from '../../checkpoint/files.ts'
 import { newUuid } from '../../foundation/ids.ts'
 
 export const spillChunkBytes = 65_536
-/** Enough for runs of up to about 20,000 tasks, which then need no file. */
+/** Enough for runs of up to about 16,000 tasks, which then need no file. */
 const defaultChunksInMemory = 32
 
 const openFiles = new FinalizationRegistry<number>((fd) => closeSync(fd))

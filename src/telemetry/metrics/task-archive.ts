@@ -1,4 +1,6 @@
-/** Ended tasks as records of fixed size in a spill file. Names and attributes are shared. */
+/**
+ * Ended tasks as rows of fixed size in a `SpillFile`. Equal names and attributes are stored once.
+ */
 
 import { emptyAttributes, type JsonObject } from '../../foundation/json-value.ts'
 import type { DerivedIds } from '../../events/derived-ids.ts'
@@ -13,7 +15,7 @@ const rowsPerChunk = spillChunkBytes / rowBytes
  */
 const offsets = { uidLength: 0, passed: 1, shared: 4, numbers: 40, uid: 104 } as const
 const maxUidLength = rowBytes - offsets.uid
-/** The index of a value that is not shared, but stored with the row. */
+/** Used instead of an index if the value is not shared, but stored with the row. */
 const notShared = 0xffffffff
 
 const nameFields = [
@@ -181,7 +183,7 @@ const maxShared = 4096
 /** Stores each distinct value once, because tasks share few names and few workers. */
 class ValuePool<T> {
   readonly #keyOf: (value: T) => string | null
-  /** By key, and by the value itself, because computing a key may be slow. */
+  /** Indexes by key, and by the value itself, because computing a key may be slow. */
   readonly #byKey = new Map<string | null, number>()
   readonly #byValue = new Map<T, number>()
   readonly #values: T[] = []

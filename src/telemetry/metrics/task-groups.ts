@@ -88,7 +88,7 @@ export class TaskGroups {
     const key = `${backend}\n${executable}\n${taskType}`
     const known = groups.get(key)
     if (known !== undefined) return known
-    // Not `===`, because the size exceeds the limit once there is an overflow group.
+    // Uses `>=`, because the size exceeds the limit once there is an overflow group.
     const isFull = groups.size >= maxGroups
     const group = isFull ? groups.get('') : undefined
     if (group !== undefined) return group

@@ -139,7 +139,7 @@ export class TaskTable {
     record.endTime = Math.max(event.event_time, record.startTime)
     record.durationSeconds = seconds
     this.#open.delete(record)
-    // Before the slot is emptied, because the index finds the entry by the record in the slot.
+    // Must precede the next line: the index compares the uid of the record in the slot.
     this.#known.set(record.uid, this.#archive.add(record) * 2)
     this.#slots[record.slot] = undefined
     this.#freeSlots.push(record.slot)

@@ -1,4 +1,4 @@
-/** All spans of one session. `emit` opens and closes them synchronously, at the event's time. */
+/** All spans of one session. Events open and close them synchronously, at the time of the event. */
 
 import type { FinishedSpan, SpanAnnotation } from '../../checkpoint/format.ts'
 import { type BaseEvent, baseFieldNames } from '../../events/event.ts'

@@ -1,4 +1,4 @@
-/** What is known about one task besides the views: its events, its limit and its output. */
+/** Data about one task that the views do not contain: its events, its limit and its output. */
 
 import { closeSync, fstatSync, readSync } from 'node:fs'
 import { tryRead } from '../../../foundation/errors.ts'
@@ -12,7 +12,7 @@ import type { TaskDrawerView } from '../../protocol.ts'
 import type { QuerySource } from '../query-source.ts'
 
 export interface TaskSource {
-  /** The events that are known, oldest first. */
+  /** The known events, oldest first. */
   readonly events: readonly ViewEvent[]
   /** The files of the run. */
   readonly files: readonly string[]

@@ -228,7 +228,7 @@ const listLosses = ({ pass }: RunMoment): WorkersView['losses'] =>
     })
     .toReversed()
 
-/** The allocations in which the sessions of the run were started, as their SessionStarted tells. */
+/** The allocations in which the sessions of the run were started, according to SessionStarted. */
 async function readAllocations(
   { now, pass, isRunning }: RunMoment,
   files: readonly string[],

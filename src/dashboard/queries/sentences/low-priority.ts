@@ -3,8 +3,8 @@
 import { constants, setPriority } from 'node:os'
 
 /**
- * Gives this thread the lowest priority, on Linux; elsewhere, priorities are those of processes.
- * Threads that it starts inherit it, so the threads of libuv must exist, as after a first reading.
+ * Gives this thread the lowest priority. Does nothing except on Linux: elsewhere, only processes
+ * have priorities. New threads inherit it, so call it after a first reading has started libuv's.
  */
 export function lowerPriority(): void {
   if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW)

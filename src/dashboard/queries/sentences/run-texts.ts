@@ -16,7 +16,7 @@ import { shownText } from '../shown-texts.ts'
 
 export interface RunSummary {
   readonly verdict: string
-  /** What bounded the run, and how it could be shorter; none while they are computed. */
+  /** The sentences: what limited the run, and how it could be shorter. Empty until computed. */
   readonly sentences: readonly string[]
   readonly criticalPath: CriticalPath
 }

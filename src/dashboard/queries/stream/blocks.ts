@@ -9,7 +9,7 @@ import type { RunMoment } from '../run-moment.ts'
 
 export interface PlacedSegment {
   readonly segment: SegmentView
-  /** -1 if the row is not shown. */
+  /** The row of the segment; -1 if it is not shown. */
   readonly row: number
 }
 
@@ -57,11 +57,11 @@ function outcomeOf({ isRunning }: RunMoment, { outcome }: SegmentView): StreamBl
 }
 
 interface RoomInRow {
-  /** When the attempt before it in the same row ended. */
+  /** The end of the previous attempt in the same row. */
   readonly freeSince: number
-  /** When the next attempt in the same row begins. */
+  /** The start of the next attempt in the same row. */
   readonly nextStart: number
-  /** When the next attempt of the same task begins, if it is shown. */
+  /** The start of the next attempt of the same task, if it is shown. */
   readonly nextAttempt: number | null
 }
 

@@ -24,7 +24,7 @@ const maxRows = 64
 const maxBlocks = 1200
 const maxCells = 4800
 
-/** The shown part of the time axis, the attempts in it, and the lanes of the run. */
+/** The shown part of the time axis, the attempts in it, and the lanes (workers) of the run. */
 export interface StreamPart {
   readonly from: number
   readonly to: number
@@ -147,7 +147,7 @@ function sumByLane(
 
 interface CellQuery {
   readonly isSelected: ((at: number) => boolean) | null
-  /** The row of each lane, or -1. */
+  /** The row of each lane (worker); -1 if it is not shown. */
   readonly rowOf: Int32Array
   readonly rows: number
   readonly perRow: number

@@ -39,7 +39,7 @@ export const createStateReader =
     return (passed & stages.submitted) === 0 ? 'CREATED' : 'SUBMITTED'
   }
 
-/** Returns the lane of the latest attempt, or -1 if the task has none. */
+/** Finds the lane (worker) of a task's latest attempt; -1 if it has none. */
 export function createLaneFinder({ columns, pass }: RunMoment): (task: number) => number {
   const latest = toArray(pass.states.lanes.latestOfTask, columns.tasks)
   return (task) => columns.attempts.lane[(latest[task] ?? 0) - 1] ?? -1

@@ -6,7 +6,7 @@ import { select } from '../../../views/stats.ts'
 
 /** The order of tasks by a number per task. */
 export interface TaskOrder {
-  /** By the number of the task. NaN comes last in both directions. */
+  /** Indexed by the number of the task. NaN comes last in both directions. */
   readonly keys: Float64Array
   /** Compares tasks with equal keys. `null` keeps the order of creation. */
   readonly compare: ((a: number, b: number) => number) | null

@@ -1,4 +1,4 @@
-/** Selects the tasks that a query asks for. */
+/** Selects the tasks that match a query. */
 
 import { eachText, type TextIndex, toArray } from '../../../views/columns.ts'
 import { stages } from '../../../views/lifecycle.ts'

@@ -1,4 +1,4 @@
-/** How far the tasks of each name are. */
+/** The progress of tasks by name. */
 
 import type { ProgressView } from '../../protocol.ts'
 import { FilteredPanel } from '../parts/panel.tsx'

@@ -1,4 +1,4 @@
-/** The drawer of a task: what `tutti explain` and `tutti logs` tell about it. */
+/** The drawer, a side panel for a task: what `tutti explain` and `tutti logs` print about it. */
 
 import type { ComponentChildren } from 'preact'
 import { useEffect, useRef } from 'preact/hooks'

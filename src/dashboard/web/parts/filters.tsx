@@ -56,7 +56,7 @@ function zoomToRange(): void {
   showPart(first - margin, last - first + 2 * margin)
 }
 
-/** What ran in the selected time, for each name. */
+/** The attempts in the selected time, by name. */
 function Inside() {
   const limits = filter.value
   const { view } = useView('inside', limits === null ? null : { kind: 'inside', filter: limits })

@@ -70,7 +70,7 @@ function keep(id: string): Kept {
 /** The state of a view. It survives while the panel is off screen. */
 export const stateOf = (id: string): Signal<ViewState<unknown>> => keep(id).state
 
-/** Asks for a view from now on, or changes what is asked. */
+/** Requests a view from now on, or changes the query of a requested view. */
 export function ask(id: string, query: ViewQuery): void {
   const text = JSON.stringify(query)
   const [one, entry] = [keep(id), entries.get(id)]

@@ -8,7 +8,7 @@ import { ask, stateOf, stopAsking, type ViewState } from './view-client.ts'
 
 type QueryOf<Kind extends keyof Views> = Extract<ViewQuery, { readonly kind: Kind }>
 
-/** Asks for a view while the component is on screen. A query of `null` asks for nothing. */
+/** Requests a view while the component is on screen. A query of `null` requests nothing. */
 export function useView<Kind extends keyof Views>(
   kind: Kind,
   query: QueryOf<Kind> | null,

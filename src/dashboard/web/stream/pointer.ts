@@ -1,4 +1,4 @@
-/** What the pointer does on the stream: select a time, move, zoom, point at a block, choose it. */
+/** The use of the pointer on the stream: select a time, move, zoom, point at a block, choose it. */
 
 import { updateState } from '../state/fragment.ts'
 import { axis, cursorTime, pan, unfolded, visible, zoom, zoomBy } from '../state/time-axis.ts'
@@ -11,7 +11,7 @@ export interface PointerTarget {
   readonly element: HTMLElement
   /** Called when the pointer is over the plot, with pixels, or `null` when it leaves. */
   readonly point: (at: PlotPoint | null) => void
-  /** Returns whether there is something at the place that was clicked. */
+  /** Returns whether something is at the clicked position. */
   readonly choose: (at: PlotPoint) => boolean
 }
 
