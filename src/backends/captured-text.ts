@@ -45,7 +45,7 @@ interface Omission {
   readonly tail: Buffer
 }
 
-/** The mark may begin up to 3 bytes early, because an incomplete character is omitted. */
+/** Finds the mark. It may begin up to 3 bytes early, because an incomplete character is omitted. */
 function findOmission(bytes: Buffer): Omission {
   const at = bytes.indexOf('\n[... ', captureBytes - 3)
   const [mark = '', omitted = '0'] =

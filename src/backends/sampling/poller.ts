@@ -52,7 +52,7 @@ export class ResourcePoller extends Service {
     this.#hostClaim = { backend: hostBackend, node: options.host ?? host }
   }
 
-  /** Must be called in the session's order. A node that joins later is polled in the next cycle. */
+  /** Must be called in the order of the session's backends. Later nodes join the next cycle. */
   addBackend(backend: string, nodes: readonly SampledNode[]): void {
     this.#claims.addBackend(backend)
     for (const node of nodes) this.#join({ backend, node })
@@ -201,7 +201,7 @@ class NodeClaims {
     return this.#claims.size === 0
   }
 
-  /** Adds a backend. Must be called in the session's order, also for backends without nodes. */
+  /** Must be called in the order of the session's backends, also for backends without nodes. */
   addBackend(backend: string): void {
     if (!this.#backends.includes(backend)) this.#backends.push(backend)
   }

@@ -123,7 +123,7 @@ export class RecordedTasks {
     return this.#file
   }
 
-  /** Starts the next file, in which a generated uid may belong to another task. */
+  /** Starts the next file. In it, a generated uid may belong to another task than before. */
   beginFile(): void {
     this.#file++
   }

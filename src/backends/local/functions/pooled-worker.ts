@@ -177,7 +177,7 @@ export class PooledWorker {
     return false
   }
 
-  /** Detects what no message reports: starts, time-outs, and jobs that wait behind a long job. */
+  /** Detects starts, time-outs and jobs that wait behind a long job, because no message does. */
   poll(): void {
     this.#read()
     // The link is set to idle only here, because a sequence of single tasks would otherwise toggle

@@ -59,7 +59,7 @@ export class LauncherPool implements Executor {
   readonly #attempts = new Map<number, Attempt>()
   readonly #byJob = new Map<Job, Attempt>()
   #lastId = 0
-  /** Programs that the system refused. Retried after a pause or when another program ends. */
+  /** Programs that the system refused to start. Retried after a pause or when a program ends. */
   readonly #held = new Set<Attempt>()
   /** The number of launchers lost before they reported the start of the job's program. */
   readonly #losses = new WeakMap<Job, number>()
