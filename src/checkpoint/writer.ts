@@ -188,8 +188,9 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /**
-   * At the end of a turn: passes the buffered lines to the thread, or writes them if there is none.
-   * After a failed write, waits until the retry is due. Never throws.
+   * Must be called at the end of a turn of the event loop. Passes the buffered lines to the thread,
+   * or writes them if there is none. After a failed write, waits until the retry is due. Never
+   * throws.
    */
   write(): void {
     if (this.#isThreadWriting && !this.#isExiting) this.#publish()

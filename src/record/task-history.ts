@@ -1,4 +1,4 @@
-/** Reads the state of a task from the record, and where its program's output is. */
+/** Reads the state of a task from the record, and finds the output of its program. */
 
 import { readSessionStart } from '../checkpoint/chain.ts'
 import type { EventLine } from '../checkpoint/format.ts'

@@ -9,7 +9,7 @@ export const lockStates = {
   free: 0,
   /** The main thread formats or writes. */
   main: 1,
-  /** The thread formats. The main thread may take the lock, and the thread drops its chunk. */
+  /** The thread formats a chunk. If the main thread takes the lock, the thread drops the chunk. */
   formatting: 2,
   /** The thread is in the system call. Its result must be awaited, unless the thread has died. */
   writing: 3,

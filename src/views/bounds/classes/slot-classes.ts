@@ -290,6 +290,6 @@ class SlotSweep {
 }
 
 const missingReasons: ReadonlySet<IdleReason> = new Set([...heldResources, 'labels'])
-/** Lacking these delays all tasks behind. A lack of workers or labels delays only similar tasks. */
+/** A lack of these delays all tasks behind. A lack of workers or labels delays similar tasks. */
 const blocking: ReadonlySet<SlotResource> = new Set(['cores', 'gpus', 'memory'])
 const slotResources: ReadonlySet<SlotResource> = new Set(['cores', 'workers', 'processes'])
