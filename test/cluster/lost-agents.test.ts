@@ -134,6 +134,26 @@ describe('an agent that is lost', () => {
     expect(warnings.filter((text) => text.startsWith('SamplerFailed'))).toEqual([])
   })
 
+  it('an agent that leaves before the session is claimed is reported', async () => {
+    const cluster = await sharedServer()
+    const stopped = await cluster.agent('stopped')
+    const leaver = await startAgentHere(cluster, { name: 'leaver' })
+    const backend = await cluster.connect()
+    const known = (): string[] => backend.nodes.map(({ nodeId }) => nodeId).toSorted()
+    await eventually(() => expect(known()).toEqual(['leaver', 'stopped']))
+    // A session is claimed only after every agent was asked. This one does not answer.
+    stopped.child.kill('SIGSTOP')
+    const session = new Session([backend])
+    onTestFinished(() => session.close())
+    const telemetry = await session.startTelemetry()
+    const left = new Set<string | null>()
+    telemetry.subscribe(({ event_type: type, node_id: node }) => {
+      if (type === 'tutti.NodeDrained' || type === 'tutti.NodeLost') left.add(node)
+    })
+    await leaver.close({ waitForResults: false })
+    await eventually(() => expect(left).toContain('leaver'))
+  })
+
   it('drained by SIGTERM: finishes what runs, hands back the rest, and leaves', async () => {
     const cluster = await sharedServer()
     const first = await cluster.agent('first', '--cores', '1')

@@ -75,6 +75,7 @@ export class DriverSession implements ClusterConnection {
   readonly #noAgentWatch: NoAgentWatch
   readonly #trigger: PlacementTrigger
   readonly #unsubscribe: (() => void)[] = []
+  #unlisten: () => void = () => {}
   #isReady = false
   #failure: Error | null = null
   #refusedMessages = 0
@@ -220,7 +221,9 @@ export class DriverSession implements ClusterConnection {
 
   /** Claims the session. Retries for `agentTimeoutSeconds`: the broker may be restarting. */
   async #start(): Promise<void> {
-    const { clock, agentTimeoutSeconds } = this.#options
+    const { clock, agentTimeoutSeconds, directory } = this.#options
+    // Listens before the session is claimed, because nodes are reported as joined before, too.
+    this.#unlisten = directory.listen(this.#agents)
     const policy = { delayMs: tickIntervalMs, timeoutMs: agentTimeoutSeconds * 1000 }
     const mayRetry = (error: unknown): boolean => {
       this.#stop()
@@ -257,7 +260,6 @@ export class DriverSession implements ClusterConnection {
     )
     this.#agents.earlier.setUsed(noted.used)
     if (this.release.isCalled) return
-    this.#unsubscribe.push(directory.listen(this.#agents))
     this.#results.hasEarlierStart = !isNew
     if (!isNew) {
       // Added before the results are read: a late result of a given-up attempt does not count.
@@ -283,6 +285,7 @@ export class DriverSession implements ClusterConnection {
     const error = cause instanceof Error ? cause : new BackendError(messageOf(cause))
     this.#failure = error
     this.#agents.close()
+    this.#unlisten()
     this.#stop()
     this.#jobs.removeWaiting()
     const report = { kind: 'fail', error, isFinal: true } as const
@@ -404,6 +407,7 @@ export class DriverSession implements ClusterConnection {
   #endAllJobs(reason: string): void {
     for (const one of this.#jobs.all) this.#jobs.end(one, { kind: 'cancel', reason }, null)
     this.#objects.close()
+    this.#unlisten()
     this.#stop()
   }
 }

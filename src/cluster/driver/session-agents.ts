@@ -60,6 +60,8 @@ export class SessionAgents implements DirectoryListener {
   readonly earlier: EarlierAgents
   /** The last logged reason for which attaching to an agent failed, by agent. */
   readonly #problems = new Map<string, string>()
+  /** Whether the session is claimed. Before that, agents are not attached to. */
+  #isClaimed = false
   #isClosed = false
 
   constructor(options: SessionAgentsOptions) {
@@ -77,7 +79,7 @@ export class SessionAgents implements DirectoryListener {
   }
 
   agentJoined(agent: KnownAgent): void {
-    this.#attach(agent)
+    if (this.#isClaimed) this.#attach(agent)
   }
 
   agentDraining({ announcement }: KnownAgent): void {
@@ -97,9 +99,10 @@ export class SessionAgents implements DirectoryListener {
 
   /**
    * Attaches to all known agents, with retries. Resolves when their results for an earlier start
-   * have arrived, or the agents are lost.
+   * have arrived, or the agents are lost. Called when the session is claimed.
    */
   async attachAll(): Promise<void> {
+    this.#isClaimed = true
     for (const agent of this.#options.directory.agents) this.#attach(agent)
     await Promise.all(this.#attaching.values())
   }
@@ -227,10 +230,11 @@ export class SessionAgents implements DirectoryListener {
       link.hasReportedEarlier = true
       this.#options.onChange()
     } catch (error) {
-      this.#removeLink(link)
+      // `#removeLost` removes the link of a lost agent, and reports the loss.
+      if (!link.isLost) this.#removeLink(link)
       if (error instanceof BackendError && error.code === 'SessionInUseError') {
         this.#options.onFailed(error)
-      } else this.#reportProblem(name, messageOf(error))
+      } else if (!link.isLost) this.#reportProblem(name, messageOf(error))
     }
   }
 
@@ -277,7 +281,6 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #removeLink(link: AgentLink): void {
-    if (this.#links.get(link.name) !== link) return
     this.#links.delete(link.name)
     this.#bySubject.delete(this.#options.subjects.fromAgent(link.name))
   }
@@ -315,7 +318,6 @@ export class SessionAgents implements DirectoryListener {
     jobs.placement.setUsable(name, false)
     await this.#readLastResults(name)
     link.ignoreEvents()
-    if (this.#links.get(name) !== link) return
     this.#removeLink(link)
     // This comes before any report, because the session submits the next attempt during a report.
     jobs.placement.removeNode(name)

@@ -226,6 +226,26 @@ describe('the agent of a session', () => {
     expect([one.left, one.joined]).toEqual([['only'], []])
   })
 
+  it.each(['before', 'after'])(
+    'an agent lost during its attach is reported once, when the request fails %s the report',
+    async (when) => {
+      const one = new OneAgent()
+      const attaching = one.agents.attachAll()
+      await one.clock.advance(0)
+      one.known = []
+      one.agents.agentLost(one.agent, 'its process is gone')
+      const fail = async (): Promise<void> => {
+        one.attached.reject(new Error('no answer'))
+        await attaching
+      }
+      if (when === 'before') await fail()
+      one.streamRead.resolve()
+      await one.clock.advance(0)
+      if (when === 'after') await fail()
+      expect([one.left, one.links.size, one.warnings]).toEqual([['only'], 0, []])
+    },
+  )
+
   it('an agent gets no job before all its results for an earlier start have come', async () => {
     const one = new OneAgent()
     one.endMessages = 1
@@ -242,9 +262,18 @@ describe('the agent of a session', () => {
     expect([...one.jobs.placement.assign().keys()]).toEqual(['only'])
   })
 
-  it('an agent that is being attached is awaited by a later request to attach to all', async () => {
+  it('an agent that joins before the session is claimed is attached to after that', async () => {
     const one = new OneAgent()
     one.agents.agentJoined(one.agent)
+    expect(one.links.size).toBe(0)
+    one.attached.resolve()
+    await one.agents.attachAll()
+    expect(one.links.get('only')?.isAttached).toBe(true)
+  })
+
+  it('an agent that is being attached is awaited by a later request to attach to all', async () => {
+    const one = new OneAgent()
+    void one.agents.attachAll()
     let isAttached = false
     const attached = one.agents.attachAll().then(() => (isAttached = true))
     await one.clock.advance(0)
