@@ -110,8 +110,8 @@ export const TaskResolved = defineEvent('tutti.TaskResolved', {
 export type TaskResolved = InstanceType<typeof TaskResolved>
 
 /**
- * A task was not run, because its result was known under `key`. `source` tells where the result
- * comes from: `stored` by an earlier run, `shared` by an identical call, or the resumed `record`.
+ * A task was not run, because its result is known. `source` is `stored` (under `key` in the cache),
+ * `shared` (with an equal call) or `record` (the task `key` of the resumed record).
  */
 export const ResultReused = defineEvent('tutti.ResultReused', { key: 'str', source: 'str' })
 export type ResultReused = InstanceType<typeof ResultReused>
