@@ -1,5 +1,6 @@
 /** `tutti demo`: a real mixed workload, with some tasks that fail on purpose. */
 
+import { countText } from '../views/readable.ts'
 import { once } from 'node:events'
 import { writeFile } from 'node:fs/promises'
 import { basename, join, resolve } from 'node:path'
@@ -73,7 +74,7 @@ async function runDemo(
     [
       ...(signal === null ? [] : [`stopped early by ${signal}`]),
       ...(estimates.length > 0
-        ? [`pi is about ${pi.toFixed(4)} (${estimates.length} medians)`]
+        ? [`pi is about ${pi.toFixed(4)} (${countText(estimates.length, 'median')})`]
         : []),
       ...(story === null ? [] : [`a story: ${storyText(story)}`]),
       `record  ${record}`,

@@ -112,8 +112,10 @@ export class DashboardServer extends HttpServer {
     const viewer = this.access.viewerOf(request)
     const isLink = token !== null && request.method === 'GET'
     const headers = isLink ? this.access.openLink(token, viewer) : null
-    if (viewer === null && headers === null) return sendNeedsLink(exchange)
-    exchange.sendText(200, text, ['content-type', type, ...(headers ?? [])])
+    const all = ['content-type', type, ...(headers ?? [])]
+    if (viewer !== null) sendBounded(exchange, viewer, text, all)
+    else if (headers === null) sendNeedsLink(exchange)
+    else exchange.sendText(200, text, all)
   }
 
   async #answerViews(exchange: HttpExchange, body: unknown): Promise<void> {

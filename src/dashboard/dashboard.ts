@@ -63,8 +63,10 @@ export interface DashboardParts {
 
 const defaultPort = 4646
 const maxPorts = 100
-/** Assumes that the process that holds the lock of a record is alive. */
-const lockHolders: RecordWriterStates = { isWriting: () => Promise.resolve(true) }
+/** Assumes that a process of another host that holds the lock of a record is alive. */
+const lockHolders: RecordWriterStates = {
+  isWriting: (folder, sessionId) => Promise.resolve(isBeingWritten(folder, sessionId)),
+}
 
 /**
  * Shows a run in the browser while it runs, or afterwards. `source` is the telemetry of a session,

@@ -364,6 +364,8 @@ export interface GraphPanelView {
   readonly nodes: readonly {
     readonly id: string
     readonly label: string
+    /** `null` for a node that stands for all tasks of a name. */
+    readonly state: string | null
     readonly tasks: number
     readonly done: number
     readonly failed: number

@@ -13,6 +13,7 @@ export interface TaskDefinition {
   readonly name: string
 }
 
+/** Any function, with any parameters. */
 export type AnyFunction = (...args: never[]) => unknown
 
 interface Registry {

@@ -147,10 +147,10 @@ export function emitSample(
   const event_time = sample.at ?? clock.now()
   const origin = { session_id: sessionId, backend, node_id: nodeId, event_time }
   const { runCpuPercent = null } = sample
-  const known = {
+  const known = Object.freeze({
     ...(runCpuPercent === null ? {} : { run_cpu_percent: runCpuPercent }),
     ...(loopDelayMs === null ? {} : { loop_delay_ms: loopDelayMs }),
-  }
+  })
   const hasKnown = Object.keys(known).length > 0
   for (const readings of toReadings(sample)) {
     const more = readings.gpu_id === null && hasKnown ? { attributes: known } : {}

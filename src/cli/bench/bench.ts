@@ -37,7 +37,7 @@ export async function bench(address: string, options: BenchOptions, output: Outp
       apiKey,
       toPrompt: createPrompts(options.promptTokens),
       signal: stop.signal,
-      onEnd: (sofar) => output.progress([progressLine(sofar, options.requests)]),
+      onEnd: showProgress(options.requests, output),
     })
     const about = { model, surface: options.surface, clients: options.clients }
     const stats = measureLoad(load)
@@ -144,6 +144,17 @@ const measureLoad = (load: Load): LoadStats => ({
 
 const perSecond = (count: number, { seconds }: Load): number => (seconds > 0 ? count / seconds : 0)
 
+/** Returns a function that shows the progress in a terminal, and every few seconds elsewhere. */
+function showProgress(requests: number, output: Output): (load: Load) => void {
+  const interval = output.terminal?.isTTY === true ? 0.1 : 5
+  let shown = 0
+  return (load) => {
+    if (load.seconds - shown < interval) return
+    shown = load.seconds
+    output.progress([progressLine(load, requests)])
+  }
+}
+
 function progressLine(load: Load, requests: number): string {
   const ended = load.answered + load.failed
   const failed = load.failed > 0 ? `, ${load.failed} failed` : ''
@@ -211,7 +222,10 @@ const barWidth = 40
 /** A histogram of the times to the first token. */
 function chartLines(times: readonly number[]): string[] {
   if (times.length < 2) return []
-  const [min, max] = [Math.min(...times), Math.max(...times)]
+  const [min, max] = times.reduce(
+    ([low, high], time) => [Math.min(low, time), Math.max(high, time)],
+    [Infinity, -Infinity],
+  )
   const step = (max - min) / chartRows
   if (step === 0) return []
   const counts = Array.from({ length: chartRows }, () => 0)
@@ -233,7 +247,9 @@ function chartLines(times: readonly number[]): string[] {
 }
 
 const errorLines = ({ errors }: Load): string[] =>
-  Array.from(errors, ([message, count], at) => {
-    const line = `${countText(count, 'request')} failed: ${message}`
-    return at === 0 ? `\n${line}` : line
-  })
+  errors.size === 0
+    ? []
+    : [
+        '',
+        ...Array.from(errors, ([text, count]) => `${countText(count, 'request')} failed: ${text}`),
+      ]

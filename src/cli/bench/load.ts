@@ -66,9 +66,8 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
         load.answered++
       } catch (error) {
         if (isStopped()) return
-        const reason = firstLine(messageOf(error), maxReason)
         load.failed++
-        load.errors.set(reason, (load.errors.get(reason) ?? 0) + 1)
+        countError(load.errors, firstLine(messageOf(error), maxReason))
       }
       load.seconds = (systemClock.monotonicMs() - begin) / 1000
       onEnd?.(load)
@@ -80,6 +79,13 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
 }
 
 const maxReason = 200
+/** Servers that name the request in each message would fill the list. */
+const maxReasons = 20
+
+function countError(errors: Load['errors'], reason: string): void {
+  const key = errors.has(reason) || errors.size < maxReasons ? reason : 'other reasons'
+  errors.set(key, (errors.get(key) ?? 0) + 1)
+}
 
 /** Sends one request. Adds its answer to `load` once it is complete. */
 async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load): Promise<void> {
@@ -96,19 +102,20 @@ async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load)
     body: JSON.stringify({ ...surface.toBody({ model, prompt, maxTokens }), ...fields }),
     ...(signal === undefined ? {} : { signal }),
   })
-  if (statusCode !== 200) throw new Error(`HTTP ${statusCode}: ${readReason(await body.text())}`)
+  if (statusCode !== 200) throw new Error(`HTTP ${statusCode}: ${readReason(await readText(body))}`)
   const type = String(headers['content-type'])
-  if (!type.startsWith('text/event-stream')) {
-    await body.dump()
+  const answer = new AnswerReader(surface)
+  if (type.startsWith('text/event-stream')) {
+    // Leaving the loop closes the connection, if the server does not end its answer.
+    for await (const chunk of body) if (answer.read(chunk as Buffer)) break
+  } else {
+    body.on('error', () => undefined).destroy()
     throw new Error(`expected a stream of events, got ${type}`)
   }
-  const answer = new AnswerReader(surface)
-  for await (const chunk of body) answer.read(chunk as Buffer)
   const times = answer.end()
   const [first] = times
-  const usage = answer.usage ?? { prompt_tokens: 0, completion_tokens: times.length }
-  load.promptTokens += Number(usage['prompt_tokens'] ?? 0)
-  load.answerTokens += Number(usage['completion_tokens'] ?? times.length)
+  load.promptTokens += toCount(answer.usage?.['prompt_tokens']) ?? 0
+  load.answerTokens += toCount(answer.usage?.['completion_tokens']) ?? times.length
   if (first !== undefined) load.firstToken.push((first - sent) / 1000)
   for (const [at, time] of times.entries()) {
     const before = times[at - 1]
@@ -117,11 +124,33 @@ async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load)
   load.wholeAnswer.push((systemClock.monotonicMs() - sent) / 1000)
 }
 
+const toCount = (value: unknown): number | null =>
+  typeof value === 'number' && Number.isSafeInteger(value) && value >= 0 ? value : null
+
+const maxErrorBytes = 65_536
+const maxEventLength = 2 ** 20
+
+/** Reads the beginning of a text. */
+async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
+  const chunks: Uint8Array[] = []
+  let bytes = 0
+  for await (const chunk of body) {
+    chunks.push(chunk)
+    bytes += chunk.length
+    if (bytes > maxErrorBytes) break
+  }
+  return Buffer.concat(chunks).toString()
+}
+
 /** Reads the stream of one answer. */
 class AnswerReader {
   usage: Readonly<Record<string, unknown>> | undefined
   readonly #decoder = new TextDecoder()
-  readonly #parser = createParser({ onEvent: ({ data }) => this.#readEvent(data) })
+  readonly #parser = createParser({
+    maxBufferSize: maxEventLength,
+    onEvent: ({ data }) => this.#readEvent(data),
+    onError: ({ message }) => (this.#error ??= message),
+  })
   readonly #surface: Surface
   /** When each part with text arrived, in milliseconds. */
   readonly #times: number[] = []
@@ -132,8 +161,10 @@ class AnswerReader {
     this.#surface = surface
   }
 
-  read(chunk: Uint8Array): void {
+  /** Returns whether the answer has ended, or failed. */
+  read(chunk: Uint8Array): boolean {
     this.#parser.feed(this.#decoder.decode(chunk, { stream: true }))
+    return this.#isComplete || this.#error !== undefined
   }
 
   /** Returns when the parts arrived. Throws unless the answer is complete. */
@@ -150,7 +181,7 @@ class AnswerReader {
     }
     const part = tryParse(data)
     if (!isPlainObject(part)) this.#error ??= `an event is not a JSON object: ${data}`
-    else if (part['error'] !== undefined) this.#error ??= readReason(data)
+    else if (part['error'] !== undefined && part['error'] !== null) this.#error ??= readReason(data)
     else {
       if (isPlainObject(part['usage'])) this.usage = part['usage']
       if (this.#surface.hasText(part)) this.#times.push(systemClock.monotonicMs())

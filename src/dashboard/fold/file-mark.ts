@@ -20,9 +20,14 @@ export class FileMark {
     this.#bytes = bytes
   }
 
-  static async of(path: string, { offset }: LinePosition): Promise<FileMark> {
+  static async of(path: string, { offset }: Pick<LinePosition, 'offset'>): Promise<FileMark> {
     const bytes = await readEnds(path, offset)
     return new FileMark(path, offset, statOf(path)?.ino ?? 0, bytes)
+  }
+
+  /** Recognizes a file before it is read, by its first bytes. */
+  static async ofBeginning(path: string): Promise<FileMark> {
+    return await FileMark.of(path, { offset: Math.min(statOf(path)?.size ?? 0, comparedBytes) })
   }
 
   /** Resolves with `null` if the file is the same or does not exist any more. */

@@ -99,12 +99,15 @@ export class RecordFold {
 
   async #read(): Promise<void> {
     try {
-      await this.#startAfreshIfReplaced()
+      await this.#startAfreshIfReplaced(this.#mark)
+      const mark = this.#mark ?? (await FileMark.ofBeginning(this.#parts.path))
       const before = this.#follower.views?.lines
       const views = await this.#follower.read({
         onRead: (offset, file) => this.#noteProgress(file, offset),
         onEvent: (event) => this.#ring.add(event),
       })
+      // A mark that is set after the reading would be that of the new file.
+      if (await this.#startAfreshIfReplaced(mark)) return
       const last = views.files.at(-1) ?? this.#parts.path
       this.#reached = { file: last, offset: this.#follower.position.offset }
       this.#mark = await FileMark.of(last, this.#follower.position)
@@ -133,9 +136,9 @@ export class RecordFold {
     if (!isStored && this.#moment.state !== 'running') await this.#follower.writeSnapshot()
   }
 
-  async #startAfreshIfReplaced(): Promise<void> {
-    const change = await this.#mark?.findChange()
-    if (change === undefined || change === null) return
+  async #startAfreshIfReplaced(mark: FileMark | null): Promise<boolean> {
+    const change = await mark?.findChange()
+    if (change === undefined || change === null) return false
     const { path, clock } = this.#parts
     this.#follower = new RecordFollower(path)
     this.#mark = null
@@ -148,6 +151,7 @@ export class RecordFold {
     this.#reached = { file: '', offset: 0 }
     this.#changes++
     this.#restart = `the record was ${change} at ${timeText(clock.now())}, and was read again`
+    return true
   }
 
   #source(): QuerySource {

@@ -1,12 +1,12 @@
 /** The dependencies of tasks, with the critical path. */
 
-import { stages } from '../../views/lifecycle.ts'
 import type { CriticalPath } from '../../views/bounds/critical-path.ts'
 import { textAt, valueAt } from '../../views/columns.ts'
 import { assignDepths, dependenciesOf, graph } from '../../views/panels/graph.ts'
 import type { Filter, GraphPanelView } from '../protocol.ts'
 import type { RunMoment } from './run-moment.ts'
 import { createTaskFilter } from './selection.ts'
+import { createStateReader, type ShownState } from './tasks/task-fields.ts'
 import { describeNotShown, nameOfTask, shownText, shownUid } from './shown-texts.ts'
 
 type GraphPanelNode = GraphPanelView['nodes'][number]
@@ -59,8 +59,9 @@ function showTasks(moment: RunMoment, tasks: readonly number[], path: CriticalPa
     from === undefined ? [] : [{ from, to, count: 1, isCritical: next.get(dependency) === task }],
   )
   const depths = assignDepths(tasks.length, pairs)
+  const stateOf = createStateReader(moment)
   const nodes = tasks.map((task, number) => ({
-    ...countTask(moment, task),
+    ...countTask(stateOf(task)),
     id: shownUid(moment, task),
     label: nameOfTask(moment, task),
     isCritical: critical.has(task),
@@ -72,19 +73,15 @@ function showTasks(moment: RunMoment, tasks: readonly number[], path: CriticalPa
   return { isCollapsed: false, nodes, edges: toEdges(nodes, pairs), notShown }
 }
 
-function countTask(
-  { columns, isRunning }: RunMoment,
-  task: number,
-): Pick<GraphPanelNode, 'tasks' | 'done' | 'failed' | 'running'> {
-  const passed = columns.passed[task] ?? 0
-  const isOpen = passed >= stages.started && passed < stages.completed
-  return {
-    tasks: 1,
-    done: (passed & stages.completed) === 0 ? 0 : 1,
-    failed: (passed & stages.failed) === 0 ? 0 : 1,
-    running: isOpen && isRunning && columns.isLeft[task] === 0 ? 1 : 0,
-  }
-}
+const countTask = (
+  state: ShownState,
+): Pick<GraphPanelNode, 'state' | 'tasks' | 'done' | 'failed' | 'running'> => ({
+  state,
+  tasks: 1,
+  done: state === 'DONE' ? 1 : 0,
+  failed: state === 'FAILED' ? 1 : 0,
+  running: state === 'RUNNING' ? 1 : 0,
+})
 
 function showNames(moment: RunMoment, path: CriticalPath): Shown {
   const { names, pass, isRunning } = moment
@@ -100,6 +97,7 @@ function showNames(moment: RunMoment, path: CriticalPath): Shown {
   const nodes = view.nodes.map(({ name, tasks, completed, failed, running }, number) => ({
     id: shownText(name),
     label: shownText(name),
+    state: null,
     tasks,
     done: completed,
     failed,

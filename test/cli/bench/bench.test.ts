@@ -102,7 +102,9 @@ describe('tutti bench', () => {
   it('bench exits with 2 for an address that is none, and for an unknown surface', async () => {
     expect(await runBench('127.0.0.1:8000')).toMatchObject({
       code: 2,
-      stderr: expect.stringContaining('url: "127.0.0.1:8000"'),
+      stderr: expect.stringMatching(
+        /^ValueError {2}url: expected an address .* got "127\.0\.0\.1:8000"/,
+      ),
     })
     expect((await runBench('http://127.0.0.1:1', '--surface', 'telepathy')).code).toBe(2)
   })
@@ -138,6 +140,58 @@ describe('tutti bench', () => {
     })
     const { result } = await runJson(url)
     expect(result).toMatchObject({ requests: 7, failed: 7, errors: [{ message, count: 7 }] })
+  })
+
+  it('bench ends a request at the error or the end of its stream, even if the server does not', async () => {
+    const parts = [delta('a'), event({ error: { message: 'no memory' } })]
+    const failing = await startServer((response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.write(parts.join(''))
+    })
+    expect((await runJson(failing)).result).toMatchObject({ failed: 7 })
+    const done = await startServer((response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.write(`${delta('a')}data: [DONE]\n\n`)
+    })
+    expect((await runJson(done)).result).toMatchObject({ requests: 7, failed: 0 })
+  })
+
+  it('bench ignores counts of tokens that are none', async () => {
+    const usage = { prompt_tokens: 'many', completion_tokens: -3 }
+    const url = await startServer((response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.end(`${delta('a')}${event({ choices: [], usage })}data: [DONE]\n\n`)
+    })
+    const { result } = await runJson(url)
+    expect(result).toMatchObject({ prompt_tokens: 0, completion_tokens: 7 })
+  })
+
+  it('bench reads only the beginning of an endless refusal', async () => {
+    const url = await startServer((response) => {
+      response.writeHead(500)
+      const text = 'x'.repeat(65_536)
+      const write = (): void => {
+        while (!response.destroyed && response.write(text));
+      }
+      response.on('drain', write)
+      write()
+    })
+    const { result } = await runJson(url)
+    expect(result['errors']).toEqual([{ message: expect.stringMatching(/^HTTP 500: x/), count: 7 }])
+  })
+
+  it('bench lists the reasons of failures on lines of their own, and not all of many', async () => {
+    let count = 0
+    const url = await startServer((response) => {
+      response.writeHead(500)
+      response.end(`request ${count++}`)
+    })
+    const { stdout, stderr } = await runBench(url, '--requests', '40')
+    const lines = stdout.split('\n').filter((line) => line.includes(' failed: '))
+    expect(lines).toHaveLength(21)
+    expect(lines.at(-1)).toBe('20 requests failed: other reasons')
+    expect(stdout).not.toContain('\\u000a')
+    expect(stderr).toBe('')
   })
 
   it('bench counts a reply as failed that is no stream', async () => {

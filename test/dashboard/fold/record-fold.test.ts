@@ -1,9 +1,12 @@
-import { appendFileSync } from 'node:fs'
+import { appendFileSync, renameSync } from 'node:fs'
+import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, it } from 'vitest'
+import { systemClock } from '../../../src/foundation/clock.ts'
 import { readingIntervalMs, RecordFold } from '../../../src/dashboard/fold/record-fold.ts'
 import type { EventsView, HeadView } from '../../../src/dashboard/protocol.ts'
 import { readViews } from '../../../src/record/record-views.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
+import { eventually } from '../../eventually.ts'
 import { done, endedRecord, line, writeRecord } from '../test-dashboard.ts'
 
 const writers = { isWriting: () => Promise.resolve(true) }
@@ -40,6 +43,27 @@ it('a growing record is read from where the last reading ended, in intervals', a
   await clock.advance(250)
   expect(await fold.refresh()).not.toBe(first)
   expect(await countDone()).toBe(2)
+})
+
+it('row 130: a record that is replaced while it is read is read again', async () => {
+  const [path, other] = [endedRecord(20_000), endedRecord(5)]
+  const fold = new RecordFold({ path, clock: systemClock, writers })
+  const readHead = async (): Promise<HeadView> =>
+    JSON.parse(await fold.answer({ kind: 'head', filter: {} })) as HeadView
+  const reading = fold.refresh()
+  while ((await readHead()).counts.done === 0) await nextTurn()
+  expect((await readHead()).reading).not.toBeNull()
+  renameSync(other, path)
+  await reading
+  await eventually(async () => {
+    await fold.refresh()
+    const { counts, missing, reading: left } = await readHead()
+    expect([left, counts.done, missing]).toEqual([
+      null,
+      5,
+      [expect.stringContaining('the record was replaced')],
+    ])
+  })
 })
 
 it('a record on a network file system is read at most once a second', () => {

@@ -124,7 +124,7 @@ function Box({ node, isCollapsed }: { readonly node: PlacedNode; readonly isColl
     }
   }
   const title = cutMiddle(nameText(label), 24)
-  const text = countsOf(node, isCollapsed)
+  const text = countsOf(node)
   return (
     <g
       class={isCritical ? 'box critical' : 'box'}
@@ -151,11 +151,8 @@ function Box({ node, isCollapsed }: { readonly node: PlacedNode; readonly isColl
   )
 }
 
-function countsOf({ tasks, done, failed, running, id }: PlacedNode, isCollapsed: boolean): string {
-  if (isCollapsed) {
-    const parts = [failed > 0 ? `${failed} failed` : '', running > 0 ? `${running} running` : '']
-    return [countText(tasks, 'task'), ...parts].filter((part) => part !== '').join(', ')
-  }
-  const state = failed > 0 ? 'failed' : running > 0 ? 'running' : done > 0 ? 'done' : 'waiting'
-  return `${cutMiddle(safeText(id), 16)} ${state}`
+function countsOf({ tasks, failed, running, id, state }: PlacedNode): string {
+  if (state !== null) return `${cutMiddle(safeText(id), 16)} ${state.toLowerCase()}`
+  const parts = [failed > 0 ? `${failed} failed` : '', running > 0 ? `${running} running` : '']
+  return [countText(tasks, 'task'), ...parts].filter((part) => part !== '').join(', ')
 }

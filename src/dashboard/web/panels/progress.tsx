@@ -1,10 +1,12 @@
 /** The progress of tasks by name. */
 
 import type { ProgressView } from '../../protocol.ts'
+import { numberText } from '../../../views/readable.ts'
 import { FilteredPanel } from '../parts/panel.tsx'
 import { countColumn, secondsColumn, Table } from '../parts/table.tsx'
 import { pageState, updateState } from '../state/fragment.ts'
 import { colourClass, nameText, safeText } from '../state/names.ts'
+import { head } from '../state/views.ts'
 
 type Name = ProgressView['names'][number]
 
@@ -35,9 +37,21 @@ function NameButton({ name }: { readonly name: string }) {
   )
 }
 
+/** The tasks that no other column counts. */
+function othersText({ total, done, failed, canceled, running, waiting }: Name): string {
+  const isRunning = head.value?.state === 'running'
+  const open = isRunning ? 0 : total - done - failed - canceled - running - waiting
+  const parts = [
+    canceled > 0 ? `${numberText(canceled)} canceled` : '',
+    open > 0 ? `${numberText(open)} without an end` : '',
+  ]
+  return parts.filter((part) => part !== '').join(', ')
+}
+
 function Bar({ one }: { readonly one: Name }) {
   const { total, done, failed, canceled, running, name, text } = one
   const share = (count: number): string => `${(100 * count) / Math.max(1, total)}%`
+  const others = othersText(one)
   return (
     <div class="progress-cell">
       <div
@@ -51,6 +65,7 @@ function Bar({ one }: { readonly one: Name }) {
         <span class={`${colourClass(name)} pale`} style={{ width: share(running) }} />
       </div>
       {text === '' ? null : <div class="muted small">{safeText(text, 120)}</div>}
+      {others === '' ? null : <div class="muted small">{others}</div>}
     </div>
   )
 }

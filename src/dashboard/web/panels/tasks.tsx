@@ -2,7 +2,7 @@
 
 import { useRef, useState } from 'preact/hooks'
 import type { TaskRowView, TasksPanelView, TasksPart } from '../../protocol.ts'
-import { numberText, percentText, secondsText } from '../../../views/readable.ts'
+import { countText, numberText, percentText, secondsText } from '../../../views/readable.ts'
 import { PanelBody, QueryBar, TaskButton } from '../parts/panel.tsx'
 import { pageState, taskOrder } from '../state/fragment.ts'
 import { colourClass, nameText, safeText } from '../state/names.ts'
@@ -65,8 +65,8 @@ function Rows({ view, offset, first, onScroll }: RowsProps) {
     <>
       <p class="caption" role="status">
         {matching === total
-          ? `${numberText(total)} tasks`
-          : `${numberText(matching)} of ${numberText(total)} tasks`}
+          ? countText(total, 'task')
+          : `${numberText(matching)} of ${countText(total, 'task')}`}
         {matching > shown ? `, ${numberText(from + 1)} to ${numberText(last)} shown` : ''}
       </p>
       <div ref={frame} class="rows" role="region" aria-label="Tasks" tabIndex={0} onScroll={scroll}>

@@ -44,8 +44,11 @@ export async function copyLink(): Promise<void> {
   }
 }
 
+/** Shows the text if the page has no clipboard, as without HTTPS on another host. */
 async function copyText(text: string): Promise<void> {
-  await navigator.clipboard.writeText(text)
+  const { clipboard } = navigator as { readonly clipboard?: Clipboard }
+  if (clipboard === undefined) prompt('Copy this text:', text)
+  else await clipboard.writeText(text)
 }
 
 export async function copyWithNotice(text: string, what: string): Promise<void> {

@@ -41,7 +41,7 @@ export function Legend({ view }: { readonly view: StreamView }) {
       {isCells ? null : (
         <li>
           <i class="swatch grey" />
-          canceled
+          canceled or interrupted
         </li>
       )}
     </ul>
