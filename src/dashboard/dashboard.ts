@@ -1,5 +1,6 @@
 /** Starts a dashboard: its options, its source and its links. */
 
+import { isBeingWritten } from '../checkpoint/lock.ts'
 import { type Clock, systemClock } from '../foundation/clock.ts'
 import { TuttiError } from '../foundation/errors.ts'
 import { type Log, processLog } from '../foundation/log.ts'
