@@ -75,6 +75,10 @@ async function readConfig(
   const { engine: kind, baseUrl } = options
   const engine = { ...definedFields({ kind, base_url: baseUrl }), ...engineKeys }
   const settings = { ...others, required: otherRequired, engine }
+  if (model !== undefined && named !== undefined) {
+    const details = { code: 'UsageError', field: 'model' }
+    throw new ValueError('model: given as an argument and as --required.model-name', details)
+  }
   const isNamed = model !== undefined || named !== undefined || options.config !== undefined
   const modelName =
     model ?? named ?? (isNamed ? undefined : await findUpstreamModel(engine, signal))
@@ -87,7 +91,7 @@ async function readConfig(
 function findUpstreamModel(engine: ConfigSettings[string], signal: AbortSignal): Promise<string> {
   const { kind, base_url: address, api_key: key } = engine
   if (kind !== 'openai' || typeof address !== 'string') {
-    const ways = 'a GGUF file, --config FILE, or --engine openai --base-url URL'
+    const ways = 'a file or a name, --config FILE, or --engine openai --base-url URL'
     const details = { code: 'UsageError', field: 'model' }
     throw new ValueError(`model: nothing names a model; give ${ways}`, details)
   }

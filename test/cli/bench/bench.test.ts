@@ -142,7 +142,7 @@ describe('tutti bench', () => {
     expect(result).toMatchObject({ requests: 7, failed: 7, errors: [{ message, count: 7 }] })
   })
 
-  it('bench ends a request at the error or the end of its stream, even if the server does not', async () => {
+  it('bench ends a request at the error or end of a stream that stays open', async () => {
     const parts = [delta('a'), event({ error: { message: 'no memory' } })]
     const failing = await startServer((response) => {
       response.writeHead(200, { 'content-type': 'text/event-stream' })
