@@ -89,7 +89,8 @@ export async function findModel(
   }
   if (status !== 200) {
     const reason = firstLine(readReason(text), 200)
-    const hint = status === 401 ? 'the option --api-key-file names a file with the key' : undefined
+    const ways = '--api-key-file (bench) or --engine.api-key-file (serve)'
+    const hint = status === 401 ? `name a file with the key: ${ways}` : undefined
     const details = { code: 'ServerUnusableError', ...(hint === undefined ? {} : { hint }) }
     throw new BackendError(`${url.href} answers with HTTP ${status}: ${reason}`, details)
   }
