@@ -12,7 +12,7 @@ import { InferenceBackend, type InferenceConfig } from '../inference/index.ts'
 import { findModel, toBase } from './bench/bench.ts'
 import { exitCodes, stopOnSignal } from './exit.ts'
 import type { Output } from './output.ts'
-import { readKeyFile } from './program/api-key.ts'
+import { readApiKey } from './program/api-key.ts'
 import { readSettings } from './serve-settings.ts'
 
 export interface ServeOptions {
@@ -111,9 +111,8 @@ interface ApiKey {
 
 /** Without a configured key, a server that other hosts can reach gets a generated one. */
 function chooseKey({ apiKeyFile, host }: ServeOptions): ApiKey | null {
-  if (apiKeyFile !== undefined) return { value: readKeyFile(apiKeyFile), isGenerated: false }
-  const own = process.env['TUTTI_API_KEY'] ?? ''
-  if (own !== '') return { value: own, isGenerated: false }
+  const given = readApiKey(apiKeyFile)
+  if (given !== null) return { value: given, isGenerated: false }
   if (host === undefined || isLoopbackHost(host)) return null
   return { value: `tutti-${newUuid()}`, isGenerated: true }
 }

@@ -6,7 +6,7 @@ import { countText, firstLine, numberText, rateText, secondsText } from '../../v
 import { type DurationStats, durationStats } from '../../views/stats.ts'
 import { exitCodes, stopOnSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { readKeyFile } from '../program/api-key.ts'
+import { readApiKey } from '../program/api-key.ts'
 import { type Column, tableLines } from '../reading/text.ts'
 import { type Load, readReason, runLoad } from './load.ts'
 import type { SurfaceName } from './surfaces.ts'
@@ -24,9 +24,7 @@ export interface BenchOptions {
 /** Exits with 1 if a request failed, and with 3 if no server answers at the address. */
 export async function bench(address: string, options: BenchOptions, output: Output) {
   const base = toBase(address, 'url')
-  const ownKey = process.env['TUTTI_API_KEY'] ?? ''
-  const keyFile = options.apiKeyFile
-  const apiKey = keyFile !== undefined ? readKeyFile(keyFile) : ownKey === '' ? null : ownKey
+  const apiKey = readApiKey(options.apiKeyFile)
   const stop = stopOnSignal(output.closed)
   try {
     const model = options.model ?? (await findModel(base, apiKey, stop.signal))

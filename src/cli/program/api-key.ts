@@ -1,4 +1,4 @@
-/** Reads the file of an option such as `--api-key-file`. */
+/** The key of an inference server: from a file, or from the environment. */
 
 import { messageOf, ValueError } from '../../foundation/errors.ts'
 import { readTextFileSync } from '../../foundation/regular-file.ts'
@@ -12,4 +12,10 @@ export function readKeyFile(file: string, field = '--api-key-file'): string {
   }
   if (key === '') throw new ValueError(`${field}: ${file} is empty`, { field })
   return key
+}
+
+/** Returns the key in the file of `--api-key-file`, else that in TUTTI_API_KEY, else `null`. */
+export function readApiKey(file: string | undefined): string | null {
+  if (file !== undefined) return readKeyFile(file)
+  return process.env['TUTTI_API_KEY'] || null
 }

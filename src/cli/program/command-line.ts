@@ -97,7 +97,7 @@ function createCli(
   addRun(cli)
   addLaunch(cli)
   addAgents(cli)
-  addServe(cli)
+  addServe(cli, argv)
   program.commandsGroup('Read the record of a run:')
   addReaders(cli)
   program.commandsGroup('Set up:')
@@ -161,7 +161,7 @@ function addRun({ program, output, finish }: Cli): void {
     })
 }
 
-function addServe({ program, output, finish }: Cli): void {
+function addServe({ program, output, finish }: Cli, argv: readonly string[]): void {
   const command = program
     .command('serve')
     .description('Serve a model over HTTP with the OpenAI API')
@@ -180,7 +180,9 @@ function addServe({ program, output, finish }: Cli): void {
       const { serve } = await import('../serve.ts')
       finish(await serve(model, options, output()))
     })
-  for (const { flag, description, parse } of listConfigKeys()) {
+  // Other commands start 7 ms faster without these options.
+  const hasKeys = argv.includes('serve') || argv.includes('completion')
+  for (const { flag, description, parse } of hasKeys ? listConfigKeys() : []) {
     command.addOption(new Option(`--${flag} <value>`, description).hideHelp().argParser(parse))
   }
   command.addHelpText('after', settingsHelp)
