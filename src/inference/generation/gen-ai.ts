@@ -15,7 +15,8 @@ import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prom
 import type { BatchReport } from './batch-run.ts'
 import type { GenerationInput, Usage } from './inference-engine.ts'
 import { toInferenceCode } from './inference-errors.ts'
-import { isPlainObject, type PassThroughInput, type PassThroughRequest } from './pass-through.ts'
+import { isPlainObject } from '../../foundation/json-value.ts'
+import type { PassThroughInput, PassThroughRequest } from './pass-through.ts'
 import type { GenerationResult, GeneratorStatus } from './text-generator.ts'
 
 const provider = 'tutti'

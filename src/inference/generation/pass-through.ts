@@ -13,9 +13,6 @@ import type {
 /** Fields of the API as a client or a server wrote them, by their names in the API. */
 export type WireFields = Readonly<Record<string, unknown>>
 
-export const isPlainObject = (value: unknown): value is WireFields =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-
 /** A tool call, or a piece of one. `wire` has the fields that the server sent for it. */
 type WithWireFields<Part> = Part & { readonly wire?: WireFields }
 export type WireToolCall = WithWireFields<ToolCall>

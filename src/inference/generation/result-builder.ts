@@ -3,12 +3,8 @@
 import { joinAnswerFields, ToolCallAssembler } from './fields/answer-fields.ts'
 import type { GenerationResult } from './text-generator.ts'
 import type { FinishReason, PromptReport, TokenLogprob, Usage } from './inference-engine.ts'
-import {
-  type AnswerFields,
-  isPlainObject,
-  type WireToolCall,
-  type PassThroughDelta,
-} from './pass-through.ts'
+import { isPlainObject } from '../../foundation/json-value.ts'
+import type { AnswerFields, WireToolCall, PassThroughDelta } from './pass-through.ts'
 import type { Guard, OutputGuard } from '../guardrails/guard.ts'
 import type { ReleasedText } from '../guardrails/sliding-scan.ts'
 

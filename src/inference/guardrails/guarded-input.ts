@@ -12,11 +12,8 @@ import {
   toPassThroughInput,
   replaceText,
 } from '../generation/fields/message-text.ts'
-import {
-  isPlainObject,
-  type PassThroughInput,
-  type WireFields,
-} from '../generation/pass-through.ts'
+import { isPlainObject } from '../../foundation/json-value.ts'
+import type { PassThroughInput, WireFields } from '../generation/pass-through.ts'
 import type { GenerationResult } from '../generation/text-generator.ts'
 import type { Guard } from './guard.ts'
 import type { GuardHit } from './rules.ts'

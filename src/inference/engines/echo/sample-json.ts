@@ -1,7 +1,8 @@
 /** Creates a small value that matches a JSON schema, for the echo engine. Not a validator. */
 
 import { inferenceError } from '../../generation/inference-errors.ts'
-import { isPlainObject, type WireFields as Schema } from '../../generation/pass-through.ts'
+import { isPlainObject } from '../../../foundation/json-value.ts'
+import type { WireFields as Schema } from '../../generation/pass-through.ts'
 
 /** The depth is limited, because sampling a recursive schema would never end. */
 const maxDepth = 32

@@ -7,12 +7,12 @@ import type {
   TokenLogprob,
   Usage,
 } from '../../generation/inference-engine.ts'
-import {
-  type AnswerFields,
-  isPlainObject,
-  type WireToolCallPiece,
-  type PassThroughDelta,
-  type WireFields,
+import { isPlainObject } from '../../../foundation/json-value.ts'
+import type {
+  AnswerFields,
+  WireToolCallPiece,
+  PassThroughDelta,
+  WireFields,
 } from '../../generation/pass-through.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
 import { countOr, listOf, parseJson, getPath, textOr } from './upstream-link.ts'

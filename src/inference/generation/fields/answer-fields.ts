@@ -1,12 +1,7 @@
 /** Joins the fields of an answer that arrives in pieces, and adds up the details of token usage. */
 
-import {
-  type AnswerFields,
-  isPlainObject,
-  type WireToolCall,
-  type WireToolCallPiece,
-  type WireFields,
-} from '../pass-through.ts'
+import { isPlainObject } from '../../../foundation/json-value.ts'
+import type { AnswerFields, WireToolCall, WireToolCallPiece, WireFields } from '../pass-through.ts'
 
 /** Joins the texts and lists of a message. In the body, a later field replaces an earlier one. */
 export const joinAnswerFields = (

@@ -1,7 +1,8 @@
 /** Reads and replaces the texts of messages and prompts, and estimates their tokens. Pure. */
 
 import type { ChatMessage, GenerationInput } from '../inference-engine.ts'
-import { isPlainObject, type PassThroughInput, type WireFields } from '../pass-through.ts'
+import { isPlainObject } from '../../../foundation/json-value.ts'
+import type { PassThroughInput, WireFields } from '../pass-through.ts'
 
 /** Converts a request body to an input. Its `messages` or `prompt` must have been checked. */
 export function toPassThroughInput(

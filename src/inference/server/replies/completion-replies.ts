@@ -7,12 +7,12 @@ import type {
   TokenChance,
   TokenLogprob,
 } from '../../generation/inference-engine.ts'
-import {
-  type AnswerFields,
-  isPlainObject,
-  type WireToolCall,
-  type WireToolCallPiece,
-  type PassThroughDelta,
+import { isPlainObject } from '../../../foundation/json-value.ts'
+import type {
+  AnswerFields,
+  WireToolCall,
+  WireToolCallPiece,
+  PassThroughDelta,
 } from '../../generation/pass-through.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
 import {

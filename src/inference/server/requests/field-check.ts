@@ -1,6 +1,6 @@
 /** Decides for each field of a body whether it is read, may be ignored, or must be refused. */
 
-import { isPlainObject } from '../../generation/pass-through.ts'
+import { isPlainObject } from '../../../foundation/json-value.ts'
 import {
   basicFields,
   hasNoEffect,

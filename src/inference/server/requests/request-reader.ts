@@ -3,11 +3,8 @@
 import { findFirstProblems, isValid } from '../../schema/problems.ts'
 import { z } from '../../schema/schema.ts'
 import type { Sampling } from '../../generation/inference-engine.ts'
-import {
-  isPlainObject,
-  type PassThroughInput,
-  type WireFields,
-} from '../../generation/pass-through.ts'
+import { isPlainObject } from '../../../foundation/json-value.ts'
+import type { PassThroughInput, WireFields } from '../../generation/pass-through.ts'
 import { tokenizeFields, dropNeutralValues } from '../../generation/fields/request-fields.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
 import { FieldCheck, type FieldCheckOptions } from './field-check.ts'
