@@ -1,4 +1,4 @@
-/** Converts errors of an inference server to error responses of the chat-completions API. */
+/** Converts errors of an inference server to error responses in the form of each surface. */
 
 import {
   InferenceError,
@@ -16,6 +16,8 @@ import {
   type InferenceErrorCode,
   statusByCode,
 } from '../generation/inference-errors.ts'
+import { toErrorFields } from './surfaces/chunk-stream.ts'
+import { findSurface } from './surfaces/surfaces.ts'
 
 /** The path whose error responses have additional fields. */
 export const generatePath = '/generate'
@@ -32,10 +34,9 @@ export function createErrorReplies(log: Log): ErrorReplies {
       return error
     },
     toBody(problem, path) {
-      const { message, param, code, details, status } = problem
-      const error = { ...details, message, type: toErrorType(status), param, code }
-      if (path !== generatePath) return { error }
-      return { status: 'error', message, hostname: machineName, error }
+      if (path !== generatePath) return (findSurface(path)?.toErrorBody ?? toErrorFields)(problem)
+      const { message } = problem
+      return { status: 'error', message, hostname: machineName, ...toErrorFields(problem) }
     },
     toAbortReason: (text) => inferenceError('canceled', text),
     toListenError(message, details) {
@@ -47,15 +48,6 @@ export function createErrorReplies(log: Log): ErrorReplies {
 }
 
 const otherPortHint = 'in a program: `port: 0`, or `useService: false` for a model without a server'
-
-function toErrorType(status: number): string {
-  if (status === 401) return 'authentication_error'
-  if (status === 403) return 'permission_error'
-  if (status === 429) return 'rate_limit_error'
-  if (status === 408 || status === 504) return 'timeout_error'
-  if (status === 503) return 'service_unavailable_error'
-  return status >= 500 ? 'server_error' : 'invalid_request_error'
-}
 
 /** Codes whose messages clients may see, because this package writes the messages. */
 const publicCodes: ReadonlySet<InferenceErrorCode> = new Set([
@@ -75,11 +67,6 @@ const replacementMessages: Partial<Record<InferenceErrorCode, string>> = {
   canceled: 'The server is closing.',
 }
 
-const promptFields: Readonly<Record<string, string>> = {
-  '/v1/chat/completions': 'messages',
-  '/v1/completions': 'prompt',
-}
-
 /** Instead of an engine's message, the client gets a fixed sentence and the request id. */
 function toHttpError(thrown: unknown, requestId: string, path: string): HttpError {
   if (thrown instanceof HttpError) return thrown
@@ -97,7 +84,8 @@ function toHttpError(thrown: unknown, requestId: string, path: string): HttpErro
     return new HttpError(status, messageWithHint(thrown), { code: 'unsupported_value' })
   }
   if (publicCodes.has(code)) {
-    const param = code === 'context_length_exceeded' ? (promptFields[path] ?? null) : null
+    const param =
+      code === 'context_length_exceeded' ? (findSurface(path)?.promptField ?? null) : null
     return new HttpError(status, messageWithHint(thrown), { code, param, headers })
   }
   const fixed = replacementMessages[code] ?? 'The engine failed with this request.'

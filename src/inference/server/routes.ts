@@ -2,7 +2,6 @@
 
 import type { Clock } from '../../foundation/clock.ts'
 import { tryRead } from '../../foundation/errors.ts'
-import { newUuid } from '../../foundation/ids.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
 import type { HttpError } from '../../runtime/http/http-error.ts'
 import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
@@ -12,8 +11,6 @@ import type { EngineProxy } from '../generation/pass-through.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { generatePath } from './error-replies.ts'
 import { createOpenApiDocument, type DocumentedRoute } from './openapi.ts'
-import type { ReplyFormat, ReplyHead } from './replies/choice-stream.ts'
-import { createChatFormat, createCompletionFormat } from './replies/completion-replies.ts'
 import {
   createIgnoredHeaders,
   sendForwarded,
@@ -22,8 +19,10 @@ import {
   toPromptRequests,
 } from './replies/replies.ts'
 import { unknownModelError } from './requests/invalid-request.ts'
-import type { RequestReader, TextRequest } from './requests/request-reader.ts'
+import type { RequestReader } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
+import type { Surface } from './surfaces/surface.ts'
+import { surfaces } from './surfaces/surfaces.ts'
 
 export interface ServerParts {
   readonly generator: TextGenerator
@@ -51,7 +50,8 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
   const paths = context.proxy?.paths ?? []
   const routes: DocumentedRoute[] = [
     ...createHealthRoutes(context),
-    ...createGenerationRoutes(context),
+    ...surfaces.map((surface) => createSurfaceRoute(surface, context)),
+    createGenerateRoute(context),
     ...createModelRoutes(context),
     createTokenizeRoute(context),
     createMetricsRoute(context),
@@ -201,80 +201,35 @@ function createMetricsRoute({ metrics }: RouteContext): DocumentedRoute {
   }
 }
 
-function createGenerationRoutes(context: RouteContext): readonly DocumentedRoute[] {
-  const { limits, requests } = context
-  return [
-    {
-      method: 'POST',
-      path: '/v1/chat/completions',
-      document: {
-        summary: 'Answers a conversation.',
-        body: 'ChatCompletionRequest',
-        ok: 'ChatCompletion',
-        isStream: true,
-      },
-      bodyBytes: limits.chatBodyBytes,
-      answer(exchange, body) {
-        const request = requests.readChat(body)
-        const hasLogprobs = typeof request.sampling.logprobs === 'number'
-        const format = createChatFormat(createReplyHead('chatcmpl', request, context), hasLogprobs)
-        return sendReply(context, exchange, request, format)
-      },
-    },
-    {
-      method: 'POST',
-      path: '/v1/completions',
-      document: {
-        summary: 'Continues texts.',
-        body: 'CompletionRequest',
-        ok: 'Completion',
-        isStream: true,
-      },
-      bodyBytes: limits.bodyBytes,
-      answer(exchange, body) {
-        const request = requests.readCompletion(body)
-        const { prompts, isEcho, n } = request
-        const format = createCompletionFormat(createReplyHead('cmpl', request, context), {
-          hasLogprobs: typeof request.sampling.logprobs === 'number',
-          getEcho: (index) => (isEcho ? (prompts[Math.floor(index / n)] ?? '') : ''),
-        })
-        return sendReply(context, exchange, request, format)
-      },
-    },
-    {
-      method: 'POST',
-      path: generatePath,
-      document: {
-        summary: 'Answers many prompts.',
-        body: 'GenerateRequest',
-        ok: 'Generated',
-        failure: 'GenerateError',
-      },
-      bodyBytes: limits.bodyBytes,
-      answer: (exchange, body) => sendPromptReplies(context, exchange, body),
-    },
-  ]
-}
-
-function sendReply(
-  { generator, clock, limits }: RouteContext,
-  exchange: HttpExchange,
-  request: TextRequest,
-  format: ReplyFormat,
-): Promise<void> {
-  if (!request.isStream) return sendWholeReply(generator, exchange, request, format)
+function createSurfaceRoute(surface: Surface, context: RouteContext): DocumentedRoute {
+  const { generator, clock, limits } = context
+  const { path, document, bodyLimit } = surface
   const options = { clock, bufferBytes: limits.streamBufferBytes }
-  return sendStreamedReply(generator, exchange, request, format, options)
-}
-
-function createReplyHead(prefix: string, request: TextRequest, { clock }: RouteContext): ReplyHead {
   return {
-    id: `${prefix}-${newUuid()}`,
-    created: Math.floor(clock.now()),
-    model: request.model,
-    includesUsage: request.includesUsage,
+    method: 'POST',
+    path,
+    document,
+    bodyBytes: limits[bodyLimit],
+    answer(exchange, body) {
+      const { request, format } = surface.read(body, context)
+      if (!request.isStream) return sendWholeReply(generator, exchange, request, format)
+      return sendStreamedReply(generator, exchange, request, format, options)
+    },
   }
 }
+
+const createGenerateRoute = (context: RouteContext): DocumentedRoute => ({
+  method: 'POST',
+  path: generatePath,
+  document: {
+    summary: 'Answers many prompts.',
+    body: 'GenerateRequest',
+    ok: 'Generated',
+    failure: 'GenerateError',
+  },
+  bodyBytes: context.limits.bodyBytes,
+  answer: (exchange, body) => sendPromptReplies(context, exchange, body),
+})
 
 async function sendPromptReplies(
   { generator, clock, requests }: RouteContext,

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest'
-import { computeOffsets } from '../../../src/inference/server/replies/completion-replies.ts'
+import { computeOffsets } from '../../../src/inference/server/surfaces/completions.ts'
 
 const toToken = (one: string | readonly number[]) =>
   typeof one === 'string' ? { token: one } : { token: '\uFFFD', bytes: one }

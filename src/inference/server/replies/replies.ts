@@ -11,12 +11,8 @@ import type {
 } from '../../generation/text-generator.ts'
 import type { HttpExchange } from '../../../runtime/http/http-exchange.ts'
 import type { TextRequest } from '../requests/request-reader.ts'
-import {
-  type ChoiceStream,
-  type ReplyFormat,
-  SseWriter,
-  type SseWriterOptions,
-} from './choice-stream.ts'
+import type { ReplyFormat } from '../surfaces/surface.ts'
+import { StreamWriter, type StreamWriterOptions } from './stream-writer.ts'
 
 /** Creates a request per choice. Further choices of a prompt have consecutive seeds. */
 export function toPromptRequests(
@@ -56,24 +52,25 @@ export async function sendStreamedReply(
   exchange: HttpExchange,
   request: TextRequest,
   format: ReplyFormat,
-  options: Omit<SseWriterOptions, 'headers'>,
+  options: Pick<StreamWriterOptions, 'clock' | 'bufferBytes'>,
 ): Promise<void> {
   const headers = (ignored: readonly string[]): readonly string[] =>
     createIgnoredHeaders(request, ignored)
-  const writer = new SseWriter(exchange, { ...options, headers })
+  const contentType = format.streamType
+  const writer = new StreamWriter(exchange, { ...options, contentType, headers })
+  const stream = format.createStream(writer)
   try {
-    const choices: ChoiceStream[] = []
     const results = await generateAll(exchange, request, async (prompt, index) => {
-      const choice = format.createStream(index, writer)
-      choices.push(choice)
+      const choice = stream.createChoice(index)
       const result = await generator.generate(prompt, choice)
       choice.finish(result)
       return result
     })
-    if (request.includesUsage) choices[0]?.sendUsage(sumUsage(results, request.n))
+    stream.end(sumUsage(results, request.n))
   } catch (error) {
     if (!exchange.response.headersSent) throw error
-    void writer.send(JSON.stringify(exchange.errorBody(exchange.toHttpError(error))))
+    const problem = exchange.toHttpError(error)
+    stream.fail(problem, exchange.errorBody(problem))
   }
   writer.end()
 }

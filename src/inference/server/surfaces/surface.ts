@@ -1,0 +1,54 @@
+/** The port of a surface: an API whose requests and replies the server translates. */
+
+import type { Clock } from '../../../foundation/clock.ts'
+import type { HttpError } from '../../../runtime/http/http-error.ts'
+import type { Usage } from '../../generation/inference-engine.ts'
+import type { GenerationResult, ProgressListener } from '../../generation/text-generator.ts'
+import type { RouteDocument } from '../openapi.ts'
+import type { StreamWriter } from '../replies/stream-writer.ts'
+import type { RequestReader, TextRequest } from '../requests/request-reader.ts'
+
+/** A POST route that generates text. All surfaces share queue, guardrails, limits and metrics. */
+export interface Surface {
+  readonly path: string
+  readonly document: RouteDocument
+  /** The limit for the size of a body. */
+  readonly bodyLimit: 'bodyBytes' | 'chatBodyBytes'
+  /** The field that an error about a prompt that is too long names. */
+  readonly promptField: string
+  /** Converts a body to a request. Throws `HttpError` for an invalid body. */
+  read(body: unknown, context: SurfaceContext): SurfaceCall
+  readonly toErrorBody: (problem: HttpError) => object
+}
+
+export interface SurfaceContext {
+  readonly requests: RequestReader
+  readonly clock: Clock
+}
+
+export interface SurfaceCall {
+  readonly request: TextRequest
+  readonly format: ReplyFormat
+}
+
+/** How the reply to one request is written. */
+export interface ReplyFormat {
+  /** The content type of streams. */
+  readonly streamType: string
+  toBody(results: readonly GenerationResult[], usage: Usage): object
+  createStream(writer: StreamWriter): ReplyStream
+}
+
+export interface ReplyStream {
+  /** Returns the listener of the choice with this index. */
+  createChoice(index: number): ChoiceListener
+  /** Writes what follows the last event of all choices. */
+  end(usage: Usage): void
+  /** Writes an error after the headers were sent. `body` is what `toErrorBody` returned. */
+  fail(problem: HttpError, body: object): void
+}
+
+export interface ChoiceListener extends ProgressListener {
+  /** Writes output that no delta contained, such as a refusal, and the end of the choice. */
+  finish(result: GenerationResult): void
+}
