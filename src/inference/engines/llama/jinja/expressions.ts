@@ -12,7 +12,6 @@ import {
   expectDefined,
   isFloat,
   isTrue,
-  iterate,
   type NamedArguments,
   spendFor,
   toFloat,
@@ -23,8 +22,7 @@ import {
   type Value,
 } from './values.ts'
 
-/** Evaluates an expression. `caller` is the body of the `call` block that makes this call. */
-export type Expression = (scope: Scope, caller?: Callable) => Value
+export type Expression = (scope: Scope) => Value
 export type AppliedFilter = (value: Value, scope: Scope) => Value
 type Arguments = (scope: Scope) => {
   readonly args: readonly Value[]
@@ -33,15 +31,15 @@ type Arguments = (scope: Scope) => {
 
 const toExpression =
   (evaluate: Expression): Expression =>
-  (scope, caller) => {
+  (scope) => {
     spend(1 / 8)
-    return evaluate(scope, caller)
+    return evaluate(scope)
   }
 
 /** An expression whose result costs steps. Filters charge for their results themselves. */
 const toCreator = (evaluate: Expression): Expression =>
-  toExpression((scope, caller) => {
-    const value = evaluate(scope, caller)
+  toExpression((scope) => {
+    const value = evaluate(scope)
     spendFor(value)
     return value
   })
@@ -61,7 +59,6 @@ const maxDepth = 200
 export class ExpressionParser {
   readonly names: TemplateNames
   readonly #lexemes: readonly Lexeme[]
-  readonly #calls = new WeakSet<Expression>()
   #at = 0
   #depth = 0
 
@@ -303,26 +300,15 @@ export class ExpressionParser {
 
   #parseCall(callee: Expression): Expression {
     const given = this.#parseArguments()
-    const call = toCreator((scope, caller) => {
+    return toCreator((scope) => {
       const target = expectDefined(callee(scope))
       if (!(target instanceof Callable)) {
         throw new TemplateError(`'${typeName(target)}' object is not callable`)
       }
       const { args, named } = given(scope)
       for (const arg of args) spendFor(arg)
-      return target.call(
-        args,
-        caller === undefined ? named : new Map([...named, ['caller', caller]]),
-      )
+      return target.call(args, named)
     })
-    this.#calls.add(call)
-    return call
-  }
-
-  parseBlockCall(): Expression {
-    const call = this.parse()
-    if (!this.#calls.has(call)) throw new TemplateError('expected a call')
-    return call
   }
 
   #parseFilters(first: Expression): Expression {
@@ -380,27 +366,17 @@ export class ExpressionParser {
     this.expect('sign', '(')
     const positional: Expression[] = []
     const keywords: (readonly [string, Expression])[] = []
-    const lists: Expression[] = []
-    const dicts: Expression[] = []
     this.parseList(')', () => {
-      if (this.skip('sign', '*')) lists.push(this.parse())
-      else if (this.skip('sign', '**')) dicts.push(this.parse())
-      else if (this.is('name') && this.is('sign', '=', 1)) {
+      if (this.is('name') && this.is('sign', '=', 1)) {
         const name = this.advance().text
         this.#at++
         keywords.push([name, this.parse()])
       } else positional.push(this.parse())
     })
-    return (scope) => {
-      const args = positional.map((argument) => argument(scope))
-      for (const list of lists) for (const item of iterate(list(scope))) args.push(item)
-      const named = new Map(keywords.map(([name, value]) => [name, value(scope)]))
-      for (const dict of dicts) {
-        const rest = dict(scope)
-        if (rest instanceof Dict) for (const [key, value] of rest) named.set(String(key), value)
-      }
-      return { args, named }
-    }
+    return (scope) => ({
+      args: positional.map((argument) => argument(scope)),
+      named: new Map(keywords.map(([name, value]) => [name, value(scope)])),
+    })
   }
 }
 

@@ -10,13 +10,12 @@ import {
   titleCaseWords,
 } from './methods.ts'
 import { getAttribute, getItem, runTest } from './operations.ts'
-import { formatPercent, toJson } from './text-format.ts'
-import { spend, spendChars, spendItems, TemplateError } from './limits.ts'
+import { toJson } from './text-format.ts'
+import { spend, spendChars, TemplateError } from './limits.ts'
 import {
   compareValues,
   expectDefined,
   Dict,
-  isEqual,
   isFloat,
   isTrue,
   iterate,
@@ -144,17 +143,6 @@ function indent(value: Value, width: Argument = 4, first: Argument, blank: Argum
   return [isTruthy(first) ? space + head : head, ...lines].join('\n')
 }
 
-function round(value: Value, precision: Argument, method: Argument): Value {
-  const factor = 10 ** toInteger(precision, 0)
-  const scaled = (asNumber(value) ?? 0) * factor
-  if (method === 'ceil') return toFloat(Math.ceil(scaled) / factor)
-  if (method === 'floor') return toFloat(Math.floor(scaled) / factor)
-  const near = Math.round(scaled)
-  // As in Python, halves are rounded to the nearest even number.
-  const isHalf = Math.abs(scaled - Math.trunc(scaled)) === 0.5
-  return toFloat((isHalf && near % 2 !== 0 ? near - 1 : near) / factor)
-}
-
 function parseNumber(value: Value): number {
   const text = asText(value)
   if (text === null) return asNumber(value) ?? NaN
@@ -184,21 +172,6 @@ function toHashKey(value: Value): unknown {
   return value
 }
 
-function groupBy(value: Value, attribute: Argument): Value {
-  const groups: Value[] = []
-  const sorted = sortBy(iterate(value), (item) => sortKey(item, false, attribute), false)
-  let last: { readonly key: Value; readonly list: Value[] } | undefined
-  for (const item of sorted) {
-    const key = followPath(item, attribute)
-    if (last === undefined || !isEqual(last.key, key)) {
-      last = { key, list: [] }
-      groups.push(Tuple.from([key, last.list]))
-    }
-    last.list.push(item)
-  }
-  return groups
-}
-
 const createExtreme = (sign: number): Filter =>
   withParameters('case_sensitive attribute', (value, caseSensitive, attribute) => {
     const [first, ...rest] = iterate(value).map((item) => ({
@@ -209,23 +182,6 @@ const createExtreme = (sign: number): Filter =>
     const isBetter = (one: Value, other: Value): boolean => compareValues(one, other) * sign > 0
     return rest.reduce((best, one) => (isBetter(one.key, best.key) ? one : best), first).item
   })
-
-function batch(value: Value, lineCount: Argument, fill: Argument = null): Value {
-  const size = Math.max(1, Math.trunc(toInteger(lineCount, 1)))
-  const items = iterate(value)
-  return Array.from({ length: Math.ceil(items.length / size) }, (_, at) => {
-    const group = items.slice(at * size, (at + 1) * size)
-    if (fill === null) return group
-    spendItems(size - group.length)
-    return [...group, ...Array<Value>(size - group.length).fill(fill)]
-  })
-}
-
-function sum(value: Value, attribute: Argument, start: Argument = 0): Value {
-  const numbers = [start, ...iterate(value).map((item) => followPath(item, attribute))]
-  const total = numbers.reduce<number>((all, item) => all + (asNumber(expectDefined(item)) ?? 0), 0)
-  return numbers.some(isFloat) ? toFloat(total) : total
-}
 
 const defaultFilter = withParameters('default_value boolean', (value, otherwise = '', boolean) => {
   const isMissing = isTruthy(boolean) ? !isTrue(value) : value instanceof Undefined
@@ -250,22 +206,6 @@ function fromJson(value: Value): Value {
   return toValue(parsed)
 }
 
-function truncate(
-  value: Value,
-  length: Argument,
-  killwords: Argument,
-  end: Argument = '...',
-  leeway: Argument,
-): Value {
-  const text = toText(value)
-  const max = toInteger(length, 255)
-  if (text.length <= max + toInteger(leeway, 5)) return text
-  const mark = toText(end)
-  const cut = text.slice(0, max - mark.length)
-  const at = isTruthy(killwords) ? -1 : cut.lastIndexOf(' ')
-  return (at === -1 ? cut : cut.slice(0, at)) + mark
-}
-
 function absoluteValue(value: Value): Value {
   const number = asNumber(expectDefined(value))
   if (number === null) {
@@ -277,7 +217,6 @@ function absoluteValue(value: Value): Value {
 const filters: Readonly<Record<string, Filter>> = {
   abs: absoluteValue,
   attr: (value, [name = null]) => getAttribute(value, toText(name)),
-  batch: withParameters('linecount fill_with', batch),
   capitalize: (value) => capitalize(toText(value)),
   count: (value) => getLength(value),
   d: defaultFilter,
@@ -290,10 +229,7 @@ const filters: Readonly<Record<string, Filter>> = {
     const number = parseNumber(value)
     return Number.isNaN(number) ? otherwise : toFloat(number)
   }),
-  forceescape: (value) => toMarkup(toText(value)),
   from_json: fromJson,
-  format: (value, args, named) => formatPercent(toText(value), Tuple.from(args), named),
-  groupby: withParameters('attribute', groupBy),
   indent: withParameters('width first blank', indent),
   int: withParameters('default', (value, otherwise = 0) => {
     const number = parseNumber(value)
@@ -314,13 +250,11 @@ const filters: Readonly<Record<string, Filter>> = {
   map,
   max: createExtreme(1),
   min: createExtreme(-1),
-  pprint: (value) => toRepr(value),
   reject: createSelect(false, false),
   rejectattr: createSelect(false, true),
   replace: (value, [from = null, to = null, max]) =>
     replaceText(toText(value), toText(from), toText(to), toInteger(max, -1)),
   reverse: reverseItems,
-  round: withParameters('precision method', round),
   safe: (value) => new Markup(toText(value)),
   select: createSelect(true, false),
   selectattr: createSelect(true, true),
@@ -328,14 +262,10 @@ const filters: Readonly<Record<string, Filter>> = {
     sortBy(iterate(value), (item) => sortKey(item, caseSensitive, path), reverse),
   ),
   string: (value) => toText(value),
-  sum: withParameters('attribute start', sum),
   title: (value) => titleCaseWords(toText(value)),
   tojson: withParameters('ensure_ascii indent separators sort_keys', toJson),
   trim: (value, [letters]) =>
     stripText(toText(value), letters === undefined ? null : asText(letters), 'both'),
-  truncate: withParameters('length killwords end leeway', truncate),
   unique: withParameters('case_sensitive attribute', unique),
   upper: (value) => toText(value).toUpperCase(),
-  urlencode: (value) => encodeURIComponent(toText(value).toWellFormed()),
-  wordcount: (value) => (toText(value).match(/[\p{L}\p{N}_]+/gu) ?? []).length,
 }

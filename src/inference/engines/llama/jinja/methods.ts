@@ -1,12 +1,11 @@
 /** The methods of strings, lists and dicts that templates call. */
 
 import { fail, spend, spendChars, spendItems, spendSearch } from './limits.ts'
-import { formatText, padText, zeroFill } from './text-format.ts'
+import { formatText } from './text-format.ts'
 import {
   Callable,
   Dict,
   isEqual,
-  isTrue,
   iterate,
   type NamedArguments,
   asNumber,
@@ -112,13 +111,6 @@ function splitText(text: string, separator: string | null, max: number): string[
   return parts
 }
 
-function splitFromRight(text: string, separator: string | null, max: number): string[] {
-  if (separator === null || max < 0) return splitText(text, separator, max < 0 ? -1 : max)
-  const parts = text.split(separator)
-  const cut = parts.length - max
-  return cut <= 1 ? parts : [parts.slice(0, cut).join(separator), ...parts.slice(cut)]
-}
-
 const splitOptions = (args: readonly Value[], named: NamedArguments): [string | null, number] => [
   optionalText(args[0] ?? named.get('sep')),
   toInteger(args[1] ?? named.get('maxsplit'), -1),
@@ -134,9 +126,6 @@ export const capitalize = (text: string): string => {
   return head.toUpperCase() + rest.join('').toLowerCase()
 }
 
-/** Like `str.title` in Python. A word begins after any character that is not a cased letter. */
-const titleCase = (text: string): string => text.replaceAll(/\p{Cased}+/gu, capitalizeWord)
-
 function capitalizeWord(text: string): string {
   spend(1)
   return capitalize(text)
@@ -147,27 +136,7 @@ export const titleCaseWords = (text: string): string =>
   // oxlint-disable-next-line no-control-regex -- these are white space in Python
   text.replaceAll(/[^-\p{White_Space}\u001C-\u001F({[<]+/gu, capitalizeWord)
 
-// oxlint-disable-next-line no-control-regex -- these are what ends a line in Python
-const lineEndPattern = /\r\n|[\n-\r\u001C-\u001E\u0085\u2028\u2029]/g
-
-function splitLines(text: string, isEndKept: boolean): string[] {
-  const lines: string[] = []
-  let from = 0
-  for (const { 0: end, index } of text.matchAll(lineEndPattern)) {
-    spendItems(1)
-    lines.push(text.slice(from, isEndKept ? index + end.length : index))
-    from = index + end.length
-  }
-  if (from < text.length) lines.push(text.slice(from))
-  return lines
-}
-
 const matchesAll = (text: string, pattern: RegExp): boolean => text !== '' && pattern.test(text)
-
-const partitionText = (text: string, separator: string, at: number): Value =>
-  Tuple.from(
-    at === -1 ? [text, '', ''] : [text.slice(0, at), separator, text.slice(at + separator.length)],
-  )
 
 function expectSearchText(text: string, given: Value | undefined): string {
   const part = expectText(given, 'what is searched')
@@ -183,15 +152,11 @@ export function joinTexts(texts: readonly string[], by: string): string {
 const textMethods: Readonly<Record<string, Method<string>>> = {
   upper: (text) => text.toUpperCase(),
   lower: (text) => text.toLowerCase(),
-  title: (text) => titleCase(text),
   capitalize: (text) => capitalize(text),
   strip: (text, [letters]) => stripText(text, optionalText(letters), 'both'),
   lstrip: (text, [letters]) => stripText(text, optionalText(letters), 'left'),
   rstrip: (text, [letters]) => stripText(text, optionalText(letters), 'right'),
   split: (text, args, named) => splitText(text, ...splitOptions(args, named)),
-  rsplit: (text, args, named) => splitFromRight(text, ...splitOptions(args, named)),
-  splitlines: (text, [keep], named) =>
-    splitLines(text, isTrue(keep ?? named.get('keepends') ?? false)),
   startswith: (text, [given]) => hasAffix(text, given, 'startsWith'),
   endswith: (text, [given]) => hasAffix(text, given, 'endsWith'),
   replace: (text, [from, to, count]) =>
@@ -208,8 +173,7 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
     spendItems(length)
     return length - 1
   },
-  format: (text, args, named) =>
-    formatText(text, { args, named, isMethod: (of, name) => findMethod(of, name) !== undefined }),
+  format: formatText,
   isdigit: (text) => matchesAll(text, /^\d+$/),
   isnumeric: (text) => matchesAll(text, /^\p{N}+$/u),
   isalpha: (text) => matchesAll(text, /^\p{L}+$/u),
@@ -225,18 +189,6 @@ const textMethods: Readonly<Record<string, Method<string>>> = {
     const suffix = expectText(part, 'a suffix')
     return text.endsWith(suffix) ? text.slice(0, text.length - suffix.length) : text
   },
-  partition: (text, [by]) => {
-    const separator = expectText(by, 'a separator')
-    return partitionText(text, separator, text.indexOf(separator))
-  },
-  rpartition: (text, [by]) => {
-    const separator = expectText(by, 'a separator')
-    const at = text.lastIndexOf(separator)
-    return at === -1 ? Tuple.from(['', '', text]) : partitionText(text, separator, at)
-  },
-  zfill: (text, [width]) => zeroFill(text, toInteger(width, 0)),
-  ljust: (text, [width, by]) => padText(text, toInteger(width, 0), optionalText(by) ?? ' ', '<'),
-  rjust: (text, [width, by]) => padText(text, toInteger(width, 0), optionalText(by) ?? ' ', '>'),
 }
 
 export function replaceText(text: string, from: string, to: string, count: number): string {

@@ -1,7 +1,6 @@
 /** Operators, members, slices and tests of values, such as `is defined`. */
 
 import { findMethod } from './methods.ts'
-import { formatPercent } from './text-format.ts'
 import { spendChars, spendItems, spendSearch, TemplateError, TemplateLimitError } from './limits.ts'
 import {
   Callable,
@@ -35,8 +34,6 @@ export function applyOperator(sign: string, left: Value, right: Value): Value {
   const [one, other] = [expectDefined(left), expectDefined(right)]
   if (sign === '+') return addValues(one, other)
   if (sign === '*' && (isSequence(one) || isSequence(other))) return repeatSequence(one, other)
-  const text = asText(one)
-  if (sign === '%' && text !== null) return formatPercent(text, other)
   const [a, b] = [asNumber(one), asNumber(other)]
   if (a === null || b === null) throw unsupportedOperands(sign, one, other)
   return calculate(sign, a, b, isFloat(one) || isFloat(other))

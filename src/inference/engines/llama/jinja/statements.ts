@@ -2,7 +2,7 @@
 
 import { type AppliedFilter, type Expression, ExpressionParser } from './expressions.ts'
 import { tokenize } from './lexer.ts'
-import { spend, spendOutput, TemplateError, withDepthLimit } from './limits.ts'
+import { fail, spend, spendOutput, TemplateError, withDepthLimit } from './limits.ts'
 import type { Scope, TemplateNames } from './scope.ts'
 import {
   Callable,
@@ -39,7 +39,6 @@ interface Loop {
   readonly test: Expression | null
   readonly body: Body
   readonly otherwise: Body
-  readonly isRecursive: boolean
 }
 
 /** Throws a `TemplateError`. Adds the names that the template reads to `names`. */
@@ -63,9 +62,7 @@ class StatementParser {
       for: () => this.#parseFor(),
       set: () => this.#parseSet(),
       macro: () => this.#parseMacro(),
-      call: () => this.#parseCallBlock(),
       filter: () => this.#parseFilterBlock(),
-      with: () => this.#parseWith(),
       generation: () => this.#parseGeneration(),
       do: () => this.#parseDo(),
       break: () => this.#parseJump('break'),
@@ -149,14 +146,13 @@ class StatementParser {
     const items = this.#tokens.parseTuple(false)
     const { end, ...head } = names.inBody([...target.names, 'loop'], () => {
       const test = this.#tokens.skip('name', 'if') ? this.#tokens.parse() : null
-      const isRecursive = this.#tokens.skip('name', 'recursive')
       this.#expectTagEnd()
-      return { test, isRecursive, ...this.#parseBody(['else', 'endfor']) }
+      return { test, ...this.#parseBody(['else', 'endfor']) }
     })
     const otherwise = end === 'else' ? this.#parseBlock('endfor') : []
     if (end !== 'else') this.#expectTagEnd()
     const loop = { ...head, target, otherwise }
-    return (scope, output) => runLoop(loop, items(scope), { scope, output, depth: 0 })
+    return (scope, output) => runLoop(loop, items(scope), scope, output)
   }
 
   #parseTarget(): Target {
@@ -226,17 +222,13 @@ class StatementParser {
   #parseMacro(): Statement {
     const name = this.#tokens.expect('name')
     const parameters = this.#parseParameters()
-    const macro = { parameters, body: this.#parseMacroBody('endmacro', parameters, name) }
+    const own = parameters.map((parameter) => parameter.name)
+    const macro = { parameters, body: this.#parseBlock('endmacro', [name, ...own]) }
     this.#tokens.names.set([name])
     return (scope) => {
       scope.set(name, createMacro(name, macro, scope))
       return null
     }
-  }
-
-  #parseMacroBody(end: string, parameters: Macro['parameters'], ...names: string[]): Body {
-    const own = parameters.map(({ name }) => name)
-    return this.#parseBlock(end, [...names, ...own, 'caller', 'varargs', 'kwargs'])
   }
 
   #parseParameters(): Macro['parameters'] {
@@ -246,34 +238,6 @@ class StatementParser {
       const name = tokens.expect('name')
       return { name, defaultValue: tokens.skip('sign', '=') ? tokens.parse() : null }
     })
-  }
-
-  #parseCallBlock(): Statement {
-    const parameters = this.#tokens.is('sign', '(') ? this.#parseParameters() : []
-    const call = this.#tokens.parseBlockCall()
-    const macro = { parameters, body: this.#parseMacroBody('endcall', parameters) }
-    return (scope, output) =>
-      write(toText(call(scope, createMacro('caller', macro, scope))), output)
-  }
-
-  #parseWith(): Statement {
-    const tokens = this.#tokens
-    const values: (readonly [Target, Expression])[] = []
-    while (!tokens.is('end')) {
-      if (values.length > 0) tokens.expect('sign', ',')
-      const target = this.#parseSingleTarget()
-      tokens.expect('sign', '=')
-      values.push([target, tokens.parse()])
-    }
-    const body = this.#parseBlock(
-      'endwith',
-      values.flatMap(([{ names }]) => names),
-    )
-    return (scope, output) => {
-      const inner = scope.open()
-      for (const [target, value] of values) target.assign(value(scope), inner)
-      return runBody(body, inner, output)
-    }
   }
 
   /** Parses a tag that marks assistant text for training. It has no effect on the output. */
@@ -326,18 +290,15 @@ function assignEach(targets: readonly Target[], items: readonly Value[], scope: 
   for (const [at, { assign }] of targets.entries()) assign(items[at] ?? null, scope)
 }
 
-const withCallDepth = <T>(action: () => T): T =>
-  withDepthLimit(action, 'the template calls itself too deeply')
-
 const createMacro = (name: string, { parameters, body }: Macro, scope: Scope): Callable =>
   new Callable(
     name,
     (args, named) => {
       const inner = scope.open()
-      return withCallDepth(() => {
+      return withDepthLimit(() => {
         bindArguments(name, parameters, { args, named }, inner)
         return capture(body, inner)
-      })
+      }, 'the template calls itself too deeply')
     },
     new Map<string, Value>([
       ['name', name],
@@ -357,22 +318,14 @@ function bindArguments(
     const missing = defaultValue ?? (() => new Undefined(`parameter '${name}' was not provided`))
     scope.set(name, given ?? (given === null ? null : missing(scope)))
   }
-  const others = [...named].filter(([name]) => !known.has(name) && name !== 'caller')
-  scope.set('varargs', args.slice(parameters.length))
-  scope.set('caller', named.get('caller') ?? new Undefined("'caller' is undefined"))
-  if (others.length > 0 || args.length > parameters.length) {
+  const hasOther = [...named.keys()].some((name) => !known.has(name))
+  if (hasOther || args.length > parameters.length) {
     throw new TemplateError(`macro '${macro}' takes not more than ${known.size} argument(s)`)
   }
 }
 
-interface LoopContext {
-  readonly scope: Scope
-  readonly output: string[]
-  readonly depth: number
-}
-
-function runLoop(loop: Loop, given: Value, { scope, output, depth }: LoopContext): null {
-  const { target, test, body, otherwise, isRecursive } = loop
+function runLoop(loop: Loop, given: Value, scope: Scope, output: string[]): null {
+  const { target, test, body, otherwise } = loop
   const all = iterate(given)
   // Every item costs a step, even if the body is empty or the test excludes the item.
   spend(all.length)
@@ -382,34 +335,17 @@ function runLoop(loop: Loop, given: Value, { scope, output, depth }: LoopContext
     return inner
   }
   const items = test === null ? all : all.filter((item) => isTrue(test(withItem(item))))
-  const recurse = (nested: Value): Value => {
-    if (!isRecursive) throw new TemplateError('the loop is not recursive')
-    const inner: string[] = []
-    withCallDepth(() => runLoop(loop, nested, { scope, output: inner, depth: depth + 1 }))
-    return inner.join('')
-  }
-  let last: readonly Value[] | null = null
-  const isChanged = (values: readonly Value[]): boolean => {
-    const isSame = last !== null && values.every((value, at) => value === last?.[at])
-    last = values
-    return !isSame
-  }
   for (const [at, item] of items.entries()) {
     const inner = withItem(item)
-    const get = (name: string): Value | undefined => loopAttributes.get(name)?.(at, items, depth)
-    const changed = new Callable('changed', isChanged)
-    const attributes = { get: (name: string) => (name === 'changed' ? changed : get(name)) }
-    inner.set('loop', new Callable('loop', ([nested = null]) => recurse(nested), attributes))
+    const get = (name: string): Value | undefined => loopAttributes.get(name)?.(at, items)
+    inner.set('loop', new Callable('loop', () => fail('the loop is not recursive'), { get }))
     if (runBody(body, inner, output) === 'break') break
   }
   if (items.length === 0) runBody(otherwise, scope.open(), output)
   return null
 }
 
-const loopAttributes = new Map<
-  string,
-  (at: number, items: readonly Value[], depth: number) => Value
->([
+const loopAttributes = new Map<string, (at: number, items: readonly Value[]) => Value>([
   ['index', (at) => at + 1],
   ['index0', (at) => at],
   ['revindex', (at, items) => items.length - at],
@@ -417,9 +353,9 @@ const loopAttributes = new Map<
   ['first', (at) => at === 0],
   ['last', (at, items) => items.length - at === 1],
   ['length', (_, items) => items.length],
-  ['depth', (_, __, depth) => depth + 1],
-  ['depth0', (_, __, depth) => depth],
+  // Only recursive loops have a greater depth.
+  ['depth', () => 1],
+  ['depth0', () => 0],
   ['previtem', (at, items) => valueOr(items[at - 1], new Undefined('there is no item before'))],
   ['nextitem', (at, items) => valueOr(items[at + 1], new Undefined('there is no item after'))],
-  ['cycle', (at) => new Callable('cycle', (args) => args[at % args.length] ?? null)],
 ])

@@ -15,7 +15,6 @@ import {
   toText,
   toValue,
   type Value,
-  valueOr,
 } from './values.ts'
 
 /** The maximum number of characters, ten times more than the longest templates in use have. */
@@ -74,21 +73,11 @@ function createDict(args: readonly Value[], named: NamedArguments): Value {
   return new Dict([...(given instanceof Dict ? given : []), ...named])
 }
 
-function createJoiner(args: readonly Value[]): Value {
-  let isFirst = true
-  return new Callable('joiner', () => {
-    const text = isFirst ? '' : valueOr(args[0], ', ')
-    isFirst = false
-    return text
-  })
-}
-
 const globals: ReadonlyMap<string, Value> = new Map<string, Value>([
   ['raise_exception', new Callable('raise_exception', ([message = '']) => raiseException(message))],
   ['range', new Callable('range', createRange)],
   ['namespace', new Callable('namespace', createNamespace)],
   ['dict', new Callable('dict', createDict)],
-  ['joiner', new Callable('joiner', createJoiner)],
 ])
 
 const days = ['Sunday', 'Monday', 'Tuesday', 'Wednesday', 'Thursday', 'Friday', 'Saturday']

@@ -1,180 +1,36 @@
-/** Formats text as Python does: `str.format`, the operator `%`, and JSON. */
+/** Formats text as Python does: `str.format` and JSON. */
 
 import { fail, spend, spendChars } from './limits.ts'
 import {
-  expectDefined,
   Dict,
   withValueDepth,
   isFloat,
   isTrue,
-  iterate,
   type DictKey,
-  getLength,
   type NamedArguments,
-  Namespace,
   asNumber,
   numberToText,
   repeatSpace,
-  spendFor,
   asText,
-  toRepr,
   toText,
   Tuple,
   typeName,
-  Undefined,
   type Value,
-  valueOr,
 } from './values.ts'
 
-interface FormatArguments {
-  readonly args: readonly Value[]
-  readonly named: NamedArguments
-  isMethod(of: Value, name: string): boolean
-}
-
-/** Pads a text. The width is in code points. */
-export function padText(text: string, width: number, by: string, side: string): string {
-  const missing = Math.max(0, width - getLength(text))
-  const left = side === '>' ? missing : side === '^' ? Math.floor(missing / 2) : 0
-  spendChars(missing * by.length)
-  return by.repeat(left) + text + by.repeat(missing - left)
-}
-
-export function zeroFill(text: string, width: number, signs = '-+'): string {
-  const sign = text !== '' && signs.includes(text.charAt(0)) ? text.charAt(0) : ''
-  return sign + padText(text.slice(sign.length), width - sign.length, '0', '>')
-}
-
-/** Evaluates `'{} and {name.part[0]:>8.2f}'.format(…)`. Throws for unsupported features. */
-export function formatText(text: string, given: FormatArguments): string {
-  const { args, named } = given
+/** Evaluates `'{} {0} {name}'.format(…)`. Throws for members, conversions and specifications. */
+export function formatText(text: string, args: readonly Value[], named: NamedArguments): string {
   let next = 0
-  return text.replaceAll(/\{\{|\}\}|\{([^{}]*)\}|[{}]/g, (whole: string, field?: string) => {
+  return text.replaceAll(/\{\{|\}\}|\{(\w*)\}|[{}]/g, (whole: string, key?: string) => {
     if (whole === '{{' || whole === '}}') return whole.slice(1)
-    const found = field === undefined ? null : fieldPattern.exec(field)
-    if (found === null) fail(`format does not support '${whole}'${fieldHint(whole)}`)
-    const [, key = '', path = '', how, specification = ''] = found
+    if (key === undefined) fail('format supports only {}, {0} and {name}')
     const value = /^\d*$/.test(key) ? args[key === '' ? next++ : Number(key)] : named.get(key)
-    if (value === undefined) fail(`format has no value for {${key}}`)
+    if (value === undefined) fail(`format has no value for ${whole}`)
+    const written = toText(value)
     spend(2)
-    const steps = Array.from(path.matchAll(/\.([^.[]+)|\[([^\]]+)\]/g))
-    const part = steps.reduce<Value>((of, [, name, index]) => {
-      if (name === undefined) return resolvePart(of, toIndex(index))
-      if (given.isMethod(of, name)) fail(`format does not support the method '${name}' in braces`)
-      return resolvePart(of, name)
-    }, value)
-    const shown = how === undefined ? part : how === 'r' ? toRepr(part) : toText(part)
-    const written =
-      specification === '' ? toText(shown) : formatBySpecification(shown, specification)
     spendChars(written.length)
     return written
   })
-}
-
-const fieldHint = (field: string): string =>
-  field.length === 1 ? ' that is single or around other braces' : ''
-
-const fieldPattern = /^(\w*)((?:\.\w+|\[[^\]]+\])*)(?:!([sr]))?(?::(.*))?$/su
-
-const toIndex = (text = ''): string | number => (/^\d+$/.test(text) ? Number(text) : text)
-
-function resolvePart(of: Value, key: string | number): Value {
-  const whole = expectDefined(of)
-  const none = new Undefined(`'${typeName(whole)} object' has no attribute '${key}'`)
-  if (whole instanceof Dict) return valueOr(whole.get(key), none)
-  if (whole instanceof Namespace) return valueOr(whole.get(String(key)), none)
-  if (typeof key !== 'number' || (!Array.isArray(whole) && asText(whole) === null)) return none
-  spendFor(asText(whole))
-  return valueOr(iterate(whole)[key], none)
-}
-
-const specificationPattern = /^(?:(.)?([<>^]))?([-+ ]?)(0?)(\d{0,3})(,?)(?:\.(\d{1,2}))?([sdf]?)$/su
-
-const takeLetters = (text: string, count: number): string =>
-  Array.from(text.slice(0, 2 * count))
-    .slice(0, count)
-    .join('')
-
-function formatBySpecification(value: Value, specification: string): string {
-  const unsupported = `format does not support ':${specification}' for ${typeName(value)}`
-  const found = specificationPattern.exec(specification) ?? fail(unsupported)
-  const [, fill, align, sign = '', zero = '', width = '', comma = '', places, kind = ''] = found
-  const text = asText(value)
-  const by = fill ?? (zero === '' ? ' ' : '0')
-  if (text !== null) {
-    if (sign + comma !== '' || kind === 'd' || kind === 'f') fail(unsupported)
-    const cut = places === undefined ? text : takeLetters(text, Number(places))
-    return padText(cut, Number(width), by, align ?? '<')
-  }
-  const number = asNumber(value)
-  const isPlain = places === undefined && (kind === '' || (kind === 'd' && !isFloat(value)))
-  const isKnown = (isPlain || kind === 'f') && (zero === '' || comma === '')
-  if (number === null || !isKnown) fail(unsupported)
-  const plain = isPlain
-    ? numberToText(number, isFloat(value))
-    : toFixedText(number, Number(places ?? 6))
-  const digits =
-    comma === ''
-      ? plain
-      : plain.replace(/\d+/, (whole) => whole.replaceAll(/\B(?=(?:\d{3})+$)/g, ','))
-  const signed = sign === '' || sign === '-' || digits.startsWith('-') ? digits : sign + digits
-  return zero !== '' && align === undefined
-    ? zeroFill(signed, Number(width), '-+ ')
-    : padText(signed, Number(width), by, align ?? '>')
-}
-
-/** The maximum of `toFixed` in JavaScript. Further digits would be zeros. */
-const maxDecimalPlaces = 100
-/** The number of additional places that are computed to recognize an exact half. */
-const extraDecimalPlaces = 25
-
-/** Formats a number with a fixed number of places. Halves are rounded to the nearest even digit. */
-function toFixedText(value: number, wanted: number): string {
-  const places = Math.min(wanted, maxDecimalPlaces)
-  const size = Math.abs(value)
-  if (!Number.isFinite(size)) return numberToText(value, true)
-  const sign = value < 0 || Object.is(value, -0) ? '-' : ''
-  if (size >= 1e21) return `${sign}${BigInt(size)}${places > 0 ? `.${'0'.repeat(places)}` : ''}`
-  if (places + extraDecimalPlaces > maxDecimalPlaces) return sign + size.toFixed(places)
-  const exact = size.toFixed(places + extraDecimalPlaces)
-  const cut = exact.slice(0, -extraDecimalPlaces).replace(/\.$/, '')
-  const isEvenHalf = /[02468]$/.test(cut) && /^50*$/.test(exact.slice(-extraDecimalPlaces))
-  return sign + (isEvenHalf ? cut : size.toFixed(places))
-}
-
-/** Evaluates `'%s has %d' % (a, b)`. */
-export function formatPercent(
-  pattern: string,
-  given: Value,
-  keywords: NamedArguments = new Map(),
-): string {
-  const values = given instanceof Tuple ? given : [given]
-  let next = 0
-  return pattern.replaceAll(
-    /%(?:\((\w+)\))?([-0+ ]*)((?:[1-9]\d*)?)(?:\.(\d+))?([sdifrx%])/g,
-    (_, name: string | undefined, flags: string, width: string, places: string, kind: string) => {
-      if (kind === '%') return '%'
-      const named = name !== undefined && given instanceof Dict ? given.get(name) : undefined
-      const value = name === undefined ? values[next++] : (keywords.get(name) ?? named)
-      if (value === undefined) fail('not enough arguments for format string')
-      spendChars(Number(width))
-      const text = formatPrintfValue(value, kind, places)
-      const written = flags.includes('-')
-        ? text.padEnd(Number(width))
-        : text.padStart(Number(width), flags.includes('0') ? '0' : ' ')
-      spendChars(written.length)
-      return written
-    },
-  )
-}
-
-function formatPrintfValue(value: Value, kind: string, places: string | undefined): string {
-  if (kind === 's') return toText(value)
-  if (kind === 'r') return toRepr(value)
-  const number = asNumber(value)
-  if (number === null) fail(`%${kind} format: a number is required`)
-  if (kind === 'f') return toFixedText(number, Number(places ?? 6))
-  return kind === 'x' ? Math.trunc(number).toString(16) : String(Math.trunc(number))
 }
 
 interface JsonStyle {

@@ -47,11 +47,8 @@ describe('JinjaTemplate: what costs too much', () => {
     ['copies of a dict', `{% set d = {} %}${often('{% do d.update({a: d.copy()}) %}')}`, steps],
     ['one long expression', often(`{% if ${'1 == '.repeat(999)} 1 %}{% endif %}`), steps],
     ['a macro that doubles', '{% macro m() %}{{ m() }}{{ m() }}{% endmacro %}{{ m() }}', 'calls'],
-    ['a width of ljust', '{{ "x".ljust(1000000000) }}', long],
-    ['a width of a format', '{{ "%500000000d" % 1 }}', long],
     ['a width of indent', '{{ "a\nb" | indent(500000000) }}', long],
     ['an indent of tojson', '{{ [1, 2] | tojson(indent=200000000) }}', long],
-    ['the size of a batch', '{{ [1] | batch(1000000000, 0) }}', steps],
     ['a separator', '{{ range(99999) | join("x" * 1000000) }}', long],
     ['a replacement', '{{ ("a" * 1000000) | replace("a", "b" * 1000000) }}', long],
     ['a format with a long value', '{{ ("{0}" * 300000).format("x" * 1000000) }}', steps],
@@ -67,8 +64,6 @@ describe('JinjaTemplate: what costs too much', () => {
   })
 
   it('JinjaTemplate: a long but cheap template is rendered', () => {
-    const digits = '{% set d = "%" ~ "0" * 200000 %}{{ (d ~ "d") % 7 }}'
-    expect(errorOf(digits)).toBe('7')
     expect(errorOf('{{ range(99999) | unique | list | length }}')).toBe('99999')
     expect(errorOf('{{ ("a " * 400000).split() | length }}')).toBe('400000')
     expect(
@@ -94,7 +89,7 @@ describe('JinjaTemplate: what costs too much', () => {
 describe('JinjaTemplate: what is of JavaScript', () => {
   it.each([
     '{{ content.__proto__ }}{{ content["constructor"] }}{{ {}.constructor }}{{ [].__proto__ }}',
-    '{{ range.constructor }}{{ range.call }}{{ range["__proto__"] }}{{ joiner().attributes }}',
+    '{{ range.constructor }}{{ range.call }}{{ range["__proto__"] }}{{ range.attributes }}',
     '{{ namespace().constructor }}{{ namespace().__proto__ }}{{ namespace().size }}',
     '{{ constructor }}{{ __proto__ }}{{ toString }}{{ [{}] | map(attribute="__proto__") | join }}',
     '{{ 1 | attr("constructor") }}{{ {} | attr("__proto__") }}{{ content | attr("length") }}',

@@ -13,7 +13,7 @@ const strict = useTinyModel(
 const costly = useTinyModel(
   '{{ messages[0].content }}{% set l = [messages] %}' +
     "{% if messages[0].content == 'cyclic' %}{% do l.append(l) %}{{ l }}{% endif %}" +
-    "{% if messages[0].content == 'wide' %}{{ 'x'.ljust(10 ** 9) }}{% endif %}",
+    "{% if messages[0].content == 'wide' %}{{ 'x'|indent(10 ** 9, true) }}{% endif %}",
 )
 
 async function ask(path: string, inputs: readonly Parameters<typeof toRequest>[0][]) {
