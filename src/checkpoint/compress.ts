@@ -29,7 +29,7 @@ export interface CompressedRecord {
   readonly frames: number
 }
 
-/** The maximum length of a frame. Only a frame of a longer line ends inside a line. */
+/** The length at which a frame may end inside a line. Shorter frames end after a newline. */
 const maxFrameLength = 32 * 2 ** 20
 const newline = 0x0a
 

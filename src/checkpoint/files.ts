@@ -155,8 +155,8 @@ export function syncFolder(folder: string): void {
 }
 
 /**
- * Creates a folder and its parents, which may already exist. Does not use the option `recursive` of
- * `mkdir`, because the call never returns if an existing folder cannot contain others, as in /proc.
+ * Creates a folder and its parents. All of them may already exist. Does not use `mkdir` with
+ * `recursive`, which never returns if an existing folder cannot contain others, as in /proc.
  */
 export function makeFolders(path: string): void {
   if (isFolder(path)) return

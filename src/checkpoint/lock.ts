@@ -170,7 +170,7 @@ function releaseLock(path: string, token: string): void {
     const found = readLock(path)
     if (found !== 'missing' && tokenIn(found) === token) removeIfPresent(path)
   } catch {
-    // A lock that cannot be read is kept, because this process did not write it.
+    // A lock that cannot be read is kept, because it may belong to another process.
   }
 }
 

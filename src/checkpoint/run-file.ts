@@ -138,7 +138,10 @@ export function omitSecretArguments(args: readonly string[]): (string | null)[] 
   return args.map((arg, at) => (isSecret[at] === true ? null : arg))
 }
 
-/** The variable is removed on import, so that child processes of the program do not inherit it. */
+/**
+ * The path of the request. `readVariable` removes the environment variable, so that child processes
+ * of the program do not inherit it.
+ */
 let requestPath = readVariable()
 
 /** Whether `tutti run`, `resume` or `launch` has started this program. */

@@ -152,7 +152,8 @@ export class CheckpointWriter implements AsyncDisposable {
 
   /**
    * Appends a line made from a template. Returns `false` if that is impossible, because the uid has
-   * characters that JSON escapes, or the text is too long. The caller must then use `append`.
+   * characters that are not ASCII or that JSON escapes, or because the uid or the text is too long.
+   * The caller must then use `append`.
    */
   appendValues(frame: TemplateFrame): boolean {
     if (this.#isClosed) return false
@@ -358,7 +359,8 @@ export class CheckpointWriter implements AsyncDisposable {
     const before = this.bytesWritten
     const failure = this.#mainLock.acquire()
     if (failure !== null) this.#onWriteError(failure)
-    // Holds the lock, because warnings of `beforeWrite` may append events, which need room.
+    // Called while the lock is held: `beforeWrite` may log warnings, which append events, and only
+    // the owner of the lock can make room for them in a full ring.
     const { beforeWrite } = this.#options
     if (beforeWrite !== null) this.#runSafely(beforeWrite)
     let extent = which

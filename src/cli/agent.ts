@@ -223,7 +223,7 @@ const optionHints: Readonly<Record<string, string>> = {
 const toOptionName = (field: string): string =>
   `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Replaces field names by option names. Quoted values, which a type follows, stay. */
+/** Replaces quoted field names by option names. A quoted value stays: its type stands behind it. */
 const replaceFieldNames = (text: string): string =>
   text.replaceAll(quotedFieldPattern, (_, name: string) => toOptionName(name))
 

@@ -74,7 +74,10 @@ const hasType = ({ type = [], anyOf = [] }: KeySchema, wanted: string): boolean 
 
 const number = /^[-+]?[\d.]+(?:e[-+]?\d+)?$/i
 
-/** A value that does not fit is refused later, with the other problems of the configuration. */
+/**
+ * Converts text to a type that the schema allows. Returns other text unchanged. The check of the
+ * whole configuration then reports it together with all other problems.
+ */
 function parseValue(schema: KeySchema, text: string, flag: string): unknown {
   const takes = (type: string): boolean => hasType(schema, type)
   if (number.test(text) && (takes('integer') || takes('number'))) return Number(text)

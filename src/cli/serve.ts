@@ -31,8 +31,8 @@ export interface ServeOptions {
 const drainSeconds = 30
 
 /**
- * Runs the server until a signal stops it. Then resolves with 0, because servers are stopped by
- * signals.
+ * Runs the server until a signal stops it. Then resolves with 0, because a signal is the usual way
+ * to stop a server.
  */
 export async function serve(
   model: string | undefined,

@@ -32,7 +32,8 @@ const maxQueued = 4096
  */
 const maxWaitSeconds = 0.025
 /**
- * This many successive batches that contain only events of subscribers indicate an infinite loop.
+ * This many successive batches that contain only events emitted by subscribers indicate an infinite
+ * loop.
  */
 const maxEmitRounds = 1000
 

@@ -3,8 +3,11 @@
 import type { Clock } from '../foundation/clock.ts'
 
 /** One call in this many is measured, because reading the clock costs almost as much. */
-const sampledPart = 32
-/** A longer call was interrupted or waited for the disk, so it counts only for itself. */
+const callsPerSample = 32
+/**
+ * A longer call was interrupted or waited for the disk. Its time is not multiplied by
+ * `callsPerSample`.
+ */
 const maxTypicalMs = 1
 
 export class CostMeter {
@@ -23,13 +26,13 @@ export class CostMeter {
 
   /** Returns whether this call is measured. If so, `end` must follow. */
   begin(): boolean {
-    if (++this.#calls % sampledPart !== 0) return false
+    if (++this.#calls % callsPerSample !== 0) return false
     this.#from = this.#clock.monotonicMs()
     return true
   }
 
   end(): void {
     const milliseconds = this.#clock.monotonicMs() - this.#from
-    this.#milliseconds += milliseconds * (milliseconds > maxTypicalMs ? 1 : sampledPart)
+    this.#milliseconds += milliseconds * (milliseconds > maxTypicalMs ? 1 : callsPerSample)
   }
 }

@@ -38,8 +38,8 @@ interface SpanTemplate {
 
 const maxKnown = 4096
 /** The maximum number of templates that are searched one after the other. */
-const maxAlike = 64
-const [created = 0, emitted = 0, third = 0, fourth = 0] = samples.times
+const maxPerList = 64
+const [created = 0, emitted = 0, queuedAt = 0, startedAt = 0] = samples.times
 const time = (at: number, value: number): Sample => ({
   text: String(at),
   kind: holeKinds.time,
@@ -70,15 +70,19 @@ export class RecordTemplates {
   }
 
   /**
-   * Returns the attributes if a template contains them, because they are shared; otherwise none.
+   * Returns the attributes if many events share them, so that a template can contain them.
+   * Otherwise returns no attributes.
    */
   sharedOf(attributes: JsonObject): JsonObject {
     const isShared = this.#events.has(attributes) || sharedAttributes.has(attributes)
     return isShared ? attributes : emptyAttributes
   }
 
-  /** The line's values: event and span number, event time, emit time, duration of a final event. */
-  ofEvent(change: TaskChange, shared: JsonObject): number {
+  /**
+   * Returns the template of an event. The values of its line: event number, span number, event
+   * time, emit time, and for a final event the duration.
+   */
+  eventTemplateOf(change: TaskChange, shared: JsonObject): number {
     const { event_type: type, backend, node_id: node, error_type: errorType } = change
     const known = this.#events.get(shared)
     if (known !== undefined) {
@@ -101,12 +105,15 @@ export class RecordTemplates {
     return template
   }
 
-  /** The line's values: span number, start, end, milliseconds, queued time, started time. */
-  ofSpan(record: TaskRow): number {
+  /**
+   * Returns the template of a task's span. The values of its line: span number, start, end,
+   * milliseconds, queued time, started time.
+   */
+  spanTemplateOf(record: TaskRow): number {
     const { startedAttributes, queuedAttributes } = record
     const known = this.#spans.get(startedAttributes)
     if (known !== undefined) {
-      for (const one of known) if (isAlike(one.record, record)) return one.template
+      for (const one of known) if (hasSameTemplate(one.record, record)) return one.template
     }
     if (record.enriched !== null || record.annotations !== null) return noTemplate
     if (!isShared(startedAttributes) || !isShared(queuedAttributes)) return noTemplate
@@ -152,9 +159,9 @@ export class RecordTemplates {
     const { ids, toSpan } = this.#parts
     const row = Object.assign(new TaskRow(samples.uid, 0, created, ids), {
       ...Object.fromEntries(labelFields.map((field) => [field, record[field]])),
-      queuedTime: third,
+      queuedTime: queuedAt,
       queuedAttributes: record.queuedAttributes,
-      startedTime: fourth,
+      startedTime: startedAt,
       startedAttributes: record.startedAttributes,
       endTime: emitted,
     })
@@ -164,8 +171,8 @@ export class RecordTemplates {
       time(created, 1),
       time(emitted, 2),
       { text: String(span.duration_ms), kind: holeKinds.number, value: 3 },
-      ...(record.wasQueued ? [time(third, 4)] : []),
-      ...(record.wasRunning ? [time(fourth, 5)] : []),
+      ...(record.wasQueued ? [time(queuedAt, 4)] : []),
+      ...(record.wasRunning ? [time(startedAt, 5)] : []),
       uid,
     ])
   }
@@ -192,10 +199,13 @@ const isShared = (attributes: JsonObject): boolean =>
 
 /** Adds a template to a list. A full list is emptied first, because it is searched linearly. */
 const withAdded = <T>(known: readonly T[] = [], added: T): T[] =>
-  known.length < maxAlike ? [...known, added] : [added]
+  known.length < maxPerList ? [...known, added] : [added]
 
-/** Whether the span lines of two tasks differ only in the values of a template. */
-const isAlike = (one: TaskRow, other: TaskRow): boolean =>
+/**
+ * Whether the span line of `other` fits the template of `one`: the two lines differ only in the
+ * values that fill the template's holes.
+ */
+const hasSameTemplate = (one: TaskRow, other: TaskRow): boolean =>
   one.queuedAttributes === other.queuedAttributes &&
   one.passed === other.passed &&
   one.executable === other.executable &&

@@ -8,7 +8,7 @@ import type { WriterThread } from '../checkpoint/writing/main-lock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import { startSiblingThread } from '../runtime/supervised-child.ts'
 
-/** The thread formats lines into one buffer, so that it needs little memory. */
+/** Small limits are enough, because the thread formats all lines in one buffer. */
 const resourceLimits = { maxYoungGenerationSizeMb: 4, maxOldGenerationSizeMb: 64, stackSizeMb: 1 }
 
 /** The thread does not keep the process alive. Throws if it cannot start. */

@@ -60,7 +60,7 @@ export class Recorder {
   addChange(change: TaskChange, eventNumber: number, spanNumber: number): boolean {
     const { attributes, own } = change
     const shared = this.#templates.sharedOf(attributes)
-    const template = this.#templates.ofEvent(change, shared)
+    const template = this.#templates.eventTemplateOf(change, shared)
     const { event_time: happened, emit_time: emitted, duration_seconds: seconds } = change
     if (template === noTemplate || !isTemplateTime(happened) || !isTemplateTime(emitted))
       return false
@@ -125,7 +125,7 @@ export class Recorder {
 
   #addByTemplate(record: TaskRow): boolean {
     const { startTime, endTime, queuedTime, startedTime } = record
-    const template = this.#templates.ofSpan(record)
+    const template = this.#templates.spanTemplateOf(record)
     if (template === noTemplate || !isTemplateTime(startTime) || !isTemplateTime(endTime))
       return false
     if (record.wasQueued && !isTemplateTime(queuedTime)) return false

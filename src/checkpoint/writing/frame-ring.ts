@@ -16,13 +16,13 @@ const maxTextLength = 4096
 const bytesPerUnit = 3
 export const maxTextBytes = maxTextLength * bytesPerUnit
 /**
- * How many low bits of the last word before the values count them. The other bits of this word
- * count the text's bytes.
+ * In the last word before the values, this many lower bits hold the number of values. The other
+ * bits hold the length of the text in bytes.
  */
 export const countBits = 8
 const maxTemplateBytes = 16_384
-/** A line that takes more than one part in four of the ring is written without the ring. */
-const maxLinePart = 4
+/** A line that takes more than a quarter of the ring is written without the ring. */
+const minLinesInRing = 4
 
 /** A template and what fills its holes: the first `count` values, the uid and the text. */
 export interface TemplateFrame {
@@ -78,7 +78,7 @@ export class FrameRing {
 
   canHold(lineBytes: number): boolean {
     const units = unitsOf(lineBytes) + 1
-    return units <= maxFrameUnits && units * maxLinePart <= this.#record.ringUnits
+    return units <= maxFrameUnits && units * minLinesInRing <= this.#record.ringUnits
   }
 
   /** Puts a line of `length` bytes. Returns `false` if the ring has no room for it now. */
@@ -95,15 +95,16 @@ export class FrameRing {
   }
 
   /**
-   * Puts a frame for a line with this template. Returns `null` if the uid cannot be part of a line
-   * unchanged or the text is too long, and `false` if the ring has no room.
+   * Puts a frame for a line with this template. Returns `null` if the frame would be too large or
+   * the uid has characters that are not ASCII or that JSON escapes, and `false` if the ring has no
+   * room now.
    */
   putValues({ template, values, count, uid, text }: TemplateFrame): boolean | null {
     const { length } = uid
     if (length > maxUidLength || text.length > maxTextLength) return null
     const most = headUnits + count + unitsOf(length + text.length * bytesPerUnit)
     const { ring, ringWords, ringNumbers, ringUnits } = this.#record
-    if (most * maxLinePart > ringUnits) return null
+    if (most * minLinesInRing > ringUnits) return null
     const at = this.#reserve(most)
     if (at === -1) return false
     const first = (at + headUnits + count) * unitBytes

@@ -56,10 +56,13 @@ export interface Progress {
 
 export class SharedRecord {
   readonly memory: SharedArrayBuffer
-  /** The ring as bytes, as 32-bit and as 64-bit numbers, and the number of its units. */
+  /** The ring as bytes. */
   readonly ring: Uint8Array
+  /** The ring as 32-bit integers. */
   readonly ringWords: Int32Array
+  /** The ring as 64-bit floating-point numbers. */
   readonly ringNumbers: Float64Array
+  /** The size of the ring in units of `unitBytes`. */
   readonly ringUnits: number
   readonly templates: Buffer
   readonly #words: Int32Array
@@ -195,11 +198,11 @@ export class SharedRecord {
     Atomics.notify(this.#words, words.wake)
   }
 
-  /** Waits until the thread is woken, at most `ms`. Does not wait if `mustStay` finds work. */
-  sleep(state: number, ms: number, mustStay: () => boolean): void {
+  /** Waits until the thread is woken, at most `ms`. Does not wait if `hasWork` returns `true`. */
+  sleep(state: number, ms: number, hasWork: () => boolean): void {
     const seen = Atomics.load(this.#words, words.wake)
     Atomics.store(this.#words, words.sleep, state)
-    if (!this.isStopped && !mustStay()) Atomics.wait(this.#words, words.wake, seen, ms)
+    if (!this.isStopped && !hasWork()) Atomics.wait(this.#words, words.wake, seen, ms)
     Atomics.store(this.#words, words.sleep, sleepStates.awake)
   }
 }

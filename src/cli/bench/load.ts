@@ -79,7 +79,10 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
 }
 
 const maxReason = 200
-/** Servers that name the request in each message would fill the list. */
+/**
+ * The maximum number of distinct reasons. Without a limit, a server that names the request in each
+ * message would fill the map.
+ */
 const maxReasons = 20
 
 function countError(errors: Load['errors'], reason: string): void {
@@ -106,7 +109,7 @@ async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load)
   const type = String(headers['content-type'])
   const answer = new AnswerReader(surface)
   if (type.startsWith('text/event-stream')) {
-    // Leaving the loop closes the connection, if the server does not end its answer.
+    // Leaving the loop closes the connection if the server has not ended its answer.
     for await (const chunk of body) if (answer.read(chunk as Buffer)) break
   } else {
     body.on('error', () => undefined).destroy()
@@ -130,7 +133,7 @@ const toCount = (value: unknown): number | null =>
 const maxErrorBytes = 65_536
 const maxEventLength = 2 ** 20
 
-/** Reads the beginning of a text. */
+/** Reads a body up to about `maxErrorBytes`. */
 async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
   const chunks: Uint8Array[] = []
   let bytes = 0
@@ -189,7 +192,7 @@ class AnswerReader {
   }
 }
 
-/** Returns the message of an error in the form of the API, or else the text itself. */
+/** Returns the message of an error in the API's JSON form; the text itself in any other form. */
 export function readReason(text: string): string {
   const body = tryParse(text)
   const error = isPlainObject(body) ? (body['error'] ?? body) : body

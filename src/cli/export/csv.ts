@@ -81,18 +81,23 @@ export class CsvTable {
     }
   }
 
-  /** Yields many rows at a time, in order of creation. Times are wall-clock seconds. */
+  /**
+   * Yields the header and the rows as text, many rows at a time. Tasks are in the order of their
+   * creation. Times are in wall-clock seconds.
+   */
   *rows(): Generator<string> {
-    const heads = columns.map(([head]) => head)
-    const own = Array.from(this.#attributes.keys(), (name) => this.#attributeHeader(name, heads))
-    let chunk = `${[...heads, ...own].map(formatCell).join(',')}\r\n`
+    const headers = columns.map(([head]) => head)
+    const attributeHeaders = Array.from(this.#attributes.keys(), (name) =>
+      this.#attributeHeader(name, headers),
+    )
+    let chunk = `${[...headers, ...attributeHeaders].map(formatCell).join(',')}\r\n`
     let count = 0
     for (const task of eachTask(this.#pass)) {
       const details = this.#details[task.task] ?? createDetails()
       const values = columns.map(([, value]) => value(task, details))
-      const further: CellValue[] = own.map(() => null)
-      for (const [column, value] of details.attributes ?? []) further[column] = value
-      chunk += `${[...values, ...further].map(formatCell).join(',')}\r\n`
+      const attributeValues: CellValue[] = attributeHeaders.map(() => null)
+      for (const [column, value] of details.attributes ?? []) attributeValues[column] = value
+      chunk += `${[...values, ...attributeValues].map(formatCell).join(',')}\r\n`
       if (++count % rowsPerChunk !== 0) continue
       yield chunk
       chunk = ''
@@ -156,7 +161,7 @@ const toCellValue = (value: unknown): CellValue =>
 /** Spreadsheets ignore white space before a formula, and some accept full-width signs. */
 const formulaPattern = /^(?:\s*[=+\-@＝＋－＠]|[\t\r\n])/
 
-/** Escapes a cell as in RFC 4180. Adds a quote before text that looks like a formula. */
+/** Escapes a cell as in RFC 4180. Adds a `'` before text that looks like a formula. */
 function formatCell(value: CellValue): string {
   if (value === null) return ''
   if (typeof value === 'number') return String(value)

@@ -65,7 +65,7 @@ class TraceWriter {
 
   addEvent(event: EventLine): void {
     const { event_type: type, task_id: uid } = event
-    if (type === 'SessionStarted') this.#loseRunning()
+    if (type === 'SessionStarted') this.#markRunningLost()
     this.#lastTime = Math.max(this.#lastTime, event.event_time)
     if (type === 'ResourceUpdate') this.#addCounters(event)
     if (uid === null) return
@@ -89,8 +89,8 @@ class TraceWriter {
     }
   }
 
-  /** Marks the running attempts as lost. Called when a session starts, which may continue them. */
-  #loseRunning(): void {
+  /** Marks the running attempts as lost. Called when a session starts. It may continue them. */
+  #markRunningLost(): void {
     this.endLost()
     for (const [uid, attempt] of this.#running) {
       attempt.row.isBusy = false
@@ -199,13 +199,13 @@ class TraceWriter {
     if (known !== undefined) return known
     const pid = BigInt(this.#nodes.size + 1)
     const process = joinFields([varintField(1, pid), textField(6, node)])
-    const made = {
+    const added = {
       track: this.#createTrack([bytesField(trackFields.process, process)]),
       pid,
       tids: 0n,
     }
-    this.#nodes.set(node, made)
-    return made
+    this.#nodes.set(node, added)
+    return added
   }
 
   #createTrack(fields: readonly Uint8Array[]): bigint {
@@ -223,17 +223,22 @@ class TraceWriter {
     ])
   }
 
-  /** Writes one packet. A trace is a list of packets, which have the field number 1. */
+  /** Writes one packet. A trace is a message whose field 1 is the list of packets. */
   #writePacket(fields: readonly Uint8Array[]): void {
     this.#parts.push(bytesField(1, joinFields([...fields, varintField(packetFields.sequence, 1)])))
   }
 }
 
-/** The end of a lost attempt is reported late, so its duration is used instead. */
+/**
+ * Returns the time at which an attempt ended. The event of a lost attempt is written late, so its
+ * end is calculated from its duration.
+ */
 function endTimeOf(attempt: Attempt, event: EventLine): number {
-  const ran = event['duration_seconds']
+  const ranSeconds = event['duration_seconds']
   const wasLost = 'lastTime' in attempt
-  return wasLost && typeof ran === 'number' && ran > 0 ? attempt.start + ran : event.event_time
+  return wasLost && typeof ranSeconds === 'number' && ranSeconds > 0
+    ? attempt.start + ranSeconds
+    : event.event_time
 }
 
 const createAnnotation = (name: string, value: string): Uint8Array =>

@@ -132,7 +132,7 @@ class CheckRun {
     }
   }
 
-  /** Resolves with an exit code if a signal stopped it; otherwise with `null`. */
+  /** Resolves with the exit code for the signal that stopped the check; `null` if no signal did. */
   async runInNewJob(asked: readonly string[], one: readonly string[]): Promise<number | null> {
     const folder = this.#folder
     folder.write('script', this.script)

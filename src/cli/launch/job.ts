@@ -155,8 +155,8 @@ async function withGuard(
 /** Warns that Slurm does not answer at the end. The exit code of the script stays the same. */
 function warnNoAnswer(error: unknown, output: Output): void {
   if (!(error instanceof SchedulerError)) throw error
-  const left = `jobs that are left end within ${maxSilentMinutes} minutes of their start`
-  output.problem(`warning: ${error.message}; ${left}`)
+  const limitText = `jobs that are left end within ${maxSilentMinutes} minutes of their start`
+  output.problem(`warning: ${error.message}; ${limitText}`)
 }
 
 /** Runs the script on this machine. The script requests nodes, which are released afterwards. */
@@ -230,8 +230,8 @@ async function follow(
     }
     const attach = `npx tutti launch --attach ${jobId}`
     const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
-    const left = `job ${jobId} continues; attach to it with: ${attach}`
-    output.problem(interruption.shouldCancel ? canceled : left)
+    const continues = `job ${jobId} continues; attach to it with: ${attach}`
+    output.problem(interruption.shouldCancel ? canceled : continues)
     if (interruption.shouldCancel) printResume(links, output)
     return interruption.exitCode
   } catch (error) {

@@ -126,7 +126,7 @@ const sessionsFunction = (noMatch: string): string => `_tutti_sessions() {
 
 /**
  * A function of bash and zsh. Its arguments are the words of the command line, up to the one to
- * complete. It prints the words that may be there.
+ * complete. It prints the words that are possible at that position.
  */
 const choicesFunction = (all: readonly CommandChoices[]): string => `_tutti_choices() {
   local place='' words='' options='' records='' previous='' given=0

@@ -97,7 +97,10 @@ function resolveFolders({ folder, keep, older }: PruneOptions): readonly string[
   })
 }
 
-/** Leaves out links, and lists a folder that is mounted twice only once. */
+/**
+ * Returns the default folders that exist. Leaves out symbolic links, and lists a folder that is
+ * mounted twice only once.
+ */
 function uniqueDefaultFolders(): readonly string[] {
   const byInode = new Map<string, string>()
   for (const folder of defaultFolders.toReversed()) {

@@ -4,7 +4,7 @@ import { isBeingWritten, lockPathOf, type HolderJob, readRemoteJob } from '../..
 import { systemClock } from '../../foundation/clock.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 
-/** Returns the job of a lock holder on another host if it has ended; otherwise `null`. */
+/** If the lock's holder is in a Slurm job on another host that has ended, returns the job. */
 export async function findEndedJob(lock: string): Promise<HolderJob | null> {
   const job = readRemoteJob(lock)
   if (job === null) return null

@@ -133,9 +133,13 @@ function headLine(record: OpenRecord): string {
   const isEmpty = lines === 0 && bad === 0 && state !== 'running'
   if (isEmpty) return 'the record is empty: nothing is known about its session'
   const seconds = secondsText(runDuration(record))
-  const how = { running: 'running for', ended: 'ended after', interrupted: 'interrupted after' }
+  const durationLabels = {
+    running: 'running for',
+    ended: 'ended after',
+    interrupted: 'interrupted after',
+  }
   const resumed = files.length > 1 ? `, ${files.length} files of one run` : ''
-  return `session ${sessionId}  ${how[state]} ${seconds}${resumed}`
+  return `session ${sessionId}  ${durationLabels[state]} ${seconds}${resumed}`
 }
 
 function taskLine(record: OpenRecord): string {
@@ -155,7 +159,7 @@ function taskLine(record: OpenRecord): string {
   ]
   const { retries, workersLost } = run.show(record.pass.states.run)
   const { nodesLost } = health.show(record.pass.states.health)
-  const further = listCounts([
+  const otherCounts = listCounts([
     [isOver ? queued + submitted : 0, 'did not begin'],
     [isOver ? 0 : left, 'interrupted'],
     [isOver ? 0 : waiting, 'between attempts'],
@@ -166,7 +170,7 @@ function taskLine(record: OpenRecord): string {
     [workersLost, 'worker lost', 'workers lost'],
     [nodesLost, 'node lost', 'nodes lost'],
   ])
-  return [...parts, ...further].join(', ')
+  return [...parts, ...otherCounts].join(', ')
 }
 
 function failureLines(record: OpenRecord): string[] {

@@ -34,7 +34,7 @@ export async function tail(source: string, options: TailOptions, output: Output)
   const path = await findRecord(source)
   const { files } = await findChain(path)
   const file = files.at(-1) ?? path
-  // Read first, because another file may replace this one.
+  // Read before the events, so that a replacement of the file during the reading is detected.
   const identity = new FileIdentity(file)
   const stop = options.follow === true ? stopOnSignal(output.closed) : neverStop
   const filter = new EventFilter(options)
@@ -42,7 +42,7 @@ export async function tail(source: string, options: TailOptions, output: Output)
     const { latest, last } = await readLatest(files, options.lines, filter, output.closed)
     const isOpen = !last.hasEnded && !isPipe(path) && !isCompressed(path)
     const isFollowed = options.follow === true && isOpen
-    // With `--lines 0`, no event was searched.
+    // With `--lines 0`, no event was read, so unknown values cannot be detected.
     if (options.lines > 0) await filter.expectKnownValues(isFollowed)
     for (const one of latest) show(one, output)
     if (!isFollowed) return exitCodes.ok
@@ -239,7 +239,7 @@ function show({ event, name }: NamedEvent, output: Output): void {
     output.result(event, [cutText(formatEvent(event, name, output.width), output.width)])
 }
 
-/** The minimum widths of a terminal that shows the date, or the time. */
+/** The minimum widths of a terminal for showing the date, and for showing the time. */
 const minWidths = { date: 60, time: 40 }
 
 function formatEvent(event: EventLine, name: string, width: number): string {

@@ -164,14 +164,14 @@ function completeArguments(
 ): readonly string[] {
   const missing = secretPlaceholders(command)
   if (missing.length !== given.length) {
-    const isKept = missing.length === 0
-    const what = isKept ? 'all arguments were kept' : `expected ${missing.join(' ')}`
+    const isComplete = missing.length === 0
+    const what = isComplete ? 'all arguments were kept' : `expected ${missing.join(' ')}`
     const got = countText(given.length, 'further argument')
     throw new ValueError(`${what}, got ${got} after the record`, {
       code: 'SecretArgumentsError',
-      hint: `${isKept ? '' : 'Secrets are not kept. '}Type: ${resumeCommand(record, command)}`,
+      hint: `${isComplete ? '' : 'Secrets are not kept. '}Type: ${resumeCommand(record, command)}`,
     })
   }
-  const left = [...given]
-  return command.arguments.map((arg) => arg ?? left.shift() ?? '')
+  const remaining = [...given]
+  return command.arguments.map((arg) => arg ?? remaining.shift() ?? '')
 }

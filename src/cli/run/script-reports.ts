@@ -44,11 +44,11 @@ export function reportResume(output: Output): void {
 /** Returns a text such as `skipping 3 of 5 recorded tasks; 2 run again: 1 failed, 1 unfinished`. */
 export function describeResume({ record, options }: ResumeMessage): string {
   const { done, failed, canceled, unfinished, notKept, unnamed } = record
-  const isKept = options.keepFailed === true
-  const skipped = done - notKept + (isKept ? failed : 0)
+  const keepsFailed = options.keepFailed === true
+  const skipped = done - notKept + (keepsFailed ? failed : 0)
   const all = done + failed + canceled + unfinished
   const reasons = listCounts([
-    [isKept ? 0 : failed, 'failed'],
+    [keepsFailed ? 0 : failed, 'failed'],
     [canceled, 'canceled'],
     [unfinished, 'unfinished'],
     [notKept, 'done, but without a kept result or a uid of their own'],

@@ -25,8 +25,8 @@ export function reportHead(data: ReportData): string {
   )
 }
 
-/** Lists the problems of a record. In a comparison, `whose` names the run. */
-export function problemBox(data: ReportData, whose = ''): string {
+/** Lists the problems of a record. In a comparison, `runLabel` names the run. */
+export function problemBox(data: ReportData, runLabel = ''): string {
   const { skippedLines, firstProblems, isTorn, missing, health } = data
   const problems: string[] = []
   if (skippedLines > 0) problems.push(`${countText(skippedLines, 'line')} skipped`)
@@ -42,7 +42,7 @@ export function problemBox(data: ReportData, whose = ''): string {
     problems.push(`${gaps} of together ${secondsText(health.gapSeconds)} without any event`)
   }
   if (problems.length === 0) return ''
-  const of = whose === '' ? '' : `${whose}: `
+  const of = runLabel === '' ? '' : `${runLabel}: `
   const list = firstProblems.map((problem) => `<li>${escape(problem)}</li>`).join('')
   return (
     `<div class="box" role="note"><strong>${escape(`${of}${problems.join('; ')}`)}.</strong> ` +

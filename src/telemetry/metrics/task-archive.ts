@@ -34,7 +34,7 @@ const numberFields = [
   'endTime',
   'durationSeconds',
 ] as const
-/** The last numbers of a row: its span number, and the position and length of its extra fields. */
+/** Where `numbers` has the span number, and the position and length of the extra fields. */
 const spanNumberAt = numberFields.length
 const extraAt = spanNumberAt + 1
 const extraLengthAt = extraAt + 1

@@ -35,8 +35,9 @@ export class TaskRow implements Indexed {
   endTime = unknownTime
   durationSeconds = 0
   errorType: string | null = null
-  /** The workflow that the task belongs to, and the workflow's span. */
+  /** The workflow that the task belongs to; `null` if there is none. */
   workflowId: string | null = null
+  /** The span of the workflow; `null` if there is none. The session's span is then the parent. */
   parentSpanId: string | null = null
   /** Attributes from enrichers, span processors and the task's code; `null` for most tasks. */
   enriched: JsonObject | null = null

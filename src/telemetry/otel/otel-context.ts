@@ -243,8 +243,9 @@ let userCount = 0
 const localManager = new LocalContextManager()
 
 /**
- * Registers tutti's context manager unless the application's SDK has registered one: without one,
- * no span is ever active. The last call of a returned function unregisters it.
+ * Registers tutti's context manager, unless the application's SDK has registered one. Without a
+ * context manager, no span is ever active. It is unregistered when all returned functions have been
+ * called.
  */
 export function acquireContextManager(): () => void {
   if (userCount === 0 && isRegistered(context)) return () => {}

@@ -42,7 +42,7 @@ export async function writeOtlpFile(
   try {
     const file = await open(unfinished, 'wx')
     try {
-      // `appendFile`, because `write` may write fewer bytes than given.
+      // Uses `appendFile`, because `write` may write fewer bytes than given.
       await file.appendFile(jsonHead)
       let separator = ''
       for (const part of encodeChunks(spans, resource)) {

@@ -139,14 +139,17 @@ class ReplacedStream {
   restore(): void {
     if (this.#isReleased) return
     this.#isReleased = true
-    // If other code has replaced `write` since, our replacement passes everything through.
+    // If other code has replaced `write` since, `#replacement` stays and passes everything through.
     if (this.#stream.write === this.#replacement) {
       if (this.#hadWriteProperty) this.#stream.write = this.#write
       else Reflect.deleteProperty(this.#stream, 'write')
     }
   }
 
-  /** If the program has ended this stream, another stream on the same terminal is used. */
+  /**
+   * Writes the unfinished line, if there is one. If the program has ended this stream, uses another
+   * stream on the same terminal.
+   */
   writeRest(others: readonly ReplacedStream[]): void {
     const target = [this, ...others].find(({ isWritable }) => isWritable)
     if (this.hasPart && target !== undefined) target.#write.call(target.#stream, this.#held)

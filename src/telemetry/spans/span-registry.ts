@@ -24,11 +24,11 @@ const annotatedStages = stages.queued | stages.started
 
 export interface SpanRegistryParts {
   readonly sessionId: string
-  /**
-   * The session's trace, and the span of the application that is the session's parent or its link.
-   */
+  /** The trace of the session. */
   readonly traceId: string
+  /** The span of the application whose child the session's span is; `null` for a root span. */
   readonly parent: SpanIds | null
+  /** The span of the application to which the session's span has a link. */
   readonly link: SpanIds | null
   readonly active: ActiveSpans
   readonly tasks: TaskTable
