@@ -140,7 +140,7 @@ function createSources(
   clock: Clock,
 ): ViewSources {
   const isFolder = typeof from === 'string' && statOf(from)?.isDirectory() === true
-  if (isFolder) return new FolderSources(from, writers, clock)
+  if (isFolder) return new FolderSources(from, writers)
   const source = createSource(from, writers, clock)
   return { find: () => source, close: () => source.close() }
 }
@@ -151,11 +151,11 @@ function createSource(
   clock: Clock,
 ): ViewSource {
   if (typeof from === 'function') return new FollowingSource(from, writers)
-  if (typeof from === 'string') return new RecordSource(expectString('source', from), writers)
+  if (typeof from === 'string') return new RecordSource(expectString('source', from), { writers })
   expectMethods('source', from, ['subscribe'])
   const { checkpointFile } = from
   if (checkpointFile !== null) {
-    return new RecordSource(checkpointFile, writers, createFactsReader(from, clock))
+    return new RecordSource(checkpointFile, { writers, readFacts: createFactsReader(from, clock) })
   }
   return new LiveSource(from, clock)
 }

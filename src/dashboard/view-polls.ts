@@ -4,6 +4,7 @@ import { hash } from 'node:crypto'
 import { type Clock, sleep } from '../foundation/clock.ts'
 import { messageOf } from '../foundation/errors.ts'
 import type { VersionedQuery, ViewQuery, ViewsRequest } from './protocol.ts'
+import { SharedResult } from '../foundation/promises.ts'
 import type { ViewSource } from './sources/view-source.ts'
 
 /** The shortest time between two answers to the same viewer: at most 4 answers per second. */
@@ -24,7 +25,7 @@ interface CachedAnswer {
 export class ViewPolls {
   readonly #source: ViewSource
   readonly #clock: Clock
-  readonly #answers = new Map<string, Promise<CachedAnswer>>()
+  readonly #answers = new Map<string, SharedResult<CachedAnswer>>()
   #revision = ''
   #refreshedMs = -Infinity
   #refreshing: Promise<void> | null = null
@@ -45,7 +46,7 @@ export class ViewPolls {
     let seen: string | null = null
     while (!signal.aborted) {
       await this.#refresh()
-      const changed = seen === this.#revision ? [] : await this.#changedAnswers(queries)
+      const changed = seen === this.#revision ? [] : await this.#changedAnswers(queries, signal)
       seen = this.#revision
       const isOver = this.#clock.monotonicMs() >= deadline
       if (changed.length > 0 || isOver) return changed
@@ -79,11 +80,16 @@ export class ViewPolls {
     this.#answers.clear()
   }
 
-  async #changedAnswers(queries: readonly VersionedQuery[]): Promise<string[]> {
+  async #changedAnswers(
+    queries: readonly VersionedQuery[],
+    signal: AbortSignal,
+  ): Promise<string[]> {
     const changed: string[] = []
     let bytes = 0
     for (const { id, query, version: known } of queries) {
-      const { version, fields } = await this.#answer(query)
+      const answer = await this.#answer(query, signal)
+      if (answer === null) return []
+      const { version, fields } = answer
       if (version === known) continue
       const text = `{"id":${JSON.stringify(id)},"version":"${version}",${fields}}`
       bytes += Buffer.byteLength(text)
@@ -94,13 +100,20 @@ export class ViewPolls {
     return changed
   }
 
-  #answer(query: ViewQuery): Promise<CachedAnswer> {
+  /** Resolves with `null` once the signal is aborted. */
+  async #answer(query: ViewQuery, signal: AbortSignal): Promise<CachedAnswer | null> {
     const key = JSON.stringify(query)
     const known = this.#answers.get(key)
-    if (known !== undefined) return known
+    const answer = known === undefined || known.isAborted ? this.#compute(key, query) : known
+    return await answer.wait(signal).catch(() => null)
+  }
+
+  #compute(key: string, query: ViewQuery): SharedResult<CachedAnswer> {
     const [oldest] = this.#answers.keys()
     if (this.#answers.size >= maxAnswers && oldest !== undefined) this.#answers.delete(oldest)
-    const answer = this.#source.answer(query).then(toAnswer, toFailure)
+    const answer = new SharedResult((signal) =>
+      this.#source.answer(query, signal).then(toAnswer, toFailure),
+    )
     this.#answers.set(key, answer)
     return answer
   }

@@ -1,4 +1,4 @@
-/** Waits for promises with a time limit or an AbortSignal, and recognizes thenables. */
+/** Waits for promises with a limit or an AbortSignal, shares them, and recognizes thenables. */
 
 import type { Clock } from './clock.ts'
 import { TimeoutError } from './errors.ts'
@@ -41,5 +41,41 @@ export async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>)
     return await Promise.race([promise, aborted])
   } finally {
     signal.removeEventListener('abort', abort)
+  }
+}
+
+/** A computation that several callers share. It is aborted once none of them waits for it. */
+export class SharedResult<T> {
+  readonly #controller = new AbortController()
+  readonly #result: Promise<T>
+  /** Resolves at the end of the computation with whether it has a result. */
+  readonly hasResult: Promise<boolean>
+  #waiting = 0
+
+  constructor(compute: (signal: AbortSignal) => Promise<T>) {
+    this.#result = compute(this.#controller.signal)
+    this.hasResult = this.#result.then(
+      () => true,
+      () => false,
+    )
+  }
+
+  get isAborted(): boolean {
+    return this.#controller.signal.aborted
+  }
+
+  /** Rejects as soon as `signal` is aborted. */
+  async wait(signal: AbortSignal): Promise<T> {
+    signal.throwIfAborted()
+    this.#waiting++
+    const leave = (): void => {
+      if (--this.#waiting === 0) this.#controller.abort()
+    }
+    signal.addEventListener('abort', leave, { once: true })
+    try {
+      return await unlessAborted(signal, this.#result)
+    } finally {
+      signal.removeEventListener('abort', leave)
+    }
   }
 }

@@ -35,11 +35,21 @@ const filePattern = new RegExp(
     String.raw`(?:\.repaired)?\.telemetry\.jsonl(?:\.zst)?(?:\.view)?(?:\.\d+\.tmp)?)$`,
 )
 
+export interface FindRunsOptions {
+  /** The id of a session. Default: all sessions. */
+  readonly only?: string
+  /** Replaces the reading of heads, for a caller that lists a folder repeatedly. */
+  readonly readHead?: typeof readRecordHead
+}
+
 /**
  * Returns the runs in no particular order; none if the folder does not exist. Leaves out runs that
  * contain a symbolic link, or a file that only has the name of a record.
  */
-export async function findRuns(folder: string, only?: string): Promise<StoredRun[]> {
+export async function findRuns(
+  folder: string,
+  { only, readHead = readRecordHead }: FindRunsOptions = {},
+): Promise<StoredRun[]> {
   const all = listNames(folder)
   const names = all.flatMap((name) => [name, ...listFollowFiles(folder, name)])
   const files = names.flatMap((name) => statRegularFile(join(folder, name)) ?? [])
@@ -52,7 +62,7 @@ export async function findRuns(folder: string, only?: string): Promise<StoredRun
   const runs: StoredRun[] = []
   for (const [sessionId, ofSession] of bySession) {
     if (only !== undefined && sessionId !== only) continue
-    for (const chain of await groupChains(ofSession)) {
+    for (const chain of await groupChains(ofSession, readHead)) {
       if (isComplete(chain)) runs.push(toRun(folder, sessionId, chain, byStem))
     }
   }
@@ -93,13 +103,16 @@ interface CheckedRecord extends RecordFile {
   readonly isOfSession: boolean
 }
 
-async function groupChains(records: readonly RecordFile[]): Promise<CheckedRecord[][]> {
+async function groupChains(
+  records: readonly RecordFile[],
+  readHead: typeof readRecordHead,
+): Promise<CheckedRecord[][]> {
   const groups = new Map<
     string,
     { readonly members: CheckedRecord[]; readonly names: Set<string> }
   >()
   for (const record of records) {
-    const { sessionId, previous: before } = await readRecordHead(record.path)
+    const { sessionId, previous: before } = await readHead(record.path)
     const stats = lstatOf(record.path)
     const isFile = stats?.isFile() === true
     const isOfSession = isFile && sessionId === record.sessionId

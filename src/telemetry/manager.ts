@@ -57,6 +57,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
   readonly #enrichers: Enrichers
   readonly #subscribers: Subscribers
   readonly #streams = new Set<EventStream>()
+  readonly #workListeners = new Set<(span: FinishedSpan) => void>()
   #pipeline: Pipeline | null = null
   #isOpen = false
   #hasStopped = false
@@ -195,7 +196,17 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
    * Adds a span of finished work. Its parent is the span of its task, or else the session's span.
    */
   recordSpan(span: WorkSpan): void {
-    if (this.#isOpen) this.#pipeline?.publishSpan(this.#pipeline.spans.addWork(span))
+    const pipeline = this.#pipeline
+    if (pipeline === null || !this.#isOpen) return
+    const finished = pipeline.spans.addWork(span)
+    pipeline.publishSpan(finished)
+    for (const call of this.#workListeners) call(finished)
+  }
+
+  /** Calls back with each span of `recordSpan` from now on. @internal */
+  subscribeSpans(callback: (span: FinishedSpan) => void): () => void {
+    this.#workListeners.add(callback)
+    return () => void this.#workListeners.delete(callback)
   }
 
   /** Adds a value to a histogram, such as an inference latency. */

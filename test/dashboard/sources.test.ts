@@ -32,6 +32,35 @@ it('dashboard: a session without a record is shown from the first viewer on', as
   await eventually(async () => expect((await viewer.head()).state).toBe('ended'))
 })
 
+it('dashboard: requests to models are shown also without a record', async () => {
+  await using session = new Session([new NoopBackend()])
+  const telemetry = await session.startTelemetry()
+  const viewer = await TestViewer.open((await startTestDashboard(telemetry)).url)
+  await viewer.head()
+  const now = Date.now() / 1000
+  telemetry.recordSpan({
+    spanId: 'c'.repeat(16),
+    name: 'chat small',
+    taskId: null,
+    startTime: now - 1,
+    endTime: now,
+    attributes: {
+      'gen_ai.request.model': 'small',
+      'gen_ai.usage.input_tokens': 10,
+      'gen_ai.usage.output_tokens': 5,
+      'gen_ai.response.time_to_first_chunk': 0.2,
+    },
+    error: null,
+    links: [],
+  })
+  await eventually(async () => {
+    const { models } = await viewer.view({ kind: 'inference', filter: {} })
+    expect(models).toMatchObject([
+      { model: 'small', done: 1, ttft: { p50: expect.closeTo(0.2, 1) as number } },
+    ])
+  })
+})
+
 it('dashboard: a session with a record is shown from its beginning', async () => {
   await using session = new Session([new NoopBackend()])
   const telemetry = await session.startTelemetry({ checkpointPath: tempFolder() })
@@ -75,9 +104,8 @@ it('dashboard: a folder lists its runs, and each can be opened', async () => {
   const writers = { isWriting: () => Promise.resolve(false) }
   const viewer = await TestViewer.open((await startTestDashboard(folder, {}, { writers })).url)
   const { records } = await viewer.view({ kind: 'records' })
-  expect(records).toMatchObject([
-    { file: 's-1.1700000000.telemetry.jsonl', sessionId: 's-1', state: 'ended', done: null },
-  ])
+  const [file, sessionId] = ['s-1.1700000000.telemetry.jsonl', 's-1']
+  expect(records).toMatchObject([{ file, sessionId, state: 'ended', done: 1 }])
   expect(records[0]?.durationSeconds).toBeCloseTo(5)
   const chosen = { kind: 'head', filter: {} } as const
   const body = { queries: [{ id: 'a', query: chosen }], waitSeconds: 0 }
@@ -105,6 +133,42 @@ it('dashboard: the counts of a run in the list come from its last metric line', 
   const { records } = await viewer.view({ kind: 'records' })
   expect(records).toMatchObject([
     { sessionId: session.id, state: 'ended', done: 40, failed: 0, canceled: 0 },
+  ])
+})
+
+it('dashboard: the list has the counts of a run that goes on', async () => {
+  const folder = tempFolder()
+  await using session = new Session([new NoopBackend()])
+  const telemetry = await session.startTelemetry({ checkpointPath: folder })
+  const viewer = await TestViewer.open((await startTestDashboard(folder)).url)
+  for (const count of [40, 2000]) {
+    await session.waitTasks(await session.submitTasks(createTasks(count)))
+    await telemetry.flush()
+    const { tasks } = telemetry.summary()
+    await eventually(async () => {
+      const { records } = await viewer.view({ kind: 'records' })
+      const { state, done: ended, failed } = records[0] ?? {}
+      expect([state, ended, failed]).toEqual(['running', tasks.completed, 0])
+    })
+  }
+})
+
+it('dashboard: a resumed run is listed with its beginning and its whole time', async () => {
+  const folder = tempFolder()
+  const write = (name: string, lines: readonly string[]): void =>
+    writeFileSync(join(folder, name), lines.join(''))
+  const [first, second] = [line('SessionStarted'), done('t1') + line('SessionEnded')]
+  write('s-1.1700000000.telemetry.jsonl', [first, second])
+  for (let at = 0; at < 100; at++) line('SessionStarted')
+  const resumed = JSON.parse(line('SessionStarted')) as { attributes: object }
+  resumed.attributes = { ...resumed.attributes, resumed_from: 's-1.1700000000.telemetry.jsonl' }
+  const started = `${JSON.stringify(resumed)}\n`
+  write('s-1.1700000100.telemetry.jsonl', [started, done('t1'), done('t2'), line('SessionEnded')])
+  const viewer = await TestViewer.open((await startTestDashboard(folder)).url)
+  const { records } = await viewer.view({ kind: 'records' })
+  const { event_time: startTime } = JSON.parse(first) as { event_time: number }
+  expect(records).toMatchObject([
+    { file: 's-1.1700000100.telemetry.jsonl', startTime, durationSeconds: 5 + 9, done: 2 },
   ])
 })
 

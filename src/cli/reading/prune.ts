@@ -145,7 +145,7 @@ async function removeRun(run: Candidate): Promise<number | null> {
   if (lock === null) return null
   try {
     // Another process may have resumed the run in the meantime.
-    const now = await findRuns(run.folder, run.sessionId)
+    const now = await findRuns(run.folder, { only: run.sessionId })
     const same = now.find(({ records }) => isSameList(records, run.records))
     if (same === undefined) return null
     const paths = listPaths({ ...same, launches: run.launches })

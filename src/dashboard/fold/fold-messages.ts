@@ -20,6 +20,8 @@ export type FoldRequest =
 /** To the thread. */
 export type ToFold =
   | { readonly kind: 'request'; readonly id: number; readonly request: FoldRequest }
+  /** Nobody needs the reply to this request any more. */
+  | { readonly kind: 'cancel'; readonly id: number }
   | { readonly kind: 'writing'; readonly id: number; readonly isWriting: boolean }
 
 /** From the thread. */

@@ -1,12 +1,14 @@
-/** The thread of a dashboard that reads a record and answers queries about it. */
+/** The thread of a dashboard that reads a record or a folder and answers queries about it. */
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { systemClock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
+import { statOf } from '../../foundation/regular-file.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 import { makeReport } from '../../report/report.ts'
 import { lowerPriority } from '../queries/sentences/low-priority.ts'
 import type { FoldData, FoldRequest, FromFold, ToFold } from './fold-messages.ts'
+import { FolderFold } from './folder-fold.ts'
 import { RecordFold } from './record-fold.ts'
 
 const { path } = workerData as FoldData
@@ -29,28 +31,42 @@ const writers: RecordWriterStates = {
   },
 }
 
-const fold = new RecordFold({ path, clock: systemClock, writers })
+const fold =
+  statOf(path)?.isDirectory() === true
+    ? new FolderFold(path, writers, systemClock)
+    : new RecordFold({ path, clock: systemClock, writers })
 /** The approximate number of characters in a piece of the report. */
 const pieceLength = 65_536
 let report: Iterator<string> | null = null
 
+/** The requests that are being handled, by their id. */
+const handled = new Map<number, AbortController>()
+
 parentPort?.on('message', (message: ToFold) => {
+  if (message.kind === 'cancel') {
+    handled.get(message.id)?.abort()
+    return
+  }
   if (message.kind === 'writing') {
     asked.get(message.id)?.(message.isWriting)
     asked.delete(message.id)
     return
   }
   const { id, request } = message
-  handle(request).then(
-    (text) => send({ kind: 'reply', id, text }),
-    (error: unknown) => send({ kind: 'failure', id, message: messageOf(error) }),
-  )
+  const controller = new AbortController()
+  handled.set(id, controller)
+  handle(request, controller.signal)
+    .then(
+      (text) => send({ kind: 'reply', id, text }),
+      (error: unknown) => send({ kind: 'failure', id, message: messageOf(error) }),
+    )
+    .finally(() => handled.delete(id))
 })
 
-async function handle(request: FoldRequest): Promise<string | null> {
+async function handle(request: FoldRequest, signal: AbortSignal): Promise<string | null> {
   if (request.kind === 'refresh') return await fold.refresh()
   if (request.kind === 'answer') {
-    return await fold.answer(request.query, request.telemetry)
+    return await fold.answer(request.query, { telemetry: request.telemetry, signal })
   }
   if (request.isFirst) report = (await makeReport(path, { writers }))[Symbol.iterator]()
   return nextPiece()

@@ -30,6 +30,12 @@ export interface RecordFoldParts {
   readonly writers: RecordWriterStates
 }
 
+interface AnswerOptions {
+  readonly telemetry?: TelemetryFacts | null
+  /** Ends a reading for this answer, if no other answer needs it. */
+  readonly signal?: AbortSignal
+}
+
 /** How often a record is read while a viewer requests it. */
 const localIntervalMs = 250
 const networkIntervalMs = 1000
@@ -93,8 +99,10 @@ export class RecordFold {
     return `${changes}.${revision}.${state}.${state === 'running' ? Math.floor(now) : ''}`
   }
 
-  async answer(query: ViewQuery, telemetry: TelemetryFacts | null = null): Promise<string> {
-    return JSON.stringify(await answerQuery({ ...this.#source(), telemetry }, query))
+  async answer(query: ViewQuery, options: AnswerOptions = {}): Promise<string> {
+    const { telemetry = null, signal = new AbortController().signal } = options
+    const at = (time: number): Promise<QuerySource> => this.#sourceAt(time, signal)
+    return JSON.stringify(await answerQuery({ ...this.#source(), at, telemetry }, query))
   }
 
   async #read(): Promise<void> {
@@ -154,7 +162,7 @@ export class RecordFold {
     return true
   }
 
-  #source(): QuerySource {
+  #source(): Omit<QuerySource, 'at'> {
     const views = this.#follower.views
     const pass = views?.pass ?? createRunPass()
     const { sessionId, state, now } = this.#moment
@@ -177,13 +185,13 @@ export class RecordFold {
         views === null || this.#isFirstReading
           ? null
           : await this.#tasks.find(uid, files, views.lines),
-      at: async (time) => await this.#sourceAt(time),
     }
   }
 
-  async #sourceAt(time: number): Promise<QuerySource> {
-    const { views, events } = await this.#replay.read(time)
-    return { ...this.#source(), pass: views.pass, now: time, state: 'running', events }
+  async #sourceAt(time: number, signal: AbortSignal): Promise<QuerySource> {
+    const { views, events } = await this.#replay.read(time, signal)
+    const at = (other: number): Promise<QuerySource> => this.#sourceAt(other, signal)
+    return { ...this.#source(), at, pass: views.pass, now: time, state: 'running', events }
   }
 
   /** How much was read; `null` if only the latest lines are missing, or if reading fails. */

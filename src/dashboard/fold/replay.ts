@@ -1,7 +1,8 @@
-/** A run as it was at an earlier time. */
+/** A run as it was at an earlier time, read from its record. */
 
 import { type RecordViews, readViews } from '../../record/record-views.ts'
 import type { ViewEvent } from '../../views/panel.ts'
+import { SharedResult } from '../../foundation/promises.ts'
 import { EventRing } from './event-ring.ts'
 
 interface PastRun {
@@ -9,31 +10,55 @@ interface PastRun {
   readonly events: readonly ViewEvent[]
 }
 
-/** Caches the run at the latest requested time, because all panels request the same one. */
+/** The maximum number of kept runs, because each takes as much memory as the whole run. */
+const maxKept = 2
+
+/** All panels of a page request the same time, and viewers may request different ones. */
 export class Replay {
   readonly #path: string
-  #time = NaN
-  #run: Promise<PastRun> | null = null
-  #controller = new AbortController()
+  readonly #runs = new Map<number, SharedResult<PastRun>>()
+  /** The times whose run was read, in this order. */
+  readonly #kept: number[] = []
+  #last: Promise<unknown> = Promise.resolve()
 
   constructor(path: string) {
     this.#path = path
   }
 
-  /** Aborts a reading for another time, which then rejects. */
-  read(time: number): Promise<PastRun> {
-    if (this.#run !== null && time === this.#time) return this.#run
-    this.#controller.abort(new Error('another time was chosen'))
-    this.#controller = new AbortController()
-    this.#time = time
-    this.#run = this.#readUntil(time, this.#controller.signal)
-    return this.#run
+  /** Reads one time after another. Ends a reading once nobody waits for it any more. */
+  async read(time: number, signal: AbortSignal): Promise<PastRun> {
+    const known = this.#runs.get(time)
+    const run = known === undefined || known.isAborted ? this.#start(time) : known
+    return await run.wait(signal)
+  }
+
+  #start(time: number): SharedResult<PastRun> {
+    const before = this.#last
+    const run = new SharedResult(async (signal) => {
+      await before
+      return await this.#readUntil(time, signal)
+    })
+    this.#runs.set(time, run)
+    this.#last = run.hasResult.then((isRead) => this.#keep(time, isRead ? null : run))
+    return run
   }
 
   async #readUntil(until: number, signal: AbortSignal): Promise<PastRun> {
+    signal.throwIfAborted()
     const ring = new EventRing()
     const onEvent = (event: ViewEvent): void => ring.add(event)
     const views = await readViews(this.#path, { until, signal, onEvent })
     return { views, events: ring.latest }
+  }
+
+  /** Forgets a failed reading, and otherwise the run that was read first if there are too many. */
+  #keep(time: number, failed: SharedResult<PastRun> | null): void {
+    if (failed !== null) {
+      if (this.#runs.get(time) === failed) this.#runs.delete(time)
+      return
+    }
+    this.#kept.push(time)
+    const oldest = this.#kept.length > maxKept ? this.#kept.shift() : undefined
+    if (oldest !== undefined) this.#runs.delete(oldest)
   }
 }

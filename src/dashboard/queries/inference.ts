@@ -10,7 +10,7 @@ import type { ServingFacts } from './query-source.ts'
 import type { RunMoment } from './run-moment.ts'
 import { shownText } from './shown-texts.ts'
 
-/** Measurements from the spans of requests. A live session without a record does not have them. */
+/** Measurements from the spans of requests, which a telemetry object of a caller may lack. */
 const notMeasured = {
   ttft: null,
   betweenTokens: null,

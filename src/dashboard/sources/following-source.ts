@@ -28,14 +28,14 @@ export class FollowingSource implements ViewSource {
     const path = this.#findRecord()
     if (path !== null && path !== this.#path) {
       await this.#source?.close()
-      this.#source = new RecordSource(path, this.#writers)
+      this.#source = new RecordSource(path, { writers: this.#writers })
       this.#path = path
     }
     return this.#source === null ? 'none' : `${this.#path} ${await this.#source.refresh()}`
   }
 
-  async answer(query: ViewQuery): Promise<string> {
-    if (this.#source !== null) return await this.#source.answer(query)
+  async answer(query: ViewQuery, signal: AbortSignal): Promise<string> {
+    if (this.#source !== null) return await this.#source.answer(query, signal)
     return JSON.stringify(await answerQuery(noRun, query))
   }
 

@@ -1,4 +1,4 @@
-/** The views of a record, from a thread that reads it. */
+/** The views of a record, or the list of a folder, from a thread that reads it. */
 
 import type { Worker } from 'node:worker_threads'
 import { StateError } from '../../foundation/errors.ts'
@@ -15,8 +15,15 @@ interface Waiting {
   readonly reject: (error: Error) => void
 }
 
+interface RecordSourceOptions {
+  readonly writers: RecordWriterStates
+  readonly readFacts?: ReadFacts
+  /** Default `true`. */
+  readonly hasReport?: boolean
+}
+
 export class RecordSource implements ViewSource {
-  readonly hasReport = true
+  readonly hasReport: boolean
   readonly #path: string
   readonly #writers: RecordWriterStates
   readonly #readFacts: ReadFacts
@@ -26,7 +33,9 @@ export class RecordSource implements ViewSource {
   #lastId = 0
   #isReportOpen = false
 
-  constructor(path: string, writers: RecordWriterStates, readFacts: ReadFacts = () => null) {
+  constructor(path: string, options: RecordSourceOptions) {
+    const { writers, readFacts = () => null, hasReport = true } = options
+    this.hasReport = hasReport
     this.#path = path
     this.#readFacts = readFacts
     this.#writers = writers
@@ -36,9 +45,9 @@ export class RecordSource implements ViewSource {
     return (await this.#request({ kind: 'refresh' })) ?? ''
   }
 
-  async answer(query: ViewQuery): Promise<string> {
+  async answer(query: ViewQuery, signal: AbortSignal): Promise<string> {
     const telemetry = query.kind === 'health' ? this.#readFacts() : null
-    return (await this.#request({ kind: 'answer', query, telemetry })) ?? 'null'
+    return (await this.#request({ kind: 'answer', query, telemetry }, signal)) ?? 'null'
   }
 
   async *report(): AsyncGenerator<string, void> {
@@ -59,14 +68,17 @@ export class RecordSource implements ViewSource {
     await this.#thread?.terminate()
   })
 
-  #request(request: FoldRequest): Promise<string | null> {
+  #request(request: FoldRequest, signal?: AbortSignal): Promise<string | null> {
     if (this.close.isCalled) return Promise.reject(new StateError('the dashboard is closed'))
     const thread = (this.#thread ??= this.#startThread())
     const id = ++this.#lastId
     const { promise, resolve, reject } = Promise.withResolvers<string | null>()
     this.#waiting.set(id, { resolve, reject })
     thread.postMessage({ kind: 'request', id, request } satisfies ToFold)
-    return promise
+    if (signal === undefined) return promise
+    const cancel = (): void => thread.postMessage({ kind: 'cancel', id } satisfies ToFold)
+    signal.addEventListener('abort', cancel, { once: true })
+    return promise.finally(() => signal.removeEventListener('abort', cancel))
   }
 
   #startThread(): Worker {

@@ -17,8 +17,11 @@ export interface ViewSource {
    * source does nothing between two calls. Rejects if nothing can be read.
    */
   refresh(): Promise<string>
-  /** Resolves with the view as JSON. Rejects if the query cannot be answered. */
-  answer(query: ViewQuery): Promise<string>
+  /**
+   * Resolves with the view as JSON. Rejects if the query cannot be answered. Once `signal` is
+   * aborted, nobody needs the answer.
+   */
+  answer(query: ViewQuery, signal: AbortSignal): Promise<string>
   /** The report of the run so far, in pieces. */
   report(): AsyncIterable<string>
   close(): Promise<void>

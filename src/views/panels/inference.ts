@@ -1,7 +1,4 @@
-/**
- * Inference: the batches of each model server, and the requests to each model. Has a constant size.
- * Only a record has requests, because their spans are not among the events of a live session.
- */
+/** Inference: the batches of each model server, and the requests to each model. */
 
 import { addToBuckets, type LogBuckets, quantileOf } from '../stats.ts'
 import { numberOf, type Panel, textOf, type ViewEvent, type ViewSpan } from '../panel.ts'

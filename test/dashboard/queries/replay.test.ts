@@ -1,10 +1,12 @@
 import fc from 'fast-check'
 import { expect, it } from 'vitest'
+import { Replay } from '../../../src/dashboard/fold/replay.ts'
 import type { Clock } from '../../../src/foundation/clock.ts'
 import type { ViewEvent } from '../../../src/views/panel.ts'
 import { assertProperty } from '../../property.ts'
 import { life, toEvent } from '../../views/any-events.ts'
 import { viewEvent } from '../../views/view-event.ts'
+import { done, endedRecord, line, writeRecord } from '../test-dashboard.ts'
 import { allTasks, ask, sourceOf } from './query-run.ts'
 
 /** The events of some tasks, one second apart, in an order that the tasks allow. */
@@ -78,4 +80,31 @@ it('a replayed time of a resumed run is read from its record', async () => {
   })
   await ask(source, 'head', { filter: { at: 5 } })
   expect(asked).toEqual([5])
+})
+
+const never = new AbortController().signal
+const eventTime = (text: string): number => (JSON.parse(text) as { event_time: number }).event_time
+
+it('readings for two times do not stop each other', async () => {
+  const lines = [line('SessionStarted'), done('t1'), done('t2'), line('SessionEnded')]
+  const replay = new Replay(writeRecord(...lines))
+  const start = eventTime(lines[0] ?? '')
+  const read = await Promise.all([
+    replay.read(start + 4, never),
+    replay.read(start + 8, never),
+    replay.read(start + 4, never),
+  ])
+  expect(read.map(({ views }) => views.pass.counts.totals.completed)).toEqual([1, 2, 1])
+  expect(read[2]).toBe(read[0])
+  expect(await replay.read(start + 4, never)).toBe(read[0])
+})
+
+it('a time whose readers have left can be read again', async () => {
+  const replay = new Replay(endedRecord(3))
+  const leaving = new AbortController()
+  const left = replay.read(1e12, leaving.signal)
+  leaving.abort(new Error('left'))
+  await expect(left).rejects.toThrow('left')
+  const { views } = await replay.read(1e12, never)
+  expect(views.pass.counts.totals.completed).toBe(3)
 })
