@@ -22,6 +22,8 @@ export interface ServeOptions {
   readonly port?: number
   readonly host?: string
   readonly apiKeyFile?: string
+  readonly apiKeys?: string
+  readonly basePath?: string
   readonly allowHost?: readonly string[]
   readonly allowOrigin?: readonly string[]
   readonly dashboard?: boolean
@@ -49,9 +51,10 @@ export async function serve(
       onProgress: (text) => output.progress([text]),
       signal: stop.signal,
       ...definedFields({ host: options.host, port: options.port, apiKey: key?.value }),
+      ...definedFields({ apiKeysFile: options.apiKeys, basePath: options.basePath }),
     })
     await using _ = options.dashboard === true ? await openDashboard(backend, output) : null
-    printEndpoint(backend, key, output)
+    printEndpoint(backend, key, options, output)
     const name = await stop.received
     if (name !== null)
       output.problem(`${name}: finishing requests in progress; press Ctrl-C again to stop now`)
@@ -110,18 +113,24 @@ interface ApiKey {
 }
 
 /** Without a configured key, a server that other hosts can reach gets a generated one. */
-function chooseKey({ apiKeyFile, host }: ServeOptions): ApiKey | null {
+function chooseKey({ apiKeyFile, apiKeys, host }: ServeOptions): ApiKey | null {
   const given = readApiKey(apiKeyFile)
   if (given !== null) return { value: given, isGenerated: false }
-  if (host === undefined || isLoopbackHost(host)) return null
+  if (host === undefined || isLoopbackHost(host) || apiKeys !== undefined) return null
   return { value: `tutti-${newUuid()}`, isGenerated: true }
 }
 
-function printEndpoint(backend: InferenceBackend, key: ApiKey | null, output: Output): void {
+function printEndpoint(
+  backend: InferenceBackend,
+  key: ApiKey | null,
+  { apiKeys }: ServeOptions,
+  output: Output,
+): void {
   const { endpoint, model, workers } = backend
   const shown = key?.isGenerated === true ? key.value : null
-  const clientKey = key === null ? 'none' : (shown ?? '<your key>')
-  const header = key === null ? [] : [`-H 'Authorization: Bearer ${clientKey}'`]
+  const needsKey = key !== null || apiKeys !== undefined
+  const clientKey = needsKey ? (shown ?? '<your key>') : 'none'
+  const header = !needsKey ? [] : [`-H 'Authorization: Bearer ${clientKey}'`]
   const type = "-H 'Content-Type: application/json'"
   const body = `-d '{"messages":[{"role":"user","content":"Once upon a time"}]}'`
   output.result({ endpoint, model, workers, ...(shown === null ? {} : { api_key: shown }) }, [

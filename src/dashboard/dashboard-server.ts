@@ -67,7 +67,7 @@ export class DashboardServer extends HttpServer {
     const { allowHosts, log } = options
     super({
       ...options,
-      apiKey: null,
+      keys: null,
       usesCookies: true,
       isBackground: true,
       headers: pageHeaders,

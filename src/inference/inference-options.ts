@@ -62,6 +62,13 @@ export interface InferenceBackendOptions {
    */
   readonly host?: string
   readonly apiKey?: string
+  /**
+   * A file with a line for each client: `name key [rpm=N] [tpm=N]`. The limits are requests and
+   * tokens a minute. The file is read again when it changes.
+   */
+  readonly apiKeysFile?: string
+  /** The first part of all paths of the server, such as `/llm`, for a proxy. Default none. */
+  readonly basePath?: string
   /** Overrides the file's `engine`: a kind, a section with its keys, or an engine factory. */
   readonly engine?: EngineOption | CreateEngine
   /** The HPC backend whose nodes run the servers of the `process` engine. Default: this machine. */
@@ -92,8 +99,8 @@ export type ResolvedInferenceOptions = ReturnType<typeof resolveInferenceOptions
 
 const optionNames = [
   ...overrideNames,
-  ...'configFile name port useService host apiKey nodes limits captureContent'.split(' '),
-  ...'engineTimeoutSeconds drainSeconds clock log onProgress signal'.split(' '),
+  ...'configFile name port useService host apiKey apiKeysFile basePath nodes limits'.split(' '),
+  ...'captureContent engineTimeoutSeconds drainSeconds clock log onProgress signal'.split(' '),
 ]
 
 export function resolveInferenceOptions(options: InferenceBackendOptions) {
@@ -103,7 +110,10 @@ export function resolveInferenceOptions(options: InferenceBackendOptions) {
   const { captureContent = false, engineTimeoutSeconds = 600, drainSeconds = 5 } = options
   expectBoolean('useService', useService)
   const key = apiKey === undefined ? null : expectSecret('apiKey', apiKey)
-  if (useService) expectListenAddress({ host, port, apiKey: key })
+  const { apiKeysFile, basePath = '' } = options
+  const keysFile = apiKeysFile === undefined ? null : expectString('apiKeysFile', apiKeysFile)
+  const needsKey = key !== null || keysFile !== null
+  if (useService) expectListenAddress({ host, port, needsKey })
   return {
     name: expectString('name', options.name ?? 'inference'),
     configFile: expectString('configFile', options.configFile),
@@ -117,6 +127,8 @@ export function resolveInferenceOptions(options: InferenceBackendOptions) {
     port: expectInteger('port', port, { min: 0, max: 65_535 }),
     host,
     apiKey: key,
+    apiKeysFile: keysFile,
+    basePath: expectBasePath(basePath),
     isService: useService,
     limits: expectLimits(options.limits),
     isContentCaptured: expectBoolean('captureContent', captureContent),
@@ -166,6 +178,13 @@ function expectLimits(limits: Partial<ServerLimits> = {}): Partial<ServerLimits>
   expectObject('limits', limits)
   resolveServerLimits(limits)
   return limits
+}
+
+/** Validates the first part of all paths, and removes a slash at its end. */
+function expectBasePath(value: unknown): string {
+  const path = typeof value === 'string' ? value.replace(/\/$/, '') : value
+  if (typeof path === 'string' && /^(?:\/[\w.~-]+)*$/.test(path)) return path
+  throw invalid('basePath', 'a path that begins with "/", such as /llm', value)
 }
 
 /** Validates the time-out of `generate` in seconds, which must be above 0 and at most a day. */

@@ -11,7 +11,7 @@ import { Autoscaler } from './generation/autoscaler.ts'
 import type { BatchReport } from './generation/batch-run.ts'
 import { Batcher } from './generation/batcher.ts'
 import { EnginePool } from './generation/engine-pool.ts'
-import { ServerMetrics, toBatchSpan } from './generation/gen-ai.ts'
+import { toBatchSpan } from './generation/gen-ai.ts'
 import type { EngineWorker, InferenceEngine, Sampling } from './generation/inference-engine.ts'
 import { inferenceError } from './generation/inference-errors.ts'
 import type { EngineProxy } from './generation/pass-through.ts'
@@ -22,6 +22,7 @@ import { StepScheduler } from '../runtime/turn-budget.ts'
 import { createGuard, type Guard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
 import { InferenceServer } from './server/server.ts'
+import { ServerMetrics } from './server/server-metrics.ts'
 
 export interface ServiceParts {
   readonly options: ResolvedInferenceOptions
@@ -185,9 +186,14 @@ export class InferenceService {
     return proxy && createGuardedProxy(proxy, { guard, checkScheduler, clock, engineTimeoutMs })
   }
 
+  #metricsText(): string {
+    const keys = this.#server?.listKeys() ?? []
+    return this.#metrics.toText(this.generator.status(), this.#batcher.breaches, keys)
+  }
+
   #createServer(): InferenceServer {
     const { options, config } = this.#parts
-    const { host, port, apiKey, limits, drainMs, clock, log } = options
+    const { host, port, apiKey, apiKeysFile, basePath, limits, drainMs, clock, log } = options
     return new InferenceServer({
       generator: this.generator,
       models: config.servedNames,
@@ -195,10 +201,12 @@ export class InferenceService {
       host,
       port,
       apiKey,
+      apiKeysFile,
+      basePath,
       batchConfig: config.batching,
       queueLimit: config.hardware.queueLimit,
       limits: { drainSeconds: drainMs / 1000, isStrict: config.server.isStrict, ...limits },
-      metrics: () => this.#metrics.toText(this.generator.status(), this.#batcher.breaches),
+      metrics: () => this.#metricsText(),
       defaults: { maxTokens: config.llm.maxTokens },
       clock,
       log,

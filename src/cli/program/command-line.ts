@@ -172,6 +172,8 @@ function addServe({ program, output, finish }: Cli, argv: readonly string[]): vo
     .option('--port <n>', 'Port to listen on; 0 for a free one (default: 8000)', toPort)
     .option('--host <name>', 'Address to listen on (default: 127.0.0.1)')
     .option('--api-key-file <file>', 'File with the key that clients must send')
+    .option('--api-keys <file>', 'File with a line per client: name key [rpm=N] [tpm=N]')
+    .option('--base-path <path>', 'First part of all paths, such as /llm')
     .option('--allow-host <name>', 'Another host name that clients may use; repeatable', toHosts)
     .option('--allow-origin <url>', 'Origin whose pages may call the server; repeatable', toOrigins)
     .option('--dashboard', 'Show requests, batches and workers in the browser')

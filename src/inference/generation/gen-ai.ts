@@ -1,23 +1,16 @@
 /** Spans and metrics of requests, by the GenAI semantic conventions of OpenTelemetry. */
 
-import {
-  Distributions,
-  type HistogramInstrument,
-  type Labels,
-  type Measurement,
-  OriginLabels,
-} from '../../events/measurement.ts'
+import type { HistogramInstrument, Labels, Measurement } from '../../events/measurement.ts'
 import type { WorkSpan } from '../../events/sink.ts'
 import { InferenceError, messageOf } from '../../foundation/errors.ts'
 import { type JsonValue, toJsonObject } from '../../foundation/json-value.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
-import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prometheus-text.ts'
 import type { BatchReport } from './batch-run.ts'
 import type { GenerationInput, Usage } from './inference-engine.ts'
 import { toInferenceCode } from './inference-errors.ts'
 import { isPlainObject } from '../../foundation/json-value.ts'
 import type { PassThroughInput, PassThroughRequest } from './pass-through.ts'
-import type { GenerationResult, GeneratorStatus } from './text-generator.ts'
+import type { GenerationResult } from './text-generator.ts'
 
 const provider = 'tutti'
 
@@ -229,75 +222,4 @@ const isCanceled = (error: unknown): boolean => toInferenceCode(error) === 'canc
 function toErrorType(error: unknown): string {
   if (InferenceError.isInstance(error)) return error.code
   return error instanceof Error ? error.name : 'unknown'
-}
-
-const batchSize = {
-  name: 'tutti.batch.size',
-  unit: '{request}',
-  description: 'requests per batch',
-  boundaries: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
-}
-const batchWait = {
-  name: 'tutti.batch.wait',
-  unit: 's',
-  description: 'queue time of the oldest request of a batch',
-  boundaries: [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 5, 30],
-}
-const noLabels = {}
-
-export class ServerMetrics {
-  readonly #model: string
-  readonly #backend: string
-  readonly #distributions = new Distributions()
-  /** The latest session and its labels, cached because consecutive requests often share them. */
-  #sessionLabels: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
-  readonly #requestCounts = new Map<string, number>()
-
-  constructor(model: string, backend: string) {
-    this.#model = model
-    this.#backend = backend
-  }
-
-  requestEnded(code: string, measurements: readonly Measurement[], sessionId: string): void {
-    this.#requestCounts.set(code, (this.#requestCounts.get(code) ?? 0) + 1)
-    if (this.#sessionLabels?.sessionId !== sessionId) {
-      this.#sessionLabels = { sessionId, labels: new OriginLabels(sessionId, this.#backend) }
-    }
-    for (const one of measurements)
-      this.#distributions.record(this.#sessionLabels.labels.addOrigin(one))
-  }
-
-  batchEnded({ size, waitMs }: BatchReport): void {
-    this.#distributions.record({ instrument: batchSize, value: size, labels: noLabels })
-    this.#distributions.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
-  }
-
-  toText({ queued, running, workers }: GeneratorStatus, breaches: number): string {
-    const labels = { model: this.#model }
-    const gauge = (name: string, description: string, value: number): PlainMetric => ({
-      name,
-      kind: 'gauge',
-      unit: '1',
-      description,
-      points: [{ labels, value }],
-    })
-    const requests: PlainMetric = {
-      name: 'tutti_requests',
-      kind: 'counter',
-      unit: '1',
-      description: 'requests that have ended, by finish reason or error code',
-      points: [...this.#requestCounts].map(([result, value]) => ({
-        labels: { ...labels, result },
-        value,
-      })),
-    }
-    const metrics = [
-      requests,
-      gauge('tutti_requests_queued', 'requests in the queue', queued),
-      gauge('tutti_requests_running', 'requests in an engine', running),
-      gauge('tutti_workers', 'engines that accept requests', workers),
-      gauge('tutti_engine_breaches', 'calls of engines that break their contract', breaches),
-    ]
-    return toPrometheusText(metrics, this.#distributions)
-  }
 }

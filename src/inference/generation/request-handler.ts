@@ -283,12 +283,23 @@ class RequestRun implements QueueListener {
     this.#finishWith({ result: this.#builder.finish(reason, usage, last) })
   }
 
+  /** Without an answer, the prompt counts if the engine has read it, and each delta is a token. */
+  #reportUsage(outcome: FinishedGeneration['outcome']): void {
+    const { promptTokens, deltas } = this.#builder
+    const { usage } =
+      'result' in outcome
+        ? outcome.result
+        : { usage: { promptTokens: promptTokens ?? 0, completionTokens: deltas } }
+    this.#prompt.onUsed?.(usage.promptTokens, usage.completionTokens)
+  }
+
   #finishWith(outcome: FinishedGeneration['outcome']): void {
     if (this.#hasEnded) return
     this.#hasEnded = true
     this.#check?.removeWaiter()
     const { clock, model, isContentCaptured, onEnded } = this.#parts
     const { taskId } = this.#prompt
+    this.#reportUsage(outcome)
     const generation: FinishedGeneration = {
       request: this.#request,
       model,

@@ -28,6 +28,8 @@ export interface PromptRequest {
   readonly isBounded: boolean
   /** The task that the prompt belongs to; `null` for HTTP and `generate`. */
   readonly taskId: string | null
+  /** Called once when the prompt has ended, even if it has failed or was canceled. */
+  readonly onUsed?: (promptTokens: number, completionTokens: number) => void
 }
 
 export interface GenerationResult {

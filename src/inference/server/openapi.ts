@@ -29,8 +29,11 @@ export interface OpenApiOptions {
 
 export function createOpenApiDocument(options: OpenApiOptions): object {
   const { routes, endpoint, needsKey } = options
-  const security = needsKey ? { security: [{ apiKey: [] }] } : {}
-  const schemes = { apiKey: { type: 'http', scheme: 'bearer' } }
+  const security = needsKey ? { security: [{ bearer: [] }, { header: [] }] } : {}
+  const schemes = {
+    bearer: { type: 'http', scheme: 'bearer' },
+    header: { type: 'apiKey', in: 'header', name: 'x-api-key' },
+  }
   return {
     openapi: '3.1.0',
     info: { title: 'tutti inference server', version },

@@ -28,8 +28,6 @@ export interface ServerParts {
   readonly generator: TextGenerator
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
   readonly metrics: () => Promise<string> | string
-  /** Required on every route except those of `/health`. `null` only for a loopback host. */
-  readonly apiKey: string | null
   readonly clock: Clock
 }
 
@@ -43,6 +41,8 @@ export interface RouteContext extends HealthContext {
   readonly limits: ServerLimits
   readonly requests: RequestReader
   readonly proxy: EngineProxy | null
+  /** Whether every route except those of `/health` requires a key. */
+  readonly needsKey: boolean
 }
 
 /** Creates all routes. None of them creates tasks, runs programs or reads files. */
@@ -66,8 +66,7 @@ function createOpenApiRoute(
   context: RouteContext,
   routes: readonly DocumentedRoute[],
 ): DocumentedRoute {
-  const { endpoint, apiKey, requests } = context
-  const needsKey = apiKey !== null
+  const { endpoint, needsKey, requests } = context
   let document: object | undefined
   return {
     method: 'GET',
@@ -238,7 +237,7 @@ async function sendPromptReplies(
 ): Promise<void> {
   const start = clock.monotonicMs()
   const request = requests.readGenerate(body)
-  const prompts = toPromptRequests(request, exchange.signal)
+  const prompts = toPromptRequests(request, exchange)
   const outcomes = await Promise.allSettled(
     prompts.map(async (prompt) => generator.generate(prompt)),
   )

@@ -6,6 +6,8 @@ import { HttpServer, notFoundError } from '../../runtime/http/http-server.ts'
 import type { ModelFacts } from '../generation/inference-engine.ts'
 import type { EngineProxy } from '../generation/pass-through.ts'
 import { createErrorReplies } from './error-replies.ts'
+import { ApiKeys } from './keys/api-keys.ts'
+import type { ClientKey } from './keys/client-key.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import {
   createHealthRoutes,
@@ -24,6 +26,11 @@ export interface InferenceServerOptions extends ServerParts {
   /** `null` for 127.0.0.1 and the loopback address that this machine's name resolves to. */
   readonly host: string | null
   readonly port: number
+  /** A key without a name. Without this and `apiKeysFile`, no key is needed. */
+  readonly apiKey: string | null
+  /** A file with the names, keys and limits of further clients. */
+  readonly apiKeysFile?: string | null
+  readonly basePath?: string
   /** Requests with more prompts are refused, because they could never be queued. */
   readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
@@ -39,12 +46,22 @@ interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields'> {
 export class InferenceServer extends HttpServer {
   readonly #options: InferenceServerOptions
   readonly #limits: ServerLimits
+  readonly #keys: ApiKeys | null
 
   constructor(options: InferenceServerOptions) {
+    const { apiKey, apiKeysFile = null, clock, log } = options
     const limits = resolveServerLimits(options.limits)
-    super({ ...options, limits, errors: createErrorReplies(options.log) })
+    const needsKey = apiKey !== null || apiKeysFile !== null
+    const keys = needsKey ? new ApiKeys({ apiKey, file: apiKeysFile, clock, log }) : null
+    super({ ...options, keys, limits, errors: createErrorReplies(log) })
     this.#options = options
     this.#limits = limits
+    this.#keys = keys
+  }
+
+  /** The keys of clients; empty if no key is needed. */
+  listKeys(): readonly ClientKey[] {
+    return this.#keys?.list() ?? []
   }
 
   /** Begins to serve requests. Requests before this call get 503, except those for `/health`. */
@@ -55,8 +72,14 @@ export class InferenceServer extends HttpServer {
   }
 
   protected override async onStart(): Promise<void> {
+    await this.#keys?.open()
     await super.onStart()
     this.setRoutes(createHealthRoutes(this.#healthContext()), loadingError)
+  }
+
+  protected override async onStop(): Promise<void> {
+    this.#keys?.close()
+    await super.onStop()
   }
 
   /** Other spellings of a path: some clients add a slash at the end, and some omit `/v1`. */
@@ -85,7 +108,8 @@ export class InferenceServer extends HttpServer {
       isPassedOn: proxy !== null,
       isStrict,
     })
-    return { ...this.#healthContext(), limits: this.#limits, requests, proxy }
+    const needsKey = this.#keys !== null
+    return { ...this.#healthContext(), limits: this.#limits, requests, proxy, needsKey }
   }
 }
 

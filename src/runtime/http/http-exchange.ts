@@ -6,6 +6,7 @@ import type { Clock } from '../../foundation/clock.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import type { ErrorReplies, HttpError } from './http-error.ts'
 import { waitsForContinue } from './json-body.ts'
+import type { AcceptedKey } from './request-guard.ts'
 
 /** Smaller bodies are read to their end after an error, so that the connection can be reused. */
 const smallBodyBytes = 65_536
@@ -32,6 +33,7 @@ export interface HttpExchangeOptions {
   readonly slowReaderSeconds: number
   /** The headers of every response, as alternating names and values. */
   readonly headers: readonly string[]
+  readonly basePath: string
 }
 
 /** Exists until the response is sent or the client disconnects. A disconnect aborts `signal`. */
@@ -40,7 +42,13 @@ export class HttpExchange {
   readonly response: ServerResponse
   /** The client's `x-request-id` if it is valid, otherwise a new one. */
   readonly requestId: string
+  /** Without the base path of the server. Empty outside of the base path. */
   readonly path: string
+  /** Set when the request was checked. `null` where no key is needed. */
+  key: AcceptedKey | null = null
+  /** The tokens that a model has read and written for the request. */
+  promptTokens = 0
+  completionTokens = 0
   readonly #controller = new AbortController()
   readonly #options: HttpExchangeOptions
   /** Alternating names and values. */
@@ -55,7 +63,13 @@ export class HttpExchange {
     this.requestId = typeof given === 'string' && printable.test(given) ? given : `req_${newUuid()}`
     const url = request.url ?? ''
     const query = url.indexOf('?')
-    this.path = query < 0 ? url : url.slice(0, query)
+    const path = query < 0 ? url : url.slice(0, query)
+    const { basePath } = parts
+    this.path = path.startsWith(`${basePath}/`)
+      ? path.slice(basePath.length)
+      : basePath === ''
+        ? path
+        : ''
   }
 
   get signal(): AbortSignal {
@@ -69,6 +83,12 @@ export class HttpExchange {
   /** Adds headers to the response, even if it is an error. */
   addHeaders(headers: readonly string[]): void {
     if (headers.length > 0) this.#headers = [...this.#headers, ...headers]
+  }
+
+  addTokens(promptTokens: number, completionTokens: number): void {
+    this.promptTokens += promptTokens
+    this.completionTokens += completionTokens
+    this.key?.addTokens(promptTokens, completionTokens)
   }
 
   abort(reason: string): void {

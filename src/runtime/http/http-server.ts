@@ -14,7 +14,6 @@ import { errnoOf } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import type { Log } from '../../foundation/log.ts'
 import { boundedWait } from '../../foundation/promises.ts'
-import { registerSecret } from '../../foundation/secrets.ts'
 import { Service } from '../../foundation/service.ts'
 import { type ErrorReplies, HttpError } from './http-error.ts'
 import {
@@ -30,7 +29,7 @@ import {
   type ListenOptions,
   startListening,
 } from './listening.ts'
-import { isPreflight, preflightHeaders, RequestGuard } from './request-guard.ts'
+import { isPreflight, type KeyRing, preflightHeaders, RequestGuard } from './request-guard.ts'
 
 export interface Route {
   readonly method: 'GET' | 'POST'
@@ -95,8 +94,10 @@ export const defaultHttpLimits: HttpLimits = {
 }
 
 export interface HttpServerOptions extends ListenOptions {
-  /** The key for routes that are not public. Required on a host other than loopback. */
-  readonly apiKey: string | null
+  /** The keys for routes that are not public. Required on a host other than loopback. */
+  readonly keys: KeyRing | null
+  /** The first part of all paths, such as `/llm`. Default none. */
+  readonly basePath?: string
   /** Whether cookies replace the API key. `Origin` must then equal `Host`. Default `false`. */
   readonly usesCookies?: boolean
   /** Alternating names and values, for every response. Default: `securityHeaders`. */
@@ -126,8 +127,8 @@ export class HttpServer extends Service {
 
   constructor(options: HttpServerOptions) {
     super()
-    expectListenAddress(options)
-    const { clock, errors, limits, apiKey } = options
+    const { clock, errors, limits, keys, usesCookies = false, basePath = '' } = options
+    expectListenAddress({ ...options, needsKey: keys !== null || usesCookies })
     this.#options = options
     this.#exchangeOptions = {
       clock,
@@ -135,6 +136,7 @@ export class HttpServer extends Service {
       isClosing: () => this.isDraining,
       slowReaderSeconds: limits.slowReaderSeconds,
       headers: options.headers ?? securityHeaders,
+      basePath,
     }
     this.#server = createLimitedServer(options, (socket) => this.#isAnswering(socket))
     this.#server.on('connection', (socket) => this.#addConnection(socket))
@@ -142,12 +144,12 @@ export class HttpServer extends Service {
       void this.#handle(request, response)
     }
     for (const event of requestEvents) this.#server.on(event, handle)
-    if (apiKey !== null) registerSecret(apiKey)
   }
 
-  /** `http://host:port`; empty before the server has started. */
+  /** `http://host:port` and the base path; empty before the server has started. */
   get endpoint(): string {
-    return this.#listening?.endpoint ?? ''
+    const { basePath = '' } = this.#options
+    return this.#listening === null ? '' : `${this.#listening.endpoint}${basePath}`
   }
 
   /** Replaces all routes. Requests for other paths get the error `unknownPath`. */
@@ -164,7 +166,7 @@ export class HttpServer extends Service {
   }
 
   protected async onStart(): Promise<void> {
-    const { apiKey, usesCookies = false, limits, log } = this.#options
+    const { keys, usesCookies = false, limits, log } = this.#options
     const listening = await startListening(this.#server, this.#options)
     this.#server.on('error', (error) => {
       log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
@@ -173,7 +175,7 @@ export class HttpServer extends Service {
     const { allowedHosts, allowedOrigins: origins } = limits
     const hosts = [...listening.hosts, ...allowedHosts]
     this.#listening = listening
-    this.#guard = new RequestGuard({ ...limits, apiKey, usesCookies, hosts, endpoint, origins })
+    this.#guard = new RequestGuard({ ...limits, keys, usesCookies, hosts, endpoint, origins })
   }
 
   protected async onStop(): Promise<void> {
@@ -214,7 +216,10 @@ export class HttpServer extends Service {
     const exchange = new HttpExchange(request, response, this.#exchangeOptions)
     this.#inFlight.add(exchange)
     this.#connections.get(request.socket)?.add(exchange)
-    response.once('close', () => this.#forget(exchange))
+    response.once('close', () => {
+      this.#forget(exchange)
+      exchange.key?.ended(response.statusCode)
+    })
     try {
       await this.#answer(exchange)
     } catch (error) {
@@ -228,13 +233,14 @@ export class HttpServer extends Service {
     if (guard === null) throw closingError()
     const { route, path } = this.#findRoute(exchange.path)
     exchange.addHeaders(guard.corsHeaders(request))
-    guard.check(request, route?.isPublic === true)
+    exchange.key = guard.check(request, route?.isPublic === true)
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
     if (route === undefined) throw this.#unknownPath
     expectMethod(route, request.method)
     if (this.isDraining && route.isPublic !== true) throw closingError()
     const rest = route.path.endsWith('*') ? path.slice(route.path.length - 1) : ''
     if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
+    admit(exchange)
     checkBodyHead(request, route.bodyBytes)
     if (request.headers.expect !== undefined) exchange.response.writeContinue()
     const bytes = await readBody(request, route.bodyBytes, exchange.signal)
@@ -287,6 +293,16 @@ export class HttpServer extends Service {
     this.#onIdle = resolve
     await boundedWait(this.#options.clock, ms, promise).catch(() => {})
   }
+}
+
+/** Counts a request against the limits of its key. A response with 429 does not count. */
+function admit(exchange: HttpExchange): void {
+  const admission = exchange.key?.admit()
+  if (admission === undefined) return
+  exchange.addHeaders(admission.headers)
+  exchange.response.once('close', () => {
+    if (exchange.response.statusCode === 429) admission.giveBack()
+  })
 }
 
 export const notFoundError = (advice: string): HttpError =>

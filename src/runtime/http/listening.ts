@@ -6,12 +6,7 @@ import { type AddressInfo, createServer, isIPv4, type Server } from 'node:net'
 import { hostname, networkInterfaces } from 'node:os'
 import type { Clock } from '../../foundation/clock.ts'
 import { errnoOf, messageOf, tryRead, ValueError } from '../../foundation/errors.ts'
-import {
-  expectInteger,
-  expectSecret,
-  expectString,
-  isLoopbackHost,
-} from '../../foundation/options.ts'
+import { expectInteger, expectString, isLoopbackHost } from '../../foundation/options.ts'
 import { boundedWait } from '../../foundation/promises.ts'
 import type { ErrorReplies } from './http-error.ts'
 
@@ -23,14 +18,13 @@ const wildcards = new Set(['0.0.0.0', '::', '[::]'])
 export function expectListenAddress(address: {
   readonly host: string | null
   readonly port: number
-  readonly apiKey: string | null
-  readonly usesCookies?: boolean
+  /** Whether clients must prove who they are. */
+  readonly needsKey: boolean
 }): void {
-  const { host, apiKey, usesCookies = false } = address
+  const { host, needsKey } = address
   if (host !== null) expectString('host', host)
   expectInteger('port', address.port, { min: 0, max: 65_535 })
-  if (apiKey !== null) expectSecret('apiKey', apiKey)
-  else if (host !== null && !isLoopbackHost(host) && !usesCookies) {
+  if (!needsKey && host !== null && !isLoopbackHost(host)) {
     throw new ValueError(
       `Expected \`apiKey\` to be set, because other machines can reach \`${host}\``,
       {

@@ -1,13 +1,37 @@
 /** Decides whether a request is served, before its body is read. */
 
-import { hash, timingSafeEqual } from 'node:crypto'
 import type { IncomingMessage } from 'node:http'
 import { isLoopbackHost } from '../../foundation/options.ts'
 import { HttpError } from './http-error.ts'
 import { waitsForContinue } from './json-body.ts'
 
+/** A key that a server accepts. */
+export interface AcceptedKey {
+  /** `null` for a key without a name. */
+  readonly name: string | null
+  /** Counts a request. Throws the error of a limit that is used up. */
+  admit(): Admission
+  /** Counts tokens that a model has read and written for a request. */
+  addTokens(promptTokens: number, completionTokens: number): void
+  /** Called when the response to a request with this key has ended. */
+  ended(status: number): void
+}
+
+export interface Admission {
+  /** Headers of the response, as alternating names and values. */
+  readonly headers: readonly string[]
+  /** Makes the request count for nothing. */
+  giveBack(): void
+}
+
+export interface KeyRing {
+  /** Takes the bytes that a client has sent. */
+  find(given: Buffer): AcceptedKey | undefined
+}
+
 export interface RequestGuardOptions {
-  readonly apiKey: string | null
+  /** `null` if no key is needed. */
+  readonly keys: KeyRing | null
   /** Whether `Origin` must equal `Host`, because browsers send cookies to every port. */
   readonly usesCookies?: boolean
   /** Accepted `Host` headers besides loopback. IPv6 addresses are in brackets. */
@@ -30,18 +54,19 @@ export class RequestGuard {
   readonly #options: RequestGuardOptions
   readonly #hosts: ReadonlySet<string>
   readonly #origins: ReadonlySet<string>
-  readonly #keyHash: Buffer | null
 
   constructor(options: RequestGuardOptions) {
-    const { apiKey, hosts, origins } = options
+    const { hosts, origins } = options
     this.#options = options
     this.#hosts = new Set(hosts.map((host) => host.toLowerCase()))
     this.#origins = new Set(origins)
-    this.#keyHash = apiKey === null ? null : hash('sha256', apiKey, 'buffer')
   }
 
-  /** Throws an `HttpError` if the request must not be served. A public route needs no key. */
-  check(request: RequestHead, isPublic: boolean): void {
+  /**
+   * Throws an `HttpError` if the request must not be served. Returns the key of the request, which
+   * is `null` where none is needed. A public route needs no key.
+   */
+  check(request: RequestHead, isPublic: boolean): AcceptedKey | null {
     const { url = '', headers, rawHeaders } = request
     if (url.length > this.#options.urlLength) {
       throw new HttpError(414, 'The address is too long.', { code: 'uri_too_long' })
@@ -57,13 +82,15 @@ export class RequestGuard {
       throw new HttpError(403, message, { code: 'origin_not_allowed' })
     }
     // Browsers send a preflight without the key.
-    if (isPreflight(request)) return
-    if (!isPublic && this.#keyHash !== null) this.#checkKey(this.#keyHash, request)
+    if (isPreflight(request)) return null
+    const { keys } = this.#options
+    const key = isPublic || keys === null ? null : findKey(keys, request)
     if (headers.expect !== undefined && !waitsForContinue(request)) {
       throw new HttpError(417, 'The only supported value of Expect is "100-continue".', {
         code: 'bad_request',
       })
     }
+    return key
   }
 
   corsHeaders({ headers: { origin } }: RequestHead): readonly string[] {
@@ -83,19 +110,21 @@ export class RequestGuard {
     const host = /^https?:\/\/(.+)$/.exec(origin)?.[1]
     return this.#origins.has(origin) || (host !== undefined && this.#isKnownHost(host))
   }
+}
 
-  #checkKey(expected: Buffer, { url = '', headers }: RequestHead): void {
-    if (keyInUrlPattern.test(url)) {
-      throw unauthorized('Keys in the address are not accepted: they end up in logs. Send ')
-    }
-    const { authorization } = headers
-    if (authorization === undefined) throw unauthorized('No API key was given. Send ')
-    // Node decodes headers as Latin-1. Hashes have equal length, so timing reveals nothing.
-    const given = Buffer.from(bearerPattern.exec(authorization)?.[1] ?? '', 'latin1')
-    if (!timingSafeEqual(hash('sha256', given, 'buffer'), expected)) {
-      throw unauthorized('The API key is wrong. Send ')
-    }
+function findKey(keys: KeyRing, { url = '', headers }: RequestHead): AcceptedKey {
+  if (keyInUrlPattern.test(url)) {
+    throw unauthorized('Keys in the address are not accepted: they end up in logs. Send ')
   }
+  const { authorization, 'x-api-key': plain } = headers
+  if (authorization === undefined && plain === undefined) {
+    throw unauthorized('No API key was given. Send ')
+  }
+  const given = bearerPattern.exec(authorization ?? '')?.[1] ?? plain ?? ''
+  // Node decodes headers as Latin-1.
+  const key = keys.find(Buffer.from(String(given), 'latin1'))
+  if (key === undefined) throw unauthorized('The API key is wrong. Send ')
+  return key
 }
 
 /** Ignores a default port in `Host`: a proxy may add it, and browsers omit it from `Origin`. */
@@ -133,7 +162,12 @@ const corsHeaderValues = [
   'vary',
   'Origin',
   'access-control-expose-headers',
-  'x-request-id, x-tutti-ignored-fields, retry-after',
+  [
+    'x-request-id, x-tutti-ignored-fields, retry-after',
+    ...['requests', 'tokens'].flatMap((unit) =>
+      ['limit', 'remaining', 'reset'].map((part) => `x-ratelimit-${part}-${unit}`),
+    ),
+  ].join(', '),
 ]
 
 const bearerPattern = /^bearer +(.*)$/is
@@ -148,7 +182,7 @@ const hostNotAllowed = (endpoint: string): HttpError =>
   )
 
 const unauthorized = (reason: string): HttpError =>
-  new HttpError(401, `${reason}the header "Authorization: Bearer <key>".`, {
+  new HttpError(401, `${reason}the header "Authorization: Bearer <key>" or "x-api-key: <key>".`, {
     code: 'invalid_api_key',
     headers: ['www-authenticate', 'Bearer'],
   })

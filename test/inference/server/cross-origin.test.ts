@@ -85,7 +85,10 @@ describe('origins', () => {
         'access-control-allow-methods': 'GET, HEAD, POST',
         'access-control-allow-headers': wants,
         'access-control-max-age': '600',
-        'access-control-expose-headers': 'x-request-id, x-tutti-ignored-fields, retry-after',
+        'access-control-expose-headers':
+          'x-request-id, x-tutti-ignored-fields, retry-after, x-ratelimit-limit-requests, ' +
+          'x-ratelimit-remaining-requests, x-ratelimit-reset-requests, x-ratelimit-limit-tokens, ' +
+          'x-ratelimit-remaining-tokens, x-ratelimit-reset-tokens',
         vary: 'Origin',
       })
     }

@@ -29,7 +29,9 @@ export class FakeGenerator implements TextGenerator {
     listener: ProgressListener = {},
   ): Promise<GenerationResult> {
     this.requests.push(request)
-    return { ...emptyResult, ...(await this.script(request, listener)) }
+    const result = { ...emptyResult, ...(await this.script(request, listener)) }
+    request.onUsed?.(result.usage.promptTokens, result.usage.completionTokens)
+    return result
   }
 
   async tokenize(text: string): Promise<readonly number[]> {

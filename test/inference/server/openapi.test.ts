@@ -68,7 +68,7 @@ it('GET /openapi.json: needs the key where one is set, and says which routes do'
   const headers = { authorization: 'Bearer sk-1' }
   const { json } = await ask(`${served.url}/openapi.json`, { headers })
   const document = json as OpenApi
-  expect(document.security).toEqual([{ apiKey: [] }])
+  expect(document.security).toEqual([{ bearer: [] }, { header: [] }])
   const open = Object.entries(document.paths).filter(
     ([, path]) => path['get']?.security?.length === 0,
   )

@@ -32,6 +32,7 @@ describe('the inference server', () => {
       priority: 0,
       timeoutSeconds: null,
       taskId: null,
+      onUsed: expect.any(Function),
     })
   })
 

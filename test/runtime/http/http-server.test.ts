@@ -13,7 +13,7 @@ async function serve(routes: readonly Route[]): Promise<HttpServer> {
   const server = new HttpServer({
     host: '127.0.0.1',
     port: 0,
-    apiKey: null,
+    keys: null,
     limits: defaultHttpLimits,
     clock: systemClock,
     log: { warn() {} },

@@ -17,8 +17,9 @@ import { StreamWriter, type StreamWriterOptions } from './stream-writer.ts'
 /** Creates a request per choice. Further choices of a prompt have consecutive seeds. */
 export function toPromptRequests(
   request: TextRequest,
-  signal: AbortSignal,
+  exchange: HttpExchange,
 ): readonly PromptRequest[] {
+  const { signal } = exchange
   const { inputs, n, sampling, priority, timeoutSeconds } = request
   const { seed } = sampling
   return inputs.flatMap((input) =>
@@ -30,6 +31,8 @@ export function toPromptRequests(
       signal,
       isBounded: true,
       taskId: null,
+      onUsed: (promptTokens, completionTokens) =>
+        exchange.addTokens(promptTokens, completionTokens),
     })),
   )
 }
@@ -81,7 +84,7 @@ async function generateAll(
   request: TextRequest,
   generate: (prompt: PromptRequest, index: number) => Promise<GenerationResult>,
 ): Promise<readonly GenerationResult[]> {
-  const prompts = toPromptRequests(request, exchange.signal)
+  const prompts = toPromptRequests(request, exchange)
   try {
     return await Promise.all(prompts.map(async (prompt, index) => generate(prompt, index)))
   } catch (error) {

@@ -356,6 +356,7 @@ describe('fields of requests', () => {
       signal: expect.any(AbortSignal),
       isBounded: true,
       taskId: null,
+      onUsed: expect.any(Function),
     })
   })
 

@@ -1,0 +1,120 @@
+/** The API keys of a server: one without a name, and those of a file. */
+
+import { hash } from 'node:crypto'
+import type { Clock } from '../../../foundation/clock.ts'
+import { messageOf, ValueError } from '../../../foundation/errors.ts'
+import type { Log } from '../../../foundation/log.ts'
+import { registerSecret } from '../../../foundation/secrets.ts'
+import type { KeyRing } from '../../../runtime/http/request-guard.ts'
+import { WatchedFiles } from '../../../runtime/http/watched-files.ts'
+import { ClientKey, type KeyLimits, unlimited } from './client-key.ts'
+
+interface ApiKeysOptions {
+  /** A key without a name and without limits. */
+  readonly apiKey: string | null
+  /** A file with a line for each further key: `name key [rpm=N] [tpm=N]`. */
+  readonly file: string | null
+  readonly clock: Clock
+  readonly log: Log
+}
+
+export class ApiKeys implements KeyRing {
+  readonly #options: ApiKeysOptions
+  readonly #unnamed: ReadonlyMap<string, ClientKey>
+  /** The keys of the file, by their hashes. */
+  #named: ReadonlyMap<string, ClientKey> = new Map()
+  #watched: WatchedFiles<readonly KeyLine[]> | null = null
+
+  constructor(options: ApiKeysOptions) {
+    const { apiKey, clock } = options
+    this.#options = options
+    const unnamed = (key: string) => [toHash(key), new ClientKey(null, unlimited, clock)] as const
+    this.#unnamed = new Map(apiKey === null ? [] : [unnamed(apiKey)])
+    if (apiKey !== null) registerSecret(apiKey)
+  }
+
+  /** Reads the file, and reads it again when it changes. Rejects with a `ValueError`. */
+  async open(): Promise<void> {
+    const { file, clock, log } = this.#options
+    if (file === null) return
+    const onError = (error: unknown): void => {
+      const text = `${file} has changed, but cannot be used: ${messageOf(error)}`
+      log.warn('ApiKeysUnusable', `${text}. The keys that it had before stay valid.`)
+    }
+    const parse = ([bytes = Buffer.alloc(0)]: readonly Buffer[]) => parseKeyFile(String(bytes))
+    const onChange = (lines: readonly KeyLine[]): void => this.#use(lines)
+    const watched = WatchedFiles.open({ files: [file], parse, onChange, onError, clock })
+    this.#watched = await watched.catch((error: unknown) => {
+      const message = `apiKeysFile (--api-keys): ${file}: ${messageOf(error)}`
+      throw new ValueError(message, { field: 'apiKeysFile' })
+    })
+    this.#use(this.#watched.value)
+  }
+
+  /** Takes the bytes of a key. Compares hashes, so that the time tells nothing about a key. */
+  find(given: Buffer): ClientKey | undefined {
+    const hashed = hash('sha256', given)
+    return this.#named.get(hashed) ?? this.#unnamed.get(hashed)
+  }
+
+  list(): readonly ClientKey[] {
+    return [...this.#unnamed.values(), ...this.#named.values()]
+  }
+
+  close(): void {
+    this.#watched?.close()
+  }
+
+  /** A name keeps its counts, even if it has a new key or new limits. */
+  #use(lines: readonly KeyLine[]): void {
+    const before = new Map([...this.#named.values()].map((key) => [key.name, key]))
+    const entries = lines.map(({ name, key, limits }) => {
+      registerSecret(key)
+      const named = before.get(name) ?? new ClientKey(name, limits, this.#options.clock)
+      named.limits = limits
+      return [toHash(key), named] as const
+    })
+    this.#named = new Map(entries)
+  }
+}
+
+const toHash = (key: string): string => hash('sha256', key)
+
+interface KeyLine {
+  readonly name: string
+  readonly key: string
+  readonly limits: KeyLimits
+}
+
+const linePattern = /^([A-Za-z\d][\w.@-]{0,63})\s+([\x21-\x7e]+)((?:\s+[rt]pm=[1-9]\d{0,11})*)$/
+
+/** The errors have no text of the file, because any part of it may be a key. */
+export function parseKeyFile(text: string): readonly KeyLine[] {
+  const lines: KeyLine[] = []
+  for (const [at, raw] of text
+    .replace(/^\ufeff/, '')
+    .split('\n')
+    .entries()) {
+    const line = raw.trim()
+    if (line === '' || line.startsWith('#')) continue
+    const [, name, key, rest = ''] = linePattern.exec(line) ?? []
+    if (name === undefined || key === undefined) {
+      throw lineError(at, 'expected a name, a key and, where wanted, rpm=N and tpm=N')
+    }
+    const limits = { requests: readLimit('rpm', rest, at), tokens: readLimit('tpm', rest, at) }
+    if (lines.some((one) => one.name === name)) throw lineError(at, 'the name is used twice')
+    if (lines.some((one) => one.key === key)) throw lineError(at, 'the key is used twice')
+    lines.push({ name, key, limits })
+  }
+  if (lines.length === 0) throw new ValueError('it has no keys')
+  return lines
+}
+
+function readLimit(name: string, text: string, at: number): number | null {
+  const given = [...text.matchAll(new RegExp(`${name}=(\\d+)`, 'g'))]
+  if (given.length > 1) throw lineError(at, `${name} is given twice`)
+  return given[0] === undefined ? null : Number(given[0][1])
+}
+
+const lineError = (at: number, problem: string): ValueError =>
+  new ValueError(`line ${at + 1}: ${problem}`)

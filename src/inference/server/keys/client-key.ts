@@ -1,0 +1,150 @@
+/** An API key of a server: its name, its limits, and what was used with it. */
+
+import type { Clock } from '../../../foundation/clock.ts'
+import { Fifo } from '../../../runtime/fifo.ts'
+import { HttpError } from '../../../runtime/http/http-error.ts'
+import type { AcceptedKey, Admission } from '../../../runtime/http/request-guard.ts'
+
+/** The maximum of requests and of tokens in any 60 seconds; `null` for no limit. */
+export interface KeyLimits {
+  readonly requests: number | null
+  readonly tokens: number | null
+}
+
+export const unlimited: KeyLimits = { requests: null, tokens: null }
+
+export class ClientKey implements AcceptedKey {
+  readonly name: string | null
+  readonly #clock: Clock
+  readonly #used = { requests: new MinuteSum(), tokens: new MinuteSum() }
+  limits: KeyLimits
+  /** The number of responses by their status. */
+  readonly responses = new Map<number, number>()
+  promptTokens = 0
+  completionTokens = 0
+
+  constructor(name: string | null, limits: KeyLimits, clock: Clock) {
+    this.name = name
+    this.limits = limits
+    this.#clock = clock
+  }
+
+  /**
+   * Counts a request against the limit. The tokens of a request are known only at its end, so a
+   * request is admitted while fewer tokens than the limit were used.
+   */
+  admit(): Admission {
+    const nowMs = this.#clock.monotonicMs()
+    const states = this.#states(nowMs)
+    const exhausted = states.filter(({ remaining }) => remaining <= 0)
+    if (exhausted.length > 0) throw limitError(exhausted, states)
+    const entry = this.#used.requests.add(nowMs, this.limits.requests === null ? 0 : 1)
+    return {
+      headers: this.#states(nowMs).flatMap(toHeaders),
+      giveBack: () => this.#used.requests.takeBack(entry),
+    }
+  }
+
+  addTokens(promptTokens: number, completionTokens: number): void {
+    this.promptTokens += promptTokens
+    this.completionTokens += completionTokens
+    if (this.limits.tokens === null) return
+    this.#used.tokens.add(this.#clock.monotonicMs(), promptTokens + completionTokens)
+  }
+
+  ended(status: number): void {
+    this.responses.set(status, (this.responses.get(status) ?? 0) + 1)
+  }
+
+  /** The limits that this key has, and what is left of them. */
+  states(): readonly LimitState[] {
+    return this.#states(this.#clock.monotonicMs())
+  }
+
+  #states(nowMs: number): readonly LimitState[] {
+    return (['requests', 'tokens'] as const).flatMap((unit) => {
+      const limit = this.limits[unit]
+      if (limit === null) return []
+      const used = this.#used[unit]
+      const remaining = limit - used.total(nowMs)
+      const resetMs = used.msUntil(0, nowMs)
+      return [{ unit, limit, remaining, resetMs, retryMs: used.msUntil(limit - 1, nowMs) }]
+    })
+  }
+}
+
+export interface LimitState {
+  readonly unit: keyof KeyLimits
+  readonly limit: number
+  /** Negative if the last request used more tokens than were left. */
+  readonly remaining: number
+  /** The time until nothing of the limit is used. */
+  readonly resetMs: number
+  /** The time until another request is admitted. */
+  readonly retryMs: number
+}
+
+/** The headers have the names and forms of the chat-completions API. */
+const toHeaders = ({ unit, limit, remaining, resetMs }: LimitState): readonly string[] => [
+  `x-ratelimit-limit-${unit}`,
+  String(limit),
+  `x-ratelimit-remaining-${unit}`,
+  String(Math.max(0, remaining)),
+  `x-ratelimit-reset-${unit}`,
+  `${Math.ceil(resetMs) / 1000}s`,
+]
+
+function limitError(exhausted: readonly LimitState[], states: readonly LimitState[]): HttpError {
+  const seconds = Math.max(1, ...exhausted.map(({ retryMs }) => Math.ceil(retryMs / 1000)))
+  const limits = exhausted.map(({ unit, limit }) => `${limit} ${unit}`).join(' and ')
+  const message = `The limit of this API key is used up: ${limits} a minute.`
+  return new HttpError(429, `${message} Try again in ${seconds} s.`, {
+    code: 'rate_limit_exceeded',
+    headers: ['retry-after', String(seconds), ...states.flatMap(toHeaders)],
+  })
+}
+
+const minuteMs = 60_000
+
+interface Entry {
+  readonly atMs: number
+  amount: number
+}
+
+/** The sum of the amounts that were added in the last 60 seconds. */
+class MinuteSum {
+  readonly #entries = new Fifo<Entry>()
+  #total = 0
+
+  total(nowMs: number): number {
+    for (;;) {
+      const first = this.#entries.peek()
+      if (first === undefined || first.atMs + minuteMs > nowMs) return this.#total
+      this.#entries.shift()
+      this.takeBack(first)
+    }
+  }
+
+  add(nowMs: number, amount: number): Entry {
+    const entry = { atMs: nowMs, amount }
+    this.#total += amount
+    if (amount > 0) this.#entries.push(entry)
+    return entry
+  }
+
+  takeBack(entry: Entry): void {
+    this.#total -= entry.amount
+    entry.amount = 0
+  }
+
+  /** The time until the sum is at most `max`, if nothing is added. */
+  msUntil(max: number, nowMs: number): number {
+    let sum = this.total(nowMs)
+    if (sum <= max) return 0
+    for (const { atMs, amount } of this.#entries) {
+      sum -= amount
+      if (sum <= max) return atMs + minuteMs - nowMs
+    }
+    return 0
+  }
+}

@@ -1,0 +1,120 @@
+/** The metrics that a server has for Prometheus, at `/metrics`. */
+
+import { Distributions, type Measurement, OriginLabels } from '../../events/measurement.ts'
+import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prometheus-text.ts'
+import type { BatchReport } from '../generation/batch-run.ts'
+import type { GeneratorStatus } from '../generation/text-generator.ts'
+import type { ClientKey } from './keys/client-key.ts'
+
+const batchSize = {
+  name: 'tutti.batch.size',
+  unit: '{request}',
+  description: 'requests per batch',
+  boundaries: [1, 2, 4, 8, 16, 32, 64, 128, 256, 512, 1024],
+}
+const batchWait = {
+  name: 'tutti.batch.wait',
+  unit: 's',
+  description: 'queue time of the oldest request of a batch',
+  boundaries: [0.001, 0.005, 0.01, 0.05, 0.1, 0.25, 0.5, 1, 5, 30],
+}
+const noLabels = {}
+
+export class ServerMetrics {
+  readonly #model: string
+  readonly #backend: string
+  readonly #distributions = new Distributions()
+  /** The latest session and its labels, cached because consecutive requests often share them. */
+  #sessionLabels: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
+  readonly #requestCounts = new Map<string, number>()
+
+  constructor(model: string, backend: string) {
+    this.#model = model
+    this.#backend = backend
+  }
+
+  requestEnded(code: string, measurements: readonly Measurement[], sessionId: string): void {
+    this.#requestCounts.set(code, (this.#requestCounts.get(code) ?? 0) + 1)
+    if (this.#sessionLabels?.sessionId !== sessionId) {
+      this.#sessionLabels = { sessionId, labels: new OriginLabels(sessionId, this.#backend) }
+    }
+    for (const one of measurements)
+      this.#distributions.record(this.#sessionLabels.labels.addOrigin(one))
+  }
+
+  batchEnded({ size, waitMs }: BatchReport): void {
+    this.#distributions.record({ instrument: batchSize, value: size, labels: noLabels })
+    this.#distributions.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
+  }
+
+  toText(
+    { queued, running, workers }: GeneratorStatus,
+    breaches: number,
+    keys: readonly ClientKey[],
+  ): string {
+    const labels = { model: this.#model }
+    const gauge = (name: string, description: string, value: number): PlainMetric => ({
+      name,
+      kind: 'gauge',
+      unit: '1',
+      description,
+      points: [{ labels, value }],
+    })
+    const requests: PlainMetric = {
+      name: 'tutti_requests',
+      kind: 'counter',
+      unit: '1',
+      description: 'requests that have ended, by finish reason or error code',
+      points: [...this.#requestCounts].map(([result, value]) => ({
+        labels: { ...labels, result },
+        value,
+      })),
+    }
+    const metrics = [
+      requests,
+      gauge('tutti_requests_queued', 'requests in the queue', queued),
+      gauge('tutti_requests_running', 'requests in an engine', running),
+      gauge('tutti_workers', 'engines that accept requests', workers),
+      gauge('tutti_engine_breaches', 'calls of engines that break their contract', breaches),
+      ...toKeyMetrics(keys),
+    ]
+    return toPrometheusText(metrics, this.#distributions)
+  }
+}
+
+/** The label `key` is the name of a key, and empty for a key without a name. */
+function toKeyMetrics(keys: readonly ClientKey[]): readonly PlainMetric[] {
+  if (keys.length === 0) return []
+  const metric = (
+    name: string,
+    kind: PlainMetric['kind'],
+    description: string,
+    toPoints: (key: ClientKey) => readonly (readonly [Record<string, string>, number])[],
+  ): PlainMetric => ({
+    name,
+    kind,
+    unit: '1',
+    description,
+    points: keys.flatMap((key) =>
+      toPoints(key).map(([labels, value]) => ({
+        labels: { key: key.name ?? '', ...labels },
+        value,
+      })),
+    ),
+  })
+  return [
+    metric('tutti_key_requests', 'counter', 'requests by key and status of the response', (key) =>
+      [...key.responses].map(([status, count]) => [{ status: String(status) }, count]),
+    ),
+    metric('tutti_key_tokens', 'counter', 'tokens of prompts and answers by key', (key) => [
+      [{ type: 'input' }, key.promptTokens],
+      [{ type: 'output' }, key.completionTokens],
+    ]),
+    metric('tutti_key_limit', 'gauge', 'requests and tokens that a key may use a minute', (key) =>
+      key.states().map(({ unit, limit }) => [{ unit }, limit]),
+    ),
+    metric('tutti_key_remaining', 'gauge', 'what is left of the limits of a key', (key) =>
+      key.states().map(({ unit, remaining }) => [{ unit }, Math.max(0, remaining)]),
+    ),
+  ]
+}
