@@ -57,6 +57,8 @@ export interface ChatInput {
   readonly templateArguments?: Readonly<Record<string, unknown>>
   /** How much the model reasons before it answers. Only some chat templates read this. */
   readonly reasoningEffort?: string
+  /** Whether, or how much, the model should reason. A model without this choice ignores it. */
+  readonly thinking?: boolean | string
 }
 
 /** Raw text, which the model continues without a chat template. */

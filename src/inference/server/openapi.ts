@@ -3,7 +3,6 @@
 import { version } from '../../foundation/version.ts'
 import type { Route } from '../../runtime/http/http-server.ts'
 import { toJsonSchema, z } from '../schema/schema.ts'
-import type { RequestSchemas } from './requests/request-schema.ts'
 
 export interface DocumentedRoute extends Route {
   readonly document: RouteDocument
@@ -11,18 +10,21 @@ export interface DocumentedRoute extends Route {
 
 export interface RouteDocument {
   readonly summary: string
-  readonly body?: keyof RequestSchemas
+  /** The name of a schema, as those below. */
+  readonly body?: string
   /** The schema of a successful response. If absent, the document has no schema for it. */
-  readonly ok?: ResponseName
+  readonly ok?: string
   /** The schema of an error. Default `Error`. */
-  readonly failure?: ResponseName
+  readonly failure?: string
   readonly isText?: boolean
-  readonly isStream?: boolean
+  /** The content type of streamed responses. Absent if there are none. */
+  readonly streamType?: string
 }
 
 export interface OpenApiOptions {
   readonly routes: readonly DocumentedRoute[]
-  readonly schemas: Readonly<Record<keyof RequestSchemas, z.ZodType>>
+  /** The schemas that routes name, besides those below. */
+  readonly schemas: Readonly<Record<string, z.ZodType>>
   readonly endpoint: string
   readonly needsKey: boolean
 }
@@ -68,11 +70,13 @@ function toPaths(routes: readonly DocumentedRoute[]): Record<string, object> {
 }
 
 function toOperation({ method, path, isPublic = false, document }: DocumentedRoute): object {
-  const { summary, body, ok, failure = 'Error', isText = false, isStream = false } = document
+  const { summary, body, ok, failure = 'Error', isText = false, streamType } = document
   const type = isText ? 'text/plain' : 'application/json'
   const content = {
     [type]: { schema: ok === undefined ? {} : toReference(ok) },
-    ...(isStream ? { 'text/event-stream': { schema: { type: 'string' } } } : {}),
+    ...(streamType === undefined
+      ? {}
+      : { [streamType.split(';', 1)[0] ?? '']: { schema: { type: 'string' } } }),
   }
   const failed = { description: 'An error.', content: toJsonContent(failure) }
   return {
@@ -196,5 +200,3 @@ const responseSchemas = {
     avg_time_per_prompt: seconds,
   }),
 } as const
-
-type ResponseName = keyof typeof responseSchemas

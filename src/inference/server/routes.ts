@@ -10,7 +10,7 @@ import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { EngineProxy } from '../generation/pass-through.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { generatePath } from './error-replies.ts'
-import { createOpenApiDocument, type DocumentedRoute } from './openapi.ts'
+import { createOpenApiDocument, type DocumentedRoute, type OpenApiOptions } from './openapi.ts'
 import {
   createIgnoredHeaders,
   sendForwarded,
@@ -22,7 +22,7 @@ import { unknownModelError } from './requests/invalid-request.ts'
 import type { RequestReader } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
 import type { Surface } from './surfaces/surface.ts'
-import { surfaces } from './surfaces/surfaces.ts'
+import { createCompanionRoutes, surfaces } from './surfaces/surfaces.ts'
 
 export interface ServerParts {
   readonly generator: TextGenerator
@@ -51,6 +51,7 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
   const routes: DocumentedRoute[] = [
     ...createHealthRoutes(context),
     ...surfaces.map((surface) => createSurfaceRoute(surface, context)),
+    ...createCompanionRoutes(context),
     createGenerateRoute(context),
     ...createModelRoutes(context),
     createTokenizeRoute(context),
@@ -67,17 +68,21 @@ function createOpenApiRoute(
   routes: readonly DocumentedRoute[],
 ): DocumentedRoute {
   const { endpoint, needsKey, requests } = context
+  const surfaceSchemas = surfaces.map((surface) => surface.schemas ?? {})
+  const schemas = Object.assign({}, ...surfaceSchemas, requests.schemas) as Schemas
   let document: object | undefined
   return {
     method: 'GET',
     path: '/openapi.json',
     document: { summary: 'This document.' },
     answer(exchange) {
-      document ??= createOpenApiDocument({ routes, schemas: requests.schemas, endpoint, needsKey })
+      document ??= createOpenApiDocument({ routes, schemas, endpoint, needsKey })
       exchange.sendJson(200, document)
     },
   }
 }
+
+type Schemas = OpenApiOptions['schemas']
 
 export function createHealthRoutes(context: HealthContext): readonly DocumentedRoute[] {
   const { generator, endpoint, batchConfig } = context
@@ -178,7 +183,10 @@ function createForwardingRoutes(context: RouteContext): readonly DocumentedRoute
   return proxy.paths.map((path) => ({
     method: 'POST',
     path,
-    document: { summary: 'Passed on to the server behind the engine.', isStream: true },
+    document: {
+      summary: 'Passed on to the server behind the engine.',
+      streamType: 'text/event-stream',
+    },
     bodyBytes: limits.chatBodyBytes,
     async answer(exchange, body) {
       const fields = requests.readForwarded(body)

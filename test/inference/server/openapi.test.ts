@@ -58,6 +58,8 @@ it('GET /openapi.json: every route of the server is in the document, with its me
     'post /tokenize',
     'post /v1/chat/completions',
     'post /v1/completions',
+    'post /v1/messages',
+    'post /v1/messages/count_tokens',
   ])
   expect(servers).toEqual([{ url: served.url }])
 })
@@ -100,6 +102,7 @@ it('GET /openapi.json: its schemas accept what the server accepts', async () => 
     completion: ['CompletionRequest', { prompt: ['a', 'b'], n: 2, logprobs: 1 }],
     generate: ['GenerateRequest', { prompts: [], timeout: 0.5 }],
     tokenize: ['TokenizeRequest', { content: 'a' }],
+    message: ['MessageRequest', { ...hello, system: 'Be brief.', top_k: 3 }],
   }
   for (const [name, [schema, body]] of Object.entries(bodies)) {
     expect([name, check(schema, body)]).toEqual([name, []])
@@ -154,6 +157,9 @@ it('GET /openapi.json: its schemas describe what the server sends', async () => 
     Generated: (await post(`${url}/generate`, { prompts: ['a', 'b'] })).json,
     GenerateError: (await post(`${url}/generate`, {})).json,
     Error: (await post(`${url}/v1/chat/completions`, {})).json,
+    Message: (await post(`${url}/v1/messages`, hello)).json,
+    MessageTokens: (await post(`${url}/v1/messages/count_tokens`, hello)).json,
+    MessageError: (await post(`${url}/v1/messages`, {})).json,
   }
   for (const [name, body] of Object.entries(responses)) {
     expect([name, check(name, body)]).toEqual([name, []])

@@ -11,7 +11,7 @@ import type {
 } from '../../generation/text-generator.ts'
 import type { HttpExchange } from '../../../runtime/http/http-exchange.ts'
 import type { TextRequest } from '../requests/request-reader.ts'
-import type { ReplyFormat } from '../surfaces/surface.ts'
+import type { ReplyFormat, Results } from '../surfaces/surface.ts'
 import { StreamWriter, type StreamWriterOptions } from './stream-writer.ts'
 
 /** Creates a request per choice. Further choices of a prompt have consecutive seeds. */
@@ -83,10 +83,11 @@ async function generateAll(
   exchange: HttpExchange,
   request: TextRequest,
   generate: (prompt: PromptRequest, index: number) => Promise<GenerationResult>,
-): Promise<readonly GenerationResult[]> {
+): Promise<Results> {
   const prompts = toPromptRequests(request, exchange)
   try {
-    return await Promise.all(prompts.map(async (prompt, index) => generate(prompt, index)))
+    const results = prompts.map(async (prompt, index) => generate(prompt, index))
+    return (await Promise.all(results)) as unknown as Results
   } catch (error) {
     if (prompts.length > 1) exchange.abort('another choice of the request failed')
     throw error

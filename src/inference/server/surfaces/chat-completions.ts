@@ -28,7 +28,7 @@ export const chatCompletions: Surface = {
     summary: 'Answers a conversation.',
     body: 'ChatCompletionRequest',
     ok: 'ChatCompletion',
-    isStream: true,
+    streamType: eventStreamType,
   },
   bodyLimit: 'chatBodyBytes',
   promptField: 'messages',

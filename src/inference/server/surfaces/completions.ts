@@ -22,7 +22,7 @@ export const completions: Surface = {
     summary: 'Continues texts.',
     body: 'CompletionRequest',
     ok: 'Completion',
-    isStream: true,
+    streamType: eventStreamType,
   },
   bodyLimit: 'bodyBytes',
   promptField: 'prompt',

@@ -3,15 +3,23 @@
 import type { Clock } from '../../../foundation/clock.ts'
 import type { HttpError } from '../../../runtime/http/http-error.ts'
 import type { Usage } from '../../generation/inference-engine.ts'
-import type { GenerationResult, ProgressListener } from '../../generation/text-generator.ts'
+import type {
+  GenerationResult,
+  ProgressListener,
+  TextGenerator,
+} from '../../generation/text-generator.ts'
+import type { z } from '../../schema/schema.ts'
 import type { RouteDocument } from '../openapi.ts'
 import type { StreamWriter } from '../replies/stream-writer.ts'
 import type { RequestReader, TextRequest } from '../requests/request-reader.ts'
+import type { ServerLimits } from '../server-limits.ts'
 
 /** A POST route that generates text. All surfaces share queue, guardrails, limits and metrics. */
 export interface Surface {
   readonly path: string
   readonly document: RouteDocument
+  /** The schemas that `document` names, besides those of the OpenAPI document itself. */
+  readonly schemas?: Readonly<Record<string, z.ZodType>>
   /** The limit for the size of a body. */
   readonly bodyLimit: 'bodyBytes' | 'chatBodyBytes'
   /** The field that an error about a prompt that is too long names. */
@@ -26,6 +34,12 @@ export interface SurfaceContext {
   readonly clock: Clock
 }
 
+/** What the other routes of an API need, such as those that count tokens or list models. */
+export interface CompanionContext extends SurfaceContext {
+  readonly generator: TextGenerator
+  readonly limits: ServerLimits
+}
+
 export interface SurfaceCall {
   readonly request: TextRequest
   readonly format: ReplyFormat
@@ -35,9 +49,12 @@ export interface SurfaceCall {
 export interface ReplyFormat {
   /** The content type of streams. */
   readonly streamType: string
-  toBody(results: readonly GenerationResult[], usage: Usage): object
+  toBody(results: Results, usage: Usage): object
   createStream(writer: StreamWriter): ReplyStream
 }
+
+/** The results of all answers: `n` per input, and at least one. */
+export type Results = readonly [GenerationResult, ...GenerationResult[]]
 
 export interface ReplyStream {
   /** Returns the listener of the choice with this index. */

@@ -1,13 +1,20 @@
 /** The surfaces of the server. A new surface is a file of this folder and a line of this list. */
 
 import { chatCompletions } from './chat-completions.ts'
+import type { DocumentedRoute } from '../openapi.ts'
 import { completions } from './completions.ts'
-import type { Surface } from './surface.ts'
+import { createCountTokensRoute, messages } from './messages.ts'
+import type { CompanionContext, Surface } from './surface.ts'
 
-export const surfaces: readonly Surface[] = [chatCompletions, completions]
+export const surfaces: readonly Surface[] = [chatCompletions, completions, messages]
 
-/** Returns the surface of a requested path, whose spelling may vary as that of all routes. */
+/** Creates the routes of these APIs that generate nothing. */
+export const createCompanionRoutes = (context: CompanionContext): readonly DocumentedRoute[] => [
+  createCountTokensRoute(context),
+]
+
+/** Returns the surface of a requested path, which may be spelled in other ways, or be below it. */
 export function findSurface(requested: string): Surface | undefined {
-  const path = requested.endsWith('/') ? requested.slice(0, -1) : requested
-  return surfaces.find((surface) => surface.path === path || surface.path === `/v1${path}`)
+  const path = requested.startsWith('/v1/') ? requested : `/v1${requested}`
+  return surfaces.find((surface) => path === surface.path || path.startsWith(`${surface.path}/`))
 }

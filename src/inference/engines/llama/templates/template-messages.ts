@@ -171,19 +171,31 @@ const reservedNames = new Set(
 
 /** Throws for variables that the template does not read. If it cannot be parsed, accepts all. */
 export function toTemplateArguments(chat: ChatInput, template: TemplateNamesOnly | null): object {
-  const { templateArguments: given = {}, reasoningEffort } = chat
+  const { templateArguments: given = {}, reasoningEffort, thinking } = chat
   for (const name of Object.keys(given)) {
     if (reservedNames.has(name) || !readsName(template, name)) {
       throw unknownArgumentError(`chat_template_kwargs.${name}`, template)
     }
   }
-  return { ...toEffortArguments(reasoningEffort, template), ...given }
+  const preferred = toThinkingArguments(thinking, template)
+  return { ...preferred, ...toEffortArguments(reasoningEffort, template), ...given }
 }
 
 type TemplateNamesOnly = Pick<ChatTemplate, 'names'>
 
 const readsName = (template: TemplateNamesOnly | null, name: string): boolean =>
   template !== null && (template.names === null || template.names.variables.has(name))
+
+/** Unlike an effort, a preference is ignored by a template that has no such choice. */
+function toThinkingArguments(
+  thinking: boolean | string | undefined,
+  template: TemplateNamesOnly | null,
+): object {
+  if (thinking === undefined) return {}
+  const isEffort = typeof thinking === 'string' && readsName(template, 'reasoning_effort')
+  if (isEffort) return { reasoning_effort: thinking }
+  return readsName(template, 'enable_thinking') ? { enable_thinking: thinking !== false } : {}
+}
 
 /** A template without efforts may still be able to switch reasoning off. */
 function toEffortArguments(effort: string | undefined, template: TemplateNamesOnly | null): object {

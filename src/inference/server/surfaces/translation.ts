@@ -1,0 +1,89 @@
+/** Reads the body of another API as a chat request, so that a request means the same everywhere. */
+
+import { isPlainObject } from '../../../foundation/json-value.ts'
+import { HttpError } from '../../../runtime/http/http-error.ts'
+import type { WireFields } from '../../generation/pass-through.ts'
+import { findFirstProblems, isValid } from '../../schema/problems.ts'
+import type { z } from '../../schema/schema.ts'
+import { toRequestError, wrongValueError } from '../requests/invalid-request.ts'
+import type { TextRequest } from '../requests/request-reader.ts'
+import type { SurfaceContext } from './surface.ts'
+
+/** Returns the body if it fits the schema. Throws `HttpError` for the first wrong field. */
+export function expectValid<S extends z.ZodType>(schema: S, body: unknown): z.input<S> {
+  if (isValid(schema, body)) return body
+  const [first] = findFirstProblems(schema, body)
+  if (first === undefined) throw new TypeError('the compiled check and the schema disagree')
+  throw toRequestError(first, body)
+}
+
+/** A message of a chat body, and the path of its source in the client's body. */
+export interface TranslatedMessage {
+  readonly message: WireFields
+  readonly path: string
+}
+
+export interface Translation {
+  readonly messages: readonly TranslatedMessage[]
+  /** The other fields of the chat body. */
+  readonly fields: WireFields
+  /** The client's names of fields, by their names in the chat body. */
+  readonly names: Readonly<Record<string, string>>
+  /** Whether, or how much, the model should reason. Models without a choice ignore it. */
+  readonly thinking?: boolean | string | undefined
+}
+
+export function readTranslated(
+  { messages, fields, names, thinking }: Translation,
+  { requests }: SurfaceContext,
+): TextRequest {
+  const body: Record<string, unknown> = { ...fields, messages: messages.map((one) => one.message) }
+  if (requests.rules.isPassedOn && thinking !== undefined) {
+    const variables = { enable_thinking: thinking !== false }
+    body['chat_template_kwargs'] = { ...variables, ...(fields['chat_template_kwargs'] as object) }
+  }
+  try {
+    const request = requests.readChat(body)
+    if (request.n !== 1) {
+      throw wrongValueError('n', "Invalid value for 'n': this API has one answer per request.")
+    }
+    if (requests.rules.isPassedOn || thinking === undefined) return request
+    const inputs = request.inputs.map((input) => ({ ...input, thinking }))
+    return { ...request, inputs }
+  } catch (error) {
+    if (!(error instanceof HttpError) || error.param === null) throw error
+    throw withParam(error, error.param, toSourcePath(error.param, messages, names))
+  }
+}
+
+function toSourcePath(
+  path: string,
+  messages: readonly TranslatedMessage[],
+  names: Translation['names'],
+): string {
+  const at = /^messages\[(\d+)\]/.exec(path)?.[1]
+  if (at !== undefined) return messages[Number(at)]?.path ?? 'messages'
+  for (const [name, source] of Object.entries(names)) {
+    const rest = path.slice(name.length)
+    if (path.startsWith(name) && /^(?:$|[.[])/.test(rest)) return `${source}${rest}`
+  }
+  return path
+}
+
+function withParam(error: HttpError, old: string, param: string): HttpError {
+  const { status, message, code, headers, details } = error
+  const renamed = message.replaceAll(`'${old}'`, () => `'${param}'`)
+  return new HttpError(status, renamed, { code, param, headers, details })
+}
+
+/** The field of a chat body that requires JSON that fits a schema. */
+export const toFormatFields = (schema: object, name = 'answer'): WireFields => ({
+  response_format: { type: 'json_schema', json_schema: { name, schema } },
+})
+
+/** Reads a number in the details of token usage, which servers behind an engine may leave out. */
+export function readCount(details: WireFields | undefined, group: string, name: string): number {
+  const fields = details?.[group]
+  const count = isPlainObject(fields) ? fields[name] : undefined
+  return typeof count === 'number' ? count : 0
+}

@@ -1,0 +1,199 @@
+/** The same requests in the form of each surface, and what a client reads from the replies. */
+
+type Json = ReturnType<typeof JSON.parse>
+
+export interface Turn {
+  readonly role: 'user' | 'assistant' | 'tool'
+  readonly text: string
+  readonly reasoning?: string
+  readonly calls?: readonly Call[]
+  /** The call whose result the turn has. */
+  readonly callId?: string
+}
+
+export interface Call {
+  readonly id: string
+  readonly name: string
+  readonly arguments: string
+}
+
+/** A request, independent of any API. */
+export interface Scenario {
+  readonly system?: string
+  readonly turns: readonly Turn[]
+  readonly maxTokens?: number
+  readonly temperature?: number
+  readonly topP?: number
+  readonly stop?: readonly string[]
+  readonly tool?: { readonly name: string; readonly description: string; readonly schema: object }
+  readonly toolChoice?: 'auto' | 'required' | 'none' | { readonly name: string }
+  readonly schema?: object
+}
+
+/** What a client gets, independent of any API. */
+export interface Reading {
+  readonly text: string
+  readonly reasoning: string
+  readonly calls: readonly Call[]
+  readonly finish: string
+  readonly tokens: readonly [input: number, output: number]
+}
+
+export interface SurfaceClient {
+  readonly path: string
+  /** The fields that ask for a stream, with the tokens in it. */
+  readonly streamFields: object
+  toBody(scenario: Scenario): Record<string, unknown>
+  readWhole(body: Json): Reading
+  /** Reads the data of the events, or the lines, of a stream. */
+  readStream(parts: readonly Json[]): Reading
+  /** Returns the message of an error. */
+  readError(body: Json): unknown
+}
+
+const toParsed = (json: string): Json => JSON.parse(json)
+
+const chat: SurfaceClient = {
+  path: '/v1/chat/completions',
+  streamFields: { stream: true, stream_options: { include_usage: true } },
+  toBody({ system, turns, maxTokens, temperature, topP, stop, tool, toolChoice, schema }) {
+    return {
+      model: 'tiny',
+      messages: [
+        ...(system === undefined ? [] : [{ role: 'system', content: system }]),
+        ...turns.map(({ role, text, reasoning, calls, callId }) => ({
+          role,
+          content: text,
+          reasoning_content: reasoning,
+          tool_call_id: callId,
+          tool_calls: calls?.map(({ id, name, arguments: given }) => ({
+            id,
+            type: 'function',
+            function: { name, arguments: given },
+          })),
+        })),
+      ],
+      max_tokens: maxTokens,
+      temperature,
+      top_p: topP,
+      stop,
+      tools: tool && [
+        {
+          type: 'function',
+          function: { name: tool.name, description: tool.description, parameters: tool.schema },
+        },
+      ],
+      tool_choice:
+        typeof toolChoice === 'object' ? { type: 'function', function: toolChoice } : toolChoice,
+      response_format: schema && { type: 'json_schema', json_schema: { name: 'a', schema } },
+    }
+  },
+  readWhole: ({ choices, usage }) => ({
+    text: choices[0].message.content ?? '',
+    reasoning: choices[0].message.reasoning_content ?? '',
+    calls: (choices[0].message.tool_calls ?? []).map(toCall),
+    finish: choices[0].finish_reason,
+    tokens: [usage.prompt_tokens, usage.completion_tokens],
+  }),
+  readStream(parts) {
+    const deltas = parts.flatMap(({ choices }) => choices.map((one: Json) => one.delta))
+    const join = (name: string): string => deltas.map((delta) => delta[name] ?? '').join('')
+    return {
+      text: join('content'),
+      reasoning: join('reasoning_content'),
+      calls: deltas.flatMap(({ tool_calls: calls = [] }) => calls.map(toCall)),
+      finish: parts.flatMap(({ choices }) => choices).at(-1).finish_reason,
+      tokens: [parts.at(-1).usage.prompt_tokens, parts.at(-1).usage.completion_tokens],
+    }
+  },
+  readError: ({ error }) => error.message,
+}
+
+const toCall = ({ id, function: { name, arguments: given } }: Json): Call => ({
+  id,
+  name,
+  arguments: given,
+})
+
+const stopReasons: Readonly<Record<string, string>> = {
+  end_turn: 'stop',
+  max_tokens: 'length',
+  tool_use: 'tool_calls',
+  refusal: 'content_filter',
+}
+
+const anthropic: SurfaceClient = {
+  path: '/v1/messages',
+  streamFields: { stream: true },
+  toBody({ system, turns, maxTokens, temperature, topP, stop, tool, toolChoice, schema }) {
+    const choice = typeof toolChoice === 'object' ? 'tool' : toolChoice
+    return {
+      model: 'tiny',
+      system,
+      messages: turns.map(({ role, text, reasoning, calls, callId }) => {
+        if (role === 'tool') {
+          const result = { type: 'tool_result', tool_use_id: callId, content: text }
+          return { role: 'user', content: [result] }
+        }
+        const content = [
+          ...(reasoning === undefined
+            ? []
+            : [{ type: 'thinking', thinking: reasoning, signature: '' }]),
+          ...(text === '' ? [] : [{ type: 'text', text }]),
+          ...(calls ?? []).map(({ id, name, arguments: given }) => {
+            return { type: 'tool_use', id, name, input: toParsed(given) }
+          }),
+        ]
+        return { role, content: role === 'user' ? text : content }
+      }),
+      max_tokens: maxTokens,
+      temperature,
+      top_p: topP,
+      stop_sequences: stop,
+      tools: tool && [
+        { name: tool.name, description: tool.description, input_schema: tool.schema },
+      ],
+      tool_choice: choice && {
+        type: choice === 'required' ? 'any' : choice,
+        ...(typeof toolChoice === 'object' ? toolChoice : {}),
+      },
+      output_config: schema && { format: { type: 'json_schema', schema } },
+    }
+  },
+  readWhole: ({ content, usage, stop_reason: reason }) => ({
+    text: content.map((block: Json) => block.text ?? '').join(''),
+    reasoning: content.map((block: Json) => block.thinking ?? '').join(''),
+    calls: content
+      .filter(({ type }: Json) => type === 'tool_use')
+      .map(({ id, name, input }: Json) => ({ id, name, arguments: JSON.stringify(input) })),
+    finish: stopReasons[reason] ?? reason,
+    tokens: [usage.input_tokens, usage.output_tokens],
+  }),
+  readStream(parts) {
+    const blocks: Json[] = []
+    for (const { type, index, content_block: block, delta } of parts) {
+      if (type === 'content_block_start') blocks[index] = { ...block, json: '' }
+      if (type !== 'content_block_delta') continue
+      const { text = '', thinking = '', partial_json: json = '' } = delta
+      if ('text' in delta) blocks[index].text += text
+      if ('thinking' in delta) blocks[index].thinking += thinking
+      blocks[index].json += json
+    }
+    const last = parts.find(({ type }) => type === 'message_delta')
+    const content = blocks.map(({ json, ...block }) =>
+      json === '' ? block : { ...block, input: toParsed(json) },
+    )
+    expectOrder(parts.map(({ type }) => type))
+    return this.readWhole({ content, usage: last.usage, stop_reason: last.delta.stop_reason })
+  },
+  readError: ({ type, error }) => (type === 'error' ? error.message : undefined),
+}
+
+/** A stream has its first and last event once, and each block ends before the next one begins. */
+function expectOrder(types: readonly string[]): void {
+  const text = types.join(' ').replaceAll('content_block_', '')
+  const order = /^message_start(?: start(?: delta)* stop)* message_delta message_stop$/
+  if (!order.test(text)) throw new Error(`unexpected order of events: ${text}`)
+}
+
+export const surfaceClients: Readonly<Record<string, SurfaceClient>> = { chat, anthropic }
