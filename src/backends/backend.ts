@@ -54,7 +54,7 @@ export interface ContinuedAttempt {
 }
 
 /**
- * A report about an attempt. `at` is the time of the change if the report comes later. `fail`
+ * A report about an attempt. `at` is the time of the change if the report is sent later. `fail`
  * carries the original error. A canceled task ends CANCELED, whatever is reported.
  */
 export type TaskReport = { readonly at?: Moment; readonly continued?: ContinuedAttempt } & (
@@ -167,8 +167,8 @@ export interface Connection {
   cancel(job: Job, reason: string): void
   /**
    * Called in batches when the outcomes of these jobs are recorded; with a checkpoint, when they
-   * are on disk. Each job is passed at most once, in the order of ends, and never after `close()`.
-   * Must not throw. Optional, for a backend that keeps ended jobs.
+   * are on disk. Each job is passed at most once, in the order in which the jobs ended, and never
+   * after `close()`. Must not throw. Optional, for a backend that keeps ended jobs.
    */
   recorded?(jobs: readonly Job[]): void
   /**

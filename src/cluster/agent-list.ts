@@ -14,7 +14,7 @@ export interface AgentList {
   /** The last reports of watchers about agents that do not answer, such as suspended agents. */
   readonly silent: readonly WatcherReport[]
   readonly unusable: readonly UnusableAgent[]
-  /** `false` if agents were still answering at the end, or the connection was interrupted. */
+  /** `false` if new agents still appeared in the last round, or the connection was interrupted. */
   readonly isComplete: boolean
 }
 
@@ -39,7 +39,7 @@ const roundMs = 500
 const maxQuietRounds = 2
 const maxRounds = 20
 
-/** Asks agents to announce themselves. Returns `false` if new ones appeared in the last round. */
+/** Asks agents to announce themselves. Returns `false` if new ones still appeared at the end. */
 async function discoverAgents(directory: AgentDirectory): Promise<boolean> {
   let known = 0
   for (let round = 1, quiet = 0; round <= maxRounds; round++) {

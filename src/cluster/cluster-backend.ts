@@ -338,7 +338,7 @@ export class ClusterBackend implements Backend {
   }
 }
 
-/** Keeps only the readings that the specification lists for a cluster: CPU, memory and disk. */
+/** Keeps the default readings of a cluster: CPU, memory and disk. */
 function toClusterReadings(sample: ResourceSample): ResourceSample {
   return {
     ...sample,

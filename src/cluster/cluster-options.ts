@@ -56,7 +56,7 @@ export interface ClusterBackendOptions extends BrokerOptions {
   readonly name?: string
   /** With `bundle`, the driver sends the modules. Default `shared`: agents have the same paths. */
   readonly modules?: 'shared' | 'bundle'
-  /** How long tasks wait for an agent, and the broker may refuse a large value. Default 60. */
+  /** How long tasks wait for an agent, and how long a large value may be refused. Default 60. */
   readonly agentTimeoutSeconds?: number
   /** An agent counts as lost after this time of silence. Default 10. */
   readonly lossSeconds?: number

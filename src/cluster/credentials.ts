@@ -58,7 +58,7 @@ export function expectCertificateFile(field: string, given: unknown): void {
   expectCertificates(field, readPem(field, file), file)
 }
 
-/** Throws without a certificate or for an unreadable one. `where` names the source. */
+/** Throws if the text has no certificate or an unreadable one. `where` names the text's source. */
 export function expectCertificates(field: string, text: string, where: string): void {
   const found = text.match(certificatePattern) ?? []
   if (found.length === 0) {

@@ -32,13 +32,13 @@ interface InnerError {
   readonly record: ErrorRecord
 }
 
-function listInnerErrors(record: ErrorRecord, before: string): InnerError[] {
+function listInnerErrors(record: ErrorRecord, pathPrefix: string): InnerError[] {
   if (!record.isError) return []
   const { cause, errors = [] } = record
   const isCause = cause !== undefined && (cause.isError || cause.value !== undefined)
   return [
-    ...(isCause ? [{ path: `${before}cause`, record: cause }] : []),
-    ...errors.map((one, at) => ({ path: `${before}errors[${at}]`, record: one })),
+    ...(isCause ? [{ path: `${pathPrefix}cause`, record: cause }] : []),
+    ...errors.map((one, at) => ({ path: `${pathPrefix}errors[${at}]`, record: one })),
   ]
 }
 
@@ -65,12 +65,12 @@ export function withCauses(
   causes: unknown,
 ): ErrorRecord {
   const known = (Array.isArray(causes) ? causes : []).flatMap(parseInnerError)
-  const within = (record: ErrorRecord, before: string): ErrorRecord => {
+  const addCauses = (record: ErrorRecord, pathPrefix: string): ErrorRecord => {
     if (!record.isError) return record
     const part = (name: string): ErrorRecord | undefined => {
-      const path = `${before}${name}`
+      const path = `${pathPrefix}${name}`
       const found = known.find((one) => one.path === path)
-      return found === undefined ? undefined : within(found.record, `${path}.`)
+      return found === undefined ? undefined : addCauses(found.record, `${path}.`)
     }
     const cause = part('cause')
     const errors: ErrorRecord[] = []
@@ -83,7 +83,7 @@ export function withCauses(
       ...(errors.length === 0 ? {} : { errors }),
     }
   }
-  return within(outer, '')
+  return addCauses(outer, '')
 }
 
 function parseInnerError(given: unknown): InnerError[] {

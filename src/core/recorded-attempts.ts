@@ -1,4 +1,4 @@
-/** Tells backends which results have been recorded, so that they need not keep them any longer. */
+/** Reports to backends which results are recorded, so that backends need not keep these results. */
 
 import type { Connection, Job } from '../backends/backend.ts'
 import type { Clock } from '../foundation/clock.ts'

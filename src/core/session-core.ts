@@ -334,8 +334,8 @@ export class SessionCore {
       isOverdue = true
       resolve()
     })
-    // Wait before the backends are released, because they would then refuse tasks that are still
-    // being checked.
+    // Wait before the backends are released, because a released backend would refuse the tasks that
+    // are still being checked.
     if (admitted !== null) await waitUntilDeadline(deadline, () => admitted)
     // Report recorded results before the backends are released, so that remote backends can remove
     // them.

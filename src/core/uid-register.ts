@@ -8,8 +8,8 @@ const blockSize = 4096
 export class UidRegister {
   readonly #others = new Set<string>()
   /**
-   * The numbers of generated uids, in blocks. A block of one number is stored as that number, a
-   * larger one as a bit per number.
+   * The numbers of generated uids, in blocks. A block with one number is stored as that number, a
+   * larger block as one bit per number.
    */
   readonly #blocks = new Map<number, number | Uint32Array>()
 

@@ -58,7 +58,7 @@ export const randomFraction = (): number => randomInt(randomSteps) / randomSteps
 
 const uidPrefix = 'task-'
 const minDigits = 6
-/** The maximum digits of a generated uid. Integers of this length are exact in JavaScript. */
+/** The maximum number of digits in a generated uid. JavaScript stores such integers exactly. */
 const maxDigits = 14
 const zeroCode = 48
 

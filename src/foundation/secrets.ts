@@ -48,8 +48,9 @@ function isSecretName(name: string, value: string): boolean {
 /** For each argument of a command: whether its form or its option suggests a secret. */
 export function findSecretArguments(args: readonly string[]): boolean[] {
   return args.map((arg, at) => {
-    const before = args[at - 1] ?? ''
-    const isValue = before.startsWith('-') && !/[=:]/.test(before) && isSecretName(before, arg)
+    const previous = args[at - 1] ?? ''
+    const isOption = previous.startsWith('-') && !/[=:]/.test(previous)
+    const isValue = isOption && isSecretName(previous, arg)
     // Matches `--name=value`, `NAME=value` and `Name: value`.
     const [, name = '', value = ''] = /^([\w-]+)\s*[=:]\s*(.+)$/s.exec(arg) ?? []
     const isNamed = value !== '' && !value.startsWith('//') && isSecretName(name, value)

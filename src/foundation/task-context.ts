@@ -99,7 +99,7 @@ export class RunningTask implements CurrentTask {
     this.#controller?.abort(reason)
   }
 
-  /** Tells the backend that the code waits for another task, so that the slot may be released. */
+  /** Reports to the backend that the code waits for another task, so that it may free the slot. */
   announceWait(): void {
     this.#host.waits?.(this as never)
   }

@@ -12,7 +12,10 @@ export interface AllocationWatchOptions {
   readonly graceSeconds: number
   readonly clock: Clock
   readonly log: Log
-  /** Called when 10% of the limit (at least twice the grace time), then the grace time, is left. */
+  /**
+   * Called twice: when 10% of the limit or twice the grace time is left, whichever is more, and
+   * when the grace time is left.
+   */
   readonly onEnding: (secondsLeft: number) => void
   /** Called at SIGTERM, before its sender is known. */
   readonly onSignal?: () => void

@@ -297,7 +297,9 @@ export class HpcBackend implements Backend, NodeServers {
     for (const listener of this.#connections.keys()) listener.notice(notice)
   }
 
-  /** Seconds for which tasks can still run on this node or, without `node`, on any node. */
+  /**
+   * Returns for how many seconds tasks can still run on `node` or, without `node`, on any one node.
+   */
   #secondsLeft(node?: string): number {
     const own = this.#watch?.secondsLeft ?? 0
     if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own

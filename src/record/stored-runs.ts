@@ -77,7 +77,7 @@ function listNames(folder: string): readonly string[] {
   }
 }
 
-/** Lists the files in a folder of `followFolderOf`, which a killed process may have left. */
+/** Lists the files in a `.follow` folder, which a process that was killed may have left. */
 function listFollowFiles(folder: string, name: string): string[] {
   const path = join(folder, name)
   if (!name.endsWith('.follow') || lstatOf(path)?.isDirectory() !== true) return []

@@ -33,8 +33,8 @@ export class TaskHistory {
   end: FinalEvent | null = null
   /** The number of attempts that have begun, including those of earlier sessions. */
   attempts = 0
-  #at = 0
-  #from: LinePosition | undefined
+  #fileIndex = 0
+  #position: LinePosition | undefined
 
   /** `files` are all files of the run, oldest first. */
   constructor(uid: string, files: readonly string[]) {
@@ -73,9 +73,9 @@ export class TaskHistory {
     // Most lines are of other tasks, and need not be parsed.
     const contains = JSON.stringify(this.uid).slice(1, -1)
     const options = { skipSpans: true, onlyWholeLines: true, contains, ...aborted }
-    for (; this.#at < this.#files.length; this.#at++) {
-      const file = this.#files[this.#at] ?? ''
-      const from = this.#from === undefined ? {} : { from: this.#from }
+    for (; this.#fileIndex < this.#files.length; this.#fileIndex++) {
+      const file = this.#files[this.#fileIndex] ?? ''
+      const from = this.#position === undefined ? {} : { from: this.#position }
       const batches = readBatches(file, { ...options, ...from })
       let batch = await batches.next()
       for (; batch.done !== true; batch = await batches.next()) {
@@ -83,8 +83,8 @@ export class TaskHistory {
           if (line.section === 'event' && line.task_id === this.uid) this.#addEvent(line, file)
         }
       }
-      this.#from = this.#at === this.#files.length - 1 ? batch.value.end : undefined
-      if (this.#from !== undefined) return
+      this.#position = this.#fileIndex === this.#files.length - 1 ? batch.value.end : undefined
+      if (this.#position !== undefined) return
     }
   }
 

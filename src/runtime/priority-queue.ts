@@ -44,7 +44,7 @@ export class PriorityQueue<T> {
     return first.item
   }
 
-  /** Removes the item of an entry. It must still be in this queue. */
+  /** Removes the item of an entry, which must still be in this queue. */
   remove({ index }: QueueEntry): void {
     const last = this.#nodes.pop()
     if (last === undefined || last.index === index) return

@@ -31,8 +31,8 @@ export async function poll<T>(
   for (let attempt = 1; ; attempt++) {
     if (signal?.aborted === true) return undefined
     // Awaits only promises, so that the pause after a synchronous `check` begins in the same step.
-    const looked = check(attempt)
-    const found = isThenable(looked) ? await looked : looked
+    const answer = check(attempt)
+    const found = isThenable(answer) ? await answer : answer
     if (found !== undefined && found !== false) return found
     if (attempt >= maxAttempts || clock.monotonicMs() >= untilMs) return undefined
     await sleep(clock, pauseAfter(attempt, policy), { signal }).catch(() => {})
@@ -121,7 +121,7 @@ export class Restarts {
     return this.#round
   }
 
-  /** Returns the new delay; 0 if another failure of the same round already began it. */
+  /** Records a failure. Returns the new delay; 0 for a further failure of the same round. */
   fail(nowMs: number, error?: unknown, round = this.#round): number {
     this.#failures++
     this.#lastError = error

@@ -6,8 +6,9 @@ import { messageOf, ValueError } from '../foundation/errors.ts'
 import { expectKnownKeys, expectObject, expectString, invalid } from '../foundation/options.ts'
 import type { ProgramSpec } from './spec.ts'
 
-/** The maximum bytes of one argument and of all arguments. Linux rejects more with E2BIG. */
+/** The maximum number of bytes in one argument. Linux rejects more with E2BIG. */
 const maxArgumentLength = 131_071
+/** The maximum number of bytes in all arguments together. */
 const maxArgumentsLength = 1_048_576
 
 export function expectArguments(given: unknown): readonly string[] {

@@ -1,4 +1,4 @@
-/** How often and when a failed task is retried, and the validation of these options. */
+/** How many times and when a failed task is retried, and the validation of these options. */
 
 import { ValueError } from '../foundation/errors.ts'
 import {

@@ -166,10 +166,10 @@ export class Dispatcher implements HandleOwner {
     const mayEnd = !entry.hasChanged && dependencies.every(({ isFromRecord }) => isFromRecord)
     handle.isFromRecord = this.#parts.core.resumed.endAsRecorded(entry, mayEnd)
     if (handle.isFromRecord) return true
-    const { inputs: around } = context
+    const { inputs: enclosing } = context
     const isKnown = handle.definitionHash !== null || usesOnlyCaptured(handle.plan, run)
-    const areKept = mayEnd && isKnown && around !== null
-    handle.inputs = areKept ? [...dependencies.map(({ recorded }) => recorded), ...around] : null
+    const areKept = mayEnd && isKnown && enclosing !== null
+    handle.inputs = areKept ? [...dependencies.map(({ recorded }) => recorded), ...enclosing] : null
     return false
   }
 
@@ -379,10 +379,10 @@ export class Dispatcher implements HandleOwner {
     return parseUidNumber(uid) !== null || this.#parts.contexts.current.uid === uid
   }
 
-  #createContext({ handle, context: around, entry }: Run, attempt: number): RunContext {
+  #createContext({ handle, context: callContext, entry }: Run, attempt: number): RunContext {
     const { uid, definitionHash: hash, place, inputs } = handle
-    const uidSuffix = `${around.uidSuffix}.attempt-${attempt}`
-    const outer = attempt === 1 ? around : { ...around, uidSuffix }
+    const uidSuffix = `${callContext.uidSuffix}.attempt-${attempt}`
+    const outer = attempt === 1 ? callContext : { ...callContext, uidSuffix }
     const context = parseUidNumber(uid) === null ? { ...outer, uid } : outer
     const { resumed } = this.#parts.core
     const isRecorded = hash !== null || place !== ''

@@ -22,9 +22,7 @@ export interface HandleOwner {
   /** Called once, when the run's task has ended. */
   ended(run: Run, outcome: Outcome): void
   hasChanged(run: Run): boolean
-  /**
-   * Whether the calling code, whose task has the handle's uid, is the body of this handle's task.
-   */
+  /** Called if the running task has the handle's uid: whether the handle belongs to that task. */
   isInside(handle: EngineHandle): boolean
 }
 

@@ -4,7 +4,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import type { TaskInputs } from '../core/resume/recorded-tasks.ts'
 import type { OpenScope } from './scopes.ts'
 
-/** Where a handle was created. Handles that the body of its task creates inherit the context. */
+/** Where a handle was created. Its context also applies to calls in the body of the task. */
 export interface RunContext {
   /**
    * The chosen uid of the task whose body runs; `null` outside of bodies and for a generated uid.
@@ -46,9 +46,7 @@ interface ChildTask {
 
 /** One attempt of a block's body. It owns the tasks that the body creates. */
 export interface BlockAttempt {
-  /**
-   * Copied from the handle. A reference to the handle would keep all predecessors in a chain alive.
-   */
+  /** Copied, like `uid`: the handle itself would keep all predecessors in a chain alive. */
   readonly name: string
   readonly uid: string
   readonly children: Set<ChildTask>

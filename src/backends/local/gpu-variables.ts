@@ -1,4 +1,7 @@
-/** The environment variables that select the GPUs of a task. No imports: every worker loads it. */
+/**
+ * The environment variables that select the GPUs of a task. Every worker loads this file, so it has
+ * no imports.
+ */
 
 /** CUDA's variable, which HIP reads too, and Intel's if it is set in this process. */
 export const gpuVariables = (): readonly string[] =>

@@ -9,7 +9,9 @@ import type { GpuId } from './slots.ts'
 
 const systemRoots: KernelRoots = { procRoot: '/proc', cgroupRoot: '/sys/fs/cgroup' }
 
-/** The processors that the CPU affinity and the control group allow this process to use. */
+/**
+ * The number of processors that the CPU affinity and the control group allow this process to use.
+ */
 export function usableCores(roots: KernelRoots = systemRoots): number {
   const processors = availableParallelism()
   const limit = findCpuLimit(roots, processors)?.cores ?? processors

@@ -92,7 +92,10 @@ export class Scheduler implements ExecutorListener {
     return taken.map(({ original }) => original)
   }
 
-  /** Cancels waiting jobs, even if requeued later. Executors cancel the jobs that they run. */
+  /**
+   * Cancels waiting jobs now, and jobs that are requeued later. Executors cancel the jobs that they
+   * run.
+   */
   close(reason: string): void {
     this.#closeReason = reason
     this.#withoutDispatch(() => {

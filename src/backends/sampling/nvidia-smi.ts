@@ -17,7 +17,7 @@ export class SmiStream {
   #exitText = 'gives no readings'
 
   constructor(periodMs: number, onReading: (reading: GpuReading) => void) {
-    // Detached, so that Ctrl-C does not end it. After this process, it ends at its next write.
+    // Detached, so that Ctrl-C does not end it. If this process exits, the next write ends it.
     const child: ChildProcess = spawn('nvidia-smi', [...gpuQuery, `--loop-ms=${periodMs}`], {
       stdio: ['ignore', 'pipe', 'ignore'],
       detached: true,
@@ -86,7 +86,7 @@ export const gpuQuery: readonly string[] = [
 /** More GPUs than any machine has. A larger number is not an index. */
 const maxGpus = 1024
 
-/** The usage is `null` for a GPU without a value (`[N/A]`). `undefined` for any other text. */
+/** Returns `undefined` for other text. The usage is `null` for a GPU without a value (`[N/A]`). */
 export function parseGpuLine(line: string): GpuReading | undefined {
   const fields = /^\s*(\d{1,4})\s*,\s*(?:(-?\d+(?:\.\d+)?)\s*%?|\[[^\]]*\])\s*$/.exec(line)
   if (fields === null || Number(fields[1]) >= maxGpus) return undefined

@@ -207,10 +207,10 @@ async function follow(
     },
     status: createStatusLine(output),
     notice: (line: string) => output.problem(line),
-    putBack: () => {
+    onRequeued: () => {
       tail = ''
     },
-    begun: createStartNotice(output),
+    onRunStarted: createStartNotice(output),
   }
   const onLink = ({ jobId }: ChainLink): void => {
     interruption.jobId = jobId

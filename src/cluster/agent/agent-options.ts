@@ -53,7 +53,7 @@ export interface StartAgentOptions extends BrokerOptions {
    * resolved. A module of a bundle is matched by its path in its project. Default: all are allowed.
    */
   readonly allow?: readonly string[]
-  /** Variables that tasks may set or remove although `allow` is given. Default: none. */
+  /** Environment variables that tasks may set or remove even if `allow` is given. Default: none. */
   readonly allowEnv?: readonly string[]
   readonly clock?: Clock
   readonly log?: Log
@@ -62,14 +62,14 @@ export interface StartAgentOptions extends BrokerOptions {
 const agentKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
 const knownKeys = [...brokerKeys, ...agentKeys, 'isolation', 'only', 'allow', 'allowEnv']
 
-/** The maximum number of workers. Tasks that request several cores use the remaining cores. */
+/** The maximum number of workers. Further cores are only used by tasks that request several. */
 const maxWorkers = 1024
 
 /** How an agent and its parent process detect each other's exit. */
 export interface AgentLifetimeOptions {
   /** Whether to start a watcher process, which reports a killed agent. Default `false`. */
   readonly hasWatcher?: boolean
-  /** How long the agent stays without its server. For a server that exits with the driver. */
+  /** How long the agent waits for a lost server. Set only if the server exits with the driver. */
   readonly serverSeconds?: number
   /** Called with a function that removes the agent's empty folder, for an exit without `close`. */
   readonly onFolder?: (remove: () => void) => void

@@ -168,7 +168,7 @@ export class AgentSession implements BackendListener {
     // A restarted driver resends the jobs that it still needs, possibly with changes.
     if (isLater) this.#returnAllJobs()
     const unconfirmed = this.driver.attach(attach)
-    // The same driver had given up this agent and its tasks, so it needs none of these events.
+    // If it is the same driver, it had given up this agent's tasks and needs none of these events.
     this.#reports.restart(isLater ? unconfirmed : [], (uid) => this.held.latestAttempt(uid) > 0)
   }
 
@@ -189,7 +189,7 @@ export class AgentSession implements BackendListener {
     this.outbox.resend()
   }
 
-  /** Submits queued jobs unless the driver is silent. Returns the number of cores they use. */
+  /** Submits queued jobs, but none while the driver is silent. Returns how many cores they use. */
   begin(maxCores: number): number {
     if (this.isEnding || this.outbox.isBlocked || this.outbox.isFull) return 0
     if (this.#options.clock.monotonicMs() - this.driver.lastHeardMs > maxSilenceMs) return 0
@@ -209,7 +209,7 @@ export class AgentSession implements BackendListener {
     return (await this.#connection.output?.(held)) ?? null
   }
 
-  /** Returns jobs that have not begun to the driver, now and whenever further ones arrive. */
+  /** Sends the jobs that have not begun back to the driver, including those that arrive later. */
   drain(): void {
     this.#isDraining = true
     this.#returnAllJobs()
@@ -270,7 +270,7 @@ export class AgentSession implements BackendListener {
     }
   })
 
-  /** Reports that the broker does not store results. Running attempts continue; no others begin. */
+  /** Reports that the broker does not store results. Until it does, no further attempts begin. */
   #throttle(error: unknown): void {
     if (this.outbox.isBlocked) return
     const reason = `the broker does not store results: ${messageOf(error)}`

@@ -77,7 +77,7 @@ export class Agent {
   readonly #keys: Keys
   readonly #epoch: number
   readonly #sessions = new Map<string, AgentSession>()
-  /** The epoch of the driver that closed each run. Earlier drivers are refused. */
+  /** For each closed run, the epoch of the driver that closed it. Earlier drivers are refused. */
   readonly #closedRuns = new Map<string, number>()
   readonly #shares: NodeShares
   readonly #samplers: NamedSamplers

@@ -47,7 +47,7 @@ export class DriverLink implements PlacingDriver {
   #heartbeats = 0
   #lastHeardMs = -Infinity
   #reconnectedMs = -Infinity
-  /** The broker's server at the last heartbeat; `null` if the driver had no stream then. */
+  /** The id of the broker's server at the last heartbeat; `null` if the driver had no stream. */
   #heartbeatServerId: string | null
   #lastBeat: Heartbeat | null = null
 
@@ -104,7 +104,7 @@ export class DriverLink implements PlacingDriver {
     return this.#lastBeat?.waitingPriorities ?? null
   }
 
-  /** `false` if jobs wait and no cores are idle: agents would only exchange the same jobs. */
+  /** `false` if the driver has waiting jobs but no idle cores: agents would only exchange jobs. */
   get canPlaceReturned(): boolean {
     return !this.hasWaiting || this.#lastBeat?.hasIdle === true
   }
@@ -193,7 +193,7 @@ export class DriverLink implements PlacingDriver {
       const beat = expectMessage(payload, 'beat')
       this.#heartbeats = number
       this.#lastHeardMs = clock.monotonicMs()
-      // Without a stream, a dead driver could not be distinguished from a closed session.
+      // Without a stream, this agent could not tell a dead driver from a closed session.
       this.#heartbeatServerId = beat.hasStream ? broker.serverId : null
       this.#lastBeat = beat
       onHeartbeat(beat)

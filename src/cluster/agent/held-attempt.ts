@@ -222,7 +222,7 @@ export class HeldAttempts {
     this.#queue.requeue(held)
   }
 
-  /** Queued attempts beyond the offer and a second of work. They may begin sooner elsewhere. */
+  /** Queued attempts beyond the offer and beyond a second of work. Another node may be faster. */
   findExcess(
     ahead: number,
     { canPlaceReturned, waitingPriorities }: PlacingDriver,
@@ -232,7 +232,7 @@ export class HeldAttempts {
     const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
     const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
     // Always returns attempts that another node would run before lower-priority jobs, and attempts
-    // that delay higher-priority jobs here. The driver may send others straight back.
+    // that delay higher-priority jobs here. The driver might send the other attempts straight back.
     const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
       spec.priority > lowest || spec.priority < highest
     const excess = new Set(queued.slice(max).filter(isOutOfTurn))

@@ -12,12 +12,12 @@ import type { WireResult } from '../wire/messages.ts'
 
 export interface LargeResultsOptions {
   readonly objects: StoredObjects
-  readonly fitsMessage: (end: WireResult) => boolean
+  readonly fitsMessage: (result: WireResult) => boolean
 }
 
 /** A result that fits into a message, and the stored objects that it refers to. */
 export interface StoredResult {
-  readonly end: WireResult
+  readonly result: WireResult
   readonly objects: readonly ObjectToStore[]
   readonly isComplete: boolean
 }
@@ -38,46 +38,50 @@ export class LargeResults {
   }
 
   cancel(uid: string, attempt: number, reason: string): void {
-    for (const [end, canceled] of this.#pending) {
-      if (end.uid === uid && end.attempt === attempt) canceled.abort(reason)
+    for (const [result, canceled] of this.#pending) {
+      if (result.uid === uid && result.attempt === attempt) canceled.abort(reason)
     }
   }
 
   /** Stores large parts, and retries if the broker refuses. `null` if the store is closed first. */
-  async store(end: WireResult): Promise<StoredResult | null> {
+  async store(result: WireResult): Promise<StoredResult | null> {
     const canceled = new AbortController()
-    this.#pending.set(end, canceled)
+    this.#pending.set(result, canceled)
     const objects: ObjectToStore[] = []
     const names: string[] = []
     const store = async (part: string, content: unknown): Promise<string> => {
-      const title = `the ${part} of task ${end.uid}`
-      const object = { prefix: `${end.uid}/${end.attempt}/${part}`, title, data: encode(content) }
+      const title = `the ${part} of task ${result.uid}`
+      const object = {
+        prefix: `${result.uid}/${result.attempt}/${part}`,
+        title,
+        data: encode(content),
+      }
       const name = await this.#options.objects.put(object, canceled.signal)
       objects.push(object)
       names.push(name)
       return name
     }
     try {
-      return { end: await this.#storeParts(end, store), objects, isComplete: true }
+      return { result: await this.#storeParts(result, store), objects, isComplete: true }
     } catch (error) {
       for (const name of names) this.#options.objects.delete(name)
       const { aborted, reason } = canceled.signal
-      if (aborted) return withoutParts(end, { kind: 'cancel', reason: String(reason) })
-      return isStoreTooSmall(error) ? toFailure(end, error) : null
+      if (aborted) return withoutParts(result, { kind: 'cancel', reason: String(reason) })
+      return isStoreTooSmall(error) ? toFailure(result, error) : null
     }
   }
 
-  markSent(end: WireResult): void {
-    this.#pending.delete(end)
+  markSent(result: WireResult): void {
+    this.#pending.delete(result)
   }
 
-  async #storeParts(end: WireResult, store: StorePart): Promise<WireResult> {
-    if (end.outcome.kind === 'complete') {
-      const object = await store('value', end.outcome.value)
-      return { ...end, outcome: { kind: 'complete-large', object } }
+  async #storeParts(result: WireResult, store: StorePart): Promise<WireResult> {
+    if (result.outcome.kind === 'complete') {
+      const object = await store('value', result.outcome.value)
+      return { ...result, outcome: { kind: 'complete-large', object } }
     }
-    const { stdout, stderr, ...facts } = end.facts ?? {}
-    let sent: WireResult = { ...end, facts }
+    const { stdout, stderr, ...facts } = result.facts ?? {}
+    let sent: WireResult = { ...result, facts }
     if (stdout !== undefined) {
       sent = { ...sent, outputObject: await store('output', { stdout, stderr }) }
     }
@@ -88,13 +92,13 @@ export class LargeResults {
   }
 }
 
-function withoutParts(end: WireResult, outcome: WireResult['outcome']): StoredResult {
-  const { stdout: _, stderr: __, ...facts } = end.facts ?? {}
-  return { end: { ...end, facts, outcome }, objects: [], isComplete: false }
+function withoutParts(result: WireResult, outcome: WireResult['outcome']): StoredResult {
+  const { stdout: _, stderr: __, ...facts } = result.facts ?? {}
+  return { result: { ...result, facts, outcome }, objects: [], isComplete: false }
 }
 
-function toFailure(end: WireResult, error: unknown): StoredResult {
-  const isFailure = end.outcome.kind === 'fail'
-  const record = isFailure ? toShortError(end.outcome.error) : toErrorRecord(error)
-  return withoutParts(end, { kind: 'fail', error: record, isThrown: false })
+function toFailure(result: WireResult, error: unknown): StoredResult {
+  const isFailure = result.outcome.kind === 'fail'
+  const record = isFailure ? toShortError(result.outcome.error) : toErrorRecord(error)
+  return withoutParts(result, { kind: 'fail', error: record, isThrown: false })
 }

@@ -3,7 +3,7 @@
 import type { NodeFacts, Offer } from '../wire/messages.ts'
 import type { AgentSession } from './agent-session.ts'
 
-/** Seconds of work that may wait at this node, `backendSeconds` of it in the backend's queue. */
+/** Seconds of work that may wait at this node, of which `backendSeconds` in the backend's queue. */
 const aheadSeconds = 0.05
 /**
  * With more agents than this, messages have more jobs, up to `maxAgentFactor` times as many: a

@@ -130,8 +130,9 @@ export class ResultOutbox {
   }
 
   /**
-   * Sends the result immediately if the agent holds no other work. Otherwise results wait to share
-   * a message: for the batch time, or up to half of the time of the remaining work (`held`).
+   * Sends the result immediately if the agent holds no other work. Otherwise the result waits to
+   * share a message with others: for the batch time, or for up to half of the time that the
+   * remaining work (`held`) needs.
    */
   add(attempt: EndedAttempt, report: ResultReport, atMs: number, held: HeldWork): void {
     const toRecord = (error: unknown): ErrorRecord =>
@@ -263,20 +264,20 @@ export class ResultOutbox {
     if (this.#waiting.length === 0) return
     this.#options.onFlush()
     this.#flushedMs = this.#options.clock.monotonicMs()
-    const ends = this.#waiting
+    const results = this.#waiting
     this.#waiting = []
-    this.#send(ends)
+    this.#send(results)
   }
 
-  #send(ends: readonly AttemptResult[]): void {
-    const [first] = ends
+  #send(results: readonly AttemptResult[]): void {
+    const [first] = results
     if (first === undefined) return
-    const payload = this.#serialize(ends)
-    if (this.#fitsMessage(payload)) return this.#publish(ends, payload)
-    if (ends.length === 1) return this.#runInBackground(this.#sendLarge(toWireResult(first)))
-    const middle = ends.length >> 1
-    this.#send(ends.slice(0, middle))
-    this.#send(ends.slice(middle))
+    const payload = this.#serialize(results)
+    if (this.#fitsMessage(payload)) return this.#publish(results, payload)
+    if (results.length === 1) return this.#runInBackground(this.#sendLarge(toWireResult(first)))
+    const middle = results.length >> 1
+    this.#send(results.slice(0, middle))
+    this.#send(results.slice(middle))
   }
 
   #fitsMessage({ length }: Buffer): boolean {
@@ -284,7 +285,7 @@ export class ResultOutbox {
   }
 
   #publish(
-    ends: readonly AttemptResult[],
+    results: readonly AttemptResult[],
     payload: Buffer,
     objects: readonly ObjectToStore[] = [],
   ): void {
@@ -292,7 +293,7 @@ export class ResultOutbox {
     const { key, subject, epoch } = this.#options
     const number = ++this.#sent
     const data = sealBytes(key(), subject, { epoch, number, acknowledged: 0 }, payload)
-    const message = { number, data, uids: ends.map(({ uid }) => uid), objects }
+    const message = { number, data, uids: results.map(({ uid }) => uid), objects }
     this.#unrecorded.add(message)
     this.#runInBackground(this.#append(message))
   }
@@ -341,11 +342,12 @@ export class ResultOutbox {
     await this.#append(message)
   }
 
-  async #sendLarge(end: WireResult): Promise<void> {
-    const stored = await this.#large.store(end)
+  async #sendLarge(result: WireResult): Promise<void> {
+    const stored = await this.#large.store(result)
     if (stored?.isComplete === true) this.#problem = null
-    if (stored !== null) this.#publish([stored.end], this.#serialize([stored.end]), stored.objects)
-    this.#large.markSent(end)
+    if (stored !== null)
+      this.#publish([stored.result], this.#serialize([stored.result]), stored.objects)
+    this.#large.markSent(result)
     this.#noteProgress()
   }
 

@@ -31,7 +31,7 @@ export interface ReportLink {
 /** Events are dropped while more than this many bytes wait for an unreachable driver. */
 const maxUnconfirmedBytes = 64 * 1024 * 1024
 
-/** The delay of a start's report. If the attempt has ended by then, only its result is sent. */
+/** The delay before a start is reported. If the attempt ends sooner, only its result is sent. */
 const startReportDelayMs = 50
 
 export class SessionReports {
@@ -53,7 +53,7 @@ export class SessionReports {
     this.#options.clock.after(startReportDelayMs, () => this.#sendStarts())
   }
 
-  /** Sends the starts of running attempts. The results of ended ones include their starts. */
+  /** Sends the starts of running attempts. An ended attempt has its start in its result. */
   #sendStarts(): void {
     if (this.#events.length > 0) return this.send()
     this.#starts = this.#starts.filter(({ isHeld }) => isHeld)
@@ -72,7 +72,7 @@ export class SessionReports {
     this.scheduleSend()
   }
 
-  /** Uses the monotonic clock, because wall clocks differ. No event precedes its task's start. */
+  /** Adds an event with a monotonic time, because wall clocks differ; never before the start. */
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
     if (link().unconfirmedBytes > maxUnconfirmedBytes) {

@@ -23,7 +23,7 @@ export interface SessionStoreOptions {
   readonly subjects: SessionSubjects
   readonly resultTtlSeconds: () => number
   readonly refusalTimeoutMs: () => number
-  /** Whether the driver has recorded the message's results and the agent does not keep it. */
+  /** Whether the driver has recorded the results, and the agent no longer keeps the message. */
   readonly isRecorded: (message: Header) => boolean
   readonly onProblem: (error: unknown) => void
 }
@@ -95,7 +95,7 @@ export class SessionStore {
     return removed > 0
   }
 
-  /** Resolves when the stream has all results, and a note that the agent holds nothing more. */
+  /** Resolves when the stream has all results, and a note that the agent holds no jobs. */
   async settle(outbox: ResultOutbox, start: number, endsEpoch: number): Promise<void> {
     await outbox.settle(() => this.#isStreamGone())
     const { self, keys, broker, subjects } = this.#options

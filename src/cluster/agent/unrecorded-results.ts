@@ -103,7 +103,7 @@ export class UnrecordedResults {
     return number <= this.#recordedThrough && !this.#messages.has(number)
   }
 
-  /** Notes that the driver has received all messages up to this number, including stored values. */
+  /** Marks the messages up to this number as received by the driver, with their stored values. */
   markReceived(through: number): void {
     this.#receivedThrough = Math.max(this.#receivedThrough, through)
     this.#trim()

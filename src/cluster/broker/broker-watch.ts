@@ -20,7 +20,7 @@ const warnDelayMs = 2000
 export class BrokerWatch {
   readonly #options: BrokerWatchOptions
   readonly #unsubscribe: () => void
-  #cancel: () => void = () => {}
+  #cancelWarning: () => void = () => {}
   /** When the reported outage began, in seconds since the epoch; `null` if there is none. */
   #awaySince: number | null = null
 
@@ -33,15 +33,17 @@ export class BrokerWatch {
 
   close(): void {
     this.#unsubscribe()
-    this.#cancel()
+    this.#cancelWarning()
   }
 
   #handleChange(isConnected: boolean): void {
-    this.#cancel()
+    this.#cancelWarning()
     const { clock } = this.#options
     const lostAt = clock.now()
     if (isConnected) return this.#reportBack()
-    this.#cancel = clock.after(warnDelayMs, () => this.#reportAway(lostAt), { background: true })
+    this.#cancelWarning = clock.after(warnDelayMs, () => this.#reportAway(lostAt), {
+      background: true,
+    })
   }
 
   #reportAway(lostAt: number): void {

@@ -19,7 +19,7 @@ export interface Broker {
   publish(subject: string, data: Uint8Array): void
   /** Returns a function that ends the subscription. `onMessage` must not throw. */
   subscribe(subject: string, onMessage: (message: BrokerMessage) => void): () => void
-  /** Rejects with `NoResponderError` without a subscriber, else with `TimeoutError`. */
+  /** Rejects with `NoResponderError` if nobody subscribes, `TimeoutError` if nobody answers. */
   request(subject: string, data: Uint8Array, timeoutMs: number): Promise<Uint8Array>
   /** Like `request`, but ignores answers for which `accepts` is `false`: any client may answer. */
   requestAccepted(

@@ -131,7 +131,8 @@ export class NatsServer {
   })
 
   async #run({ failures, onReady }: SupervisedRun, launched: GuardedServer | null) {
-    // Checked before the restart, because a signal to both processes may reach the server first.
+    // Checked only now, after the delay of the restart: if a signal is sent to this process and to
+    // the server, the server may exit before this process gets the signal.
     if (failures > 0 && this.#options.isExitExpected?.() !== true) this.#warn(failures)
     try {
       const server = launched ?? (await this.#launch())
@@ -157,8 +158,8 @@ export class NatsServer {
   }
 
   /**
-   * The token must not be an argument, which all users can read. A restarted server gets the same
-   * port, and the same store if it still exists.
+   * Writes the token to a file, because all users can read the arguments of a process. A restarted
+   * server gets the same port, and the same store if it still exists.
    */
   #writeConfig(ports: string): string {
     const { token, host = '127.0.0.1', tls } = this.#options

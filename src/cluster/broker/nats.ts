@@ -32,7 +32,7 @@ export interface NatsOptions {
   readonly log: Log
 }
 
-/** Paths of PEM files. With an empty object, the system's certificate authorities apply. */
+/** How to use TLS. With an empty object, the system's certificate authorities apply. */
 export interface NatsTls {
   /** The path of a PEM file, or the text of a certificate. */
   readonly ca?: string
@@ -44,7 +44,7 @@ const defaultPort = 4222
 const callTimeoutMs = 4000
 /** The time limit for connecting, divided among the servers of the list. */
 const connectTimeoutMs = 3000
-/** How often to try a server that sends its greeting, but accepts no client in time. */
+/** How many times to try a server that sends its greeting, but accepts no client in time. */
 const maxConnectAttempts = 5
 /** With the client's default delay, a server restart would cost seconds. */
 const reconnectDelayMs = 100
@@ -95,7 +95,7 @@ async function openConnection(
   for (let attempt = 1; ; attempt++) {
     const call = await callWithSockets(() => transport.connect(settings))
     if ('value' in call) return call.value
-    // The server itself also limits the time for authentication and for the TLS handshake.
+    // These errors also mean a timeout: the server limits the time for authentication and for TLS.
     const isTimeout =
       call.error instanceof transport.TimeoutError ||
       /authentication timeout|disconnected before secure TLS|ECONNRESET/i.test(
@@ -327,7 +327,7 @@ class NatsBroker implements Broker {
     this.#log.warn('BrokerMessageFailed', `${what}: ${maskSecrets(cause)}`)
   }
 
-  /** Logs a subject that the server does not permit, once per kind. Calls do not report it. */
+  /** Logs a subject that the server does not permit, once per kind, because calls do not fail. */
   #warnOfRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
     const { operation, subject } = error

@@ -134,7 +134,8 @@ export class StoredObjects {
       if (this.#unfinished.has(subject)) {
         await unlessAborted(signal, store.deleteObject(this.#options.stream, subject))
         const held = store.usage().then(({ heldBytes }) => heldBytes)
-        // If the usage is unknown, a refusal must not prove that the object is too large.
+        // Counts an unknown usage as infinite: a refusal then does not show that the object is too
+        // large.
         refusals.setHeldBefore(
           await unlessAborted(
             signal,
@@ -151,7 +152,7 @@ export class StoredObjects {
     }
   }
 
-  /** Resolves with `null` if the broker does not have it, or has other data under its name. */
+  /** Resolves with `null` if the broker has no object of this name, or has other data under it. */
   async get(name: string): Promise<Uint8Array | null> {
     return (await this.#read(name))?.data ?? null
   }

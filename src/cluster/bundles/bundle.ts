@@ -67,7 +67,7 @@ export function unpackBundle({ ownPackage, files, links }: Bundle, folder: strin
     const link = createParent(join(ownPackage, name))
     if (existsSync(own) && !existsSync(link)) symlinkSync(own, link)
   }
-  // Ends Node's search for a package.json here, so that it finds no file of this node.
+  // Node's search for a package.json ends here, so that it does not find one outside of the bundle.
   const outermost = join(folder, 'package.json')
   if (!existsSync(outermost)) writeFileSync(outermost, '{}\n')
 }

@@ -81,7 +81,7 @@ function expectBundleSize(files: ReadonlySet<string>): void {
   )
 }
 
-/** Finds each `package.json` that determines how a file is loaded and its package is found. */
+/** Finds each `package.json` that determines how a file is loaded and how its package is found. */
 function findPackageFiles(file: string): string[] {
   const found: string[] = []
   for (let folder = dirname(file); ; folder = dirname(folder)) {

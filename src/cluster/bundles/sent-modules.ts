@@ -115,7 +115,7 @@ async function packModule(
     cancel()
     // Kills the process, because the module's code may keep it alive.
     child.kill()
-    // Keeps a child process that was about to start in this turn from starting.
+    // Cancels a start of the child process that is still pending in this turn.
     child.close().catch(() => {})
   }
 }

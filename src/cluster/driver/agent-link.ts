@@ -43,7 +43,7 @@ export interface AgentLinkOptions {
 
 /** Unread messages for an earlier start of the driver are given up after this many later ones. */
 const maxLaterMessages = 1000
-/** Beyond this size, results are confirmed immediately: a full agent begins no tasks. */
+/** Above this total size, results are confirmed immediately: a full agent begins no tasks. */
 const maxUnconfirmedBytes = 64 * 1024
 /** Longer cancel reasons are cut for the agent. The session keeps the whole reason. */
 const maxReasonLength = 1000
@@ -131,7 +131,7 @@ export class AgentLink {
     this.#earlierThrough = isFirst ? endMessages : 0
     received.addRange({ from: 1, to: endMessages }, unrecorded)
     const missing = new Set(unrecorded)
-    // A message may arrive before an answer that was sent earlier.
+    // A message that the agent sent after its answer may arrive before the answer.
     const kept = [...unread].filter(
       (number) => received.has(number) && (number > endMessages || missing.has(number)),
     )
@@ -343,7 +343,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   cancelReason: string | null = null
   /** The number of nodes that were lost while they had the job. */
   moves = 0
-  /** Whether the result has arrived. It is being reported, or its value is being read. */
+  /** Whether the result is known. It is being reported, or its value is being read. */
   isEnding = false
 
   constructor(

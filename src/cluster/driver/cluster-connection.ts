@@ -6,7 +6,7 @@ import type { ResourceRequest } from '../../tasks/resources.ts'
 
 /** Settings from the backend, in addition to the options of `ClusterBackend`. */
 export interface ClusterSettings {
-  /** How long tasks can still run on a node, or on any; `Infinity` if unlimited. */
+  /** How long tasks can still run on `node` or, without `node`, on any one; may be `Infinity`. */
   readonly secondsLeft: (node?: string) => number
   /** Run times in seconds, by which longer tasks are queued separately from shorter ones. */
   readonly horizons: readonly number[]

@@ -64,7 +64,7 @@ export class DriverJobs {
   readonly #clock: Clock
   readonly #places: JobPlaces
   readonly #table = new JobTable()
-  /** By task: the attempt number for agents, minus that of the session. */
+  /** For each task, the attempt number that agents use minus that of the session. */
   readonly #skippedNumbers = new Map<string, number>()
   readonly #failedOn = new Map<string, string>()
   /** Tasks whose attempt counts as begun, because too many nodes that had it were lost. */
@@ -122,7 +122,10 @@ export class DriverJobs {
     return one
   }
 
-  /** Finds a job by the agents' attempt number; `null` if it has ended. `index` is only a hint. */
+  /**
+   * Finds a job by the attempt number that agents use; `null` if it has ended. `index` is only a
+   * hint.
+   */
   find(index: number, uid: string, wireAttempt: number): DriverJob | null {
     const one = this.#table.find(index, uid)
     return one?.wireAttempt === wireAttempt ? one : null
@@ -179,7 +182,10 @@ export class DriverJobs {
     this.assign(one, agent, -Infinity)
   }
 
-  /** Puts returned jobs back. Returns `true` if the agent does not allow some of them. */
+  /**
+   * Puts jobs that the agent returned back into the queue. Returns `true` if the agent does not
+   * allow some of them.
+   */
   acceptReturned(agent: AgentLink, returned: readonly ReturnedJob[]): boolean {
     let hasRefused = false
     const back: DriverJob[] = []
@@ -211,7 +217,10 @@ export class DriverJobs {
     this.placement.putBack(back)
   }
 
-  /** Jobs of a lost node that count as begun: at most as many as it could run at once. */
+  /**
+   * Counts a move for each job that the lost node may have begun. Returns the jobs with too many
+   * moves, which count as begun.
+   */
   findExcessiveMoves({ jobs, agent }: AgentLink): ReadonlySet<DriverJob> {
     const counted = new Set<DriverJob>()
     const { facts, state } = agent.announcement
@@ -275,7 +284,10 @@ export class DriverJobs {
     one.agent = null
   }
 
-  /** Reads both clocks. Called once per message, because that costs more than handling a job. */
+  /**
+   * Reads both clocks. Called once per message, because reading them costs more than handling a
+   * job.
+   */
   readTime(): Moment {
     return { monotonicMs: this.#clock.monotonicMs(), wallSeconds: this.#clock.now() }
   }

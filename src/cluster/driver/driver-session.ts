@@ -222,7 +222,8 @@ export class DriverSession implements ClusterConnection {
   /** Claims the session. Retries for `agentTimeoutSeconds`: the broker may be restarting. */
   async #start(): Promise<void> {
     const { clock, agentTimeoutSeconds, directory } = this.#options
-    // Listens before the session is claimed, because nodes are reported as joined before, too.
+    // Listens before the session is claimed, because nodes that join before the claim are also
+    // reported.
     this.#unlisten = directory.listen(this.#agents)
     const policy = { delayMs: tickIntervalMs, timeoutMs: agentTimeoutSeconds * 1000 }
     const mayRetry = (error: unknown): boolean => {

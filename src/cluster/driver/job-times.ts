@@ -4,7 +4,10 @@ import type { Moment } from '../../tasks/lifecycle.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import { type EventSource, toMoment } from './directory/clock-offset.ts'
 
-/** The attempt began at `beganMs`, and ended at `atMs` or later, by the agent's clock. */
+/**
+ * Returns when an attempt began, and stores this in `one`. By the agent's clock, the attempt began
+ * at `beganMs` and was reported at `atMs`.
+ */
 export function toStartMoment(
   one: DriverJob,
   agent: AgentLink | null,
@@ -18,7 +21,7 @@ export function toStartMoment(
   return at
 }
 
-/** The returned time is never before the task's start or its earlier events. */
+/** Returns the time of an event, which is never before the task's start or its earlier events. */
 export function toEventSeconds(
   one: DriverJob | undefined,
   agent: EventSource['agent'],
@@ -33,7 +36,7 @@ export function toEventSeconds(
   return one.latestSeconds
 }
 
-/** The returned time is never before a reported event of the attempt. */
+/** Returns the end of an attempt, which is never before a reported event of the attempt. */
 export function toEndMoment(
   one: DriverJob,
   agent: AgentLink | null,
@@ -45,7 +48,7 @@ export function toEndMoment(
   return { monotonicMs, wallSeconds: Math.max(wallSeconds, one.latestSeconds) }
 }
 
-/** The returned time is not before the job was sent, and not after `latestMs`. */
+/** Converts a time of the agent's clock to a time from when the job was sent until `latestMs`. */
 function toLocalMs(
   one: DriverJob,
   agent: AgentLink | null,
@@ -56,7 +59,7 @@ function toLocalMs(
   return Math.min(latestMs, Math.max(one.sinceMs, agent.agent.offset.toLocalMs(atMs)))
 }
 
-/** Keeps the durations that the agent measured. `null` if the attempt has not started. */
+/** Keeps the time since the start as the agent measured it. `null` without a reported start. */
 function shiftFromStart(one: DriverJob | undefined, atMs: number): number | null {
   if (one === undefined || one.startedMs === null || one.beganMs === null) return null
   return one.startedMs + (atMs - one.beganMs)

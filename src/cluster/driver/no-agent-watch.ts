@@ -24,7 +24,7 @@ export class NoAgentWatch {
   readonly #directory: AgentDirectory
   readonly #options: NoAgentOptions
   readonly #timeoutMs: number
-  /** By shape (jobs with equal requests): since when no agent fits, and the first job waits. */
+  /** By shape (jobs with equal requests): since when no agent fits, and when the first job came. */
   readonly #waits = new Map<string, { readonly sinceMs: number; readonly firstMs: number }>()
   #isCheckScheduled = false
 

@@ -37,7 +37,7 @@ interface LoadedValue {
 type OutputFacts = Pick<AttemptFacts, 'stdout' | 'stderr'>
 
 const valueRequestDelayMs = 500
-/** How often to request a value for an earlier driver. Its agent may have dropped the value. */
+/** How many times to request an earlier driver's value. The agent may have dropped the value. */
 const maxEarlierRequests = 120
 
 export interface ResultReceiverOptions {

@@ -40,12 +40,12 @@ export interface SessionAgentsOptions extends UsedAgentsOptions {
   readonly toNode: (agent: KnownAgent) => SampledNode
   readonly onReport: (link: AgentLink, report: AgentReport) => void
   readonly onRefused: (reason: string) => void
-  /** Called if a later start of the driver uses an agent, or after an unexpected error. */
+  /** Called if a newer driver of the session uses an agent, or after an unexpected error. */
   readonly onFailed: (error: unknown) => void
 }
 
 const requestTimeoutMs = 5000
-/** How often to try to read a lost agent's results. The server may be restarting. */
+/** How many times to try to read a lost agent's results. The server may be restarting. */
 const maxReadAttempts = 5
 const readDelayMs = 200
 
@@ -321,7 +321,7 @@ export class SessionAgents implements DirectoryListener {
     this.#removeLink(link)
     // This comes before any report, because the session submits the next attempt during a report.
     jobs.placement.removeNode(name)
-    const untaken = earlier.removeAgent(link, reason)
+    const lostEarlier = earlier.removeAgent(link, reason)
     const unbegun = earlier.findUnbegun(link)
     // These jobs are not lost: their results have arrived, and their values are being read.
     for (const one of link.jobs.toArray()) if (one.isEnding) jobs.detachFromAgent(one)
@@ -341,7 +341,7 @@ export class SessionAgents implements DirectoryListener {
     const single = moved.filter(({ group }) => group === null)
     const left = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     // Lost attempts are noted before they are reported, so that a later start does not repeat them.
-    const lost = [...untaken, ...toLostAttempts(begun, name, reason)]
+    const lost = [...lostEarlier, ...toLostAttempts(begun, name, reason)]
     const noted = this.used.noteLost(link, lost, [...unbegun, ...left])
     jobs.move(moved)
     jobs.detachLost(begun, name)
@@ -357,7 +357,8 @@ export class SessionAgents implements DirectoryListener {
     const { listener, directory, toNode } = this.#options
     const lost = reason === null ? {} : { lost: { reason, tasks } }
     listener.notice({ kind: 'node-left', nodeId, ...lost })
-    // If the agent was restarted, it joined before the exit of its predecessor was reported.
+    // A restarted agent joins before the exit of its predecessor is reported, so its join is
+    // reported again.
     const next = directory.agents.find(({ announcement }) => announcement.name === nodeId)
     if (next !== undefined) listener.notice({ kind: 'node-joined', node: toNode(next) })
   }
@@ -370,8 +371,8 @@ const retryDelayMs = 200
 const reconnectedError = new Error('the connection was down')
 
 /**
- * Resolves when the agent holds no jobs of the session, or with `null` without an answer. Repeats
- * the request after a reconnect.
+ * Resolves when the agent holds no jobs of the session, or with `null` if it does not answer.
+ * Repeats the request after a reconnect.
  */
 async function detachAgent(
   name: string,
@@ -385,17 +386,19 @@ async function detachAgent(
     const answer = directory.request(name, request, answerTimeoutMs)
     return expectMessage(await rejectOnReconnect(broker, answer), 'detached')
   }
-  let comesUntilMs = 0
+  let mayReturnUntilMs = 0
   const mayRetry = (error: unknown): boolean => {
     const nowMs = clock.monotonicMs()
     // The request was lost with the connection. The agent may reconnect a little later.
-    if (error === reconnectedError) comesUntilMs = nowMs + maxSilenceMs
-    return error === reconnectedError || (error instanceof NoResponderError && nowMs < comesUntilMs)
+    if (error === reconnectedError) mayReturnUntilMs = nowMs + maxSilenceMs
+    return (
+      error === reconnectedError || (error instanceof NoResponderError && nowMs < mayReturnUntilMs)
+    )
   }
   try {
     return await retry({ delayMs: retryDelayMs }, ask, { clock, mayRetry })
   } catch (error) {
-    // Only agents of an earlier start are logged, because the session knows the others.
+    // Agents that this start uses are not logged here, because the session reports their loss.
     if (error instanceof NoResponderError || isUsed) return null
     const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
     log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)

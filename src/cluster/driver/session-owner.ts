@@ -185,11 +185,11 @@ async function writeClaim(
         // The connection is closed.
       })
   }
-  const ends = [subjects.owner, subjects.sessionOwner].map((subject) =>
+  const unsubscribes = [subjects.owner, subjects.sessionOwner].map((subject) =>
     broker.subscribe(subject, answerClaimed),
   )
   const stop = (): void => {
-    for (const end of ends) end()
+    for (const unsubscribe of unsubscribes) unsubscribe()
   }
   let isOwner = false
   try {

@@ -126,7 +126,7 @@ export interface UsedAgentsOptions {
 
 const appendTimeoutMs = 5000
 const checkIntervalMs = 1000
-/** How often to try to write a note. The server may be restarting. */
+/** How many times to try to write a note. The server may be restarting. */
 const maxNoteAttempts = 5
 const retryDelayMs = 200
 
@@ -137,8 +137,9 @@ export class UsedAgents {
   #notedMs: number
   #noting = 0
   #number = 0
-  /** How often the stream may have been lost, and that count when it was last verified. */
+  /** How many times the stream may have been lost. */
   #possibleLosses = 0
+  /** The value of `#possibleLosses` when the stream was last verified. */
   #verifiedLosses = 0
   #isChecking = false
   #checkedMs = -Infinity
@@ -253,7 +254,7 @@ export class UsedAgents {
     }
   }
 
-  /** Whether the stream is the same and has as many notes. `false` if notes have expired. */
+  /** Whether the stream is still the same and has no fewer notes. `false` if notes have expired. */
   async #isUnchanged(): Promise<boolean> {
     const { broker, subjects } = this.#options
     const found = await broker.store.findStream(subjects.stream, subjects.used)
@@ -292,8 +293,8 @@ export class UsedAgents {
   }
 
   /**
-   * Replaces the stream of a closed run, which exists after an older store was restored. `false` if
-   * another process owns the session.
+   * Replaces the stream of a closed run, which exists again if an older store was restored. `false`
+   * if another process owns the session.
    */
   async #replaceStream(): Promise<boolean> {
     const { broker, subjects, stream } = this.#options
@@ -400,7 +401,7 @@ export async function requestLatestStart(
       const answer = await directory.request(name, { kind: 'challenge', ...asked }, maxSilenceMs)
       return expectMessage(answer, 'challenged').latestStart ?? 0
     } catch {
-      // If this driver is not the latest, the agent refuses it when it attaches.
+      // An agent that knows a later driver also refuses this one when it attaches.
       return 0
     }
   }

@@ -63,7 +63,10 @@ export interface Keys {
   readonly toDriver: Key
 }
 
-/** The keys of `run`, or of the cluster if it is `null`. Own keys prevent replay in another run. */
+/**
+ * The keys of a run, or of the cluster if `run` is `null`. Each run has keys of its own, so that
+ * its messages cannot be replayed in another run.
+ */
 export function deriveKeys(token: string, run: SessionRun | null): Keys {
   const scope = run === null ? '' : toToken(JSON.stringify([run.run, toSessionUseId(run)]))
   const derive = (direction: string): Key =>
@@ -193,7 +196,7 @@ let hashBuffer = Buffer.alloc(64 * 1024)
 
 /**
  * Signs with HMAC-SHA-256 (RFC 2104). Node's own `Hmac` costs more than hashing a short message.
- * Here, what depends only on the key is computed once.
+ * This class prepares the key once for all messages.
  */
 export class SigningKey {
   /** The key XORed with the inner padding. It precedes the message. */

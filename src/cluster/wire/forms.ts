@@ -14,7 +14,7 @@ type OptionalKeys<F> = { [K in keyof F]: F[K] extends { isOptional?: true } ? K 
 export type Fields<F> = {
   readonly [K in Exclude<keyof F, OptionalKeys<F>>]: Value<F[K]>
 } & { readonly [K in OptionalKeys<F>]?: Exclude<Value<F[K]>, undefined> }
-/** A check for every field of a type that is declared elsewhere. */
+/** The checks of all fields of `T` but `kind`, for a type that is not derived from its checks. */
 export type FormOf<T> = { readonly [K in Exclude<keyof T, 'kind'>]-?: (value: unknown) => boolean }
 
 export const check = <T>(test: (value: unknown) => boolean): Check<T> => test as Check<T>
@@ -54,7 +54,7 @@ export function fields<F extends Form>(form: F): Check<Fields<F>> {
   })
 }
 
-/** Like `fields`, for a type that is declared elsewhere. */
+/** Like `fields`, for a type that is not derived from its checks. */
 export const fieldsOf = <T>(form: FormOf<T>): Check<T> => fields(form as Form) as Check<never>
 
 class MalformedMessageError extends Error {

@@ -258,8 +258,9 @@ const announcement = {
   sessions: count,
   /** The number of messages that were wrongly signed, were replayed, or could not be decoded. */
   refusedMessages: count,
-  /** Restrict which tasks the agent runs. `null` means no restriction. */
+  /** The only kind of task that the agent runs; `null` if it runs both. */
   only: oneOf(null, 'functions', 'programs'),
+  /** Patterns of the programs and modules that the agent runs; `null` if it runs all. */
   allow: nullable(list(text)),
 }
 
@@ -312,8 +313,9 @@ const forms = {
     held: list(heldJob),
     /** Identifies the session on this agent until the agent ends the session. */
     endsEpoch: number,
-    /** How many messages with results were sent, and the numbers of the unrecorded ones. */
+    /** How many messages with results were sent. */
     endMessages: count,
+    /** The numbers of those messages with results that are not recorded yet. */
     unrecorded: list(atLeast(1)),
   },
   refused: { code: text, message: text },

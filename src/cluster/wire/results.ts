@@ -9,7 +9,7 @@ import { packCompletions, type WireCompletion } from './completions.ts'
 import type { ResultsMessage, ReportedEvents, WireResult } from './messages.ts'
 import { toPortable } from './portable.ts'
 
-/** A result. `WireCompletion` is the short form, if the only fact is the worker's id. */
+/** A result. `WireCompletion` is its short form, used if the worker's id is the only fact. */
 export type AttemptResult = WireCompletion | WireResult
 export type ResultReport = Exclude<TaskReport, { kind: 'start' }>
 

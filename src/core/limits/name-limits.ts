@@ -80,11 +80,9 @@ interface NameGroup<T> {
   readonly windowMs: number
   readonly waiting: PriorityQueue<LimitedAttempt<T>>
   readonly startTimesMs: Fifo<number>
-  /**
-   * `active` is the number of attempts that were released and have not ended. `notStarted` is the
-   * number of those that have not started.
-   */
+  /** The number of attempts that were released and have not ended. */
   active: number
+  /** The number of attempts that were released and have not started. */
   notStarted: number
   isReleasing: boolean
   cancelTimer: (() => void) | null

@@ -57,14 +57,16 @@ export class RecordedTask {
   createdFile = 0
   attemptFile = 0
   doneFile = 0
-  /** The hash with which the value was computed, and the hash of the task when it was last DONE. */
+  /** The hash with which the value was computed. */
   valueHash: string | null = null
+  /** The hash of the task when it was last DONE. */
   doneHash: string | null = null
   value: ValueLocation | null = null
   /** The file that has the value; 0 if the value was not stored. */
   valueFile = 0
-  /** For a generated uid: the uid and file of the first creation; otherwise file 0. */
+  /** For a generated uid: the uid under which the task was first created. */
   originUid = ''
+  /** For a generated uid: the file in which the task was first created; otherwise 0. */
   originFile = 0
   /** For a generated uid: file and uid where this definition first appeared; otherwise `null`. */
   definedAt: string | null = null
@@ -267,8 +269,8 @@ export class RecordedTasks {
   }
 
   /**
-   * Returns the task that continues `origin`, or a new task. If the definition has changed, the new
-   * task replaces the old one, because it is equal to other tasks.
+   * Returns the task that continues `origin`, or a new task. If the definition has changed, a new
+   * task replaces the old one, because the two are equal to different tasks.
    */
   #findOrAddGenerated(
     uid: string,
@@ -344,7 +346,7 @@ const toUnfinishedKey = ({ name, hash }: TaskSignature): string =>
 /** Whether the task's value, or its running attempt, may be older than one of its input values. */
 function isOutdated(task: RecordedTask, { dependencies, enclosing }: TaskInputs): boolean {
   if (enclosing === null) return true
-  const made = task.state === 'done' ? task.valueFile : task.attemptFile
-  const isLater = (one: RecordedTask | null): boolean => one !== null && one.valueFile > made
-  return made > 0 && (dependencies.some(isLater) || enclosing.some(isLater))
+  const madeInFile = task.state === 'done' ? task.valueFile : task.attemptFile
+  const isLater = (one: RecordedTask | null): boolean => one !== null && one.valueFile > madeInFile
+  return madeInFile > 0 && (dependencies.some(isLater) || enclosing.some(isLater))
 }

@@ -29,8 +29,9 @@ import { Resumption } from './resumption.ts'
 
 interface OpenedRecord {
   readonly sessionId: string
-  /** The folder for the next file of the run, and the name of the previous file. */
+  /** The folder of the record, to which the next file of the run is also written. */
   readonly folder: string
+  /** The name of the resumed file. */
   readonly fileName: string
   readonly resumption: Resumption
   /** Held until the session closes, because only one process may continue a record. */

@@ -53,8 +53,8 @@ export class AgentCluster {
   }
 
   /**
-   * Starts agents on all nodes, together with the server, whose address they read from their input.
-   * Resolves when all have joined. If one fails, ends all and rejects.
+   * Starts agents on all nodes while the server is still starting. Agents read the server's address
+   * from their input. Resolves when all have joined. If one fails, ends all and rejects.
    */
   async add(
     allocation: Allocation,

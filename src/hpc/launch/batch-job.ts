@@ -33,7 +33,9 @@ const reservedOptions = (
 const reservedLetters = 'oeaWDi'
 const flagLetters = 'HhkOQsvV'
 
-/** Returns arguments for `sbatch`. Lines of the script would be interpreted by a shell. */
+/**
+ * Returns arguments for `sbatch`. In the script, lines with options would be part of shell code.
+ */
 export function toBatchOptions(
   request: BatchRequest,
   name: string,
@@ -62,7 +64,8 @@ export function toBatchOptions(
   const requeue = request.mayRequeue === true ? '--requeue' : '--no-requeue'
   const exclusive = coresPerNode === undefined ? ['--exclusive'] : []
   const fixed = ['--parsable', requeue, '--open-mode=append', ...exclusive]
-  // `afterany` also starts the job after a lost one. It is last, because the last option counts.
+  // `afterany` also starts the job after a lost one. This option must come last, because `sbatch`
+  // uses the last of equal ones.
   const after = request.after === undefined ? [] : [`--dependency=afterany:${request.after}`]
   return [...fixed, ...given, ...more, ...after]
 }
@@ -109,8 +112,8 @@ export interface ScriptCommand {
   /** The environment variables that contain the paths of the facts file and the request file. */
   readonly variables: { readonly facts: string; readonly request: string }
   /**
-   * A command that runs before each run of the script except the first. It continues the record, or
-   * prints `stop`.
+   * A command that runs before a run that continues an earlier run or job. It prepares the record,
+   * or prints `stop` if the script must not run.
    */
   readonly begin: readonly string[]
   /**

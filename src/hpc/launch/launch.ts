@@ -74,9 +74,9 @@ export interface LaunchView {
   readonly status: (line: string | null) => void
   readonly notice: (line: string) => void
   /** Called when the job was requeued. The output of the previous run is then complete. */
-  readonly putBack?: (() => void) | undefined
+  readonly onRequeued?: (() => void) | undefined
   /** Called when a run of the job has started. Slurm is queried only if this is set. */
-  readonly begun?: ((jobId: string, nodes: readonly string[]) => void) | undefined
+  readonly onRunStarted?: ((jobId: string, nodes: readonly string[]) => void) | undefined
 }
 
 const endPollMs = 1000
@@ -106,11 +106,12 @@ class RunWatch {
   }
 
   async reportStart(): Promise<void> {
-    const { begun } = this.#view
-    if (begun === undefined || !this.isRunning || this.#reportedRuns === this.#folder.runs) return
+    const { onRunStarted } = this.#view
+    if (onRunStarted === undefined || !this.isRunning || this.#reportedRuns === this.#folder.runs)
+      return
     this.#reportedRuns = this.#folder.runs
     const report = await this.#job.report({ isChanged: true }).catch(() => null)
-    if (report !== null && phaseOf(report) === 'running') begun(this.#job.id, report.nodes)
+    if (report !== null && phaseOf(report) === 'running') onRunStarted(this.#job.id, report.nodes)
   }
 
   exitCode(): number | null {
@@ -189,7 +190,7 @@ class RunWatch {
 
   #noteRequeue(runs: number): void {
     this.#endedRuns = runs
-    this.#view.putBack?.()
+    this.#view.onRequeued?.()
     this.#view.notice(`job ${this.#job.id} was put back into the queue and will start again`)
   }
 }

@@ -1,6 +1,6 @@
 /**
  * A job that only holds nodes for a script on this machine. A step on its first node keeps a
- * directory (the mark) while heartbeats of this process arrive. Without it, the job ends.
+ * directory (the mark) while heartbeats of this process arrive. The job ends when the mark is gone.
  */
 
 import { randomBytes } from 'node:crypto'

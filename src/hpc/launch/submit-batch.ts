@@ -62,7 +62,9 @@ export async function runWithDeadline<T>(
   }
 }
 
-/** Adds the hint that a job may be left. It ends when it starts, because its folder is gone. */
+/**
+ * Adds the hint that a job may be left. Such a job ends when it starts, because its folder is gone.
+ */
 export function withLeftoverHint(error: unknown): unknown {
   if (!(error instanceof SchedulerError)) return error
   const { message, code, command, stderr } = error
@@ -151,8 +153,8 @@ for _ in 1 2; do
 done`
 
 /**
- * A shell that cancels the jobs of a folder if this process is killed, once its script has ended.
- * The shell detects the kill when the pipe from this process closes.
+ * A shell that cancels the jobs of a folder if this process is killed, but not before the launched
+ * script has ended. The shell detects the kill when the pipe from this process closes.
  */
 export class FolderGuard {
   readonly #shell

@@ -48,8 +48,8 @@ export interface PilotEnd {
 }
 
 /**
- * Classifies the end of an allocation. If its time limit ends it at once, it has failed, because
- * the next allocation would end at once too.
+ * Classifies the end of an allocation. A short one has failed, unless its time limit ended it after
+ * it had run tasks or was not needed.
  */
 export function classifyEnd(
   age: number,

@@ -35,7 +35,7 @@ export interface PilotJobOptions {
 }
 
 const closeBeforeEndMs = 5000
-/** How often, and how many times at most, to query the scheduler after all agents have exited. */
+/** The interval of queries to the scheduler after all agents have exited. */
 const queryIntervalMs = 1000
 const maxQueries = 30
 const cancelIntervalMs = 10_000

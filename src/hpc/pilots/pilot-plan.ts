@@ -141,12 +141,16 @@ interface WorkShare {
   /** Like `allocations`, for all suitable work, even if it is assigned to other kinds. */
   useful: number
   readonly work: Set<string>
-  /** The most cores and memory that a task, or all its ranks on one node, needs. */
+  /** The most cores that a task, or all its ranks on one node, needs. */
   cores: number
+  /** Like `cores`, for memory. */
   memoryMb: number
 }
 
-/** Assigns work to the first suitable kind, and what exceeds its limits to the next one. */
+/**
+ * Assigns work to the first suitable kind, and the part that exceeds this kind's limits to the
+ * next.
+ */
 function assignWork(situation: PilotSituation, states: readonly KindState[]): readonly WorkShare[] {
   const { kinds, histories } = situation
   const shares = kinds.map((): WorkShare => ({ ...emptyShare, work: new Set() }))
@@ -231,8 +235,8 @@ function assessRequest(kinds: readonly PilotKind[], resources: ResourceRequest):
 }
 
 /**
- * Returns the memory to request per node; `null` if all nodes have enough. It covers the tasks that
- * fit on the smallest sufficient node, whose remaining memory the system may need.
+ * Returns the memory to request per node; `null` if all nodes have enough. Covers the tasks that
+ * fit on the smallest sufficient node, but not the rest of its memory, which the system may need.
  */
 function findMinMemory({ candidates }: PilotKind, memoryMb: number): number | null {
   const sizes = candidates.map((node) => node.memoryMb)
@@ -282,7 +286,7 @@ function findIdle({ idleSeconds }: PilotKind, pilots: readonly Pilot[], now: num
     .map(({ id }) => id)
 }
 
-/** Returns how many such tasks an allocation of this kind can run concurrently, at least. */
+/** Returns how many such tasks any allocation of this kind can run concurrently. */
 export function countCapacity(kind: PilotKind, resources: ResourceRequest): number {
   if ((resources.seconds ?? 0) > kind.usableSeconds) return 0
   const capacities = kind.candidates

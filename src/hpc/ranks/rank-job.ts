@@ -34,7 +34,10 @@ export class RankJob extends TaggedJob implements Job {
   }
 }
 
-/** Omits the time limit, which the task enforces, because it starts later than this job. */
+/**
+ * Omits the time limit. The task enforces it, because the task's time begins after this job's
+ * start.
+ */
 function toRankSpec(spec: ProgramSpec, rank: number, rendezvous: string): ProgramSpec {
   const { executable, shell, resources } = spec
   const words = shell ? ['/bin/sh', '-c', executable, 'sh'] : [executable]

@@ -48,8 +48,8 @@ function refuseMissingSlots(
   if (capacity >= ranks) return null
   const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} per node`
   const wanted = `${ranks} ranks of ${describeNode(resources)}${shape}`
-  const there = countEqual(nodes.map(describeNode)).join('; ')
-  const where = nodes.length === 0 ? 'no node is there' : `there are ${there}`
+  const existingNodes = countEqual(nodes.map(describeNode)).join('; ')
+  const where = nodes.length === 0 ? 'no node is there' : `there are ${existingNodes}`
   const message = [`there is room for ${capacity} of ${wanted}; ${where}`, ...notes].join('; ')
   return { field: 'resources.ranks', message }
 }

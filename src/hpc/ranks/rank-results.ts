@@ -19,8 +19,8 @@ export interface RankResult {
 }
 
 /** Concatenates the outputs of all ranks. */
-export function joinOutputs(ends: readonly RankResult[]): CapturedOutput {
-  const parts = ends.map(({ report }) => toOutput(report))
+export function joinOutputs(results: readonly RankResult[]): CapturedOutput {
+  const parts = results.map(({ report }) => toOutput(report))
   return {
     stdout: parts.map(({ stdout }) => stdout).join(''),
     stderr: parts.map(({ stderr }) => stderr).join(''),
@@ -36,8 +36,8 @@ function toOutput(report: ResultReport): CapturedOutput {
 }
 
 /** Adds up the resources of all ranks. File names keep `%r`, the placeholder for the rank. */
-export function joinFacts(ends: readonly RankResult[], spec: ProgramSpec): AttemptFacts {
-  const all = ends.map(({ report }) => report.facts)
+export function joinFacts(results: readonly RankResult[], spec: ProgramSpec): AttemptFacts {
+  const all = results.map(({ report }) => report.facts)
   const sum = (key: 'cpuSeconds' | 'peakMemoryBytes'): AttemptFacts => {
     const known = all.map((facts) => facts?.[key]).filter((one) => one !== undefined)
     return known.length === 0 ? {} : { [key]: known.reduce((total, one) => total + one, 0) }
@@ -58,10 +58,10 @@ export function joinFacts(ends: readonly RankResult[], spec: ProgramSpec): Attem
  * exited with `stepCode`, the exit code of the step, because `MPI_Abort` sets it.
  */
 export function findFirstFailure(
-  ends: readonly RankResult[],
+  results: readonly RankResult[],
   stepCode: number | null,
 ): RankResult | null {
-  const all = ends.filter(({ report }) => report.kind === 'fail')
+  const all = results.filter(({ report }) => report.kind === 'fail')
   const aborted = all.filter(({ report }) => report.facts?.exitCode === stepCode)
   const failed = aborted.length > 0 ? aborted : all
   const timeOf = ({ report }: RankResult): number => report.at?.monotonicMs ?? Infinity

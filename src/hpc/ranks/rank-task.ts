@@ -34,7 +34,7 @@ export interface RankTaskParts {
   /** Shared by all sessions of the allocation. */
   readonly workers: RankWorkers
   /** The node where the previous attempt failed; `null` if none failed. */
-  readonly avoid: string | null
+  readonly avoidedNode: string | null
   readonly report: (report: TaskReport) => void
   /** Called once when the task no longer waits for slots. */
   readonly onStarted: () => void
@@ -42,7 +42,7 @@ export interface RankTaskParts {
   readonly onEnd: (failedOn: string | null) => void
 }
 
-/** How long ranks may take to exit after their step failed, as with `MPI_Abort`. */
+/** How long ranks may take to exit after their step failed, for example after `MPI_Abort`. */
 const stepFailureGraceMs = 10_000
 
 type StopReason =
@@ -80,7 +80,7 @@ export class RankTask implements RankOwner {
   }
 
   start(): void {
-    const { connection, avoid: avoidedNode, onStarted } = this.#parts
+    const { connection, avoidedNode, onStarted } = this.#parts
     if (this.#isOver) return onStarted()
     const { ranks, ranksPerNode = null } = this.spec.resources
     const rendezvous = newRendezvous()
@@ -155,7 +155,8 @@ export class RankTask implements RankOwner {
     const error = new BackendError(text.trim(), { code: 'RankStepError', ...hint })
     this.#stepCode = Number(/^exit code (\d+)$/.exec(how)?.[1] ?? NaN)
     this.#cancelTimeout()
-    // Waits for the rank that aborted, because the error names it and its exit code.
+    // Waits for the exit of the rank that aborted, because the error names this rank and its exit
+    // code.
     this.#cancelTimeout = this.#parts.clock.after(stepFailureGraceMs, () => {
       this.#stopRanks({ kind: 'fail', error })
     })

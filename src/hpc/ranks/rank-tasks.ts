@@ -85,7 +85,7 @@ export class RankTasks implements BackendListener {
       connection,
       clock,
       workers: turns.workers,
-      avoid: this.#failedNodes.get(uid) ?? null,
+      avoidedNode: this.#failedNodes.get(uid) ?? null,
       report: (report) => listener.report(job, report),
       onStarted: () => turns.leave(),
       onEnd: (failedOn) => {

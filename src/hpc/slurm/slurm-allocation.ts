@@ -139,8 +139,8 @@ export class SlurmAllocation implements Allocation {
   }
 
   /**
-   * Whether the job is being preempted. A preemption begins with the end of the job's steps. Only
-   * the script has grace time.
+   * Whether the job is being preempted. A preemption first ends the job's steps. Only the script
+   * gets grace time.
    */
   async #isPreempted(report: JobReport): Promise<boolean> {
     if (!endsEarly(report)) return false

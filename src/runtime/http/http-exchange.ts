@@ -10,8 +10,9 @@ import type { AcceptedKey } from './request-guard.ts'
 
 /** Smaller bodies are read to their end after an error, so that the connection can be reused. */
 const smallBodyBytes = 65_536
-/** For how long, and how many bytes, a client may continue to send after an error. */
+/** How long a client may continue to send after an error. */
 export const lingerMs = 1000
+/** How many bytes a client may send after an error. */
 const lingerBytes = 4_194_304
 
 /** The size of a write. Each completed write shows that the client still reads. */

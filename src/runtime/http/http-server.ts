@@ -57,7 +57,7 @@ export interface HttpLimits {
   readonly headersTimeoutMs: number
   /** The maximum time until the whole request is received. Default 30 s. */
   readonly requestTimeoutMs: number
-  /** How often the two time limits above are checked. Default 2 s. */
+  /** The interval at which the two time limits above are checked. Default 2 s. */
   readonly connectionsCheckMs: number
   /** How long an idle connection is kept. Default 75 s. */
   readonly keepAliveMs: number

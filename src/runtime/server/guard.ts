@@ -35,7 +35,7 @@ export type GuardMessage =
 
 /** How long to wait for the server's exit event and for the last message. */
 const exitWaitMs = 1000
-/** How long to wait for the parent's end: if both are killed, the server may exit first. */
+/** How long to wait for the parent's exit: if both are killed, the server may exit first. */
 const parentNoticeMs = 100
 const maxRemovals = 50
 const removalDelayMs = 100

@@ -61,7 +61,7 @@ export class Assignments {
   add(assignment: Assignment): void {
     const first = this.#all[0]
     assignment.bank = first === undefined ? 0 : 1 - first.bank
-    assignment.read = 0
+    assignment.readCount = 0
     this.#mailbox.reset(assignment.bank, assignment.count)
     this.#all.push(assignment)
   }
@@ -81,7 +81,7 @@ export class Assignments {
     let hasRead = false
     for (let first = this.#all[0]; first !== undefined; first = this.#all[0]) {
       hasRead = this.#readBatch(first, time) || hasRead
-      if (first.read < first.count) break
+      if (first.readCount < first.count) break
       // This must precede `finish`, because the listener may assign the next batch.
       this.#all.shift()
       first.finish()
@@ -92,9 +92,9 @@ export class Assignments {
 
   #readBatch(assignment: Assignment, time: ClockReading): boolean {
     const passed = this.#mailbox.finishedCount(assignment.bank)
-    const before = assignment.read
-    while (assignment.read < passed) {
-      const index = assignment.read
+    const before = assignment.readCount
+    while (assignment.readCount < passed) {
+      const index = assignment.readCount
       if (!assignment.hasEnded(index)) {
         const slot = assignment.slotOf(index)
         const message = this.#mailbox.isSentAsMessage(slot) ? this.#endMessages.get(slot) : null
@@ -102,9 +102,9 @@ export class Assignments {
         if (message !== null) this.#endMessages.delete(slot)
         this.#reportEnd(assignment, index, time, message)
       }
-      assignment.read++
+      assignment.readCount++
     }
-    return assignment.read > before
+    return assignment.readCount > before
   }
 
   #reportEnd(
@@ -190,7 +190,7 @@ export class Assignments {
   unreported(): RunningJob | null {
     const assignment = this.#all[0]
     if (assignment === undefined) return null
-    const index = assignment.read
+    const index = assignment.readCount
     if (index >= this.#mailbox.finishedCount(assignment.bank)) return null
     return { ...noStartTimes, assignment, index, job: assignment.jobAt(index) }
   }
@@ -208,7 +208,7 @@ export class Assignments {
 
   firstUnfinished(): RunningJob | null {
     for (const assignment of this.#all) {
-      for (let index = assignment.read; index < assignment.count; index++) {
+      for (let index = assignment.readCount; index < assignment.count; index++) {
         if (assignment.hasEnded(index)) continue
         return { ...noStartTimes, assignment, index, job: assignment.jobAt(index) }
       }
@@ -256,7 +256,7 @@ export class Assignments {
   revokeAll(): Job[] {
     const jobs: Job[] = []
     for (const assignment of this.#all) {
-      for (let index = assignment.read; index < assignment.count; index++) {
+      for (let index = assignment.readCount; index < assignment.count; index++) {
         const job = this.revoke(assignment, index) ? assignment.withdraw(index) : undefined
         if (job !== undefined) jobs.push(job)
       }
@@ -273,7 +273,7 @@ const endedFlag = 2
 export class Assignment {
   readonly batch: Batch
   bank = 0
-  read = 0
+  readCount = 0
   /** The report for a job that was aborted. It replaces the result of the job's code. */
   forcedOutcome: { readonly index: number; readonly report: TaskReport } | null = null
   readonly #listener: ExecutorListener

@@ -36,7 +36,9 @@ type TaskFunction = (...args: unknown[]) => unknown
 
 /** How long results may stay in the mailbox before a message announces them. */
 const maxUnreportedMs = 1
-/** Polls between two readings of the clock, because reading it takes longer than a poll. */
+/**
+ * The number of polls between two readings of the clock. One reading takes longer than one poll.
+ */
 const pollsPerClockRead = 20
 
 export class JobRunner {

@@ -177,7 +177,7 @@ export class PooledWorker {
     return false
   }
 
-  /** Detects starts, time-outs and jobs that wait behind a long job, because no message does. */
+  /** Detects starts, time-outs and jobs that wait behind a long job. No message reports these. */
   poll(): void {
     this.#read()
     // The link is set to idle only here, because a sequence of single tasks would otherwise toggle
@@ -240,7 +240,7 @@ export class PooledWorker {
   close(reason: string): void {
     const { facts } = this.#assignments
     for (const assignment of this.#assignments.all) {
-      for (let index = assignment.read; index < assignment.count; index++) {
+      for (let index = assignment.readCount; index < assignment.count; index++) {
         if (!this.#assignments.revoke(assignment, index)) continue
         assignment.end(index, { kind: 'cancel', reason })
       }

@@ -35,7 +35,7 @@ export function newAttempt(id: number, batch: Batch): Attempt {
 export function toProgramRequest(attempt: Attempt, workDir: string | null): ProgramRequest {
   const { id, spec, batch, job } = attempt
   const folder = resolveFolder(spec, workDir)
-  // A spec of another version, which lacks the field, must throw here.
+  // If a spec of another version lacks this field, the task must fail, so this line throws.
   const { stdout, stderr } = spec.captureStdio === null ? {} : spec.captureStdio
   attempt.files = definedFields({
     stdoutPath: stdout && resolve(folder, stdout),

@@ -16,7 +16,7 @@ const firstPollMs = 5
 const maxPollMs = 100
 /** How long to wait for killed processes. A process that waits for a disk may never exit. */
 const maxKillWaitMs = 1000
-/** The maximum scans for a known member. One scan may miss a member that forks and exits. */
+/** The maximum number of scans for a known member. One may miss a member that forks and exits. */
 const maxDoubtfulScans = 4
 
 interface BackgroundGroup {

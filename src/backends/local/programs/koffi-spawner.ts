@@ -34,18 +34,18 @@ export class KoffiSpawner implements Spawner {
   }
 
   spawn(plan: SpawnPlan, watcher: ProgramWatcher): number {
-    const ends = new ProgramPipes(this.#libc)
+    const pipes = new ProgramPipes(this.#libc)
     let pid: number
     try {
-      pid = this.#spawn(plan, ends)
+      pid = this.#spawn(plan, pipes)
     } catch (error) {
-      ends.closeAll()
+      pipes.closeAll()
       watcher.failed(errnoOf(error))
       return 0
     }
-    ends.closeProgramEnds()
-    const stdin = plan.stdin === null ? undefined : ends.writeStdin(plan.stdin)
-    this.#children.set(pid, { watcher, readers: ends.readers, stdin })
+    pipes.closeProgramEnds()
+    const stdin = plan.stdin === null ? undefined : pipes.writeStdin(plan.stdin)
+    this.#children.set(pid, { watcher, readers: pipes.readers, stdin })
     return pid
   }
 
@@ -61,7 +61,7 @@ export class KoffiSpawner implements Spawner {
     }
   }
 
-  #spawn({ file, argv, cwd, env, stdin, stdout, stderr }: SpawnPlan, ends: ProgramPipes): number {
+  #spawn({ file, argv, cwd, env, stdin, stdout, stderr }: SpawnPlan, pipes: ProgramPipes): number {
     return this.#libc.spawn({
       file,
       argv: this.#libc.toVector(argv),
@@ -69,9 +69,9 @@ export class KoffiSpawner implements Spawner {
         env === null ? this.#environment : this.#libc.toVector(toEnvironmentStrings(env)),
       cwd,
       stdio: [
-        stdin === null ? this.#nullDevice : ends.openStdin(),
-        typeof stdout === 'number' ? stdout : ends.openOutput(stdout),
-        typeof stderr === 'number' ? stderr : ends.openOutput(stderr),
+        stdin === null ? this.#nullDevice : pipes.openStdin(),
+        typeof stdout === 'number' ? stdout : pipes.openOutput(stdout),
+        typeof stderr === 'number' ? stderr : pipes.openOutput(stderr),
       ],
     })
   }

@@ -198,13 +198,13 @@ export class LauncherFleet {
   #onExit(launcher: Launcher, exit: ChildExit): void {
     const errno = errnoOf(exit.error)
     if (launcher.child.pid === undefined && isResourceShortage(errno))
-      return this.#refuse(launcher, errno)
+      return this.#handleRefusal(launcher, errno)
     const isUnexpected = !this.#isClosing || exit.code !== 0
     this.#lose(launcher, exitReason(exit), isUnexpected)
   }
 
   /** Handles a launcher that the system refused to start. Its programs wait. */
-  #refuse(launcher: Launcher, errno: string): void {
+  #handleRefusal(launcher: Launcher, errno: string): void {
     launcher.isRefused = true
     launcher.isLost = true
     this.#remove(launcher)
@@ -319,7 +319,7 @@ export class Launcher {
 
 /**
  * Kills what a lost launcher leaves: background processes, and programs that it did not report.
- * They are in its session (koffi), or have its mark.
+ * They belong to the launcher's session (with koffi), or have its mark.
  */
 function killLeftovers({ child: { pid }, mark }: Launcher): void {
   if (pid === undefined) return

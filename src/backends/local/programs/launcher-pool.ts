@@ -186,18 +186,18 @@ export class LauncherPool implements Executor {
         if (update.hasBackground) attempt.launcher?.owners.add(job.sessionId)
         const { files } = attempt
         const context = { at: toMoment(now, update.at), workerId, cancelReason, files }
-        this.#limit.succeed()
+        this.#limit.recordSuccess()
         this.#end(attempt, toEndReport(job, update, context))
         return this.#retryHeld(0)
       }
       case 'failed':
         return this.#end(attempt, { kind: 'fail', error: fromErrorRecord(update.error) })
       case 'refused':
-        return this.#refuse(attempt)
+        return this.#handleRefusal(attempt)
     }
   }
 
-  #refuse(attempt: Attempt): void {
+  #handleRefusal(attempt: Attempt): void {
     const { cancelReason } = attempt
     if (cancelReason !== null) return this.#end(attempt, { kind: 'cancel', reason: cancelReason })
     this.#releaseLauncher(attempt)
@@ -207,7 +207,7 @@ export class LauncherPool implements Executor {
   #throttle(updates: readonly ProgramUpdate[]): void {
     const refused = updates.find((item) => item.kind === 'refused')
     if (refused === undefined || this.#held.size === 0) return
-    if (this.#limit.refuse(this.#attempts.size - this.#held.size)) {
+    if (this.#limit.recordRefusal(this.#attempts.size - this.#held.size)) {
       this.#reportThrottled(describeRefusal('a program', refused.errno), this.#limit.limit)
     }
     if (this.#isPausing) return
@@ -347,7 +347,7 @@ export class ConcurrencyLimit {
   }
 
   /** Returns `true` if the limit is now the lowest since the maximum was last reached. */
-  refuse(running: number): boolean {
+  recordRefusal(running: number): boolean {
     this.#limit = Math.max(1, Math.min(running, this.#limit))
     this.#successes = 0
     const isLowest = this.#limit < this.#lowest
@@ -356,7 +356,7 @@ export class ConcurrencyLimit {
   }
 
   /** Counts a success. The limit rises by one after `limit` successes. */
-  succeed(): void {
+  recordSuccess(): void {
     this.#refusals = 0
     if (this.#limit === this.#max || ++this.#successes < this.#limit) return
     this.#successes = 0

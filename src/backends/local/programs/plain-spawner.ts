@@ -15,7 +15,10 @@ import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 
 /** The number of turns without output after which the pipe of an ended program counts as empty. */
 const quietTurns = 3
-/** The bytes to read after the exit. A pipe holds less: more comes from a background process. */
+/**
+ * The maximum number of bytes to read after the exit. More than a pipe holds: any further ones come
+ * from a background process.
+ */
 const maxRestLength = 1_048_576
 
 /** The number of descriptors that a start needs, for three socket pairs and Node's own pipe. */

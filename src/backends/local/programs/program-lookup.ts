@@ -57,7 +57,7 @@ export function explainRefusal(file: string, cwd: string, errno: string): TuttiE
   const folder = inspectPath(cwd)
   const isClosed = folder === 'folder' && errno === 'EACCES' && !isExecutable(cwd)
   if (folder !== 'folder' || isClosed) {
-    const what = isClosed ? 'may not be entered' : describePath(folder)
+    const what = isClosed ? 'may not be entered' : describePathProblem(folder)
     const message = `the working directory ${shorten(cwd)} ${what}`
     return createError(CwdNotFoundError, message, 'Make the folder first, or name another.')
   }
@@ -70,7 +70,7 @@ export function explainRefusal(file: string, cwd: string, errno: string): TuttiE
       return missingFileError(file, path)
     case 'ENAMETOOLONG':
     case 'ELOOP':
-      return notFoundError(`${name} ${describePath(kind)}`, 'Name another path.')
+      return notFoundError(`${name} ${describePathProblem(kind)}`, 'Name another path.')
     case 'folder':
       return notPermittedError(`${name} is a folder`, 'Name a program in it.')
     case 'file':
@@ -78,7 +78,7 @@ export function explainRefusal(file: string, cwd: string, errno: string): TuttiE
       return notFoundError(`${name} is a file, not a folder`, 'Remove the slash at its end.')
     default:
       return notPermittedError(
-        `${name} ${describePath(kind)}`,
+        `${name} ${describePathProblem(kind)}`,
         'Look at the rights of its folders.',
       )
   }
@@ -166,8 +166,8 @@ function inspectPath(path: string): string {
   }
 }
 
-function describePath(found: string): string {
-  switch (found) {
+function describePathProblem(kindOrErrno: string): string {
+  switch (kindOrErrno) {
     case 'ENOENT':
     case 'ENOTDIR':
       return 'does not exist'
@@ -178,7 +178,7 @@ function describePath(found: string): string {
     case 'ELOOP':
       return 'leads into a loop of links'
     default:
-      return `cannot be examined: ${found}`
+      return `cannot be examined: ${kindOrErrno}`
   }
 }
 

@@ -1,4 +1,4 @@
-/** The port through which the runner starts programs. */
+/** The interface through which the runner starts programs. */
 
 import type { OutputCapture } from './output-capture.ts'
 import type { ProgramUsage } from './protocol.ts'

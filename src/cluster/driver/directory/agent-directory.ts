@@ -154,7 +154,10 @@ export class AgentDirectory {
     return this.#connectedSinceMs + announceWaitMs
   }
 
-  /** Since when the broker is reachable and this process neither suspended nor busy. */
+  /**
+   * Since when this process can receive messages: the broker is reachable, and the process was
+   * neither suspended nor busy.
+   */
   get receivingSinceMs(): number {
     return Math.max(this.#connectedSinceMs, this.#silence.lastStallMs)
   }

@@ -44,7 +44,9 @@ export interface Continuation {
   /** Set only if the result refers to an object. */
   readonly source?: ResultSource
   readonly adoption?: AdoptedAttempt
-  /** The number of the attempt with the result or the adopted one, otherwise of the next. */
+  /**
+   * The number of the attempt that has a result or is adopted. Otherwise, that of the next attempt.
+   */
   readonly attempt: number
   /** The number of earlier attempts that do not count as failures: canceled or moved ones. */
   readonly uncounted: number
@@ -60,7 +62,10 @@ export class EarlierRun {
   readonly #missing = new Map<number, string>()
   /** Tasks whose last known attempt has failed, recorded only while agents are missing. */
   readonly #failed = new Set<string>()
-  /** Reasons of tasks canceled before their agents had listed their attempts. */
+  /**
+   * The cancel reason of each task, by uid, that was canceled before its agent had listed its
+   * attempts.
+   */
   readonly #canceled = new Map<string, string>()
 
   get isEmpty(): boolean {
@@ -164,7 +169,10 @@ export class EarlierRun {
     adoption?.agent.cancel([uid, adoption.held.attempt], reason)
   }
 
-  /** Fails the begun attempts of a lost agent and returns them. The others move at submission. */
+  /**
+   * Fails the begun attempts of a lost agent and returns them. The other tasks move to another
+   * agent when they are submitted.
+   */
   removeAgent(agent: AgentLink, reason: string): readonly LostAttempt[] {
     const lost: LostAttempt[] = []
     for (const [uid, { held, agent: holder }] of this.#held) {

@@ -50,7 +50,10 @@ export class HeldNodes {
     }
   }
 
-  /** Whether the held amounts fit beside the jobs. One-core jobs do not count: many only wait. */
+  /**
+   * Whether the node has room for its jobs and all amounts held on it. Jobs with default resources
+   * do not count, because many of them only wait.
+   */
   hasRoom(node: string, whole: Amounts): boolean {
     const jobs = [...this.#sessions].flatMap((session) => session.jobsAt(node))
     const requests = jobs.map(({ spec }) => spec.resources)

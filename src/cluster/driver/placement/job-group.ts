@@ -26,8 +26,8 @@ export interface RunningRequest {
 export const allocationLabel = 'allocation'
 
 /**
- * Returns the node of each job, or `null` without room for all. Prefers few nodes, because the jobs
- * communicate. With `idle`, assumes that nothing is running.
+ * Returns the node of each job, or `null` if there is no room for all. Prefers few nodes, because
+ * the jobs communicate. With `idle`, assumes that nothing is running.
  */
 export function chooseNodes(
   nodes: readonly Node[],

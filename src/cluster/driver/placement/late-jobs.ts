@@ -8,7 +8,7 @@ interface TimedJob {
 }
 
 export interface PlacementTimes {
-  /** How long jobs can still run on a node, or on any; `Infinity` if unlimited. */
+  /** How long jobs can still run on `node` or, without `node`, on any one; may be `Infinity`. */
   readonly secondsLeft: (node?: string) => number
   readonly running: (node: string) => readonly RunningRequest[]
   readonly horizons?: readonly number[]

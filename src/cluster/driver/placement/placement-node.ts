@@ -159,7 +159,7 @@ export const hasRoom = (node: Node, wanted: JobRequirements): boolean =>
   (wanted.isDefault ? countQueueRoom(node) > 0 : fits(node, wanted.request)) &&
   allows(node, wanted)
 
-/** A larger request never waits at a node, because it would block the jobs behind it. */
+/** Only jobs with default resources wait at a node: a larger one would block the jobs behind it. */
 const fits = (node: Node, request: ResourceRequest): boolean =>
   canRun(node.facts, request) && fitsInto(freeAmounts(node), request)
 

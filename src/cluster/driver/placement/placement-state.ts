@@ -59,7 +59,7 @@ export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   ),
 })
 
-/** Work that waits at nodes, as one-core jobs. A leaving node offers no cores, but runs jobs. */
+/** The jobs that wait at nodes, as one-core jobs. A leaving node offers no cores, but runs jobs. */
 function toSentWork(nodes: readonly Node[]): readonly WaitingWork[] {
   const count = nodes.reduce((sum, { cores, offer, facts, isUsable }) => {
     const isLeaving = !isUsable || offer.cores === 0

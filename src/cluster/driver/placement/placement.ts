@@ -162,7 +162,7 @@ export class Placement<T extends PlacedJob> {
     this.#reservations.begin()
     let lowest: number | null = null
     for (;;) {
-      const first = this.#shapes.first(done)
+      const first = this.#shapes.findNext(done)
       if (first === null) break
       const { shape, nextOther } = first
       if (this.#deferLate(shape)) continue
@@ -345,7 +345,7 @@ export class Placement<T extends PlacedJob> {
     this.#reservations.clear()
   }
 
-  /** Lets jobs search again that avoid another node or have reserved this one. */
+  /** Lets all shapes search again: their jobs may avoid another node, or have reserved this one. */
   #handleUnusable(node: Node): void {
     this.#updateRing(node)
     this.#reservations.removeNode(node)

@@ -39,7 +39,7 @@ export class Reservations {
   readonly #onFree: (node: Node) => void
   /** The first shape in the current pass for which no node had room. */
   #first: WaitingShape | null = null
-  #lastFirst: WaitingShape | null = null
+  #previousFirst: WaitingShape | null = null
 
   /** `onFree` is called with each node that other jobs may use again. */
   constructor(times: PlacementTimes, onFree: (node: Node) => void) {
@@ -57,7 +57,7 @@ export class Reservations {
 
   /** Starts a pass over the shapes, in which `add` is called in the order of their jobs. */
   begin(): void {
-    this.#lastFirst = this.#first ?? this.#lastFirst
+    this.#previousFirst = this.#first ?? this.#previousFirst
     this.#first = null
   }
 
@@ -109,7 +109,7 @@ export class Reservations {
     this.#byShape.clear()
     this.#byNode.clear()
     this.#first = null
-    this.#lastFirst = null
+    this.#previousFirst = null
   }
 
   reservedAgainst(shape: WaitingShape): IsReserved {
@@ -134,7 +134,7 @@ export class Reservations {
 
   #setFirst(shape: WaitingShape): void {
     this.#first = shape
-    const last = this.#lastFirst
+    const last = this.#previousFirst
     if (last === null || last === shape) return
     // The previous first shape has lost its precedence, so its first claim excludes fewer jobs.
     const [claim] = this.#byShape.get(last)?.claims ?? []

@@ -92,7 +92,7 @@ export class Shapes<T extends PlacedJob> {
   }
 
   /** The shape with the next job, and the next job among the others. Ignores `done`. */
-  first(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; nextOther: T | undefined } | null {
+  findNext(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; nextOther: T | undefined } | null {
     let first: Shape<T> | null = null
     let head: T | undefined
     let nextOther: T | undefined

@@ -66,38 +66,38 @@ it('the pool accepts more jobs than slots in one turn', async () => {
 })
 
 const succeed = (limit: ConcurrencyLimit, times: number) => {
-  for (let count = 0; count < times; count++) limit.succeed()
+  for (let count = 0; count < times; count++) limit.recordSuccess()
 }
 
 it('row 29: a limit falls to what the system allows and reports each new minimum once', () => {
   const limit = new ConcurrencyLimit(10)
-  expect(limit.refuse(6)).toBe(true)
+  expect(limit.recordRefusal(6)).toBe(true)
   expect(limit.limit).toBe(6)
-  expect(limit.refuse(6)).toBe(false)
-  expect(limit.refuse(9)).toBe(false)
+  expect(limit.recordRefusal(6)).toBe(false)
+  expect(limit.recordRefusal(9)).toBe(false)
   expect(limit.limit).toBe(6)
-  expect(limit.refuse(0)).toBe(true)
+  expect(limit.recordRefusal(0)).toBe(true)
   expect(limit.limit).toBe(1)
 })
 
 it('row 29: a limit rises by one with each round of successes, up to where it began', () => {
   const limit = new ConcurrencyLimit(4)
-  limit.refuse(2)
+  limit.recordRefusal(2)
   succeed(limit, 1)
   expect(limit.limit).toBe(2)
   succeed(limit, 1)
   expect(limit.limit).toBe(3)
-  expect(limit.refuse(2)).toBe(false)
+  expect(limit.recordRefusal(2)).toBe(false)
   succeed(limit, 2 + 3 + 100)
   expect(limit.limit).toBe(4)
-  expect(limit.refuse(2)).toBe(true)
+  expect(limit.recordRefusal(2)).toBe(true)
 })
 
 it('row 29: a limit pauses twice as long after each refusal in a row, up to a second', () => {
   const limit = new ConcurrencyLimit(4)
   const pauses = Array.from({ length: 8 }, () => limit.nextPauseMs())
   expect(pauses).toEqual([20, 40, 80, 160, 320, 640, 1000, 1000])
-  limit.succeed()
+  limit.recordSuccess()
   expect(limit.nextPauseMs()).toBe(20)
 })
 
