@@ -8,7 +8,13 @@ import {
   loadConfigWithSettings,
   readInferenceConfig,
 } from '../inference/config/config.ts'
-import { InferenceBackend, type InferenceConfig } from '../inference/index.ts'
+import {
+  InferenceBackend,
+  type InferenceConfig,
+  type ServedRequest,
+  type TlsFiles,
+} from '../inference/index.ts'
+import { maskSecrets } from '../foundation/secrets.ts'
 import { findModel, toBase } from './bench/bench.ts'
 import { exitCodes, stopOnSignal } from './exit.ts'
 import type { Output } from './output.ts'
@@ -24,6 +30,10 @@ export interface ServeOptions {
   readonly apiKeyFile?: string
   readonly apiKeys?: string
   readonly basePath?: string
+  readonly tlsCert?: string
+  readonly tlsKey?: string
+  readonly logRequests?: boolean
+  readonly logContents?: boolean
   readonly allowHost?: readonly string[]
   readonly allowOrigin?: readonly string[]
   readonly dashboard?: boolean
@@ -52,6 +62,7 @@ export async function serve(
       signal: stop.signal,
       ...definedFields({ host: options.host, port: options.port, apiKey: key?.value }),
       ...definedFields({ apiKeysFile: options.apiKeys, basePath: options.basePath }),
+      ...definedFields({ tls: readTls(options), onRequest: createRequestLog(options, output) }),
     })
     await using _ = options.dashboard === true ? await openDashboard(backend, output) : null
     printEndpoint(backend, key, options, output)
@@ -118,6 +129,37 @@ function chooseKey({ apiKeyFile, apiKeys, host }: ServeOptions): ApiKey | null {
   if (given !== null) return { value: given, isGenerated: false }
   if (host === undefined || isLoopbackHost(host) || apiKeys !== undefined) return null
   return { value: `tutti-${newUuid()}`, isGenerated: true }
+}
+
+function readTls({ tlsCert: certFile, tlsKey: keyFile }: ServeOptions): TlsFiles | undefined {
+  if (certFile === undefined && keyFile === undefined) return undefined
+  if (certFile !== undefined && keyFile !== undefined) return { certFile, keyFile }
+  const [given, missing] = keyFile === undefined ? ['cert', 'key'] : ['key', 'cert']
+  const details = { code: 'UsageError', field: `tls-${missing}` }
+  throw new ValueError(`--tls-${given} needs --tls-${missing}`, details)
+}
+
+/** Prints a line to stderr for each request. */
+function createRequestLog(
+  { logRequests = false, logContents = false }: ServeOptions,
+  output: Output,
+): ((request: ServedRequest) => void) | undefined {
+  if (!logRequests && !logContents) return undefined
+  return (request) => {
+    const { time, body, answers, ...head } = request
+    const at = new Date(time * 1000).toISOString()
+    const content = logContents ? { body, answers } : {}
+    if (output.form === 'json') {
+      const line = JSON.stringify({ request: { time: at, ...head, ...content } })
+      void output.write(`${maskSecrets(line)}\n`, 'stderr')
+      return
+    }
+    const { status, method, path, seconds, key, promptTokens, completionTokens, requestId } = head
+    const duration = `${seconds.toFixed(3)}s${key === null ? '' : ` key=${key}`}`
+    const use = `${duration} tokens=${promptTokens}+${completionTokens} ${requestId}`
+    const line = `${at} ${status} ${method} ${path} ${use}`
+    output.problem(maskSecrets(logContents ? `${line} ${JSON.stringify(content)}` : line))
+  }
 }
 
 function printEndpoint(

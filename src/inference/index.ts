@@ -37,7 +37,9 @@ export type {
   NamedRule,
   PatternRule,
 } from './guardrails/rules.ts'
+export type { ServedRequest } from './server/server.ts'
 export type { ServerLimits } from './server/server-limits.ts'
+export type { TlsFiles } from '../runtime/http/tls.ts'
 export type { Environment } from '../runtime/server/environment.ts'
 export type * from './generation/inference-engine.ts'
 export { createEchoEngine } from './engines/echo/echo-engine.ts'

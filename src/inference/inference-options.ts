@@ -24,9 +24,11 @@ import type {
   InferenceOverrides,
 } from './config/inference-config.ts'
 import { expectListenAddress } from '../runtime/http/listening.ts'
+import { expectTlsFiles, type TlsFiles } from '../runtime/http/tls.ts'
 import type { EngineOption } from './engines/engines.ts'
 import type { NodeServers } from '../runtime/server/node-servers.ts'
 import type { CreateEngine } from './generation/inference-engine.ts'
+import type { ServedRequest } from './server/server.ts'
 import { resolveServerLimits, type ServerLimits } from './server/server-limits.ts'
 
 /** The configuration file, values that override it, and the address of the server. */
@@ -69,6 +71,10 @@ export interface InferenceBackendOptions {
   readonly apiKeysFile?: string
   /** The first part of all paths of the server, such as `/llm`, for a proxy. Default none. */
   readonly basePath?: string
+  /** The files of a certificate and its key, read again when they change. Default: HTTP. */
+  readonly tls?: TlsFiles
+  /** Called when a request over HTTP has ended. */
+  readonly onRequest?: (request: ServedRequest) => void
   /** Overrides the file's `engine`: a kind, a section with its keys, or an engine factory. */
   readonly engine?: EngineOption | CreateEngine
   /** The HPC backend whose nodes run the servers of the `process` engine. Default: this machine. */
@@ -99,8 +105,10 @@ export type ResolvedInferenceOptions = ReturnType<typeof resolveInferenceOptions
 
 const optionNames = [
   ...overrideNames,
-  ...'configFile name port useService host apiKey apiKeysFile basePath nodes limits'.split(' '),
-  ...'captureContent engineTimeoutSeconds drainSeconds clock log onProgress signal'.split(' '),
+  ...'configFile name port useService host apiKey apiKeysFile basePath tls nodes limits'.split(' '),
+  ...'captureContent engineTimeoutSeconds drainSeconds clock log onProgress onRequest signal'.split(
+    ' ',
+  ),
 ]
 
 export function resolveInferenceOptions(options: InferenceBackendOptions) {
@@ -129,6 +137,8 @@ export function resolveInferenceOptions(options: InferenceBackendOptions) {
     apiKey: key,
     apiKeysFile: keysFile,
     basePath: expectBasePath(basePath),
+    tls: options.tls === undefined ? null : expectTlsFiles('tls', options.tls),
+    onRequest: options.onRequest ?? null,
     isService: useService,
     limits: expectLimits(options.limits),
     isContentCaptured: expectBoolean('captureContent', captureContent),

@@ -193,7 +193,8 @@ export class InferenceService {
 
   #createServer(): InferenceServer {
     const { options, config } = this.#parts
-    const { host, port, apiKey, apiKeysFile, basePath, limits, drainMs, clock, log } = options
+    const { host, port, apiKey, apiKeysFile, basePath, tls, onRequest } = options
+    const { limits, drainMs, clock, log } = options
     return new InferenceServer({
       generator: this.generator,
       models: config.servedNames,
@@ -203,6 +204,8 @@ export class InferenceService {
       apiKey,
       apiKeysFile,
       basePath,
+      tls,
+      onRequest,
       batchConfig: config.batching,
       queueLimit: config.hardware.queueLimit,
       limits: { drainSeconds: drainMs / 1000, isStrict: config.server.isStrict, ...limits },

@@ -64,6 +64,58 @@ async function answer(endpoint: string): Promise<{ model: string; tokens: number
   return { model, tokens: usage.completion_tokens }
 }
 
+describe('keys, encryption and the log of requests', () => {
+  it('the log of requests has the names of keys, but no keys and no contents', async () => {
+    const keys = write('keys', 'ann key-of-ann rpm=1\n')
+    const given = ['--api-keys', keys, '--base-path', '/llm', '--log-requests']
+    const { endpoint, command } = await serve(write('keyed.yaml', echo()), ...given)
+    expect(endpoint).toMatch(/\/llm$/)
+    expect(command.stdout()).toContain("apiKey: '<your key>'")
+    const headers = { 'x-api-key': 'key-of-ann', 'x-request-id': 'mine' }
+    expect((await chat(endpoint, headers, 'private words')).status).toBe(200)
+    expect((await chat(endpoint, headers, 'private words')).status).toBe(429)
+    const path = 'POST /v1/chat/completions'
+    await command.seen(`429 ${path}`)
+    const lines = command.output().split('\n')
+    expect(lines.find((line) => line.includes(` 200 ${path}`))).toMatch(
+      /^\d{4}-\S+Z 200 POST \S+ \d+\.\d{3}s key=ann tokens=\d+\+\d+ mine$/,
+    )
+    expect(command.output()).not.toMatch(/private|key-of-ann/)
+  })
+
+  it('--log-contents adds prompts and answers; with --json, lines are JSON', async () => {
+    const given = ['--config', write('logged.yaml', echo()), '--log-contents', '--json']
+    const command = startProgram(builtMain, ['serve', '--port', '0', ...given])
+    onTestFinished(() => void command.child.kill('SIGKILL'))
+    await command.seen('"endpoint"')
+    await chat(JSON.parse(command.stdout()).endpoint, {}, 'seen words')
+    await command.seen('"request"')
+    const lines = command.output().split('\n')
+    expect(JSON.parse(lines.find((one) => one.includes('"request"')) ?? '').request).toMatchObject({
+      status: 200,
+      body: { messages: [{ content: 'seen words' }] },
+      answers: [expect.stringContaining('seen words')],
+    })
+  })
+
+  it('wrong files and options are usage errors', async () => {
+    const bad = write('bad-keys', 'canary\n')
+    const config = write('plain.yaml', echo())
+    const refusals = [
+      [['--api-keys', bad], 'line 1: expected a name, a key'],
+      [['--tls-cert', bad], '--tls-cert needs --tls-key'],
+      [['--tls-cert', bad, '--tls-key', bad], '--tls-cert, --tls-key'],
+      [['--base-path', 'llm'], 'a path that begins with "/"'],
+    ] as const
+    for (const [options, problem] of refusals) {
+      const args = ['serve', '--config', config, '--port', '0', ...options]
+      const { code, stderr } = await runHere(folder, args)
+      expect([code, stderr]).toEqual([2, expect.stringContaining(problem)])
+      expect(stderr).not.toContain('canary')
+    }
+  })
+})
+
 describe('tutti serve without a file', () => {
   it('serve takes the model as an argument, and each key as an option', async () => {
     const { endpoint } = await serveWith('tiny', '--engine', 'echo', '--llm.max-tokens', '3')

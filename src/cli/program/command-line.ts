@@ -173,7 +173,14 @@ function addServe({ program, output, finish }: Cli, argv: readonly string[]): vo
     .option('--host <name>', 'Address to listen on (default: 127.0.0.1)')
     .option('--api-key-file <file>', 'File with the key that clients must send')
     .option('--api-keys <file>', 'File with a line per client: name key [rpm=N] [tpm=N]')
+    .option(
+      '--tls-cert <file>',
+      'Certificate for HTTPS, with --tls-key; read again when it changes',
+    )
+    .option('--tls-key <file>', 'Key of the certificate')
     .option('--base-path <path>', 'First part of all paths, such as /llm')
+    .option('--log-requests', 'Print a line for each request to stderr, without contents')
+    .option('--log-contents', 'Like --log-requests, with prompts and answers')
     .option('--allow-host <name>', 'Another host name that clients may use; repeatable', toHosts)
     .option('--allow-origin <url>', 'Origin whose pages may call the server; repeatable', toOrigins)
     .option('--dashboard', 'Show requests, batches and workers in the browser')

@@ -284,13 +284,15 @@ class RequestRun implements QueueListener {
   }
 
   /** Without an answer, the prompt counts if the engine has read it, and each delta is a token. */
-  #reportUsage(outcome: FinishedGeneration['outcome']): void {
-    const { promptTokens, deltas } = this.#builder
-    const { usage } =
-      'result' in outcome
-        ? outcome.result
-        : { usage: { promptTokens: promptTokens ?? 0, completionTokens: deltas } }
-    this.#prompt.onUsed?.(usage.promptTokens, usage.completionTokens)
+  #reportUse(outcome: FinishedGeneration['outcome']): void {
+    if ('result' in outcome) {
+      const { usage, text } = outcome.result
+      this.#prompt.onUsed?.({ ...usage, text })
+    } else {
+      const { promptTokens, deltas } = this.#builder
+      const use = { promptTokens: promptTokens ?? 0, completionTokens: deltas }
+      this.#prompt.onUsed?.({ ...use, text: '' })
+    }
   }
 
   #finishWith(outcome: FinishedGeneration['outcome']): void {
@@ -299,7 +301,7 @@ class RequestRun implements QueueListener {
     this.#check?.removeWaiter()
     const { clock, model, isContentCaptured, onEnded } = this.#parts
     const { taskId } = this.#prompt
-    this.#reportUsage(outcome)
+    this.#reportUse(outcome)
     const generation: FinishedGeneration = {
       request: this.#request,
       model,

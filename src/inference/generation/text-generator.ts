@@ -29,7 +29,14 @@ export interface PromptRequest {
   /** The task that the prompt belongs to; `null` for HTTP and `generate`. */
   readonly taskId: string | null
   /** Called once when the prompt has ended, even if it has failed or was canceled. */
-  readonly onUsed?: (promptTokens: number, completionTokens: number) => void
+  readonly onUsed?: (use: PromptUse) => void
+}
+
+/** What a prompt has used and produced. `text` is empty if it has failed or was canceled. */
+export interface PromptUse {
+  readonly promptTokens: number
+  readonly completionTokens: number
+  readonly text: string
 }
 
 export interface GenerationResult {

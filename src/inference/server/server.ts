@@ -1,8 +1,12 @@
 /** The HTTP server of an inference backend, with the routes for its model. */
 
+import type { Clock } from '../../foundation/clock.ts'
+import { tryRead } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
+import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import { HttpServer, notFoundError } from '../../runtime/http/http-server.ts'
+import type { TlsFiles } from '../../runtime/http/tls.ts'
 import type { ModelFacts } from '../generation/inference-engine.ts'
 import type { EngineProxy } from '../generation/pass-through.ts'
 import { createErrorReplies } from './error-replies.ts'
@@ -31,11 +35,36 @@ export interface InferenceServerOptions extends ServerParts {
   /** A file with the names, keys and limits of further clients. */
   readonly apiKeysFile?: string | null
   readonly basePath?: string
+  readonly tls?: TlsFiles | null
+  /** Called when a request has ended. */
+  readonly onRequest?: ((request: ServedRequest) => void) | null
   /** Requests with more prompts are refused, because they could never be queued. */
   readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
   readonly defaults: { readonly maxTokens: number }
   readonly log: Log
+}
+
+/** A request to a server that has ended. */
+export interface ServedRequest {
+  /** When it arrived, in seconds since the epoch. */
+  readonly time: number
+  /** The header `x-request-id` of its response. */
+  readonly requestId: string
+  /** The name of its API key; `null` for a key without a name, or without a key. */
+  readonly key: string | null
+  readonly method: string
+  /** Without the query. */
+  readonly path: string
+  /** The status of the response; 499 if the client disconnected before there was one. */
+  readonly status: number
+  readonly seconds: number
+  readonly promptTokens: number
+  readonly completionTokens: number
+  /** The parsed body; `undefined` if none was read. It is content of the client. */
+  readonly body: unknown
+  /** The generated texts. They are content of the client. */
+  readonly answers: readonly string[]
 }
 
 interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields'> {
@@ -49,11 +78,14 @@ export class InferenceServer extends HttpServer {
   readonly #keys: ApiKeys | null
 
   constructor(options: InferenceServerOptions) {
-    const { apiKey, apiKeysFile = null, clock, log } = options
+    const { apiKey, apiKeysFile = null, onRequest = null, clock, log } = options
     const limits = resolveServerLimits(options.limits)
     const needsKey = apiKey !== null || apiKeysFile !== null
     const keys = needsKey ? new ApiKeys({ apiKey, file: apiKeysFile, clock, log }) : null
-    super({ ...options, keys, limits, errors: createErrorReplies(log) })
+    const onEnded = (exchange: HttpExchange, seconds: number): void => {
+      if (onRequest !== null) tryRead(() => onRequest(toServedRequest(exchange, seconds, clock)))
+    }
+    super({ ...options, keys, limits, errors: createErrorReplies(log), onEnded })
     this.#options = options
     this.#limits = limits
     this.#keys = keys
@@ -80,6 +112,11 @@ export class InferenceServer extends HttpServer {
   protected override async onStop(): Promise<void> {
     this.#keys?.close()
     await super.onStop()
+  }
+
+  protected override onAbandon(): void {
+    this.#keys?.close()
+    super.onAbandon()
   }
 
   /** Other spellings of a path: some clients add a slash at the end, and some omit `/v1`. */
@@ -110,6 +147,23 @@ export class InferenceServer extends HttpServer {
     })
     const needsKey = this.#keys !== null
     return { ...this.#healthContext(), limits: this.#limits, requests, proxy, needsKey }
+  }
+}
+
+function toServedRequest(exchange: HttpExchange, seconds: number, clock: Clock): ServedRequest {
+  const { requestId, key, request, path, status, promptTokens, completionTokens } = exchange
+  return {
+    time: clock.now() - seconds,
+    requestId,
+    key: key?.name ?? null,
+    method: request.method ?? '',
+    path,
+    status,
+    seconds,
+    promptTokens,
+    completionTokens,
+    body: exchange.body,
+    answers: exchange.answers,
   }
 }
 

@@ -50,6 +50,10 @@ export class HttpExchange {
   /** The tokens that a model has read and written for the request. */
   promptTokens = 0
   completionTokens = 0
+  /** The parsed body; `undefined` if none was read. */
+  body: unknown
+  /** The texts that a model has generated for the request. */
+  readonly answers: string[] = []
   readonly #controller = new AbortController()
   readonly #options: HttpExchangeOptions
   /** Alternating names and values. */
@@ -79,6 +83,11 @@ export class HttpExchange {
 
   get isGone(): boolean {
     return this.response.destroyed || this.request.socket.destroyed
+  }
+
+  /** The status of the response; 499 if the client disconnected before there was one. */
+  get status(): number {
+    return this.response.headersSent ? this.response.statusCode : 499
   }
 
   /** Adds headers to the response, even if it is an error. */

@@ -7,6 +7,7 @@ import {
   type ServerResponse,
   STATUS_CODES,
 } from 'node:http'
+import { createServer as createTlsServer, Server as TlsServer } from 'node:https'
 import type { Socket } from 'node:net'
 import type { Duplex } from 'node:stream'
 import type { Clock } from '../../foundation/clock.ts'
@@ -30,6 +31,7 @@ import {
   startListening,
 } from './listening.ts'
 import { isPreflight, type KeyRing, preflightHeaders, RequestGuard } from './request-guard.ts'
+import { type TlsFiles, watchTlsFiles } from './tls.ts'
 
 export interface Route {
   readonly method: 'GET' | 'POST'
@@ -98,6 +100,10 @@ export interface HttpServerOptions extends ListenOptions {
   readonly keys: KeyRing | null
   /** The first part of all paths, such as `/llm`. Default none. */
   readonly basePath?: string
+  /** The certificate for HTTPS. Default: HTTP. */
+  readonly tls?: TlsFiles | null
+  /** Called when a request has ended, and how many seconds it took. */
+  readonly onEnded?: (exchange: HttpExchange, seconds: number) => void
   /** Whether cookies replace the API key. `Origin` must then equal `Host`. Default `false`. */
   readonly usesCookies?: boolean
   /** Alternating names and values, for every response. Default: `securityHeaders`. */
@@ -113,11 +119,14 @@ const abortedSendMs = 1000
 /** `stop()` waits `limits.drainSeconds` for requests in flight, then aborts them. */
 export class HttpServer extends Service {
   readonly #options: HttpServerOptions
-  readonly #server: Server
+  readonly #server: Server | TlsServer
   readonly #exchangeOptions: HttpExchangeOptions
   readonly #inFlight = new Set<HttpExchange>()
   /** The requests in flight of each connection. The longest idle connection comes first. */
   readonly #connections = new Map<Duplex, Set<HttpExchange>>()
+  /** With TLS, the connections below the encrypted ones, and those that are not encrypted yet. */
+  readonly #rawConnections = new Set<Socket>()
+  #certificate: { close(): void } | null = null
   readonly #routes = new Map<string, Route>()
   #unknownPath = closingError()
   #listening: ListeningServer | null = null
@@ -139,7 +148,10 @@ export class HttpServer extends Service {
       basePath,
     }
     this.#server = createLimitedServer(options, (socket) => this.#isAnswering(socket))
-    this.#server.on('connection', (socket) => this.#addConnection(socket))
+    if (this.#server instanceof TlsServer) {
+      this.#server.on('connection', (socket: Socket) => this.#addRawConnection(socket))
+      this.#server.on('secureConnection', (socket) => this.#addConnection(socket))
+    } else this.#server.on('connection', (socket) => this.#addConnection(socket))
     const handle = (request: IncomingMessage, response: ServerResponse): void => {
       void this.#handle(request, response)
     }
@@ -167,7 +179,12 @@ export class HttpServer extends Service {
 
   protected async onStart(): Promise<void> {
     const { keys, usesCookies = false, limits, log } = this.#options
-    const listening = await startListening(this.#server, this.#options)
+    const { tls = null } = this.#options
+    if (this.#server instanceof TlsServer && tls !== null) {
+      this.#certificate = await watchTlsFiles(this.#server, tls, this.#options)
+    }
+    const isTls = tls !== null
+    const listening = await startListening(this.#server, { ...this.#options, isTls })
     this.#server.on('error', (error) => {
       log.warn('AcceptFailed', `a connection could not be accepted: ${error.message}`)
     })
@@ -184,8 +201,28 @@ export class HttpServer extends Service {
     await this.#idleWithin(limits.drainSeconds * 1000)
     for (const exchange of this.#inFlight) exchange.abort('the server is closing')
     await this.#idleWithin(abortedSendMs)
-    clock.nextTurn(() => this.#server.closeAllConnections())
+    clock.nextTurn(() => {
+      this.#server.closeAllConnections()
+      for (const socket of this.#rawConnections) socket.destroy()
+    })
     await this.#listening?.close()
+    this.#certificate?.close()
+  }
+
+  protected override onAbandon(): void {
+    this.#certificate?.close()
+  }
+
+  /** Node limits the time until the connection is encrypted. */
+  #addRawConnection(socket: Socket): void {
+    const { limits, isBackground } = this.#options
+    if (isBackground === true) socket.unref()
+    if (this.#rawConnections.size >= 2 * limits.maxConnections) {
+      socket.destroy()
+      return
+    }
+    this.#rawConnections.add(socket)
+    socket.once('close', () => this.#rawConnections.delete(socket))
   }
 
   /**
@@ -213,18 +250,23 @@ export class HttpServer extends Service {
   }
 
   async #handle(request: IncomingMessage, response: ServerResponse): Promise<void> {
+    const { clock, onEnded } = this.#options
+    const startMs = clock.monotonicMs()
     const exchange = new HttpExchange(request, response, this.#exchangeOptions)
+    const closed = new Promise<void>((resolve) => response.once('close', () => resolve()))
     this.#inFlight.add(exchange)
     this.#connections.get(request.socket)?.add(exchange)
     response.once('close', () => {
       this.#forget(exchange)
-      exchange.key?.ended(response.statusCode)
+      exchange.key?.ended(exchange.status)
     })
     try {
       await this.#answer(exchange)
     } catch (error) {
       if (!exchange.isGone) exchange.sendError(error)
     }
+    await closed
+    onEnded?.(exchange, (clock.monotonicMs() - startMs) / 1000)
   }
 
   async #answer(exchange: HttpExchange): Promise<void> {
@@ -244,7 +286,8 @@ export class HttpServer extends Service {
     checkBodyHead(request, route.bodyBytes)
     if (request.headers.expect !== undefined) exchange.response.writeContinue()
     const bytes = await readBody(request, route.bodyBytes, exchange.signal)
-    return route.answer(exchange, parseJson(bytes, this.#options.limits.depth), rest)
+    exchange.body = parseJson(bytes, this.#options.limits.depth)
+    return route.answer(exchange, exchange.body, rest)
   }
 
   /** The paths under which a requested path is looked up, in this order. */
@@ -301,7 +344,7 @@ function admit(exchange: HttpExchange): void {
   if (admission === undefined) return
   exchange.addHeaders(admission.headers)
   exchange.response.once('close', () => {
-    if (exchange.response.statusCode === 429) admission.giveBack()
+    if (exchange.status === 429) admission.giveBack()
   })
 }
 
@@ -325,10 +368,10 @@ const requestEvents = ['request', 'checkContinue', 'checkExpectation'] as const
 
 /** `isAnswering` returns whether a response is being sent. No error may be written into it. */
 function createLimitedServer(
-  { limits, clock, errors }: HttpServerOptions,
+  { limits, clock, errors, tls = null }: HttpServerOptions,
   isAnswering: (socket: Duplex) => boolean,
-): Server {
-  const server = createServer({
+): Server | TlsServer {
+  const own = {
     headersTimeout: limits.headersTimeoutMs,
     requestTimeout: limits.requestTimeoutMs,
     connectionsCheckingInterval: limits.connectionsCheckMs,
@@ -336,7 +379,11 @@ function createLimitedServer(
     maxHeaderSize: limits.headerBytes,
     // Disabled, because the request guard sends an error with an explanation.
     requireHostHeader: false,
-  })
+  }
+  const server =
+    tls === null
+      ? createServer(own)
+      : createTlsServer({ ...own, handshakeTimeout: limits.headersTimeoutMs })
   server.maxRequestsPerSocket = limits.maxRequestsPerSocket
   // One more than allowed, so that the guard sees the excess. Node drops further headers silently.
   server.maxHeadersCount = limits.headerCount + 1

@@ -68,6 +68,8 @@ export interface ListenOptions {
   readonly host: string | null
   /** The port to listen on; 0 chooses a free port. */
   readonly port: number
+  /** Whether the server has a certificate. Default `false`. */
+  readonly isTls?: boolean
   readonly clock: Clock
   readonly errors: ListenErrors
   /** Whether the process may exit while the server listens. Default `false`. */
@@ -77,7 +79,7 @@ export interface ListenOptions {
 /** Listens on the given address. Rejects with an error that says what to do. */
 export async function startListening(
   server: HttpServer,
-  { host, port: requestedPort, clock, errors, isBackground = false }: ListenOptions,
+  { host, port: requestedPort, isTls = false, clock, errors, isBackground = false }: ListenOptions,
   machine: Machine = thisMachine,
 ): Promise<ListeningServer> {
   const nameAddresses = await boundedWait(clock, lookupTimeoutMs, machine.addresses()).catch(
@@ -115,7 +117,8 @@ export async function startListening(
   const client = isReachableByName
     ? machineName
     : clientAddress(host ?? loopback, machine.interfaces)
-  return { endpoint: `http://${client}:${port}`, port, hosts: [...new Set(hosts)], close }
+  const scheme = isTls ? 'https' : 'http'
+  return { endpoint: `${scheme}://${client}:${port}`, port, hosts: [...new Set(hosts)], close }
 }
 
 /** Resolves with the actual port. */

@@ -9,12 +9,13 @@ import type {
 } from '../../../src/inference/generation/inference-engine.ts'
 import { parseKeyFile } from '../../../src/inference/server/keys/api-keys.ts'
 import { ClientKey } from '../../../src/inference/server/keys/client-key.ts'
+import type { ServedRequest } from '../../../src/inference/server/server.ts'
 import { surfaces } from '../../../src/inference/server/surfaces/surfaces.ts'
 import { HttpError } from '../../../src/runtime/http/http-error.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { eventually } from '../../eventually.ts'
 import { openBackend } from '../open-backend.ts'
-import { FakeGenerator } from './fake-generator.ts'
+import { FakeGenerator, silent } from './fake-generator.ts'
 import { ask, hello, post, type Reply, serve } from './served.ts'
 
 function keyFile(text: string): string {
@@ -194,11 +195,11 @@ describe('a server with a key file', () => {
       '0',
     ])
     for (const { path, toErrorBody } of [...surfaces, ...surfaces]) {
-      const { status, headers, json } = await send(path, 'key-of-ann', hello)
+      const { status, headers, json, text } = await send(path, 'key-of-ann', hello)
       expect([path, status]).toEqual([path, 429])
       expect(Number(headers.get('retry-after'))).toBeGreaterThan(50)
       expect(headers.get('x-ratelimit-remaining-requests')).toBe('0')
-      const { message } = json.error as { message: string }
+      const message = /The limit of this API key is used up:[^"]*/.exec(text)?.[0] ?? ''
       const form = toErrorBody(new HttpError(429, message, { code: 'rate_limit_exceeded' }))
       expect(json).toEqual(form)
     }
@@ -321,4 +322,55 @@ describe('base path', () => {
       await expect(openBackend(options)).rejects.toMatchObject({ field: 'basePath' })
     },
   )
+})
+
+describe('log of requests', () => {
+  it('onRequest gets each request, with the name of its key and its tokens', async () => {
+    const seen: ServedRequest[] = []
+    const apiKeysFile = keyFile('ann key-of-ann')
+    const onRequest = (request: ServedRequest): void => void seen.push(request)
+    await using served = await serve({ apiKeysFile, onRequest })
+    const headers = { ...bearer('key-of-ann'), 'x-request-id': 'mine' }
+    await post(`${served.url}${chat}`, { ...hello, stream: true }, headers)
+    await ask(`${served.url}/health?token=canary-key`)
+    await ask(`${served.url}/nowhere`, { headers: bearer('wrong-key') })
+    await eventually(() => expect(seen).toHaveLength(3))
+    const request = { requestId: expect.any(String), time: expect.any(Number) }
+    const none = { promptTokens: 0, completionTokens: 0, body: undefined, answers: [] }
+    const common = { ...request, seconds: expect.any(Number), method: 'GET', key: null, ...none }
+    expect(seen).toEqual([
+      {
+        ...common,
+        method: 'POST',
+        path: chat,
+        status: 200,
+        key: 'ann',
+        requestId: 'mine',
+        promptTokens: 3,
+        completionTokens: 2,
+        answers: ['hello there'],
+        body: { ...hello, stream: true },
+      },
+      { ...common, path: '/health', status: 200 },
+      { ...common, path: '/nowhere', status: 401 },
+    ])
+    expect(JSON.stringify(seen)).not.toMatch(/key-of-ann|canary|wrong-key/)
+  })
+
+  it('a request whose client disconnects has the status 499', async () => {
+    const seen: ServedRequest[] = []
+    const generator = new FakeGenerator(silent)
+    await using served = await serve({ generator, onRequest: (one) => void seen.push(one) })
+    const controller = new AbortController()
+    const sent = ask(`${served.url}${chat}`, {
+      method: 'POST',
+      headers: { 'content-type': 'application/json' },
+      body: JSON.stringify(hello),
+      signal: controller.signal,
+    })
+    await eventually(() => expect(generator.requests).toHaveLength(1))
+    controller.abort()
+    await expect(sent).rejects.toThrow()
+    await eventually(() => expect(seen.map(({ status }) => status)).toEqual([499]))
+  })
 })

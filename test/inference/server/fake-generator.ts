@@ -30,7 +30,7 @@ export class FakeGenerator implements TextGenerator {
   ): Promise<GenerationResult> {
     this.requests.push(request)
     const result = { ...emptyResult, ...(await this.script(request, listener)) }
-    request.onUsed?.(result.usage.promptTokens, result.usage.completionTokens)
+    request.onUsed?.({ ...result.usage, text: result.text })
     return result
   }
 

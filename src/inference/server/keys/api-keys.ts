@@ -30,7 +30,7 @@ export class ApiKeys implements KeyRing {
     this.#options = options
     const unnamed = (key: string) => [toHash(key), new ClientKey(null, unlimited, clock)] as const
     this.#unnamed = new Map(apiKey === null ? [] : [unnamed(apiKey)])
-    if (apiKey !== null) registerSecret(apiKey)
+    if (apiKey !== null) registerSecret(apiKey, 'apiKey')
   }
 
   /** Reads the file, and reads it again when it changes. Rejects with a `ValueError`. */

@@ -31,8 +31,10 @@ export function toPromptRequests(
       signal,
       isBounded: true,
       taskId: null,
-      onUsed: (promptTokens, completionTokens) =>
-        exchange.addTokens(promptTokens, completionTokens),
+      onUsed({ promptTokens, completionTokens, text }) {
+        exchange.addTokens(promptTokens, completionTokens)
+        exchange.answers.push(text)
+      },
     })),
   )
 }
