@@ -144,8 +144,8 @@ export const commandText = (name: string, args: readonly string[], max = 500): s
   firstLine([name, ...args].map(quoteArgument).join(' ').replaceAll('\n', '⏎'), max)
 
 /**
- * Matches stack frames that call functions and closures. All later frames are inside tutti. In the
- * package, the files are bundled into chunks.
+ * Matches the stack frames in which tutti calls the user's functions and closures. All later frames
+ * are inside tutti. In the package, the files are bundled into chunks.
  */
 const tuttiFrame = new RegExp(
   String.raw`\n\s+at [^\n]*/(?:backends/local/(?:functions/job-runner|closures)\.[jt]s|` +

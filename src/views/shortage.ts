@@ -28,16 +28,16 @@ export interface Shortage {
   readonly labels: Readonly<Record<string, string>>
 }
 
-const kinds = ['gpus', 'memory', 'cores', 'workers', 'processes'] as const
+const resources = ['gpus', 'memory', 'cores', 'workers', 'processes'] as const
 
 const mapAmounts = (amount: (kind: HeldResource) => number): Amounts =>
-  Object.fromEntries(kinds.map((kind) => [kind, amount(kind)])) as Amounts
+  Object.fromEntries(resources.map((kind) => [kind, amount(kind)])) as Amounts
 
 const isEnough = (there: Amounts, asked: Amounts): boolean =>
-  kinds.every((kind) => there[kind] >= asked[kind])
+  resources.every((kind) => there[kind] >= asked[kind])
 
 const roomIn = (there: Amounts, asked: Amounts): number =>
-  Math.min(...kinds.map((kind) => countFits(there[kind], asked[kind])))
+  Math.min(...resources.map((kind) => countFits(there[kind], asked[kind])))
 
 interface NodeNow {
   readonly node: SlotNode
@@ -67,7 +67,7 @@ export class FreeResources {
       })
   }
 
-  /** Whether the queue order is kept, which is so on a single node that reports its limits. */
+  /** Whether tasks start in queue order. They do on a single node that reports its limits. */
   get isOrdered(): boolean {
     const [first] = this.#nodes
     return this.#nodes.length === 1 && Number.isFinite(first?.size.workers)
@@ -79,7 +79,9 @@ export class FreeResources {
 
   /** Whether the only node on which `request` could ever start is kept free for `other`. */
   isKeptFrom(request: SlotRequest, other: SlotRequest): boolean {
-    const now = this.#fitting(request).filter(({ free }) => isEnough(free, toRankAmounts(request)))
+    const now = this.#withLabelsFor(request).filter(({ free }) =>
+      isEnough(free, toRankAmounts(request)),
+    )
     const nodes = now.length > 0 ? now : this.#couldRun(request)
     const [only] = nodes
     return nodes.length === 1 && only !== undefined && this.#couldRun(other).includes(only)
@@ -98,22 +100,22 @@ export class FreeResources {
       return this.#running === 0 ? null : { ...none, resource: 'backend', total: this.#running }
     }
     if (this.#nodes.length === 0) return { resource: 'nodes', ...none }
-    const fitting = this.#fitting(request)
-    const labels = fitting.length === this.#nodes.length ? {} : request.labels
-    if (fitting.length === 0) return { resource: 'labels', ...none, labels }
+    const labelledNodes = this.#withLabelsFor(request)
+    const labels = labelledNodes.length === this.#nodes.length ? {} : request.labels
+    if (labelledNodes.length === 0) return { resource: 'labels', ...none, labels }
     const asked = toRankAmounts(request)
     const sum = (room: (node: NodeNow) => number): number =>
-      fitting.reduce((all, node) => all + room(node), 0)
+      labelledNodes.reduce((all, node) => all + room(node), 0)
     const room = sum(({ free }) => roomIn(free, asked))
     if (room >= ranks) return null
     const isShort = (kind: HeldResource): boolean =>
       sum(({ free }) => countFits(free[kind], asked[kind])) < ranks
-    const resource = kinds.find(isShort) ?? 'cores'
+    const resource = resources.find(isShort) ?? 'cores'
     return {
       resource,
       asked: asked[resource],
-      free: Math.max(...fitting.map(({ free }) => free[resource])),
-      total: Math.max(...fitting.map(({ size }) => size[resource])),
+      free: Math.max(...labelledNodes.map(({ free }) => free[resource])),
+      total: Math.max(...labelledNodes.map(({ size }) => size[resource])),
       labels,
       ranks,
       room,
@@ -121,10 +123,10 @@ export class FreeResources {
   }
 
   #couldRun(request: SlotRequest): NodeNow[] {
-    return this.#fitting(request).filter(({ size }) => isEnough(size, toRankAmounts(request)))
+    return this.#withLabelsFor(request).filter(({ size }) => isEnough(size, toRankAmounts(request)))
   }
 
-  #fitting(request: SlotRequest): NodeNow[] {
+  #withLabelsFor(request: SlotRequest): NodeNow[] {
     return this.#nodes.filter(({ node }) => hasLabels(node, request))
   }
 }

@@ -75,7 +75,7 @@ export interface TaskExplanation extends TaskView {
   /** The number of other waiting tasks that will start earlier. */
   readonly ahead: number
   /** The uids of the first tasks ahead of this one in the queue. */
-  readonly behind: readonly string[]
+  readonly firstAhead: readonly string[]
   /** The missing resource; `null` if a slot is available. */
   readonly shortage: Shortage | null
   /** The task ahead in the queue that lacks resources, and so delays the tasks behind it. */
@@ -152,7 +152,10 @@ export function listNamesAndNodes({ states: { names, lanes, bounds } }: RunPass)
 
 const maxListed = 10_000
 
-/** Yields all tasks in order of first appearance. Each is created when it is requested. */
+/**
+ * Yields the views of all tasks in order of first appearance. Each view is created only when the
+ * caller asks for it.
+ */
 export function* eachTask(pass: RunPass): Generator<TaskView> {
   for (let task = 0; task < pass.counts.index.names.size; task++) {
     if (stagesOf(pass.counts, task) !== 0) yield viewTask(pass, task)
@@ -169,7 +172,7 @@ export function explainTask(
   const task = findTask(counts.index, uid)
   if (task === -1 || stagesOf(counts, task) === 0) return null
   const readUid = (one: number): string => uidOf(counts.index, one)
-  const { ahead, behind, shortage, heldUpBy } = explainWait(pass, task)
+  const { ahead, firstAhead, shortage, heldUpBy } = explainWait(pass, task)
   const view = viewTask(pass, task, now)
   const { remarks: notes, move } = remarks.show(states.remarks, { task, uid: view.uid })
   const attempts = withRecordedSeconds(listAttempts(pass, task, notes, now), view)
@@ -183,7 +186,7 @@ export function explainTask(
     dependencies,
     waitsFor: dependencies.flatMap(({ uid: one, ended: end }) => (end === null ? [one] : [])),
     ahead,
-    behind: behind.map(readUid),
+    firstAhead: firstAhead.map(readUid),
     shortage,
     heldUpBy:
       heldUpBy === null ? null : { uid: readUid(heldUpBy.task), shortage: heldUpBy.shortage },

@@ -13,12 +13,12 @@ import { FreeResources, type Shortage } from './shortage.ts'
 export interface WaitReason {
   readonly ahead: number
   /** The first tasks ahead of this one in the queue. */
-  readonly behind: readonly number[]
+  readonly firstAhead: readonly number[]
   readonly shortage: Shortage | null
   readonly heldUpBy: { readonly task: number; readonly shortage: Shortage } | null
 }
 
-const noReason: WaitReason = { ahead: 0, behind: [], shortage: null, heldUpBy: null }
+const noReason: WaitReason = { ahead: 0, firstAhead: [], shortage: null, heldUpBy: null }
 
 interface WaitingTask {
   readonly task: number
@@ -51,7 +51,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
   const shortage = free.shortageOf(request)
   const shortageOf = (number: number): Shortage | null =>
     requests[number] === undefined ? null : free.shortageOf(requests[number])
-  const toHoldUp = (first: WaitingTask | null): WaitReason['heldUpBy'] => {
+  const toHeldUpBy = (first: WaitingTask | null): WaitReason['heldUpBy'] => {
     const lack = first === null ? null : shortageOf(first.request)
     return first === null || lack === null ? null : { task: first.task, shortage: lack }
   }
@@ -62,21 +62,21 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
     const kept = requests[first?.request ?? -1]
     const isKept = kept !== undefined && free.isKeptFrom(request, kept)
     const holder = isKept ? first : others.first(hasOwnRequest)
-    const mayTakeItsPlace = (other: SlotRequest | undefined): boolean =>
+    const mayStartFirst = (other: SlotRequest | undefined): boolean =>
       // Single-core tasks are already assigned to nodes, and take free cores before other tasks.
       other === undefined || isSingleCore(other) || free.hasCommonNode(request, other)
     const isAhead = (number: number): boolean =>
       hasOwnRequest(number) ||
       number === holder?.request ||
-      (!isSingleCore(request) && mayTakeItsPlace(requests[number]))
-    return others.toReason(isAhead, shortage, toHoldUp(holder))
+      (!isSingleCore(request) && mayStartFirst(requests[number]))
+    return others.toReason(isAhead, shortage, toHeldUpBy(holder))
   }
   // Functions and programs have separate queues. A queue whose slots are all in use is skipped.
   const isAhead = (number: number): boolean =>
     free.isFull(limitOf(own.request))
       ? limitOf(number) === limitOf(own.request)
       : !free.isFull(limitOf(number))
-  return others.toReason(isAhead, shortage, toHoldUp(others.first(isAhead)))
+  return others.toReason(isAhead, shortage, toHeldUpBy(others.first(isAhead)))
 }
 
 /** A single-core task is assigned to a node immediately, and no node is kept free for it. */
@@ -120,7 +120,7 @@ class TasksAhead {
     const ahead = [...this.#counts]
       .filter(([request]) => isAhead(request))
       .reduce((sum, [, count]) => sum + count, 0)
-    return { ahead, behind: this.#firstOf(isAhead).map(({ task }) => task), shortage, heldUpBy }
+    return { ahead, firstAhead: this.#firstOf(isAhead).map(({ task }) => task), shortage, heldUpBy }
   }
 
   #firstOf(isMeant: (request: number) => boolean): WaitingTask[] {

@@ -28,9 +28,9 @@ export function timeline(data: ReportData): string {
   const rects =
     lanes.level === 0
       ? lanes.segments.map((segment, at) =>
-          segmentRect(segment, rows.ofSegment[at] ?? -1, data, toX, colours),
+          segmentRect(segment, rows.rowOfSegment[at] ?? -1, data, toX, colours),
         )
-      : lanes.cells.map((cell) => cellRect(cell, rows.ofLane[cell.lane] ?? -1, toX))
+      : lanes.cells.map((cell) => cellRect(cell, rows.rowOfLane[cell.lane] ?? -1, toX))
   const height = rows.labels.length * laneHeight
   const labels = rows.labels.map((id) => `<div title="${escape(id)}">&lrm;${escape(id)}</div>`)
   const ticks = [0, 0.25, 0.5, 0.75, 1].map(
@@ -127,11 +127,14 @@ function timelineLegend(data: ReportData, colours: ReadonlyMap<string, string>):
   ])
 }
 
-function timelineNotes({ lanes, bounds }: ReportData, { shownLanes, ofSegment }: LaneRows): string {
+function timelineNotes(
+  { lanes, bounds }: ReportData,
+  { shownLanes, rowOfSegment }: LaneRows,
+): string {
   const notes: string[] = []
   if (bounds.pauses.length > 0) notes.push('Times between two files of the run are left out.')
   const left = lanes.lanes.length - shownLanes
-  const attempts = ofSegment.filter((row) => row === -1).length
+  const attempts = rowOfSegment.filter((row) => row === -1).length
   const lacking = [
     ...(left > 0 ? [countText(left, 'more worker')] : []),
     ...(attempts > 0 ? [countText(attempts, 'attempt')] : []),

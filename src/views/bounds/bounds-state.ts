@@ -70,9 +70,9 @@ const maxRequestTexts = 4096
 const maxPauses = 1000
 const maxNodes = 10_000
 /**
- * The maximum number of joins and leaves that are kept per node. At the limit, a node that returns
- * counts as present since its last kept join; whether it is present now stays exact. The number
- * must be even, so that the last kept change is a leave.
+ * The maximum number of joins and leaves that are kept per node. The number must be even, so that
+ * the last kept change is a leave. If the node then returns, this leave is removed: the node counts
+ * as present since its last kept join.
  */
 const maxChanges = 1000
 /** The maximum number of size changes per node. After that, the node counts with its final size. */

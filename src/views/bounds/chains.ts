@@ -47,8 +47,8 @@ export class Chains {
   readonly #last: Int32Array
   readonly #delay: Float64Array
   /** For each block, the longest chain of its tasks, without earlier delays of the block. */
-  readonly #within: (ChainEnd | undefined)[] = []
-  readonly #before: (ChainEnd | undefined)[] = []
+  readonly #chainInBlock: (ChainEnd | undefined)[] = []
+  readonly #chainBeforeBlock: (ChainEnd | undefined)[] = []
 
   /** In a hypothetical run, each task is shorter by `saved` seconds. */
   constructor(
@@ -80,7 +80,7 @@ export class Chains {
   }
 
   /** The last task of the longest chain, or -1. Among equal chains, the task that ended last. */
-  get last(): number {
+  get lastTask(): number {
     let [last, best, end] = [-1, 0, -Infinity]
     for (let task = 0; task < this.#seconds.length; task++) {
       const seconds = this.#seconds[task] ?? 0
@@ -96,11 +96,11 @@ export class Chains {
   }
 
   get longest(): number {
-    return this.#seconds[this.last] ?? 0
+    return this.#seconds[this.lastTask] ?? 0
   }
 
   /** Returns the longest chain that this task waited for. */
-  before(task: number): ChainEnd {
+  chainBefore(task: number): ChainEnd {
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
     const dependency = this.#maxDependency(task)
     let best = dependency === -1 ? noChain : this.#chainOf(dependency)
@@ -111,7 +111,7 @@ export class Chains {
       const since = delay - this.#delayIn(this.#blocks.delayOfTask, sibling)
       best = longerChain(best, addDelay(this.#chainOf(sibling), since))
     }
-    return longerChain(best, addDelay(this.#beforeBlock(block), delay))
+    return longerChain(best, addDelay(this.#findChainBeforeBlock(block), delay))
   }
 
   #addWithoutBlocks(task: number, seconds: number): void {
@@ -121,10 +121,10 @@ export class Chains {
   }
 
   #add(task: number, seconds: number): void {
-    const before = this.before(task)
-    const within = this.#within[task]
+    const before = this.chainBefore(task)
+    const inBlock = this.#chainInBlock[task]
     const delay = this.#delayIn(this.#blocks.delayOfBlock, task)
-    const chain = within === undefined ? null : addDelay(longerChain(before, within), delay)
+    const chain = inBlock === undefined ? null : addDelay(longerChain(before, inBlock), delay)
     const hasRun = !Number.isNaN(seconds)
     this.#seconds[task] = hasRun && chain !== null ? chain.seconds : seconds + before.seconds
     this.#last[task] = chain?.last ?? task
@@ -132,18 +132,18 @@ export class Chains {
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
     if (block === -1 || !hasRun) return
     const added = addDelay(this.#chainOf(task), -this.#delayIn(this.#blocks.delayOfTask, task))
-    this.#within[block] = longerChain(this.#within[block] ?? noChain, added)
+    this.#chainInBlock[block] = longerChain(this.#chainInBlock[block] ?? noChain, added)
   }
 
   /** Like `before`, but for a block, with a cache. Computes enclosing blocks first. */
-  #beforeBlock(task: number): ChainEnd {
+  #findChainBeforeBlock(task: number): ChainEnd {
     const unknown: number[] = []
-    for (let one = task; one !== -1 && this.#before[one] === undefined;) {
+    for (let one = task; one !== -1 && this.#chainBeforeBlock[one] === undefined;) {
       unknown.push(one)
       one = valueAt(this.#blocks.blockOfTask, one) - 1
     }
-    for (const one of unknown.toReversed()) this.#before[one] = this.before(one)
-    return this.#before[task] ?? noChain
+    for (const one of unknown.toReversed()) this.#chainBeforeBlock[one] = this.chainBefore(one)
+    return this.#chainBeforeBlock[task] ?? noChain
   }
 
   /**

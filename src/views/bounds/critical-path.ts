@@ -82,11 +82,11 @@ export function findCriticalPath(
   const tasks: PathTask[] = []
   let [length, seconds, delaySeconds] = [0, 0, 0]
   const seen = new Set<number>()
-  for (let task = chains.last; task !== -1 && !seen.has(task);) {
+  for (let task = chains.lastTask; task !== -1 && !seen.has(task);) {
     seen.add(task)
     // `|| 0` replaces the NaN of a task that did not run.
     const [start, ran] = [runs.start[task] || 0, runs.seconds[task] || 0]
-    const before = chains.before(task)
+    const before = chains.chainBefore(task)
     const delay = (runs.delay[task] || 0) + before.delay
     length++
     seconds += ran + delay

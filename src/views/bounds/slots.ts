@@ -122,7 +122,7 @@ export interface SlotUse {
   readonly closureSeconds: number
   /** Seconds in which a task was ready and all slots that it fits into were in use. */
   readonly fullSeconds: number
-  /** The part of `fullSeconds` in which the wait was not caused only by a blocked task ahead. */
+  /** The part of `fullSeconds` in which such a task was not behind a task that fits on no node. */
   readonly noneFreeSeconds: number
   /**
    * For each reason, the seconds in which at least one slot was idle. Missing resources count only

@@ -9,8 +9,9 @@ import type { Panel } from '../panel.ts'
 import type { NamesState } from './names.ts'
 
 const createGraph = () => ({
-  /** The index of the task's entry in `edges`, plus 1. An entry is a count and that many tasks. */
+  /** The index of each task's entry in `edges`, plus 1; 0 for a task without dependencies. */
   entryOfTask: createColumn('u32'),
+  /** For each entry, the number of dependencies, followed by the number of each dependency. */
   edges: createColumn('u32'),
   size: 0,
   tasks: 0,

@@ -11,9 +11,9 @@ export interface LaneRows {
   /** The worker of each row, with a number if the worker has several rows. */
   readonly labels: readonly string[]
   /** The row of each segment; -1 if the segment is not shown. */
-  readonly ofSegment: readonly number[]
+  readonly rowOfSegment: readonly number[]
   /** The row of each worker's cells if segments are combined; -1 if the worker is not shown. */
-  readonly ofLane: readonly number[]
+  readonly rowOfLane: readonly number[]
   readonly shownLanes: number
 }
 
@@ -36,11 +36,11 @@ export function placeInRows(
   order.sort((a, b) => (segments[a]?.start ?? 0) - (segments[b]?.start ?? 0))
   for (const at of level === 0 ? order : []) {
     const segment = segments[at]
-    const ofLane = ends[segment?.lane ?? -1]
-    if (segment === undefined || ofLane === undefined) continue
-    const free = ofLane.findIndex((end) => end <= segment.start)
-    const row = free === -1 ? ofLane.length : free
-    ofLane[row] = segment.end
+    const endsOfLane = ends[segment?.lane ?? -1]
+    if (segment === undefined || endsOfLane === undefined) continue
+    const free = endsOfLane.findIndex((end) => end <= segment.start)
+    const row = free === -1 ? endsOfLane.length : free
+    endsOfLane[row] = segment.end
     withinLane[at] = row
     add(busy[segment.lane], row, segment.end - segment.start)
   }
@@ -53,10 +53,10 @@ export function placeInRows(
       labels[row] = shown.length === 1 ? id : `${id} #${at + 1}`
     }
   }
-  const ofSegment = segments.map(({ lane }, at) => numbers[lane]?.[withinLane[at] ?? 0] ?? -1)
-  const ofLane = numbers.map(([row = -1]) => row)
+  const rowOfSegment = segments.map(({ lane }, at) => numbers[lane]?.[withinLane[at] ?? 0] ?? -1)
+  const rowOfLane = numbers.map(([row = -1]) => row)
   const shownLanes = numbers.filter((rows) => rows.some((row) => row !== -1)).length
-  return { labels, ofSegment, ofLane, shownLanes }
+  return { labels, rowOfSegment, rowOfLane, shownLanes }
 }
 
 function add(sums: number[] | undefined, at: number, seconds: number): void {

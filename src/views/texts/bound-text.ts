@@ -92,7 +92,7 @@ function describePauses({ pauses, attended }: BoundsView): string[] {
   ]
 }
 
-/** Returns an empty text unless retry delays are a significant part of the path. */
+/** Returns an empty text if the retry delays on the path are a negligible share of the run. */
 const describeDelays = ({ criticalPath: { delaySeconds }, seconds }: BoundsView): string =>
   delaySeconds < minShare * seconds
     ? ''

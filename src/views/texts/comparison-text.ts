@@ -29,7 +29,10 @@ export interface RunPair {
   readonly hasSameMix: boolean
 }
 
-/** The page shows the numbers of both runs below, so the sentences do not repeat them. */
+/**
+ * Sentences by what the runs have in common. They contain no numbers, because the page shows the
+ * numbers of both runs below them.
+ */
 const differences = {
   work: '',
   reuse: 'The same tasks reused different results.',

@@ -51,7 +51,10 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improve
   ].toSorted((a, b) => b.saved - a.saved)
 }
 
-/** The minimum share of the possible saving that must be known to be lost. */
+/**
+ * An improvement is shown only if at least this share of the possible saving is time that is known
+ * to be lost.
+ */
 const minKnownShare = 0.5
 
 function toImprovement({ seconds }: BoundsView, change: Change): Improvement[] {
@@ -92,7 +95,7 @@ function listIdleChanges(bounds: BoundsView, facts: BoundFacts): Change[] {
     const idle = isNotReady ? sumOf(backends, (one) => one.notYetReady) : slotSeconds[reason]
     if (bound === 'slots' || idle < minShare * slotTime || (isNotReady && !isUnexplained)) return []
     const isStart = startReasons.has(reason)
-    // If ready tasks started sooner, they would use slots that were busy, or free for them.
+    // Ready tasks that start sooner can only use slots that ran tasks or were free for ready tasks.
     const usable = isStart ? startSeconds + slotSeconds.ran : slotTime
     const lost = rareReasons.has(reason)
       ? sumOf(backends, ({ idleSeconds }) => idleSeconds[reason])

@@ -39,7 +39,7 @@ export function measureWaits(
   pauses: readonly Pause[],
 ): WaitTimes {
   const { created, ready, queued, submitted, started, ended } = story
-  // A task that never entered a queue was never routed.
+  // A started task without TaskQueued counts as queued since its submission.
   const inQueue = queued ?? (started === null ? null : submitted)
   const between = (from: number | null, to: number | null): number | null =>
     from === null || to === null
@@ -204,7 +204,7 @@ const sourceTexts: Readonly<Record<string, string>> = {
 export function waitingLines(run: RunNow, task: TaskExplanation): string[] {
   const { state } = run
   const lines: string[] = []
-  const { waitsFor, ahead, behind, shortage, heldUpBy } = task
+  const { waitsFor, ahead, firstAhead, shortage, heldUpBy } = task
   const isOver = state !== 'running'
   const waits = isOver ? 'waited' : 'waits'
   const seconds = waitingSeconds(run, task)
@@ -217,8 +217,8 @@ export function waitingLines(run: RunNow, task: TaskExplanation): string[] {
     lines.push(`  ${waits} for ${waitsFor.slice(0, 5).join(', ')}${others}`)
   }
   if (ahead > 0) {
-    const others = ahead > behind.length ? ` and ${ahead - behind.length} more` : ''
-    lines.push(`  ${isOver ? 'was ' : ''}behind ${behind.join(', ')}${others}`)
+    const others = ahead > firstAhead.length ? ` and ${ahead - firstAhead.length} more` : ''
+    lines.push(`  ${isOver ? 'was ' : ''}behind ${firstAhead.join(', ')}${others}`)
   }
   if (heldUpBy !== null && heldUpBy.shortage.resource !== shortage?.resource) {
     lines.push(`  ${heldUpBy.uid} ${shortageText(heldUpBy.shortage, isOver)}`)

@@ -48,7 +48,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     dependencies: task.dependencies,
     waits_for: task.waitsFor,
     tasks_ahead: task.ahead,
-    behind: task.behind,
+    behind: task.firstAhead,
     shortage: task.shortage,
     held_up_by: task.heldUpBy,
     limit,

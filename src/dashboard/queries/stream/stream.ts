@@ -69,9 +69,9 @@ function showBlocks(moment: RunMoment, { lanes, found }: StreamPart): Shown {
   const { pass, now } = moment
   const segments = found.map((at): SegmentView => segmentAt(pass.states.lanes, at, now))
   const view = { lanes, level: 0, segments, cells: [] }
-  const { labels, ofSegment, shownLanes } = placeInRows(view, sizedBackends(moment), maxRows)
+  const { labels, rowOfSegment, shownLanes } = placeInRows(view, sizedBackends(moment), maxRows)
   const laneOfRow: number[] = []
-  for (const [at, row] of ofSegment.entries()) {
+  for (const [at, row] of rowOfSegment.entries()) {
     if (row !== -1) laneOfRow[row] = segments[at]?.lane ?? 0
   }
   const used = labels.flatMap((label, row) =>
@@ -81,7 +81,7 @@ function showBlocks(moment: RunMoment, { lanes, found }: StreamPart): Shown {
   const rows = used.map(({ label, row }) => toRow(label, lanes[laneOfRow[row] ?? -1]))
   const blocks = toBlocks(
     moment,
-    segments.map((segment, at) => ({ segment, row: numberOf.get(ofSegment[at] ?? -1) ?? -1 })),
+    segments.map((segment, at) => ({ segment, row: numberOf.get(rowOfSegment[at] ?? -1) ?? -1 })),
   )
   const inRange = new Set(segments.map(({ lane }) => lane)).size
   const attempts = segments.length - blocks.length

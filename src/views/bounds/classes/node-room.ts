@@ -107,6 +107,7 @@ export const unknownRequest = new RequestRoom(oneCore, -1)
 export class NodeRoom {
   readonly #free: Vector
   readonly #backendRequests: readonly (readonly [SlotRequest, RequestRoom])[]
+  /** The requests whose labels this node has. */
   #labelled: readonly RequestRoom[] = []
   /** The requests for labels that this node does not have. */
   #unlabelled: readonly RequestRoom[] = []

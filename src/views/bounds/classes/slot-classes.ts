@@ -276,13 +276,14 @@ class SlotSweep {
   }
 
   /**
-   * Returns the first task in the queue that fits on no node. It delays the tasks behind it,
-   * because the queue order is kept.
+   * Returns the request of the first task in the queue that fits on no node. This task delays the
+   * tasks behind it, because the queue order is kept.
    */
   #findBlocker(): RequestRoom | null {
     let first: RequestRoom | null = null
     for (const room of this.#requests) {
-      if (room.ready <= 0 || room.fitting >= room.ranks || !blocking.has(room.scarcest)) continue
+      if (room.ready <= 0 || room.fitting >= room.ranks || !blockingResources.has(room.scarcest))
+        continue
       if (first === null || this.#isBefore(room, first)) first = room
     }
     return first
@@ -290,6 +291,9 @@ class SlotSweep {
 }
 
 const missingReasons: ReadonlySet<IdleReason> = new Set([...heldResources, 'labels'])
-/** A lack of these delays all tasks behind. A lack of workers or labels delays similar tasks. */
-const blocking: ReadonlySet<SlotResource> = new Set(['cores', 'gpus', 'memory'])
+/**
+ * A task that lacks one of these resources delays all tasks behind it. A task that lacks a worker
+ * or labels delays only tasks with similar requests.
+ */
+const blockingResources: ReadonlySet<SlotResource> = new Set(['cores', 'gpus', 'memory'])
 const slotResources: ReadonlySet<SlotResource> = new Set(['cores', 'workers', 'processes'])
