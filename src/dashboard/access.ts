@@ -14,14 +14,14 @@ export interface Viewer {
   waiting: number
 }
 
-/** The maximum numbers. Beyond them, the oldest are removed. */
+/** The maximum number of links, and of viewers. If there are more, the oldest is removed. */
 const maxLinks = 1000
 const maxViewers = 1000
 
 export class Access {
   /** Random, because browsers send a cookie to all ports of its host, also to other servers. */
   readonly #cookieName = `tutti-${randomBytes(8).toString('hex')}`
-  /** Both have the digests of secrets as keys, so that the time of a look-up reveals nothing. */
+  /** Both maps have digests of secrets as keys, so that the time of a look-up reveals nothing. */
   readonly #links = new Map<string, { readonly mayControl: boolean }>()
   readonly #viewers = new Map<string, Viewer>()
 
@@ -44,8 +44,8 @@ export class Access {
   }
 
   /**
-   * Uses up a link. Returns the header that sets the cookie, which is empty if the browser has one;
-   * `null` if the link is unknown or was used before.
+   * Uses up a link. Returns the header that sets the cookie, or an empty list if the browser has
+   * the cookie already; `null` if the link is unknown or was used before.
    */
   openLink(token: string, viewer: Viewer | null): readonly string[] | null {
     const link = this.#links.get(digestOf(token))

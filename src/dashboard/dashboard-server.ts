@@ -193,7 +193,10 @@ export class DashboardServer extends HttpServer {
 const paramOf = ({ request }: HttpExchange, name: string): string | null =>
   new URLSearchParams((request.url ?? '').split('?', 2)[1]).get(name)
 
-/** Refuses a response if the browser has too many unread bytes, which take memory here. */
+/**
+ * Sends a response, or throws if the browser has not read too many bytes of earlier responses. The
+ * unread bytes take memory of this process.
+ */
 function sendBounded(
   exchange: HttpExchange,
   viewer: Viewer,
@@ -224,7 +227,7 @@ async function sendPieces(
   exchange.end()
 }
 
-/** The result of a control action may be anything. */
+/** Converts the result of a control action, which may be any value. */
 const toJson = (value: unknown): ControlResult['result'] =>
   typeof value === 'boolean' || typeof value === 'string' ? value : null
 

@@ -126,7 +126,7 @@ export interface HeadView {
   readonly sessionId: string
   readonly record: string | null
   readonly state: 'running' | 'ended' | 'interrupted'
-  /** Set while the numbers are those of the beginning of the record, because more is being read. */
+  /** The part of the record that the numbers cover while the rest is being read; else `null`. */
   readonly reading: { readonly bytes: number; readonly total: number } | null
   /** Why the view begins later than the run, such as a live view without a record; else `null`. */
   readonly beginsAt: { readonly time: number; readonly reason: string } | null
@@ -176,7 +176,7 @@ export interface StreamBlock {
     | 'lost'
     | 'interrupted'
     | 'other'
-  /** The phases in order. They are paler while the task does not run. */
+  /** The phases in order. The page draws those in which the task does not run paler. */
   readonly phases: readonly {
     readonly kind: 'values' | 'queued' | 'starting' | 'running' | 'between'
     readonly from: number
@@ -359,7 +359,7 @@ export interface InferencePanelView {
 }
 
 export interface GraphPanelView {
-  /** Whether the nodes are names, because there would be more than 200 tasks. */
+  /** Whether each node is a name instead of a task, because the filter selects over 200 tasks. */
   readonly isCollapsed: boolean
   readonly nodes: readonly {
     readonly id: string

@@ -20,10 +20,13 @@ export class EventRing {
   }
 }
 
-/** How many bytes at its end are read for the latest events, if the rest came from a snapshot. */
+/** The number of bytes before `end` that are read. */
 const tailBytes = 2 ** 21
 
-/** Resolves with the latest events before the byte `end`. A compressed file has none. */
+/**
+ * Resolves with the latest events before the byte `end`, for a record whose views were loaded from
+ * a snapshot. The ring stays empty for a compressed file, whose end cannot be read alone.
+ */
 export async function readLatestEvents(path: string, end: number): Promise<EventRing> {
   const ring = new EventRing()
   if (isCompressed(path)) return ring

@@ -17,14 +17,14 @@ export type FoldRequest =
   /** The next piece of the report; the first one if `isFirst` is set. */
   | { readonly kind: 'report'; readonly isFirst: boolean }
 
-/** To the thread. */
+/** The messages to the thread. */
 export type ToFold =
   | { readonly kind: 'request'; readonly id: number; readonly request: FoldRequest }
   /** Nobody needs the reply to this request any more. */
   | { readonly kind: 'cancel'; readonly id: number }
   | { readonly kind: 'writing'; readonly id: number; readonly isWriting: boolean }
 
-/** From the thread. */
+/** The messages from the thread. */
 export type FromFold =
   | { readonly kind: 'reply'; readonly id: number; readonly text: string | null }
   | { readonly kind: 'failure'; readonly id: number; readonly message: string }

@@ -14,14 +14,14 @@ import { RecordFold } from './record-fold.ts'
 const { path } = workerData as FoldData
 
 /** Callbacks for the main thread's answers to `isWriting` messages, by their id. */
-const asked = new Map<number, (isWriting: boolean) => void>()
+const isWritingCallbacks = new Map<number, (isWriting: boolean) => void>()
 let lastId = 0
 
 const writers: RecordWriterStates = {
   isWriting(folder, sessionId) {
     const id = ++lastId
     const { promise, resolve } = Promise.withResolvers<boolean>()
-    asked.set(id, resolve)
+    isWritingCallbacks.set(id, resolve)
     send({ kind: 'isWriting', id, folder, sessionId })
     return promise.then((isWriting) => {
       // The run needs the cores more than its viewers do.
@@ -48,8 +48,8 @@ parentPort?.on('message', (message: ToFold) => {
     return
   }
   if (message.kind === 'writing') {
-    asked.get(message.id)?.(message.isWriting)
-    asked.delete(message.id)
+    isWritingCallbacks.get(message.id)?.(message.isWriting)
+    isWritingCallbacks.delete(message.id)
     return
   }
   const { id, request } = message

@@ -36,7 +36,7 @@ interface AnswerOptions {
   readonly signal?: AbortSignal
 }
 
-/** How often a record is read while a viewer requests it. */
+/** The intervals at which a record is read while a viewer requests it, by file system. */
 const localIntervalMs = 250
 const networkIntervalMs = 1000
 /** How long `refresh` waits for a reading. A longer one continues in the background. */
@@ -114,7 +114,7 @@ export class RecordFold {
         onRead: (offset, file) => this.#noteProgress(file, offset),
         onEvent: (event) => this.#ring.add(event),
       })
-      // A mark that is set after the reading would be that of the new file.
+      // The mark was made before the reading: one made after it may be that of a new file.
       if (await this.#startAfreshIfReplaced(mark)) return
       const last = views.files.at(-1) ?? this.#parts.path
       this.#reached = { file: last, offset: this.#follower.position.offset }
@@ -130,7 +130,7 @@ export class RecordFold {
     }
   }
 
-  /** Counts each block that was read as a change, because a reading may last as long as the run. */
+  /** Counts each block as a change, so that viewers see the progress of a long reading. */
   #noteProgress(file: string, offset: number): void {
     this.#reached = { file, offset }
     this.#changes++

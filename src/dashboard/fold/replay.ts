@@ -13,7 +13,10 @@ interface PastRun {
 /** The maximum number of kept runs, because each takes as much memory as the whole run. */
 const maxKept = 2
 
-/** All panels of a page request the same time, and viewers may request different ones. */
+/**
+ * Reads and keeps runs by the requested time. All panels of a page request the same time, but
+ * viewers may request different times.
+ */
 export class Replay {
   readonly #path: string
   readonly #runs = new Map<number, SharedResult<PastRun>>()
@@ -51,7 +54,7 @@ export class Replay {
     return { views, events: ring.latest }
   }
 
-  /** Forgets a failed reading, and otherwise the run that was read first if there are too many. */
+  /** Removes a failed reading. After a successful one, removes the oldest of too many runs. */
   #keep(time: number, failed: SharedResult<PastRun> | null): void {
     if (failed !== null) {
       if (this.#runs.get(time) === failed) this.#runs.delete(time)

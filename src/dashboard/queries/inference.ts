@@ -54,7 +54,7 @@ export function showInference(
   }
 }
 
-/** The counts of ended requests come from their spans. */
+/** Returns a row without ended requests. `joinModels` adds these from the spans of the requests. */
 const toModelRow = ({ model, running, queued }: ServingFacts): ModelRow => ({
   ...notMeasured,
   model: shownText(model),

@@ -92,7 +92,7 @@ export async function answerQuery<Kind extends ViewQuery['kind']>(
   return await answers[query.kind]({ moment, source: shown, whole: source, cache }, query)
 }
 
-interface Asked {
+interface AnswerContext {
   readonly moment: RunMoment
   readonly source: QuerySource
   /** The whole run, even in a replay. */
@@ -102,7 +102,7 @@ interface Asked {
 
 type Answers = {
   readonly [Kind in ViewQuery['kind']]: (
-    asked: Asked,
+    context: AnswerContext,
     query: Extract<ViewQuery, { readonly kind: Kind }>,
   ) => Views[Kind] | Promise<Views[Kind]>
 }
@@ -121,18 +121,22 @@ const answers: Answers = {
   graph: ({ moment, source, cache }, { filter }) =>
     showGraph(moment, filter, cache.texts.get(moment, source.reading !== null).criticalPath),
   events: ({ moment, source, whole }, query) => {
-    // In a replay, `source.events` has only those of the latest events that are before its time.
-    const left = whole.pass.counts.events - whole.events.length
-    return showEvents(moment, query, source.events, source.events.length + left)
+    // The number of events that are older than the kept ones. `source.events` cannot give it: in a
+    // replay, it has only the kept events from before the replayed time.
+    const olderEvents = whole.pass.counts.events - whole.events.length
+    return showEvents(moment, query, source.events, source.events.length + olderEvents)
   },
   health: ({ moment, source }) => showHealth(moment, source),
-  task: async (asked, { uid }) => await showDrawer(asked, uid),
+  task: async (context, { uid }) => await showDrawer(context, uid),
   records: () => {
     throw new ValueError('expected a folder of records, got a run', { field: 'kind' })
   },
 }
 
-async function showDrawer({ moment, source, cache }: Asked, shown: string): Promise<Views['task']> {
+async function showDrawer(
+  { moment, source, cache }: AnswerContext,
+  shown: string,
+): Promise<Views['task']> {
   const task = findShownTask(moment, shown)
   if (task !== -1) {
     const { pass, names } = moment

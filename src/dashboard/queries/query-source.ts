@@ -8,7 +8,7 @@ import type { HeadView } from '../protocol.ts'
 
 /** The contents of the record about one task. */
 export interface RecordedHistory {
-  /** Oldest first; without the middle ones of a task that was tried very often. */
+  /** Oldest first. If the task has very many attempts, the events in the middle are left out. */
   readonly events: readonly ViewEvent[]
   /** The stored output of a program that has ended. */
   readonly kept: KeptOutput | null
@@ -43,7 +43,7 @@ export interface QuerySource extends Pick<HeadView, 'reading' | 'beginsAt' | 'mi
   readonly files: readonly string[]
   /** The latest metric line of the record; `null` if there is none. */
   readonly metrics: Readonly<Record<string, unknown>> | null
-  /** `null` if the session runs in another process or has ended before. */
+  /** `null` if the session runs in another process or has already ended. */
   readonly telemetry: TelemetryFacts | null
   /** `null` unless a server of models is shown instead of a session. */
   readonly serving: ServingFacts | null

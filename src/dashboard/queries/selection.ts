@@ -38,7 +38,10 @@ export function createTaskFilter(moment: RunMoment, filter: Filter): TaskFilter 
   }
 }
 
-/** A task is inside if it ran in the range. One that never ran counts at its end, or as waiting. */
+/**
+ * Whether the task ran in the range. A task that ended without running is inside if its end is. A
+ * task that still waits is inside if a part of its wait is.
+ */
 function isInside({ columns, now }: RunMoment, task: number, from: number, to: number): boolean {
   const started = columns.started[task] ?? Number.NaN
   const ended = columns.ended[task] ?? Number.NaN

@@ -21,7 +21,7 @@ export interface DashboardTelemetry {
   subscribe(callback: (event: TelemetryEvent) => unknown): () => void
 }
 
-/** A server of models, or a session, whose telemetry has only the required members. */
+/** The source of a live view: a server of models, or the telemetry of a session. */
 export interface LiveFeed extends DashboardTelemetry {
   /** `null` if no earlier events are missing, so that the page need not explain its beginning. */
   readonly beginReason?: null

@@ -3,7 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import type { TelemetryFacts } from '../queries/query-source.ts'
 
-/** The members of a session's telemetry. An object of a caller may lack them. */
+/** Members of a session's telemetry. They are optional: a caller may pass another object. */
 interface FactsTelemetry {
   readonly droppedEvents?: number
   readonly lostLines?: number

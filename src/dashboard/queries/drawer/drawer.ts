@@ -66,8 +66,8 @@ function findFailure(
   return event === undefined ? null : toFailureExample(event)
 }
 
-/** Attributes that the story of a task or its error shows. */
-const toldAttributes: ReadonlySet<string> = new Set([
+/** Attributes that the list omits, because the story of the task or its error shows them. */
+const omittedAttributes: ReadonlySet<string> = new Set([
   'error_message',
   'error_stack',
   'error_hint',
@@ -84,7 +84,7 @@ function listAttributes(events: readonly ViewEvent[]): TaskDrawerView['attribute
   for (const { attributes, backend } of events) {
     if (backend !== '') all.set('backend', backend)
     for (const [key, value] of Object.entries(attributes)) {
-      if (toldAttributes.has(key) || value === null || value === undefined) continue
+      if (omittedAttributes.has(key) || value === null || value === undefined) continue
       all.set(shownText(key), typeof value === 'string' ? value : JSON.stringify(value))
     }
   }

@@ -23,7 +23,7 @@ export interface TaskSource {
   readonly isPast: boolean
 }
 
-/** Reads the record for the task. Uses the latest events while the record is not read. */
+/** Reads the record for the task. Uses the latest events until the record has been read. */
 export async function readTask(
   source: QuerySource,
   uid: string,

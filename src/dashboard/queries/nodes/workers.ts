@@ -179,7 +179,10 @@ interface Range {
   readonly to: number
 }
 
-/** Of several running attempts of a worker, the oldest is its current task. */
+/**
+ * Sums the attempts of each lane in the range. If a worker has several running attempts, the task
+ * of the oldest one is its current task.
+ */
 function sumLanes({ columns, pass, now }: RunMoment, { from, to }: Range): LaneNow[] {
   const { size, start, end, lane, task, outcome } = columns.attempts
   const sums = Array.from({ length: pass.states.lanes.lanes.size }, () => ({
@@ -215,7 +218,7 @@ const lossTypes: ReadonlySet<string> = new Set([
   'tutti.BackendThrottled',
 ])
 
-/** The latest come first. */
+/** Lists the losses, latest first. */
 const listLosses = ({ pass }: RunMoment): WorkersView['losses'] =>
   pass.states.health.warnings
     .filter(({ type }) => lossTypes.has(type))

@@ -14,11 +14,11 @@ interface CountedFile {
 }
 
 const chunkBytes = 4 * 2 ** 20
-/** A large record is counted in several listings, so that none takes long. */
+/** The maximum number of bytes per listing. A large record is counted in several listings. */
 const maxBytes = 64 * 2 ** 20
 const maxFiles = 1000
 
-/** The beginning of an event's line is always the same. See `eventLine`. */
+/** Matches the lines of terminal events by their beginning, whose form `eventLine` defines. */
 const endPattern =
   /^\{"section":"event","trace_id":"\w*","span_id":"\w*","name":"Task(Completed|Failed|Canceled)"/gm
 const keys = { Completed: 'done', Failed: 'failed', Canceled: 'canceled' } as const
@@ -27,7 +27,7 @@ export class EndCounter {
   readonly #files = new Map<string, CountedFile>()
   #left = maxBytes
 
-  /** Each listing continues where the last one ended. */
+  /** Call this before the files of a listing are counted. Counting continues where it had ended. */
   startListing(): void {
     this.#left = maxBytes
     if (this.#files.size > maxFiles) this.#files.clear()

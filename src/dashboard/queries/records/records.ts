@@ -48,7 +48,7 @@ export class RecordList {
     return { records, notShown: describeNotShown([runs.length - records.length, 'older run']) }
   }
 
-  /** A resumed run has several files. The last one is opened, and has the latest counts. */
+  /** Describes a run. A resumed run has several files; the last has the latest counts. */
   async #toRow({ files, sessionId }: StoredRun): Promise<RecordRow> {
     const records = files.flatMap(({ path }) => parseRecordPath(path) ?? [])
     const newest = listNewest(records)
@@ -86,7 +86,7 @@ const sum = (numbers: readonly number[]): number => numbers.reduce((all, one) =>
 
 const maxKept = 20_000
 
-/** Returns the earlier result for a file whose size and time of change are the same. */
+/** Caches the results of `read`. They are used until the file's size or time of change differs. */
 function keptWhileUnchanged<T>(read: (path: string) => Promise<T>): (path: string) => Promise<T> {
   const kept = new Map<string, { readonly change: string; readonly result: Promise<T> }>()
   return (path) => {
@@ -103,10 +103,10 @@ function keptWhileUnchanged<T>(read: (path: string) => Promise<T>): (path: strin
 
 interface RecordedSession {
   readonly startTime: number | null
-  /** Until the end, or until the last line of a session without one. */
+  /** The seconds until the session ended, or until its last line if it has not ended. */
   readonly durationSeconds: number | null
   readonly hasEnded: boolean
-  /** Of all tasks, also of those that an earlier session had done; `null` if they are not known. */
+  /** The counts of all tasks, including those done by an earlier session; `null` if not known. */
   readonly counts: TaskCounts | null
 }
 
@@ -134,7 +134,7 @@ interface RecordTail {
   readonly endTime: number | null
   /** The time of the last line that has one. */
   readonly lastTime: number | null
-  /** From the metric line at the end of a session; `null` if there is none. */
+  /** The counts in the metric line at the end of the session; `null` if there is none. */
   readonly counts: TaskCounts | null
 }
 

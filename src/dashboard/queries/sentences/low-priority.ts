@@ -4,7 +4,8 @@ import { constants, setPriority } from 'node:os'
 
 /**
  * Gives this thread the lowest priority. Does nothing except on Linux: elsewhere, only processes
- * have priorities. New threads inherit it, so call it after a first reading has started libuv's.
+ * have priorities. Threads that are started later inherit the priority. Therefore, call this after
+ * a first reading, which has started the threads of libuv.
  */
 export function lowerPriority(): void {
   if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW)

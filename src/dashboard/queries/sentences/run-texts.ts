@@ -11,6 +11,7 @@ import { countReused } from '../../../views/panels/names.ts'
 import { run, runSeconds } from '../../../views/panels/run.ts'
 import { createOverview } from '../../../views/texts/run-overview.ts'
 import { describeRun } from '../../../views/texts/run-verdict.ts'
+import type { RunNow } from '../../../views/texts/task-lines.ts'
 import type { RunMoment } from '../run-moment.ts'
 import { shownText } from '../shown-texts.ts'
 
@@ -38,8 +39,6 @@ const noSentences: Sentences = {
   sentences: [],
   criticalPath: { tasks: [], length: 0, seconds: 0, share: 0, delaySeconds: 0 },
 }
-
-type RunTime = Pick<RunMoment, 'pass' | 'state' | 'now'>
 
 export class RunTexts {
   readonly #mayPlan: boolean
@@ -70,20 +69,20 @@ export class RunTexts {
     return { verdict: describeMoment(moment), ...this.#sentences }
   }
 
-  #compute(moment: RunTime, key: string): void {
+  #compute(moment: RunNow, key: string): void {
     const startMs = systemClock.monotonicMs()
     this.#sentences = computeSentences(moment)
     this.#endComputation(key, startMs)
   }
 
-  #plan(moment: RunTime, key: string): void {
+  #plan(moment: RunNow, key: string): void {
     if (this.#isPlanned) return
     this.#isPlanned = true
     systemClock.after(delayMs, () => this.#startThread(moment, key), { background: true })
   }
 
   /** The thread gets a copy of the pass, because the computation takes seconds. */
-  #startThread({ pass, state, now }: RunTime, key: string): void {
+  #startThread({ pass, state, now }: RunNow, key: string): void {
     const startMs = systemClock.monotonicMs()
     const states: RunStates = { counts: pass.counts, panels: pass.states }
     const data: SentencesData = { states, state, now }
@@ -109,11 +108,11 @@ export class RunTexts {
   }
 }
 
-export interface SentencesData extends Pick<RunTime, 'state' | 'now'> {
+export interface SentencesData extends Pick<RunNow, 'state' | 'now'> {
   readonly states: RunStates
 }
 
-export function computeSentences({ pass, state, now }: RunTime): Sentences {
+export function computeSentences({ pass, state, now }: RunNow): Sentences {
   const { boundText, bounds } = createOverview(pass, state, now)
   const texts = [...boundText.sentences, ...boundText.improvements]
   const sentences = texts.map((one) => shownText(one, maxSentence))

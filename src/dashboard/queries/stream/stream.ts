@@ -164,9 +164,9 @@ function countCells(
   // All sums have the same type, because a function that adds to several types is much slower.
   const create = (): Float64Array => new Float64Array(rows * (perRow + 1))
   const [busy, attempts, failed] = [create(), create(), create()]
-  // How many attempts begin or stop covering whole cells at a cell, so that a long attempt takes no
-  // longer than a short one.
-  const whole = create()
+  // The change, from cell to cell, of the number of attempts that cover a whole cell. An attempt of
+  // any length changes only two numbers.
+  const coverChanges = create()
   const add = (sums: Float64Array, at: number, value: number): void => {
     sums[at] = (sums[at] ?? 0) + value
   }
@@ -186,15 +186,15 @@ function countCells(
     }
     add(busy, index, from + (cell + 1) * width - first)
     add(busy, index + lastCell - cell, last - (from + lastCell * width))
-    add(whole, index + 1, 1)
-    add(whole, index + lastCell - cell, -1)
+    add(coverChanges, index + 1, 1)
+    add(coverChanges, index + lastCell - cell, -1)
   }
   const cells: StreamCell[] = []
   for (let row = 0; row < rows; row++) {
     let covering = 0
     for (let cell = 0; cell < perRow; cell++) {
       const at = row * (perRow + 1) + cell
-      covering += whole[at] ?? 0
+      covering += coverChanges[at] ?? 0
       const busySeconds = (busy[at] ?? 0) + covering * width
       if (busySeconds <= 0 && attempts[at] === 0) continue
       const begin = from + cell * width

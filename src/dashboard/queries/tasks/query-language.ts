@@ -22,7 +22,7 @@ export interface TextCondition {
 
 export interface NumberCondition {
   readonly key: NumberKey
-  /** In seconds. */
+  /** Whether the value, in seconds, meets the condition. */
   readonly matches: (value: number) => boolean
 }
 

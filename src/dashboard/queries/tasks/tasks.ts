@@ -72,8 +72,8 @@ function toOrder(tasks: number, keyOf: (task: number) => number): TaskOrder {
 
 /** `rowOf` returns the row of the task's text, or -1 if it has none. */
 function toTextOrder(tasks: number, index: TextIndex, rowOf: (task: number) => number): TaskOrder {
-  const ofRow = textKeys(index)
-  const { keys } = toOrder(tasks, (task) => ofRow[rowOf(task)] ?? Number.NaN)
+  const keyOfRow = textKeys(index)
+  const { keys } = toOrder(tasks, (task) => keyOfRow[rowOf(task)] ?? Number.NaN)
   const compare = (a: number, b: number): number => {
     const [one, other] = [rowOf(a), rowOf(b)]
     return one === other ? 0 : compareTexts(index, one, other)

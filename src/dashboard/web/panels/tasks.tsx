@@ -16,20 +16,34 @@ const spareRows = 30
 const maxHeight = 4_000_000
 
 export function TasksPanel() {
-  const [first, setFirst] = useState(0)
+  const [firstVisible, setFirstVisible] = useState(0)
   const [limits, { q }, order] = [filter.value, pageState.value, taskOrder.value]
-  const offset = Math.max(0, Math.floor((first - spareRows / 2) / 10) * 10)
+  const firstLoaded = Math.max(0, Math.floor((firstVisible - spareRows / 2) / 10) * 10)
   const state = useView(
     'tasks',
     limits === null
       ? null
-      : { kind: 'tasks', filter: limits, q, ...order, offset, limit: shownRows + spareRows },
+      : {
+          kind: 'tasks',
+          filter: limits,
+          q,
+          ...order,
+          offset: firstLoaded,
+          limit: shownRows + spareRows,
+        },
   )
   return (
     <>
       <QueryBar example="state:running name:/sim.*/ dur>2s" />
       <PanelBody state={state} emptyText={emptyText}>
-        {(view) => <Rows view={view} offset={offset} first={first} onScroll={setFirst} />}
+        {(view) => (
+          <Rows
+            view={view}
+            firstLoaded={firstLoaded}
+            firstVisible={firstVisible}
+            onScroll={setFirstVisible}
+          />
+        )}
       </PanelBody>
     </>
   )
@@ -44,12 +58,12 @@ const emptyText = ({ matching, total }: TasksPanelView): string | null => {
 
 interface RowsProps {
   readonly view: TasksPanelView
-  readonly offset: number
-  readonly first: number
+  readonly firstLoaded: number
+  readonly firstVisible: number
   readonly onScroll: (first: number) => void
 }
 
-function Rows({ view, offset, first, onScroll }: RowsProps) {
+function Rows({ view, firstLoaded, firstVisible, onScroll }: RowsProps) {
   const frame = useRef<HTMLDivElement>(null)
   const { matching, total, rows } = view
   const shown = Math.min(shownRows, matching)
@@ -58,8 +72,11 @@ function Rows({ view, offset, first, onScroll }: RowsProps) {
     const top = frame.current?.scrollTop ?? 0
     onScroll(extra <= 0 ? 0 : Math.round((top / extra) * (matching - shown)))
   }
-  const from = Math.min(first, Math.max(0, matching - shown))
-  const visible = rows.slice(Math.max(0, from - offset), Math.max(0, from - offset) + shown)
+  const from = Math.min(firstVisible, Math.max(0, matching - shown))
+  const visible = rows.slice(
+    Math.max(0, from - firstLoaded),
+    Math.max(0, from - firstLoaded) + shown,
+  )
   const last = Math.min(from + shown, matching)
   return (
     <>

@@ -40,7 +40,7 @@ export function Drawer({ uid }: { readonly uid: string }) {
   )
 }
 
-/** Moves the focus into the drawer, and back to where it was. */
+/** Moves the focus into the drawer, and back to where it was when the drawer closes. */
 function useFocus(title: { readonly current: HTMLElement | null }, uid: string): void {
   useEffect(() => {
     const before = document.activeElement

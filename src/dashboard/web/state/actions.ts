@@ -12,7 +12,7 @@ export const notice = signal('')
 const shownMs = 6000
 let hideNotice: () => void = () => undefined
 
-function say(text: string): void {
+function showNotice(text: string): void {
   hideNotice()
   notice.value = text
   hideNotice = later(shownMs, () => (notice.value = ''))
@@ -38,9 +38,9 @@ export async function copyLink(): Promise<void> {
     const url = new URL(location.href)
     url.searchParams.set('t', token)
     await copyText(url.href)
-    say('Link copied. It works once.')
+    showNotice('Link copied. It works once.')
   } catch (error) {
-    say(`No link: ${messageOf(error)}`)
+    showNotice(`No link: ${messageOf(error)}`)
   }
 }
 
@@ -54,9 +54,9 @@ async function copyText(text: string): Promise<void> {
 export async function copyWithNotice(text: string, what: string): Promise<void> {
   try {
     await copyText(text)
-    say(`${what} copied.`)
+    showNotice(`${what} copied.`)
   } catch (error) {
-    say(`Not copied: ${messageOf(error)}`)
+    showNotice(`Not copied: ${messageOf(error)}`)
   }
 }
 
@@ -77,9 +77,11 @@ export async function control(action: 'cancel' | 'retry', uids: readonly string[
       const { result } = (await post(`control/${action}`, { uid })) as ControlResult
       if (result !== false) done++
     }
-    say(`${did}: ${countText(done, 'task')}${done < uids.length ? ` of ${uids.length}` : ''}.`)
+    showNotice(
+      `${did}: ${countText(done, 'task')}${done < uids.length ? ` of ${uids.length}` : ''}.`,
+    )
   } catch (error) {
-    say(`Not ${did.toLowerCase()}: ${messageOf(error)}`)
+    showNotice(`Not ${did.toLowerCase()}: ${messageOf(error)}`)
   }
 }
 

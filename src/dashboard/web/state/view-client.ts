@@ -36,7 +36,7 @@ const waitSeconds = 25
 const firstRetryMs = 250
 const maxRetryMs = 4000
 /** The minimum duration of a request for new views before it may be canceled. */
-const patienceMs = 1000
+const minRequestMs = 1000
 
 interface Entry {
   query: ViewQuery
@@ -104,7 +104,7 @@ function sendSoon(): void {
   queueMicrotask(() => {
     isSending = false
     wakeUp()
-    const isComputing = request?.hasNew === true && nowMs() - request.sentMs < patienceMs
+    const isComputing = request?.hasNew === true && nowMs() - request.sentMs < minRequestMs
     if (!isComputing) request?.controller.abort()
   })
 }
