@@ -24,8 +24,8 @@ import type { Output } from './output.ts'
 import { findRecord, toShortPath } from '../record/find-record.ts'
 import { removeSnapshot } from '../record/snapshot.ts'
 import { resumeCommand } from './run/resume-command.ts'
-import { expectNotGrowing, expectRecord } from './reading/open-record.ts'
-import { notARecordError, isNotARecord } from './reading/open-record.ts'
+import { expectRecord, isNotARecord, notARecordError } from '../record/expect-record.ts'
+import { expectNotGrowing } from './reading/open-record.ts'
 import { type ReadingHooks, withReadingProgress } from './reading/reading-progress.ts'
 
 const maxShownProblems = 10

@@ -72,6 +72,7 @@ export class DashboardServer extends HttpServer {
       isBackground: true,
       headers: pageHeaders,
       limits: { ...defaultHttpLimits, allowedHosts: allowHosts, drainSeconds: 1 },
+      hostOption: 'allowHosts',
       errors: createErrorReplies(log),
     })
     this.#options = options

@@ -1,8 +1,9 @@
 /** Starts a dashboard: its options, its source and its links. */
 
+import { isPipe } from '../checkpoint/chain.ts'
 import { isBeingWritten } from '../checkpoint/lock.ts'
 import { type Clock, systemClock } from '../foundation/clock.ts'
-import { TuttiError } from '../foundation/errors.ts'
+import { TuttiError, ValueError } from '../foundation/errors.ts'
 import { type Log, processLog } from '../foundation/log.ts'
 import {
   expectInteger,
@@ -15,6 +16,7 @@ import {
 } from '../foundation/options.ts'
 import { statOf } from '../foundation/regular-file.ts'
 import { once } from '../foundation/service.ts'
+import { expectRecord } from '../record/expect-record.ts'
 import type { RecordWriterStates } from '../record/record-views.ts'
 import { type DashboardControl, DashboardServer } from './dashboard-server.ts'
 import { pageFolder, readPageFiles } from './page-files.ts'
@@ -94,6 +96,7 @@ export async function openDashboard(
 ): Promise<Dashboard> {
   const { host = '127.0.0.1', port, control = null, allowHosts = [] } = checkOptions(options)
   const { clock = systemClock, log = processLog } = parts
+  if (typeof from === 'string') await expectReadable(from)
   const sources = createSources(from, parts.writers ?? lockHolders, clock)
   const files = readPageFiles(parts.pageFolder ?? pageFolder)
   const common = { sources, files, control, host, allowHosts, clock, log }
@@ -112,6 +115,15 @@ export async function openDashboard(
     close,
     [Symbol.asyncDispose]: close,
   }
+}
+
+/** A record that does not exist may be written later. */
+async function expectReadable(path: string): Promise<void> {
+  if (isPipe(expectString('source', path))) {
+    throw new ValueError('a dashboard reads no pipe', { hint: 'Name a file.' })
+  }
+  const stats = statOf(path)
+  if (stats !== null && !stats.isDirectory()) await expectRecord(path)
 }
 
 function checkOptions(options: DashboardOptions): DashboardOptions {
@@ -151,7 +163,7 @@ function createSource(
   clock: Clock,
 ): ViewSource {
   if (typeof from === 'function') return new FollowingSource(from, writers)
-  if (typeof from === 'string') return new RecordSource(expectString('source', from), { writers })
+  if (typeof from === 'string') return new RecordSource(from, { writers })
   expectMethods('source', from, ['subscribe'])
   const { checkpointFile } = from
   if (checkpointFile !== null) {

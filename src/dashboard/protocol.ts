@@ -125,7 +125,8 @@ export interface TasksPart {
 export interface HeadView {
   readonly sessionId: string
   readonly record: string | null
-  readonly state: 'running' | 'ended' | 'interrupted'
+  /** `no record` as long as a record does not exist, or cannot be read. */
+  readonly state: 'running' | 'ended' | 'interrupted' | 'no record'
   /** The part of the record that the numbers cover while the rest is being read; else `null`. */
   readonly reading: { readonly bytes: number; readonly total: number } | null
   /** Why the view begins later than the run, such as a live view without a record; else `null`. */
@@ -146,6 +147,8 @@ export interface HeadView {
     readonly interrupted: number
     readonly total: number
   }
+  /** Set if a server of models is shown, which has requests instead of tasks; else `null`. */
+  readonly serving: ServingView | null
   /** Ended tasks per second, one value per bucket of equal length, oldest first. */
   readonly rate: { readonly bucketSeconds: number; readonly values: readonly number[] }
   /** The sentences of "What bounded this run", from the same code as the report. */
@@ -157,6 +160,17 @@ export interface HeadView {
   readonly folds: readonly { readonly from: number; readonly to: number; readonly reason: string }[]
   /** The colour of each name as an index into the palette, shared by all panels and the report. */
   readonly colours: Readonly<Record<string, number>>
+}
+
+/** The requests to a server of models since the dashboard was started. */
+export interface ServingView {
+  readonly model: string
+  readonly workers: number
+  readonly running: number
+  readonly waiting: number
+  readonly done: number
+  readonly failed: number
+  readonly batches: number
 }
 
 /** A block of the stream. Its phases are drawn from left to right; times are absolute. */

@@ -1,7 +1,13 @@
-import { connect, createServer } from 'node:net'
-import { expect, it, onTestFinished } from 'vitest'
+import { expect, it } from 'vitest'
 import { eventually } from '../eventually.ts'
-import { cookieOf, endedRecord, send, startTestDashboard, TestViewer } from './test-dashboard.ts'
+import {
+  cookieOf,
+  endedRecord,
+  Forwarder,
+  send,
+  startTestDashboard,
+  TestViewer,
+} from './test-dashboard.ts'
 
 it('row 93: a link works in one browser', async () => {
   const dashboard = await startTestDashboard(endedRecord(1))
@@ -109,33 +115,31 @@ it('row 93: foreign hosts and origins are refused', async () => {
   expect(preflight.headers).not.toHaveProperty('access-control-allow-origin')
 })
 
+it('dashboard: the refusal of a foreign host names the option', async () => {
+  const { url } = await startTestDashboard(endedRecord(1))
+  const refused = await send(url, { headers: { host: 'proxy.example' } })
+  expect([refused.status, refused.text]).toEqual([
+    403,
+    expect.stringMatching(/name the host in `allowHosts` \(--allow-host\)/),
+  ])
+})
+
 it('dashboard: a forwarded port works, as with ssh -L', async () => {
   const dashboard = await startTestDashboard(endedRecord(1))
-  const port = Number(new URL(dashboard.url).port)
-  const forwarder = createServer((client) => {
-    const server = connect(port, '127.0.0.1')
-    client.pipe(server).pipe(client)
-    client.on('error', () => server.destroy())
-    server.on('error', () => client.destroy())
-  })
-  await new Promise<void>((resolve) => forwarder.listen(0, '127.0.0.1', resolve))
-  onTestFinished(() => void forwarder.close())
-  const address = forwarder.address()
-  const near = typeof address === 'object' && address !== null ? address.port : 0
-  const viewer = await TestViewer.open(dashboard.url.replace(`:${port}/`, `:${near}/`))
+  const viewer = await TestViewer.open((await Forwarder.start()).show(dashboard))
   const body = { queries: [], waitSeconds: 0 }
   const answer = await viewer.post('/views', body, { origin: viewer.base })
-  expect(viewer.base).toContain(`:${near}`)
+  expect(viewer.base).not.toBe(new URL(dashboard.url).origin)
   expect(answer.status).toBe(200)
 })
 
 it('dashboard: after a restart, a browser needs a new link', async () => {
   const path = endedRecord(1)
+  const forwarder = await Forwarder.start()
   const first = await startTestDashboard(path)
-  const viewer = await TestViewer.open(first.url)
-  const port = Number(new URL(first.url).port)
+  const viewer = await TestViewer.open(forwarder.show(first))
   await first.close()
-  const second = await startTestDashboard(path, { port })
+  const link = forwarder.show(await startTestDashboard(path))
   const refused = await viewer.post('/views', { queries: [], waitSeconds: 0 })
   expect([refused.status, JSON.parse(refused.text)]).toEqual([
     401,
@@ -143,6 +147,6 @@ it('dashboard: after a restart, a browser needs a new link', async () => {
       error: { code: 'link_needed', message: expect.stringContaining('Open a new link') as string },
     },
   ])
-  const again = await TestViewer.open(second.url)
+  const again = await TestViewer.open(link)
   await eventually(async () => expect((await again.head()).counts.total).toBe(1))
 })

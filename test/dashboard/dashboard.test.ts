@@ -64,9 +64,19 @@ it('dashboard: a record that does not exist yet is shown once it is there', asyn
   const path = writeRecord()
   rmSync(path)
   const viewer = await TestViewer.open((await startTestDashboard(path)).url)
-  expect((await viewer.head()).missing).toEqual([expect.stringContaining('does not exist yet')])
+  expect(await viewer.head()).toMatchObject({
+    state: 'no record',
+    verdict: 'There is no record to show.',
+    missing: [expect.stringContaining('does not exist yet')],
+  })
   writeFileSync(path, line('SessionStarted') + done('t1'))
   await eventually(async () => expect((await viewer.head()).counts.done).toBe(1))
+})
+
+it('dashboard: a file that is no record is refused', async () => {
+  const path = writeRecord('garbage\n')
+  await expect(startTestDashboard(path)).rejects.toThrow(`${path} is not a record`)
+  await expect(startTestDashboard('/dev/null')).rejects.toThrow('/dev/null')
 })
 
 it('dashboard: without a given port, the next free one is used', async () => {

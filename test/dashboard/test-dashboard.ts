@@ -2,6 +2,7 @@
 
 import { writeFileSync } from 'node:fs'
 import { type IncomingHttpHeaders, request } from 'node:http'
+import { type AddressInfo, connect, createServer } from 'node:net'
 import { join } from 'node:path'
 import { onTestFinished } from 'vitest'
 import { eventLine } from '../../src/checkpoint/format.ts'
@@ -83,6 +84,37 @@ export async function startTestDashboard(
   const dashboard = await openDashboard(source, { port: 0, ...options }, { pageFolder, ...parts })
   onTestFinished(() => dashboard.close())
   return dashboard
+}
+
+/** A port that leads to a dashboard, as with `ssh -L`. The dashboard can be replaced. */
+export class Forwarder {
+  /** The port of the dashboard; `null` closes every connection. */
+  target: number | null = null
+  readonly #server = createServer((client) => {
+    if (this.target === null) {
+      client.destroy()
+      return
+    }
+    const server = connect(this.target, '127.0.0.1')
+    client.pipe(server).pipe(client)
+    client.on('error', () => server.destroy())
+    server.on('error', () => client.destroy())
+  })
+
+  static async start(): Promise<Forwarder> {
+    const forwarder = new Forwarder()
+    await new Promise<void>((resolve) => forwarder.#server.listen(0, '127.0.0.1', resolve))
+    onTestFinished(() => void forwarder.#server.close())
+    return forwarder
+  }
+
+  /** Leads to this dashboard from now on. Returns its link by way of this port. */
+  show(dashboard: Dashboard): string {
+    const link = new URL(dashboard.link())
+    this.target = Number(link.port)
+    link.port = String((this.#server.address() as AddressInfo).port)
+    return link.href
+  }
 }
 
 export interface TestResponse {

@@ -1,15 +1,12 @@
 /** `tutti dashboard`: shows a record, or the runs of a folder, in the browser. */
 
-import { isPipe } from '../../checkpoint/chain.ts'
 import { openDashboard } from '../../dashboard/dashboard.ts'
 import { systemClock } from '../../foundation/clock.ts'
-import { ValueError } from '../../foundation/errors.ts'
 import { definedFields } from '../../foundation/options.ts'
 import { statOf } from '../../foundation/regular-file.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { stopOnSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
-import { expectRecord } from '../reading/open-record.ts'
 import { RecordWriters } from '../reading/record-writer.ts'
 
 export interface DashboardCommandOptions {
@@ -26,8 +23,6 @@ export async function showRecordDashboard(
 ): Promise<number> {
   const isFolder = statOf(source)?.isDirectory() === true
   const path = isFolder ? source : await findRecord(source)
-  if (isPipe(path)) throw new ValueError('a dashboard reads no pipe', { hint: 'Name a file.' })
-  if (!isFolder) await expectRecord(path)
   const stop = stopOnSignal(output.closed)
   // Keeps the process alive, because the server does not.
   const release = systemClock.after(Infinity, () => {})

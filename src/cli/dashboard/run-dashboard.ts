@@ -2,6 +2,12 @@
 
 import type { Output } from '../output.ts'
 
+/** Says that the option comes too late if the arguments of a script contain it. */
+export function warnAboutDashboard(args: readonly string[], output: Output): void {
+  if (!args.includes('--dashboard')) return
+  output.problem('--dashboard is given to the script; write it before the script to see the run')
+}
+
 /**
  * Starts a dashboard if `isWanted`, and prints its link to stderr, because stdout may belong to a
  * script. `findRecord` returns the record as soon as there is one.

@@ -23,7 +23,7 @@ import { SlurmCommands } from '../../hpc/slurm/slurm-commands.ts'
 import { launchVariable } from '../../hpc/start-method.ts'
 import type { Output } from '../output.ts'
 import { reportRecord, resumeCommand } from '../run/resume-command.ts'
-import { openRunDashboard } from '../dashboard/run-dashboard.ts'
+import { openRunDashboard, warnAboutDashboard } from '../dashboard/run-dashboard.ts'
 import { runScriptChild } from '../script-child.ts'
 import type { CheckOptions } from './check.ts'
 
@@ -85,6 +85,7 @@ export async function launch(
     folder: process.cwd(),
     launch: { options: { ...kept }, more },
   } as const
+  warnAboutDashboard(args, output)
   return startLaunch({ command, args, options, more, resume: null }, output)
 }
 

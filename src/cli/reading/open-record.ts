@@ -3,11 +3,10 @@
 import { countText, quoteArgument } from '../../views/readable.ts'
 import { basename, dirname, resolve } from 'node:path'
 import { isPipe } from '../../checkpoint/chain.ts'
-import { compressedSuffix } from '../../checkpoint/compressed.ts'
-import { readBatches, type ReadSummary } from '../../checkpoint/reader.ts'
 import { parseRecordPath } from '../../checkpoint/record-names.ts'
 import { findRepaired } from '../../checkpoint/repair.ts'
-import { StateError, ValueError } from '../../foundation/errors.ts'
+import { StateError } from '../../foundation/errors.ts'
+import { isNotARecord, notARecordError } from '../../record/expect-record.ts'
 import { findRecord, toShortPath } from '../../record/find-record.ts'
 import {
   shouldStoreSnapshot,
@@ -73,22 +72,6 @@ async function openRecord(
   )
   if (isNotARecord(path, views)) throw notARecordError(path)
   return { ...views, path, ...(await readCurrentState(views, new RecordWriters())) }
-}
-
-/** Whether no line is valid. `false` for a compressed file, whose only frame may be damaged. */
-export const isNotARecord = (path: string, { lines, bad }: Pick<ReadSummary, 'lines' | 'bad'>) =>
-  lines === 0 && bad > 0 && !path.endsWith(`.jsonl${compressedSuffix}`)
-
-export const notARecordError = (path: string): ValueError =>
-  new ValueError(`${path} is not a record of tutti`, { code: 'NotARecordError' })
-
-/** Rejects if the file is not a record. Does not check a pipe, which can be read only once. */
-export async function expectRecord(path: string): Promise<void> {
-  if (isPipe(path)) return
-  const batches = readBatches(path)
-  const first = await batches.next()
-  if (first.done === true && isNotARecord(path, first.value)) throw notARecordError(path)
-  if (first.done !== true) await batches.return(undefined as never)
 }
 
 async function isGrowing(path: string): Promise<boolean> {

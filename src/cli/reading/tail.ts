@@ -14,7 +14,8 @@ import { findRecord } from '../../record/find-record.ts'
 import { exitCodes, neverStop, stopOnSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { EventFilter, type FilterOptions } from './event-filter.ts'
-import { notARecordError, isNotARecord, lostSessionNote } from './open-record.ts'
+import { isNotARecord, notARecordError } from '../../record/expect-record.ts'
+import { lostSessionNote } from './open-record.ts'
 import { RecordWriters } from './record-writer.ts'
 
 export interface TailOptions extends FilterOptions {

@@ -23,6 +23,7 @@ import type { ResumeOptions } from '../../index.ts'
 import { findRecord } from '../../record/find-record.ts'
 import { findEndedJob } from '../reading/record-writer.ts'
 import type { Output } from '../output.ts'
+import { warnAboutDashboard } from '../dashboard/run-dashboard.ts'
 import { detectFileKind, acceptedFilesHint } from './file-kinds.ts'
 import { resumeCommand, secretPlaceholders } from './resume-command.ts'
 import { runScript } from './run-script.ts'
@@ -81,6 +82,7 @@ export async function run(
     const how = { folder: folder ?? defaultFolder, resume: null, args, dashboard }
     return runTasks(command, how, output)
   }
+  warnAboutDashboard(args, output)
   return runScript({ command, keep_results: true, resume: null }, args, output, dashboard)
 }
 

@@ -2,6 +2,7 @@
 
 import { countOtherOpen, counts } from '../../views/panels/counts.ts'
 import { health } from '../../views/panels/health.ts'
+import { inference } from '../../views/panels/inference.ts'
 import { names, type NameView } from '../../views/panels/names.ts'
 import { runSeconds } from '../../views/panels/run.ts'
 import { textAt, valueAt } from '../../views/columns.ts'
@@ -10,7 +11,7 @@ import { joinPaces } from '../../views/moments/paces.ts'
 import { recentSeconds } from '../../views/panels/pace.ts'
 import { countText, numberText, percentText } from '../../views/readable.ts'
 import { computeSpeed, sumNames } from '../../views/moments/speed.ts'
-import type { HeadView } from '../protocol.ts'
+import type { HeadView, ServingView } from '../protocol.ts'
 import type { RunSummary } from './sentences/run-texts.ts'
 import { shownText } from './shown-texts.ts'
 import type { QuerySource } from './query-source.ts'
@@ -28,27 +29,57 @@ export function showHead(
   whole: QuerySource,
   { verdict, sentences }: RunSummary,
 ): HeadView {
-  const { state, now } = moment
+  const { now } = moment
   const { states } = moment.pass
+  const state = isMissing(source) ? 'no record' : moment.state
   const all = names.show(states.names, { durations: false })
+  const serving = showServing(moment, source)
+  const since = source.serving?.since ?? null
+  const start = whole.pass.counts.events === 0 ? null : startOf(whole.pass, whole.now)
   return {
     sessionId: shownText(source.sessionId),
     record: source.files.at(-1) ?? null,
     state,
     reading: source.reading,
     beginsAt: source.beginsAt,
-    startTime: whole.pass.counts.events === 0 ? null : startOf(whole.pass, whole.now),
+    startTime: since ?? start,
     endTime: whole.now,
-    durationSeconds: runSeconds(states.run, states.bounds.attended, now),
+    durationSeconds:
+      since === null ? runSeconds(states.run, states.bounds.attended, now) : now - since,
     etaSeconds: timeLeft(moment, all),
     counts: countStates(moment, all),
+    serving,
     rate: measureRate(moment),
-    verdict: source.reading === null ? verdict : describeReading(source.reading),
-    sentences,
+    verdict: describeSpecial(source, serving) ?? verdict,
+    sentences: serving === null ? sentences : [],
     missing: [...source.missing, ...listDropped(moment)],
     folds: findFolds(moment),
     colours: listColours(moment),
   }
+}
+
+/** What the page shows instead of the verdict of a run. */
+function describeSpecial(source: QuerySource, serving: ServingView | null): string | null {
+  if (serving !== null) return describeServing(serving)
+  if (isMissing(source)) return 'There is no record to show.'
+  return source.reading === null ? null : describeReading(source.reading)
+}
+
+const isMissing = ({ files, missing }: QuerySource): boolean =>
+  files.length === 0 && missing.length > 0
+
+function showServing({ pass }: RunMoment, { serving }: QuerySource): ServingView | null {
+  if (serving === null) return null
+  const { models, batches } = inference.show(pass.states.inference)
+  const { model, workers, running, queued: waiting } = serving
+  const sumOf = (key: 'done' | 'failed'): number => models.reduce((sum, one) => sum + one[key], 0)
+  const [done, failed] = [sumOf('done'), sumOf('failed')]
+  return { model: shownText(model), workers, running, waiting, done, failed, batches }
+}
+
+function describeServing({ model, workers, running, waiting }: ServingView): string {
+  const requests = countText(running, 'request')
+  return `${countText(workers, 'worker')} of ${model}: ${requests} running, ${waiting} waiting.`
 }
 
 function describeReading({ bytes, total }: NonNullable<HeadView['reading']>): string {

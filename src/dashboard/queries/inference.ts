@@ -2,7 +2,7 @@
 
 import { findText } from '../../views/columns.ts'
 import { hasEnded, isQueued } from '../../views/lifecycle.ts'
-import { inference, type ModelView } from '../../views/panels/inference.ts'
+import { inference, type InferenceView, type ModelView } from '../../views/panels/inference.ts'
 import { names } from '../../views/panels/names.ts'
 import { numberText, secondsText } from '../../views/readable.ts'
 import type { InferencePanelView } from '../protocol.ts'
@@ -42,7 +42,7 @@ export function showInference(
       computeSeconds: compute ?? 0,
     })),
     server: [
-      ...(serving === null ? [] : [{ title: 'workers', value: numberText(serving.workers) }]),
+      ...(serving === null ? [] : listServing(serving, view)),
       ...view.engines.map(({ backend, workerId, batches, requests, failed, maxWait, lost }) => ({
         title: shownText(workerId || backend),
         value:
@@ -52,6 +52,23 @@ export function showInference(
       })),
     ],
   }
+}
+
+const surfaceNames: Readonly<Record<string, string>> = { text_completion: 'completions' }
+
+function listServing(
+  { workers }: ServingFacts,
+  { operations }: InferenceView,
+): InferencePanelView['server'][number][] {
+  const surfaces = Array.from(operations, ([operation, count]) => {
+    return `${surfaceNames[operation] ?? operation} ${numberText(count)}`
+  })
+  return [
+    { title: 'workers', value: numberText(workers) },
+    ...(surfaces.length === 0
+      ? []
+      : [{ title: 'requests by surface', value: shownText(surfaces.join(', ')) }]),
+  ]
 }
 
 /** Returns a row without ended requests. `joinModels` adds these from the spans of the requests. */

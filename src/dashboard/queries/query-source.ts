@@ -26,6 +26,8 @@ export interface TelemetryFacts {
 
 /** The current requests to a server of models. */
 export interface ServingFacts {
+  /** Since when requests are counted, in wall-clock seconds. */
+  readonly since: number
   readonly model: string
   readonly running: number
   readonly queued: number

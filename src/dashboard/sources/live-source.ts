@@ -27,7 +27,7 @@ export interface LiveFeed extends DashboardTelemetry {
   readonly beginReason?: null
   /** Like `subscribe`, for the spans of requests. */
   subscribeSpans?(callback: (span: ViewSpan) => void): () => void
-  serving?(): ServingFacts
+  serving?(): Omit<ServingFacts, 'since'>
 }
 
 export class LiveSource implements ViewSource {
@@ -85,6 +85,11 @@ export class LiveSource implements ViewSource {
     this.#hasEnded = event.event_type === 'SessionEnded'
   }
 
+  #serving(): ServingFacts | null {
+    const facts = this.#feed.serving?.()
+    return facts === undefined ? null : { ...facts, since: this.#since }
+  }
+
   #source(): QuerySource {
     return {
       pass: this.#pass,
@@ -94,7 +99,7 @@ export class LiveSource implements ViewSource {
       files: [],
       metrics: null,
       telemetry: null,
-      serving: this.#feed.serving?.() ?? null,
+      serving: this.#serving(),
       events: this.#ring.latest,
       reading: null,
       beginsAt: this.#feed.beginReason === null ? null : { time: this.#since, reason: beginReason },

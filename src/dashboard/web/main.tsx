@@ -11,7 +11,7 @@ import { ServerNotices } from './parts/server-notices.tsx'
 import { Stream } from './stream/stream.tsx'
 import { Records } from './panels/records.tsx'
 import { listenToKeys } from './state/keyboard.ts'
-import { isFolder } from './state/views.ts'
+import { isFolder, isServer } from './state/views.ts'
 import { chosenTask } from './state/fragment.ts'
 import { follow } from './state/view-client.ts'
 
@@ -25,9 +25,7 @@ function Page() {
           <Records />
         ) : (
           <>
-            <Replay />
-            <Stream />
-            <Filters />
+            {isServer.value ? null : <Run />}
             <Panels />
           </>
         )}
@@ -35,6 +33,17 @@ function Page() {
       {chosenTask.value === null ? null : <Drawer uid={chosenTask.value} />}
       <KeysDialog />
     </div>
+  )
+}
+
+/** The parts above the panels, which show tasks. */
+function Run() {
+  return (
+    <>
+      <Replay />
+      <Stream />
+      <Filters />
+    </>
   )
 }
 

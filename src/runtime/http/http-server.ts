@@ -15,6 +15,7 @@ import { errnoOf } from '../../foundation/errors.ts'
 import { newUuid } from '../../foundation/ids.ts'
 import type { Log } from '../../foundation/log.ts'
 import { boundedWait } from '../../foundation/promises.ts'
+import { definedFields } from '../../foundation/options.ts'
 import { Service } from '../../foundation/service.ts'
 import { type ErrorReplies, HttpError } from './http-error.ts'
 import {
@@ -109,6 +110,8 @@ export interface HttpServerOptions extends ListenOptions {
   /** Alternating names and values, for every response. Default: `securityHeaders`. */
   readonly headers?: readonly string[]
   readonly limits: HttpLimits
+  /** The name of the option that gave `limits.allowedHosts`, for the error about another host. */
+  readonly hostOption?: string
   readonly log: Log
   readonly errors: ErrorReplies
 }
@@ -179,7 +182,7 @@ export class HttpServer extends Service {
 
   protected async onStart(): Promise<void> {
     const { keys, usesCookies = false, limits, log } = this.#options
-    const { tls = null } = this.#options
+    const { tls = null, hostOption } = this.#options
     if (this.#server instanceof TlsServer && tls !== null) {
       this.#certificate = await watchTlsFiles(this.#server, tls, this.#options)
     }
@@ -192,7 +195,9 @@ export class HttpServer extends Service {
     const { allowedHosts, allowedOrigins: origins } = limits
     const hosts = [...listening.hosts, ...allowedHosts]
     this.#listening = listening
-    this.#guard = new RequestGuard({ ...limits, keys, usesCookies, hosts, endpoint, origins })
+    const named = definedFields({ hostOption })
+    const allowed = { hosts, endpoint, origins, ...named }
+    this.#guard = new RequestGuard({ ...limits, keys, usesCookies, ...allowed })
   }
 
   protected async onStop(): Promise<void> {

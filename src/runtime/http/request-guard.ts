@@ -38,6 +38,8 @@ export interface RequestGuardOptions {
   readonly hosts: readonly string[]
   /** The address that the error for a disallowed `Host` recommends. */
   readonly endpoint: string
+  /** The option that the same error names. Default: `limits.allowedHosts`. */
+  readonly hostOption?: string
   readonly origins: readonly string[]
   readonly urlLength: number
   readonly headerCount: number
@@ -74,7 +76,7 @@ export class RequestGuard {
     if (rawHeaders.length > 2 * this.#options.headerCount) {
       throw new HttpError(431, 'There are too many headers.', { code: 'headers_too_large' })
     }
-    if (!this.#isKnownHost(headers.host ?? '')) throw hostNotAllowed(this.#options.endpoint)
+    if (!this.#isKnownHost(headers.host ?? '')) throw hostNotAllowed(this.#options)
     if (this.#options.usesCookies === true) expectSameOrigin(headers)
     else if (headers.origin !== undefined && !this.#isKnownOrigin(headers.origin)) {
       const message =
@@ -173,13 +175,15 @@ const corsHeaderValues = [
 const bearerPattern = /^bearer +(.*)$/is
 const keyInUrlPattern = /[?&](?:api[_-]?key|key|token|access[_-]?token|authorization)=/i
 
-const hostNotAllowed = (endpoint: string): HttpError =>
-  new HttpError(
-    403,
+function hostNotAllowed({
+  endpoint,
+  hostOption = 'limits.allowedHosts',
+}: RequestGuardOptions): HttpError {
+  const message =
     `This Host is not allowed. Call the server as ${endpoint}, ` +
-      'or name the host in `limits.allowedHosts` (--allow-host).',
-    { code: 'host_not_allowed' },
-  )
+    `or name the host in \`${hostOption}\` (--allow-host).`
+  return new HttpError(403, message, { code: 'host_not_allowed' })
+}
 
 const unauthorized = (reason: string): HttpError =>
   new HttpError(401, `${reason}the header "Authorization: Bearer <key>" or "x-api-key: <key>".`, {

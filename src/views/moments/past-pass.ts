@@ -288,7 +288,8 @@ function cutInference({ inference }: Panels, until: number): Panels['inference']
     lost: 0,
   }
   const engines = new Map(batches === 0 ? [] : [['', all] as const])
-  return { ...inference, engines, models: new Map(), sizes: [], series }
+  const none = { models: new Map(), operations: new Map(), sizes: [] }
+  return { ...inference, ...none, engines, series }
 }
 
 function cutHealth(health: HealthState, until: number): HealthState {

@@ -33,6 +33,8 @@ export interface ModelState {
 
 const createInference = () => ({
   models: new Map<string, ModelState>(),
+  /** The number of ended requests by operation, such as `chat`. */
+  operations: new Map<string, number>(),
   engines: new Map<string, EngineState>(),
   /** The number of batches by size: 1, 2, 3 to 4, 5 to 8, and so on. */
   sizes: [] as number[],
@@ -66,6 +68,7 @@ export interface ModelView {
 
 export interface InferenceView {
   readonly models: readonly ModelView[]
+  readonly operations: ReadonlyMap<string, number>
   readonly engines: readonly Readonly<EngineState>[]
   readonly batches: number
   readonly requests: number
@@ -79,6 +82,7 @@ export interface InferenceView {
 
 const maxEngines = 1000
 const maxModels = 200
+const maxOperations = 20
 
 export const inference: Panel<InferenceState, void, InferenceView> = {
   create: createInference,
@@ -100,6 +104,7 @@ export const inference: Panel<InferenceState, void, InferenceView> = {
       engines.reduce((total, engine) => total + engine[key], 0)
     return {
       models: Array.from(state.models, ([model, one]) => showModel(model, one)),
+      operations: new Map(state.operations),
       engines: engines.map((engine) => ({ ...engine })),
       batches: sum('batches'),
       requests: sum('requests'),
@@ -145,7 +150,7 @@ function findOrAddEngine(state: InferenceState, event: ViewEvent): EngineState |
   return engine
 }
 
-function addRequest({ models }: InferenceState, span: ViewSpan): void {
+function addRequest({ models, operations }: InferenceState, span: ViewSpan): void {
   const { attributes, start_time: start, end_time: end, status_code: status } = span
   const model = textOf(attributes['gen_ai.request.model'])
   if (model === '' || (!models.has(model) && models.size >= maxModels)) return
@@ -154,6 +159,8 @@ function addRequest({ models }: InferenceState, span: ViewSpan): void {
   state.startTime = Math.min(state.startTime, start)
   state.endTime = Math.max(state.endTime, end)
   const answerTokens = numberOf(attributes['gen_ai.usage.output_tokens'])
+  const operation = textOf(attributes['gen_ai.operation.name'])
+  if (operation !== '') addOperation(operations, operation)
   if (status === 'ERROR') state.failed++
   if (answerTokens === null) return
   state.done++
@@ -167,6 +174,11 @@ function addRequest({ models }: InferenceState, span: ViewSpan): void {
   addToBuckets(state.firstToken, first)
   if (answerTokens < 2) return
   addToBuckets(state.betweenTokens, Math.max(0, end - start - first) / (answerTokens - 1))
+}
+
+function addOperation(operations: InferenceState['operations'], name: string): void {
+  const known = operations.get(name) ?? 0
+  if (known > 0 || operations.size < maxOperations) operations.set(name, known + 1)
 }
 
 function addCached({ cache }: ModelState, promptTokens: number, cachedTokens: number): void {

@@ -87,6 +87,15 @@ it('tutti run --dashboard finds the record of a script, to which stdout belongs'
   expect(await command.ended).toMatchObject({ code: 0, stdout: 'script\n' })
 })
 
+it('tutti run SCRIPT --dashboard says that the script gets the option', async () => {
+  const folder = tempFolder()
+  writeFileSync(join(folder, 'script.mjs'), 'console.log(process.argv[2])\n')
+  const { stdout, stderr } = await startCommandIn(folder, ['run', 'script.mjs', '--dashboard'])
+    .ended
+  expect(stdout).toBe('--dashboard\n')
+  expect(stderr).toContain('--dashboard is given to the script; write it before the script')
+})
+
 it('tutti serve --dashboard shows requests, batches and workers', async () => {
   const folder = tempFolder()
   const config = 'required:\n  model_name: tiny\nengine:\n  kind: echo\n'
@@ -108,9 +117,17 @@ it('tutti serve --dashboard shows requests, batches and workers', async () => {
       models: [{ model: 'tiny', done: 3, failed: 0, running: 0, waiting: 0 }],
       batches: { count: 3, requests: 3 },
     })
-    expect(view.server[0]).toEqual({ title: 'workers', value: '1' })
+    expect(view.server.slice(0, 2)).toEqual([
+      { title: 'workers', value: '1' },
+      { title: 'requests by surface', value: 'chat 3' },
+    ])
   })
-  expect(await viewer.head()).toMatchObject({ state: 'running', beginsAt: null })
+  expect(await viewer.head()).toMatchObject({
+    state: 'running',
+    beginsAt: null,
+    verdict: '1 worker of tiny: 0 requests running, 0 waiting.',
+    serving: { model: 'tiny', workers: 1, running: 0, waiting: 0, done: 3, failed: 0, batches: 3 },
+  })
   command.child.kill('SIGTERM')
   expect((await command.ended).code).toBe(0)
 })

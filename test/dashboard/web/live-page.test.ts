@@ -9,8 +9,11 @@ import { ResourceUpdate } from '../../../src/events/resource-update.ts'
 import * as vocabulary from '../../../src/events/vocabulary.ts'
 import { systemClock } from '../../../src/foundation/clock.ts'
 import { TelemetryManager } from '../../../src/telemetry/manager.ts'
+import type { LiveFeed } from '../../../src/dashboard/sources/live-source.ts'
+import { violationsOf } from '../../report/browser.ts'
 import { needs } from '../../require.ts'
 import { tempFolder } from '../../telemetry/open-telemetry.ts'
+import { Forwarder } from '../test-dashboard.ts'
 import {
   chromium,
   expectNoProblems,
@@ -160,12 +163,15 @@ needs(chromium)('without a record the page says when its history begins', async 
 needs(chromium)('row 130: a page whose server was ended asks for a new link', async () => {
   const telemetry = await startRun(tempFolder())
   const { page, dashboard } = await openPage(telemetry)
-  const port = Number(new URL(dashboard.url).port)
+  const forwarder = await Forwarder.start()
+  await page.goto(forwarder.show(dashboard))
+  await waitForText(page, '.dot', 'connected')
+  forwarder.target = null
   await dashboard.close()
   await waitForText(page, '[role=alert]', 'The server does not answer')
-  const again = await startWithPage(telemetry, { port })
+  const link = forwarder.show(await startWithPage(telemetry))
   await waitForText(page, '[role=alert]', 'Open a new link')
-  await page.goto(again.link())
+  await page.goto(link)
   await waitForText(page, '.dot', 'connected')
   expect(await textsOf(page, '[role=alert]')).toEqual([])
 })
@@ -224,6 +230,33 @@ needs(chromium)('a copied link opens the same view in another browser, once', as
   const refused = await (await third?.newPage())?.goto(link)
   expect(refused?.status()).toBe(401)
   await third?.close()
+})
+
+/** A server of a model without a session, as `tutti serve --dashboard` shows it. */
+const modelServer: LiveFeed = {
+  sessionId: 'inference',
+  checkpointFile: null,
+  beginReason: null,
+  subscribe: () => () => undefined,
+  serving: () => ({ model: 'small', workers: 2, running: 3, queued: 1 }),
+}
+
+needs(chromium)('a server of models is shown by its requests, not as a run', async () => {
+  const opened = await openPage(modelServer, '#panel=tasks')
+  const { page } = opened
+  await waitForText(page, '.state', 'serving')
+  await waitForText(page, '.lead', '2 workers of small: 3 requests running, 1 waiting.')
+  expect(await numberOf(page, 'running')).toBe('3')
+  expect(await textsOf(page, '[role=tab]')).toEqual(['inference', 'events', 'health'])
+  expect(await textsOf(page, '[aria-selected=true]')).toEqual(['inference'])
+  const [[model, running, waiting] = []] = await rowsOf(page, 'Models')
+  expect([model, running, waiting]).toEqual(['small', '3', '1'])
+  expect(await page.locator('.stream, .replay').count()).toBe(0)
+  expect(await textsOf(page, 'button:text("Replay")')).toEqual([])
+  expect(await violationsOf(page, null)).toEqual([])
+  await page.keyboard.press('2')
+  await page.waitForSelector('[data-panel=events]')
+  expectNoProblems(opened)
 })
 
 needs(chromium)('a folder is shown as a list of records, and a click opens one', async () => {

@@ -1,7 +1,7 @@
 /** The header: the state and progress of the run, what limits it, and what is missing. */
 
 import type { ComponentChildren } from 'preact'
-import type { HeadView } from '../../protocol.ts'
+import type { HeadView, ServingView } from '../../protocol.ts'
 import { countText, numberText, rateText, secondsText } from '../../../views/readable.ts'
 import { openTasks, pageState, updateState } from '../state/fragment.ts'
 import { safeText } from '../state/names.ts'
@@ -51,7 +51,7 @@ const waitingStates = 'state:/created|submitted|not begun/'
 function State({ view }: { readonly view: HeadView }) {
   const isReplay = replayTime.value !== null
   const state = isReplay ? 'replay' : view.reading === null ? view.state : 'reading'
-  return <span class={`state ${state}`}>{state}</span>
+  return <span class={`state ${state}`}>{view.serving === null ? state : 'serving'}</span>
 }
 
 function Actions({ view }: { readonly view: HeadView | null }) {
@@ -70,7 +70,7 @@ function Actions({ view }: { readonly view: HeadView | null }) {
       >
         Pause
       </button>
-      {view === null ? null : (
+      {view === null || view.serving !== null ? null : (
         <button type="button" aria-pressed={isReplay} onClick={toggleReplay}>
           Replay
         </button>
@@ -91,51 +91,78 @@ function Actions({ view }: { readonly view: HeadView | null }) {
 }
 
 function Summary({ view }: { readonly view: HeadView }) {
-  const { counts, durationSeconds, etaSeconds, state } = view
-  const left = etaSeconds === null ? '-' : `≈ ${secondsText(etaSeconds)}`
+  const { serving } = view
   return (
     <div class="summary">
       <Verdict view={view} />
-      <dl class="numbers">
-        <Term label="done">
-          {numberText(counts.done)}
-          <small> / {numberText(counts.total)}</small>
-        </Term>
-        <Count
-          label="failed"
-          value={counts.failed}
-          open={() => updateState({ panel: 'failures' })}
-        />
-        <Count
-          label="running"
-          value={counts.running}
-          open={() => openTasks('state:running', 'ran')}
-        />
-        <Count
-          label="queued"
-          value={counts.queued}
-          open={() => openTasks('state:queued', 'waited')}
-        />
-        <Count
-          label="waiting"
-          value={counts.waiting}
-          open={() => openTasks(waitingStates, 'waited')}
-        />
-        {(['canceled', 'interrupted'] as const).map((label) =>
-          counts[label] === 0 ? null : (
-            <Count
-              key={label}
-              label={label}
-              value={counts[label]}
-              open={() => openTasks(`state:${label}`, 'order')}
-            />
-          ),
-        )}
-        <Term label="elapsed">{secondsText(durationSeconds)}</Term>
-        {state === 'running' ? <Term label="left">{left}</Term> : null}
-        <Rate rate={view.rate} />
-      </dl>
+      {serving === null ? <TaskNumbers view={view} /> : <RequestNumbers {...serving} view={view} />}
     </div>
+  )
+}
+
+function RequestNumbers({
+  running,
+  waiting,
+  done,
+  failed,
+  batches,
+  workers,
+  view,
+}: ServingView & { readonly view: HeadView }) {
+  return (
+    <dl class="numbers">
+      <Term label="requests done">{numberText(done)}</Term>
+      <Term label="failed" kind={failed === 0 ? undefined : 'bad'}>
+        {numberText(failed)}
+      </Term>
+      <Term label="running">{numberText(running)}</Term>
+      <Term label="waiting">{numberText(waiting)}</Term>
+      <Term label="batches">{numberText(batches)}</Term>
+      <Term label="workers">{numberText(workers)}</Term>
+      <Term label="counted for">{secondsText(view.durationSeconds)}</Term>
+    </dl>
+  )
+}
+
+function TaskNumbers({ view }: { readonly view: HeadView }) {
+  const { counts, durationSeconds, etaSeconds, state } = view
+  const left = etaSeconds === null ? '-' : `≈ ${secondsText(etaSeconds)}`
+  return (
+    <dl class="numbers">
+      <Term label="done">
+        {numberText(counts.done)}
+        <small> / {numberText(counts.total)}</small>
+      </Term>
+      <Count label="failed" value={counts.failed} open={() => updateState({ panel: 'failures' })} />
+      <Count
+        label="running"
+        value={counts.running}
+        open={() => openTasks('state:running', 'ran')}
+      />
+      <Count
+        label="queued"
+        value={counts.queued}
+        open={() => openTasks('state:queued', 'waited')}
+      />
+      <Count
+        label="waiting"
+        value={counts.waiting}
+        open={() => openTasks(waitingStates, 'waited')}
+      />
+      {(['canceled', 'interrupted'] as const).map((label) =>
+        counts[label] === 0 ? null : (
+          <Count
+            key={label}
+            label={label}
+            value={counts[label]}
+            open={() => openTasks(`state:${label}`, 'order')}
+          />
+        ),
+      )}
+      <Term label="elapsed">{secondsText(durationSeconds)}</Term>
+      {state === 'running' ? <Term label="left">{left}</Term> : null}
+      <Rate rate={view.rate} />
+    </dl>
   )
 }
 

@@ -12,8 +12,8 @@ import { ProgressPanel } from '../panels/progress.tsx'
 import { ResourcesPanel } from '../panels/resources.tsx'
 import { TasksPanel } from '../panels/tasks.tsx'
 import { WorkersPanel } from '../panels/workers.tsx'
-import { type Panel, panel, panels, updateState } from '../state/fragment.ts'
-import { head } from '../state/views.ts'
+import { type Panel, updateState } from '../state/fragment.ts'
+import { head, panel, shownPanels } from '../state/views.ts'
 
 const bodies = {
   progress: ProgressPanel,
@@ -31,7 +31,7 @@ const badgeOf = (one: Panel, view: HeadView | null): number | null =>
   one === 'failures' && view !== null && view.counts.failed > 0 ? view.counts.failed : null
 
 export function Panels() {
-  const chosen = panel.value
+  const [chosen, panels] = [panel.value, shownPanels.value]
   const Body = chosen === 'stream' ? null : bodies[chosen]
   useEffect(() => showTab(chosen), [chosen])
   const move = (event: KeyboardEvent): void => {

@@ -20,7 +20,8 @@ export type Panel = (typeof panels)[number]
 
 /** The keys of the fragment. Times are seconds of the run; absent keys do not limit. */
 export interface PageState {
-  readonly panel: Panel
+  /** `null` shows the first panel of what is shown. */
+  readonly panel: Panel | null
   readonly name: string | null
   readonly task: string | null
   readonly from: number | null
@@ -43,7 +44,7 @@ function readFragment(fragment: string): PageState {
   const panel = keys.get('panel')
   const [from, to] = [toSeconds(keys.get('from')), toSeconds(keys.get('to'))]
   return {
-    panel: isPanel(panel) ? panel : 'progress',
+    panel: isPanel(panel) ? panel : null,
     name: keys.get('name'),
     task: keys.get('task'),
     from: from !== null && to !== null && from > to ? to : from,
@@ -61,7 +62,7 @@ function writeFragment({ panel, name, task, from, to, q, t, record }: PageState)
     keys.set(key, typeof value === 'number' ? String(Number(value.toFixed(3))) : value)
   }
   add('record', record)
-  if (panel !== 'progress') add('panel', panel)
+  add('panel', panel)
   add('name', name)
   add('task', task)
   add('from', from)
@@ -77,7 +78,6 @@ if (location.search !== '') history.replaceState(null, '', location.pathname + l
 
 export const pageState = signal<PageState>(readFragment(location.hash))
 
-export const panel = computed(() => pageState.value.panel)
 export const chosenTask = computed(() => pageState.value.task)
 
 const stepOf = ({ record, panel: one, task }: PageState): string => `${record} ${one} ${task}`

@@ -1,9 +1,10 @@
 /** The keys that work everywhere on the page. Keys of the stream are listed here, too. */
 
 import { signal } from '@preact/signals'
-import { pageState, panels, updateState } from './fragment.ts'
+import { pageState, updateState } from './fragment.ts'
 import { pan, zoom, zoomBy } from './time-axis.ts'
 import { isPaused } from './view-client.ts'
+import { isServer, panel as shownPanel, shownPanels } from './views.ts'
 
 export const isShowingKeys = signal(false)
 
@@ -13,7 +14,7 @@ interface Key {
 }
 
 export const keyList: readonly Key[] = [
-  { keys: '1 … 9, 0', what: `show a panel, from ${panels[0]} to ${panels.at(-1)}` },
+  { keys: '1 … 9, 0', what: 'show a panel, in the order of the tabs' },
   { keys: '/', what: 'write a query for tasks or events' },
   { keys: '+  -  =', what: 'zoom in, zoom out, show the whole run' },
   { keys: '←  →', what: 'move the visible time' },
@@ -45,8 +46,9 @@ function leave(): void {
 }
 
 function focusQuery(): void {
-  const { panel } = pageState.peek()
-  if (panel !== 'tasks' && panel !== 'events') updateState({ panel: 'tasks' })
+  const panel = shownPanel.peek()
+  const wanted = isServer.peek() ? 'events' : 'tasks'
+  if (panel !== 'tasks' && panel !== 'events') updateState({ panel: wanted })
   requestAnimationFrame(() =>
     document.querySelector<HTMLInputElement>('input[type=search]')?.focus(),
   )
@@ -63,7 +65,7 @@ export function listenToKeys(): void {
     if (event.key !== 'Escape' && target?.closest('input, select, textarea') !== null) return
     if (isOwn && event.key.startsWith('Arrow')) return
     const number = '1234567890'.indexOf(event.key)
-    const panel = event.key.length === 1 && number !== -1 ? panels[number] : undefined
+    const panel = event.key.length === 1 && number !== -1 ? shownPanels.peek()[number] : undefined
     const action = panel === undefined ? actions[event.key] : () => updateState({ panel })
     if (
       action === undefined ||

@@ -3,7 +3,7 @@
 import { computed } from '@preact/signals'
 import { useLayoutEffect } from 'preact/hooks'
 import type { Filter, HeadView, TaskDrawerView, ViewQuery, Views } from '../../protocol.ts'
-import { pageState } from './fragment.ts'
+import { type Panel, pageState, panels } from './fragment.ts'
 import { ask, stateOf, stopAsking, type ViewState } from './view-client.ts'
 
 type QueryOf<Kind extends keyof Views> = Extract<ViewQuery, { readonly kind: Kind }>
@@ -57,6 +57,19 @@ export const filter = computed((): Filter | null => {
     ...(name === null ? {} : { name }),
     ...(at === null ? {} : { at }),
   }
+})
+
+/** Whether the page shows a server of models, which has no tasks. */
+export const isServer = computed(() => (head.value?.serving ?? null) !== null)
+
+const serverPanels: readonly Panel[] = ['inference', 'events', 'health']
+
+export const shownPanels = computed(() => (isServer.value ? serverPanels : panels))
+
+export const panel = computed((): Panel => {
+  const { panel: chosen } = pageState.value
+  if (chosen !== null && shownPanels.value.includes(chosen)) return chosen
+  return isServer.value ? 'inference' : 'progress'
 })
 
 export const stateOfHead = computed(() => stateOf('head').value)
