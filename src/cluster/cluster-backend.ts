@@ -317,8 +317,8 @@ export class ClusterBackend implements Backend {
     step: SampleStep,
   ): Promise<ResourceSample | null> {
     const { name } = agent.announcement
-    const isThere = (): boolean => this.#directory.find(name) === agent
-    if (!isThere() || !this.#broker.isConnected) return null
+    const isPresent = (): boolean => this.#directory.find(name) === agent
+    if (!isPresent() || !this.#broker.isConnected) return null
     const askedMs = this.#options.clock.monotonicMs()
     try {
       const answer = await this.#directory.request(
@@ -328,7 +328,7 @@ export class ClusterBackend implements Backend {
       )
       return answer as ResourceSample | null
     } catch (error) {
-      if (error instanceof NoResponderError || !isThere()) return null
+      if (error instanceof NoResponderError || !isPresent()) return null
       const { lastHeardMs, announcement } = agent
       const isHeard = this.#options.clock.monotonicMs() - lastHeardMs < maxSilenceMs
       const isReceiving = this.#directory.receivingSinceMs < askedMs

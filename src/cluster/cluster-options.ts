@@ -219,8 +219,8 @@ function resolveServers({ servers, tls, plaintext = false }: BrokerOptions): rea
 function isLocal(server: string): boolean {
   const host = toUrl(server)?.hostname.replace(/^\[|\]$/g, '') ?? ''
   if (host === '' || isLoopbackHost(host)) return host !== ''
-  const own = Object.values(networkInterfaces()).flatMap((addresses = []) => addresses)
-  return own.some(({ address }) => address === host.toLowerCase())
+  const ownAddresses = Object.values(networkInterfaces()).flatMap((addresses = []) => addresses)
+  return ownAddresses.some(({ address }) => address === host.toLowerCase())
 }
 
 const toUrl = (text: string): URL | null =>

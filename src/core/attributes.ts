@@ -191,12 +191,12 @@ export function describeArguments({
   if (spec?.kind !== 'program' || spec.arguments.length === 0) return null
   const isSecret = findSecretArguments(spec.arguments)
   const shown: string[] = []
-  let left = maxTailLength
+  let bytesLeft = maxTailLength
   for (const [at, argument] of spec.arguments.entries()) {
     const text = isSecret[at] === true ? '[masked]' : argument
-    left -= text.length + 1
-    shown.push(left < 0 ? '…' : text)
-    if (left < 0) break
+    bytesLeft -= text.length + 1
+    shown.push(bytesLeft < 0 ? '…' : text)
+    if (bytesLeft < 0) break
   }
   return { 'tutti.arguments': Object.freeze(shown) }
 }

@@ -35,9 +35,9 @@ interface InnerError {
 function listInnerErrors(record: ErrorRecord, pathPrefix: string): InnerError[] {
   if (!record.isError) return []
   const { cause, errors = [] } = record
-  const isCause = cause !== undefined && (cause.isError || cause.value !== undefined)
+  const hasCause = cause !== undefined && (cause.isError || cause.value !== undefined)
   return [
-    ...(isCause ? [{ path: `${pathPrefix}cause`, record: cause }] : []),
+    ...(hasCause ? [{ path: `${pathPrefix}cause`, record: cause }] : []),
     ...errors.map((one, at) => ({ path: `${pathPrefix}errors[${at}]`, record: one })),
   ]
 }

@@ -167,8 +167,9 @@ export class TelemetryEmitter implements LifecycleEmitter {
     // A type without a dot is a lifecycle event. From a backend, it could end a task a second time.
     if (!type.eventType.includes('.')) throw new TypeError(`${type.eventType} is not for backends`)
     const common = { session_id, backend, task_id, node_id }
-    const more = attributes === undefined ? {} : { attributes: withoutSecrets(attributes) }
-    sink.emit(stampEvent(type, clock, { ...withoutSecrets(fields), ...more, ...common }))
+    const extraAttributes =
+      attributes === undefined ? {} : { attributes: withoutSecrets(attributes) }
+    sink.emit(stampEvent(type, clock, { ...withoutSecrets(fields), ...extraAttributes, ...common }))
   }
 
   lateResult(): void {

@@ -65,25 +65,25 @@ export class OutputFollower {
 
   async #readRequests(): Promise<void> {
     const names = await readdir(this.#folder).catch(() => null)
-    const wanted = new Set<string>()
+    const requestedNames = new Set<string>()
     for (const name of names ?? []) {
       const uid = requestedUid(name)
       if (uid === null) continue
-      if (await this.#isFresh(name)) wanted.add(uid)
+      if (await this.#isFresh(name)) requestedNames.add(uid)
       else await rm(join(this.#folder, name), { force: true })
     }
-    for (const uid of wanted) {
+    for (const uid of requestedNames) {
       const find = (): Entry | null => this.#parts.find(uid)
       if (!this.#followed.has(uid)) {
         this.#followed.set(uid, new FollowedProgram(this.#folder, uid, find))
       }
     }
     for (const [uid, one] of this.#followed) {
-      if (wanted.has(uid)) continue
+      if (requestedNames.has(uid)) continue
       this.#followed.delete(uid)
       await one.remove()
     }
-    if (names === null || wanted.size > 0) return
+    if (names === null || requestedNames.size > 0) return
     this.#requests.clear()
     await rm(this.#folder, { recursive: true, force: true })
   }

@@ -69,9 +69,9 @@ export class RecordedAttempts {
 
   async close(): Promise<void> {
     const error = await this.settle()
-    const left = this.#count + this.#dropped
-    if (left === 0) return
-    const text = `backends were not notified of ${countText(left, 'recorded result')}`
+    const unreported = this.#count + this.#dropped
+    if (unreported === 0) return
+    const text = `backends were not notified of ${countText(unreported, 'recorded result')}`
     const lost = this.#lostLines
     const why = lost === 0 ? 'there were too many' : `${lost} lines of the record are lost`
     this.#parts.log.warn('EndsNotRecorded', `${text}: ${error === null ? why : messageOf(error)}`)

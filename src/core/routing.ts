@@ -23,12 +23,12 @@ export type Route = { readonly binding: BackendBinding } | { readonly problem: P
 
 /** Chooses the backend that the task names, or else the first backend that does not refuse it. */
 export function route(work: Work, bindings: readonly BackendBinding[]): Route {
-  const wanted = work.backend
-  if (wanted === null) return routeAnywhere(work, bindings)
-  const binding = bindings.find(({ backend }) => backend.name === wanted)
-  if (binding === undefined) return { problem: unknownBackend(wanted, bindings) }
+  const backendName = work.backend
+  if (backendName === null) return routeAnywhere(work, bindings)
+  const binding = bindings.find(({ backend }) => backend.name === backendName)
+  if (binding === undefined) return { problem: unknownBackend(backendName, bindings) }
   const refusal = binding.backend.refuse(work.spec)
-  return refusal === null ? { binding } : { problem: toProblem(refusal, wanted) }
+  return refusal === null ? { binding } : { problem: toProblem(refusal, backendName) }
 }
 
 function routeAnywhere({ spec }: Work, bindings: readonly BackendBinding[]): Route {
@@ -59,10 +59,10 @@ function toProblem({ field, message, code = 'ValueError' }: Refusal, backend: st
 
 function unknownBackend(wanted: string, bindings: readonly BackendBinding[]): Problem {
   const names = bindings.map(({ backend }) => backend.name)
-  const have = names.join(', ') || 'none'
+  const known = names.join(', ') || 'none'
   return {
     field: 'backend',
-    message: `no backend "${wanted}" (have: ${have})${didYouMean(wanted, names)}`,
+    message: `no backend "${wanted}" (have: ${known})${didYouMean(wanted, names)}`,
     code: 'UnknownBackendError',
   }
 }
@@ -133,9 +133,9 @@ function describeChanges(wrong: readonly IndexedProblem[], changes: readonly str
   const parts = [...new Set(changes)].map((part) => {
     return `${part} of ${changes.filter((one) => one === part).length}`
   })
-  const are = countText(count, 'task is', 'tasks are')
-  const have = count === 1 ? 'has' : 'have'
-  return `${are} DONE in the record and ${have} changed since: ${parts.join(', ')}`
+  const subject = countText(count, 'task is', 'tasks are')
+  const verb = count === 1 ? 'has' : 'have'
+  return `${subject} DONE in the record and ${verb} changed since: ${parts.join(', ')}`
 }
 
 const fieldPath = ({ at, field }: IndexedProblem): string =>

@@ -172,9 +172,9 @@ export class SessionCore {
     if (id === this.#id) return
     this.#id = id
     this.#ledger.rename(id)
-    const before = this.#bindings.splice(0)
-    await Promise.all(before.map(({ connection }) => connection.release('resumed')))
-    for (const { backend } of before) this.#bindings.push(this.#connect(backend))
+    const oldBindings = this.#bindings.splice(0)
+    await Promise.all(oldBindings.map(({ connection }) => connection.release('resumed')))
+    for (const { backend } of oldBindings) this.#bindings.push(this.#connect(backend))
   }
 
   createListener(backendName: string): BackendListener {

@@ -105,8 +105,8 @@ function schemaKey(schema: EventSchema): string {
 /** Prints a schema as a declaration, such as `{ label: 'str', step: ['int', -1] }`. */
 function printSchema(schema: EventSchema): string {
   const fields = Object.entries(schema).map(([field, { type, fallback }]) => {
-    const isUsual = JSON.stringify(fallback) === JSON.stringify(defaultValues[type])
-    return `${field}: ${isUsual ? `'${type}'` : `['${type}', ${JSON.stringify(fallback)}]`}`
+    const isDefault = JSON.stringify(fallback) === JSON.stringify(defaultValues[type])
+    return `${field}: ${isDefault ? `'${type}'` : `['${type}', ${JSON.stringify(fallback)}]`}`
   })
   return fields.length === 0 ? '{}' : `{ ${fields.join(', ')} }`
 }

@@ -74,10 +74,10 @@ export function checkField(name: string, spec: FieldSpec, value: unknown): unkno
   const fits = typeof value === jsTypes[spec.type]
   if (!fits || (typeof value === 'number' && !isInRange(value, spec))) {
     const { type, nullable, min, max } = spec
-    const isEndless = type === 'float' && min === undefined && max === undefined
+    const hasNoRange = type === 'float' && min === undefined && max === undefined
     const from = min === undefined ? '' : ` from ${min}`
     const to = max === undefined ? '' : ` to ${max}`
-    const expected = `of type ${isEndless ? 'finite ' : ''}${type}${from}${to}`
+    const expected = `of type ${hasNoRange ? 'finite ' : ''}${type}${from}${to}`
     throw invalid(name, `${expected}${nullable ? ' or null' : ''}`, value)
   }
   return spec.type === 'str' ? toJsonValue(value) : value

@@ -99,12 +99,12 @@ export class Distributions {
   }
 
   #getSeries(instrument: HistogramInstrument, labels: Labels): Distribution {
-    const seen = this.#byLabels.get(labels)
-    const known = seen?.get(instrument)
+    const byInstrument = this.#byLabels.get(labels)
+    const known = byInstrument?.get(instrument)
     if (known !== undefined) return known
     const found = this.#getOrCreate(instrument, labels)
-    if (seen === undefined) this.#byLabels.set(labels, new Map([[instrument, found]]))
-    else seen.set(instrument, found)
+    if (byInstrument === undefined) this.#byLabels.set(labels, new Map([[instrument, found]]))
+    else byInstrument.set(instrument, found)
     return found
   }
 

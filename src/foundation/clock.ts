@@ -45,16 +45,16 @@ class SystemClock implements Clock {
     const before = performance.now()
     const wall = Date.now()
     // The wall clock was read at `before` or later, and is truncated to the millisecond.
-    const highest = wall + 1 - before
+    const maxOffset = wall + 1 - before
     let offset = this.#offsetMs
-    if (offset < highest - 1 || offset > highest) {
-      const lowest = wall - performance.now()
-      offset = Math.min(Math.max(offset, lowest), highest)
+    if (offset < maxOffset - 1 || offset > maxOffset) {
+      const minOffset = wall - performance.now()
+      offset = Math.min(Math.max(offset, minOffset), maxOffset)
       this.#offsetMs = offset
     }
     const nowMs = offset + before
-    const backMs = this.#lastMs - nowMs
-    if (backMs <= 0 || backMs >= minStepBackMs) this.#lastMs = nowMs
+    const stepBackMs = this.#lastMs - nowMs
+    if (stepBackMs <= 0 || stepBackMs >= minStepBackMs) this.#lastMs = nowMs
     return this.#lastMs / 1000
   }
 

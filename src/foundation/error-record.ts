@@ -99,12 +99,13 @@ function recordErrors(errors: unknown, limits: RecordLimits): readonly ErrorReco
 /** The inverse of `toErrorRecord`. Never throws for a record that `toErrorRecord` returned. */
 export function fromErrorRecord(record: ErrorRecord): unknown {
   if (!record.isError) return record.value
-  const own = record.lineage?.find((name) => findErrorClass(name) !== undefined)
-  const error = own === undefined ? createError(record) : createLibraryError(record, own)
+  const className = record.lineage?.find((name) => findErrorClass(name) !== undefined)
+  const error =
+    className === undefined ? createError(record) : createLibraryError(record, className)
   const define = (key: string, value: unknown, enumerable = false): void => {
     Object.defineProperty(error, key, { value, enumerable, configurable: true, writable: true })
   }
-  if (own !== undefined) define('name', record.name, true)
+  if (className !== undefined) define('name', record.name, true)
   else if (record.name !== error.name) define('name', record.name)
   for (const [key, value] of Object.entries(record.fields)) define(key, value, true)
   for (const [key, value] of Object.entries(record.errorFields ?? {})) {

@@ -237,12 +237,12 @@ export function didYouMean(name: string, known: readonly string[]): string {
 /** The most similar known name. It differs in at most a third of its characters. */
 export function findNearest(name: string, known: readonly string[]): string | undefined {
   let best: string | undefined
-  let fewest = Infinity
+  let minEdits = Infinity
   for (const candidate of known) {
     const edits = editDistance(name.toLowerCase(), candidate.toLowerCase())
-    if (edits < fewest && edits <= Math.max(1, Math.floor(candidate.length / 3))) {
+    if (edits < minEdits && edits <= Math.max(1, Math.floor(candidate.length / 3))) {
       best = candidate
-      fewest = edits
+      minEdits = edits
     }
   }
   return best

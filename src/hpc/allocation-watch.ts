@@ -45,8 +45,8 @@ export class AllocationWatch {
   constructor(options: AllocationWatchOptions) {
     this.#options = options
     const { graceSeconds, allocation } = options
-    const early = Math.max((allocation.limitSeconds ?? 0) * 0.1, 2 * graceSeconds)
-    this.#announceAtSeconds = [early, graceSeconds]
+    const earlySeconds = Math.max((allocation.limitSeconds ?? 0) * 0.1, 2 * graceSeconds)
+    this.#announceAtSeconds = [earlySeconds, graceSeconds]
     // Runs before the other handlers, because their cleanup must wait for the scheduler's answer.
     if (allocation.hasThisProcess) process.prependListener('SIGTERM', this.#onSignal)
     void this.#poll()

@@ -96,8 +96,9 @@ export function readHostFile(file: string): readonly string[] {
     const at = `${file}:${index + 1}`
     if (!isHostName(host))
       throw invalidFileError(`${JSON.stringify(host)} is no name of a host`, at)
-    const before = lineNumbers.get(host)
-    if (before !== undefined) throw invalidFileError(`${host} is on line ${before} as well`, at)
+    const firstLine = lineNumbers.get(host)
+    if (firstLine !== undefined)
+      throw invalidFileError(`${host} is on line ${firstLine} as well`, at)
     lineNumbers.set(host, index + 1)
   }
   if (lineNumbers.size === 0) throw invalidFileError('names no host', file)

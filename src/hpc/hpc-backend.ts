@@ -301,10 +301,10 @@ export class HpcBackend implements Backend, NodeServers {
    * Returns for how many seconds tasks can still run on `node` or, without `node`, on any one node.
    */
   #secondsLeft(node?: string): number {
-    const own = this.#watch?.secondsLeft ?? 0
-    if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? own
+    const launchSeconds = this.#watch?.secondsLeft ?? 0
+    if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? launchSeconds
     // If more allocations may start, the remaining time is checked per node for each task.
-    return this.#pilots === null ? own : Infinity
+    return this.#pilots === null ? launchSeconds : Infinity
   }
 
   #startRanks(command: RankCommand): RemoteProcess {

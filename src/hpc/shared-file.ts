@@ -34,8 +34,8 @@ export async function reportSharedFolder(
   clock: Clock,
 ): Promise<string> {
   const policy = { delayMs: pollIntervalMs, timeoutMs: visibilityTimeoutMs }
-  const isFound = await poll(policy, () => canRead(file), { clock })
-  return `${reportPrefix} ${name} ${isFound === true ? 'yes' : 'no'}\n`
+  const isReadable = await poll(policy, () => canRead(file), { clock })
+  return `${reportPrefix} ${name} ${isReadable === true ? 'yes' : 'no'}\n`
 }
 
 const reportPrefix = 'tutti: folder seen by'

@@ -42,8 +42,8 @@ export async function findRecord(
 
 /** Returns a relative path if the file is inside the working folder, or else the path itself. */
 export function toShortPath(path: string): string {
-  const short = relative(process.cwd(), path)
-  return short.startsWith('..') ? path : short
+  const relativePath = relative(process.cwd(), path)
+  return relativePath.startsWith('..') ? path : relativePath
 }
 
 /**

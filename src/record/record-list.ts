@@ -59,13 +59,13 @@ async function readRecord(
   const startTime = start?.event_time ?? null
   const isOpen = end === undefined && !isCompressed(path)
   const isWritten = isOpen && (await writers.isWriting(dirname(path), sessionId))
-  const since = startTime === null || last === null ? null : Math.max(0, last - startTime)
+  const elapsedSeconds = startTime === null || last === null ? null : Math.max(0, last - startTime)
   return {
     file: basename(path),
     sessionId,
     state: isWritten ? 'running' : isOpen ? 'interrupted' : 'ended',
     startTime,
-    durationSeconds: numberOf(end?.['duration_seconds']) ?? since,
+    durationSeconds: numberOf(end?.['duration_seconds']) ?? elapsedSeconds,
     bytes,
     ...countTasks(lines, isWhole),
   }

@@ -74,9 +74,9 @@ export async function readViews(
   const { files, missing } = await findChain(path)
   const { snapshot = 'use', until = Infinity, onDemand = false, scope = null } = options
   const isWholeRun = until === Infinity && scope === null
-  const mayUse = (snapshot === 'use' || snapshot === 'write') && isWholeRun
+  const mayUseSnapshot = (snapshot === 'use' || snapshot === 'write') && isWholeRun
   const mayWrite = (snapshot === 'write' || snapshot === 'renew') && isWholeRun
-  const reading = mayUse ? await openReading(files, onDemand) : new RecordReading()
+  const reading = mayUseSnapshot ? await openReading(files, onDemand) : new RecordReading()
   await reading.readAll(files, options)
   const { pass, read, bytesRead } = reading
   const isComplete = bytesRead > 0 && !reading.endsWithoutNewline

@@ -170,11 +170,11 @@ async function readKeptValue(file: string, uid: string, maxBytes: number): Promi
   using results = start === null ? null : ResultsReader.open(file, recordIdOf(start))
   if (results === null) return null
   const found: { last: ValueLocation | null } = { last: null }
-  const visit = (one: string, at: ValueLocation): void => {
+  const keepLast = (one: string, at: ValueLocation): void => {
     if (one === uid) found.last = at
   }
   // Yields between two blocks, so that a session or a dashboard in this process can continue.
-  for (const _ of results.locateValues(visit))
+  for (const _ of results.locateValues(keepLast))
     await new Promise<void>((go) => systemClock.nextTurn(go))
   const { last } = found
   return last === null || last.bytes > maxBytes ? null : (results.read(last)?.value ?? null)

@@ -38,9 +38,9 @@ export class Fifo<T> {
   }
 
   shiftMany(max: number): T[] {
-    const taken: T[] = []
-    while (taken.length < max && this.length > 0) taken.push(this.shift() as T)
-    return taken
+    const shifted: T[] = []
+    while (shifted.length < max && this.length > 0) shifted.push(this.shift() as T)
+    return shifted
   }
 
   clear(): void {

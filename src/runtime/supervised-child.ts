@@ -100,9 +100,9 @@ export function startSiblingThread(
   options: WorkerOptions,
 ): Worker {
   // Drops Node's options, because a thread with `--input-type` refuses to run a file.
-  const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
+  const hasInputType = process.execArgv.some((option) => option.startsWith('--input-type'))
   const program = siblingProgram(importMetaUrl, name)
-  return new Worker(program, { ...(isText ? { execArgv: [] } : {}), ...options })
+  return new Worker(program, { ...(hasInputType ? { execArgv: [] } : {}), ...options })
 }
 
 /** Variables that Node reads and a child must not inherit. */

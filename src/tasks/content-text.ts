@@ -100,8 +100,8 @@ class ContentWriter {
       this.#parts.push(text)
       return
     }
-    const before = this.#seen.get(value)
-    if (before !== undefined) return this.#pushWords('seen', String(before))
+    const knownNumber = this.#seen.get(value)
+    if (knownNumber !== undefined) return this.#pushWords('seen', String(knownNumber))
     if (depth > maxDepth) throw notComparable(path, `a value nested more than ${maxDepth} deep`)
     if (this.#seen.size >= maxContainers)
       throw notComparable(path, `a value of more than ${maxContainers} objects`)
@@ -215,12 +215,12 @@ function viewClassName(value: ArrayBufferView): string | null {
   if (Plain === undefined || types.isSharedArrayBuffer(buffer)) return null
   if (types.isDataView(value)) return Reflect.ownKeys(value).length === 0 ? 'DataView' : null
   const { length } = value as Uint8Array
-  const same: unknown =
+  const plainView: unknown =
     Plain === Buffer
       ? Buffer.from(buffer, byteOffset, length)
       : new (Plain as Uint8ArrayConstructor)(buffer, byteOffset, length)
   // The comparison detects own fields. A list of the keys would contain the index of every byte.
-  return isDeepStrictEqual(value, same) ? Plain.name : null
+  return isDeepStrictEqual(value, plainView) ? Plain.name : null
 }
 
 const bufferViewClasses = new Map<unknown, { readonly name: string }>(

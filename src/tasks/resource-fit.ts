@@ -122,7 +122,7 @@ export function describeShortage(
       b.facts.memoryMb - a.facts.memoryMb,
   )
   const text = `no agent has ${describeRequest(request)}`
-  const there =
+  const largestText =
     largest && `the largest of them, "${largest.name}", has ${describeNode(largest.facts)}`
   const hint =
     largestNode === null
@@ -130,5 +130,5 @@ export function describeShortage(
       : largestNode === 'none'
         ? undefined
         : `\`largestNode\` of the backend has ${describeNode(largestNode)}`
-  return [text, there, hint].filter((part) => part !== undefined).join('; ')
+  return [text, largestText, hint].filter((part) => part !== undefined).join('; ')
 }

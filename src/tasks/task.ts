@@ -47,8 +47,8 @@ export abstract class Task<T = unknown> implements PromiseLike<T> {
     this.#requestedBackend = fields.backend
     this.retryPolicy = fields.retries
     const { name, signal, attributes } = fields
-    const hasNone = name === null && signal === null && attributes === null
-    this.#rareOptions = hasNone ? noRareOptions : { name, signal, attributes }
+    const hasOnlyDefaults = name === null && signal === null && attributes === null
+    this.#rareOptions = hasOnlyDefaults ? noRareOptions : { name, signal, attributes }
   }
 
   protected get givenName(): string | null {

@@ -48,10 +48,10 @@ export function substituteHandles(args: readonly unknown[]): readonly unknown[] 
   if (areFlat(args)) {
     return args.map((part) => (part instanceof EngineHandle ? part.result : part))
   }
-  const touched = findHandleHolders(collectContainers(args))
-  if (touched.size === 0) return args
+  const holders = findHandleHolders(collectContainers(args))
+  if (holders.size === 0) return args
   const copies = new Map<Container, Record<string, unknown> | unknown[]>()
-  for (const container of touched) copies.set(container, Array.isArray(container) ? [] : {})
+  for (const container of holders) copies.set(container, Array.isArray(container) ? [] : {})
   const valueOf = (part: unknown): unknown => {
     if (part instanceof EngineHandle) return part.result
     return isContainer(part) ? (copies.get(part) ?? part) : part

@@ -22,8 +22,8 @@ export class DependencyFailedError extends TaskFailedError {
     const what = `${errorTypeOf(root.cause)}: ${messageOf(root.cause)}`
     const uids = uidsToRoot(dependencyError, maxShownUids)
     const path = [...uids, ...(uids.length < maxShownUids ? [] : ['…'])].toReversed()
-    const through = path.length > 1 ? ` (${path.join(' -> ')})` : ''
-    const message = `task ${uid} cannot run${through}: ${root.uid} failed: ${what}`
+    const pathText = path.length > 1 ? ` (${path.join(' -> ')})` : ''
+    const message = `task ${uid} cannot run${pathText}: ${root.uid} failed: ${what}`
     super(message, { uid, cause: root.cause })
     this.rootUid = root.uid
     this.rootCause = root.cause
@@ -83,8 +83,8 @@ export function toDependencyFailure(
 }
 
 export function foreignHandleError(handle: EngineHandle, owner: HandleOwner): ValueError {
-  const whose = `belongs to the workflow engine ${handle.owner.id}, not to ${owner.id}`
-  return new ValueError(`${label(handle)} ${whose}`, {
+  const problem = `belongs to the workflow engine ${handle.owner.id}, not to ${owner.id}`
+  return new ValueError(`${label(handle)} ${problem}`, {
     code: 'ForeignHandleError',
     field: 'args',
     hint: 'Await it, and pass its value.',
@@ -97,10 +97,10 @@ const maxNamedAtEnd = 4
 /** `cycle` begins and ends with the same handle. */
 export function cycleError(cycle: readonly EngineHandle[]): ValueError {
   const isLong = cycle.length > 2 * maxNamedAtEnd + 1
-  const named = isLong
+  const labels = isLong
     ? [...cycle.slice(0, maxNamedAtEnd).map(label), '…', ...cycle.slice(-maxNamedAtEnd).map(label)]
     : cycle.map(label)
-  return new ValueError(`tasks wait for each other: ${named.join(' -> ')}`, {
+  return new ValueError(`tasks wait for each other: ${labels.join(' -> ')}`, {
     code: 'DependencyCycleError',
     field: 'args',
     hint: 'A handle was added to an argument after the call, and depends on that call.',

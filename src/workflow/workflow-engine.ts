@@ -206,8 +206,8 @@ export class WorkflowEngine implements AsyncDisposable {
       return result
     }
     // A lazy thenable starts here, so it must run inside the scope as well.
-    const inside: PromiseLike<unknown> = result
-    const ended = this.#contexts.runIn({ ...context, scope }, () => Promise.resolve(inside))
+    const thenable: PromiseLike<unknown> = result
+    const ended = this.#contexts.runIn({ ...context, scope }, () => Promise.resolve(thenable))
     const left = ended.then(
       () => this.#scopes.leave(scope),
       (error: unknown) => this.#scopes.leave(scope, messageOf(error)),

@@ -41,13 +41,14 @@ export class JobQueue<T extends WaitingJob> {
   }
 
   get lowestPriority(): number | null {
-    let lowest: number | null = null
+    let lowestPriority: number | null = null
     for (const levels of Object.values(this.#levels)) {
       for (const { priority, waiting } of levels.values()) {
-        if (waiting > 0 && (lowest === null || priority < lowest)) lowest = priority
+        if (waiting > 0 && (lowestPriority === null || priority < lowestPriority))
+          lowestPriority = priority
       }
     }
-    return lowest
+    return lowestPriority
   }
 
   countAbove(min: number): number {

@@ -22,8 +22,9 @@ export function readClocks(clock: Clock): ClockReading {
   for (let count = 1; ; count++) {
     const before = machineMs()
     const [wallSeconds, monotonicMs] = [clock.now(), clock.monotonicMs()]
-    const isOneMoment = machineMs() - before <= maxReadingMs
-    if (isOneMoment || count === maxAttempts) return { wallSeconds, monotonicMs, machineMs: before }
+    const isUninterrupted = machineMs() - before <= maxReadingMs
+    if (isUninterrupted || count === maxAttempts)
+      return { wallSeconds, monotonicMs, machineMs: before }
   }
 }
 

@@ -71,16 +71,16 @@ export function expectGpus(value: unknown): readonly GpuId[] {
   if (!Array.isArray(value)) throw invalid('gpus', 'a count or a list of GPU ids', value)
   // Unlike `map`, `Array.from` also visits the holes of a sparse array.
   const ids = Array.from(value, (one: unknown, at) => expectGpuId(`gpus[${at}]`, one))
-  const again = ids.findIndex((id, at) => ids.indexOf(id) !== at)
-  if (again === -1) return Object.freeze(ids)
-  const field = `gpus[${again}]`
-  throw new ValueError(`${field}: ${describe(ids[again])} is named twice`, { field })
+  const duplicateIndex = ids.findIndex((id, at) => ids.indexOf(id) !== at)
+  if (duplicateIndex === -1) return Object.freeze(ids)
+  const field = `gpus[${duplicateIndex}]`
+  throw new ValueError(`${field}: ${describe(ids[duplicateIndex])} is named twice`, { field })
 }
 
 /** More GPUs than are visible is an error, because guessed ids could be wrong. */
 function tooManyGpusError(count: number, visible: number): ValueError {
-  const seen = visible === 1 ? '1 is visible' : `${visible} are visible`
-  return new ValueError(`gpus: asks for ${count}, ${seen}`, {
+  const visibleText = visible === 1 ? '1 is visible' : `${visible} are visible`
+  return new ValueError(`gpus: asks for ${count}, ${visibleText}`, {
     field: 'gpus',
     expected: `a count of at most ${visible}, or a list of GPU ids`,
     got: count,

@@ -47,8 +47,8 @@ export class Scheduler implements ExecutorListener {
         wrong.push({ job, error })
       }
     }
-    const taken = jobs.length - wrong.length
-    this.#jobCounts.set(listener, (this.#jobCounts.get(listener) ?? 0) + taken)
+    const acceptedCount = jobs.length - wrong.length
+    this.#jobCounts.set(listener, (this.#jobCounts.get(listener) ?? 0) + acceptedCount)
     for (const { job, error: cause } of wrong) {
       const text = `this is no job, and cannot run: ${messageOf(cause)}`
       listener.report(job, { kind: 'fail', error: new BackendError(text, { cause }) })
@@ -80,16 +80,16 @@ export class Scheduler implements ExecutorListener {
 
   /** Removes and returns the waiting jobs of a client. They get no report. */
   withdraw(listener: BackendListener): Job[] {
-    const taken = this.#jobs.toArray().filter(({ isWaiting, client }) => {
+    const withdrawn = this.#jobs.toArray().filter(({ isWaiting, client }) => {
       return isWaiting && client.listener === listener
     })
-    for (const job of taken) {
+    for (const job of withdrawn) {
       this.#queues[job.executor].remove(job)
       this.#jobs.delete(job)
       this.#countDown(listener)
     }
-    if (taken.length > 0) this.#dispatchAll()
-    return taken.map(({ original }) => original)
+    if (withdrawn.length > 0) this.#dispatchAll()
+    return withdrawn.map(({ original }) => original)
   }
 
   /**
@@ -138,7 +138,11 @@ export class Scheduler implements ExecutorListener {
   }
 
   requeue(jobs: readonly Job[]): void {
-    const back: Record<ExecutorKind, ScheduledJob[]> = { functions: [], programs: [], closures: [] }
+    const returned: Record<ExecutorKind, ScheduledJob[]> = {
+      functions: [],
+      programs: [],
+      closures: [],
+    }
     for (const job of jobs) {
       const scheduled = this.#findOpenJob(job)
       if (scheduled === null || scheduled.isWaiting) continue
@@ -147,10 +151,10 @@ export class Scheduler implements ExecutorListener {
         continue
       }
       scheduled.isWaiting = true
-      back[scheduled.executor].push(scheduled)
+      returned[scheduled.executor].push(scheduled)
     }
     for (const kind of executorKinds)
-      if (back[kind].length > 0) this.#queues[kind].requeue(back[kind])
+      if (returned[kind].length > 0) this.#queues[kind].requeue(returned[kind])
     this.#dispatchAll()
   }
 
@@ -175,9 +179,9 @@ export class Scheduler implements ExecutorListener {
   }
 
   #countDown(listener: BackendListener): void {
-    const left = (this.#jobCounts.get(listener) ?? 1) - 1
-    this.#jobCounts.set(listener, left)
-    if (left > 0) return
+    const remaining = (this.#jobCounts.get(listener) ?? 1) - 1
+    this.#jobCounts.set(listener, remaining)
+    if (remaining > 0) return
     this.#jobCounts.delete(listener)
     const waiters = this.#drainCallbacks.get(listener) ?? []
     this.#drainCallbacks.delete(listener)

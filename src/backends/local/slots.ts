@@ -75,6 +75,6 @@ export function resourceRefusal(
     return { field, message: 'this backend runs no MPI ranks' }
   }
   if (request.labels === undefined) return null
-  const wanted = Object.entries(request.labels).map((pair) => pair.join('='))
-  return { field: 'resources.labels', message: `asks for ${wanted.join(', ')}, has no labels` }
+  const labelTexts = Object.entries(request.labels).map((pair) => pair.join('='))
+  return { field: 'resources.labels', message: `asks for ${labelTexts.join(', ')}, has no labels` }
 }

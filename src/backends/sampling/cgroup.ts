@@ -109,12 +109,12 @@ function findTightest(
 ): LevelLimit | undefined {
   let best: LevelLimit | undefined
   for (let path = group.path; ; path = posix.dirname(path)) {
-    const below = path === '/' ? '' : path
-    const limit = readLimit(`${group.mount}${below}`)
+    const subPath = path === '/' ? '' : path
+    const limit = readLimit(`${group.mount}${subPath}`)
     if (limit !== null && limit < ceiling && limit <= (best?.limit ?? Infinity)) {
-      best = { path: below, limit }
+      best = { path: subPath, limit }
     }
-    if (below === '') return best
+    if (subPath === '') return best
   }
 }
 

@@ -151,9 +151,9 @@ export function emitSample(
     ...(runCpuPercent === null ? {} : { run_cpu_percent: runCpuPercent }),
     ...(loopDelayMs === null ? {} : { loop_delay_ms: loopDelayMs }),
   })
-  const hasKnown = Object.keys(known).length > 0
+  const hasKnownReadings = Object.keys(known).length > 0
   for (const readings of toReadings(sample)) {
-    const more = readings.gpu_id === null && hasKnown ? { attributes: known } : {}
+    const more = readings.gpu_id === null && hasKnownReadings ? { attributes: known } : {}
     sink.emit(stampEvent(ResourceUpdate, clock, { ...origin, ...more, ...readings }))
   }
 }

@@ -131,9 +131,9 @@ export class ResourcePoller extends Service {
 
   #updateOwner(nodeId: string): void {
     const owner = this.#claims.ownerOf(nodeId)
-    const before = this.#polled.get(nodeId)
-    if (before?.owner === owner) return
-    void before?.node.close()
+    const polled = this.#polled.get(nodeId)
+    if (polled?.owner === owner) return
+    void polled?.node.close()
     this.#polled.delete(nodeId)
     const node = owner === undefined ? null : this.#create(owner)
     if (owner === undefined || node === null) return
@@ -222,10 +222,10 @@ class NodeClaims {
 
   remove(backend: string, nodeId: string): boolean {
     const claims = this.#claims.get(nodeId) ?? []
-    const left = claims.filter((claim) => claim.backend !== backend)
-    if (left.length > 0) this.#claims.set(nodeId, left)
+    const remaining = claims.filter((claim) => claim.backend !== backend)
+    if (remaining.length > 0) this.#claims.set(nodeId, remaining)
     else this.#claims.delete(nodeId)
-    return left.length < claims.length
+    return remaining.length < claims.length
   }
 
   ownerOf(nodeId: string): NodeClaim | undefined {

@@ -11,10 +11,10 @@ const maxProcesses = 4096
 
 /** The CPU time in ticks, including exited children; `null` if `/proc` cannot be read. */
 export function processTreeTicks(procRoot: string, pid: number): number | null {
-  const own = readTicks(procRoot, pid)
-  if (own === null) return null
+  const ownTicks = readTicks(procRoot, pid)
+  if (ownTicks === null) return null
   const found = new Set(readChildren(procRoot, pid, listThreads(procRoot, pid)))
-  let ticks = own
+  let ticks = ownTicks
   // The loop also visits the elements that are added while it runs.
   for (const child of found) {
     ticks += readTicks(procRoot, child) ?? 0

@@ -264,13 +264,13 @@ export class Agent {
       await this.#removeSession(ending, 'its session was closed', false)
     }
     const known = this.#sessions.get(id)
-    const later = `a later start of session "${sessionId}"`
+    const laterStart = `a later start of session "${sessionId}"`
     if (known !== undefined && known.driver.epoch > epoch) {
-      const message = `${later} uses agent "${this.name}"`
+      const message = `${laterStart} uses agent "${this.name}"`
       return { kind: 'refused', code: 'SessionInUseError', message }
     }
     if ((this.#closedRuns.get(attach.run) ?? 0) > epoch) {
-      return { kind: 'refused', code: 'SessionInUseError', message: `${later} has closed it` }
+      return { kind: 'refused', code: 'SessionInUseError', message: `${laterStart} has closed it` }
     }
     // A draining agent that holds jobs of the session still accepts its returning driver.
     if (this.#isDraining && known === undefined) {

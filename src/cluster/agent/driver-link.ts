@@ -78,8 +78,8 @@ export class DriverLink implements PlacingDriver {
    * new run. `false` after a restart of the server, which may have lost the stream.
    */
   wasClosedBefore({ epoch, run }: Attach): boolean {
-    const isAnother = run !== this.#run && epoch > this.#epoch
-    return isAnother && this.#heartbeatServerId === this.#options.broker.serverId
+    const isNewRun = run !== this.#run && epoch > this.#epoch
+    return isNewRun && this.#heartbeatServerId === this.#options.broker.serverId
   }
 
   get lastHeardMs(): number {

@@ -237,8 +237,8 @@ export class HeldAttempts {
       spec.priority > lowest || spec.priority < highest
     const excess = new Set(queued.slice(max).filter(isOutOfTurn))
     if (!canPlaceReturned) return [...excess]
-    const left = queued.filter((held) => !excess.has(held))
-    return [...excess, ...left.slice(Math.max(2 * ahead + 8, max))]
+    const others = queued.filter((held) => !excess.has(held))
+    return [...excess, ...others.slice(Math.max(2 * ahead + 8, max))]
   }
 
   get waiting(): HeldAttempt[] {
@@ -276,9 +276,9 @@ export class HeldAttempts {
     // One long attempt does not immediately invalidate the rate of earlier ones.
     if (this.#ended === 0 && nowMs - this.#measuredMs < staleMs) return
     this.#rate = (this.#ended * 1000) / Math.max(busyMs, minElapsedMs)
-    const possible = (this.#begunEnded * 1000) / Math.max(this.#ranMs, minElapsedMs)
-    const raise = this.#shortEnded < minShortAttempts ? 1 : maxEstimateFactor
-    this.#estimatedRate = Math.min(possible, this.#rate * raise, maxEstimatedRate)
+    const possibleRate = (this.#begunEnded * 1000) / Math.max(this.#ranMs, minElapsedMs)
+    const maxFactor = this.#shortEnded < minShortAttempts ? 1 : maxEstimateFactor
+    this.#estimatedRate = Math.min(possibleRate, this.#rate * maxFactor, maxEstimatedRate)
     const hasLackedJobs = this.#hasBeenIdle && this.#hasDriverJobs()
     const factor = hasLackedJobs ? this.#aheadFactor * 2 : this.#aheadFactor / 2
     this.#aheadFactor = Math.max(1, Math.min(maxAheadFactor, factor))

@@ -55,8 +55,8 @@ export class NodeShares {
 
   feed(): void {
     const sessions = [...this.#sessions.values()]
-    const fed = Math.min(maxAhead, Math.floor(this.#activeRate() * backendSeconds))
-    let room = this.#facts.cores + fed - this.#runningCores()
+    const queuedAhead = Math.min(maxAhead, Math.floor(this.#activeRate() * backendSeconds))
+    let room = this.#facts.cores + queuedAhead - this.#runningCores()
     while (room > 0) {
       const waiting = sessions.filter(({ held }) => held.queued > 0)
       const [next] = waiting.toSorted(

@@ -81,11 +81,11 @@ export class SessionModules {
     if (report.kind !== 'fail') return report
     const { error } = report
     const { name } = this.#options.self
-    const ofNode = nodeErrors.find((type) => error instanceof type)
-    if (ofNode !== undefined && error instanceof ofNode) {
+    const nodeError = nodeErrors.find((type) => error instanceof type)
+    if (nodeError !== undefined && error instanceof nodeError) {
       const details = error.hint === undefined ? {} : { hint: error.hint }
       const text = `node ${name}: ${error.message}`
-      return { ...report, error: withoutStack(() => new ofNode(text, details)) }
+      return { ...report, error: withoutStack(() => new nodeError(text, details)) }
     }
     if (!(error instanceof TaskImportError)) return report
     const { message, field = 'function', expected = '', cause } = error

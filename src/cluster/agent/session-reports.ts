@@ -95,8 +95,8 @@ export class SessionReports {
   restart(unconfirmed: readonly ReportedEvents[], isKnownTask: (uid: string) => boolean): void {
     this.#reset()
     const earlier = unconfirmed.flatMap(({ events }) => events)
-    const left = earlier.filter(({ taskId }) => taskId !== null && isKnownTask(taskId))
-    if (left.length > 0) this.#events = [...left, ...this.#events]
+    const unreported = earlier.filter(({ taskId }) => taskId !== null && isKnownTask(taskId))
+    if (unreported.length > 0) this.#events = [...unreported, ...this.#events]
     this.sendEvents()
   }
 
@@ -158,10 +158,10 @@ export class SessionReports {
     }
     const list = (['events', 'returned', 'starts'] as const).find((one) => report[one].length > 1)
     if (list === undefined) return link().send(payload, false)
-    const nothing = { ...report, starts: [], returned: [], events: [], lostBundles: [] }
+    const emptyReport = { ...report, starts: [], returned: [], events: [], lostBundles: [] }
     const middle = report[list].length >> 1
     this.#sendReport({ ...report, [list]: report[list].slice(0, middle) })
-    this.#sendReport({ ...nothing, [list]: report[list].slice(middle) })
+    this.#sendReport({ ...emptyReport, [list]: report[list].slice(middle) })
   }
 
   #drop(why: string): void {

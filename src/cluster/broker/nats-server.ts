@@ -146,8 +146,8 @@ export class NatsServer {
 
   #warn(failures: number): void {
     const text = `the nats-server of this process at ${this.url} has ended: ${this.#exitReason}`
-    const which = `restart ${failures} of at most ${maxRestarts} in a row`
-    this.#options.log.warn('NatsServerRestarted', `${text}; it is started again (${which})`)
+    const countText = `restart ${failures} of at most ${maxRestarts} in a row`
+    this.#options.log.warn('NatsServerRestarted', `${text}; it is started again (${countText})`)
   }
 
   #giveUp(reason: string): void {

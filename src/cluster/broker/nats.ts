@@ -60,20 +60,20 @@ export const isPemText = (text: string): boolean => text.startsWith('-----BEGIN 
  */
 export async function connectToNats(options: NatsOptions): Promise<Broker> {
   const libraries = await loadLibraries()
-  const where = options.servers.join(', ')
+  const serverNames = options.servers.join(', ')
   let connection: NatsConnection
   try {
     const settings = toConnectionOptions(options, libraries)
     connection = await openConnection(settings, options.servers, libraries)
-    const tooSmall = checkPayloadLimit(connection.info?.max_payload)
-    if (tooSmall !== null) {
+    const limitProblem = checkPayloadLimit(connection.info?.max_payload)
+    if (limitProblem !== null) {
       await connection.close()
-      throw new Error(tooSmall)
+      throw new Error(limitProblem)
     }
   } catch (error) {
     const isSilent = error instanceof libraries.transport.TimeoutError
     const why = isSilent ? 'it does not answer' : messageOf(error)
-    throw toUnavailableError(where, why, error, suggestFix(why, options))
+    throw toUnavailableError(serverNames, why, error, suggestFix(why, options))
   }
   try {
     const manager = await libraries.jetstream.jetstreamManager(connection, {
@@ -83,7 +83,12 @@ export async function connectToNats(options: NatsOptions): Promise<Broker> {
   } catch (error) {
     await connection.close()
     const why = `JetStream is not available there: ${messageOf(error)}`
-    throw toUnavailableError(where, why, error, 'Start nats-server with -js, and with -sd FOLDER.')
+    throw toUnavailableError(
+      serverNames,
+      why,
+      error,
+      'Start nats-server with -js, and with -sd FOLDER.',
+    )
   }
 }
 
@@ -363,8 +368,8 @@ class NatsBroker implements Broker {
 }
 
 function toRequestError(error: unknown, { transport }: NatsLibraries): Error {
-  const isAlone = error instanceof transport.RequestError && error.isNoResponders()
-  if (isAlone || error instanceof transport.errors.NoRespondersError) {
+  const hasNoResponder = error instanceof transport.RequestError && error.isNoResponders()
+  if (hasNoResponder || error instanceof transport.errors.NoRespondersError) {
     return new NoResponderError('no process answers: it has exited or is not connected')
   }
   return new TimeoutError(`no answer: ${messageOf(error)}`, { cause: error })

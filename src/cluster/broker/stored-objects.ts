@@ -127,19 +127,19 @@ export class StoredObjects {
     const { subject, data, refusals } = object
     const { store } = this.#options.broker
     const { promise: done, resolve } = Promise.withResolvers<void>()
-    const before = this.#lastPut
+    const previousPut = this.#lastPut
     this.#lastPut = done
     try {
-      await unlessAborted(signal, before)
+      await unlessAborted(signal, previousPut)
       if (this.#unfinished.has(subject)) {
         await unlessAborted(signal, store.deleteObject(this.#options.stream, subject))
-        const held = store.usage().then(({ heldBytes }) => heldBytes)
+        const usage = store.usage().then(({ heldBytes }) => heldBytes)
         // Counts an unknown usage as infinite: a refusal then does not show that the object is too
         // large.
         refusals.setHeldBefore(
           await unlessAborted(
             signal,
-            held.catch(() => Infinity),
+            usage.catch(() => Infinity),
           ),
         )
       }
@@ -148,7 +148,7 @@ export class StoredObjects {
       await unlessAborted(signal, object.putting)
       this.#unfinished.delete(subject)
     } finally {
-      before.then(resolve, resolve)
+      previousPut.then(resolve, resolve)
     }
   }
 

@@ -55,15 +55,17 @@ export function createBundle(files: ReadonlySet<string>, imports: readonly Impor
   for (const file of files) for (const one of findPackageFiles(file)) all.add(one)
   const links = findLinks(files, imports)
   const root = commonFolder([...all, ...links.values(), ...links.keys(), packageFolder])
-  const within = (path: string): string => relative(root, path)
+  const toRelative = (path: string): string => relative(root, path)
   expectBundleSize(all)
   return {
     root,
-    ownPackage: within(packageFolder),
-    files: [...all].toSorted().map((file) => ({ path: within(file), data: readFileSync(file) })),
+    ownPackage: toRelative(packageFolder),
+    files: [...all]
+      .toSorted()
+      .map((file) => ({ path: toRelative(file), data: readFileSync(file) })),
     links: [...links.keys()].toSorted().map((path) => ({
-      path: within(path),
-      target: within(links.get(path) ?? ''),
+      path: toRelative(path),
+      target: toRelative(links.get(path) ?? ''),
     })),
   }
 }
@@ -149,9 +151,9 @@ function commonFolder(paths: readonly string[]): string {
   const [first = []] = split
   let length = first.length
   for (const parts of split) {
-    let same = 0
-    while (same < length && parts[same] === first[same]) same++
-    length = same
+    let commonLength = 0
+    while (commonLength < length && parts[commonLength] === first[commonLength]) commonLength++
+    length = commonLength
   }
   const folder = first.slice(0, length).join(sep)
   return folder === '' ? sep : folder

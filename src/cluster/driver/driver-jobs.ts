@@ -35,14 +35,14 @@ interface ReportedStart {
   readonly files?: OutputFiles
 }
 
-export interface JobPlaces {
+export interface PlacementParts {
   readonly links: ReadonlyMap<string, AgentLink>
   readonly secondsLeft: (node?: string) => number
   readonly horizons?: readonly number[]
   readonly held: HeldView
 }
 
-const unlimitedPlaces: JobPlaces = {
+const defaultPlacementParts: PlacementParts = {
   links: new Map(),
   secondsLeft: () => Infinity,
   held: noHeldNodes,
@@ -62,7 +62,7 @@ export class DriverJobs {
   readonly held: HeldView
   readonly #listener: BackendListener
   readonly #clock: Clock
-  readonly #places: JobPlaces
+  readonly #parts: PlacementParts
   readonly #table = new JobTable()
   /** For each task, the attempt number that agents use minus that of the session. */
   readonly #skippedNumbers = new Map<string, number>()
@@ -71,10 +71,14 @@ export class DriverJobs {
   readonly #suspects = new Set<string>()
   #sequence = 0
 
-  constructor(listener: BackendListener, clock: Clock, places: JobPlaces = unlimitedPlaces) {
-    const { links, secondsLeft, horizons = [], held } = places
+  constructor(
+    listener: BackendListener,
+    clock: Clock,
+    parts: PlacementParts = defaultPlacementParts,
+  ) {
+    const { links, secondsLeft, horizons = [], held } = parts
     const jobsAt = (name: string): readonly DriverJob[] => links.get(name)?.jobs.toArray() ?? []
-    this.#places = places
+    this.#parts = parts
     this.held = held
     this.#listener = listener
     this.#clock = clock
@@ -156,8 +160,8 @@ export class DriverJobs {
     const number = attempt - (this.#skippedNumbers.get(one.uid) ?? 0)
     one.wireAttempt = attempt
     if (number <= one.job.attempt) return
-    const before = one.continued?.uncounted ?? 0
-    one.continued = { number, uncounted: before + uncounted }
+    const uncountedBefore = one.continued?.uncounted ?? 0
+    one.continued = { number, uncounted: uncountedBefore + uncounted }
   }
 
   /** Adds an agent that accepts jobs. Forgets its refusals, because its rules may have changed. */
@@ -188,7 +192,7 @@ export class DriverJobs {
    */
   acceptReturned(agent: AgentLink, returned: readonly ReturnedJob[]): boolean {
     let hasRefused = false
-    const back: DriverJob[] = []
+    const accepted: DriverJob[] = []
     for (const { index, uid, attempt, notAllowed } of returned) {
       const one = this.find(index, uid, attempt)
       if (one?.agent !== agent) continue
@@ -196,14 +200,14 @@ export class DriverJobs {
         this.refusals.add(agent.name, one.spec, notAllowed)
         hasRefused = true
       }
-      back.push(one)
+      accepted.push(one)
     }
-    this.requeue(back)
+    this.requeue(accepted)
     return hasRefused
   }
 
   requeue(jobs: readonly DriverJob[]): void {
-    const back: DriverJob[] = []
+    const requeued: DriverJob[] = []
     const nowMs = this.#clock.monotonicMs()
     for (const one of jobs) {
       this.detachFromAgent(one)
@@ -211,10 +215,10 @@ export class DriverJobs {
       one.exclusion = this.refusals.findExclusion(one.spec)
       const reason = one.cancelReason
       if (reason !== null) this.end(one, { kind: 'cancel', reason }, null)
-      else if (one.group === null) back.push(one)
+      else if (one.group === null) requeued.push(one)
       else this.end(one, { kind: 'fail', error: createLostError(one) }, null)
     }
-    this.placement.putBack(back)
+    this.placement.putBack(requeued)
   }
 
   /**
@@ -269,7 +273,7 @@ export class DriverJobs {
     const { placement } = this
     const beforeMs = this.#clock.monotonicMs() - minRecallAgeMs
     let free = placement.waiting > 0 ? 0 : placement.freeCores
-    for (const link of this.#places.links.values()) {
+    for (const link of this.#parts.links.values()) {
       const count = Math.min(free, placement.waitingAt(link.name))
       if (count === 0) continue
       free -= link.requestReturn(count, beforeMs)

@@ -22,7 +22,7 @@ import type { AgentDirectory, KnownAgent } from './directory/agent-directory.ts'
 import type { AgentLink, DriverJob } from './agent-link.ts'
 import type { ClusterConnection, ClusterSettings, GroupOptions } from './cluster-connection.ts'
 import { ContinuedJobs } from './earlier/continued-jobs.ts'
-import { DriverJobs, type JobPlaces } from './driver-jobs.ts'
+import { DriverJobs, type PlacementParts } from './driver-jobs.ts'
 import { EarlierRun } from './earlier/earlier-run.ts'
 import { ResultReceiver } from './result-receiver.ts'
 import { JobSender } from './job-sender.ts'
@@ -34,7 +34,7 @@ import { claimSession, waitUntilSilent } from './session-owner.ts'
 import { NoAgentWatch } from './no-agent-watch.ts'
 
 export interface DriverSessionOptions
-  extends Omit<JobPlaces, 'links'>, Pick<ClusterSettings, 'modules' | 'explainNoAgent'> {
+  extends Omit<PlacementParts, 'links'>, Pick<ClusterSettings, 'modules' | 'explainNoAgent'> {
   readonly use: SessionUse
   readonly listener: BackendListener
   readonly broker: Broker
@@ -370,10 +370,10 @@ export class DriverSession implements ClusterConnection {
     const done = new AbortController()
     const silent = waitUntilSilent(broker, this.#subjects, clock, done.signal)
     const removed = this.#removeAll(reason, done.signal).then(() => false)
-    const isLeft = await Promise.race([removed, silent])
+    const isBrokerSilent = await Promise.race([removed, silent])
     done.abort()
     this.#endAllJobs(reason)
-    if (!isLeft) return
+    if (!isBrokerSilent) return
     const kept = `agents end its tasks after ${ownerTtlSeconds} s, and a later driver removes its`
     log.warn(
       'SessionNotRemoved',

@@ -69,8 +69,8 @@ export class JobSender {
       for (const one of jobs) if (this.#mustStillSend(one, agent)) this.#fail(one, error)
       return
     }
-    const left = jobs.filter((one) => this.#mustStillSend(one, agent))
-    if (left.length > 0) this.#encode(agent, left, (url) => modules.find(url) ?? url)
+    const sendable = jobs.filter((one) => this.#mustStillSend(one, agent))
+    if (sendable.length > 0) this.#encode(agent, sendable, (url) => modules.find(url) ?? url)
   }
 
   async #sendLarge(agent: AgentLink, one: DriverJob, spec: Buffer): Promise<void> {

@@ -28,10 +28,10 @@ export function toEventSeconds(
   atMs: number,
   now: Moment,
 ): number {
-  const hereMs = shiftFromStart(one, atMs) ?? agent?.offset.toLocalMs(atMs) ?? now.monotonicMs
-  if (one === undefined) return toMoment(hereMs, now).wallSeconds
+  const localMs = shiftFromStart(one, atMs) ?? agent?.offset.toLocalMs(atMs) ?? now.monotonicMs
+  if (one === undefined) return toMoment(localMs, now).wallSeconds
   // A continued task may have begun before this start of the driver submitted it.
-  const { wallSeconds } = toMoment(Math.max(hereMs, one.submittedMs), now)
+  const { wallSeconds } = toMoment(Math.max(localMs, one.submittedMs), now)
   one.latestSeconds = Math.max(one.latestSeconds, wallSeconds)
   return one.latestSeconds
 }

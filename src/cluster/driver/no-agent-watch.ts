@@ -66,7 +66,7 @@ export class NoAgentWatch {
     // All jobs of a shape have the same requests, so it is enough to check one.
     const isOpen = all[0] !== undefined && this.#couldBeAllowed(all[0], refusing, nowMs)
     const refused: (readonly [DriverJob, readonly NotAllowed[]])[] = []
-    const left: DriverJob[] = []
+    const remaining: DriverJob[] = []
     for (const one of all) {
       const reasons = refusing.map((agent) => {
         const rules = this.#directory.find(agent)?.announcement ?? noRules
@@ -76,11 +76,11 @@ export class NoAgentWatch {
       // If a refusal was forgotten, the agent is asked again.
       one.isEnding = !isOpen && known.length === reasons.length
       if (one.isEnding) refused.push([one, known])
-      else left.push(one)
+      else remaining.push(one)
     }
-    for (const one of left) one.exclusion = refusals.findExclusion(one.spec)
+    for (const one of remaining) one.exclusion = refusals.findExclusion(one.spec)
     // This comes before any report, because the session may cancel other jobs during a report.
-    placement.putBack(left)
+    placement.putBack(remaining)
     for (const [one, reasons] of refused) {
       this.#jobs.end(one, { kind: 'fail', error: notAllowedError(reasons), isFinal: true }, null)
     }
@@ -112,8 +112,8 @@ export class NoAgentWatch {
       explainNoAgent(toResourceRequest({ request: spec.resources, group }))
     if (why(head) === null) return
     const all = placement.removeShape(name).map((one) => ({ one, error: why(one) }))
-    const left = all.filter(({ error }) => error === null)
-    placement.putBack(left.map(({ one }) => one))
+    const remaining = all.filter(({ error }) => error === null)
+    placement.putBack(remaining.map(({ one }) => one))
     for (const { one, error } of all) one.isEnding = error !== null
     for (const { one, error } of all) {
       if (error !== null) this.#jobs.end(one, { kind: 'fail', error, isFinal: true }, null)
@@ -138,17 +138,17 @@ export class NoAgentWatch {
   #failDue(name: string, sinceMs: number, nowMs: number): number {
     const { placement } = this.#jobs
     const due: DriverJob[] = []
-    const left: DriverJob[] = []
+    const remaining: DriverJob[] = []
     let firstMs = nowMs
     for (const one of placement.removeShape(name)) {
       const fromMs = Math.max(sinceMs, one.sinceMs)
       one.isEnding = nowMs - fromMs >= this.#timeoutMs
       if (!one.isEnding) firstMs = Math.min(firstMs, fromMs)
       if (one.isEnding) due.push(one)
-      else left.push(one)
+      else remaining.push(one)
     }
     // This comes before any report, because the session may cancel other jobs during a report.
-    placement.putBack(left)
+    placement.putBack(remaining)
     let found: string | null = null
     for (const one of due) {
       found ??= this.#describeAgents(one.spec.resources, nowMs)
@@ -173,12 +173,12 @@ export class NoAgentWatch {
 
   #describeAgents(request: ResourceRequest, nowMs: number): string {
     const { agents, unusable } = this.#directory
-    const named = agents.map((agent) => {
+    const agentTexts = agents.map((agent) => {
       const { name, facts } = agent.announcement
       const free = this.#jobs.held.without(name, facts)
       return `agent "${name}" ${describeProblem(agent, free, request, nowMs)}`
     })
-    const all = [...named, ...unusable.map(({ message }) => message)]
+    const all = [...agentTexts, ...unusable.map(({ message }) => message)]
     return all.length === 0 ? '' : `; ${joinFirst(all)}`
   }
 }

@@ -334,8 +334,8 @@ export class ResultReceiver {
       const data = await objects.readAndDelete(object).catch(() => null)
       if (data !== null) return { value: decode(data), bytes: data.length }
       const agent = message?.agent ?? null
-      const isThere = agent !== null && !agent.isLost && agents.get(agent.name) === agent
-      if (message === null || !isThere || objects.closed.aborted) return null
+      const isPresent = agent !== null && !agent.isLost && agents.get(agent.name) === agent
+      if (message === null || !isPresent || objects.closed.aborted) return null
       if (isEarlier && asks === maxEarlierRequests) return null
       agent.requestValue(message.number)
       await sleep(clock, valueRequestDelayMs)

@@ -339,10 +339,10 @@ export class SessionAgents implements DirectoryListener {
     }
     // Copies the attempt numbers that this agent knows, because `move` changes them.
     const single = moved.filter(({ group }) => group === null)
-    const left = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
+    const movedAttempts = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     // Lost attempts are noted before they are reported, so that a later start does not repeat them.
     const lost = [...lostEarlier, ...toLostAttempts(begun, name, reason)]
-    const noted = this.used.noteLost(link, lost, [...unbegun, ...left])
+    const noted = this.used.noteLost(link, lost, [...unbegun, ...movedAttempts])
     jobs.move(moved)
     jobs.detachLost(begun, name)
     this.#options.onChange()
@@ -400,19 +400,19 @@ async function detachAgent(
   } catch (error) {
     // Agents that this start uses are not logged here, because the session reports their loss.
     if (error instanceof NoResponderError || isUsed) return null
-    const left = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
-    log.warn('AgentNotDetached', `agent "${name}" does not answer; ${left}`)
+    const consequence = `tasks of session "${use.sessionId}" there end after ${ownerTtlSeconds} s`
+    log.warn('AgentNotDetached', `agent "${name}" does not answer; ${consequence}`)
     return null
   }
 }
 
 async function rejectOnReconnect<Result>(broker: Broker, answer: Promise<Result>): Promise<Result> {
-  const back = Promise.withResolvers<never>()
+  const reconnected = Promise.withResolvers<never>()
   const stop = broker.onConnection((isConnected) => {
-    if (isConnected) back.reject(reconnectedError)
+    if (isConnected) reconnected.reject(reconnectedError)
   })
   try {
-    return await Promise.race([answer, back.promise])
+    return await Promise.race([answer, reconnected.promise])
   } finally {
     stop()
     answer.catch(() => {})

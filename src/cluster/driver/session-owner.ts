@@ -54,13 +54,13 @@ async function expectNoOwner(options: OwnershipOptions, lastClaim: number): Prom
   const { broker, subjects, cluster, use } = options
   // A suspended driver does not answer and is replaced. Without a claim, one request is enough.
   const requests = lastClaim === 0 ? 1 : maxRequests
-  const [ofUse, ofSession] = await Promise.all(
+  const [useReply, sessionReply] = await Promise.all(
     [subjects.owner, subjects.sessionOwner].map((subject) =>
       requestOwnerRepeatedly(broker, subject, cluster, requests),
     ),
   )
-  const isOwn = ofSession?.owner?.process === processId
-  const owner = ofUse?.owner ?? (isOwn ? null : ofSession?.owner)
+  const isOwn = sessionReply?.owner?.process === processId
+  const owner = useReply?.owner ?? (isOwn ? null : sessionReply?.owner)
   if (owner === null || owner === undefined) return
   throw new BackendError(
     `session "${use.sessionId}" is in use by another process, on backend "${owner.backend}"`,

@@ -258,9 +258,9 @@ export class UsedAgents {
   async #isUnchanged(): Promise<boolean> {
     const { broker, subjects } = this.#options
     const found = await broker.store.findStream(subjects.stream, subjects.used)
-    const seen = this.#verifiedStream
-    if (seen === null) return false
-    if (found?.created === seen.created && found.messages >= seen.messages) {
+    const verified = this.#verifiedStream
+    if (verified === null) return false
+    if (found?.created === verified.created && found.messages >= verified.messages) {
       this.#verifiedStream = found
       return true
     }
@@ -273,10 +273,10 @@ export class UsedAgents {
     const opened = await stream.open()
     if (this.#isClosed || opened === null) return
     if (opened.label !== run() && !(await this.#replaceStream())) return
-    const seen = await broker.store.findStream(subjects.stream, subjects.used)
+    const found = await broker.store.findStream(subjects.stream, subjects.used)
     const { used, left, latestEpoch } = await readNotedAgents(broker, subjects, keys())
     if (latestEpoch > epoch()) return this.#fail()
-    this.#verifiedStream = seen
+    this.#verifiedStream = found
     // An agent that left normally has noted that itself. This driver may not know it yet.
     const noted = new Set([...used, ...left].map(toAgentKey))
     const missing = attached().filter((agent) => !noted.has(toAgentKey(agent)))
@@ -318,9 +318,15 @@ export class UsedAgents {
 
   async #hasOtherOwner(): Promise<boolean> {
     const { broker, subjects, token } = this.#options
-    const isOther = ({ process }: Owner): boolean => process !== processId
+    const isOtherProcess = ({ process }: Owner): boolean => process !== processId
     const cluster = deriveKeys(token, null)
-    const { answer } = await requestOwner(broker, subjects.owner, cluster, maxSilenceMs, isOther)
+    const { answer } = await requestOwner(
+      broker,
+      subjects.owner,
+      cluster,
+      maxSilenceMs,
+      isOtherProcess,
+    )
     return answer === 'signed'
   }
 

@@ -90,8 +90,8 @@ export class VersionMismatchError extends BackendError {
   readonly agent: string | null
 
   constructor(ours: number, theirs: number, agent: string | null = null) {
-    const who = agent === null ? 'the other side' : `agent "${agent}"`
-    super(`${who} uses version ${theirs} of the protocol, this side version ${ours}`, {
+    const sender = agent === null ? 'the other side' : `agent "${agent}"`
+    super(`${sender} uses version ${theirs} of the protocol, this side version ${ours}`, {
       code: 'VersionMismatchError',
       hint: 'Install the same version of tutti on both sides.',
     })

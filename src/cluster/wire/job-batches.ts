@@ -102,9 +102,9 @@ export function encodeReferences(
 export function encodeLargeJob(one: NumberedJob, specObject: string): Buffer {
   const { index, job, wireAttempt } = one
   const attempt = wireAttempt
-  const other: WireJob = { index, uid: job.uid, attempt, spec: null, specObject, after: 0 }
+  const wireJob: WireJob = { index, uid: job.uid, attempt, spec: null, specObject, after: 0 }
   const functions = new FunctionColumns().toWire()
-  return encode({ kind: 'jobs', definitions: [], functions, others: [other] })
+  return encode({ kind: 'jobs', definitions: [], functions, others: [wireJob] })
 }
 
 export const decodeSpec = (data: Uint8Array): TaskSpec => expectSpec(decode(data))
@@ -231,7 +231,7 @@ export function unpackJobs(
 ): void {
   const { indexes, attempts } = functions
   let taken = 0
-  const passOthers = (until: number): void => {
+  const passOtherJobs = (until: number): void => {
     for (let one = others[taken]; one !== undefined && one.after <= until; one = others[taken]) {
       taken++
       onOther(one)
@@ -240,12 +240,12 @@ export function unpackJobs(
   const uids = splitUids(functions.uids, indexes.length)
   const sharedSpecs: FunctionSpec[] = []
   for (let row = 0; row < uids.length; row++) {
-    passOthers(row)
+    passOtherJobs(row)
     const uid = uids[row] ?? ''
     const job = { index: indexes[row] ?? -1, uid, attempt: attempts?.[row] ?? 1 }
     onFunction(job, toFunctionSpec(functions, row, definitions, sharedSpecs))
   }
-  passOthers(uids.length)
+  passOtherJobs(uids.length)
 }
 
 /** Jobs without arguments and options share one spec per definition (`sharedSpecs`). */

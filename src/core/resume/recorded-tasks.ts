@@ -304,10 +304,10 @@ export class RecordedTasks {
    * gets a number above the earlier attempts of that uid, even if it never starts.
    */
   #numberAttempts(uid: string, task: RecordedTask, hash: string | null): void {
-    const before = this.findUid(uid)
-    if (before === null) return this.#setAttempts(task, task.attempts)
-    if (before === task && task.hash === hash && task.state === 'open') return
-    this.#setAttempts(task, Math.max(task.attempts, before.begunAttempts + 1))
+    const earlierTask = this.findUid(uid)
+    if (earlierTask === null) return this.#setAttempts(task, task.attempts)
+    if (earlierTask === task && task.hash === hash && task.state === 'open') return
+    this.#setAttempts(task, Math.max(task.attempts, earlierTask.begunAttempts + 1))
   }
 
   #setAttempts(task: RecordedTask, attempts: number): void {

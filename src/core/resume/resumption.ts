@@ -166,8 +166,8 @@ export class Resumption implements Disposable {
     if (count > 0 && !this.#hasRefused) {
       const uids = missing.slice(0, maxListed).map(({ uid }) => uid)
       const rest = count > uids.length ? ' …' : ''
-      const were = countText(count, 'task of the record was', 'tasks of the record were')
-      const text = `${were} not created again and did not run`
+      const subject = countText(count, 'task of the record was', 'tasks of the record were')
+      const text = `${subject} not created again and did not run`
       this.#log.warn('TasksNotMade', `${text}: ${uids.join(', ')}${rest}`)
     }
     if (this.#unreadable > 0) {
@@ -222,10 +222,10 @@ export class Resumption implements Disposable {
    */
   #numberAttempts(entry: Entry): void {
     const { task, recorded, reuse, definitionHash } = entry
-    const before = this.#record.tasks.findUid(task.uid)
-    if (before === null) return
-    const { begunAttempts: attempts, hash, state } = before
-    const isSame = before === recorded && reuse !== 'nothing' && hash === definitionHash
+    const earlierTask = this.#record.tasks.findUid(task.uid)
+    if (earlierTask === null) return
+    const { begunAttempts: attempts, hash, state } = earlierTask
+    const isSame = earlierTask === recorded && reuse !== 'nothing' && hash === definitionHash
     if (isSame && state === 'open') entry.attempt = attempts
     else entry.attempt = entry.firstAttempt = attempts + 1
   }

@@ -59,8 +59,8 @@ process.on('SIGTERM', () => {
 function exitWith(error: unknown): void {
   const hint = TuttiError.isInstance(error) ? (error.hint ?? '') : ''
   process.stderr.write(`agent ${name}: ${messageOf(error)} ${hint}`.trimEnd() + '\n')
-  const isTaken = BackendError.isInstance(error) && error.code === 'AgentNameTakenError'
-  process.exit(isTaken ? nameTakenCode : 1)
+  const isNameTaken = BackendError.isInstance(error) && error.code === 'AgentNameTakenError'
+  process.exit(isNameTaken ? nameTakenCode : 1)
 }
 
 async function start(given: AgentInput): Promise<Agent> {

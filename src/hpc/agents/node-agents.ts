@@ -143,16 +143,18 @@ export class NodeAgents {
       this.#ended.has(name) || (isSingle && reasons.has(this.#firstProcesses[at] as RemoteProcess))
     const ended = nodes.filter(({ name }, at) => hasEnded(name, at))
     const missingNodes = this.#missingNodes()
-    const named = ended.length > 0 ? ended : missingNodes.length > 0 ? missingNodes : nodes
-    const processes = new Set(named.map((node) => processOf(nodes.indexOf(node))))
-    const isOver = ended.length > 0 || reasons.size > 0
+    const affectedNodes = ended.length > 0 ? ended : missingNodes.length > 0 ? missingNodes : nodes
+    const processes = new Set(affectedNodes.map((node) => processOf(nodes.indexOf(node))))
+    const hasFailure = ended.length > 0 || reasons.size > 0
     // The output is complete only after the processes have ended.
     if (this.#ended.size > 0) await this.close()
     const outputs = [...processes].flatMap((one) => {
       return one === null ? [] : withoutDriverLines(one.output) || (reasons.get(one) ?? [])
     })
-    const why = isOver ? outputs.join('\n') : `none has connected within ${startTimeoutMs / 1000} s`
-    const names = named.map(({ name }) => name).join(', ')
+    const why = hasFailure
+      ? outputs.join('\n')
+      : `none has connected within ${startTimeoutMs / 1000} s`
+    const names = affectedNodes.map(({ name }) => name).join(', ')
     return new BackendError(`no agent on ${names} of ${label}: ${why}`, { code: 'AgentStartError' })
   }
 
@@ -236,8 +238,8 @@ export class NodeAgents {
       if (line !== agentStartedLine || restarts.hasStarted) return
       restarts.state = 'started'
       restarts.exitReason = null
-      const which = `restart ${++restarts.count} of at most ${maxRestarts}`
-      const what = `the agent of node ${node.name} is started again (${which})`
+      const countText = `restart ${++restarts.count} of at most ${maxRestarts}`
+      const what = `the agent of node ${node.name} is started again (${countText})`
       if (this.#isWatching) log.warn('AgentRestarted', `${what}: ${why}`)
     })
     const [process] = allocation.start([node], { ...command, onOutput })
@@ -271,8 +273,8 @@ export class NodeAgents {
     if (isJobOver(why)) return this.stopWatching()
     const refusal = parseTemporaryRefusal(why)
     if (refusal !== null) return this.#warnRefused(name, restarts, `${refusal}: ${why}`)
-    const which = `${++restarts.count} of ${maxRestarts}`
-    const text = `the agent of node ${name} could not be started again (${which})`
+    const countText = `${++restarts.count} of ${maxRestarts}`
+    const text = `the agent of node ${name} could not be started again (${countText})`
     this.#options.log.warn('AgentNotRestarted', `${text}: ${why}`)
   }
 

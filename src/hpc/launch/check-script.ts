@@ -69,11 +69,13 @@ export function readChecks(
   }
   const [first, ...others] = readText(folder, 'stdout').trim().split('\n').map(parseLine)
   const where = first?.where ?? place
-  const seen = { ...common, where, state: 'ok', detail: folder.path, hint: null } as const
-  const checks = [seen, ...others].filter((one) => one !== null).map((one) => ({ ...one, where }))
+  const folderCheck = { ...common, where, state: 'ok', detail: folder.path, hint: null } as const
+  const checks = [folderCheck, ...others]
+    .filter((one) => one !== null)
+    .map((one) => ({ ...one, where }))
   if (code === 0) return checks
-  const how = code === null ? 'it has not ended in time' : `exit code ${code}`
-  const why = readText(folder, 'stderr').trim() || how
+  const exitText = code === null ? 'it has not ended in time' : `exit code ${code}`
+  const why = readText(folder, 'stderr').trim() || exitText
   return [...checks, { name: 'trial', state: 'problem', where, detail: why, hint: null }]
 }
 

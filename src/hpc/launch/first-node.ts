@@ -25,8 +25,8 @@ export async function toFirstNodeCommand(
   clock: Clock,
 ): Promise<PlacedCommand> {
   const report = await new SlurmJob(jobId, commands, clock).report()
-  const here = process.env['SLURMD_NODENAME'] ?? ''
-  if (report === null || phaseOf(report) !== 'running' || report.nodes.includes(here)) {
+  const thisNode = process.env['SLURMD_NODENAME'] ?? ''
+  if (report === null || phaseOf(report) !== 'running' || report.nodes.includes(thisNode)) {
     return { words: command, stop: null }
   }
   const [first = ''] = report.nodes

@@ -210,7 +210,7 @@ export async function reportWaiting(
     })
   }
   if (phaseOf(report) !== 'waiting') return
-  const when =
+  const startText =
     startsAt === null ? '' : `, expected ${new Date(startsAt * 1000).toLocaleString('sv')}`
-  show(`job ${id}: ${state.toLowerCase()} (${reason})${when}`)
+  show(`job ${id}: ${state.toLowerCase()} (${reason})${startText}`)
 }

@@ -158,10 +158,10 @@ exit 0
 /** Polls until the job runs. Asks Slurm again when a file in the shared folder appears. */
 async function waitForStart(job: SlurmJob, options: PlaceholderJobOptions): Promise<boolean> {
   const { folder, clock, onStatus, signal } = options
-  let isSeen = false
+  let wasStartSeen = false
   const ask = async (): Promise<boolean> => {
-    const isChanged = folder.hasStarted && !isSeen
-    isSeen = folder.hasStarted
+    const isChanged = folder.hasStarted && !wasStartSeen
+    wasStartSeen = folder.hasStarted
     const report = await job.report({ isChanged }).catch(() => undefined)
     if (report === undefined) return false
     if (report === null || phaseOf(report) === 'ended') throw toLostError(job.id, report, folder)

@@ -44,12 +44,15 @@ export interface LaunchContents {
 
 export function listLaunchContents(path: string): LaunchContents {
   const entries = readEntries(path)
-  const own = entries.filter((entry) => entry.isFile() && launchFileNames.has(entry.name))
+  const ownFiles = entries.filter((entry) => entry.isFile() && launchFileNames.has(entry.name))
   const isAllocation = (entry: Dirent): boolean =>
     entry.isDirectory() && entry.name.startsWith(allocationPrefix)
   const inner = entries.filter(isAllocation).map(({ name }) => listLaunchContents(join(path, name)))
   return {
-    files: [...inner.flatMap(({ files }) => files), ...own.map(({ name }) => join(path, name))],
+    files: [
+      ...inner.flatMap(({ files }) => files),
+      ...ownFiles.map(({ name }) => join(path, name)),
+    ],
     folders: [...inner.flatMap(({ folders }) => folders), path],
   }
 }

@@ -47,15 +47,15 @@ export async function runWithDeadline<T>(
   clock: Clock,
   run: (late: AbortSignal) => Promise<T>,
 ): Promise<T> {
-  const late = new AbortController()
+  const lateAbort = new AbortController()
   let cancel = (): void => {}
   const startTimer = (): void => {
-    cancel = clock.after(answerTimeoutMs, () => late.abort())
+    cancel = clock.after(answerTimeoutMs, () => lateAbort.abort())
   }
   if (signal.aborted) startTimer()
   else signal.addEventListener('abort', startTimer, { once: true })
   try {
-    return await run(late.signal)
+    return await run(lateAbort.signal)
   } finally {
     signal.removeEventListener('abort', startTimer)
     cancel()

@@ -78,8 +78,8 @@ export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   if (kind === 'failed') {
     const { failures, failedAt } = history
     if (failures > 0 && submittedAt < failedAt) return history
-    const before = at - failedAt > maxStreakGapSeconds ? 0 : failures
-    return { ...history, failures: before + 1, failedAt: at, reason }
+    const previousFailures = at - failedAt > maxStreakGapSeconds ? 0 : failures
+    return { ...history, failures: previousFailures + 1, failedAt: at, reason }
   }
   return hasRun ? resetFailures(history) : noteFailedWork(history, end)
 }
@@ -97,8 +97,9 @@ function noteFailedWork(
   for (const key of missed) {
     const known = failedWork.get(key)
     if (known !== undefined && submittedAt < known.at) continue
-    const before = known === undefined || at - known.at > maxStreakGapSeconds ? 0 : known.count
-    failedWork.set(key, { count: before + 1, at })
+    const previousCount =
+      known === undefined || at - known.at > maxStreakGapSeconds ? 0 : known.count
+    failedWork.set(key, { count: previousCount + 1, at })
   }
   return { ...history, failedWork }
 }

@@ -91,14 +91,14 @@ export function planPilots(situation: PilotSituation): PilotPlan {
     const kept = Math.max(roundUp(useful), missing)
     end.push(...queued.slice(kept).map(({ id }) => id))
     // Allocations that just became ready may not have received all of their work yet.
-    const fresh = Math.min(running.length - settled.length, wanted)
-    const isMissing = needed > queued.length + fresh
+    const freshCount = Math.min(running.length - settled.length, wanted)
+    const isMissing = needed > queued.length + freshCount
     if (isMissing && allowedCount > 0 && queued.length < kind.backlog) {
       const minMemoryMb = findMinMemory(kind, memoryMb)
       submit.push({ kind: at, work: [...work], minCores: minCoresOf(kind, cores), minMemoryMb })
     }
-    const spare = running.length - kind.min
-    end.push(...findIdle(kind, settled, now).slice(0, Math.max(0, spare)))
+    const spareCount = running.length - kind.min
+    end.push(...findIdle(kind, settled, now).slice(0, Math.max(0, spareCount)))
   }
   return { submit, end }
 }
@@ -240,9 +240,10 @@ function assessRequest(kinds: readonly PilotKind[], resources: ResourceRequest):
  */
 function findMinMemory({ candidates }: PilotKind, memoryMb: number): number | null {
   const sizes = candidates.map((node) => node.memoryMb)
-  const enough = sizes.filter((size) => size >= memoryMb)
-  if (memoryMb === 0 || enough.length === 0 || enough.length === sizes.length) return null
-  return Math.ceil(Math.floor(Math.min(...enough) / memoryMb) * memoryMb)
+  const sufficientSizes = sizes.filter((size) => size >= memoryMb)
+  if (memoryMb === 0 || sufficientSizes.length === 0 || sufficientSizes.length === sizes.length)
+    return null
+  return Math.ceil(Math.floor(Math.min(...sufficientSizes) / memoryMb) * memoryMb)
 }
 
 const minCoresOf = ({ candidates }: PilotKind, cores: number): number | null =>
@@ -262,13 +263,13 @@ function countTrials(history: PilotHistory, members: readonly Pilot[], now: numb
   if (now < nextRequestAt(history)) return 0
   if (history.failures === 0) return Infinity
   // After a failure, only one allocation is requested until it has succeeded.
-  const isTried = members.some(
+  const isTrialRunning = members.some(
     (pilot) =>
       pilot.submittedAt >= history.failedAt &&
       !pilot.hasRun &&
       now - startTimeOf(pilot) < minUsefulSeconds,
   )
-  return isTried ? 0 : 1
+  return isTrialRunning ? 0 : 1
 }
 
 /** Whether the allocation has run tasks and existed for long enough to show that its kind works. */

@@ -55,9 +55,9 @@ function toSource(
     )
   }
   const limit = findTimeLimit(options, fitting, graceSeconds)
-  const longEnough = fitting.filter(({ maxSeconds }) => maxSeconds >= limit)
+  const withLongLimit = fitting.filter(({ maxSeconds }) => maxSeconds >= limit)
   // Slurm skips partitions whose time limits are too short, so their nodes are left out.
-  const candidates = (longEnough.length > 0 ? longEnough : fitting).map((node) => ({
+  const candidates = (withLongLimit.length > 0 ? withLongLimit : fitting).map((node) => ({
     cores: node.cores,
     gpus: gpusPerNode,
     memoryMb: node.memoryMb,

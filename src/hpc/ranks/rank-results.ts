@@ -83,8 +83,8 @@ export function toRankError(
   if (!hasStarted && exitCode === 126) {
     return new ExecutableNotPermittedError(`${program} may not be executed on node ${node}`)
   }
-  const how = signal === null ? `exited with code ${exitCode}` : `was killed by ${signal}`
-  return new ExecutableFailedError(`rank ${rank} of ${program} on node ${node} ${how}`, {
+  const exitText = signal === null ? `exited with code ${exitCode}` : `was killed by ${signal}`
+  return new ExecutableFailedError(`rank ${rank} of ${program} on node ${node} ${exitText}`, {
     uid,
     exitCode,
     signal,

@@ -218,9 +218,13 @@ export class RankTask implements RankOwner {
     }
     const isTimeout = stop.kind === 'fail' && stop.error instanceof TimeoutError
     const about = { uid: job.uid, program: spec.executable, hasStarted }
-    const isRank = failure !== null && !isTimeout
-    const error = isRank ? toRankError(failure, about) : stop.kind === 'fail' ? stop.error : null
-    const rankFacts = isRank ? failure.report.facts : undefined
+    const isRankFailure = failure !== null && !isTimeout
+    const error = isRankFailure
+      ? toRankError(failure, about)
+      : stop.kind === 'fail'
+        ? stop.error
+        : null
+    const rankFacts = isRankFailure ? failure.report.facts : undefined
     const { exitCode, signal, stdoutTail, stderrTail } = rankFacts ?? {}
     return {
       kind: 'fail',

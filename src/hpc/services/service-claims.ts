@@ -59,16 +59,16 @@ function expectNodesExist(
       hint: 'Ask for them: tutti launch --nodes N.',
     })
   }
-  const isBehind = nodeOffset > last
-  const field = isBehind ? 'hardware.node_offset' : 'hardware.num_nodes'
+  const isBeyondLast = nodeOffset > last
+  const field = isBeyondLast ? 'hardware.node_offset' : 'hardware.num_nodes'
   const end = nodeOffset + wanted.length - 1
   const requested = end === nodeOffset ? `node ${end}` : `the nodes ${nodeOffset} to ${end}`
   const names =
     last === 0 ? `node 0 (${nodes[0]?.name})` : `the nodes 0 to ${last} (${joinNames(nodes)})`
   throw new ValueError(`${field}: service "${service}" needs ${requested}; there are ${names}`, {
     field,
-    expected: isBehind ? `at most ${last}` : `at most ${nodes.length - nodeOffset}`,
-    got: isBehind ? nodeOffset : wanted.length,
+    expected: isBeyondLast ? `at most ${last}` : `at most ${nodes.length - nodeOffset}`,
+    got: isBeyondLast ? nodeOffset : wanted.length,
   })
 }
 

@@ -110,8 +110,8 @@ export class SlurmAllocation implements Allocation {
   start(nodes: readonly AllocatedNode[], given: NodeCommand): RemoteProcess[] {
     const { command, ...streams } = given
     const count = String(nodes.length)
-    const where = ['-w', nodes.map(({ name }) => name).join(','), '-N', count, '-n', count]
-    const stepArgs = [`--jobid=${this.#job.id}`, ...where, ...stepOptions]
+    const nodeOptions = ['-w', nodes.map(({ name }) => name).join(','), '-N', count, '-n', count]
+    const stepArgs = [`--jobid=${this.#job.id}`, ...nodeOptions, ...stepOptions]
     // Slurm sets this variable to the name of the process's node.
     const nodeCommand = ['sh', '-c', 'exec "$@" "$SLURMD_NODENAME"', 'sh', ...command]
     return [
@@ -127,8 +127,8 @@ export class SlurmAllocation implements Allocation {
   startRanks({ nodes, command, onOutput }: RankCommand): RemoteProcess {
     const count = String(new Set(nodes).size)
     const size = ['-N', count, '-n', String(nodes.length)]
-    const where = ['--distribution=arbitrary', '-w', nodes.join(',')]
-    const stepArgs = [`--jobid=${this.#job.id}`, ...size, ...where, ...rankOptions]
+    const nodeOptions = ['--distribution=arbitrary', '-w', nodes.join(',')]
+    const stepArgs = [`--jobid=${this.#job.id}`, ...size, ...nodeOptions, ...rankOptions]
     return new RemoteProcess({
       command: ['srun', ...stepArgs, ...command],
       env: this.#commands.minimalEnv,

@@ -92,11 +92,14 @@ export class SlurmCommands {
 
   /** Runs `sbatch`. Keeps the user's defaults in variables such as `SBATCH_ACCOUNT`. */
   async submit(...args: readonly string[]): Promise<string> {
-    const own = Object.entries(this.#env).filter(
+    const userDefaults = Object.entries(this.#env).filter(
       ([name]) => name.startsWith('SBATCH_') && !launchVariables.has(name),
     )
     try {
-      return await this.#execute('sbatch', args, { ...this.env, ...Object.fromEntries(own) })
+      return await this.#execute('sbatch', args, {
+        ...this.env,
+        ...Object.fromEntries(userDefaults),
+      })
     } catch (error) {
       if (!(error instanceof SchedulerError) || !nodeCountMessage.test(error.stderr)) throw error
       const partition = args.findLast((one) => one.startsWith('--partition='))?.split('=')[1]
@@ -108,12 +111,12 @@ export class SlurmCommands {
 
   /** Returns a hint about the number of nodes, for a request that cannot be met. */
   async nodesHint(partition?: string): Promise<string> {
-    const where = partition === undefined ? [] : [`--partition=${partition}`]
-    const all = ['--noheader', '--Node', '--format=%N', ...where]
+    const partitionOptions = partition === undefined ? [] : [`--partition=${partition}`]
+    const all = ['--noheader', '--Node', '--format=%N', ...partitionOptions]
     const names = await this.query('sinfo', ...all).catch(() => '')
     const count = new Set(names.split('\n').filter((name) => name.trim() !== '')).size
-    const whose = partition === undefined ? 'The cluster' : `Partition ${partition}`
-    const has = count === 0 ? '' : `${whose} has ${countText(count, 'node')}. `
+    const clusterText = partition === undefined ? 'The cluster' : `Partition ${partition}`
+    const has = count === 0 ? '' : `${clusterText} has ${countText(count, 'node')}. `
     return `${has}Ask for less, or for another partition.`
   }
 
@@ -156,8 +159,8 @@ export class SlurmCommands {
     }
     const isAborted = error.name === 'AbortError'
     if (isAborted || error.killed === true) {
-      const when = isAborted ? 'before it was interrupted' : `within ${this.#timeoutSeconds} s`
-      const why = `${program} did not answer ${when}${suffix}`
+      const timeText = isAborted ? 'before it was interrupted' : `within ${this.#timeoutSeconds} s`
+      const why = `${program} did not answer ${timeText}${suffix}`
       return new SchedulerError(why, { ...details, code: 'SchedulerTimeoutError' })
     }
     return new SchedulerError(`${program} failed${suffix}`, details)

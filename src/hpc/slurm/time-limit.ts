@@ -18,8 +18,8 @@ export function parseTimeLimit(text: string): number | null | undefined {
   if (match === null) return undefined
   const [days, first = 0, second = 0, third = 0] = match.slice(1).map((part) => Number(part ?? 0))
   const hasDays = match[1] !== undefined
-  const isHours = hasDays || match[4] !== undefined
-  const seconds = isHours
+  const startsWithHours = hasDays || match[4] !== undefined
+  const seconds = startsWithHours
     ? ((days ?? 0) * 24 + first) * 3600 + second * 60 + third
     : first * 60 + second
   if (seconds >= maxSeconds) return undefined

@@ -159,9 +159,9 @@ export class HttpExchange {
     const { clock, slowReaderSeconds } = this.#options
     let cancel = (): void => {}
     const watch = (socket: Socket): void => {
-      const before = acceptedBytes(socket)
+      const acceptedBefore = acceptedBytes(socket)
       const check = (): void =>
-        acceptedBytes(socket) > before ? watch(socket) : this.destroyConnection()
+        acceptedBytes(socket) > acceptedBefore ? watch(socket) : this.destroyConnection()
       cancel = clock.after(slowReaderSeconds * 1000, check, { background: true })
     }
     if (response.socket === null) response.once('socket', watch)
@@ -206,10 +206,10 @@ export class HttpExchange {
       if (!response.writableEnded) this.end()
     }
     const cancel = this.#options.clock.after(lingerMs, end, { background: true })
-    let left = lingerBytes
+    let bytesLeft = lingerBytes
     request.on('data', (chunk: Buffer) => {
-      left -= chunk.length
-      if (left < 0) end()
+      bytesLeft -= chunk.length
+      if (bytesLeft < 0) end()
     })
     request.once('end', end)
     request.once('close', end)

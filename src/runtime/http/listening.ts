@@ -134,8 +134,8 @@ function listen(server: Server, host: string, port: number, errors: ListenErrors
 }
 
 function createReachTest(boundAddresses: readonly string[], interfaces: typeof networkInterfaces) {
-  const own = new Set(listAddresses(interfaces).map(withoutBrackets))
-  const isOwn = (address: string): boolean => isLoopbackHost(address) || own.has(address)
+  const ownAddresses = new Set(listAddresses(interfaces).map(withoutBrackets))
+  const isOwn = (address: string): boolean => isLoopbackHost(address) || ownAddresses.has(address)
   return (address: string): boolean => {
     if (boundAddresses.includes(address)) return true
     const isAnyBound =
@@ -153,8 +153,8 @@ function clientAddress(host: string, interfaces: typeof networkInterfaces): stri
 
 /** Returns accepted `Host` headers. IP addresses are safe: DNS rebinding needs a host name. */
 export function acceptedHosts(host: string, interfaces = networkInterfaces): readonly string[] {
-  const own = ['localhost', '127.0.0.1', '[::1]', machineName, withBrackets(host)]
-  return wildcards.has(host) ? [...own, ...listAddresses(interfaces)] : own
+  const ownHosts = ['localhost', '127.0.0.1', '[::1]', machineName, withBrackets(host)]
+  return wildcards.has(host) ? [...ownHosts, ...listAddresses(interfaces)] : ownHosts
 }
 
 function listAddresses(interfaces: typeof networkInterfaces): readonly string[] {

@@ -134,8 +134,8 @@ function expectSameOrigin({ host = '', origin }: RequestHead['headers']): void {
   if (origin === undefined) return
   const port = origin.startsWith('https:') ? ':443' : ':80'
   const hosts = [host, host.endsWith(port) ? host.slice(0, -port.length) : `${host}${port}`]
-  const own = hosts.flatMap((one) => [`http://${one}`, `https://${one}`])
-  if (own.includes(origin.toLowerCase())) return
+  const sameOrigins = hosts.flatMap((one) => [`http://${one}`, `https://${one}`])
+  if (sameOrigins.includes(origin.toLowerCase())) return
   throw new HttpError(403, 'Pages of other servers are not allowed to call this server.', {
     code: 'origin_not_allowed',
   })

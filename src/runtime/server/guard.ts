@@ -90,9 +90,9 @@ function fail(error: unknown): void {
 
 /** Removes the folder. Retries, because exiting processes may still write to it. */
 async function removeFolder(): Promise<void> {
-  const left = folder
-  if (left === null || (isFolderKept && process.connected)) return
-  const remove = (): void => rmSync(left, { recursive: true, force: true })
+  const removedFolder = folder
+  if (removedFolder === null || (isFolderKept && process.connected)) return
+  const remove = (): void => rmSync(removedFolder, { recursive: true, force: true })
   const policy = { delayMs: removalDelayMs, maxAttempts: maxRemovals }
   await retry(policy, remove, { clock: systemClock }).catch(() => {})
 }

@@ -72,9 +72,9 @@ export function hashCall(plan: Plan, call: HashedCall): string | null {
       return at === -1 ? undefined : joinPrefixed(['handle', String(at)])
     }
     const input = contentText('args', args, { textOf, isOrdered: true })
-    const around = place === '' ? [] : ['in', place]
+    const placeWords = place === '' ? [] : ['in', place]
     const kind = plan.isBlock ? 'block' : plan.kind
-    const text = joinPrefixed([kind, optionsText(plan.options.work), input, ...around])
+    const text = joinPrefixed([kind, optionsText(plan.options.work), input, ...placeWords])
     return joinDigests(code, text, known)
   } catch {
     return null

@@ -92,7 +92,7 @@ export class Assignments {
 
   #readBatch(assignment: Assignment, time: ClockReading): boolean {
     const passed = this.#mailbox.finishedCount(assignment.bank)
-    const before = assignment.readCount
+    const readBefore = assignment.readCount
     while (assignment.readCount < passed) {
       const index = assignment.readCount
       if (!assignment.hasEnded(index)) {
@@ -104,7 +104,7 @@ export class Assignments {
       }
       assignment.readCount++
     }
-    return assignment.readCount > before
+    return assignment.readCount > readBefore
   }
 
   #reportEnd(
@@ -240,8 +240,8 @@ export class Assignments {
   isStillAt(assignment: Assignment, index: number): boolean {
     const slot = assignment.slotOf(index)
     if (this.hasFinished(assignment, index) && !this.#mailbox.isSentAsMessage(slot)) return false
-    const behind = this.#all.slice(this.#all.indexOf(assignment))
-    return behind.every((one) => {
+    const remaining = this.#all.slice(this.#all.indexOf(assignment))
+    return remaining.every((one) => {
       for (let at = one === assignment ? index + 1 : 0; at < one.count; at++) {
         if (this.#mailbox.isClaimed(one.slotOf(at))) return false
       }

@@ -32,6 +32,6 @@ export class JobDurations {
 export function chooseBatchSize(waiting: number, workers: number, meanMs: number | null): number {
   if (meanMs === null) return 1
   const share = Math.ceil(waiting / workers)
-  const inTime = Math.floor(targetBatchMs / Math.max(meanMs, 1e-6))
-  return Math.max(1, Math.min(share, inTime, bankSize))
+  const maxInTime = Math.floor(targetBatchMs / Math.max(meanMs, 1e-6))
+  return Math.max(1, Math.min(share, maxInTime, bankSize))
 }

@@ -232,13 +232,13 @@ export class JobRunner {
   #postFailure(slot: number, failure: FailureKind, error: unknown, field?: string): void {
     const record = toErrorRecord(error)
     const message = { kind: 'failure', slot, failure, error: record } as const
-    const full = field === undefined ? message : { ...message, field }
+    const fullMessage = field === undefined ? message : { ...message, field }
     try {
-      this.#link.post(full)
+      this.#link.post(fullMessage)
     } catch {
       // The thrown value can be cloned, but not serialized for another process, so it is sent as
       // JSON.
-      this.#link.post({ ...full, error: toJsonValue(record) as unknown as ErrorRecord })
+      this.#link.post({ ...fullMessage, error: toJsonValue(record) as unknown as ErrorRecord })
     }
   }
 

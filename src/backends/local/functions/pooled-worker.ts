@@ -265,9 +265,9 @@ export class PooledWorker {
     const loss = this.#loss ?? toWorkerLoss(exit)
     const assignments = [...this.#assignments.all]
     const isUnwanted = this.#killReport === null
-    const hasNothing = running === null && this.#assignments.unreported() === null
-    const hasFailedToStart = isUnwanted && !this.#hasBegun && hasNothing
-    if (isUnwanted && hasNothing && this.#isReady) this.#failUnreadable()
+    const isWithoutJobs = running === null && this.#assignments.unreported() === null
+    const hasFailedToStart = isUnwanted && !this.#hasBegun && isWithoutJobs
+    if (isUnwanted && isWithoutJobs && this.#isReady) this.#failUnreadable()
     const unbegun = hasFailedToStart ? [] : this.#assignments.revokeAll()
     if (isUnwanted || exit.abandonedCount !== undefined) this.#reportLoss(loss, running)
     this.#owner.onEnd({ hasFailedToStart, assignments: hasFailedToStart ? assignments : [], loss })

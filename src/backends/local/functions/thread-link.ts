@@ -41,9 +41,9 @@ export class ThreadLink implements WorkerLink {
     this.#listener = listener
     const threadData: ThreadData = { memory: this.mailbox.memory, channel: this.#channel }
     // Clears `execArgv`, because a thread with `--input-type` refuses to run a file.
-    const isText = process.execArgv.some((option) => option.startsWith('--input-type'))
+    const hasInputType = process.execArgv.some((option) => option.startsWith('--input-type'))
     this.#worker = new Worker(program, {
-      ...(isText ? { execArgv: [] } : {}),
+      ...(hasInputType ? { execArgv: [] } : {}),
       name: `tutti ${workerId}`,
       workerData: threadData,
       ...(maxHeapMb === null ? {} : { resourceLimits: { maxOldGenerationSizeMb: maxHeapMb } }),

@@ -96,14 +96,14 @@ function serve(mailbox: Mailbox, link: PoolLink): JobRunner {
   const runner = new JobRunner(mailbox, link)
   // Exits after an uncaught error, because the worker's state cannot be trusted any more. Only the
   // job that threw may fail, so if another job runs by now, the worker exits after that job.
-  const endAfter = (what: string) => (thrown: unknown) => {
+  const endAfterError = (what: string) => (thrown: unknown) => {
     const reason = `${what}: ${messageOf(thrown)}`
     link.post({ kind: 'dying', reason, error: toErrorRecord(thrown) })
-    const culprit = currentTask()?.uid
-    if (culprit === undefined || culprit === runner.runningUid) link.exit()
+    const failedUid = currentTask()?.uid
+    if (failedUid === undefined || failedUid === runner.runningUid) link.exit()
     else runner.shutDown()
   }
-  process.on('uncaughtException', endAfter('uncaught exception'))
-  process.on('unhandledRejection', endAfter('unhandled rejection'))
+  process.on('uncaughtException', endAfterError('uncaught exception'))
+  process.on('unhandledRejection', endAfterError('unhandled rejection'))
   return runner
 }

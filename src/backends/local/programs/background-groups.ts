@@ -78,18 +78,20 @@ export class BackgroundGroups {
   #signal(wanted: string | null, signal: NodeJS.Signals | null): number {
     if (this.#groups.size === 0) return 0
     this.#scan()
-    const left = [...this.#groups].filter(([, { owner }]) => wanted === null || wanted === owner)
-    if (signal !== null) for (const [group] of left) signalGroup(group, signal)
-    return left.length
+    const remaining = [...this.#groups].filter(
+      ([, { owner }]) => wanted === null || wanted === owner,
+    )
+    if (signal !== null) for (const [group] of remaining) signalGroup(group, signal)
+    return remaining.length
   }
 
   #scan(): void {
     this.#isScanDue = false
-    let doubtful = new Set<number>(this.#groups.keys())
-    for (let looks = 0; doubtful.size > 0 && looks < maxDoubtfulScans; looks++) {
-      doubtful = this.#scanGroups(doubtful)
+    let unconfirmed = new Set<number>(this.#groups.keys())
+    for (let looks = 0; unconfirmed.size > 0 && looks < maxDoubtfulScans; looks++) {
+      unconfirmed = this.#scanGroups(unconfirmed)
     }
-    for (const id of doubtful) this.#groups.delete(id)
+    for (const id of unconfirmed) this.#groups.delete(id)
   }
 
   #scanGroups(ids: ReadonlySet<number>): Set<number> {

@@ -53,8 +53,8 @@ export class OutputCapture {
     const omitted = this.#total - head.length - tail.length
     if (omitted === 0) return Buffer.concat([head, tail]).toString()
     const [whole, rest] = [trimPartialEnd(head), trimPartialStart(tail)]
-    const leftOut = this.#total - whole.length - rest.length
-    return `${whole.toString()}${omissionMark(leftOut)}${rest.toString()}`
+    const omittedBytes = this.#total - whole.length - rest.length
+    return `${whole.toString()}${omissionMark(omittedBytes)}${rest.toString()}`
   }
 
   #pushTail(bytes: Uint8Array): void {

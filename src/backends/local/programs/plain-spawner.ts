@@ -94,18 +94,18 @@ function whenDrained(
 ): void {
   const totalOf = (): number => captures.reduce((sum, { total }) => sum + total, 0)
   const limit = totalOf() + maxRestLength
-  let seen = totalOf()
+  let lastTotal = totalOf()
   let quiet = 0
   const isAtEnd = (): boolean =>
     (child.stdout?.readableEnded ?? true) && (child.stderr?.readableEnded ?? true)
-  const look = (): void => {
+  const checkOutput = (): void => {
     const total = totalOf()
-    quiet = total === seen ? quiet + 1 : 0
-    seen = total
-    if (!isAtEnd() && quiet < quietTurns && total < limit) return clock.nextTurn(look)
+    quiet = total === lastTotal ? quiet + 1 : 0
+    lastTotal = total
+    if (!isAtEnd() && quiet < quietTurns && total < limit) return clock.nextTurn(checkOutput)
     child.stdout?.destroy()
     child.stderr?.destroy()
     onDrained()
   }
-  look()
+  checkOutput()
 }

@@ -112,8 +112,8 @@ function explainErrno(file: string, path: string, errno: string): TuttiError {
 }
 
 function missingInPathError(executable: string, path: string): TuttiError {
-  const inTheWay = candidatesIn(executable, path).find((file) => inspectPath(file) === 'file')
-  if (inTheWay !== undefined) return notExecutableError(inTheWay, inTheWay)
+  const plainFile = candidatesIn(executable, path).find((file) => inspectPath(file) === 'file')
+  if (plainFile !== undefined) return notExecutableError(plainFile, plainFile)
   const names = path.split(':').flatMap((folder) => listNames(folder === '' ? '.' : folder))
   const hint = missingHint(executable, executable, names, `PATH is ${path}.`)
   return notFoundError(`${shorten(executable)} was not found in PATH`, hint)

@@ -118,9 +118,9 @@ export class TokenCheck {
       const header = error instanceof WrongSignatureError ? readHeader(data) : null
       // Ignores this agent's own announcement, which another client may have altered.
       if (header === null || header.epoch === epoch) return onRefused(messageOf(error))
-      const before = this.#others.get(header.epoch)
+      const lastNumber = this.#others.get(header.epoch)
       if (this.#others.size < maxOthers) this.#others.set(header.epoch, header.number)
-      if (before === undefined || header.number <= before) return
+      if (lastNumber === undefined || header.number <= lastNumber) return
       this.#isOtherHeard = true
       if (this.#isDue) this.#reportMismatch()
     }

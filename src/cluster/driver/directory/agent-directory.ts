@@ -243,7 +243,7 @@ export class AgentDirectory {
     if (opened.number <= agent.number)
       return this.#unusable.refuse(new Error('it was sent before'), null)
     agent.number = opened.number
-    const before = agent.announcement.state
+    const previousState = agent.announcement.state
     agent.announcement = announcement
     if (agent !== named) {
       if (state === 'gone') this.#ignoreEpoch(epoch)
@@ -252,7 +252,7 @@ export class AgentDirectory {
     agent.lastHeardMs = this.#options.clock.monotonicMs()
     this.#silence.recordActivity(agent)
     if (state === 'gone') this.#removeAgent(agent, 'it left')
-    else if (state === 'draining' && before === 'ready') this.#reportDraining(agent)
+    else if (state === 'draining' && previousState === 'ready') this.#reportDraining(agent)
   }
 
   #handleWatcherReport(subject: string, data: Uint8Array): void {
@@ -291,10 +291,10 @@ export class AgentDirectory {
     }
     const { name, epoch } = announcement
     this.#candidates.set(epoch, agent)
-    const isThere = await this.#ping(agent)
+    const hasAnswered = await this.#ping(agent)
     // In the meantime, the agent may have exited.
     const isCandidate = this.#candidates.delete(epoch)
-    if (!isThere || !isCandidate || this.#isClosed) return
+    if (!hasAnswered || !isCandidate || this.#isClosed) return
     const last = this.#agents.get(name)
     if (last !== undefined) this.#removeAgent(last, restartedReason)
     this.#agents.set(name, agent)
@@ -312,8 +312,8 @@ export class AgentDirectory {
     const { announcement } = agent
     const { name, epoch, state } = announcement
     this.#agents.delete(name)
-    const isOver = state === 'gone' || reason === processGoneReason || reason === restartedReason
-    if (isOver) this.#ignoreEpoch(epoch)
+    const hasExited = state === 'gone' || reason === processGoneReason || reason === restartedReason
+    if (hasExited) this.#ignoreEpoch(epoch)
     deleteOldest(this.#gone)
     this.#gone.set(name, { announcement, leftMs: this.#options.clock.monotonicMs(), reason })
     for (const listener of this.#listeners) listener.agentLost(agent, reason)

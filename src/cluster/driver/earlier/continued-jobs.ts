@@ -70,9 +70,9 @@ export class ContinuedJobs {
   /** Called once, when the data of an earlier start was read. */
   continueInitialJobs(): void {
     const { jobs } = this.#options
-    const before = jobs.all
+    const initialJobs = jobs.all
     this.#matchAll()
-    for (const one of before) {
+    for (const one of initialJobs) {
       if (one.agent === null && !one.isEnding && jobs.has(one)) this.#skipUnknownAttempts(one)
     }
     this.reportMoved()
@@ -92,8 +92,8 @@ export class ContinuedJobs {
     }
     for (const event of report.events) {
       const { taskId } = event
-      const isLeft = taskId !== null && (!agent.hasReportedEarlier || earlier.has(taskId))
-      if (isLeft) earlier.addEvent(taskId, { source: agent, event })
+      const isFromEarlierRun = taskId !== null && (!agent.hasReportedEarlier || earlier.has(taskId))
+      if (isFromEarlierRun) earlier.addEvent(taskId, { source: agent, event })
       else jobs.reportEvent(agent, event, now)
     }
   }
@@ -196,9 +196,9 @@ export class ContinuedJobs {
 
   #resumeJob(one: DriverJob): boolean {
     const { jobs, earlier, reportResult, agents } = this.#options
-    const left = earlier.isEmpty ? null : earlier.takeContinuation(one.uid, one.wireAttempt)
-    if (left === null) return false
-    const { end, source, adoption, attempt, uncounted } = left
+    const continuation = earlier.isEmpty ? null : earlier.takeContinuation(one.uid, one.wireAttempt)
+    if (continuation === null) return false
+    const { end, source, adoption, attempt, uncounted } = continuation
     const isGone = adoption !== undefined && agents.get(adoption.agent.name) !== adoption.agent
     // Skips a number, because the agent may come back and confuse this attempt with its own.
     const skipped = isGone ? 1 : 0

@@ -66,9 +66,9 @@ export class EarlierAgents {
     const { earlier, directory, listener, reportRestart, used } = this.#options
     const { name, epoch } = agent
     earlier.addMissing(agent)
-    const isAgain = (directory.find(name)?.announcement.epoch ?? epoch) !== epoch
-    const reason = isAgain ? 'it was started again' : 'it was gone when the driver returned'
-    if (isAgain) reportRestart(name, reason)
+    const wasRestarted = (directory.find(name)?.announcement.epoch ?? epoch) !== epoch
+    const reason = wasRestarted ? 'it was started again' : 'it was gone when the driver returned'
+    if (wasRestarted) reportRestart(name, reason)
     else listener.notice(toEventNotice(NodeLost, { reason, tasks: [] }, { nodeId: name }))
     await used.addMissing(agent)
   }

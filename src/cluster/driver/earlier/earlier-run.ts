@@ -256,14 +256,14 @@ export class EarlierRun {
       const next = last + 1
       return last === 0 ? null : { attempt: next, uncounted: countUncounted(attempt, next, ends) }
     }
-    const later = completed === undefined ? ends.slice(ends.indexOf(end) + 1) : []
-    if (later.length > 0) this.#results.set(uid, later)
-    for (const one of later) {
+    const laterResults = completed === undefined ? ends.slice(ends.indexOf(end) + 1) : []
+    if (laterResults.length > 0) this.#results.set(uid, laterResults)
+    for (const one of laterResults) {
       const kept = sources.get(one)
       if (kept !== undefined) this.#sources.set(one, kept)
     }
     const source = sources.get(end)
-    if (completed === undefined && later.length === 0 && this.#missing.size > 0) {
+    if (completed === undefined && laterResults.length === 0 && this.#missing.size > 0) {
       this.#failed.add(uid)
     }
     const common = { attempt: end.attempt, uncounted: countUncounted(attempt, end.attempt, ends) }

@@ -45,8 +45,8 @@ export class HeldNodes {
   hold(node: string, amounts: HeldAmounts): () => void {
     this.#change(node, [...this.of(node), amounts])
     return () => {
-      const left = this.of(node).filter((one) => one !== amounts)
-      if (left.length < this.of(node).length) this.#change(node, left)
+      const remaining = this.of(node).filter((one) => one !== amounts)
+      if (remaining.length < this.of(node).length) this.#change(node, remaining)
     }
   }
 

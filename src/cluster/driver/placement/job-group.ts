@@ -51,7 +51,7 @@ function chooseInAllocation(
   { size, jobsPerNode }: GroupShape,
   when: 'now' | 'idle',
 ): readonly Node[] | null {
-  const rooms = nodes
+  const nodeRooms = nodes
     .map((node) => {
       const room = countRoom(node, wanted, when)
       return { node, room, rank: when === 'idle' ? node.facts.cores - node.cores : room }
@@ -59,7 +59,7 @@ function chooseInAllocation(
     .filter(({ room }) => room >= (jobsPerNode ?? 1))
     .toSorted((a, b) => b.rank - a.rank || compareNames(a.node, b.node))
   const chosen: Node[] = []
-  for (const { node, room } of rooms) {
+  for (const { node, room } of nodeRooms) {
     const count = Math.min(jobsPerNode ?? room, size - chosen.length)
     for (let at = 0; at < count; at++) chosen.push(node)
     // Sorting by name places adjacent ranks on adjacent nodes.
@@ -88,8 +88,8 @@ export function toRunningRequest(
   nowMs: number,
 ): RunningRequest {
   const { resources: request } = one.spec
-  const left = (request.seconds ?? 0) - (nowMs - (one.startedMs ?? one.sinceMs)) / 1000
-  return { request, seconds: Math.max(0, left) }
+  const secondsLeft = (request.seconds ?? 0) - (nowMs - (one.startedMs ?? one.sinceMs)) / 1000
+  return { request, seconds: Math.max(0, secondsLeft) }
 }
 
 /** Returns how many such jobs the node has room for, now or if it were idle. */

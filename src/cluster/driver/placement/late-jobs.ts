@@ -55,8 +55,8 @@ export class LateJobs<T extends TimedJob> {
 
   removeTimely(): T[] {
     if (this.#jobs.size === 0 || this.#minSeconds > this.#secondsLeft()) return []
-    const left = this.#secondsLeft()
-    return this.#removeWhere((job) => (job.spec.resources.seconds ?? 0) <= left)
+    const secondsLeft = this.#secondsLeft()
+    return this.#removeWhere((job) => (job.spec.resources.seconds ?? 0) <= secondsLeft)
   }
 
   takeAll(): T[] {
@@ -66,8 +66,8 @@ export class LateJobs<T extends TimedJob> {
   #removeWhere(isTaken: (job: T) => boolean): T[] {
     const taken = [...this.#jobs].filter(isTaken)
     for (const job of taken) this.#jobs.delete(job)
-    const left = [...this.#jobs].map((job) => job.spec.resources.seconds ?? Infinity)
-    this.#minSeconds = left.reduce((min, one) => Math.min(min, one), Infinity)
+    const remainingSeconds = [...this.#jobs].map((job) => job.spec.resources.seconds ?? Infinity)
+    this.#minSeconds = remainingSeconds.reduce((min, one) => Math.min(min, one), Infinity)
     return taken
   }
 }

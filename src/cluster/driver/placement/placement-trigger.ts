@@ -31,8 +31,8 @@ export class PlacementTrigger {
 
   handleSubmit(count: number, waiting: number): void {
     const nowMs = this.#clock.monotonicMs()
-    const isPart = count >= minPartSize && waiting < maxGatheredJobs
-    if (!isPart || nowMs - this.#placedMs >= gatherTimeMs) return this.#run(nowMs)
+    const isPartOfMany = count >= minPartSize && waiting < maxGatheredJobs
+    if (!isPartOfMany || nowMs - this.#placedMs >= gatherTimeMs) return this.#run(nowMs)
     this.#turns = 0
     if (!this.#isAwaiting) this.#awaitPart()
   }

@@ -160,7 +160,7 @@ export class Placement<T extends PlacedJob> {
     if (this.#waiting === 0 || this.#nodes.size === 0) return placed
     const done = new Set<Shape<T>>()
     this.#reservations.begin()
-    let lowest: number | null = null
+    let lowestPriority: number | null = null
     for (;;) {
       const first = this.#shapes.findNext(done)
       if (first === null) break
@@ -173,8 +173,8 @@ export class Placement<T extends PlacedJob> {
       if (isPlaced) continue
       done.add(shape)
       if (shape.isDefault) continue
-      lowest ??= this.#shapes.lowestPriority
-      this.#reservations.add(shape, lowest, this.#nodes)
+      lowestPriority ??= this.#shapes.lowestPriority
+      this.#reservations.add(shape, lowestPriority, this.#nodes)
     }
     return placed
   }

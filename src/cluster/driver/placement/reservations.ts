@@ -83,11 +83,11 @@ export class Reservations {
     const { queue } = shape
     const { claims } = owner
     const claim = this.#byNode.get(node)
-    const isOver = claims.length > queue.length
+    const hasExcess = claims.length > queue.length
     if (claim?.owner === owner) {
       swapWithLast(claims, claim)
-      if (isOver) this.#remove(claim)
-    } else if (isOver) this.#remove(claims.at(-1))
+      if (hasExcess) this.#remove(claim)
+    } else if (hasExcess) this.#remove(claims.at(-1))
     // With several priorities, the claims of the remaining jobs exclude fewer jobs.
     if (queue.peek()?.spec.priority !== queue.lowestPriority) {
       for (const one of claims) for (const each of one.nodes.keys()) this.#onFree(each)
@@ -214,8 +214,8 @@ function* chooseClaims(
   }
   const used = new Set<Node>()
   for (;;) {
-    const left = usable.filter((node) => !used.has(node) && isOpen(node))
-    const chosen = chooseNodes(left, shape, shape.group, 'idle')
+    const freeNodes = usable.filter((node) => !used.has(node) && isOpen(node))
+    const chosen = chooseNodes(freeNodes, shape, shape.group, 'idle')
     if (chosen === null) return
     const counts = new Map<Node, number>()
     for (const node of chosen) counts.set(node, (counts.get(node) ?? 0) + 1)

@@ -48,11 +48,11 @@ export class Shapes<T extends PlacedJob> {
   }
 
   get lowestPriority(): number {
-    let lowest = Infinity
+    let lowestPriority = Infinity
     for (const { queue } of this.#byKey.values()) {
-      lowest = Math.min(lowest, queue.lowestPriority ?? Infinity)
+      lowestPriority = Math.min(lowestPriority, queue.lowestPriority ?? Infinity)
     }
-    return lowest
+    return lowestPriority
   }
 
   get(key: string): Shape<T> | undefined {
