@@ -21,6 +21,7 @@ import {
 import { unknownModelError } from './requests/invalid-request.ts'
 import type { RequestReader } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
+import type { ResponseStore } from './surfaces/response-store.ts'
 import type { Surface } from './surfaces/surface.ts'
 import { createCompanionRoutes, surfaces } from './surfaces/surfaces.ts'
 
@@ -40,6 +41,7 @@ export interface HealthContext extends ServerParts {
 export interface RouteContext extends HealthContext {
   readonly limits: ServerLimits
   readonly requests: RequestReader
+  readonly responses: ResponseStore
   readonly proxy: EngineProxy | null
   /** Whether every route except those of `/health` requires a key. */
   readonly needsKey: boolean

@@ -21,6 +21,7 @@ import {
   type ServerParts,
 } from './routes.ts'
 import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
+import { ResponseStore } from './surfaces/response-store.ts'
 
 export interface InferenceServerOptions extends ServerParts {
   /** The names of the served model. The first is the default. */
@@ -146,7 +147,8 @@ export class InferenceServer extends HttpServer {
       isStrict,
     })
     const needsKey = this.#keys !== null
-    return { ...this.#healthContext(), limits: this.#limits, requests, proxy, needsKey }
+    const [limits, responses] = [this.#limits, new ResponseStore()]
+    return { ...this.#healthContext(), limits, requests, responses, proxy, needsKey }
   }
 }
 

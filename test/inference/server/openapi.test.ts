@@ -60,6 +60,7 @@ it('GET /openapi.json: every route of the server is in the document, with its me
     'post /v1/completions',
     'post /v1/messages',
     'post /v1/messages/count_tokens',
+    'post /v1/responses',
   ])
   expect(servers).toEqual([{ url: served.url }])
 })
@@ -102,6 +103,7 @@ it('GET /openapi.json: its schemas accept what the server accepts', async () => 
     completion: ['CompletionRequest', { prompt: ['a', 'b'], n: 2, logprobs: 1 }],
     generate: ['GenerateRequest', { prompts: [], timeout: 0.5 }],
     tokenize: ['TokenizeRequest', { content: 'a' }],
+    response: ['ResponseRequest', { input: 'a', previous_response_id: null }],
     message: ['MessageRequest', { ...hello, system: 'Be brief.', top_k: 3 }],
   }
   for (const [name, [schema, body]] of Object.entries(bodies)) {
@@ -157,6 +159,7 @@ it('GET /openapi.json: its schemas describe what the server sends', async () => 
     Generated: (await post(`${url}/generate`, { prompts: ['a', 'b'] })).json,
     GenerateError: (await post(`${url}/generate`, {})).json,
     Error: (await post(`${url}/v1/chat/completions`, {})).json,
+    Response: (await post(`${url}/v1/responses`, { input: 'a' })).json,
     Message: (await post(`${url}/v1/messages`, hello)).json,
     MessageTokens: (await post(`${url}/v1/messages/count_tokens`, hello)).json,
     MessageError: (await post(`${url}/v1/messages`, {})).json,

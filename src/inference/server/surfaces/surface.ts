@@ -13,6 +13,7 @@ import type { RouteDocument } from '../openapi.ts'
 import type { StreamWriter } from '../replies/stream-writer.ts'
 import type { RequestReader, TextRequest } from '../requests/request-reader.ts'
 import type { ServerLimits } from '../server-limits.ts'
+import type { ResponseStore } from './response-store.ts'
 
 /** A POST route that generates text. All surfaces share queue, guardrails, limits and metrics. */
 export interface Surface {
@@ -31,6 +32,7 @@ export interface Surface {
 
 export interface SurfaceContext {
   readonly requests: RequestReader
+  readonly responses: ResponseStore
   readonly clock: Clock
 }
 

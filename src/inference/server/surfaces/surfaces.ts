@@ -4,9 +4,10 @@ import { chatCompletions } from './chat-completions.ts'
 import type { DocumentedRoute } from '../openapi.ts'
 import { completions } from './completions.ts'
 import { createCountTokensRoute, messages } from './messages.ts'
+import { responses } from './responses.ts'
 import type { CompanionContext, Surface } from './surface.ts'
 
-export const surfaces: readonly Surface[] = [chatCompletions, completions, messages]
+export const surfaces: readonly Surface[] = [chatCompletions, completions, messages, responses]
 
 /** Creates the routes of these APIs that generate nothing. */
 export const createCompanionRoutes = (context: CompanionContext): readonly DocumentedRoute[] => [

@@ -6,8 +6,7 @@ import type { WireFields } from '../../generation/pass-through.ts'
 import { findFirstProblems, isValid } from '../../schema/problems.ts'
 import type { z } from '../../schema/schema.ts'
 import { toRequestError, wrongValueError } from '../requests/invalid-request.ts'
-import type { TextRequest } from '../requests/request-reader.ts'
-import type { SurfaceContext } from './surface.ts'
+import type { RequestReader, TextRequest } from '../requests/request-reader.ts'
 
 /** Returns the body if it fits the schema. Throws `HttpError` for the first wrong field. */
 export function expectValid<S extends z.ZodType>(schema: S, body: unknown): z.input<S> {
@@ -35,7 +34,7 @@ export interface Translation {
 
 export function readTranslated(
   { messages, fields, names, thinking }: Translation,
-  { requests }: SurfaceContext,
+  { requests }: { readonly requests: RequestReader },
 ): TextRequest {
   const body: Record<string, unknown> = { ...fields, messages: messages.map((one) => one.message) }
   if (requests.rules.isPassedOn && thinking !== undefined) {

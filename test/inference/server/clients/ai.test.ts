@@ -17,6 +17,8 @@ const providers = {
     })('tiny'),
   '@ai-sdk/openai': ({ url }: Served) =>
     createOpenAI({ baseURL: `${url}/v1`, apiKey: key }).chat('tiny'),
+  '@ai-sdk/openai and its default model': ({ url }: Served) =>
+    createOpenAI({ baseURL: `${url}/v1`, apiKey: key })('tiny'),
 }
 
 const tools = {

@@ -196,4 +196,88 @@ function expectOrder(types: readonly string[]): void {
   if (!order.test(text)) throw new Error(`unexpected order of events: ${text}`)
 }
 
-export const surfaceClients: Readonly<Record<string, SurfaceClient>> = { chat, anthropic }
+const responses: SurfaceClient = {
+  path: '/v1/responses',
+  streamFields: { stream: true },
+  toBody({ system, turns, maxTokens, temperature, topP, stop, tool, toolChoice, schema }) {
+    return {
+      model: 'tiny',
+      instructions: system,
+      input: turns.flatMap(({ role, text, reasoning, calls = [], callId }): object[] => {
+        if (role === 'tool')
+          return [{ type: 'function_call_output', call_id: callId, output: text }]
+        const summary = [{ type: 'summary_text', text: reasoning }]
+        return [
+          ...(reasoning === undefined ? [] : [{ type: 'reasoning', id: 'rs_1', summary }]),
+          ...(text === '' ? [] : [{ role, content: [{ type: 'input_text', text }] }]),
+          ...calls.map(({ id, ...call }) => ({ type: 'function_call', call_id: id, ...call })),
+        ]
+      }),
+      max_output_tokens: maxTokens,
+      temperature,
+      top_p: topP,
+      stop,
+      tools: tool && [
+        {
+          type: 'function',
+          name: tool.name,
+          description: tool.description,
+          parameters: tool.schema,
+        },
+      ],
+      tool_choice:
+        typeof toolChoice === 'object' ? { type: 'function', ...toolChoice } : toolChoice,
+      text: schema && { format: { type: 'json_schema', name: 'a', schema } },
+    }
+  },
+  readWhole({ status, incomplete_details: details, output, usage }) {
+    const calls = output.filter(({ type }: Json) => type === 'function_call')
+    const ends: Readonly<Record<string, string>> = {
+      max_output_tokens: 'length',
+      content_filter: 'content_filter',
+    }
+    const end = calls.length > 0 ? 'tool_calls' : 'stop'
+    return {
+      text: output
+        .flatMap(({ type, content }: Json) => (type === 'message' ? content : []))
+        .map(({ text }: Json) => text)
+        .join(''),
+      reasoning: output
+        .flatMap(({ summary = [] }: Json) => summary)
+        .map(({ text }: Json) => text)
+        .join(''),
+      calls: calls.map(({ call_id: id, name, arguments: given }: Json) => {
+        return { id, name, arguments: given }
+      }),
+      finish: status === 'completed' ? end : (ends[details.reason] ?? details.reason),
+      tokens: [usage.input_tokens, usage.output_tokens],
+    }
+  },
+  readStream(parts) {
+    const last = parts.at(-1)
+    const numbers = parts.map(({ sequence_number: number }) => number)
+    const join = (type: string): string =>
+      parts.flatMap((part) => (part.type === type ? [part.delta] : [])).join('')
+    const reading = this.readWhole(last.response)
+    const pieces = [
+      join('response.output_text.delta'),
+      join('response.reasoning_summary_text.delta'),
+      join('response.function_call_arguments.delta'),
+    ]
+    const whole = [reading.text, reading.reasoning]
+    whole.push(reading.calls.map((call) => call.arguments).join(''))
+    const isInOrder = numbers.every((number, at) => number === at)
+    if (!isInOrder || pieces.join('|') !== whole.join('|')) throw new Error('events are missing')
+    const items = parts.flatMap(({ type, item }) =>
+      type === 'response.output_item.done' ? [item] : [],
+    )
+    return this.readWhole({ ...last.response, output: items })
+  },
+  readError: (body) => body.error?.message ?? body.message,
+}
+
+export const surfaceClients: Readonly<Record<string, SurfaceClient>> = {
+  chat,
+  anthropic,
+  responses,
+}

@@ -1,0 +1,79 @@
+/** The latest responses of a server, in memory. Later requests name them or their items. */
+
+import {
+  missingItemError,
+  missingResponseError,
+  type Item,
+  type ItemReference,
+  type SourceItem,
+} from './response-request.ts'
+
+interface StoredResponse {
+  /** The items of the conversation up to and including this response. */
+  readonly items: readonly Item[]
+  readonly output: readonly Item[]
+  readonly bytes: number
+}
+
+const maxResponses = 1000
+const maxBytes = 64 << 20
+
+/** Drops the oldest responses beyond both limits. Ids cannot be guessed, so they need no owner. */
+export class ResponseStore {
+  readonly #responses = new Map<string, StoredResponse>()
+  #bytes = 0
+
+  /** Returns the whole conversation that a request continues. Throws `HttpError`. */
+  resolve(input: string | readonly Item[], previousId: string | null | undefined): SourceItem[] {
+    const previous = typeof previousId === 'string' ? this.#responses.get(previousId) : undefined
+    if (typeof previousId === 'string' && previous === undefined) {
+      throw missingResponseError(previousId)
+    }
+    const earlier = (previous?.items ?? []).map((item) => ({ item, path: 'previous_response_id' }))
+    const given = typeof input === 'string' ? [toUserMessage(input)] : input
+    const own = given.map((item, at) => {
+      const path = typeof input === 'string' ? 'input' : `input[${at}]`
+      return { item: this.#dereference(item, `${path}.id`), path }
+    })
+    return [...earlier, ...own]
+  }
+
+  add(id: string, items: readonly Item[], output: readonly Item[]): void {
+    const all = [...items, ...output]
+    const bytes = Buffer.byteLength(JSON.stringify(all))
+    if (bytes > maxBytes) return
+    this.#responses.set(id, { items: all, output, bytes })
+    this.#bytes += bytes
+    for (const [oldest, response] of this.#responses) {
+      if (this.#responses.size <= maxResponses && this.#bytes <= maxBytes) return
+      this.#responses.delete(oldest)
+      this.#bytes -= response.bytes
+    }
+  }
+
+  #dereference(item: Item, param: string): Item {
+    if (!isReference(item)) return item
+    const { responseId, index } = parseItemId(item.id)
+    const found = this.#responses.get(responseId)?.output[index]
+    if (found === undefined) throw missingItemError(item.id, param)
+    return found
+  }
+}
+
+const isReference = (item: Item): item is ItemReference =>
+  !('role' in item) && (item.type ?? 'item_reference') === 'item_reference'
+
+const toUserMessage = (content: string): Item => ({ role: 'user', content })
+
+const responsePrefix = 'resp_'
+
+/** The id of an item contains the id of its response, and the position of the item. */
+export const toItemId = (prefix: string, responseId: string, index: number): string =>
+  `${prefix}_${responseId.slice(responsePrefix.length)}_${index}`
+
+export const toResponseId = (uuid: string): string => responsePrefix + uuid
+
+function parseItemId(id: string): { readonly responseId: string; readonly index: number } {
+  const [, uuid = '', index = ''] = /^[a-z]+_([^_]+)_(\d+)$/.exec(id) ?? []
+  return { responseId: responsePrefix + uuid, index: Number(index) }
+}

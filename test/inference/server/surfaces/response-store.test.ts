@@ -1,0 +1,37 @@
+import { describe, expect, it } from 'vitest'
+import type { Item } from '../../../../src/inference/server/surfaces/response-request.ts'
+import { ResponseStore } from '../../../../src/inference/server/surfaces/response-store.ts'
+
+const toMessage = (content: string): Item => ({ role: 'user', content })
+
+const isKept = (store: ResponseStore, id: string): boolean => {
+  try {
+    return store.resolve('next', id).length > 1
+  } catch (error) {
+    expect(error).toMatchObject({ status: 404, code: 'previous_response_not_found' })
+    return false
+  }
+}
+
+describe('the stored responses', () => {
+  it('the store of responses drops the oldest beyond 1,000', () => {
+    const store = new ResponseStore()
+    for (let at = 0; at <= 1000; at++) store.add(`resp_${at}`, [], [toMessage('a')])
+    const kept = ['resp_0', 'resp_1', 'resp_1000'].map((id) => isKept(store, id))
+    expect(kept).toEqual([false, true, true])
+  })
+
+  it('the store of responses drops the oldest beyond 64 MiB', () => {
+    const store = new ResponseStore()
+    const large = toMessage('a'.repeat(15 << 20))
+    for (let at = 0; at < 5; at++) store.add(`resp_${at}`, [large], [])
+    const kept = [0, 1, 4].map((at) => isKept(store, `resp_${at}`))
+    expect(kept).toEqual([false, true, true])
+    store.add(
+      'resp_huge',
+      Array.from({ length: 5 }, () => large),
+      [],
+    )
+    expect([isKept(store, 'resp_huge'), isKept(store, 'resp_4')]).toEqual([false, true])
+  })
+})
