@@ -136,8 +136,8 @@ function toWaitingTask(pass: RunPass, task: number): WaitingTask | null {
   const { counts, states } = pass
   const { times, requestOfTask, priorityOfTask, lastTime } = states.bounds
   const passed = stagesOf(counts, task)
-  const isThere = (passed & stages.submitted) !== 0 && !isInterrupted(counts, task)
-  if (!isThere || hasEnded(passed)) return null
+  const isPending = (passed & stages.submitted) !== 0 && !isInterrupted(counts, task)
+  if (!isPending || hasEnded(passed)) return null
   const retryAt = hasStarted(passed) ? findRetryTime(pass, task) : null
   const isRetry = retryAt !== null && retryAt <= lastTime
   if (hasStarted(passed) && !isRetry) return null

@@ -194,7 +194,7 @@ function addSyntaxProblems(
   for (const { code, pos } of [...document.errors, ...document.warnings]) {
     const position = positionAt(pos[0])
     const before = byLine.get(position.line)?.position
-    // The message of this code is preferred, because it also names too much indentation.
+    // The message of this code is preferred, because it also mentions too much indentation.
     const isBetter = code === 'MULTILINE_IMPLICIT_KEY' && before?.column === position.column
     if (before !== undefined && !isBetter) continue
     const isVariable = text.startsWith('${env:', pos[0] - 1)

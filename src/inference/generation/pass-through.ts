@@ -18,7 +18,7 @@ type WithWireFields<Part> = Part & { readonly wire?: WireFields }
 export type WireToolCall = WithWireFields<ToolCall>
 export type WireToolCallPiece = WithWireFields<ToolCallPiece>
 
-/** A `body` goes to the server behind the engine; other fields only repeat its texts. */
+/** If there is a `body`, it goes to the server behind the engine; other fields repeat its texts. */
 export type PassThroughInput = GenerationInput & { readonly body?: WireFields }
 
 export interface PassThroughRequest extends GenerationRequest {

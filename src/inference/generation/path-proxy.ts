@@ -26,11 +26,11 @@ export const createGuardedProxy = (proxy: EngineProxy, parts: ProxyParts): Engin
     const hasOutputRules = guard.createOutputGuard() !== null
     if (hasOutputRules && fields['stream'] === true) throw createStreamError()
     const controller = new AbortController()
-    const either = AbortSignal.any([signal, controller.signal])
-    const answered = proxy.forward({ path, fields: redactedFields, signal: either })
-    const answer = await waitFor(answered, controller, parts)
-    const limited = { ...answer, bytes: withTimeout(answer.bytes, controller, parts) }
-    return hasOutputRules ? redactBytes(limited, controller, guard) : limited
+    const anySignal = AbortSignal.any([signal, controller.signal])
+    const answering = proxy.forward({ path, fields: redactedFields, signal: anySignal })
+    const answer = await waitFor(answering, controller, parts)
+    const answerWithTimeout = { ...answer, bytes: withTimeout(answer.bytes, controller, parts) }
+    return hasOutputRules ? redactBytes(answerWithTimeout, controller, guard) : answerWithTimeout
   },
 })
 

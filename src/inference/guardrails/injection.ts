@@ -101,16 +101,16 @@ const messages = '(?:message|context|command|direction|conversation|question)s?'
 const hidden = '(?:system|hidden|initial|secret|internal|developer)'
 const reveal = '(?:reveal|show|print|repeat|output|display|leak|tell|give)'
 /** Excludes negations: "Do not ignore the previous instructions" asks for the opposite. */
-const notTo = '(?<!donot|dont|never|cannot|cant|shouldnot|shouldnt)'
+const notNegated = '(?<!donot|dont|never|cannot|cant|shouldnot|shouldnt)'
 
 /** The weights of phrases in normalized text, which consists of lower-case letters only. */
 const phraseWeights: readonly (readonly [number, string])[] = [
-  [0.9, `${notTo}${ignore}${all}${determiner}${earlier}${rules}`],
-  [0.4, `${notTo}${ignore}${all}${determiner}${earlier}${messages}`],
-  [0.7, `${notTo}${bypass}${all}${determiner}${earlier}(?:instruction|prompt|guideline)`],
-  [0.8, `${notTo}${ignore}${all}${determiner}${rules}(?:above|before|sofar|youweregiven)`],
-  [0.8, `${notTo}${ignore}(?:what|everything|all)(?:that)?youwere(?:told)`],
-  [0.7, `${notTo}${ignore}${all}your(?:instruction|guideline|rule|training|policy)`],
+  [0.9, `${notNegated}${ignore}${all}${determiner}${earlier}${rules}`],
+  [0.4, `${notNegated}${ignore}${all}${determiner}${earlier}${messages}`],
+  [0.7, `${notNegated}${bypass}${all}${determiner}${earlier}(?:instruction|prompt|guideline)`],
+  [0.8, `${notNegated}${ignore}${all}${determiner}${rules}(?:above|before|sofar|youweregiven)`],
+  [0.8, `${notNegated}${ignore}(?:what|everything|all)(?:that)?youwere(?:told)`],
+  [0.7, `${notNegated}${ignore}${all}your(?:instruction|guideline|rule|training|policy)`],
   [0.6, 'forgeteverything(?:above|before|youknow|youlearned|youhavelearned)'],
   [0.7, `${reveal}(?:me)?(?:your|the)${hidden}(?:prompt|instruction)`],
   [0.6, `whatisyour${hidden}(?:prompt|instruction)`],

@@ -122,7 +122,8 @@ function toProblems(issue: Issue, prefix: Path, root: Schema, value: unknown): P
     const key = record instanceof z.ZodRecord ? record.keyType : undefined
     return [{ kind: 'invalid_key', path, expected: describeExpected(key) }]
   }
-  // Only for type issues: an item of a list that was made from a string has no value here.
+  // Only a type issue means a missing value. Other issues may be about an item of a list that the
+  // schema made from a string, for which `found` is undefined too.
   const isTyped = issue.code.startsWith('invalid_') && issue.code !== 'invalid_format'
   if (found === undefined && isTyped) return [{ kind: 'missing', path }]
   if (issue.code === 'invalid_union') {

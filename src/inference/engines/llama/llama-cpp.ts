@@ -174,9 +174,9 @@ async function createContext(
 }
 
 function createVocabulary(model: LlamaModel): Vocabulary {
-  const ours = (tokens: readonly number[]): readonly LibraryToken[] =>
+  const toLibraryTokens = (tokens: readonly number[]): readonly LibraryToken[] =>
     tokens as readonly LibraryToken[]
-  // The token before a word, because a word at the beginning of a text would lose its space.
+  // Put before a single token, which would lose its leading space at the beginning of a text.
   const anchor = model.tokenize('a').slice(-1)
   const ggml = model.fileInfo.metadata.tokenizer?.ggml
   return {
@@ -186,8 +186,9 @@ function createVocabulary(model: LlamaModel): Vocabulary {
     slicing: ggml === undefined ? null : findSlicing(ggml.tokens, (text) => model.tokenize(text)),
     tokenize: (text, { special, inner }) =>
       model.tokenize(text, special, inner ? 'trimLeadingSpace' : undefined),
-    textOf: (tokens, before) => model.detokenize(ours(tokens), false, ours(before)),
-    nameOf: (token) => model.detokenize(ours([token]), true, anchor),
+    textOf: (tokens, before) =>
+      model.detokenize(toLibraryTokens(tokens), false, toLibraryTokens(before)),
+    nameOf: (token) => model.detokenize(toLibraryTokens([token]), true, anchor),
     bytesOf(token) {
       const spelling = ggml?.tokens[token]
       return spelling === undefined ? null : spellingToBytes(ggml.model, spelling)

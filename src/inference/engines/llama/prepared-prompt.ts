@@ -55,8 +55,8 @@ export function preparePrompt(request: LlamaRequest, runtime: LlamaRuntime): Pre
       : sampling.format
     const hasGrammar = format.kind !== 'text'
     const rendered = renderPrompt(input, template, hasGrammar)
-    const fewest = minTokenCount(rendered, vocabulary)
-    if (fewest >= contextLength) return tooLongFailure(`at least ${fewest}`, contextLength)
+    const minTokens = minTokenCount(rendered, vocabulary)
+    if (minTokens >= contextLength) return tooLongFailure(`at least ${minTokens}`, contextLength)
     const ids = input.kind === 'text' ? input.tokens : undefined
     const unknown = ids?.find((id) => id < 0 || id >= vocabulary.size)
     if (unknown !== undefined) return unknownTokenFailure(unknown, vocabulary)

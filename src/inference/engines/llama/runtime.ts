@@ -23,11 +23,14 @@ export interface Vocabulary {
   readonly firstToken: Token | null
   /** The number of characters in the longest token; `Infinity` if unknown. */
   readonly maxTokenLength: number
-  /** `special` recognizes control tokens. `inner` says that the text continues another text. */
+  /** With `special`, recognizes control tokens. With `inner`, the text continues another text. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
-  /** Whether slices of a text keep the space before them; `null` if texts cannot be sliced. */
+  /** Whether each slice of a text begins with its space; `null` if texts cannot be sliced. */
   readonly slicing: 'with space' | 'without space' | null
-  /** `before` precedes the tokens. Incomplete characters become U+FFFD; control tokens, nothing. */
+  /**
+   * Returns the text of tokens that follow `before`. Incomplete characters become U+FFFD, and
+   * control tokens become empty text.
+   */
   textOf(tokens: readonly Token[], before: readonly Token[]): string
   /** Returns the text of a token that is shown alone. */
   nameOf(token: Token): string
@@ -43,7 +46,7 @@ export interface Slot {
   /** Keeps the first `count` tokens, or none if the model cannot keep a part of them. */
   truncate(count: number): Promise<void>
   evaluate(tokens: readonly Token[]): Promise<void>
-  /** For each token, returns log probabilities of the likeliest next tokens and its follower. */
+  /** For each token, returns log probabilities of its follower and of the likeliest next tokens. */
   score(
     tokens: readonly Token[],
     followers: readonly Token[],

@@ -79,8 +79,8 @@ export class StepLoop {
   }
 
   #find(id: string): Generation | undefined {
-    const isIt = (generation: Generation | null): boolean => generation?.id === id
-    return this.#running.find(isIt) ?? this.#waiting.find(isIt)
+    const hasId = (generation: Generation | null): boolean => generation?.id === id
+    return this.#running.find(hasId) ?? this.#waiting.find(hasId)
   }
 
   #wake(): void {

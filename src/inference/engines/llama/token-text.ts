@@ -1,4 +1,4 @@
-/** The texts of tokens: characters, stop texts, bytes and log probabilities. Pure. */
+/** Converts tokens to text and bytes, finds stop texts, and describes log probabilities. Pure. */
 
 import type { TokenChance, TokenLogprob } from '../../generation/inference-engine.ts'
 import type { Token, Vocabulary } from './runtime.ts'
@@ -6,7 +6,7 @@ import type { Token, Vocabulary } from './runtime.ts'
 const replacementCharacter = '\uFFFD'
 /** The number of preceding tokens that determine whether the next token has a leading space. */
 const lookBackTokens = 4
-/** A character has at most four bytes, so more tokens never form one. */
+/** The maximum number of pending tokens. So many cannot form one character of up to four bytes. */
 const maxPending = 32
 
 /** Converts tokens to whole characters. Bytes that form no character become U+FFFD. */
@@ -56,7 +56,7 @@ export class StopScanner {
     return this.#heldText !== ''
   }
 
-  /** Of several stop texts, the one that is completed first counts. */
+  /** Returns text that can be sent. The stop text that is completed first counts. */
   push(text: string): string {
     if (this.hasStopped) return ''
     const all = this.#heldText + text

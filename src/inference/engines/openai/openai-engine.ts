@@ -222,7 +222,7 @@ class OpenAiEngine implements AttachedEngine {
     if (this.#forwardedCount === maxConcurrency) {
       throw inferenceError('queue_full', 'too many requests for this path are under way')
     }
-    const isOver = AbortSignal.any([signal, this.#endController.signal])
+    const endSignal = AbortSignal.any([signal, this.#endController.signal])
     this.#forwardedCount++
     let isCounted = true
     const free = (): void => {
@@ -230,16 +230,16 @@ class OpenAiEngine implements AttachedEngine {
       isCounted = false
     }
     // The signal is aborted when the caller stops reading the answer.
-    isOver.addEventListener('abort', free, { once: true })
+    endSignal.addEventListener('abort', free, { once: true })
     try {
       const json = JSON.stringify({ ...fields, model: modelName })
-      const response = await this.#link.post(this.#toUpstreamPath(path), json, isOver)
+      const response = await this.#link.post(this.#toUpstreamPath(path), json, endSignal)
       const { status, contentType, bytes, ignored } = response
       if (status < 200 || status >= 300) throw await toForwardError(response, clock)
       return { status, contentType, bytes: withFinally(bytes, free), ignored }
     } catch (error) {
       free()
-      isOver.throwIfAborted()
+      endSignal.throwIfAborted()
       if (toInferenceCode(error) !== undefined) throw error
       await this.#checkServer()
       throw toConnectionError(error)
@@ -274,9 +274,9 @@ class OpenAiEngine implements AttachedEngine {
   async #fetchText(
     send: (signal: AbortSignal) => Promise<UpstreamResponse>,
   ): Promise<{ readonly status: number; readonly body: string }> {
-    const over = new AbortController()
+    const timeout = new AbortController()
     const { signal } = this.#endController
-    const sent = send(AbortSignal.any([signal, over.signal])).then(async (response) => ({
+    const sent = send(AbortSignal.any([signal, timeout.signal])).then(async (response) => ({
       status: response.status,
       body: await response.text(),
     }))
@@ -286,7 +286,7 @@ class OpenAiEngine implements AttachedEngine {
       signal.throwIfAborted()
       throw inferenceError('not_ready', `no server responds at ${this.#apiUrl}`, { cause })
     } finally {
-      over.abort()
+      timeout.abort()
     }
   }
 
@@ -313,7 +313,7 @@ class OpenAiEngine implements AttachedEngine {
     const { modelName, clock } = this.#options
     const signal = AbortSignal.any([request.signal, this.#endController.signal])
     const { path, body } = toApiRequest(modelName, request)
-    let breaks = 0
+    let brokenConnections = 0
     for (let attempt = 1; ; attempt++) {
       const isLastAttempt = attempt > maxRetries
       const outcome = await callUpstream({
@@ -338,8 +338,8 @@ class OpenAiEngine implements AttachedEngine {
         outcome.discard()
       } else {
         await unlessAborted(signal, this.#checkServer())
-        breaks++
-        if (outcome.hasDelta || breaks > maxReconnects)
+        brokenConnections++
+        if (outcome.hasDelta || brokenConnections > maxReconnects)
           return { kind: 'failed', error: toConnectionError(outcome.cause) }
       }
     }

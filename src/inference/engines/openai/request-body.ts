@@ -15,7 +15,7 @@ interface UpstreamRequest {
   readonly body: () => string
 }
 
-/** Omits fields that only some servers know if they would have no effect. */
+/** Encodes a request. A field that only some servers know is omitted if it has no effect. */
 export function toApiRequest(
   model: string,
   { input, sampling }: PassThroughRequest,

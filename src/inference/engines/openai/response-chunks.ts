@@ -36,7 +36,7 @@ const maxReasonChars = 80
 const maxArgumentChars = 1 << 20
 const maxCalls = 128
 
-/** All fields are forwarded, except these, which this server reads or writes itself. */
+/** The fields that tutti reads or writes itself. All other fields are forwarded. */
 const knownFields = {
   body: new Set(['id', 'object', 'created', 'model', 'choices', 'usage', 'error']),
   choice: new Set(['index', 'delta', 'message', 'text', 'finish_reason']),

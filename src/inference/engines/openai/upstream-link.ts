@@ -141,16 +141,16 @@ export async function probeOnce({
   clock,
   signal,
 }: ProbeOptions): Promise<number | null> {
-  const over = new AbortController()
+  const timeout = new AbortController()
   try {
-    const sent = link.get(path, AbortSignal.any([signal, over.signal]))
+    const sent = link.get(path, AbortSignal.any([signal, timeout.signal]))
     const response = await boundedWait(clock, probeTimeoutMs, sent)
     response.discard()
     return response.status
   } catch {
     return null
   } finally {
-    over.abort()
+    timeout.abort()
   }
 }
 

@@ -118,19 +118,24 @@ function createError(
   const parsed = parseJson(body)
   const nested = getPath(parsed, 'error')
   const error = typeof nested === 'object' && nested !== null ? nested : parsed
-  const said = getPath(error, 'message') ?? nested ?? getPath(parsed, 'detail')
-  const serverText = maskSecrets(textOr(said, body)).slice(0, maxMessageChars)
+  const givenMessage = getPath(error, 'message') ?? nested ?? getPath(parsed, 'detail')
+  const serverText = maskSecrets(textOr(givenMessage, body)).slice(0, maxMessageChars)
   const known = codeMessages[code]
-  const isShown = status === 500 && typeof said === 'string' && serverText !== ''
+  const isShown = status === 500 && typeof givenMessage === 'string' && serverText !== ''
   const text = isShown ? `${failure}: ${serverText.replace(/\.$/, '')}` : failure
   const sentence = known === undefined ? text : `${known} (status ${status})`
   const details = definedFields({ cause: new Error(serverText), hint: hintFor(status) })
   if (!clientStatuses.has(status)) return inferenceError(code, sentence, details)
   const message = serverText === '' ? sentence : serverText
   const [param, ownCode] = [getPath(error, 'param'), getPath(error, 'code')]
-  const named = code === 'unsupported' ? null : code
+  const defaultCode = code === 'unsupported' ? null : code
   const wait = status === 429 ? { retryAfterSeconds: Math.ceil(askedMs / 1000) } : {}
-  const refusal = { status, message, param: nameOr(param, null), code: nameOr(ownCode, named) }
+  const refusal = {
+    status,
+    message,
+    param: nameOr(param, null),
+    code: nameOr(ownCode, defaultCode),
+  }
   const more = { ...wait, ...collectNumbers(error) }
   return inferenceError(code, sentence, { ...details, refusal: { ...refusal, ...more } })
 }

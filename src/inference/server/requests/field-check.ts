@@ -29,7 +29,7 @@ export interface FieldCheckOptions {
   /** Whether all fields are passed on to the server behind the engine. */
   readonly isPassedOn: boolean
   readonly isStrict: boolean
-  /** Ends errors about unsupported fields. Default: to use an engine that passes them on. */
+  /** The last sentence of errors about unsupported fields. Default: `otherEnginesAdvice`. */
   readonly advice?: string
   /** Returns the paths whose bodies may contain a field. Default: none. */
   readonly findPaths?: (name: string) => readonly string[]

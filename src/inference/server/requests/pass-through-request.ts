@@ -1,4 +1,4 @@
-/** Bodies for the server behind the engine. Only fields that this server reads are checked. */
+/** Bodies for the server behind the engine. Only the fields that tutti itself reads are checked. */
 
 import { annotate, z } from '../../schema/schema.ts'
 import type { Sampling } from '../../generation/inference-engine.ts'

@@ -106,7 +106,7 @@ function createPassThroughReaders(rules: RequestRules) {
       const inputs = toPassThroughPrompts(body)
       expectPromptCount(inputs.length, rules)
       expectAnswerCount(body.n ?? 1, inputs.length, rules)
-      // With `echo`, the server behind the engine repeats the prompt, so this server does not.
+      // With `echo`, the server behind the engine already repeats the prompt.
       return {
         ...toPassThroughRequest(body, inputs, rules, ignored),
         prompts: inputs.map(() => ''),

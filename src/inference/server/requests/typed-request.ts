@@ -96,7 +96,10 @@ export function toChatInput(body: ChatBody): ChatInput {
 export const requiresToolCall = ({ toolChoice }: ChatInput): boolean =>
   toolChoice === 'required' || typeof toolChoice === 'object'
 
-/** A required tool call overrides `response_format`, as in the public API. Other fields throw. */
+/**
+ * Whether `response_format` requires the format. A required tool call overrides it, as in the
+ * public API. Throws if another field requires the format.
+ */
 export function isResponseFormat(body: ChatBody, format: OutputFormat): boolean {
   const named = 'field' in format ? format.field : undefined
   const field = named ?? (isGiven(body.structured_outputs) ? 'structured_outputs' : undefined)

@@ -20,8 +20,9 @@ export interface CpuAttentionOptions {
   readonly experimentalKvCacheValueType: NumberFormat
 }
 
-/** How many numbers llama.cpp multiplies at once with AVX-512. Remaining ones take longer. */
+/** How many F16 numbers llama.cpp multiplies in one step with AVX-512. The rest takes longer. */
 const f16Step = 64
+/** The same for BF16. */
 const bf16Step = 32
 
 /** Uses BF16 if steps of F16 would leave many numbers over, see docs/inference.md. */
@@ -33,8 +34,8 @@ export function chooseCpuAttention(
   const isStepShorter = flags.has('avx512f') && !flags.has('avx512_bf16')
   // `NaN` if the file does not contain the sizes.
   const headLength = attention?.key_length ?? Number(length) / Number(attention?.head_count)
-  const isLeft = headLength % f16Step >= bf16Step
-  const format = isStepShorter && isLeft ? 'BF16' : 'F16'
+  const hasLargeRest = headLength % f16Step >= bf16Step
+  const format = isStepShorter && hasLargeRest ? 'BF16' : 'F16'
   return {
     flashAttention,
     experimentalKvCacheKeyType: format,

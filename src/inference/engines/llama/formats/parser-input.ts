@@ -53,15 +53,15 @@ export class ParserInput {
   *attempt(parse: () => ParseStep<boolean>): ParseStep<boolean> {
     const start = this.#readTexts.length
     this.#attempts++
-    const isIt = yield* parse()
+    const isParsed = yield* parse()
     this.#attempts--
-    if (!isIt) {
+    if (!isParsed) {
       const text = this.#readTexts.splice(start).join('')
       this.#unread = text + this.#unread
       this.position -= text.length
     }
     if (this.#attempts === 0) this.#readTexts = []
-    return isIt
+    return isParsed
   }
 
   /** Runs a parser and returns its result, then resets the input to where the parser began. */

@@ -20,7 +20,7 @@ import {
 import { expandSchema, type SchemaReader } from './schema-merge.ts'
 import {
   numberBounds,
-  countMembers,
+  readMemberLimits,
   enumValues,
   memberSchema,
   memberAt,
@@ -231,7 +231,7 @@ class GrammarWriter implements SchemaReader {
       (name) => !required.has(name) && memberSchema(schema, name) !== false,
     )
     const others = this.#writeOtherMember(schema, depth)
-    const { min, max } = countMembers(schema, sometimes.length, others !== null)
+    const { min, max } = readMemberLimits(schema, sometimes.length, others !== null)
     let rest = others === null || max === 0 ? '' : ` ( "," ws ${others} )${repeatAtMost(max)}`
     const heads =
       others === null || max === 0 ? [] : [`${others} ( "," ws ${others} )${repeatAtMost(max - 1)}`]

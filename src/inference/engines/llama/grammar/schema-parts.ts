@@ -35,8 +35,11 @@ export function requiredMember(schema: Schema, name: string): unknown {
 export const additionalSchema = (schema: Schema): unknown =>
   schema['additionalProperties'] ?? memberNames(schema).length === 0
 
-/** Checks the limits. Unnamed members may have equal names, so they count as one member. */
-export function countMembers(schema: Schema, optional: number, isOpen: boolean) {
+/**
+ * Returns the limits of the number of members. Throws if a grammar cannot enforce them: unnamed
+ * members may have equal names, so they count as one member.
+ */
+export function readMemberLimits(schema: Schema, optional: number, isOpen: boolean) {
   const { minProperties = 0, maxProperties = Infinity } = schema
   const [min, max] = [Number(minProperties), Number(maxProperties)]
   const always = requiredNames(schema).size
@@ -148,6 +151,6 @@ export function expectFewValues(schema: unknown): void {
 
 export function memberAt(schema: unknown, part: string): unknown {
   const key = part.replaceAll('~1', '/').replaceAll('~0', '~')
-  const isThere = typeof schema === 'object' && schema !== null && Object.hasOwn(schema, key)
-  return isThere ? (schema as Schema)[key] : undefined
+  const hasMember = typeof schema === 'object' && schema !== null && Object.hasOwn(schema, key)
+  return hasMember ? (schema as Schema)[key] : undefined
 }

@@ -63,7 +63,7 @@ const uris = [
   `^https?://${hostPattern(1, 8)}$`,
 ]
 
-/** Patterns by format, the widest first. They match less than it: no day is after the 28th. */
+/** Patterns by format, widest first. They exclude some valid texts, such as days after the 28th. */
 const stringFormats: Readonly<Record<string, readonly string[]>> = {
   date: [`^${year}-${month}-${day}$`],
   time: [`^${time}${zone}$`],
@@ -118,10 +118,16 @@ interface KeyTrie {
 
 const emptyTrie = (): KeyTrie => ({ next: new Map(), isName: false, isEscaped: false })
 
-/** How much of a name is compared. A key that begins like a longer name is excluded too. */
+/**
+ * The number of letters of a name that are compared. If a name is longer, all keys that begin with
+ * these letters are excluded.
+ */
 const maxComparedLetters = 64
 
-/** Matches other keys. Escapes may only follow the first difference: they could spell a name. */
+/**
+ * Matches keys that differ from all `names`. Escapes may only follow the first difference, because
+ * before it they could spell a name.
+ */
 export function otherKeyGrammar(names: readonly string[]): string {
   const root = emptyTrie()
   for (const name of names) addName(root, name)

@@ -49,7 +49,7 @@ const constants: ReadonlyMap<string, boolean | null> = new Map(
 )
 const comparisons: ReadonlySet<string> = new Set(['==', '!=', '<', '>', '<=', '>='])
 const wordsAfterTest: ReadonlySet<string> = new Set(['else', 'or', 'and', 'if', 'is', 'in', 'not'])
-/** The binary operators, from the weakest to the strongest. */
+/** The arithmetic operators and `~`, in levels of equal precedence, the loosest binding first. */
 const operatorLevels = [['+', '-'], ['~'], ['*', '/', '//', '%'], ['**']]
 const noArguments: Arguments = () => ({ args: [], named: new Map() })
 
@@ -84,9 +84,9 @@ export class ExpressionParser {
   }
 
   skip(kind: Lexeme['kind'], text: string): boolean {
-    const isIt = this.is(kind, text)
-    if (isIt) this.#at++
-    return isIt
+    const isMatch = this.is(kind, text)
+    if (isMatch) this.#at++
+    return isMatch
   }
 
   expect(kind: Lexeme['kind'], text?: string): string {
@@ -161,9 +161,9 @@ export class ExpressionParser {
       let left = first(scope)
       return rest.every(([sign, next]) => {
         const right = next(scope)
-        const isIt = compareBy(sign, left, right)
+        const holds = compareBy(sign, left, right)
         left = right
-        return isIt
+        return holds
       })
     })
   }

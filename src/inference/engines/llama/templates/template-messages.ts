@@ -169,7 +169,10 @@ const reservedNames = new Set(
   'messages tools functions add_generation_prompt bos_token eos_token'.split(' '),
 )
 
-/** Throws for variables that the template does not read. If it cannot be parsed, accepts all. */
+/**
+ * Throws for reserved names and for variables that the template does not read. If the template
+ * cannot be parsed, accepts every other name; without a template, accepts none.
+ */
 export function toTemplateArguments(chat: ChatInput, template: TemplateNamesOnly | null): object {
   const { templateArguments: given = {}, reasoningEffort, thinking } = chat
   for (const name of Object.keys(given)) {
