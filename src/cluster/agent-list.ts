@@ -19,7 +19,7 @@ export interface AgentList {
 }
 
 export interface UnusableAgent {
-  /** `null` if the agent has another token, because its announcement cannot be read then. */
+  /** `null` if the agent has another token: its announcement cannot be read. */
   readonly name: string | null
   readonly code: string
   readonly reason: string

@@ -51,9 +51,7 @@ import {
   type SessionTelemetryOptions,
 } from './session-options.ts'
 
-/**
- * How long closing waits for a backend to end its jobs. Then their tasks are canceled without it.
- */
+/** How long closing waits for a backend to end its jobs. Then the ledger cancels their tasks. */
 const closeDeadlineMs = 10_000
 
 /** A task that `defer` has opened, with its work. If `target` is `null`, routing chooses one. */

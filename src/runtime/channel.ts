@@ -116,8 +116,8 @@ export class MessageBatcher<T> {
 
   /**
    * Sends all unsent messages. A flush that is not urgent does nothing within `minIntervalMs` of
-   * the last one. If too many batches are in transit, returns a promise that resolves when one was
-   * sent.
+   * the last one. If too many batches are in transit, returns a promise that resolves when one of
+   * them was sent.
    */
   flush(isUrgent = true): Promise<void> | undefined {
     if (this.#messages.length === 0) return undefined

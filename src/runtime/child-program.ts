@@ -16,7 +16,7 @@ export interface ChildProgramOptions<In> extends BatchLimits {
   onMessage(message: In): void
   /** Called once when the parent requests the exit or is gone. The program must then exit. */
   onEnd(isParentGone: boolean): void
-  /** Whether a thread kills this process without its parent, because user code may block it. */
+  /** Whether a thread ends this process when the parent is gone, because user code may block it. */
   readonly runsUserCode?: boolean
 }
 

@@ -158,7 +158,7 @@ export function generateUid(): string {
   return formatUid(++lastGenerated)
 }
 
-/** No process generates this many uids. A chosen uid above it does not change `lastGenerated`. */
+/** No process generates this many uids. Chosen uids above it do not change `lastGenerated`. */
 const maxGenerated = 10 ** 13
 
 /**

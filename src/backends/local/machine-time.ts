@@ -9,7 +9,7 @@ export function machineMs(): number {
   return seconds * 1000 + nanoseconds / 1e6
 }
 
-/** One reading of all clocks, which can be used to convert many times. */
+/** One reading of all clocks, by which any number of times can be converted. */
 export interface ClockReading extends Moment {
   readonly machineMs: number
 }

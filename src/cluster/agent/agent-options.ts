@@ -41,7 +41,7 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly cores?: number
   readonly gpus?: number | readonly (number | string)[]
   readonly memoryMb?: number
-  /** Labels of this node. A task's labels must all be among them, with the same values. */
+  /** Labels of this node. It only runs tasks whose labels it has, with the same values. */
   readonly labels?: Readonly<Record<string, string>>
   /** The parent of the agent's folder. Default: the system's folder for temporary files. */
   readonly workDir?: string

@@ -419,7 +419,7 @@ export class Agent {
 }
 
 class ReceivedMessages {
-  /** Counts refused messages. Only the first, and the first of each other version, is logged. */
+  /** Counts refused messages. Logs only the first, and the first of each other protocol version. */
   refused = 0
   readonly #options: Pick<AgentOptions, 'name' | 'log'>
   readonly #key: Key

@@ -32,7 +32,8 @@ export class NodeShares {
     const active = [...this.#sessions.values()].filter(({ isActive }) => isActive)
     const shares = active.length + (session.isActive ? 0 : 1)
     const share = Math.ceil(cores / shares)
-    // Uses the rate of all sessions. With its own, a slow session would get ever smaller offers.
+    // Uses the rate of all sessions: with its own rate, a slow session would get ever smaller
+    // offers.
     const rate = this.#totalRate()
     const times = Math.max(1, Math.min(maxAgentFactor, session.outbox.agents / manyAgents))
     const seconds = aheadSeconds * times * session.held.aheadFactor

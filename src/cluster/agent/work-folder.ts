@@ -105,7 +105,7 @@ function findOwner(path: string): string {
   }
 }
 
-/** Creates a folder and its parents. Node's `recursive` never returns below /proc. */
+/** Creates a folder and its parents. With `recursive`, `mkdirSync` never returns below /proc. */
 function createFolder(folder: string): void {
   try {
     mkdirSync(folder, { mode: 0o755 })

@@ -199,8 +199,8 @@ function toTls(
 }
 
 /**
- * Also accepts the given IP addresses: for them, the client passes no name to Node, which then
- * checks for `localhost`.
+ * For an IP address, the client passes no name to Node, which then checks the certificate for
+ * `localhost`. In this case, the certificate may also be for one of the given addresses.
  */
 const createIdentityCheck =
   (addresses: readonly string[]) =>

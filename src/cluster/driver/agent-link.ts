@@ -229,7 +229,10 @@ export class AgentLink {
     })
   }
 
-  /** Asks for up to `max` jobs sent before `beforeMs` that have not begun. Returns their number. */
+  /**
+   * Asks the agent to return up to `max` jobs that were sent before `beforeMs` and have not begun.
+   * Returns the number of these jobs.
+   */
   requestReturn(max: number, beforeMs: number): number {
     const jobs = this.jobs
       .toArray()

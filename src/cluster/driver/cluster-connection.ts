@@ -8,7 +8,7 @@ import type { ResourceRequest } from '../../tasks/resources.ts'
 export interface ClusterSettings {
   /** How long tasks can still run on `node` or, without `node`, on any one; may be `Infinity`. */
   readonly secondsLeft: (node?: string) => number
-  /** Run times in seconds, by which longer tasks are queued separately from shorter ones. */
+  /** Limits of run times, in seconds. Tasks beyond a limit have other queues than shorter tasks. */
   readonly horizons: readonly number[]
   readonly modules: 'shared' | 'bundle'
   /**

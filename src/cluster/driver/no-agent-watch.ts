@@ -134,7 +134,7 @@ export class NoAgentWatch {
     })
   }
 
-  /** Fails jobs that waited too long. Returns since when the first of the others waits. */
+  /** Fails jobs that waited too long. Returns when the first remaining one began to wait. */
   #failDue(name: string, sinceMs: number, nowMs: number): number {
     const { placement } = this.#jobs
     const due: DriverJob[] = []

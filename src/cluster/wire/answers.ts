@@ -30,8 +30,8 @@ const partOverheadBytes = 64
 const partBytes = (limitBytes: number): number => limitBytes - partOverheadBytes
 
 /**
- * Sends a signed request, and resolves with the payload of its answer. Ignores messages that are
- * not a signed answer to it, because any client may send them.
+ * Sends a signed request, and resolves with the payload of its answer. Ignores all messages but a
+ * signed answer to this request, because any client may send messages.
  */
 export async function requestAnswer(
   broker: Broker,

@@ -32,7 +32,7 @@ const exceptionTag = 1
 
 /**
  * Replaces a DOMException, which V8 would write as an ordinary `Error`. Extends a typed array,
- * because V8 leaves writing those to the serializer.
+ * because V8 lets the serializer write typed arrays.
  */
 export class SentException extends Uint8Array {
   static fromException({ name, message, stack }: DOMException): SentException {

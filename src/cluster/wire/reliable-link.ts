@@ -85,7 +85,7 @@ export class ReliableLink {
     if (this.#unacknowledged.length === 0) this.#progressMs = this.#options.clock.monotonicMs()
     this.#unacknowledged.push({ subject, number, payload })
     this.#unacknowledgedBytes += payload.length
-    // During a resend, new messages are queued, because out of order they would be refused.
+    // During a resend, new messages are queued, because messages out of order would be refused.
     if (this.#resendNext <= this.#resendLast) this.#resendLast = number
     else this.#publish(subject, number, payload)
     return number

@@ -24,12 +24,12 @@ export interface NodeAgentsOptions {
   readonly log: Log
 }
 
-/** Long, because thousands of nodes may read their modules at the same time. */
+/** The time limit is long, because thousands of nodes may read their modules at the same time. */
 const startTimeoutMs = 300_000
 const watchIntervalMs = 500
 const maxRestarts = 3
 const exitReportTimeoutMs = 5000
-/** The maximum length of an incomplete line. If it is longer, only its end is kept. */
+/** The maximum length of an incomplete line. Only the end of a longer line is kept. */
 const maxLineLength = 65_536
 
 class NodeRestarts {

@@ -33,9 +33,7 @@ const reservedOptions = (
 const reservedLetters = 'oeaWDi'
 const flagLetters = 'HhkOQsvV'
 
-/**
- * Returns arguments for `sbatch`. In the script, lines with options would be part of shell code.
- */
+/** Returns the arguments of `sbatch`. Unlike lines of the script, they need no quotes. */
 export function toBatchOptions(
   request: BatchRequest,
   name: string,

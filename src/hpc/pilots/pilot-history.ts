@@ -104,7 +104,7 @@ function noteFailedWork(
   return { ...history, failedWork }
 }
 
-/** Whether failures have stopped the requests. They never do while an allocation works. */
+/** Whether failures have stopped the requests; `false` while an allocation works. */
 export const hasStopped = ({ failures }: PilotHistory, hasWorking: boolean): boolean =>
   failures >= maxFailures && !hasWorking
 

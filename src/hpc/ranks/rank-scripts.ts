@@ -6,7 +6,7 @@
 
 import { randomBytes } from 'node:crypto'
 
-/** Unlike other temporary folders, it is shared by all steps of a job on a node. */
+/** Unlike other temporary folders, /tmp is shared by all steps of a job on a node. */
 const folder = '/tmp'
 
 /** Returns an unguessable path for the FIFOs of a task. */

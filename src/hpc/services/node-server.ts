@@ -1,4 +1,4 @@
-/** A server on a node. Its agent stops it on `stop`, and when the script or the agent ends. */
+/** A server on a node, whose agent stops the server on `stop`, or when the script or agent ends. */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'

@@ -103,7 +103,7 @@ export interface HttpServerOptions extends ListenOptions {
   readonly basePath?: string
   /** The certificate for HTTPS. Default: HTTP. */
   readonly tls?: TlsFiles | null
-  /** Called when a request has ended, and how many seconds it took. */
+  /** Called when a request has ended, with the time that it took. */
   readonly onEnded?: (exchange: HttpExchange, seconds: number) => void
   /** Whether cookies replace the API key. `Origin` must then equal `Host`. Default `false`. */
   readonly usesCookies?: boolean
@@ -127,7 +127,7 @@ export class HttpServer extends Service {
   readonly #inFlight = new Set<HttpExchange>()
   /** The requests in flight of each connection. The longest idle connection comes first. */
   readonly #connections = new Map<Duplex, Set<HttpExchange>>()
-  /** With TLS, the connections below the encrypted ones, and those that are not encrypted yet. */
+  /** With TLS: the TCP connections, including those whose handshake is not complete. */
   readonly #rawConnections = new Set<Socket>()
   #certificate: { close(): void } | null = null
   readonly #routes = new Map<string, Route>()

@@ -18,7 +18,7 @@ const wildcards = new Set(['0.0.0.0', '::', '[::]'])
 export function expectListenAddress(address: {
   readonly host: string | null
   readonly port: number
-  /** Whether clients must prove who they are. */
+  /** Whether clients must send a key. */
   readonly needsKey: boolean
 }): void {
   const { host, needsKey } = address

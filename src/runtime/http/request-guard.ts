@@ -38,7 +38,7 @@ export interface RequestGuardOptions {
   readonly hosts: readonly string[]
   /** The address that the error for a disallowed `Host` recommends. */
   readonly endpoint: string
-  /** The option that the same error names. Default: `limits.allowedHosts`. */
+  /** The option that this error names. Default: `limits.allowedHosts`. */
   readonly hostOption?: string
   readonly origins: readonly string[]
   readonly urlLength: number

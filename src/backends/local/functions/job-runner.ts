@@ -145,7 +145,7 @@ export class JobRunner {
         at = machineMs()
         mailbox.ends[slot] = at
         task.close()
-        // If the task's code has sent a message, its result must be sent as a message too, to keep
+        // If the task's code has sent a message, the result must be sent as a message too, to keep
         // the order.
         isSilent = !task.hasPosted && 'value' in end && mailbox.write(slot, end.value)
         if (!isSilent) mailbox.markAsMessage(slot)

@@ -50,7 +50,7 @@ export interface WorkerOwner {
 
 /** How a worker ended, and the batches that return to its owner. */
 export interface WorkerOutcome {
-  /** Whether the worker exited by itself before it began a job. Others can take its batches. */
+  /** Whether the worker exited before it began a job. Its batches then go to other workers. */
   readonly hasFailedToStart: boolean
   readonly assignments: readonly Assignment[]
   readonly loss: WorkerLoss

@@ -234,7 +234,7 @@ function outOfMemoryError(output: string): Error | null {
 }
 
 /**
- * Returns a batch without its jobs. It is sent even if its job was revoked, because later batches
- * refer to its definitions.
+ * Returns a batch without its jobs. Such a batch is sent if the job was revoked, because later
+ * batches refer to its definitions.
  */
 const withoutJobs = (batch: BatchMessage): BatchMessage => ({ ...batch, jobs: [] })

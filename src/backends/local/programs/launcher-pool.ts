@@ -323,7 +323,7 @@ export class LauncherPool implements Executor {
 const describeRefusal = (what: string, errno: string): string =>
   `the system refused to start ${what}: ${errno}`
 
-/** The most concurrent programs. Refusals of the system lower it, and successes raise it. */
+/** The maximum number of concurrent programs. Refusals lower it, and successes raise it. */
 export class ConcurrencyLimit {
   readonly #max: number
   #limit: number

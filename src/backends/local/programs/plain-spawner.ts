@@ -16,7 +16,7 @@ import type { ProgramWatcher, SpawnPlan, Spawner } from './spawner.ts'
 /** The number of turns without output after which the pipe of an ended program counts as empty. */
 const quietTurns = 3
 /**
- * The maximum number of bytes to read after the exit. More than a pipe holds: any further ones come
+ * The maximum number of bytes to read after the exit. A pipe holds fewer, so any further bytes come
  * from a background process.
  */
 const maxRestLength = 1_048_576

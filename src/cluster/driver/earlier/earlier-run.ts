@@ -19,7 +19,7 @@ import type {
 import type { AgentLink } from '../agent-link.ts'
 import type { EventSource } from '../directory/clock-offset.ts'
 
-/** The message of a result, whose agent can be asked for an object again. */
+/** The message that contained a result. Its agent can send an object of the result again. */
 export interface ResultSource {
   readonly agent: string
   readonly epoch: number

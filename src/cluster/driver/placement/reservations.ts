@@ -239,8 +239,8 @@ const lacksMemory = ({ memoryMb, facts }: Node, request: Request): boolean =>
   memoryMb + request.memoryMb > facts.memoryMb
 
 /**
- * Whether a job may use idle cores of a reserved node: while the owner of the claim lacks GPUs or
- * memory there, and the job begins immediately and does not need these.
+ * Whether a job may use idle cores of a reserved node. It may if the owner of the claim lacks GPUs
+ * or memory there, and the job can begin now and needs none of what is lacking.
  */
 function canFillIdle(
   node: Node,

@@ -91,7 +91,7 @@ export class Shapes<T extends PlacedJob> {
     return shape
   }
 
-  /** The shape with the next job, and the next job among the others. Ignores `done`. */
+  /** The shape with the next job, and the next job of the other shapes. Ignores `done`. */
   findNext(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; nextOther: T | undefined } | null {
     let first: Shape<T> | null = null
     let head: T | undefined
