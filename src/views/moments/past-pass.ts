@@ -177,25 +177,19 @@ function cutNames({ names }: Panels, passed: Block, lanes: Panels['lanes']): Pan
 
 function cutFailures({ failures }: Panels, until: number): Panels['failures'] {
   const { groups, tasks } = failures
-  const none = { count: 0, firstTime: Infinity, lastTime: -Infinity }
-  const past = groups.map((group) => ({ ...group, ...none, hasOutdatedTimes: false }))
+  const past = groups.map((group) => ({ ...group, count: 0 }))
   const groupOf = toArray(failures.groupOfTask, tasks)
   const timeOf = toArray(failures.timeOfTask, tasks)
   let ungrouped = 0
   for (let task = 0; task < tasks; task++) {
-    const time = timeOf[task] ?? 0
     if ((groupOf[task] ?? 0) === 0) continue
-    if (time > until) {
+    if ((timeOf[task] ?? 0) > until) {
       groupOf[task] = 0
       continue
     }
     const group = past[(groupOf[task] ?? 0) - 1]
     if (group === undefined) ungrouped++
-    else {
-      group.count++
-      group.firstTime = Math.min(group.firstTime, time)
-      group.lastTime = Math.max(group.lastTime, time)
-    }
+    else group.count++
   }
   return { ...failures, groups: past, ungrouped, groupOfTask: toColumn('u32', groupOf) }
 }

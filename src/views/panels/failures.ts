@@ -23,10 +23,6 @@ export interface GroupState {
   isExampleOutdated: boolean
   isUniform: boolean
   count: number
-  firstTime: number
-  lastTime: number
-  /** Whether `firstTime` or `lastTime` belongs to a task that runs again. */
-  hasOutdatedTimes: boolean
 }
 
 /** The details of the first failure of a group. */
@@ -125,14 +121,10 @@ export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
 
   show(state, { limit }) {
     const { groups, ungrouped } = state
-    const times = groups.some(({ hasOutdatedTimes }) => hasOutdatedTimes)
-      ? timesByGroup(state)
-      : null
-    const found = groups.flatMap((group, at) => {
-      if (group.count === 0) return []
-      const exact = (group.hasOutdatedTimes ? times?.get(at + 1) : null) ?? {}
-      return [toView({ ...group, ...exact }, at + 1)]
-    })
+    const times = timesByGroup(state)
+    const found = groups.flatMap((group, at) =>
+      group.count === 0 ? [] : toView(group, at + 1, times.get(at + 1)),
+    )
     const shown = found
       .toSorted((a, b) => rankOf(a) - rankOf(b) || b.count - a.count)
       .slice(0, limit)
@@ -177,31 +169,31 @@ export const describeNeverRan = (count: number): string =>
 function removeFailure(state: FailuresState, event: ViewEvent, { task }: TaskStep): void {
   const number = valueAt(state.groupOfTask, task)
   const group = state.groups[number - 1]
-  if (group !== undefined) removeFromGroup(group, event.task_id, valueAt(state.timeOfTask, task))
+  if (group !== undefined) removeFromGroup(group, event.task_id)
   else if (number === noGroup) state.ungrouped--
   setValue(state.groupOfTask, task, 0)
 }
 
-function removeFromGroup(group: GroupState, uid: string | null, time: number): void {
+function removeFromGroup(group: GroupState, uid: string | null): void {
   group.count--
   group.isExampleOutdated ||= group.example.task === uid
-  group.hasOutdatedTimes ||= time === group.firstTime || time === group.lastTime
   if (group.count > 0) return
-  const none = { firstTime: Infinity, lastTime: -Infinity, hasOutdatedTimes: false }
-  Object.assign(group, { ...none, isUniform: true, isExampleOutdated: true })
+  group.isUniform = true
+  group.isExampleOutdated = true
 }
 
-function timesByGroup({ groupOfTask, timeOfTask, tasks }: FailuresState) {
-  const times = new Map<number, { firstTime: number; lastTime: number }>()
+type GroupTimes = Pick<FailureGroup, 'firstTime' | 'lastTime'>
+
+const noTimes: GroupTimes = { firstTime: Infinity, lastTime: -Infinity }
+
+function timesByGroup({ groupOfTask, timeOfTask, tasks }: FailuresState): Map<number, GroupTimes> {
+  const times = new Map<number, GroupTimes>()
   for (let task = 0; task < tasks; task++) {
     const group = valueAt(groupOfTask, task)
     if (group === 0) continue
     const time = valueAt(timeOfTask, task)
-    const { firstTime, lastTime } = times.get(group) ?? { firstTime: time, lastTime: time }
-    times.set(group, {
-      firstTime: Math.min(firstTime, time),
-      lastTime: Math.max(lastTime, time),
-    })
+    const { firstTime, lastTime } = times.get(group) ?? noTimes
+    times.set(group, { firstTime: Math.min(firstTime, time), lastTime: Math.max(lastTime, time) })
   }
   return times
 }
@@ -245,22 +237,14 @@ function addFailure(
     group.isExampleOutdated = false
     group.count++
     group.isUniform &&= group.cause === cause
-    group.firstTime = Math.min(group.firstTime, event.event_time)
-    group.lastTime = Math.max(group.lastTime, event.event_time)
     return known
   }
   if (state.groups.length >= maxGroups) {
     state.ungrouped++
     return noGroup
   }
-  const times = { firstTime: event.event_time, lastTime: event.event_time }
-  const flags = {
-    isConsequence,
-    isUniform: true,
-    isExampleOutdated: false,
-    hasOutdatedTimes: false,
-  }
-  state.groups.push({ errorType, pattern, name, cause, example, count: 1, ...flags, ...times })
+  const flags = { isConsequence, isUniform: true, isExampleOutdated: false }
+  state.groups.push({ errorType, pattern, name, cause, example, count: 1, ...flags })
   state.byCause.set(key, state.groups.length)
   return state.groups.length
 }
@@ -333,11 +317,11 @@ function readArguments({ attributes }: ViewEvent): string[] {
   return Array.isArray(given) ? given.slice(0, maxArguments).map(truncate) : []
 }
 
-function toView(group: GroupState, number: number): FailureGroup {
-  const { errorType, name, example, isConsequence, count, firstTime, lastTime } = group
+function toView(group: GroupState, number: number, times: GroupTimes = noTimes): FailureGroup {
+  const { errorType, name, example, isConsequence, count } = group
   const message = group.isUniform ? group.cause : group.pattern
   const fields = { errorType, message, name, firstTask: example.task, isConsequence, example }
-  return { ...fields, count, firstTime, lastTime, number }
+  return { ...fields, count, number, ...times }
 }
 
 /** Returns the last part of an output, which usually contains the error message. */

@@ -63,14 +63,15 @@ const createLanes = () => ({
 
 export type LanesState = ReturnType<typeof createLanes>
 
-export interface LaneView {
+export interface LaneId {
   readonly id: string
   readonly backend: string
   readonly nodeId: string
+}
+
+export interface LaneView extends LaneId {
   readonly segments: number
   readonly failed: number
-  /** The seconds of attempts that have ended. */
-  readonly busySeconds: number
 }
 
 export interface SegmentView {
@@ -97,9 +98,6 @@ export interface LaneCell {
 }
 
 export interface LanesQuery {
-  /** The start of the part to show, in wall-clock seconds. Default: the start of the run. */
-  readonly from?: number
-  readonly to?: number
   readonly limit: number
   /** The time at which running attempts are assumed to end. Default: the latest event time. */
   readonly now?: number
@@ -113,9 +111,8 @@ export interface LanesView {
    */
   readonly level: number
   readonly segments: readonly SegmentView[]
+  /** Empty if even the coarsest level has more cells than `limit`. */
   readonly cells: readonly LaneCell[]
-  /** Whether even the coarsest level has more cells than `limit`. */
-  readonly isCut: boolean
 }
 
 /** The maximum number of lanes. Further workers share one lane. */
@@ -137,14 +134,14 @@ export const lanes: Panel<LanesState, LanesQuery, LanesView> = {
   },
 
   show(state, query) {
-    const all = { lanes: toLaneViews(state), segments: [], cells: [], isCut: false }
-    const segments = segmentsIn(state, query)
+    const all = { lanes: toLaneViews(state), segments: [], cells: [] }
+    const segments = listSegments(state, query)
     if (segments !== null) return { ...all, level: 0, segments }
     for (let level = 1; level <= maxLevel; level++) {
-      const cells = cellsIn(state, query, perCell ** level)
+      const cells = combineSegments(state, query.limit, perCell ** level)
       if (cells !== null) return { ...all, level, cells }
     }
-    return { ...all, level: maxLevel, isCut: true }
+    return { ...all, level: maxLevel }
   },
 }
 
@@ -253,8 +250,6 @@ function findOrAddLane(state: LanesState, event: ViewEvent, workerId: unknown): 
   return lane
 }
 
-export type LaneId = Pick<LaneView, 'id' | 'backend' | 'nodeId'>
-
 /** Returns the lanes by number. */
 export const listLanes = (state: LanesState): LaneId[] =>
   Array.from({ length: state.lanes.size }, (_, lane) => {
@@ -264,28 +259,23 @@ export const listLanes = (state: LanesState): LaneId[] =>
   })
 
 function toLaneViews(state: LanesState): LaneView[] {
-  const sums = { segments: 0, failed: 0, busySeconds: 0 }
-  const views = listLanes(state).map((lane) => ({ ...lane, ...sums }))
+  const views = listLanes(state).map((lane) => ({ ...lane, segments: 0, failed: 0 }))
   for (let segment = 0; segment < state.size; segment++) {
     const outcome = valueAt(state.outcome, segment)
     const view = views[valueAt(state.lane, segment)]
     if (view === undefined || outcome === repeated) continue
     view.segments++
-    view.busySeconds += valueAt(state.seconds, segment)
     if (isFailedOutcome(outcome)) view.failed++
   }
   return views
 }
 
-/** Returns the attempts that overlap the range, or `null` if there are more than `limit`. */
-function segmentsIn(
-  state: LanesState,
-  { from = -Infinity, to = Infinity, limit, now }: LanesQuery,
-): SegmentView[] | null {
+/** Returns all attempts, or `null` if there are more than `limit`. */
+function listSegments(state: LanesState, { limit, now }: LanesQuery): SegmentView[] | null {
   const found: SegmentView[] = []
   for (let segment = 0; segment < state.size; segment++) {
     const view = segmentAt(state, segment, now)
-    if (view.start > to || view.end < from || view.outcome === 'repeated') continue
+    if (view.outcome === 'repeated') continue
     if (found.length === limit) return null
     found.push(view)
   }
@@ -298,11 +288,7 @@ type OpenCell = { -readonly [Key in keyof LaneCell]: LaneCell[Key] }
  * Combines the ended attempts of each lane into cells of up to `size` consecutive attempts. Returns
  * `null` if there are more than `limit` cells.
  */
-function cellsIn(
-  state: LanesState,
-  { from = -Infinity, to = Infinity, limit }: LanesQuery,
-  size: number,
-): LaneCell[] | null {
+function combineSegments(state: LanesState, limit: number, size: number): LaneCell[] | null {
   const cells: LaneCell[] = []
   const open = new Map<number, OpenCell>()
   for (let segment = 0; segment < state.size; segment++) {
@@ -310,7 +296,7 @@ function cellsIn(
     const start = valueAt(state.start, segment)
     const seconds = valueAt(state.seconds, segment)
     const end = start + seconds
-    if (outcome === running || outcome === repeated || start > to || end < from) continue
+    if (outcome === running || outcome === repeated) continue
     const lane = valueAt(state.lane, segment)
     let cell = open.get(lane)
     if (cell === undefined || cell.segments === size) {
