@@ -139,7 +139,8 @@ await bundle([command], {
   },
 })
 for (const program of programs) await bundle([program], { codeSplitting: false })
-await bundlePage()
+await bundleDashboard()
+await bundleChatPage()
 
 async function bundle(files, options) {
   const input = Object.fromEntries(
@@ -162,23 +163,49 @@ async function bundle(files, options) {
   await made.write({ dir: output, format: 'esm', ...names, ...options })
 }
 
-/** The page of the dashboard: one script and one style sheet, with the libraries that it uses. */
-async function bundlePage() {
-  const [from, to] = [join(root, 'src/dashboard/web'), join(output, 'dashboard/page')]
+/** The script of a page, with the libraries that it uses. */
+async function bundleScript(path) {
   const made = await rolldown({
-    input: { page: join(from, 'main.tsx') },
+    input: { page: join(root, path) },
     platform: 'browser',
     transform: { target: 'es2023' },
     onLog(level, log) {
       if (level === 'warn') throw new Error(log.message)
     },
   })
-  const names = { entryFileNames: '[name].js', codeSplitting: false }
-  await made.write({ dir: to, format: 'esm', minify: true, comments: false, ...names })
-  mkdirSync(to, { recursive: true })
-  for (const file of ['page.html', 'page.svg']) copyFileSync(join(from, file), join(to, file))
+  const options = { codeSplitting: false, format: 'esm', minify: true, comments: false }
+  return (await made.generate(options)).output[0].code
+}
+
+/** The style sheets of a page, after the colours that all pages share. */
+async function joinStyles(...paths) {
   const palette = await import(pathToFileURL(join(source, 'views/texts/palette.js')).href)
-  const styles = ['node_modules/uplot/dist/uPlot.min.css', 'src/dashboard/web/page.css']
-  const texts = styles.map((path) => readFileSync(join(root, path), 'utf8'))
-  writeFileSync(join(to, 'page.css'), [palette.paletteStyle, ...texts].join('\n'))
+  return [palette.paletteStyle, ...paths.map(readSource)].join('\n')
+}
+
+function readSource(path) {
+  return readFileSync(join(root, path), 'utf8')
+}
+
+/** The page of the dashboard: one script and one style sheet. */
+async function bundleDashboard() {
+  const [from, to] = ['src/dashboard/web', join(output, 'dashboard/page')]
+  mkdirSync(to, { recursive: true })
+  for (const file of ['page.html', 'page.svg']) copyFileSync(join(root, from, file), join(to, file))
+  writeFileSync(join(to, 'page.js'), await bundleScript(`${from}/main.tsx`))
+  const styles = ['node_modules/uplot/dist/uPlot.min.css', `${from}/page.css`]
+  writeFileSync(join(to, 'page.css'), await joinStyles(...styles))
+}
+
+/** The chat page of the inference server: one file. */
+async function bundleChatPage() {
+  const from = 'src/inference/web'
+  const script = await bundleScript(`${from}/main.tsx`)
+  // An end tag in a text of the script would end the element.
+  const escaped = script.replaceAll('</script', '<\\/script')
+  const style = await joinStyles(`${from}/page.css`)
+  const page = readSource(`${from}/page.html`)
+    .replace('></style>', () => `>${style}</style>`)
+    .replace('></script>', () => `>${escaped}</script>`)
+  writeFileSync(join(output, 'inference/server/chat-page.html'), page)
 }

@@ -141,6 +141,7 @@ function checkContents(paths) {
   const published = [
     /^dist\/.+\.(?:js|d\.ts)$/,
     /^dist\/dashboard\/page\/page\.(?:css|html|svg)$/,
+    /^dist\/inference\/server\/chat-page\.html$/,
     /^docs\/.+\.(?:md|json)$/,
     /^docs\/guide\/pictures\/.+\.png$/,
     /^examples\/.+\.(?:ts|yaml)$/,
@@ -150,7 +151,14 @@ function checkContents(paths) {
     'not meant to be published',
     paths.filter((path) => !published.some((pattern) => pattern.test(path))),
   )
-  const required = ['README.md', 'CHANGELOG.md', 'LICENSE', 'package.json', 'dist/index.js']
+  const required = [
+    'README.md',
+    'CHANGELOG.md',
+    'LICENSE',
+    'package.json',
+    'dist/index.js',
+    'dist/inference/server/chat-page.html',
+  ]
   expectNone(
     'missing',
     required.filter((path) => !paths.includes(path)),

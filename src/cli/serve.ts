@@ -36,6 +36,7 @@ export interface ServeOptions {
   readonly logContents?: boolean
   readonly allowHost?: readonly string[]
   readonly allowOrigin?: readonly string[]
+  readonly page?: boolean
   readonly dashboard?: boolean
 }
 
@@ -61,7 +62,11 @@ export async function serve(
       onProgress: (text) => output.progress([text]),
       signal: stop.signal,
       ...definedFields({ host: options.host, port: options.port, apiKey: key?.value }),
-      ...definedFields({ apiKeysFile: options.apiKeys, basePath: options.basePath }),
+      ...definedFields({
+        apiKeysFile: options.apiKeys,
+        basePath: options.basePath,
+        page: options.page,
+      }),
       ...definedFields({ tls: readTls(options), onRequest: createRequestLog(options, output) }),
     })
     await using _ = options.dashboard === true ? await openDashboard(backend, output) : null
@@ -165,7 +170,7 @@ function createRequestLog(
 function printEndpoint(
   backend: InferenceBackend,
   key: ApiKey | null,
-  { apiKeys }: ServeOptions,
+  { apiKeys, page = true }: ServeOptions,
   output: Output,
 ): void {
   const { endpoint, model, workers } = backend
@@ -179,6 +184,7 @@ function printEndpoint(
     `serving   ${model} with ${workers} worker${workers === 1 ? '' : 's'}`,
     `endpoint  ${endpoint}  (OpenAI-compatible: ${endpoint}/v1)`,
     ...(shown === null ? [] : [`key       ${shown}`]),
+    ...(page ? [`page      ${endpoint}/`] : []),
     `openai    new OpenAI({ baseURL: '${endpoint}/v1', apiKey: '${clientKey}' })`,
     ...commandLines([`try       curl ${endpoint}/v1/chat/completions`, ...header, type, body]),
     'stop      Ctrl-C',

@@ -75,6 +75,8 @@ export interface InferenceBackendOptions {
   readonly tls?: TlsFiles
   /** Called when a request over HTTP has ended. */
   readonly onRequest?: (request: ServedRequest) => void
+  /** Whether the server has a page at `/` to chat with the model. Default `true`. */
+  readonly page?: boolean
   /** Overrides the file's `engine`: a kind, a section with its keys, or an engine factory. */
   readonly engine?: EngineOption | CreateEngine
   /** The HPC backend whose nodes run the servers of the `process` engine. Default: this machine. */
@@ -105,7 +107,9 @@ export type ResolvedInferenceOptions = ReturnType<typeof resolveInferenceOptions
 
 const optionNames = [
   ...overrideNames,
-  ...'configFile name port useService host apiKey apiKeysFile basePath tls nodes limits'.split(' '),
+  ...'configFile name port useService host apiKey apiKeysFile basePath page tls nodes limits'.split(
+    ' ',
+  ),
   ...'captureContent engineTimeoutSeconds drainSeconds clock log onProgress onRequest signal'.split(
     ' ',
   ),
@@ -139,6 +143,7 @@ export function resolveInferenceOptions(options: InferenceBackendOptions) {
     basePath: expectBasePath(basePath),
     tls: options.tls === undefined ? null : expectTlsFiles('tls', options.tls),
     onRequest: options.onRequest ?? null,
+    hasPage: expectBoolean('page', options.page ?? true),
     isService: useService,
     limits: expectLimits(options.limits),
     isContentCaptured: expectBoolean('captureContent', captureContent),

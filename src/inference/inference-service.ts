@@ -21,6 +21,7 @@ import { createGuardedProxy } from './generation/path-proxy.ts'
 import { StepScheduler } from '../runtime/turn-budget.ts'
 import { createGuard, type Guard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
+import { chatPageFile } from './server/chat-page.ts'
 import { InferenceServer } from './server/server.ts'
 import { ServerMetrics } from './server/server-metrics.ts'
 
@@ -206,6 +207,7 @@ export class InferenceService {
       basePath,
       tls,
       onRequest,
+      pageFile: options.hasPage ? chatPageFile : null,
       batchConfig: config.batching,
       queueLimit: config.hardware.queueLimit,
       limits: { drainSeconds: drainMs / 1000, isStrict: config.server.isStrict, ...limits },

@@ -19,8 +19,8 @@ interface Permit {
 }
 
 const clock = 'src/foundation/clock.ts'
-/** The page runs in a browser, where the clock of Node is missing. */
-const pageClock = 'src/dashboard/web/state/page-clock.ts'
+/** Pages run in a browser, where the clock of Node is missing. */
+const pageClocks = ['src/dashboard/web/state/page-clock.ts', 'src/inference/web/page-clock.ts']
 
 /** Packages, and modules of Node that only some may use. A name ending in `/` is a scope. */
 const modulePermits: readonly Permit[] = [
@@ -39,9 +39,13 @@ const modulePermits: readonly Permit[] = [
   },
   {
     names: ['eventsource-parser'],
-    files: ['src/inference/engines/openai/upstream-call.ts', 'src/cli/bench/load.ts'],
+    files: [
+      'src/inference/engines/openai/upstream-call.ts',
+      'src/inference/web/server-api.ts',
+      'src/cli/bench/load.ts',
+    ],
   },
-  { names: ['preact', '@preact/', 'uplot'], files: ['src/dashboard/web/'] },
+  { names: ['preact', '@preact/', 'uplot'], files: ['src/dashboard/web/', 'src/inference/web/'] },
   {
     names: ['re2js'],
     files: [
@@ -70,11 +74,11 @@ const modulePermits: readonly Permit[] = [
 
 /** Globals that read time, randomness or the process's own streams and handlers. */
 const globalPermits: readonly Permit[] = [
-  { names: ['Date.now', 'new Date()', 'performance.now'], files: [clock, pageClock] },
+  { names: ['Date.now', 'new Date()', 'performance.now'], files: [clock, ...pageClocks] },
   { names: ['process.hrtime'], files: [clock, 'src/backends/local/machine-time.ts'] },
   {
     names: ['setTimeout', 'setInterval', 'setImmediate'],
-    files: [clock, 'src/testing/manual-clock.ts', pageClock],
+    files: [clock, 'src/testing/manual-clock.ts', ...pageClocks],
   },
   { names: ['Math.random'], files: [] },
   { names: ['process.emitWarning'], files: ['src/foundation/log.ts'] },

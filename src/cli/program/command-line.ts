@@ -183,6 +183,7 @@ function addServe({ program, output, finish }: Cli, argv: readonly string[]): vo
     .option('--log-contents', 'Like --log-requests, with prompts and answers')
     .option('--allow-host <name>', 'Another host name that clients may use; repeatable', toHosts)
     .option('--allow-origin <url>', 'Origin whose pages may call the server; repeatable', toOrigins)
+    .option('--no-page', 'No chat page at /')
     .option('--dashboard', 'Show requests, batches and workers in the browser')
     .action(async (model: string | undefined, options: ServeOptions) => {
       // Imported here, so that other commands start fast.

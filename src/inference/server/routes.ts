@@ -10,6 +10,7 @@ import type { BatchPolicy } from '../generation/batch-policy.ts'
 import type { EngineProxy } from '../generation/pass-through.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { generatePath } from './error-replies.ts'
+import { createPageRoute } from './chat-page.ts'
 import { createOpenApiDocument, type DocumentedRoute, type OpenApiOptions } from './openapi.ts'
 import {
   createIgnoredHeaders,
@@ -35,6 +36,8 @@ export interface ServerParts {
 /** The context of the health routes, which also answer while the model loads. */
 export interface HealthContext extends ServerParts {
   readonly endpoint: string
+  /** The file of the chat page; `null` if none is served. */
+  readonly pageFile: string | null
   readonly getUnreadyReason: () => string | null
 }
 
@@ -47,11 +50,11 @@ export interface RouteContext extends HealthContext {
   readonly needsKey: boolean
 }
 
-/** Creates all routes. None of them creates tasks, runs programs or reads files. */
+/** Creates all routes. None of them creates tasks or runs programs. */
 export function createRoutes(context: RouteContext): readonly DocumentedRoute[] {
   const paths = context.proxy?.paths ?? []
   const routes: DocumentedRoute[] = [
-    ...createHealthRoutes(context),
+    ...createStartRoutes(context),
     ...surfaces.map((surface) => createSurfaceRoute(surface, context)),
     ...createCompanionRoutes(context),
     createGenerateRoute(context),
@@ -86,7 +89,13 @@ function createOpenApiRoute(
 
 type Schemas = OpenApiOptions['schemas']
 
-export function createHealthRoutes(context: HealthContext): readonly DocumentedRoute[] {
+/** The routes that exist before the model is loaded: health and the page. */
+export function createStartRoutes(context: HealthContext): readonly DocumentedRoute[] {
+  const { pageFile } = context
+  return [...createHealthRoutes(context), ...(pageFile === null ? [] : [createPageRoute(pageFile)])]
+}
+
+function createHealthRoutes(context: HealthContext): readonly DocumentedRoute[] {
   const { generator, endpoint, batchConfig } = context
   return [
     {

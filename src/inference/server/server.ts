@@ -14,7 +14,7 @@ import { ApiKeys } from './keys/api-keys.ts'
 import type { ClientKey } from './keys/client-key.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import {
-  createHealthRoutes,
+  createStartRoutes,
   createRoutes,
   type HealthContext,
   type RouteContext,
@@ -39,6 +39,8 @@ export interface InferenceServerOptions extends ServerParts {
   readonly tls?: TlsFiles | null
   /** Called when a request has ended. */
   readonly onRequest?: ((request: ServedRequest) => void) | null
+  /** The file of the chat page at `/`. Default none. */
+  readonly pageFile?: string | null
   /** Requests with more prompts are refused, because they could never be queued. */
   readonly queueLimit?: number
   readonly limits?: Partial<ServerLimits>
@@ -107,7 +109,7 @@ export class InferenceServer extends HttpServer {
   protected override async onStart(): Promise<void> {
     await this.#keys?.open()
     await super.onStart()
-    this.setRoutes(createHealthRoutes(this.#healthContext()), loadingError)
+    this.setRoutes(createStartRoutes(this.#healthContext()), loadingError)
   }
 
   protected override async onStop(): Promise<void> {
@@ -128,7 +130,8 @@ export class InferenceServer extends HttpServer {
 
   #healthContext(): HealthContext {
     const getUnreadyReason = (): string | null => (this.isDraining ? 'the server is closing' : null)
-    return { ...this.#options, endpoint: this.endpoint, getUnreadyReason }
+    const { pageFile = null } = this.#options
+    return { ...this.#options, pageFile, endpoint: this.endpoint, getUnreadyReason }
   }
 
   #routeContext({ contextLength, fields = [], proxy = null }: LoadedModel): RouteContext {

@@ -101,6 +101,11 @@ export class HttpExchange {
     this.key?.addTokens(promptTokens, completionTokens)
   }
 
+  /** Replaces the headers of every response, for example for a page with a policy of its own. */
+  replaceHeaders(headers: readonly string[]): void {
+    this.#headers = headers
+  }
+
   abort(reason: string): void {
     this.#controller.abort(this.#options.errors.toAbortReason(reason))
   }
