@@ -54,8 +54,14 @@ function toPageHeaders(text: string): readonly string[] {
     "frame-ancestors 'none'",
   ]
   return [
-    ...['x-content-type-options', 'nosniff', 'referrer-policy', 'no-referrer'],
-    ...['cache-control', 'no-store', 'content-security-policy', policy.join('; ')],
+    'x-content-type-options',
+    'nosniff',
+    'referrer-policy',
+    'no-referrer',
+    'cache-control',
+    'no-store',
+    'content-security-policy',
+    policy.join('; '),
   ]
 }
 

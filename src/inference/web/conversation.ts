@@ -132,7 +132,7 @@ async function answer(): Promise<void> {
 function report(error: unknown): void {
   if (error instanceof ServerError && error.status === 401) needsKey.value = true
   const isNetwork = error instanceof TypeError
-  problem.value = isNetwork ? 'The server cannot be reached.' : String((error as Error).message)
+  problem.value = isNetwork ? 'The server cannot be reached.' : (error as Error).message
 }
 
 function toMessages(question: readonly Turn[]): Message[] {

@@ -40,7 +40,7 @@ const base = location.pathname.replace(/\/?$/, '/')
 
 const keyName = `tutti-key:${base}`
 
-export const getKey = (): string => sessionStorage.getItem(keyName) ?? ''
+const getKey = (): string => sessionStorage.getItem(keyName) ?? ''
 
 export const setKey = (key: string): void => sessionStorage.setItem(keyName, key)
 

@@ -3,6 +3,7 @@
 import { mkdirSync } from 'node:fs'
 import { join } from 'node:path'
 import { fileURLToPath } from 'node:url'
+import { setTimeout as wait } from 'node:timers/promises'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
 import { colorRules, openBrowser, overflowOf, violationsOf } from '../../report/browser.ts'
@@ -29,7 +30,11 @@ const explain: Script = async (_, tell) => {
   const words = ['The loop:\n', '```ts\nfor (const x of xs) sum += x\n```\n', '<b>done</b>']
   const message = { reasoning_content: 'A sum is wanted.' }
   await tell.delta?.({ text: '', fields: { message } })
-  for (const text of words) await tell.delta?.({ text })
+  for (const text of words) {
+    await tell.delta?.({ text })
+    // The rate is shown only if the answer takes a measurable time.
+    await wait(20)
+  }
   return { text: words.join(''), usage: { promptTokens: 9, completionTokens: 21 } }
 }
 
