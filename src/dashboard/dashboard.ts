@@ -117,7 +117,7 @@ export async function openDashboard(
   }
 }
 
-/** A record that does not exist may be written later. */
+/** Rejects a pipe, and a file that is not a record. Accepts a path that does not exist yet. */
 async function expectReadable(path: string): Promise<void> {
   if (isPipe(expectString('source', path))) {
     throw new ValueError('a dashboard reads no pipe', { hint: 'Name a file.' })

@@ -2,7 +2,7 @@
 
 import type { Output } from '../output.ts'
 
-/** Says that the option comes too late if the arguments of a script contain it. */
+/** Warns if the option was given to the script instead of the command. */
 export function warnAboutDashboard(args: readonly string[], output: Output): void {
   if (!args.includes('--dashboard')) return
   output.problem('--dashboard is given to the script; write it before the script to see the run')

@@ -58,7 +58,7 @@ export function showHead(
   }
 }
 
-/** What the page shows instead of the verdict of a run. */
+/** Returns the sentence that the page shows instead of the verdict; `null` for the verdict. */
 function describeSpecial(source: QuerySource, serving: ServingView | null): string | null {
   if (serving !== null) return describeServing(serving)
   if (isMissing(source)) return 'There is no record to show.'

@@ -10,7 +10,7 @@ import type { ServingFacts } from './query-source.ts'
 import type { RunMoment } from './run-moment.ts'
 import { shownText } from './shown-texts.ts'
 
-/** Measurements from the spans of requests, which a telemetry object of a caller may lack. */
+/** The measurements without spans of requests, which a caller's telemetry object may not provide. */
 const notMeasured = {
   ttft: null,
   betweenTokens: null,

@@ -18,7 +18,7 @@ interface Waiting {
 interface RecordSourceOptions {
   readonly writers: RecordWriterStates
   readonly readFacts?: ReadFacts
-  /** Default `true`. */
+  /** Whether the source has a report. Default `true`. */
   readonly hasReport?: boolean
 }
 

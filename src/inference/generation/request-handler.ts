@@ -283,7 +283,7 @@ class RequestRun implements QueueListener {
     this.#finishWith({ result: this.#builder.finish(reason, usage, last) })
   }
 
-  /** Without an answer, the prompt counts if the engine has read it, and each delta is a token. */
+  /** Without a result, counts the prompt if the engine has read it, and each delta as one token. */
   #reportUse(outcome: FinishedGeneration['outcome']): void {
     if ('result' in outcome) {
       const { usage, text } = outcome.result

@@ -48,16 +48,16 @@ export interface InferenceServerOptions extends ServerParts {
   readonly log: Log
 }
 
-/** A request to a server that has ended. */
+/** A request that has ended, as reported to `onRequest`. */
 export interface ServedRequest {
-  /** When it arrived, in seconds since the epoch. */
+  /** The time at which the request arrived, in seconds since the epoch. */
   readonly time: number
   /** The header `x-request-id` of its response. */
   readonly requestId: string
   /** The name of its API key; `null` for a key without a name, or without a key. */
   readonly key: string | null
   readonly method: string
-  /** Without the query. */
+  /** The path without the query. */
   readonly path: string
   /** The status of the response; 499 if the client disconnected before there was one. */
   readonly status: number

@@ -70,7 +70,7 @@ export class RecordList {
     }
   }
 
-  /** A compressed record cannot be counted without reading all of it. */
+  /** Returns `null` for a compressed record, because all of it would have to be read. */
   #count(path: string): TaskCounts | null {
     return isCompressed(path) ? null : (tryRead(() => this.#counter.count(path)) ?? null)
   }

@@ -20,7 +20,7 @@ export type Panel = (typeof panels)[number]
 
 /** The keys of the fragment. Times are seconds of the run; absent keys do not limit. */
 export interface PageState {
-  /** `null` shows the first panel of what is shown. */
+  /** The chosen panel; `null` for the first panel that the page shows. */
   readonly panel: Panel | null
   readonly name: string | null
   readonly task: string | null

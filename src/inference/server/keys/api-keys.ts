@@ -51,7 +51,7 @@ export class ApiKeys implements KeyRing {
     this.#use(this.#watched.value)
   }
 
-  /** Takes the bytes of a key. Compares hashes, so that the time tells nothing about a key. */
+  /** Finds a key by its bytes. Looks up a hash, so that the time reveals nothing about keys. */
   find(given: Buffer): ClientKey | undefined {
     const hashed = hash('sha256', given)
     return this.#named.get(hashed) ?? this.#unnamed.get(hashed)
@@ -88,7 +88,7 @@ interface KeyLine {
 
 const linePattern = /^([A-Za-z\d][\w.@-]{0,63})\s+([\x21-\x7e]+)((?:\s+[rt]pm=[1-9]\d{0,11})*)$/
 
-/** The errors have no text of the file, because any part of it may be a key. */
+/** Parses the file. Errors quote no text of the file, because any part of it may be a key. */
 export function parseKeyFile(text: string): readonly KeyLine[] {
   const lines: KeyLine[] = []
   for (const [at, raw] of text

@@ -5,7 +5,7 @@ import { Fifo } from '../../../runtime/fifo.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
 import type { AcceptedKey, Admission } from '../../../runtime/http/request-guard.ts'
 
-/** The maximum of requests and of tokens in any 60 seconds; `null` for no limit. */
+/** The maximum numbers of requests and tokens in any 60 seconds; `null` for no limit. */
 export interface KeyLimits {
   readonly requests: number | null
   readonly tokens: number | null
@@ -78,7 +78,7 @@ export interface LimitState {
   readonly limit: number
   /** Negative if the last request used more tokens than were left. */
   readonly remaining: number
-  /** The time until nothing of the limit is used. */
+  /** The time until no part of the limit is used any more. */
   readonly resetMs: number
   /** The time until another request is admitted. */
   readonly retryMs: number

@@ -143,7 +143,7 @@ function toChoiceFields(choice: NonNullable<MessageRequest['tool_choice']>): Wir
   return { tool_choice: value, ...(isSingle ? { parallel_tool_calls: false } : {}) }
 }
 
-/** The results of tools become messages of their own, in the order of the blocks. */
+/** Each result of a tool becomes a separate message, in the order of the blocks. */
 function toMessages(message: Message, path: string): readonly TranslatedMessage[] {
   const { role, content } = message
   if (typeof content === 'string') return [{ message: { role, content }, path }]

@@ -67,7 +67,7 @@ export abstract class PartStream implements ReplyStream, ChoiceListener {
   }
 
   end(): void {
-    // The last events follow from the result of the only choice.
+    // Writes nothing: `finish` of the only choice has already written the last events.
   }
 
   fail(problem: HttpError, body: object): void {

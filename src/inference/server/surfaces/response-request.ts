@@ -222,7 +222,7 @@ function toMessages(items: readonly SourceItem[]): readonly TranslatedMessage[] 
   return messages
 }
 
-/** Texts alone become one string if there is only one. */
+/** Converts content to parts. A single text becomes a string. */
 function toContent(given: z.infer<typeof contentSchema>): unknown {
   if (typeof given === 'string') return given
   const [first, ...others] = given.map(toPart)

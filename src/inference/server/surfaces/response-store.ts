@@ -18,7 +18,7 @@ interface StoredResponse {
 const maxResponses = 1000
 const maxBytes = 64 << 20
 
-/** Drops the oldest responses beyond both limits. Ids cannot be guessed, so they need no owner. */
+/** Beyond a limit, drops the oldest responses. Ids cannot be guessed, so they need no owner. */
 export class ResponseStore {
   readonly #responses = new Map<string, StoredResponse>()
   #bytes = 0

@@ -14,7 +14,7 @@ export const createCompanionRoutes = (context: CompanionContext): readonly Docum
   createCountTokensRoute(context),
 ]
 
-/** Returns the surface of a requested path, which may be spelled in other ways, or be below it. */
+/** Returns the surface of a requested path, which may lack `/v1` or continue a surface's path. */
 export function findSurface(requested: string): Surface | undefined {
   const path = requested.startsWith('/v1/') ? requested : `/v1${requested}`
   return surfaces.find((surface) => path === surface.path || path.startsWith(`${surface.path}/`))
