@@ -229,7 +229,9 @@ function createSurfaceRoute(surface: Surface, context: RouteContext): Documented
     document,
     bodyBytes: limits[bodyLimit],
     answer(exchange, body) {
-      const { request, format } = surface.read(body, context)
+      const call = surface.read(body, context)
+      if ('reply' in call) return exchange.sendJson(200, call.reply)
+      const { request, format } = call
       if (!request.isStream) return sendWholeReply(generator, exchange, request, format)
       return sendStreamedReply(generator, exchange, request, format, options)
     },

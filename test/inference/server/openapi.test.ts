@@ -23,7 +23,7 @@ const documentOf = async (served: Served): Promise<OpenApi> =>
 
 /** Checks values against the schemas of the document's components; gives what is wrong. */
 function checksOf({ components }: OpenApi): (name: string, value: unknown) => unknown[] {
-  const ajv = new Ajv2020({ strict: true })
+  const ajv = new Ajv2020({ strict: true, allowUnionTypes: true })
   for (const [name, schema] of Object.entries(components.schemas)) ajv.addSchema(schema, name)
   return (name, value) => {
     const isValid = ajv.validate(name, value)
@@ -47,6 +47,9 @@ it('GET /openapi.json: every route of the server is in the document, with its me
     ['get', 'post'].filter((method) => method in operations).map((method) => `${method} ${path}`),
   )
   expect(described.toSorted()).toEqual([
+    'get /api/ps',
+    'get /api/tags',
+    'get /api/version',
     'get /health',
     'get /health/live',
     'get /health/ready',
@@ -54,6 +57,9 @@ it('GET /openapi.json: every route of the server is in the document, with its me
     'get /openapi.json',
     'get /v1/models',
     'get /v1/models/{name}',
+    'post /api/chat',
+    'post /api/generate',
+    'post /api/show',
     'post /generate',
     'post /tokenize',
     'post /v1/chat/completions',
@@ -103,6 +109,8 @@ it('GET /openapi.json: its schemas accept what the server accepts', async () => 
     completion: ['CompletionRequest', { prompt: ['a', 'b'], n: 2, logprobs: 1 }],
     generate: ['GenerateRequest', { prompts: [], timeout: 0.5 }],
     tokenize: ['TokenizeRequest', { content: 'a' }],
+    ollama: ['OllamaChatRequest', { ...hello, options: { num_predict: 3 } }],
+    ollamaPrompt: ['OllamaGenerateRequest', { model: 'tiny', prompt: 'a', format: 'json' }],
     response: ['ResponseRequest', { input: 'a', previous_response_id: null }],
     message: ['MessageRequest', { ...hello, system: 'Be brief.', top_k: 3 }],
   }
@@ -159,6 +167,11 @@ it('GET /openapi.json: its schemas describe what the server sends', async () => 
     Generated: (await post(`${url}/generate`, { prompts: ['a', 'b'] })).json,
     GenerateError: (await post(`${url}/generate`, {})).json,
     Error: (await post(`${url}/v1/chat/completions`, {})).json,
+    OllamaChat: (await post(`${url}/api/chat`, { ...hello, stream: false })).json,
+    OllamaGenerated: (
+      await post(`${url}/api/generate`, { model: 'tiny', prompt: 'a', stream: false })
+    ).json,
+    OllamaError: (await post(`${url}/api/chat`, {})).json,
     Response: (await post(`${url}/v1/responses`, { input: 'a' })).json,
     Message: (await post(`${url}/v1/messages`, hello)).json,
     MessageTokens: (await post(`${url}/v1/messages/count_tokens`, hello)).json,

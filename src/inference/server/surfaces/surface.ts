@@ -18,6 +18,8 @@ import type { ResponseStore } from './response-store.ts'
 /** A POST route that generates text. All surfaces share queue, guardrails, limits and metrics. */
 export interface Surface {
   readonly path: string
+  /** Errors of all paths below this one have the form of this surface. Default: `path`. */
+  readonly prefix?: string
   readonly document: RouteDocument
   /** The schemas that `document` names, besides those of the OpenAPI document itself. */
   readonly schemas?: Readonly<Record<string, z.ZodType>>
@@ -42,10 +44,10 @@ export interface CompanionContext extends SurfaceContext {
   readonly limits: ServerLimits
 }
 
-export interface SurfaceCall {
-  readonly request: TextRequest
-  readonly format: ReplyFormat
-}
+/** What to generate and how to reply, or a reply that needs no generation. */
+export type SurfaceCall =
+  | { readonly request: TextRequest; readonly format: ReplyFormat }
+  | { readonly reply: object }
 
 /** How the reply to one request is written. */
 export interface ReplyFormat {

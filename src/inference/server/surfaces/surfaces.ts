@@ -4,18 +4,32 @@ import { chatCompletions } from './chat-completions.ts'
 import type { DocumentedRoute } from '../openapi.ts'
 import { completions } from './completions.ts'
 import { createCountTokensRoute, messages } from './messages.ts'
+import { createOllamaModelRoutes } from './ollama-models.ts'
+import { ollamaChat, ollamaGenerate } from './ollama.ts'
 import { responses } from './responses.ts'
 import type { CompanionContext, Surface } from './surface.ts'
 
-export const surfaces: readonly Surface[] = [chatCompletions, completions, messages, responses]
+export const surfaces: readonly Surface[] = [
+  chatCompletions,
+  completions,
+  messages,
+  responses,
+  ollamaChat,
+  ollamaGenerate,
+]
 
 /** Creates the routes of these APIs that generate nothing. */
 export const createCompanionRoutes = (context: CompanionContext): readonly DocumentedRoute[] => [
   createCountTokensRoute(context),
+  ...createOllamaModelRoutes(context),
 ]
 
-/** Returns the surface of a requested path, which may lack `/v1` or continue a surface's path. */
+/** Returns the surface of a requested path, which may lack `/v1`, or of a path below it. */
 export function findSurface(requested: string): Surface | undefined {
-  const path = requested.startsWith('/v1/') ? requested : `/v1${requested}`
-  return surfaces.find((surface) => path === surface.path || path.startsWith(`${surface.path}/`))
+  const paths = [requested, `/v1${requested}`]
+  const isBelow = (prefix: string) => (path: string) => path.startsWith(`${prefix}/`)
+  return (
+    surfaces.find((surface) => paths.includes(surface.path)) ??
+    surfaces.find(({ path, prefix = path }) => paths.some(isBelow(prefix)))
+  )
 }

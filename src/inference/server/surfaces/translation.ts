@@ -42,10 +42,7 @@ export function readTranslated(
     body['chat_template_kwargs'] = { ...variables, ...(fields['chat_template_kwargs'] as object) }
   }
   try {
-    const request = requests.readChat(body)
-    if (request.n !== 1) {
-      throw wrongValueError('n', "Invalid value for 'n': this API has one answer per request.")
-    }
+    const request = expectOneAnswer(requests.readChat(body))
     if (requests.rules.isPassedOn || thinking === undefined) return request
     const inputs = request.inputs.map((input) => ({ ...input, thinking }))
     return { ...request, inputs }
@@ -53,6 +50,16 @@ export function readTranslated(
     if (!(error instanceof HttpError) || error.param === null) throw error
     throw withParam(error, error.param, toSourcePath(error.param, messages, names))
   }
+}
+
+/** Other APIs have one answer per request, and no place for log probabilities. */
+export function expectOneAnswer<Request extends TextRequest>(request: Request): Request {
+  if (request.n !== 1) {
+    throw wrongValueError('n', "Invalid value for 'n': this API has one answer per request.")
+  }
+  if (typeof request.sampling.logprobs !== 'number') return request
+  const message = "Invalid value for 'logprobs': this server does not return them in this API."
+  throw wrongValueError('logprobs', message)
 }
 
 function toSourcePath(

@@ -108,7 +108,7 @@ const toParts = (text: string): ReturnType<typeof JSON.parse>[] =>
 it('every surface that takes a conversation is in this test', () => {
   const paths = new Set(Object.values(surfaceClients).map(({ path }) => path))
   const others = surfaces.filter(({ path }) => !paths.has(path)).map(({ path }) => path)
-  expect(others).toEqual(['/v1/completions'])
+  expect(others).toEqual(['/v1/completions', '/api/generate'])
 })
 
 describe.each(Object.entries(surfaceClients))('surface %s', (_, client) => {

@@ -276,8 +276,63 @@ const responses: SurfaceClient = {
   readError: (body) => body.error?.message ?? body.message,
 }
 
+const ollama: SurfaceClient = {
+  path: '/api/chat',
+  streamFields: { stream: true },
+  toBody({ system, turns, maxTokens, temperature, topP, stop, tool, toolChoice, schema }) {
+    return {
+      model: 'tiny:latest',
+      stream: false,
+      messages: [
+        ...(system === undefined ? [] : [{ role: 'system', content: system }]),
+        ...turns.map(({ role, text, reasoning, calls, callId }) => ({
+          role,
+          content: text,
+          thinking: reasoning,
+          tool_call_id: callId,
+          tool_calls: calls?.map(({ id, name, arguments: given }) => {
+            return { id, function: { name, arguments: toParsed(given) } }
+          }),
+        })),
+      ],
+      options: { num_predict: maxTokens, temperature, top_p: topP, stop, num_ctx: 4096 },
+      tools: tool && [
+        {
+          type: 'function',
+          function: { name: tool.name, description: tool.description, parameters: tool.schema },
+        },
+      ],
+      // Ollama has no such field, and tutti reads it as in a chat request.
+      tool_choice:
+        typeof toolChoice === 'object' ? { type: 'function', function: toolChoice } : toolChoice,
+      format: schema,
+    }
+  },
+  readWhole: ({ message, done, done_reason: reason, ...counts }) => ({
+    text: message.content,
+    reasoning: message.thinking ?? '',
+    calls: (message.tool_calls ?? []).map(({ id, function: called }: Json) => {
+      return { id, name: called.name, arguments: JSON.stringify(called.arguments) }
+    }),
+    finish: message.tool_calls !== undefined && done ? 'tool_calls' : reason,
+    tokens: [counts.prompt_eval_count, counts.eval_count],
+  }),
+  readStream(parts) {
+    const join = (name: string): string => parts.map(({ message }) => message[name] ?? '').join('')
+    const calls = parts.flatMap(({ message }) => message.tool_calls ?? [])
+    if (parts.some(({ done }, at) => done !== (at === parts.length - 1))) {
+      throw new Error('only the last line is done')
+    }
+    const message = { content: join('content'), thinking: join('thinking') }
+    const tools = calls.length === 0 ? {} : { tool_calls: calls }
+    return this.readWhole({ ...parts.at(-1), message: { ...message, ...tools } })
+  },
+  readError: ({ error }) => error,
+}
+
 export const surfaceClients: Readonly<Record<string, SurfaceClient>> = {
   chat,
-  anthropic,
   responses,
+  anthropic,
+  ollama,
 }
