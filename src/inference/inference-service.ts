@@ -187,6 +187,25 @@ export class InferenceService {
     return proxy && createGuardedProxy(proxy, { guard, checkScheduler, clock, engineTimeoutMs })
   }
 
+  #facts(): object {
+    const { config } = this.#parts
+    const { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop } = config.llm
+    return {
+      engine: config.engine.kind,
+      total_slots: this.pool.slots,
+      chat_template: this.pool.model.chatTemplate ?? null,
+      default_generation_settings: {
+        max_tokens: maxTokens,
+        temperature,
+        top_p: topP,
+        top_k: topK,
+        repetition_penalty: repetitionPenalty,
+        seed,
+        stop,
+      },
+    }
+  }
+
   #metricsText(): string {
     const keys = this.#server?.listKeys() ?? []
     return this.#metrics.toText(this.generator.status(), this.#batcher.breaches, keys)
@@ -212,6 +231,7 @@ export class InferenceService {
       queueLimit: config.hardware.queueLimit,
       limits: { drainSeconds: drainMs / 1000, isStrict: config.server.isStrict, ...limits },
       metrics: () => this.#metricsText(),
+      facts: () => this.#facts(),
       defaults: { maxTokens: config.llm.maxTokens },
       clock,
       log,

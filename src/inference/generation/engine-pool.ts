@@ -2,7 +2,12 @@
 
 import { messageOf, StateError } from '../../foundation/errors.ts'
 import { once } from '../../foundation/service.ts'
-import type { InferenceEngine, ModelFacts } from './inference-engine.ts'
+import type {
+  GenerationInput,
+  InferenceEngine,
+  ModelFacts,
+  PromptTokens,
+} from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
 import {
   type EngineProxy,
@@ -42,6 +47,11 @@ export class EnginePool {
     return this.#servingEngines().length
   }
 
+  /** How many requests the serving engines handle at a time. */
+  get slots(): number {
+    return this.#servingEngines().reduce((sum, { capacity }) => sum + capacity.slots, 0)
+  }
+
   get size(): number {
     return this.#activeWorkers().length
   }
@@ -57,9 +67,25 @@ export class EnginePool {
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
+    return this.#expectEngine().tokenize(text)
+  }
+
+  async detokenize(tokens: readonly number[]): Promise<string> {
+    const engine = this.#expectEngine()
+    if (engine.detokenize === undefined) throw unsupportedError('the texts of tokens')
+    return engine.detokenize(tokens)
+  }
+
+  async readPrompt(input: GenerationInput): Promise<PromptTokens> {
+    const engine = this.#expectEngine()
+    if (engine.readPrompt === undefined) throw unsupportedError('the prompts of its model')
+    return engine.readPrompt(input)
+  }
+
+  #expectEngine(): InferenceEngine {
     const [engine] = this.#servingEngines()
     if (engine === undefined) throw inferenceError('not_ready', this.unreadyReason ?? 'not ready')
-    return engine.tokenize(text)
+    return engine
   }
 
   get proxy(): EngineProxy | null {
@@ -172,3 +198,6 @@ export class EnginePool {
     return [...this.#workers.values()].flatMap(({ engine }) => engine ?? [])
   }
 }
+
+const unsupportedError = (what: string): Error =>
+  inferenceError('unsupported', `this engine does not report ${what}`)

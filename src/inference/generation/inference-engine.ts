@@ -186,12 +186,20 @@ export interface GenerationListener {
   end(id: string, end: GenerationEnd): void
 }
 
+/** A prompt as the model reads it. */
+export interface PromptTokens {
+  readonly text: string
+  readonly tokens: readonly number[]
+}
+
 /** What an engine knows about its model once it has started. */
 export interface ModelFacts {
   readonly name: string
   /** The maximum number of tokens of prompt and output together. */
   readonly contextLength: number
   readonly hasChatTemplate: boolean
+  /** The source of the chat template, if the engine knows it. */
+  readonly chatTemplate?: string
   /**
    * The request fields that the engine supports besides those of `Sampling` and `GenerationInput`:
    * a name such as `grammar`; `messages.NAME` for a field of messages; `messages.name` for the
@@ -228,6 +236,10 @@ export interface InferenceEngine {
   generate(requests: readonly GenerationRequest[], listener: GenerationListener): Promise<void>
   /** Splits a text into the model's tokens and returns their ids. */
   tokenize(text: string): Promise<readonly number[]>
+  /** Returns the text of tokens, including that of control tokens. */
+  detokenize?(tokens: readonly number[]): Promise<string>
+  /** Returns the input as the model reads it, for example rendered by the chat template. */
+  readPrompt?(input: GenerationInput): Promise<PromptTokens>
   /**
    * Resolves with the reason if the engine is lost before it is closed; otherwise stays pending.
    * Called once, after `start`.

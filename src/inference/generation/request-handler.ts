@@ -11,7 +11,7 @@ import { type GuardedInput, guardInput } from '../guardrails/guarded-input.ts'
 import type { Batcher } from './batcher.ts'
 import type { EnginePool } from './engine-pool.ts'
 import { type FinishedGeneration, GenerationMeter, toSpan } from './gen-ai.ts'
-import type { FinishReason, Sampling, Usage } from './inference-engine.ts'
+import type { FinishReason, PromptTokens, Sampling, Usage } from './inference-engine.ts'
 import { inferenceError } from './inference-errors.ts'
 import type {
   AnswerFields,
@@ -87,6 +87,18 @@ export class RequestHandler implements TextGenerator {
 
   async tokenize(text: string): Promise<readonly number[]> {
     return this.#parts.pool.tokenize(text)
+  }
+
+  async detokenize(tokens: readonly number[]): Promise<string> {
+    return this.#parts.pool.detokenize(tokens)
+  }
+
+  async readPrompt(input: PassThroughInput): Promise<PromptTokens> {
+    const { guard, systemPrompt, checkScheduler, pool } = this.#parts
+    const guarded = await checkScheduler.run(guardInput(input, guard, systemPrompt))
+    if ('error' in guarded) throw guarded.error
+    if ('refusal' in guarded) throw inferenceError('content_filter', guarded.refusal.text)
+    return pool.readPrompt(guarded.input)
   }
 
   status(): GeneratorStatus {

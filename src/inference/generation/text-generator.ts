@@ -3,6 +3,7 @@
 import type {
   FinishReason,
   PromptReport,
+  PromptTokens,
   Sampling,
   TokenLogprob,
   Usage,
@@ -71,5 +72,9 @@ export interface GeneratorStatus {
 export interface TextGenerator {
   generate(prompt: PromptRequest, listener?: ProgressListener): Promise<GenerationResult>
   tokenize(text: string): Promise<readonly number[]>
+  /** Rejects with the code `unsupported` if the engine cannot do this. So does `readPrompt`. */
+  detokenize(tokens: readonly number[]): Promise<string>
+  /** Returns the prompt as the model reads it, after guardrails and with the system prompt. */
+  readPrompt(input: PassThroughInput): Promise<PromptTokens>
   status(): GeneratorStatus
 }

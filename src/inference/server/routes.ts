@@ -3,6 +3,7 @@
 import type { Clock } from '../../foundation/clock.ts'
 import { tryRead } from '../../foundation/errors.ts'
 import { maskSecrets } from '../../foundation/secrets.ts'
+import { version } from '../../foundation/version.ts'
 import type { HttpError } from '../../runtime/http/http-error.ts'
 import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import { machineName } from '../../runtime/http/listening.ts'
@@ -24,6 +25,7 @@ import type { RequestReader } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
 import type { ResponseStore } from './surfaces/response-store.ts'
 import type { Surface } from './surfaces/surface.ts'
+import { createTokenRoutes } from './token-routes.ts'
 import { createCompanionRoutes, surfaces } from './surfaces/surfaces.ts'
 
 export interface ServerParts {
@@ -31,6 +33,8 @@ export interface ServerParts {
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
   readonly metrics: () => Promise<string> | string
   readonly clock: Clock
+  /** What `GET /v1/server` tells besides what the server knows itself. */
+  readonly facts?: () => object
 }
 
 /** The context of the health routes, which also answer while the model loads. */
@@ -59,8 +63,9 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
     ...createCompanionRoutes(context),
     createGenerateRoute(context),
     ...createModelRoutes(context),
-    createTokenizeRoute(context),
+    ...createTokenRoutes(context),
     createMetricsRoute(context),
+    createFactsRoute(context, () => routes),
   ].filter(({ path }) => !paths.includes(path))
   routes.push(...createForwardingRoutes(context))
   routes.push(createOpenApiRoute(context, routes))
@@ -113,9 +118,7 @@ function createHealthRoutes(context: HealthContext): readonly DocumentedRoute[] 
           endpoint,
           mode: 'service',
           batch_config: {
-            type: batchConfig.type,
-            max_batch_size: batchConfig.maxBatchSize,
-            max_batch_wait_ms: batchConfig.maxBatchWaitMs,
+            ...toBatchFields(batchConfig),
             pending_requests: generator.status().queued,
           },
         })
@@ -142,10 +145,47 @@ function createHealthRoutes(context: HealthContext): readonly DocumentedRoute[] 
   ]
 }
 
+const toBatchFields = (config: ServerParts['batchConfig']): object => ({
+  type: config.type,
+  max_batch_size: config.maxBatchSize,
+  max_batch_wait_ms: config.maxBatchWaitMs,
+})
+
 /** Omits the message of the engine: it may contain paths, and the route requires no key. */
 function getPublicReason({ generator, getUnreadyReason }: HealthContext): string | null {
   const reason = getUnreadyReason() ?? generator.status().unreadyReason
   return reason === null ? null : maskSecrets(reason.split(':', 1)[0] ?? '')
+}
+
+/** The facts that operators and clients ask for, as with `GET /props` of llama-server. */
+function createFactsRoute(
+  context: RouteContext,
+  listRoutes: () => readonly DocumentedRoute[],
+): DocumentedRoute {
+  const { generator, endpoint, requests, batchConfig, clock, facts } = context
+  const startMs = clock.monotonicMs()
+  return {
+    method: 'GET',
+    path: '/v1/server',
+    document: { summary: 'The version, model, settings and load of the server.', ok: 'Server' },
+    answer(exchange) {
+      const { models, contextLength } = requests.rules
+      const { queued, running, workers } = generator.status()
+      exchange.sendJson(200, {
+        version,
+        hostname: machineName,
+        endpoint,
+        uptime_seconds: (clock.monotonicMs() - startMs) / 1000,
+        models,
+        max_model_len: contextLength,
+        workers,
+        requests: { queued, running },
+        batch_config: toBatchFields(batchConfig),
+        ...facts?.(),
+        routes: listRoutes().map(({ method, path }) => `${method} ${path}`),
+      })
+    },
+  }
 }
 
 function createModelRoutes({ requests, clock }: RouteContext): readonly DocumentedRoute[] {
@@ -171,20 +211,6 @@ function createModelRoutes({ requests, clock }: RouteContext): readonly Document
       },
     },
   ]
-}
-
-function createTokenizeRoute({ generator, limits, requests }: RouteContext): DocumentedRoute {
-  return {
-    method: 'POST',
-    path: '/tokenize',
-    document: { summary: 'The tokens of a text.', body: 'TokenizeRequest', ok: 'Tokens' },
-    bodyBytes: limits.bodyBytes,
-    async answer(exchange, body) {
-      const request = requests.readTokenize(body)
-      const tokens = await generator.tokenize(request.text)
-      exchange.sendJson(200, { tokens, count: tokens.length }, createIgnoredHeaders(request))
-    },
-  }
 }
 
 /** Only the model of a body is checked here. The server behind the engine checks the rest. */

@@ -8,6 +8,9 @@ import type {
   PromptRequest,
 } from '../../../src/inference/generation/text-generator.ts'
 
+import type { PromptTokens } from '../../../src/inference/generation/inference-engine.ts'
+import type { PassThroughInput } from '../../../src/inference/generation/pass-through.ts'
+
 /** Handles one request; missing fields of the result have defaults. */
 export type Script = (
   request: PromptRequest,
@@ -37,6 +40,17 @@ export class FakeGenerator implements TextGenerator {
   async tokenize(text: string): Promise<readonly number[]> {
     this.tokenized.push(text)
     return Array.from(text, (character) => character.codePointAt(0) ?? 0)
+  }
+
+  async detokenize(tokens: readonly number[]): Promise<string> {
+    return String.fromCodePoint(...tokens)
+  }
+
+  async readPrompt(input: PassThroughInput): Promise<PromptTokens> {
+    const messages =
+      input.kind === 'chat' ? input.messages : [{ role: 'text', content: input.text }]
+    const text = messages.map(({ role, content }) => `<${role}>${content}`).join('')
+    return { text, tokens: await this.tokenize(text) }
   }
 
   status(): GeneratorStatus {

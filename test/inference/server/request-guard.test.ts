@@ -8,16 +8,26 @@ const gets = [
   '/health/ready',
   '/v1/models',
   '/v1/models/tiny',
+  '/v1/server',
   '/metrics',
   '/openapi.json',
 ]
-const posts = ['/generate', '/v1/chat/completions', '/v1/completions', '/tokenize']
+const posts = [
+  '/generate',
+  '/v1/chat/completions',
+  '/v1/completions',
+  '/tokenize',
+  '/detokenize',
+  '/apply-template',
+]
 const methods = ['GET', 'HEAD', 'POST', 'PUT', 'PATCH', 'DELETE', 'OPTIONS', 'TRACE', 'PROPFIND']
 const goodBodies: Readonly<Record<string, object>> = {
   '/generate': { prompts: ['a'] },
   '/v1/chat/completions': hello,
   '/v1/completions': { prompt: 'a' },
   '/tokenize': { prompt: 'a' },
+  '/detokenize': { tokens: [97] },
+  '/apply-template': hello,
 }
 
 describe('routes', () => {

@@ -184,6 +184,7 @@ describe('the inference server', () => {
     expect((await post(`${served.url}/tokenize`, { prompt: 'abc' })).json).toEqual({
       tokens: [97, 98, 99],
       count: 3,
+      max_model_len: 8192,
     })
     const metrics = await ask(`${served.url}/metrics`)
     expect(metrics.text).toBe('tutti_up 1\n')

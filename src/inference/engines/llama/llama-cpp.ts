@@ -188,6 +188,7 @@ function createVocabulary(model: LlamaModel): Vocabulary {
       model.tokenize(text, special, inner ? 'trimLeadingSpace' : undefined),
     textOf: (tokens, before) =>
       model.detokenize(toLibraryTokens(tokens), false, toLibraryTokens(before)),
+    fullTextOf: (tokens) => model.detokenize(toLibraryTokens(tokens), true),
     nameOf: (token) => model.detokenize(toLibraryTokens([token]), true, anchor),
     bytesOf(token) {
       const spelling = ggml?.tokens[token]

@@ -15,10 +15,12 @@ import { maskSecrets, registerSecret } from '../../../foundation/secrets.ts'
 import { once } from '../../../foundation/service.ts'
 import type {
   EngineCapacity,
+  GenerationInput,
   GenerationListener,
   GenerationRequest,
   InferenceEngine,
   ModelFacts,
+  PromptTokens,
 } from '../../generation/inference-engine.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
 import {
@@ -35,6 +37,7 @@ import {
   describeExit,
   hintForExit,
   type LlamaProcess,
+  toError,
   UpdateRelay,
   startLlamaProcess,
 } from './llama-process.ts'
@@ -49,7 +52,7 @@ import {
   positiveSeconds,
 } from '../engine-options.ts'
 import { SilenceWatch, type WatchedProcess } from '../../../runtime/silence-watch.ts'
-import type { MessageFromLlama, LoadRequest, LoadProgress } from './protocol.ts'
+import type { LoadProgress, LoadRequest, MessageFromLlama, TokenQuery } from './protocol.ts'
 
 /** The model to load, and the resources that it may use. */
 export interface LlamaEngineOptions extends Partial<Omit<LlamaEngineConfig, 'kind' | 'cacheDir'>> {
@@ -169,7 +172,7 @@ class LlamaEngine implements InferenceEngine {
   readonly #options: LlamaEngineOptions
   readonly #loadRequest: LoadRequest
   readonly #relays = new Map<string, UpdateRelay>()
-  readonly #tokenizations = new Map<number, PromiseWithResolvers<readonly number[]>>()
+  readonly #queries = new Map<number, PromiseWithResolvers<PromptTokens>>()
   readonly #started = Promise.withResolvers<ModelFacts>()
   readonly #lost = Promise.withResolvers<string>()
   readonly #watched: WatchedProcess = { silentMs: 0 }
@@ -178,7 +181,7 @@ class LlamaEngine implements InferenceEngine {
   #child: LlamaProcess | null = null
   #isLoaded = false
   #failure: InferenceError | null = null
-  #lastTokenization = 0
+  #lastQueryId = 0
 
   constructor(options: LlamaEngineOptions) {
     this.#options = options
@@ -260,13 +263,25 @@ class LlamaEngine implements InferenceEngine {
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
+    return (await this.#query({ kind: 'tokenize', text })).tokens
+  }
+
+  async detokenize(tokens: readonly number[]): Promise<string> {
+    return (await this.#query({ kind: 'detokenize', tokens })).text
+  }
+
+  readPrompt(input: GenerationInput): Promise<PromptTokens> {
+    return this.#query({ kind: 'readPrompt', input })
+  }
+
+  async #query(query: TokenQuery): Promise<PromptTokens> {
     const process = this.#expectReady()
-    const tokenizeId = ++this.#lastTokenization
-    const answer = Promise.withResolvers<readonly number[]>()
-    this.#tokenizations.set(tokenizeId, answer)
-    process.send({ kind: 'tokenize', tokenizeId, text })
+    const queryId = ++this.#lastQueryId
+    const result = Promise.withResolvers<PromptTokens>()
+    this.#queries.set(queryId, result)
+    process.send({ kind: 'query', queryId, query })
     this.#recordActivity()
-    return answer.promise
+    return result.promise
   }
 
   lost(): Promise<string> {
@@ -299,9 +314,12 @@ class LlamaEngine implements InferenceEngine {
     if (message.kind === 'alive') return
     if (message.kind === 'update') {
       this.#relays.get(message.update.id)?.receive(message.update)
-    } else if (message.kind === 'tokens') {
-      this.#tokenizations.get(message.tokenizeId)?.resolve(message.tokens)
-      this.#tokenizations.delete(message.tokenizeId)
+    } else if (message.kind === 'queryResult') {
+      const { queryId, result } = message
+      const query = this.#queries.get(queryId)
+      this.#queries.delete(queryId)
+      if ('code' in result) query?.reject(toError(result))
+      else query?.resolve(result)
     } else if (message.kind === 'progress') {
       this.#reportProgress(message.progress)
     } else if (message.kind === 'loaded') {
@@ -349,7 +367,7 @@ class LlamaEngine implements InferenceEngine {
 
   /** Whether a request waits for the process. Requests that are paused for slow readers do not. */
   #isBusy(): boolean {
-    if (!this.#isLoaded || this.#tokenizations.size > 0) return true
+    if (!this.#isLoaded || this.#queries.size > 0) return true
     for (const { isPaused } of this.#relays.values()) if (!isPaused) return true
     return false
   }
@@ -375,9 +393,9 @@ class LlamaEngine implements InferenceEngine {
     this.#silenceWatch.stop()
     this.#started.reject(error)
     for (const recipient of this.#relays.values()) recipient.failBatch(error)
-    for (const { reject } of this.#tokenizations.values()) reject(error)
+    for (const { reject } of this.#queries.values()) reject(error)
     this.#relays.clear()
-    this.#tokenizations.clear()
+    this.#queries.clear()
   }
 }
 

@@ -1,7 +1,7 @@
 /** Starts a model's process, describes its exit, and delivers its updates. */
 
 import type { Clock } from '../../../foundation/clock.ts'
-import { messageOf } from '../../../foundation/errors.ts'
+import { type InferenceError, messageOf } from '../../../foundation/errors.ts'
 import { definedFields } from '../../../foundation/options.ts'
 import { maskSecrets } from '../../../foundation/secrets.ts'
 import {
@@ -16,7 +16,13 @@ import type {
   GenerationRequest,
 } from '../../generation/inference-engine.ts'
 import { inferenceError, statusByCode } from '../../generation/inference-errors.ts'
-import type { MessageFromLlama, RequestUpdate, RequestEnd, MessageToLlama } from './protocol.ts'
+import type {
+  Failure,
+  MessageFromLlama,
+  MessageToLlama,
+  RequestEnd,
+  RequestUpdate,
+} from './protocol.ts'
 
 export type LlamaProcess = SupervisedChild<MessageToLlama, MessageFromLlama>
 
@@ -172,11 +178,13 @@ export class UpdateRelay {
   }
 }
 
-function toGenerationEnd(end: RequestEnd): GenerationEnd {
-  if (end.kind !== 'failed') return end
-  const { code, message, hint, param, clientCode = 'unsupported_value' } = end.failure
+const toGenerationEnd = (end: RequestEnd): GenerationEnd =>
+  end.kind === 'failed' ? { kind: 'failed', error: toError(end.failure) } : end
+
+export function toError(failure: Failure): InferenceError {
+  const { code, message, hint, param, clientCode = 'unsupported_value' } = failure
   const shown = code === 'unsupported' ? clientCode : code
   const refusal =
     param === undefined ? undefined : { status: statusByCode[code], message, param, code: shown }
-  return { kind: 'failed', error: inferenceError(code, message, definedFields({ hint, refusal })) }
+  return inferenceError(code, message, definedFields({ hint, refusal }))
 }

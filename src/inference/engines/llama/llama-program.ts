@@ -2,11 +2,20 @@
 
 import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
+import { definedFields } from '../../../foundation/options.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
 import { LoadError, loadRuntime } from './llama-cpp.ts'
 import { startLoadHeartbeat } from './load-heartbeat.ts'
-import type { MessageFromLlama, LoadRequest, MessageToLlama } from './protocol.ts'
-import type { LlamaRuntime } from './runtime.ts'
+import type { PromptTokens } from '../../generation/inference-engine.ts'
+import { detokenize, readPrompt } from './prepared-prompt.ts'
+import type {
+  Failure,
+  LoadRequest,
+  MessageFromLlama,
+  MessageToLlama,
+  TokenQuery,
+} from './protocol.ts'
+import type { LlamaRuntime, Vocabulary } from './runtime.ts'
 import { StepLoop } from './step-loop.ts'
 import { sliceText } from './token-text.ts'
 
@@ -27,7 +36,7 @@ function receive(message: MessageToLlama): void {
   if (message.kind === 'load') void load(message.request)
   else if (message.kind === 'generate') loop?.add(message.requests)
   else if (message.kind === 'cancel') loop?.cancel(message.id)
-  else if (message.kind === 'tokenize') void tokenize(message.tokenizeId, message.text)
+  else if (message.kind === 'query') void runQuery(message.queryId, message.query)
   else loop?.setPaused(message.id, message.kind === 'hold')
 }
 
@@ -37,7 +46,9 @@ async function load(request: LoadRequest): Promise<void> {
     model = await loadRuntime(request, (progress) => heartbeat.report(progress))
     loop = createLoop(model)
     const { contextLength, template, threadWarning } = model
-    const facts = { name: request.modelName, contextLength, hasChatTemplate: template !== null }
+    const hasChatTemplate = template !== null
+    const source = definedFields({ chatTemplate: template?.source })
+    const facts = { name: request.modelName, contextLength, hasChatTemplate, ...source }
     const templateProblem = template?.problem ?? null
     const readsReasoning = template?.names?.members.has('reasoning_content') ?? false
     const readsNames = template?.readsNames ?? false
@@ -76,15 +87,29 @@ function createLoop(runtime: LlamaRuntime): StepLoop {
   })
 }
 
+async function runQuery(queryId: number, query: TokenQuery): Promise<void> {
+  if (model !== null) {
+    parent.send({ kind: 'queryResult', queryId, result: await findResult(model, query) })
+  }
+}
+
+async function findResult(
+  runtime: LlamaRuntime,
+  query: TokenQuery,
+): Promise<PromptTokens | Failure> {
+  if (query.kind === 'tokenize') return tokenize(runtime.vocabulary, query.text)
+  if (query.kind === 'readPrompt') return readPrompt(query.input, runtime)
+  return detokenize(query.tokens, runtime.vocabulary)
+}
+
 /** Tokenizes a long text in slices, so that the step loop continues between them. */
-async function tokenize(tokenizeId: number, text: string): Promise<void> {
+async function tokenize(vocabulary: Vocabulary, text: string): Promise<PromptTokens> {
   const tokens: number[] = []
-  const vocabulary = model?.vocabulary
-  for (const slice of sliceText(text, vocabulary?.slicing ?? null)) {
-    for (const token of vocabulary?.tokenize(slice, wholeText) ?? []) tokens.push(token)
+  for (const slice of sliceText(text, vocabulary.slicing)) {
+    for (const token of vocabulary.tokenize(slice, wholeText)) tokens.push(token)
     await new Promise<void>((resolve) => systemClock.nextTurn(resolve))
   }
-  parent.send({ kind: 'tokens', tokenizeId, tokens })
+  return { text, tokens }
 }
 
 const wholeText = { special: false, inner: false }

@@ -7,6 +7,7 @@ import type {
   ChatMessage,
   GenerationInput,
   OutputFormat,
+  PromptTokens,
   ToolDefinition,
 } from '../../generation/inference-engine.ts'
 import type { Failure, LlamaRequest } from './protocol.ts'
@@ -59,7 +60,7 @@ export function preparePrompt(request: LlamaRequest, runtime: LlamaRuntime): Pre
     if (minTokens >= contextLength) return tooLongFailure(`at least ${minTokens}`, contextLength)
     const ids = input.kind === 'text' ? input.tokens : undefined
     const unknown = ids?.find((id) => id < 0 || id >= vocabulary.size)
-    if (unknown !== undefined) return unknownTokenFailure(unknown, vocabulary)
+    if (unknown !== undefined) return unknownTokenFailure(unknown, vocabulary, 'prompt')
     const tokens = ids ?? promptTokens(rendered, vocabulary)
     if (tokens.length === 0) return { code: 'unsupported', message: 'the prompt is empty' }
     if (tokens.length >= contextLength) return tooLongFailure(`${tokens.length}`, contextLength)
@@ -71,6 +72,30 @@ export function preparePrompt(request: LlamaRequest, runtime: LlamaRuntime): Pre
   } catch (error) {
     return toFailure(error, template)
   }
+}
+
+/** Returns a prompt as the model reads it. A prompt of tokens has no text. */
+export function readPrompt(input: GenerationInput, runtime: LlamaRuntime): PromptTokens | Failure {
+  const { template, vocabulary, contextLength } = runtime
+  try {
+    const rendered = renderPrompt(input, template, requiresCall(input))
+    const fewest = minTokenCount(rendered, vocabulary)
+    if (fewest >= contextLength) return tooLongFailure(`at least ${fewest}`, contextLength)
+    const given = input.kind === 'text' ? input.tokens : undefined
+    const tokens = given ?? promptTokens(rendered, vocabulary)
+    return { text: rendered.pieces.join(''), tokens }
+  } catch (error) {
+    return toFailure(error, template)
+  }
+}
+
+export function detokenize(
+  tokens: readonly Token[],
+  vocabulary: Vocabulary,
+): PromptTokens | Failure {
+  const unknown = tokens.find((id) => id < 0 || id >= vocabulary.size)
+  if (unknown !== undefined) return unknownTokenFailure(unknown, vocabulary, 'tokens')
+  return { text: vocabulary.fullTextOf(tokens), tokens }
 }
 
 /** If the template rejects the conversation, the client is at fault; otherwise the template is. */
@@ -123,10 +148,10 @@ function toolParam(error: unknown, { input }: LlamaRequest): string | null {
 
 type TextFormat = Extract<OutputFormat, { kind: 'text' }>
 
-const unknownTokenFailure = (id: number, { size }: Vocabulary): Failure => ({
+const unknownTokenFailure = (id: number, { size }: Vocabulary, param: string): Failure => ({
   code: 'unsupported',
-  message: `Invalid token in 'prompt': ${id}. The model has ${size} tokens.`,
-  param: 'prompt',
+  message: `Invalid token in '${param}': ${id}. The model has ${size} tokens.`,
+  param,
 })
 
 const tooLongFailure = (count: string, limit: number): Failure => ({

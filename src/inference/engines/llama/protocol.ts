@@ -5,6 +5,7 @@ import type {
   GenerationInput,
   ModelFacts,
   FinishReason,
+  PromptTokens,
   Sampling,
   Usage,
 } from '../../generation/inference-engine.ts'
@@ -35,7 +36,7 @@ export type MessageToLlama =
   | { readonly kind: 'load'; readonly request: LoadRequest }
   | { readonly kind: 'generate'; readonly requests: readonly LlamaRequest[] }
   | { readonly kind: 'cancel' | 'hold' | 'resume'; readonly id: string }
-  | { readonly kind: 'tokenize'; readonly tokenizeId: number; readonly text: string }
+  | { readonly kind: 'query'; readonly queryId: number; readonly query: TokenQuery }
 
 export type MessageFromLlama =
   | { readonly kind: 'progress'; readonly progress: LoadProgress }
@@ -52,7 +53,17 @@ export type MessageFromLlama =
   | { readonly kind: 'alive' }
   | { readonly kind: 'unloadable'; readonly failure: Failure }
   | { readonly kind: 'update'; readonly update: RequestUpdate }
-  | { readonly kind: 'tokens'; readonly tokenizeId: number; readonly tokens: readonly number[] }
+  | {
+      readonly kind: 'queryResult'
+      readonly queryId: number
+      readonly result: PromptTokens | Failure
+    }
+
+/** A query about texts and tokens. The result has the text, the tokens or both. */
+export type TokenQuery =
+  | { readonly kind: 'tokenize'; readonly text: string }
+  | { readonly kind: 'detokenize'; readonly tokens: readonly number[] }
+  | { readonly kind: 'readPrompt'; readonly input: GenerationInput }
 
 export interface LoadProgress {
   readonly stage: 'download' | 'load'

@@ -32,6 +32,8 @@ export interface Vocabulary {
    * control tokens become empty text.
    */
   textOf(tokens: readonly Token[], before: readonly Token[]): string
+  /** Like `textOf`, with the texts of control tokens. */
+  fullTextOf(tokens: readonly Token[]): string
   /** Returns the text of a token that is shown alone. */
   nameOf(token: Token): string
   /** Returns the bytes of a token whose name contains U+FFFD, or `null` if they are unknown. */

@@ -78,6 +78,7 @@ export interface OpenAiEngineOptions {
 export interface AttachedEngine extends InferenceEngine {
   /** Ends the engine: running requests reject with `engine_lost`, and `lost` resolves. */
   abandon(reason: string): void
+  detokenize(tokens: readonly number[]): Promise<string>
 }
 
 /** The API key is sent only in the authorization header. */
@@ -200,21 +201,33 @@ class OpenAiEngine implements AttachedEngine {
   }
 
   async tokenize(text: string): Promise<readonly number[]> {
-    this.#endController.signal.throwIfAborted()
     // vLLM and others read `prompt`, and llama-server reads `content`.
-    const json = JSON.stringify({ model: this.#options.modelName, prompt: text, content: text })
+    const answer = await this.#askTokens('/tokenize', { prompt: text, content: text })
+    const tokens = getPath(answer, 'tokens')
+    if (!Array.isArray(tokens) || tokens.some((token) => countOr(token, null) === null)) {
+      throw inferenceError('upstream_error', 'the server behind this one gave no list of tokens')
+    }
+    return tokens as readonly number[]
+  }
+
+  async detokenize(tokens: readonly number[]): Promise<string> {
+    const answer = await this.#askTokens('/detokenize', { tokens })
+    const text = getPath(answer, 'prompt') ?? getPath(answer, 'content')
+    if (typeof text === 'string') return text
+    throw inferenceError('upstream_error', 'the server behind this one gave no text')
+  }
+
+  async #askTokens(path: string, fields: object): Promise<unknown> {
+    this.#endController.signal.throwIfAborted()
+    const json = JSON.stringify({ model: this.#options.modelName, ...fields })
     const { status, body } = await this.#fetchText((signal) =>
-      this.#link.post(`${this.#address.root}/tokenize`, json, signal),
+      this.#link.post(`${this.#address.root}${path}`, json, signal),
     )
     if ([404, 405, 501].includes(status)) {
       throw inferenceError('unsupported', 'the server does not report its tokens')
     }
     if (status !== 200) throw this.#toRefusalError(status, body)
-    const tokens = getPath(parseJson(body), 'tokens')
-    if (!Array.isArray(tokens) || tokens.some((token) => countOr(token, null) === null)) {
-      throw inferenceError('upstream_error', 'the server behind this one gave no list of tokens')
-    }
-    return tokens as readonly number[]
+    return parseJson(body)
   }
 
   async #forward({ path, fields, signal }: ForwardedCall): Promise<ForwardedAnswer> {

@@ -237,6 +237,10 @@ class ProcessEngine implements InferenceEngine {
     return this.#engine.tokenize(text)
   }
 
+  async detokenize(tokens: readonly number[]): Promise<string> {
+    return this.#engine.detokenize(tokens)
+  }
+
   get proxy(): EngineProxy | null {
     return this.#attached ? getProxy(this.#attached.engine) : null
   }

@@ -52,14 +52,15 @@ export type RequestReader = ReturnType<typeof createRequestReader>
 /** Reads each kind of body. The functions throw `HttpError` for an invalid body. */
 export function createRequestReader(rules: RequestRules) {
   const typed = createRequestSchemas(rules)
-  const { TokenizeRequest } = typed
+  const { TokenizeRequest, DetokenizeRequest } = typed
   const { schemas, ...readers } = rules.isPassedOn
     ? createPassThroughReaders(rules)
     : createTypedReaders(typed, rules)
   return {
     rules,
-    schemas: { ...schemas, TokenizeRequest },
+    schemas: { ...schemas, TokenizeRequest, DetokenizeRequest },
     readTokenize: createTokenizeReader(TokenizeRequest, rules),
+    readDetokenize: createReader(DetokenizeRequest, rules, toDetokenizeRequest, ownFields),
     readForwarded: (body: unknown) => toForwardedFields(body, rules),
     ...readers,
   }
@@ -165,11 +166,19 @@ function createTokenizeReader(schema: RequestSchemas['TokenizeRequest'], rules: 
   const check = rules.isPassedOn
     ? { known: dropNeutralValues(tokenizeFields), advice: tokenizeAdvice }
     : { known: tokenizeFields }
-  return createReader(schema, rules, toTokenizeRequest, {
-    ...check,
-    supported: [],
-    isPassedOn: false,
-  })
+  return createReader(schema, rules, toTokenizeRequest, { ...check, ...ownFields })
+}
+
+/** The server answers some paths itself, even with a server behind the engine. */
+const ownFields = { supported: [], isPassedOn: false }
+
+function toDetokenizeRequest(
+  { model, tokens }: z.infer<RequestSchemas['DetokenizeRequest']>,
+  rules: RequestRules,
+  ignored: readonly string[],
+) {
+  expectServedModel(model, rules)
+  return { tokens, ignored }
 }
 
 function toTokenizeRequest(

@@ -53,6 +53,10 @@ export function createRequestSchemas(bounds: RequestBounds) {
       content: z.string().nullish().describe('The text; used instead of `prompt`.'),
       prompt: z.string().nullish().describe('The text.'),
     }),
+    DetokenizeRequest: z.object({
+      model,
+      tokens: z.array(z.int().min(0)).describe('The ids of the tokens.'),
+    }),
   }
 }
 

@@ -18,6 +18,7 @@ const letters: Vocabulary = {
   slicing: null,
   tokenize: (text) => Array.from(text, (letter) => letter.charCodeAt(0)),
   textOf: (tokens) => String.fromCharCode(...tokens),
+  fullTextOf: (tokens) => String.fromCharCode(...tokens),
   nameOf: (token) => String.fromCharCode(token),
   bytesOf: () => null,
   isEnd: (token) => token === end,
