@@ -1,4 +1,4 @@
-/** The port between a session and its backends. */
+/** The interface between a session and its backends. */
 
 import type { EventClass } from '../events/event.ts'
 import type { Measurement } from '../events/measurement.ts'

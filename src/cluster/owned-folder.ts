@@ -22,8 +22,8 @@ const retryTimeoutMs = 2000
 const retryDelayMs = 100
 
 /**
- * Removes a folder, also read-only files. Rejects after two seconds of failures or five in total.
- * Runs `rm` in another process, because Node's `rm` blocks the event loop.
+ * Removes a folder, including read-only files. Rejects after two seconds of failures, or after five
+ * seconds in total. Runs `rm` in another process, because Node's `rm` blocks the event loop.
  */
 export async function removeFolder(folder: string, clock: Clock): Promise<void> {
   const limit = new AbortController()

@@ -151,9 +151,9 @@ export class Ledger implements TaskHolder {
     const batches = new Map<Connection, Job[]>()
     const limited = new Map<object, LimitedAttempt<Entry>>()
     for (const entry of entries) {
-      const held = this.#queueLimited(entry, false)
-      if (held !== null) {
-        limited.set(held.group, held)
+      const waitingAttempt = this.#queueLimited(entry, false)
+      if (waitingAttempt !== null) {
+        limited.set(waitingAttempt.group, waitingAttempt)
         continue
       }
       const { connection, job } = entry
@@ -369,9 +369,9 @@ export class Ledger implements TaskHolder {
   }
 
   #beginRetry(entry: Entry): void {
-    const held = this.#queueLimited(entry, true)
-    if (held !== null) {
-      this.#limits?.advance(held)
+    const waitingAttempt = this.#queueLimited(entry, true)
+    if (waitingAttempt !== null) {
+      this.#limits?.advance(waitingAttempt)
       return
     }
     this.#handOverOne(entry)

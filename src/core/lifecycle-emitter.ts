@@ -302,8 +302,8 @@ export class TelemetryEmitter implements LifecycleEmitter {
     const { event } = entry.lifecycle
     const isIncomplete = !entry.isStartEmitted
     const facts = describeFacts(details.facts)
-    const isKept = event === 'TaskCompleted' && this.#parts.keepResults
-    if (event === 'TaskCompleted' && !isKept && !isIncomplete) return facts
+    const keepsResult = event === 'TaskCompleted' && this.#parts.keepResults
+    if (event === 'TaskCompleted' && !keepsResult && !isIncomplete) return facts
     const extras: Record<string, JsonValue> = facts ?? {}
     if (isIncomplete) extras['incomplete_lifecycle'] = true
     if (details.isReused === true) extras['reused'] = true
@@ -320,7 +320,7 @@ export class TelemetryEmitter implements LifecycleEmitter {
     if (event === 'TaskCanceled' && details.error instanceof TaskCanceledError) {
       extras['reason'] = toAttributeText(details.error.reason)
     }
-    if (isKept) Object.assign(extras, describeResult(details.value))
+    if (keepsResult) Object.assign(extras, describeResult(details.value))
     return extras
   }
 }

@@ -39,11 +39,11 @@ export abstract class BaseEvent implements BaseFields {
   declare readonly attributes: JsonObject
 
   constructor(eventType: string, fields: TrustedFields, now: number) {
-    const happened = fields.event_time ?? now
+    const eventTime = fields.event_time ?? now
     this.event_id = fields.event_id ?? newUuid()
     this.event_type = eventType
-    this.event_time = happened
-    this.emit_time = now < happened ? happened : now
+    this.event_time = eventTime
+    this.emit_time = now < eventTime ? eventTime : now
     this.session_id = fields.session_id
     this.backend = fields.backend
     this.task_id = fields.task_id ?? null

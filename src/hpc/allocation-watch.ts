@@ -71,8 +71,8 @@ export class AllocationWatch {
 
   async #checkSignal(): Promise<void> {
     const { allocation, clock, onEnd } = this.#options
-    const asking = allocation.state({ isChanged: true })
-    const found = await boundedWait(clock, answerTimeoutMs, asking).catch(() => null)
+    const stateQuery = allocation.state({ isChanged: true })
+    const found = await boundedWait(clock, answerTimeoutMs, stateQuery).catch(() => null)
     if (this.#isClosed) return
     if (found !== null && found.lost !== null)
       return onEnd(`AllocationLostError: ${found.lost}`, 'loss')

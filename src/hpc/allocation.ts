@@ -1,4 +1,4 @@
-/** The port between the HPC backend and the source of its nodes, such as a scheduler. */
+/** The interface between the HPC backend and the source of its nodes, such as a scheduler. */
 
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { RemoteProcess } from './remote-process.ts'

@@ -27,7 +27,7 @@ export interface ListedRecord {
 }
 
 export interface RecordList {
-  /** The newest come first. */
+  /** The newest record comes first. */
   readonly records: readonly ListedRecord[]
   readonly total: number
 }

@@ -107,7 +107,7 @@ function readState({ pass, files }: Pick<RecordViews, 'pass' | 'files'>): {
   return { sessionId, state: isRunning ? 'running' : 'interrupted' }
 }
 
-/** Tells whether the process that holds a record's lock is alive. */
+/** Determines whether the process that holds a record's lock is alive. */
 export interface RecordWriterStates {
   isWriting(folder: string, sessionId: string): Promise<boolean>
 }

@@ -69,10 +69,10 @@ export class TaskHistory {
   }
 
   async read(signal?: AbortSignal): Promise<void> {
-    const aborted = signal === undefined ? {} : { signal }
+    const signalOption = signal === undefined ? {} : { signal }
     // Most lines are of other tasks, and need not be parsed.
     const contains = JSON.stringify(this.uid).slice(1, -1)
-    const options = { skipSpans: true, onlyWholeLines: true, contains, ...aborted }
+    const options = { skipSpans: true, onlyWholeLines: true, contains, ...signalOption }
     for (; this.#fileIndex < this.#files.length; this.#fileIndex++) {
       const file = this.#files[this.#fileIndex] ?? ''
       const from = this.#position === undefined ? {} : { from: this.#position }

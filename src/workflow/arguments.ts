@@ -32,7 +32,7 @@ function uniqueHandles(parts: readonly unknown[]): readonly EngineHandle[] {
   return found.length > 1 ? [...new Set(found)] : found
 }
 
-/** Whether no argument is an object that can change after the call. Handles count as immutable. */
+/** Whether all arguments are immutable: primitives, functions and handles. */
 export const areImmutable = (args: readonly unknown[]): boolean => args.every(isImmutable)
 
 const isImmutable = (part: unknown): boolean =>
@@ -106,13 +106,13 @@ function findHandleHolders(containers: readonly Container[]): ReadonlySet<Contai
       }
     }
   }
-  const touched = new Set<Container>()
+  const containersWithHandles = new Set<Container>()
   for (let container = open.pop(); container !== undefined; container = open.pop()) {
-    if (touched.has(container)) continue
-    touched.add(container)
+    if (containersWithHandles.has(container)) continue
+    containersWithHandles.add(container)
     for (const holder of holders.get(container) ?? []) open.push(holder)
   }
-  return touched
+  return containersWithHandles
 }
 
 /** Whether the value is searched for handles. Class instances, Maps and Sets are not. */

@@ -307,10 +307,10 @@ export class Dispatcher implements HandleOwner {
     const { core } = this.#parts
     const handles = findHandles(args)
     this.#expectOwnHandles(handles)
-    const late = handles.filter(({ state }) => state !== 'DONE')
-    if (late.length > 0) {
-      run.dependencyCount += late.length
-      this.#waitForLate(run, late)
+    const lateHandles = handles.filter(({ state }) => state !== 'DONE')
+    if (lateHandles.length > 0) {
+      run.dependencyCount += lateHandles.length
+      this.#waitForLate(run, lateHandles)
       return null
     }
     if (run.handle.definitionHash !== null) {

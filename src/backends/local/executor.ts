@@ -1,4 +1,4 @@
-/** The port between the local scheduler and the executors that run its jobs. */
+/** The interface between the local scheduler and the executors that run its jobs. */
 
 import type { Job, Notice, TaskReport } from '../backend.ts'
 import type { GpuId } from './slots.ts'

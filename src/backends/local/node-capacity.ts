@@ -18,7 +18,7 @@ export function usableCores(roots: KernelRoots = systemRoots): number {
   return Math.max(1, Math.floor(limit))
 }
 
-/** The limit of this process's control group, or the node's memory. */
+/** The memory limit of this process's control group, or else the memory of the node. */
 export function usableMemoryMb(roots: KernelRoots = systemRoots): number {
   const total = totalmem()
   return Math.floor((findMemoryLimit(roots, total)?.bytes ?? total) / 2 ** 20)

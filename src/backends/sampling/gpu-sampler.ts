@@ -55,10 +55,10 @@ export class GpuSampler {
   async prime(): Promise<void> {
     try {
       const stream = this.#start()
-      const first = await withReadTimeout(this.#clock, stream.firstOutcome)
-      this.#isReady = first === 'reading'
+      const outcome = await withReadTimeout(this.#clock, stream.firstOutcome)
+      this.#isReady = outcome === 'reading'
       if (this.#isReady) return stream.unref()
-      if (first === 'broken' || existsSync(this.#driverFile)) this.#warn(stream.failure)
+      if (outcome === 'broken' || existsSync(this.#driverFile)) this.#warn(stream.failure)
     } catch (error) {
       this.#warn(messageOf(error))
     }

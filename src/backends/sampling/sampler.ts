@@ -1,4 +1,4 @@
-/** The ports for reading a node and its GPUs. */
+/** The interfaces for reading a node and its GPUs. */
 
 import type { Clock } from '../../foundation/clock.ts'
 import { boundedWait } from '../../foundation/promises.ts'

@@ -66,9 +66,9 @@ export class NodeShares {
       )
       if (next === undefined) break
       this.#turns.set(next, ++this.#turn)
-      const begun = next.begin(Math.max(1, Math.floor(room / waiting.length)))
-      if (begun === 0) sessions.splice(sessions.indexOf(next), 1)
-      room -= begun
+      const begunCores = next.begin(Math.max(1, Math.floor(room / waiting.length)))
+      if (begunCores === 0) sessions.splice(sessions.indexOf(next), 1)
+      room -= begunCores
     }
   }
 

@@ -130,7 +130,7 @@ export class SessionFolder {
     this.#node = node
   }
 
-  /** Sets a program's folder, by default `wanted`. `problem`: no folder could be created. */
+  /** Sets a program's folder, by default `wanted`. Returns a `problem` if none can be created. */
   toPlacedSpec(spec: TaskSpec, wanted: string): { spec: TaskSpec; problem?: BackendError } {
     if (spec.kind !== 'program') return { spec }
     const folder = spec.workDir ?? wanted

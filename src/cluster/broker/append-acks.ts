@@ -1,6 +1,6 @@
 /**
- * Appends messages to streams. All acknowledgements share one subscription, because a request of
- * the NATS client costs more than the message.
+ * Appends messages to streams. All acknowledgements share one subscription, because a request by
+ * the NATS client costs more than the message itself.
  */
 
 import type { Msg, NatsConnection } from '@nats-io/transport-node'

@@ -84,12 +84,12 @@ export class NatsServer {
 
   /** Rejects if the server is not ready in time; no process is left running in that case. */
   async start(): Promise<void> {
-    let first: GuardedServer | null = await this.#launch()
+    let firstServer: GuardedServer | null = await this.#launch()
     const { clock } = this.#options
     const { signal } = this.#closing
     const run = (current: SupervisedRun): Promise<string> => {
-      const server = first
-      first = null
+      const server = firstServer
+      firstServer = null
       return this.#run(current, server)
     }
     supervise(restartPolicy, run, { clock, signal, background: true })

@@ -276,7 +276,7 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  /** Deletes each chunk, because nats-server 2.9 counts messages that a purge removed as used. */
+  /** Deletes each chunk, because nats-server 2.9 counts purged messages as used space. */
   async #deleteChunks(stream: string, chunks: readonly number[]): Promise<void> {
     const { streams } = this.#manager
     await forEachChunk(chunks.length, async (index) => {

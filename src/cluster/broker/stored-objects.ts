@@ -279,9 +279,9 @@ class StoreRefusals {
     const maxBytes = Math.max(heldBytes, this.#heldBefore + storedBytes)
     if (neededBytes <= maxBytes) this.#count = 0
     else if (this.#count++ === 0) this.#fromMs = nowMs
-    const forMs = nowMs - this.#fromMs
-    if (this.#count < minRefusals || !(forMs >= this.#timeoutMs())) return null
-    const seconds = Math.floor(forMs / 1000)
+    const durationMs = nowMs - this.#fromMs
+    if (this.#count < minRefusals || !(durationMs >= this.#timeoutMs())) return null
+    const seconds = Math.floor(durationMs / 1000)
     return `has had room for at most ${maxBytes} bytes for the last ${seconds} s`
   }
 }

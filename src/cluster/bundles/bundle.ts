@@ -63,9 +63,9 @@ export function unpackBundle({ ownPackage, files, links }: Bundle, folder: strin
   for (const { path, target } of links)
     symlinkSync(join(folder, normalizeInside(target)), createParent(path))
   for (const name of ['package.json', 'dist', 'src']) {
-    const own = join(packageFolder, name)
+    const ownPath = join(packageFolder, name)
     const link = createParent(join(ownPackage, name))
-    if (existsSync(own) && !existsSync(link)) symlinkSync(own, link)
+    if (existsSync(ownPath) && !existsSync(link)) symlinkSync(ownPath, link)
   }
   // Node's search for a package.json ends here, so that it does not find one outside of the bundle.
   const outermost = join(folder, 'package.json')

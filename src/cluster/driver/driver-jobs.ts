@@ -48,7 +48,7 @@ const defaultPlacementParts: PlacementParts = {
   held: noHeldNodes,
 }
 
-/** Only jobs sent longer ago than this are recalled: a start would be known by now. */
+/** Only jobs that were sent longer ago are recalled, because a start would be known by now. */
 const minRecallAgeMs = 400
 /** The maximum number of tasks for which the node of a failed attempt is remembered. */
 const maxAvoided = 10_000
@@ -102,7 +102,7 @@ export class DriverJobs {
     return one
   }
 
-  /** Adds jobs that begin together or not at all. A job that an agent returns fails. */
+  /** Adds jobs that begin together or not at all. If an agent returns such a job, the job fails. */
   addTogether(jobs: readonly Job[], options: GroupOptions, nowMs: number): readonly DriverJob[] {
     const { jobsPerNode, avoidedNode, onPlaced, node = null } = options
     const counts = { unplacedCount: jobs.length, jobsPerNode }

@@ -374,11 +374,11 @@ export class DriverSession implements ClusterConnection {
     done.abort()
     this.#endAllJobs(reason)
     if (!isBrokerSilent) return
-    const kept = `agents end its tasks after ${ownerTtlSeconds} s, and a later driver removes its`
+    const consequence = `agents end its tasks after ${ownerTtlSeconds} s, and a later driver removes its`
     log.warn(
       'SessionNotRemoved',
       `the broker at ${broker.url} does not answer, so session "${this.#options.use.sessionId}" ` +
-        `is not removed: ${kept} results after ${resultTtlSeconds} s`,
+        `is not removed: ${consequence} results after ${resultTtlSeconds} s`,
     )
   }
 

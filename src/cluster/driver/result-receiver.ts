@@ -314,9 +314,9 @@ export class ResultReceiver {
     message?.agent.markReceived(message.number, (output?.bytes ?? 0) + (stored?.bytes ?? 0))
     if (this.#options.jobs.findEntry(one.job) !== one) return
     const facts = output === null ? end.facts : { ...end.facts, ...(output.value as OutputFacts) }
-    const isWhole = end.outcome.kind === 'fail' && stored !== null
+    const hasWholeError = end.outcome.kind === 'fail' && stored !== null
     const error = stored?.value as ErrorRecord
-    const outcome = isWhole ? { ...end.outcome, error } : end.outcome
+    const outcome = hasWholeError ? { ...end.outcome, error } : end.outcome
     this.reportResult(one, { ...end, facts, outcome }, agent, message)
   }
 

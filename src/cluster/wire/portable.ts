@@ -15,7 +15,7 @@ import { SentException } from './codec.ts'
 
 type SerializationError = typeof ArgumentNotSerializableError | typeof ResultNotSerializableError
 
-/** Returns the value to send, usually `value`. Throws with the path of an unsendable part. */
+/** Returns the value to send, mostly `value` itself. Throws with the path of an unsendable part. */
 export function toPortable<T>(value: T, root: string, errorClass: SerializationError): T {
   if (isPlainValue(value)) return value
   let clone: T

@@ -180,11 +180,11 @@ export class NameLimits<T> {
    * Sets a timer for the end of the window. Other waits need none: they end when an attempt ends.
    */
   #setTimer(group: NameGroup<T>): void {
-    const first = group.startTimesMs.peek()
-    if (first === undefined || group.active >= group.maxConcurrent) return
+    const firstStartMs = group.startTimesMs.peek()
+    if (firstStartMs === undefined || group.active >= group.maxConcurrent) return
     const attempt = group.waiting.peek()
     if (attempt === undefined) return
-    const waitMs = first + group.windowMs - this.#clock.monotonicMs()
+    const waitMs = firstStartMs + group.windowMs - this.#clock.monotonicMs()
     group.cancelTimer = this.#clock.after(Math.max(1, waitMs), () => this.advance(attempt))
   }
 }

@@ -270,7 +270,7 @@ export class RecordedTasks {
 
   /**
    * Returns the task that continues `origin`, or a new task. If the definition has changed, a new
-   * task replaces the old one, because the two are equal to different tasks.
+   * task replaces the old one, because the new one belongs to another group of equal tasks.
    */
   #findOrAddGenerated(
     uid: string,

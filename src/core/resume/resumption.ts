@@ -199,9 +199,9 @@ export class Resumption implements Disposable {
       return { kind: 'fail', error: restoreError(uid, facts), facts: readFacts(facts) }
     const { value, valueFile } = task
     if (value === null || valueFile === 0) return null
-    const kept = results[valueFile - 1]?.read(value) ?? null
-    if (kept === null) this.#unreadable++
-    return kept === null ? null : { kind: 'reuse', value: kept.value, isRecorded: true }
+    const stored = results[valueFile - 1]?.read(value) ?? null
+    if (stored === null) this.#unreadable++
+    return stored === null ? null : { kind: 'reuse', value: stored.value, isRecorded: true }
   }
 
   /**

@@ -92,8 +92,8 @@ export function planPilots(situation: PilotSituation): PilotPlan {
     end.push(...queued.slice(kept).map(({ id }) => id))
     // Allocations that just became ready may not have received all of their work yet.
     const freshCount = Math.min(running.length - settled.length, wanted)
-    const isMissing = needed > queued.length + freshCount
-    if (isMissing && allowedCount > 0 && queued.length < kind.backlog) {
+    const isMoreNeeded = needed > queued.length + freshCount
+    if (isMoreNeeded && allowedCount > 0 && queued.length < kind.backlog) {
       const minMemoryMb = findMinMemory(kind, memoryMb)
       submit.push({ kind: at, work: [...work], minCores: minCoresOf(kind, cores), minMemoryMb })
     }

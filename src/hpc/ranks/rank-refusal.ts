@@ -6,7 +6,7 @@ import { describeNode, maxRanks } from '../../tasks/resource-fit.ts'
 import type { ResourceRequest } from '../../tasks/resources.ts'
 import type { TaskSpec } from '../../tasks/spec.ts'
 
-/** Returns `null` if the task fits into one allocation or suitable nodes may start later. */
+/** Returns why no allocation can run the task; `null` if one can, or if nodes may start later. */
 export function refuseRanks(
   spec: TaskSpec,
   nodes: readonly NodeCapacity[],
@@ -47,10 +47,10 @@ function refuseMissingSlots(
   const capacity = Math.max(0, ...capacities)
   if (capacity >= ranks) return null
   const shape = ranksPerNode === 1 ? '' : `, ${ranksPerNode} per node`
-  const wanted = `${ranks} ranks of ${describeNode(resources)}${shape}`
+  const wantedText = `${ranks} ranks of ${describeNode(resources)}${shape}`
   const existingNodes = countEqual(nodes.map(describeNode)).join('; ')
   const where = nodes.length === 0 ? 'no node is there' : `there are ${existingNodes}`
-  const message = [`there is room for ${capacity} of ${wanted}; ${where}`, ...notes].join('; ')
+  const message = [`there is room for ${capacity} of ${wantedText}; ${where}`, ...notes].join('; ')
   return { field: 'resources.ranks', message }
 }
 

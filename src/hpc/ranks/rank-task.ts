@@ -217,10 +217,10 @@ export class RankTask implements RankOwner {
       return { kind: 'cancel', at, reason: stop.reason, facts: { ...facts, ...output } }
     }
     const isTimeout = stop.kind === 'fail' && stop.error instanceof TimeoutError
-    const about = { uid: job.uid, program: spec.executable, hasStarted }
+    const taskFacts = { uid: job.uid, program: spec.executable, hasStarted }
     const isRankFailure = failure !== null && !isTimeout
     const error = isRankFailure
-      ? toRankError(failure, about)
+      ? toRankError(failure, taskFacts)
       : stop.kind === 'fail'
         ? stop.error
         : null

@@ -62,7 +62,7 @@ export function phaseOf({ state }: JobReport): 'waiting' | 'running' | 'ended' {
 }
 
 /** Reasons of Slurm that mean that the job can never start. */
-const endlessReasons = [
+const neverStartsReasons = [
   /^Partition(?:NodeLimit|TimeLimit|Config)$/,
   /^(?:BadConstraints|DependencyNeverSatisfied|AccountNotAllowed|QOSNotAllowed)$/,
   /^(?:InvalidAccount|InvalidQOS|QOSMin\w+)$/,
@@ -70,7 +70,7 @@ const endlessReasons = [
 ]
 
 export const neverStarts = (report: JobReport): boolean =>
-  phaseOf(report) === 'waiting' && endlessReasons.some((one) => one.test(report.reason))
+  phaseOf(report) === 'waiting' && neverStartsReasons.some((one) => one.test(report.reason))
 
 /** Parses `Name=value` pairs of `scontrol show`, except the job's name. The first value counts. */
 export function parseFields(text: string): ReadonlyMap<string, string> {

@@ -218,7 +218,7 @@ export class HttpServer extends Service {
     this.#certificate?.close()
   }
 
-  /** Node limits the time until the connection is encrypted. */
+  /** Sets no time limit for the TLS handshake, because Node has one. */
   #addRawConnection(socket: Socket): void {
     const { limits, isBackground } = this.#options
     if (isBackground === true) socket.unref()

@@ -20,12 +20,12 @@ export interface AcceptedKey {
 export interface Admission {
   /** Headers of the response, as alternating names and values. */
   readonly headers: readonly string[]
-  /** Makes the request count for nothing. */
+  /** Undoes the count of the request. */
   giveBack(): void
 }
 
 export interface KeyRing {
-  /** Takes the bytes that a client has sent. */
+  /** `given` are the bytes that a client has sent. */
   find(given: Buffer): AcceptedKey | undefined
 }
 

@@ -55,8 +55,8 @@ export class BatchMessages {
       }
     }
     const gpus = batch.gpuIds.length === 0 ? null : batch.gpuIds.join(',')
-    const isRetry = batch.jobs.some(({ attempt }) => attempt !== 1)
-    const attempts = isRetry ? batch.jobs.map(({ attempt }) => attempt) : null
+    const hasRetries = batch.jobs.some(({ attempt }) => attempt !== 1)
+    const attempts = hasRetries ? batch.jobs.map(({ attempt }) => attempt) : null
     return { message: { gpus, definitions, attempts, jobs }, unsendable }
   }
 

@@ -2,7 +2,7 @@
 
 import { bankSize } from './mailbox.ts'
 
-/** The intended duration of a batch. A longer batch would keep jobs from idle workers. */
+/** The intended duration of a batch. A longer batch would withhold jobs from idle workers. */
 const targetBatchMs = 3
 /** Workers prefetch the next batch if the mean duration is below this. */
 const shortJobMs = 1

@@ -70,9 +70,9 @@ const hasInternalState = (value: object): boolean =>
   typeof value === 'function' ||
   Array.isArray(value) ||
   ArrayBuffer.isView(value) ||
-  stateChecks.some((isOne) => isOne(value))
+  builtInChecks.some((isOne) => isOne(value))
 
-const stateChecks = [
+const builtInChecks = [
   types.isMap,
   types.isSet,
   types.isDate,

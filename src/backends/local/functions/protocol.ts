@@ -1,4 +1,4 @@
-/** The port between the pool and one worker (a thread or a process), and their messages. */
+/** The interface between the pool and one worker (a thread or a process), and their messages. */
 
 import type { Clock } from '../../../foundation/clock.ts'
 import type { TaskDefinition } from '../../../tasks/define-task.ts'

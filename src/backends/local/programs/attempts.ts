@@ -61,7 +61,7 @@ export function toProgramRequest(attempt: Attempt, workDir: string | null): Prog
   }
 }
 
-/** Resolves `cwd` against the directory of the session, the backend or this process, in order. */
+/** Resolves `cwd` against the directory of the session, or else of the backend or this process. */
 function resolveFolder({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {
   try {
     return resolve(workDir ?? backendDir ?? '.', cwd ?? '.')

@@ -222,8 +222,8 @@ export class LauncherFleet {
 
   #lose(launcher: Launcher, reason: string, isUnexpected: boolean): void {
     const { load, owners } = launcher
-    const mayLeave = launcher.isLost || load > 0 || owners.size > 0
-    if (isUnexpected && mayLeave) killLeftovers(launcher)
+    const mayLeaveProcesses = launcher.isLost || load > 0 || owners.size > 0
+    if (isUnexpected && mayLeaveProcesses) killLeftovers(launcher)
     if (launcher.isLost) return
     launcher.isLost = true
     this.#remove(launcher)

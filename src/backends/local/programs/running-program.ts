@@ -75,14 +75,14 @@ export class RunningProgram {
   end(status: ExitStatus): void {
     this.#hasEnded = true
     this.#cancelSample()
-    const whole = { ...this.#usage, ...status }
+    const finalStatus = { ...this.#usage, ...status }
     if (this.#stoppedBy === null) {
       const { killBackground, mark } = this.#limits
-      const hasLeft = status.hasBackground || (mark !== null && isProgramAlive(this.#program))
-      if (!hasLeft || !killBackground) return this.#finish(whole)
+      const hasProcesses = status.hasBackground || (mark !== null && isProgramAlive(this.#program))
+      if (!hasProcesses || !killBackground) return this.#finish(finalStatus)
       this.#endGroup()
     }
-    this.#awaitGroup({ ...whole, hasBackground: false }, minPollMs, maxKillWaitMs)
+    this.#awaitGroup({ ...finalStatus, hasBackground: false }, minPollMs, maxKillWaitMs)
   }
 
   /** Stops the program at its time limit, unless it exited while this process was suspended. */

@@ -12,7 +12,7 @@ import { discoverySubject, watcherPingSubject, watcherSubject } from '../../wire
 import type { WatcherOutput, WatcherInput } from './agent-watcher.ts'
 
 const answerTimeoutMs = 250
-/** How often an exit is reported. A driver that is reconnecting misses some reports. */
+/** How many times an exit is reported. A driver that is reconnecting misses some reports. */
 const exitReports = 10
 const exitReportDelayMs = 500
 /** How long an exit is reported. Later, most drivers have noticed that the agent is silent. */

@@ -245,12 +245,12 @@ export class Placement<T extends PlacedJob> {
   #placeGroup(shape: Shape<T>, group: GroupShape, placed: Map<string, T[]>): boolean {
     this.#resetIfUrgent(shape)
     if (shape.changed?.size === 0) return false
-    const isKept = this.#reservations.reservedAgainst(shape)
+    const isReserved = this.#reservations.reservedAgainst(shape)
     const all = [...this.#nodes.values()]
     const others = all.filter(({ name }) => name !== shape.avoidedNode)
     const from = couldPlace(others, shape) ? others : all
     const lasts = outlives(shape.queue.peek(), this.#times)
-    const free = from.filter((node) => !isKept(node) && lasts(node))
+    const free = from.filter((node) => !isReserved(node) && lasts(node))
     const chosen = chooseNodes(free, shape, group, 'now')
     if (chosen === null) {
       this.#setStuck(shape)
@@ -271,10 +271,10 @@ export class Placement<T extends PlacedJob> {
 
   #findNode(shape: Shape<T>): Node | null {
     this.#resetIfUrgent(shape)
-    const isKept = this.#reservations.reservedAgainst(shape)
+    const isReserved = this.#reservations.reservedAgainst(shape)
     const lasts = outlives(shape.queue.peek(), this.#times)
     const accepts = (node: Node): boolean =>
-      node.name !== shape.avoidedNode && hasRoom(node, shape) && lasts(node) && !isKept(node)
+      node.name !== shape.avoidedNode && hasRoom(node, shape) && lasts(node) && !isReserved(node)
     if (shape.changed === null) {
       // Prefer the node of the previous job for a single job: it already has the code and a worker.
       const last = this.#waiting === 1 ? this.#last : null
@@ -289,13 +289,13 @@ export class Placement<T extends PlacedJob> {
         shape.stuckPriority = firstPriority(shape)
       }
     }
-    return this.#findAvoidedNode(shape, isKept)
+    return this.#findAvoidedNode(shape, isReserved)
   }
 
   /** Returns the node that the job should avoid, if no other node could ever run the job. */
-  #findAvoidedNode(shape: Shape<T>, isKept: IsReserved): Node | null {
+  #findAvoidedNode(shape: Shape<T>, isReserved: IsReserved): Node | null {
     const node = shape.avoidedNode === null ? undefined : this.#nodes.get(shape.avoidedNode)
-    if (node === undefined || isKept(node) || !hasRoom(node, shape)) return null
+    if (node === undefined || isReserved(node) || !hasRoom(node, shape)) return null
     if (!outlives(shape.queue.peek(), this.#times)(node)) return null
     for (const other of this.#nodes.values()) {
       if (other !== node && other.isUsable && couldRunJob(other, shape)) return null

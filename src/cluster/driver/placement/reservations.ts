@@ -88,7 +88,8 @@ export class Reservations {
       swapWithLast(claims, claim)
       if (hasExcess) this.#remove(claim)
     } else if (hasExcess) this.#remove(claims.at(-1))
-    // With several priorities, the claims of the remaining jobs exclude fewer jobs.
+    // With several priorities, the remaining claims exclude fewer jobs, so other jobs may now use
+    // the nodes.
     if (queue.peek()?.spec.priority !== queue.lowestPriority) {
       for (const one of claims) for (const each of one.nodes.keys()) this.#onFree(each)
     }
@@ -136,7 +137,8 @@ export class Reservations {
     this.#first = shape
     const last = this.#previousFirst
     if (last === null || last === shape) return
-    // The previous first shape has lost its precedence, so its first claim excludes fewer jobs.
+    // The previous first shape has lost its precedence, so other jobs may now use the nodes of its
+    // first claim.
     const [claim] = this.#byShape.get(last)?.claims ?? []
     for (const node of claim?.nodes.keys() ?? []) this.#onFree(node)
   }
