@@ -374,11 +374,11 @@ export class DriverSession implements ClusterConnection {
     done.abort()
     this.#endAllJobs(reason)
     if (!isBrokerSilent) return
-    const consequence = `agents end its tasks after ${ownerTtlSeconds} s, and a later driver removes its`
+    const result = `agents end its tasks after ${ownerTtlSeconds} s, and a later driver removes its`
     log.warn(
       'SessionNotRemoved',
       `the broker at ${broker.url} does not answer, so session "${this.#options.use.sessionId}" ` +
-        `is not removed: ${consequence} results after ${resultTtlSeconds} s`,
+        `is not removed: ${result} results after ${resultTtlSeconds} s`,
     )
   }
 
