@@ -72,8 +72,8 @@ export function runDoctor(output: Output, folder = process.cwd(), roots?: Kernel
 
 function formatCheck({ name, state, detail, needed_for, get }: Check, widest: number): string {
   const need = `needed for ${needed_for}${get === null ? '' : `: ${get}`}`
-  const what = state === 'ok' ? detail : state === 'missing' ? need : `${detail}; ${need}`
-  return `${state.padEnd(7)}  ${name.padEnd(widest)}  ${what}`
+  const text = state === 'ok' ? detail : state === 'missing' ? need : `${detail}; ${need}`
+  return `${state.padEnd(7)}  ${name.padEnd(widest)}  ${text}`
 }
 
 function checkNode(): Check {

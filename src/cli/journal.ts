@@ -188,7 +188,7 @@ function markKeptValues(
   run: Pass<{ reuse: typeof reuse }>,
 ): string[] {
   const name = basename(resultsPathOf(path))
-  const lost = 'its results are lost, and a resume runs their tasks again'
+  const lostText = 'its results are lost, and a resume runs their tasks again'
   try {
     using results = ResultsReader.open(path, id)
     let found = 0
@@ -201,7 +201,7 @@ function markKeptValues(
     for (const _ of results?.locateValues(visit) ?? []) continue
     if (found >= expected) return []
     const problem = results === null ? 'is missing' : results.problem
-    return problem === null ? [] : [`${name} ${problem}: ${lost}`]
+    return problem === null ? [] : [`${name} ${problem}: ${lostText}`]
   } catch (error) {
     if (!CheckpointError.isInstance(error)) throw error
     return expected === 0 ? [] : [`${name} cannot be read: its values were not checked`]

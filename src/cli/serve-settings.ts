@@ -102,8 +102,8 @@ export function readSettings(options: Readonly<Record<string, unknown>>): Config
     const value = options[flag.replaceAll(/-(\w)/g, (_, letter: string) => letter.toUpperCase())]
     if (value === undefined) continue
     const isPath = pathKey.test(name) && typeof value === 'string'
-    const own = (settings[section] ??= {})
-    own[name] = isPath ? resolve(value) : value
+    const sectionSettings = (settings[section] ??= {})
+    sectionSettings[name] = isPath ? resolve(value) : value
   }
   return settings
 }

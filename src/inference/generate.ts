@@ -69,8 +69,8 @@ export async function generateEach<Result>(
 
 function expectPrompts(prompts: unknown): void {
   if (!Array.isArray(prompts)) throw invalid('prompts', 'an array of strings', prompts)
-  const wrong = prompts.findIndex((one) => typeof one !== 'string')
-  if (wrong !== -1) throw invalid(`prompts[${wrong}]`, 'a string', prompts[wrong])
+  const wrongIndex = prompts.findIndex((one) => typeof one !== 'string')
+  if (wrongIndex !== -1) throw invalid(`prompts[${wrongIndex}]`, 'a string', prompts[wrongIndex])
 }
 
 export function toResult(outcome: PromptOutcome): GenerateResult {

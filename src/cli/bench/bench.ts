@@ -155,10 +155,10 @@ function showProgress(requests: number, output: Output): (load: Load) => void {
 }
 
 function progressLine(load: Load, requests: number): string {
-  const ended = load.answered + load.failed
+  const endedCount = load.answered + load.failed
   const failed = load.failed > 0 ? `, ${load.failed} failed` : ''
   const rate = rateText(perSecond(load.answerTokens, load))
-  return `${numberText(ended)} of ${countText(requests, 'request')}${failed}, ${rate} tokens/s`
+  return `${numberText(endedCount)} of ${countText(requests, 'request')}${failed}, ${rate} tokens/s`
 }
 
 function resultFields(load: Load, { firstToken, betweenTokens, wholeAnswer }: LoadStats): object {

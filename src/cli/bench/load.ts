@@ -94,7 +94,7 @@ function countError(errors: Load['errors'], reason: string): void {
 async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load): Promise<void> {
   const { base, model, maxTokens, apiKey, fields, signal } = options
   const surface: Surface = surfaces[options.surface]
-  const sent = systemClock.monotonicMs()
+  const sentMs = systemClock.monotonicMs()
   const { statusCode, headers, body } = await pool.request({
     method: 'POST',
     path: base.pathname + surface.path,
@@ -119,12 +119,12 @@ async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load)
   const [first] = times
   load.promptTokens += toCount(answer.usage?.['prompt_tokens']) ?? 0
   load.answerTokens += toCount(answer.usage?.['completion_tokens']) ?? times.length
-  if (first !== undefined) load.firstToken.push((first - sent) / 1000)
+  if (first !== undefined) load.firstToken.push((first - sentMs) / 1000)
   for (const [at, time] of times.entries()) {
     const before = times[at - 1]
     if (before !== undefined) load.betweenTokens.push((time - before) / 1000)
   }
-  load.wholeAnswer.push((systemClock.monotonicMs() - sent) / 1000)
+  load.wholeAnswer.push((systemClock.monotonicMs() - sentMs) / 1000)
 }
 
 const toCount = (value: unknown): number | null =>

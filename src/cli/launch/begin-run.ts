@@ -28,9 +28,9 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
   const link = `link ${chainIndex + 1} of ${chain.length} (job ${jobId})`
   const name = chain.length === 1 ? `job ${jobId}` : link
   if (!folder.hasStarted) {
-    const why = await findStopReason(links.at(-2))
-    if (why !== null) {
-      output.problem(`${name} does not begin: ${why}`)
+    const stopReason = await findStopReason(links.at(-2))
+    if (stopReason !== null) {
+      output.problem(`${name} does not begin: ${stopReason}`)
       return false
     }
   }
@@ -41,12 +41,12 @@ async function beginRun(folder: LaunchFolder, output: Output): Promise<boolean> 
   const resume =
     record === null ? request.resume : { ...defaultResume, ...request.resume, ...record }
   writeRequest(folder.file('request'), { ...request, resume })
-  const what = folder.hasStarted ? ' was put back into the queue, and' : ''
-  const how =
+  const requeueText = folder.hasStarted ? ' was put back into the queue, and' : ''
+  const startText =
     resume === null
       ? 'starts from the beginning: nothing was recorded'
       : `continues ${resume.record}`
-  output.problem(`${name}${what} ${how}`)
+  output.problem(`${name}${requeueText} ${startText}`)
   return true
 }
 

@@ -119,14 +119,14 @@ class CheckRun {
     try {
       const words = ['sh', '-c', this.script]
       const pidFile = this.#folder.file('pid')
-      const placed = await toFirstNodeCommand(
+      const nodeCommand = await toFirstNodeCommand(
         jobId,
         words,
         { pidFile },
         this.#commands,
         systemClock,
       )
-      await this.runLocally(placed.words, placed.stop)
+      await this.runLocally(nodeCommand.words, nodeCommand.stop)
     } catch (error) {
       this.#checks.push(toProblem('job', error))
     }
@@ -146,8 +146,8 @@ class CheckRun {
       this.#checks.push(toCheck('request', 'Slurm accepts it'))
       // If the node does not see the folder, it cannot open an output file there.
       const options = [...one, '--output=/dev/null']
-      const how = { clock: systemClock, signal }
-      interruption.jobId = await submitBatch(this.#commands, options, folder, how)
+      const context = { clock: systemClock, signal }
+      interruption.jobId = await submitBatch(this.#commands, options, folder, context)
       return await this.#follow(interruption, signal)
     } catch (error) {
       if (interruption.signal.aborted) return interruption.exitCodeFor(error)
@@ -221,15 +221,15 @@ function runCheck(name: string, find: () => string): LaunchCheck {
 }
 
 function printChecks(checks: readonly LaunchCheck[], output: Output): number {
-  const bad = checks.filter(({ state }) => state !== 'ok')
+  const failedChecks = checks.filter(({ state }) => state !== 'ok')
   const widest = Math.max(...checks.map(({ name }) => name.length))
-  const failed = `a launch would fail: ${countText(bad.length, 'check')} above failed`
-  const last = bad.length === 0 ? 'a launch works' : failed
-  output.result({ ok: bad.length === 0, checks }, [
+  const failed = `a launch would fail: ${countText(failedChecks.length, 'check')} above failed`
+  const last = failedChecks.length === 0 ? 'a launch works' : failed
+  output.result({ ok: failedChecks.length === 0, checks }, [
     ...checks.flatMap((check) => formatCheck(check, widest)),
     last,
   ])
-  return bad.length === 0 ? exitCodes.ok : exitCodes.backendFailed
+  return failedChecks.length === 0 ? exitCodes.ok : exitCodes.backendFailed
 }
 
 function formatCheck({ name, state, where, detail, hint }: LaunchCheck, widest: number): string[] {

@@ -26,8 +26,8 @@ export function createStartNotice(
   if (!process.stderr.isTTY || output.form !== 'text') return undefined
   return (jobId, nodes) => {
     const ends = `${nodes[0]} to ${nodes.at(-1)} (${nodes.length} nodes)`
-    const where = nodes.length > maxNamedNodes ? ends : nodes.join(', ')
-    output.problem(`job ${jobId} runs on ${where}`)
+    const nodesText = nodes.length > maxNamedNodes ? ends : nodes.join(', ')
+    output.problem(`job ${jobId} runs on ${nodesText}`)
   }
 }
 
@@ -80,8 +80,8 @@ export class Interruption {
 
   async #askUser(): Promise<void> {
     this.#isAsking = true
-    const what = this.jobId === '' ? 'the job' : `job ${this.jobId}`
-    this.#output.problem(`${what}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
+    const jobText = this.jobId === '' ? 'the job' : `job ${this.jobId}`
+    this.#output.problem(`${jobText}: detach, or cancel it? [D/c] (Ctrl-C cancels)`)
     const lines = createInterface({ input: process.stdin })
     const { promise, resolve: answer } = Promise.withResolvers<string>()
     lines.once('line', answer)

@@ -57,8 +57,13 @@ export async function submitJobs(
   const { command } = request
   const { workDir } = options
   const optionsOf = (folder: LaunchFolder, after?: string): string[] => {
-    const asked = { ...options, more, mayRequeue: true, ...(after === undefined ? {} : { after }) }
-    return toBatchOptions(asked, basename(command.file), folder)
+    const batchRequest = {
+      ...options,
+      more,
+      mayRequeue: true,
+      ...(after === undefined ? {} : { after }),
+    }
+    return toBatchOptions(batchRequest, basename(command.file), folder)
   }
   const extension = extname(import.meta.url)
   const program = (name: string): string[] => [
@@ -79,8 +84,8 @@ export async function submitJobs(
   // A signal during submission also applies to jobs that are not submitted yet.
   const interruption = new Interruption('', options, output)
   const { signal } = interruption
-  const how = { clock: systemClock, signal }
-  const submitting = submitChain(new SlurmCommands(), folders, optionsOf, how)
+  const context = { clock: systemClock, signal }
+  const submitting = submitChain(new SlurmCommands(), folders, optionsOf, context)
   const links = await submitting.catch((error: unknown) => {
     interruption.release()
     return interruption.exitCodeFor(error)
@@ -115,23 +120,23 @@ export async function runWithHeldNodes(
     const onStatus = createStatusLine(output)
     const options = { batch, folder, commands, clock: systemClock, onStatus, signal }
     const opening = PlaceholderJob.open(options).finally(() => interruption.release())
-    const held = await opening.catch((error: unknown) => interruption.exitCodeFor(error))
-    if (held === null) return interruption.exitCode
-    if (typeof held === 'number') return held
+    const heldJob = await opening.catch((error: unknown) => interruption.exitCodeFor(error))
+    if (heldJob === null) return interruption.exitCode
+    if (typeof heldJob === 'number') return heldJob
     try {
-      const { jobId } = held
+      const { jobId } = heldJob
       folder.write('facts', JSON.stringify({ method: 'slurm', jobId, driver: 'here', workDir }))
       createStartNotice(output)?.(
         jobId,
-        held.allocation.nodes.map(({ name }) => name),
+        heldJob.allocation.nodes.map(({ name }) => name),
       )
       const code = await run((pid) => guard.scriptStarted(pid))
       // A script that requests further nodes may continue without the held nodes.
       if (!folder.isElastic)
-        await held.expectRunning().catch((error: unknown) => warnNoAnswer(error, output))
+        await heldJob.expectRunning().catch((error: unknown) => warnNoAnswer(error, output))
       return code
     } finally {
-      await held.close()
+      await heldJob.close()
     }
   })
 }

@@ -67,8 +67,8 @@ export async function launch(
   const found = statOf(script)
   if (found === null) throw usageError('script', `${script} was not found`)
   if (!found.isFile()) {
-    const what = found.isDirectory() ? 'a folder' : 'not a regular file'
-    throw usageError('script', `${script} is ${what}`)
+    const kindText = found.isDirectory() ? 'a folder' : 'not a regular file'
+    throw usageError('script', `${script} is ${kindText}`)
   }
   if (resolve(script).includes('\\')) {
     const problem = 'Node cannot load a file whose path has a backslash'
@@ -164,10 +164,10 @@ async function startLaunch(plan: LaunchPlan, output: Output): Promise<number> {
     writeRequest(folder.file('request'), request)
     const commands = new SlurmCommands()
     const pidFile = folder.file('pid')
-    const placed = isHere
+    const nodeCommand = isHere
       ? { words, stop: null }
       : await toFirstNodeCommand(jobId, words, { pidFile, ...cache }, commands, systemClock)
-    return runLocally(placed, plan, folder, output)
+    return runLocally(nodeCommand, plan, folder, output)
   }
   const { runWithHeldNodes, runWithoutNodes } = await import('./job.ts')
   const run = (onStart: (pid: number) => void): Promise<number> =>

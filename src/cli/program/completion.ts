@@ -41,7 +41,7 @@ const knownValues: Readonly<Record<string, readonly string[]>> = {
 
 function collectChoices(command: Command, words: readonly string[]): CommandChoices[] {
   const name = words.join(' ')
-  const own = command.options.flatMap((option) => toOptionChoice(option, name) ?? [])
+  const ownOptions = command.options.flatMap((option) => toOptionChoice(option, name) ?? [])
   const common = words.length === 0 ? [] : commonOptions
   const commands = command.commands.map((one) => ({
     word: one.name(),
@@ -54,7 +54,7 @@ function collectChoices(command: Command, words: readonly string[]): CommandChoi
     {
       words,
       commands,
-      options: [...own, ...common, help],
+      options: [...ownOptions, ...common, help],
       values: knownValues[name] ?? declaredValues(first),
       recordAt: recordAt === -1 ? null : recordAt,
     },

@@ -54,8 +54,8 @@ export function addExamples(program: Command, before: readonly string[] = []): v
   if (before.length === 0) program.addHelpText('after', exampleText(firstSteps))
   for (const command of program.commands) {
     const words = [...before, command.name()]
-    const own = examples[words.join(' ')]
-    if (own !== undefined) command.addHelpText('after', exampleText(own))
+    const ownExamples = examples[words.join(' ')]
+    if (ownExamples !== undefined) command.addHelpText('after', exampleText(ownExamples))
     addExamples(command, words)
   }
 }

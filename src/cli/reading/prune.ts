@@ -115,8 +115,8 @@ async function findCandidates(folders: readonly string[]): Promise<Candidate[]> 
   for (const folder of folders) {
     const launches = findLaunches(folder)
     for (const run of await findRuns(folder)) {
-      const own = run.records.flatMap((name) => launches.get(name) ?? [])
-      found.push({ ...run, launches: [...new Set(own)] })
+      const runLaunches = run.records.flatMap((name) => launches.get(name) ?? [])
+      found.push({ ...run, launches: [...new Set(runLaunches)] })
     }
   }
   return found.toSorted((a, b) => b.lastSeconds - a.lastSeconds)
@@ -146,9 +146,9 @@ async function removeRun(run: Candidate): Promise<number | null> {
   try {
     // Another process may have resumed the run in the meantime.
     const now = await findRuns(run.folder, { only: run.sessionId })
-    const same = now.find(({ records }) => isSameList(records, run.records))
-    if (same === undefined) return null
-    const paths = listPaths({ ...same, launches: run.launches })
+    const sameRun = now.find(({ records }) => isSameList(records, run.records))
+    if (sameRun === undefined) return null
+    const paths = listPaths({ ...sameRun, launches: run.launches })
     const bytes = totalSize(paths)
     for (const path of paths) removeFile(path)
     for (const name of run.records) removeFolder(followFolderOf(join(run.folder, name)))

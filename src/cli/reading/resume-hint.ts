@@ -24,15 +24,15 @@ export async function findResumeHint(open: OpenRecord): Promise<ResumeHint | nul
   if (path === undefined || isPipe(path) || missing !== null || bad > 0 || lines === 0) return null
   if (open.state === 'running' || isAllDone(open)) return null
   const record = await findLastFile(path)
-  const made = readRunCommand([...files, record])
-  const near = toShortPath(record)
-  if (made === null) {
+  const startCommand = readRunCommand([...files, record])
+  const shortPath = toShortPath(record)
+  if (startCommand === null) {
     const owner = isWorkflow(open) ? 'flow' : 'session'
-    const line = `resume  start the program again with: await ${owner}.resume('${near}')`
+    const line = `resume  start the program again with: await ${owner}.resume('${shortPath}')`
     return { record, command: null, line }
   }
-  const line = `resume  ${resumeCommand(near, made)}`
-  return { record, command: resumeCommand(record, made), line }
+  const line = `resume  ${resumeCommand(shortPath, startCommand)}`
+  return { record, command: resumeCommand(record, startCommand), line }
 }
 
 /** Only workflows have tasks with dependencies, or blocks. */

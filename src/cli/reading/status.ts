@@ -76,11 +76,11 @@ type NameRow = NameView & NameSeconds
 function nameRows({ pass, now, state }: OpenRecord): NameRow[] {
   const times = sumSecondsByName({ counts: pass.counts, ...pass.states }, now)
   return names.show(pass.states.names, { durations: true }).map((view) => {
-    const own = times[findText(pass.states.names.names, view.name)] ?? noSeconds
+    const nameSeconds = times[findText(pass.states.names.names, view.name)] ?? noSeconds
     return {
       ...view,
-      ...own,
-      maxRunningSeconds: state === 'running' ? own.maxRunningSeconds : null,
+      ...nameSeconds,
+      maxRunningSeconds: state === 'running' ? nameSeconds.maxRunningSeconds : null,
     }
   })
 }

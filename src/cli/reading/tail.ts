@@ -245,9 +245,9 @@ const minWidths = { date: 60, time: 40 }
 
 function formatEvent(event: EventLine, name: string, width: number): string {
   const { event_type, event_time, task_id, node_id, attributes } = event
-  const where = attributes['worker_id'] ?? event['worker_id'] ?? node_id
+  const place = attributes['worker_id'] ?? event['worker_id'] ?? node_id
   const today = width < minWidths.date ? event_time : undefined
   const time = width < minWidths.time ? null : timeText(event_time, today)
-  const parts = [time, event_type, task_id, name, where, ...eventDetails(event)]
+  const parts = [time, event_type, task_id, name, place, ...eventDetails(event)]
   return parts.filter((part) => typeof part === 'string' && part !== '').join('  ')
 }

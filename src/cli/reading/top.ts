@@ -125,9 +125,9 @@ function screenLines(
 ): string[] {
   const running = listRunningTasks(record)
   const hasProgress = running.some(({ progress }) => progress !== null)
-  const own = hasProgress ? [progressColumn] : []
+  const progressColumns = hasProgress ? [progressColumn] : []
   const name = nameColumn(running, { dropOrder: 3, minWidth: 12 })
-  const columns = [taskColumn(record), ...own, timeColumn, name, workerColumn]
+  const columns = [taskColumn(record), ...progressColumns, timeColumn, name, workerColumn]
   const table = running.length === 0 ? [] : ['', ...tableLines(columns, running, width)]
   const linesWith = (max: number): string[] =>
     [...statusLines(record, hint, width, { max, isRunningFirst: true }), ...table].flatMap((line) =>

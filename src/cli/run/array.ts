@@ -55,10 +55,10 @@ export function createArrayTasks(
 ): ComputeTask[] {
   const { name } = new ComputeTask({ executable: program, arguments: args })
   return parseArray(array).map((number) => {
-    const own = (word: string): string => word.replaceAll(placeholder, String(number))
+    const withNumber = (word: string): string => word.replaceAll(placeholder, String(number))
     return new ComputeTask({
-      executable: own(program),
-      arguments: args.map(own),
+      executable: withNumber(program),
+      arguments: args.map(withNumber),
       env: { [idVariable]: String(number) },
       uid: `${toIdPart(name)}-${number}`,
       name,

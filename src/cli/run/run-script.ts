@@ -57,15 +57,15 @@ function report(sent: SentRequest, end: ScriptResult, output: Output): void {
   if (output.form === 'json') output.result({ record, exit_code: exitCode }, [])
   if (output.form !== 'text' || isGone) return
   if (record === null) {
-    const what = request.resume !== null ? 'nothing was resumed' : 'no record'
+    const missingText = request.resume !== null ? 'nothing was resumed' : 'no record'
     const [started, none] = [
       'the telemetry of the script did not start',
       'the script started no telemetry',
     ]
-    output.problem(`${what}: ${sent.isClaimed ? started : none}`)
+    output.problem(`${missingText}: ${sent.isClaimed ? started : none}`)
     return
   }
-  const near = toShortPath(record)
-  const resume = exitCode === 0 ? '' : `\nresume  ${resumeCommand(near, request.command)}`
-  output.problem(`record  ${near}${resume}`)
+  const shortPath = toShortPath(record)
+  const resume = exitCode === 0 ? '' : `\nresume  ${resumeCommand(shortPath, request.command)}`
+  output.problem(`record  ${shortPath}${resume}`)
 }

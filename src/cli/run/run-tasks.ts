@@ -52,8 +52,8 @@ export async function runTasks(
     const record = telemetry.checkpointFile ?? ''
     await using _ = await openRunDashboard(dashboard, () => record, output)
     storeCommand(record, command)
-    const near = toShortPath(record)
-    const resumeLine = `resume  ${resumeCommand(near, command)}`
+    const shortPath = toShortPath(record)
+    const resumeLine = `resume  ${resumeCommand(shortPath, command)}`
     let notStarted = 0
     telemetry.subscribe((event) => {
       const isUnbegun = event.attributes['incomplete_lifecycle'] === true
@@ -68,15 +68,15 @@ export async function runTasks(
     // As in the views of a record, the duration is `null` if no task ran.
     const duration = summary.duration.max === 0 ? null : summary.duration
     const isDone = signal === null && completed === tasks.length
-    output.result({ ...summary, duration, record: near, journal: near }, [
+    output.result({ ...summary, duration, record: shortPath, journal: shortPath }, [
       // Without a signal, the progress lines already show the totals.
       ...(signal === null ? [] : [stoppedLine(signal, tasks.length, summary.tasks, notStarted)]),
-      `record  ${near}`,
+      `record  ${shortPath}`,
       ...(isDone ? [] : [resumeLine]),
     ])
     if (output.form === 'quiet' && failed > 0) {
       const all = countText(tasks.length, 'task')
-      const show = `npx tutti failures ${quoteArgument(near)}`
+      const show = `npx tutti failures ${quoteArgument(shortPath)}`
       output.problem(
         `${numberText(failed)} of ${all} failed; show them with: ${show}\n${resumeLine}`,
       )

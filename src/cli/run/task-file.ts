@@ -75,8 +75,8 @@ function explainRefusal(
   }
   const refusal = backend.refuse(spec)
   if (refusal === null) return null
-  const where = refusal.field.startsWith('resources') ? ' (this machine)' : ''
-  return `${refusal.field}: ${refusal.message}${where}`
+  const machineText = refusal.field.startsWith('resources') ? ' (this machine)' : ''
+  return `${refusal.field}: ${refusal.message}${machineText}`
 }
 
 function readText(file: string): string {

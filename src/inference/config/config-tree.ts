@@ -71,11 +71,11 @@ export function toConfigNode(
     if (above.includes(value)) throw createTreeError(path, 'an object that contains itself')
     if (above.length >= maxDepth)
       throw createTreeError(path, `one nested more than ${maxDepth} deep`)
-    const below = (one: unknown, key: string | number): ConfigNode =>
+    const toChildNode = (one: unknown, key: string | number): ConfigNode =>
       toConfigNode(one, [...path, key], [...above, value], position)
-    if (Array.isArray(value)) return { kind: 'list', items: value.map(below), position }
+    if (Array.isArray(value)) return { kind: 'list', items: value.map(toChildNode), position }
     const given = Object.entries(value).filter(([, one]) => one !== undefined)
-    const entries = given.map(([key, one]) => ({ key, position, value: below(one, key) }))
+    const entries = given.map(([key, one]) => ({ key, position, value: toChildNode(one, key) }))
     return { kind: 'map', entries, position }
   }
   const isPlain = typeof value === 'number' || typeof value === 'boolean' || value === null
@@ -190,8 +190,8 @@ export class ConfigProblems {
     // A set removes duplicates, because a value that an alias repeats is checked more than once.
     const lines = new Set(inOrder.map((problem) => this.#toLine(problem)))
     const shown = [...lines].slice(0, maxReported)
-    const left = lines.size - shown.length
-    if (left > 0) shown.push(`and ${left} more problems`)
+    const hiddenCount = lines.size - shown.length
+    if (hiddenCount > 0) shown.push(`and ${hiddenCount} more problems`)
     throw new ValueError(maskSecrets(shown.join('\n')), {
       code: 'ConfigError',
       field: optionBySource[this.#source.kind],

@@ -48,10 +48,16 @@ export function loadConfigWithSettings(
   overrides: InferenceOverrides = {},
   log: Log = processLog,
 ): InferenceConfig {
-  const checked = resolveOverrides(overrides)
+  const validOverrides = resolveOverrides(overrides)
   const { text, mode } = readConfigFile(path)
   const files = createConfigFiles(dirname(path), log)
-  const source = { file: basename(path), env: process.env, files, overrides: checked, settings }
+  const source = {
+    file: basename(path),
+    env: process.env,
+    files,
+    overrides: validOverrides,
+    settings,
+  }
   const config = parseInferenceConfig(text, source)
   const holdsSecret = [config.hubToken, ...Object.values(config.engine)].some(
     (value) => value instanceof Secret && text.includes(value.reveal()),
@@ -315,8 +321,9 @@ type FileRule = NonNullable<GuardrailSection['rules']>[number]
 /** Without `rules`, only `injection` applies. `max_prompt_chars` adds the rule `limits`. */
 function resolveGuardrails(section: GuardrailSection, document: ConfigDocument): GuardrailConfig {
   const { action, max_prompt_chars: maxPromptChars = null } = section
-  const own = section.rules ?? (document.has('guardrails', 'rules') ? [] : ['injection' as const])
-  const ids = own.map((rule) => (typeof rule === 'string' ? rule : rule.id))
+  const givenRules =
+    section.rules ?? (document.has('guardrails', 'rules') ? [] : ['injection' as const])
+  const ids = givenRules.map((rule) => (typeof rule === 'string' ? rule : rule.id))
   const duplicate = ids.find((id, at) => ids.indexOf(id) !== at)
   if (duplicate !== undefined) {
     document.addProblem(['guardrails', 'rules'], `two rules have the id ${duplicate}`)
@@ -326,7 +333,7 @@ function resolveGuardrails(section: GuardrailSection, document: ConfigDocument):
     document.addProblem(['guardrails', 'rules'], 'limits needs max_prompt_chars')
   }
   const isLimited = maxPromptChars !== null && !hasLimits
-  const rules = isLimited ? ['limits' as const, ...own] : own
+  const rules = isLimited ? ['limits' as const, ...givenRules] : givenRules
   return {
     isOn: section.toggle_on,
     sensitivity: section.sensitivity,

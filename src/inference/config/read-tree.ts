@@ -36,12 +36,12 @@ export function readTree<S extends z.ZodType>(
     explainEngineKey(path, value) ??
     (near === undefined ? explainSectionKey(path, schema) : undefined)
   for (const problem of found) problems.addProblem(tree, problem, explain)
-  const wrong = [
+  const problemPaths = [
     ...found.map(({ path }) => path),
     ...addNotationProblems(schema, tree, found, problems),
   ]
-  const kept = wrong.reduce(omitPath, value)
-  const sections = wrong.map((path) => path.slice(0, 2)).reduce(omitPath, value) as object
+  const kept = problemPaths.reduce(omitPath, value)
+  const sections = problemPaths.map((path) => path.slice(0, 2)).reduce(omitPath, value) as object
   // The `echo` engine stands in for an engine with missing keys until the caller throws.
   for (const candidate of [kept, sections, { ...sections, engine: { kind: 'echo' } }]) {
     const result = schema.safeParse(candidate)
@@ -115,13 +115,15 @@ function explainSectionKey(path: Path, schema: Schema): string | undefined {
   const [key] = path
   if (path.length !== 1 || typeof key !== 'string') return undefined
   const owned = listKeys(schema, {}).flatMap((section) => {
-    const own = getSchemaAt(schema, [section], {})
-    return own === undefined ? [] : listKeys(own, {}).map((name) => ({ section, name }))
+    const sectionSchema = getSchemaAt(schema, [section], {})
+    return sectionSchema === undefined
+      ? []
+      : listKeys(sectionSchema, {}).map((name) => ({ section, name }))
   })
-  const near = findNearest(
+  const nearestName = findNearest(
     key,
     owned.map(({ name }) => name),
   )
-  const owner = owned.find(({ name }) => name === near)
+  const owner = owned.find(({ name }) => name === nearestName)
   return owner && `unknown key, did you mean ${owner.section}.${owner.name}?`
 }

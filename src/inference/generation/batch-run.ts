@@ -96,9 +96,9 @@ export class BatchRun implements GenerationListener {
   end(id: string, end: GenerationEnd): void {
     const request = this.#openRequests.get(id)
     if (request === undefined) return this.#owner.breached()
-    const checked = request.hasEnded ? end : this.#validateEnd(end)
+    const validEnd = request.hasEnded ? end : this.#validateEnd(end)
     this.#openRequests.delete(id)
-    this.#owner.ended(request, this, checked)
+    this.#owner.ended(request, this, validEnd)
     if (this.#openRequests.size === 0) this.#report(null)
   }
 

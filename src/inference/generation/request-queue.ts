@@ -179,13 +179,17 @@ export class RequestQueue {
   }
 
   dequeue(size: number): QueuedRequest[] {
-    const taken: QueuedRequest[] = []
-    for (let next = this.peek(); next !== undefined && taken.length < size; next = this.peek()) {
-      if (next.mustRunAlone && taken.length > 0) break
+    const takenRequests: QueuedRequest[] = []
+    for (
+      let next = this.peek();
+      next !== undefined && takenRequests.length < size;
+      next = this.peek()
+    ) {
+      if (next.mustRunAlone && takenRequests.length > 0) break
       this.remove(next)
-      taken.push(next)
+      takenRequests.push(next)
       if (next.mustRunAlone) break
     }
-    return taken
+    return takenRequests
   }
 }

@@ -61,9 +61,9 @@ export class ResultBuilder {
     const text = this.#releaseText(this.#output.push(delta.text))
     const texts = this.#pushTextFields(delta.fields)
     const toolCalls = this.#checkCalls(delta.toolCalls ?? [])
-    const judged = this.#addIgnored(toDelta(text, texts, toolCalls))
-    if (delta.prompt === undefined || this.#prompt === null) return judged
-    return { text: '', ...judged, prompt: this.#prompt }
+    const judgedDelta = this.#addIgnored(toDelta(text, texts, toolCalls))
+    if (delta.prompt === undefined || this.#prompt === null) return judgedDelta
+    return { text: '', ...judgedDelta, prompt: this.#prompt }
   }
 
   /** Returns text that was held back, or the refusal that replaces blocked text, or `null`. */
@@ -123,9 +123,9 @@ export class ResultBuilder {
       if (typeof value !== 'string' || this.isBlocked) continue
       let guard = this.#textGuards.get(name)
       if (guard === undefined) {
-        const opened = this.#guard.createOutputGuard()
-        if (opened === null) continue
-        guard = opened
+        const newGuard = this.#guard.createOutputGuard()
+        if (newGuard === null) continue
+        guard = newGuard
         this.#textGuards.set(name, guard)
       }
       this.#releaseField(name, guard.push(value), texts)
@@ -142,7 +142,7 @@ export class ResultBuilder {
 
   /** Output rules judge whole arguments, so calls are not passed on in pieces. */
   #checkCalls(calls: readonly WireToolCall[]): readonly WireToolCall[] {
-    const checked: WireToolCall[] = []
+    const checkedCalls: WireToolCall[] = []
     for (const call of calls) {
       const output = this.#guard.createOutputGuard()
       if (output === null || this.isBlocked) break
@@ -152,11 +152,11 @@ export class ResultBuilder {
       const { wire, ...typed } = call
       // Rules cannot judge the server's own fields. Only custom calls need them.
       const kept = isPlainObject(wire?.['custom']) ? { wire } : {}
-      checked.push({ ...typed, arguments: text, ...kept })
+      checkedCalls.push({ ...typed, arguments: text, ...kept })
     }
     if (this.isBlocked) return []
-    for (const call of checked) this.#toolCalls.push(call)
-    return checked
+    for (const call of checkedCalls) this.#toolCalls.push(call)
+    return checkedCalls
   }
 
   #releaseText(release: ReleasedText): string {

@@ -36,10 +36,10 @@ export function* guardInput(
   const unreadable = findUnreadableField(input)
   if (unreadable !== undefined) return { error: createUnreadableError(unreadable), hits: [] }
   const check = new InputChecker(guard)
-  const judged = yield* check.run(input, collectFormatTexts(format))
+  const judgedInput = yield* check.run(input, collectFormatTexts(format))
   const { hits } = check
   if (check.isBlocked) return { ...toRefusal(guard, hits), hits }
-  return { input: withSystemPrompt(judged, systemPrompt), hits }
+  return { input: withSystemPrompt(judgedInput, systemPrompt), hits }
 }
 
 function withSystemPrompt(input: PassThroughInput, prompt: readonly string[]): PassThroughInput {
@@ -318,12 +318,12 @@ export function* guardFields(fields: WireFields, guard: Guard): Steps<WireFields
   check.checkLength(texts)
   // Judges all texts together, because a phrase may be split. Field names are never redacted.
   yield* check.check([...texts, ...new Set(collectNames(fields))].join(separator))
-  const judged = new Map<string, string>()
+  const judgedTexts = new Map<string, string>()
   const suspects = check.hits.length === 0 ? [] : new Set(texts)
-  for (const text of suspects) judged.set(text, yield* check.check(text))
+  for (const text of suspects) judgedTexts.set(text, yield* check.check(text))
   if (check.isBlocked) throw createRejectedError('the request', check.hits)
-  if (judged.size === 0) return fields
-  return mapTexts(fields, (text) => judged.get(text) ?? text) as WireFields
+  if (judgedTexts.size === 0) return fields
+  return mapTexts(fields, (text) => judgedTexts.get(text) ?? text) as WireFields
 }
 
 /** Returns a whole JSON answer, redacted by the output rules. Throws if a rule rejects it. */

@@ -144,6 +144,6 @@ function listCaseVariants(letter: string): number[] {
     const all = Array.from({ length: maxCasedCode + 1 }, (_, code) => String.fromCodePoint(code))
     casedLetters = all.filter((one) => cased.test(one)).join('')
   }
-  const same = casedLetters.match(new RegExp(escapeRegExp(letter), 'giu')) ?? []
-  return [own, ...same.map((one) => one.codePointAt(0) ?? 0)]
+  const sameLetters = casedLetters.match(new RegExp(escapeRegExp(letter), 'giu')) ?? []
+  return [own, ...sameLetters.map((one) => one.codePointAt(0) ?? 0)]
 }

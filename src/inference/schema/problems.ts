@@ -69,8 +69,9 @@ function truncateLongLists(schema: Schema, value: unknown): unknown {
   if (inner instanceof z.ZodArray && Array.isArray(value)) {
     const item = inner.element
     const items = value as readonly unknown[]
-    const wrong = items.length > maxListedItems ? items.findIndex((one) => !isValid(item, one)) : -1
-    const kept = wrong === -1 ? items : items.slice(0, wrong + 1)
+    const firstInvalid =
+      items.length > maxListedItems ? items.findIndex((one) => !isValid(item, one)) : -1
+    const kept = firstInvalid === -1 ? items : items.slice(0, firstInvalid + 1)
     return kept.map((one) => truncateLongLists(item, one))
   }
   const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)

@@ -24,7 +24,7 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
   const nameLimit = await readNameLimit(record.files, task.name)
   const story = createTaskStory(record, task, nameLimit)
   const { failure, limit, usual, waits } = story
-  const own = task.state === 'FAILED' ? await findFailure(record, task.uid, failure) : null
+  const ownFailure = task.state === 'FAILED' ? await findFailure(record, task.uid, failure) : null
   const value = {
     ...recordFields(record),
     task: taskFields(record.state === 'running' ? task : { ...task, runningFor: null }),
@@ -54,9 +54,9 @@ async function show(record: OpenRecord, uid: string, output: Output): Promise<vo
     limit,
     retry_at: task.retryAt,
     usual_seconds: usual,
-    failure: failure === null ? null : failureFields(failure, own),
+    failure: failure === null ? null : failureFields(failure, ownFailure),
   }
-  output.result(value, [...taskStoryLines(record, task, story, own), ...recordNotes(record)])
+  output.result(value, [...taskStoryLines(record, task, story, ownFailure), ...recordNotes(record)])
 }
 
 async function findFailure(
@@ -94,11 +94,11 @@ function findByPrefix(record: OpenRecord, uid: string): TaskExplanation {
   }
   const one = found.length === 1 ? explainTask(pass, found[0] ?? '', now) : null
   if (one !== null) return one
-  const where = sessionId === '' ? 'the record' : `session ${sessionId}`
+  const sourceText = sessionId === '' ? 'the record' : `session ${sessionId}`
   const problem =
     found.length > 1
       ? `"${uid}" is the beginning of ${found.length} tasks: ${listFirst(found)}`
-      : `there is no task "${uid}" in ${where}${didYouMean(uid, known)}`
+      : `there is no task "${uid}" in ${sourceText}${didYouMean(uid, known)}`
   throw new ValueError(problem, {
     code: 'TaskNotFoundError',
     hint: `List them with: npx tutti tasks ${recordArgument(record)}`,

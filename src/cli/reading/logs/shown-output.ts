@@ -66,15 +66,15 @@ export class ShownOutput {
   async update(): Promise<void> {
     await this.history.read()
     for (const stream of streams) {
-      const own = this.history.fileOf(stream)
-      if (own === '') continue
-      const path = own ?? this.#live.pathOf(stream)
+      const ownFile = this.history.fileOf(stream)
+      if (ownFile === '') continue
+      const path = ownFile ?? this.#live.pathOf(stream)
       const file = this.#files.get(path) ?? new OutputFile(path)
       this.#files.set(path, file)
       // The session writes the output of all attempts to the same files, one after another.
-      const attempt = own === null ? 0 : this.history.attempts
+      const attempt = ownFile === null ? 0 : this.history.attempts
       for (const text of file.read(attempt)) await this.#addText(stream, text)
-      if (file.isFound) this.#sources.set(stream, own === null ? 'live' : 'file')
+      if (file.isFound) this.#sources.set(stream, ownFile === null ? 'live' : 'file')
     }
   }
 
@@ -118,11 +118,15 @@ export class ShownOutput {
       )
     }
     if (unknown.length === 0) return notes
-    const what = `${streamNames(unknown)} of ${uid}`
+    const missingText = `${streamNames(unknown)} of ${uid}`
     const unanswered = this.#live.problem ?? 'its run does not show it before the end'
     const isRunning = end === null
-    if (isRunning) return [...notes, `${what} is in memory, and ${unanswered}; ${captureNote}`]
-    return [...notes, `${what} is not in the record; ${followNote}; ${captureNote}, ${keepNote}`]
+    if (isRunning)
+      return [...notes, `${missingText} is in memory, and ${unanswered}; ${captureNote}`]
+    return [
+      ...notes,
+      `${missingText} is not in the record; ${followNote}; ${captureNote}, ${keepNote}`,
+    ]
   }
 
   #remoteFileNotes(stream: Stream): string[] {

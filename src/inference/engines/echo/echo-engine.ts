@@ -292,10 +292,10 @@ function toDeltas(
   const size = Math.ceil(pieces.length / maxDeltas)
   const deltas: GenerationDelta[] = []
   for (let at = 0; at < pieces.length; at += size) {
-    const some = pieces.slice(at, at + size)
-    const delta = { text: some.join(''), ...(at === 0 ? { promptTokens } : {}) }
+    const slice = pieces.slice(at, at + size)
+    const delta = { text: slice.join(''), ...(at === 0 ? { promptTokens } : {}) }
     if (logprobs === null) deltas.push(delta)
-    else deltas.push({ ...delta, logprobs: some.map((token) => toLogprob(token, logprobs)) })
+    else deltas.push({ ...delta, logprobs: slice.map((token) => toLogprob(token, logprobs)) })
   }
   return deltas
 }

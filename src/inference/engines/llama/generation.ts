@@ -206,9 +206,9 @@ export class Generation {
 
   #send(delta: GenerationDelta | null): void {
     if (delta === null) return
-    const sent = this.#hasSent ? delta : { ...delta, promptTokens: this.#prompt.length }
+    const sentDelta = this.#hasSent ? delta : { ...delta, promptTokens: this.#prompt.length }
     this.#hasSent = true
-    this.#reportUpdate({ id: this.id, delta: sent })
+    this.#reportUpdate({ id: this.id, delta: sentDelta })
   }
 
   #end(end: RequestEnd): void {

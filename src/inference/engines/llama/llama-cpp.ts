@@ -106,7 +106,7 @@ async function importLibrary(): Promise<Library> {
 
 /** Skips a test of the prebuilt binary, because it takes a third of the CPU time of a start. */
 function skipBinaryTest(): ReturnType<typeof registerHooks> {
-  const own = (url: string): string =>
+  const patchSource = (url: string): string =>
     `import { testBindingBinary as test } from ${JSON.stringify(url)}
     export const testBindingBinary = async (binary, backends, gpu, ...rest) =>
       gpu === false || (await test(binary, backends, gpu, ...rest))`
@@ -115,7 +115,7 @@ function skipBinaryTest(): ReturnType<typeof registerHooks> {
       const found = nextResolve(specifier, context)
       const isTest = found.url.endsWith('/node-llama-cpp/dist/bindings/utils/testBindingBinary.js')
       if (!isTest || context.parentURL?.startsWith('data:') === true) return found
-      const url = `data:text/javascript,${encodeURIComponent(own(found.url))}`
+      const url = `data:text/javascript,${encodeURIComponent(patchSource(found.url))}`
       return { url, format: 'module', shortCircuit: true }
     },
   })

@@ -342,9 +342,9 @@ class LlamaEngine implements InferenceEngine {
   }
 
   #reportProgress({ stage, done }: LoadProgress): void {
-    const what = stage === 'download' ? 'downloading' : 'loading'
+    const activity = stage === 'download' ? 'downloading' : 'loading'
     const percent = `${Math.floor(done * 100)} %`
-    this.#options.onProgress?.(`${what} ${basename(this.#loadRequest.modelName)}: ${percent}`)
+    this.#options.onProgress?.(`${activity} ${basename(this.#loadRequest.modelName)}: ${percent}`)
   }
 
   #checkContext({ contextLength }: ModelFacts): void {

@@ -68,9 +68,9 @@ const maxLineLength = 300
 
 export function describeExit({ code, signal, error, output }: ChildExit): string {
   if (error !== null) return `the model's process failed: ${messageOf(error)}`
-  const how = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`
+  const exitText = signal === null ? `ended with exit code ${code}` : `was ended by ${signal}`
   const line = lastErrorLine(output)
-  return `the model's process ${how}${line === '' ? '' : `: ${line}`}`
+  return `the model's process ${exitText}${line === '' ? '' : `: ${line}`}`
 }
 
 export function hintForExit({ signal, output }: ChildExit): string | undefined {

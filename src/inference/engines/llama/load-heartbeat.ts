@@ -21,9 +21,9 @@ export function startLoadHeartbeat(clock: Clock, send: (message: MessageFromLlam
     /** Sends at most ten messages per stage, because the library reports every change. */
     report(progress: LoadProgress): void {
       progressMs = clock.monotonicMs()
-      const now = `${progress.stage} ${Math.floor(progress.done * 10)}`
-      if (now !== lastReport) send({ kind: 'progress', progress })
-      lastReport = now
+      const newReport = `${progress.stage} ${Math.floor(progress.done * 10)}`
+      if (newReport !== lastReport) send({ kind: 'progress', progress })
+      lastReport = newReport
     },
     stop: (): void => cancel(),
   }

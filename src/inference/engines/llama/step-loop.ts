@@ -155,13 +155,13 @@ export class StepLoop {
 
   /** Requests that get a token in this pass evaluate equally many tokens. See decision 7. */
   #planSteps(): readonly Step[] {
-    let left = this.#maxPromptTokens
+    let tokensLeft = this.#maxPromptTokens
     const steps: Step[] = []
     for (const generation of this.#running) {
       if (generation === null || generation.isPaused || generation.hasEnded) continue
-      const max = generation.promptTokensInStep(left)
+      const max = generation.promptTokensInStep(tokensLeft)
       if (max === 0 && generation.promptTokensLeft > 0) continue
-      left -= max
+      tokensLeft -= max
       steps.push({ generation, max })
     }
     const lengths = new Set(steps.filter(completesPrompt).map(({ max }) => Math.max(1, max)))

@@ -289,12 +289,12 @@ class OpenAiEngine implements AttachedEngine {
   ): Promise<{ readonly status: number; readonly body: string }> {
     const timeout = new AbortController()
     const { signal } = this.#endController
-    const sent = send(AbortSignal.any([signal, timeout.signal])).then(async (response) => ({
+    const sending = send(AbortSignal.any([signal, timeout.signal])).then(async (response) => ({
       status: response.status,
       body: await response.text(),
     }))
     try {
-      return await boundedWait(this.#options.clock, metadataTimeoutMs, sent)
+      return await boundedWait(this.#options.clock, metadataTimeoutMs, sending)
     } catch (cause) {
       signal.throwIfAborted()
       throw inferenceError('not_ready', `no server responds at ${this.#apiUrl}`, { cause })

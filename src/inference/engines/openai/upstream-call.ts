@@ -127,8 +127,8 @@ class ResponseReader {
     this.#text += delta.text
     const ignored = this.#ignored
     this.#ignored = []
-    const held = this.#options.deliver(ignored.length === 0 ? delta : { ...delta, ignored })
-    if (held !== undefined) await unlessAborted(this.#options.signal, held)
+    const readerWait = this.#options.deliver(ignored.length === 0 ? delta : { ...delta, ignored })
+    if (readerWait !== undefined) await unlessAborted(this.#options.signal, readerWait)
   }
 }
 

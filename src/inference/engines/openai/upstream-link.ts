@@ -143,8 +143,8 @@ export async function probeOnce({
 }: ProbeOptions): Promise<number | null> {
   const timeout = new AbortController()
   try {
-    const sent = link.get(path, AbortSignal.any([signal, timeout.signal]))
-    const response = await boundedWait(clock, probeTimeoutMs, sent)
+    const sending = link.get(path, AbortSignal.any([signal, timeout.signal]))
+    const response = await boundedWait(clock, probeTimeoutMs, sending)
     response.discard()
     return response.status
   } catch {

@@ -40,10 +40,10 @@ export async function readRefusal(
   const { status, retryAfter } = response
   const discard = (): void => response.discard()
   const text = response.text(maxBodyChars)
-  const early = toRefusal(status, '', retryAfter, clock.now())
-  if (!isLastAttempt && early.waitMs !== null) {
+  const statusRefusal = toRefusal(status, '', retryAfter, clock.now())
+  if (!isLastAttempt && statusRefusal.waitMs !== null) {
     text.catch(() => {})
-    return { ...early, discard }
+    return { ...statusRefusal, discard }
   }
   const body = await boundedWait(clock, bodyTimeoutMs, text).catch(() => {
     discard()

@@ -103,8 +103,8 @@ export function createProcessEngine(
   expectInteger('worker.index', index, { min: 0 })
   expectString('worker.workerId', workerId)
   if (options.hubToken !== null) registerSecret(options.hubToken, 'hubToken')
-  const own = options.env['CUDA_VISIBLE_DEVICES'] ?? process.env['CUDA_VISIBLE_DEVICES']
-  const visible = options.servers === undefined ? own : undefined
+  const visibleGpus = options.env['CUDA_VISIBLE_DEVICES'] ?? process.env['CUDA_VISIBLE_DEVICES']
+  const visible = options.servers === undefined ? visibleGpus : undefined
   return new ProcessEngine(
     options,
     worker,

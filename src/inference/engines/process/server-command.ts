@@ -194,8 +194,10 @@ export function remoteEnvironment(
 ): { readonly env: Record<string, string>; readonly apiKey: string } {
   // The agent on the node sets this variable to the reserved GPUs.
   const { CUDA_VISIBLE_DEVICES: _, ...configured } = options.env
-  const own = apiKeyVariables.map((name) => configured[name]).find((key) => key !== undefined)
-  const apiKey = own ?? newKey
+  const configuredKey = apiKeyVariables
+    .map((name) => configured[name])
+    .find((key) => key !== undefined)
+  const apiKey = configuredKey ?? newKey
   const keys = Object.fromEntries(apiKeyVariables.map((name) => [name, apiKey]))
   return { env: { ...keys, ...addedEnvironment({ ...options, env: configured }) }, apiKey }
 }

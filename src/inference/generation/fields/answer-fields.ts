@@ -42,16 +42,16 @@ function joinValues(old: unknown, value: unknown): unknown {
 
 /** An item with an `index` is joined to the known item of that index; other items are appended. */
 function joinLists(old: readonly unknown[], more: readonly unknown[]): readonly unknown[] {
-  const joined = [...old]
+  const joinedItems = [...old]
   for (const item of more) {
     const index = isPlainObject(item) ? item['index'] : undefined
     const isSame = (one: unknown): boolean => isPlainObject(one) && one['index'] === index
-    const at = typeof index === 'number' ? joined.findIndex(isSame) : -1
-    const known = joined[at]
-    if (isPlainObject(known) && isPlainObject(item)) joined[at] = joinFields(known, item)
-    else joined.push(item)
+    const at = typeof index === 'number' ? joinedItems.findIndex(isSame) : -1
+    const known = joinedItems[at]
+    if (isPlainObject(known) && isPlainObject(item)) joinedItems[at] = joinFields(known, item)
+    else joinedItems.push(item)
   }
-  return joined
+  return joinedItems
 }
 
 /** Sums the numbers of two objects with details of token usage, at any depth. */

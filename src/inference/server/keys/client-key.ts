@@ -65,10 +65,10 @@ export class ClientKey implements AcceptedKey {
     return (['requests', 'tokens'] as const).flatMap((unit) => {
       const limit = this.limits[unit]
       if (limit === null) return []
-      const used = this.#used[unit]
-      const remaining = limit - used.total(nowMs)
-      const resetMs = used.msUntil(0, nowMs)
-      return [{ unit, limit, remaining, resetMs, retryMs: used.msUntil(limit - 1, nowMs) }]
+      const minuteSum = this.#used[unit]
+      const remaining = limit - minuteSum.total(nowMs)
+      const resetMs = minuteSum.msUntil(0, nowMs)
+      return [{ unit, limit, remaining, resetMs, retryMs: minuteSum.msUntil(limit - 1, nowMs) }]
     })
   }
 }

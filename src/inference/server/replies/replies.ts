@@ -106,8 +106,8 @@ function sumUsage(results: readonly GenerationResult[], n: number): Usage {
     if (at % n === 0) promptTokens += usage.promptTokens
     completionTokens += usage.completionTokens
     const { prompt_tokens_details: _, ...rest } = usage.details ?? {}
-    const counted = at % n === 0 ? usage.details : rest
-    if (counted !== undefined) details = sumUsageDetails(details ?? {}, counted)
+    const countedDetails = at % n === 0 ? usage.details : rest
+    if (countedDetails !== undefined) details = sumUsageDetails(details ?? {}, countedDetails)
   }
   return details === undefined
     ? { promptTokens, completionTokens }

@@ -85,18 +85,18 @@ export function wrongLengthError(
   { side, value: limit }: Bound,
   length: number,
 ): HttpError {
-  const some = of === 'string' ? 'a string' : 'an array'
+  const kindText = of === 'string' ? 'a string' : 'an array'
   if (side === 'min') {
     const message =
-      `Invalid '${path}': empty ${of}. Expected ${some} with minimum length ${limit}, ` +
+      `Invalid '${path}': empty ${of}. Expected ${kindText} with minimum length ${limit}, ` +
       `but got an empty ${of} instead.`
     return of === 'string'
       ? new HttpError(400, message, { code: 'empty_string', param: path })
       : new HttpError(400, message, { code: 'empty_array', param: path })
   }
   const message =
-    `Invalid '${path}': ${of} too long. Expected ${some} with maximum length ${limit}, ` +
-    `but got ${some} with length ${length} instead.`
+    `Invalid '${path}': ${of} too long. Expected ${kindText} with maximum length ${limit}, ` +
+    `but got ${kindText} with length ${length} instead.`
   return of === 'string'
     ? new HttpError(400, message, { code: 'string_above_max_length', param: path })
     : new HttpError(400, message, { code: 'array_above_max_length', param: path })

@@ -92,8 +92,8 @@ function selectAcceptedFields(
 ): z.ZodObject {
   const schemaFields = Object.keys(schema.shape)
   const check = new FieldCheck({ schemaFields, supported, isPassedOn: false, isStrict })
-  const taken = Object.entries(schema.shape).filter(([name]) => check.accepts(name))
-  return z.object(Object.fromEntries(taken))
+  const acceptedFields = Object.entries(schema.shape).filter(([name]) => check.accepts(name))
+  return z.object(Object.fromEntries(acceptedFields))
 }
 
 function createPassThroughReaders(rules: RequestRules) {

@@ -58,8 +58,8 @@ export abstract class PartStream implements ReplyStream, ChoiceListener {
   finish(result: GenerationResult): void {
     const parts = this.#parts
     const text = parts.some(({ kind }) => kind === 'text') ? '' : result.text
-    const sent = parts.filter(({ kind }) => kind === 'call').length
-    const toolCalls = this.#pieces.size > 0 ? [] : result.toolCalls.slice(sent)
+    const sentCalls = parts.filter(({ kind }) => kind === 'call').length
+    const toolCalls = this.#pieces.size > 0 ? [] : result.toolCalls.slice(sentCalls)
     const last = result.lastFields
     const missing = { text, toolCalls, ...(last === undefined ? {} : { fields: last }) }
     const events = this.#begin(missing) + this.#toEvents(missing) + this.#close()

@@ -31,11 +31,11 @@ export class ResponseStore {
     }
     const earlier = (previous?.items ?? []).map((item) => ({ item, path: 'previous_response_id' }))
     const given = typeof input === 'string' ? [toUserMessage(input)] : input
-    const own = given.map((item, at) => {
+    const newItems = given.map((item, at) => {
       const path = typeof input === 'string' ? 'input' : `input[${at}]`
       return { item: this.#dereference(item, `${path}.id`), path }
     })
-    return [...earlier, ...own]
+    return [...earlier, ...newItems]
   }
 
   add(id: string, items: readonly Item[], output: readonly Item[]): void {

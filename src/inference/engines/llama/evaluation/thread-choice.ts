@@ -45,8 +45,8 @@ export const candidateThreads = (max: number): number[] =>
 /** Returns the smallest number of threads that is nearly as fast as the fastest. */
 export function fastestThreads(times: TokenTimes): number {
   const best = Math.min(...times.values())
-  const good = [...times].filter(([, ms]) => ms <= best * minGain)
-  return Math.min(...good.map(([threads]) => threads))
+  const fastChoices = [...times].filter(([, ms]) => ms <= best * minGain)
+  return Math.min(...fastChoices.map(([threads]) => threads))
 }
 
 export function excessWarning(chosen: number, cores: number): string | null {

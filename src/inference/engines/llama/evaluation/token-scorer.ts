@@ -82,8 +82,8 @@ export class TokenScorer {
       tokenBiasKeys: Uint32Array.from(tokens),
       tokenBiasValues: new Float32Array(tokens.length).fill(boostBias),
     })
-    const how = { probabilities: true, confidence: false }
-    const [, ranked = []] = await this.#context.sample(index, this.#boostedSampler, how)
+    const readOptions = { probabilities: true, confidence: false }
+    const [, ranked = []] = await this.#context.sample(index, this.#boostedSampler, readOptions)
     return toShares(ranked)
   }
 }

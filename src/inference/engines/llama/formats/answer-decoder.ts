@@ -89,9 +89,9 @@ export class AnswerDecoder {
   }
 
   #takeLogprobs(): readonly TokenLogprob[] {
-    const taken = this.#logprobs
+    const takenLogprobs = this.#logprobs
     this.#logprobs = []
-    return taken
+    return takenLogprobs
   }
 }
 

@@ -54,7 +54,7 @@ export function jsonCalls(options: JsonCallsOptions): ToolCallFormat {
 export function* callObject(input: ParserInput, sink: CallSink): ParseStep<boolean> {
   yield* input.accept('{')
   let name: string | null = null
-  let early: string | null = null
+  let earlyArguments: string | null = null
   let hasBegun = false
   let isClosed = false
   for (;;) {
@@ -72,16 +72,16 @@ export function* callObject(input: ParserInput, sink: CallSink): ParseStep<boole
       const text: string | null = yield* jsonText(input)
       if (!sink.tools.some((tool) => tool.name === text)) return false
       name = text
-    } else if (argumentKeys.has(key) && !hasBegun && early === null) {
+    } else if (argumentKeys.has(key) && !hasBegun && earlyArguments === null) {
       if (name !== null) hasBegun = yield* argumentsValue(input, sink, name)
-      else early = yield* argumentsText(input)
-      if (!hasBegun && early === null) return false
+      else earlyArguments = yield* argumentsText(input)
+      if (!hasBegun && earlyArguments === null) return false
     } else yield* input.json(() => {})
   }
   if (hasBegun || name === null) return hasBegun
-  if (early === null && !isClosed && !isCutOffHere(input)) return false
+  if (earlyArguments === null && !isClosed && !isCutOffHere(input)) return false
   sink.call(name)
-  sink.argument(early ?? (isClosed ? '{}' : ''))
+  sink.argument(earlyArguments ?? (isClosed ? '{}' : ''))
   return true
 }
 

@@ -102,15 +102,16 @@ export const plainFormat: ToolCallFormat = {
 
 /** If the prompt describes the tools in prose, the model may use its own or the plain format. */
 export function ownOrPlainFormat(template: string): ToolCallFormat {
-  const own = findToolFormat(template)
+  const ownFormat = findToolFormat(template)
   return {
-    name: own.name,
-    openings: union(own.openings, plainFormat.openings),
-    marks: union(own.marks, plainFormat.marks),
+    name: ownFormat.name,
+    openings: union(ownFormat.openings, plainFormat.openings),
+    marks: union(ownFormat.marks, plainFormat.marks),
     allowsBareCalls: true,
     *parse(input, sink, opening) {
-      const isOwn = opening === '' ? own.allowsBareCalls === true : own.openings.includes(opening)
-      if (isOwn && (yield* input.attempt(() => own.parse(input, sink, opening)))) return true
+      const isOwn =
+        opening === '' ? ownFormat.allowsBareCalls === true : ownFormat.openings.includes(opening)
+      if (isOwn && (yield* input.attempt(() => ownFormat.parse(input, sink, opening)))) return true
       const isPlain = opening === '' || plainFormat.openings.includes(opening)
       return isPlain && (yield* plainFormat.parse(input, sink, opening))
     },
@@ -223,8 +224,10 @@ export function forcedFormat(tools: readonly ToolDefinition[]): ToolCallFormat {
     *parseAll(input, sink) {
       yield* input.space()
       if (yield* input.attempt(() => callObject(input, sink))) return
-      const begun = /^\{\s*"name"\s*:\s*(".*)$/s.exec(input.rest)?.[1] ?? '"'
-      const [only, ...others] = tools.filter(({ name }) => JSON.stringify(name).startsWith(begun))
+      const begunName = /^\{\s*"name"\s*:\s*(".*)$/s.exec(input.rest)?.[1] ?? '"'
+      const [only, ...others] = tools.filter(({ name }) =>
+        JSON.stringify(name).startsWith(begunName),
+      )
       if (only !== undefined && others.length === 0) sink.call(only.name)
     },
   }

@@ -221,11 +221,11 @@ class GrammarParser {
 
   /** As in llama.cpp, returns the required copies, then a chain of optional rules. */
   #expandRepetition(item: readonly GrammarElement[], [min, max]: RepeatRange): GrammarElement[] {
-    const further = max === Infinity ? 1 : max - min
-    this.#countElements(item.length * (min + further))
+    const optionalCount = max === Infinity ? 1 : max - min
+    this.#countElements(item.length * (min + optionalCount))
     const repeated = Array.from({ length: min }, () => item).flat()
     let last: GrammarElement | null = null
-    for (let count = 0; count < further; count++) {
+    for (let count = 0; count < optionalCount; count++) {
       const rule = this.#addRule(null)
       const itself: GrammarElement = { kind: 'rule', rule }
       const next: GrammarElement | null = max === Infinity ? itself : last

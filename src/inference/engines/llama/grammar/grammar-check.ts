@@ -90,8 +90,9 @@ function findComponents(edges: readonly (readonly number[])[]): readonly (readon
       const next = edges[node]?.[top.next++]
       if (next === undefined) {
         path.pop()
-        const above = path.at(-1)?.node
-        if (above !== undefined) low[above] = Math.min(low[above] ?? 0, low[node] ?? 0)
+        const parentNode = path.at(-1)?.node
+        if (parentNode !== undefined)
+          low[parentNode] = Math.min(low[parentNode] ?? 0, low[node] ?? 0)
         if (low[node] === order[node]) found.push(closeComponent(open, isOpen, node))
       } else if (order[next] === 0) {
         path.push(enter(next))

@@ -226,7 +226,7 @@ class GrammarWriter implements SchemaReader {
       writeMember(name, this.#writePart(`/properties/${name}`, requiredMember(schema, name), depth))
     const named = memberNames(schema)
     const inOrder = named.filter((name) => required.has(name))
-    const always = [...new Set([...inOrder, ...required])].map(write)
+    const firstMembers = [...new Set([...inOrder, ...required])].map(write)
     const sometimes = named.filter(
       (name) => !required.has(name) && memberSchema(schema, name) !== false,
     )
@@ -241,7 +241,7 @@ class GrammarWriter implements SchemaReader {
       rest = ` ${this.#toRuleName(`( "," ws ${name} )?${rest}`)}`
     }
     const last = closingSpace(depth)
-    if (always.length > 0) return inBraces(`${always.join(' "," ws ')}${rest} ${last}`)
+    if (firstMembers.length > 0) return inBraces(`${firstMembers.join(' "," ws ')}${rest} ${last}`)
     if (heads.length === 0) return inBraces('')
     return inBraces(`( ${this.#toRuleName(heads.join(' | '))} ${last} )${min > 0 ? '' : '?'}`)
   }
@@ -251,12 +251,12 @@ class GrammarWriter implements SchemaReader {
     const others = additionalSchema(schema)
     if (others === false) return null
     const { propertyNames: names } = schema
-    const taken = [...memberNames(schema), ...requiredNames(schema)]
+    const takenNames = [...memberNames(schema), ...requiredNames(schema)]
     const name =
       names === undefined
-        ? taken.length === 0
+        ? takenNames.length === 0
           ? 'string'
-          : otherKeyGrammar(taken)
+          : otherKeyGrammar(takenNames)
         : this.#writePart('/propertyNames', { allOf: [{ type: 'string' }, names] }, depth)
     return this.#toRuleName(
       `${name} ":" sp ${this.#writePart('/additionalProperties', others, depth)}`,

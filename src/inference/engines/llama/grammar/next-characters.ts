@@ -132,8 +132,8 @@ export class NextCharacters {
 
   mergeWith(other: NextCharacters, steps: StepBudget): NextCharacters {
     const canEnd = this.isComplete || other.isComplete
-    const both = [...this.stacks, ...other.stacks, ...(canEnd ? [null] : [])]
-    return this.#grammar.toState(both, steps)
+    const allStacks = [...this.stacks, ...other.stacks, ...(canEnd ? [null] : [])]
+    return this.#grammar.toState(allStacks, steps)
   }
 
   /** Refills the step budget and returns an equal state. Call this for each chosen token. */

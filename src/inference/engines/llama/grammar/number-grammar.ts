@@ -62,12 +62,12 @@ function integersBetween(from: number, to: number | null): string {
 
 function digitsBetween(low: string, high: string): string {
   if (low === high) return `"${low}"`
-  let same = 0
-  while (low[same] === high[same]) same++
-  const prefix = low.slice(0, same)
-  const [a, b] = [Number(low[same]), Number(high[same])]
-  const rest = low.length - same - 1
-  const [lowRest, highRest] = [low.slice(same + 1), high.slice(same + 1)]
+  let sharedLength = 0
+  while (low[sharedLength] === high[sharedLength]) sharedLength++
+  const prefix = low.slice(0, sharedLength)
+  const [a, b] = [Number(low[sharedLength]), Number(high[sharedLength])]
+  const rest = low.length - sharedLength - 1
+  const [lowRest, highRest] = [low.slice(sharedLength + 1), high.slice(sharedLength + 1)]
   const isAll = /^0*$/.test(lowRest) && /^9*$/.test(highRest)
   const head = prefix === '' ? '' : `"${prefix}" `
   if (isAll) return `${head}[${a}-${b}] ${repeatDigits(rest, rest)}`.trim()

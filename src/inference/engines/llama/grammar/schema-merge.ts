@@ -119,22 +119,22 @@ const sharedTypes = (some: readonly unknown[], others: readonly unknown[]): read
 
 /** Returns an empty list if no value matches both schemas. Throws for two different patterns. */
 function mergeSchemas(one: Schema, other: Schema, reader: SchemaReader): readonly Schema[] {
-  const both: Record<string, unknown> = {
+  const merged: Record<string, unknown> = {
     ...one,
     ...mergeObject(one, other),
     ...mergeArray(one, other),
   }
-  reader.spend(1 + Object.keys(both['properties'] ?? {}).length)
+  reader.spend(1 + Object.keys(merged['properties'] ?? {}).length)
   for (const key of definedKeys(other)) {
     if (key in structuralKeys) continue
     const combine = combiners[key]
-    if (one[key] === undefined) both[key] = other[key]
-    else if (combine !== undefined) both[key] = combine(one[key], other[key])
+    if (one[key] === undefined) merged[key] = other[key]
+    else if (combine !== undefined) merged[key] = combine(one[key], other[key])
     else if (one[key] !== other[key]) throw unenforceable(`allOf\` of several \`${key}`)
   }
   const isEmpty = (key: string): boolean =>
-    both[key] !== undefined && listOf(both[key]).length === 0
-  return isEmpty('type') || isEmpty('enum') || !hasRequired(both) ? [] : [both]
+    merged[key] !== undefined && listOf(merged[key]).length === 0
+  return isEmpty('type') || isEmpty('enum') || !hasRequired(merged) ? [] : [merged]
 }
 
 /** Keywords for members and items, which `mergeObject` and `mergeArray` merge. */

@@ -42,13 +42,14 @@ export const additionalSchema = (schema: Schema): unknown =>
 export function readMemberLimits(schema: Schema, optional: number, isOpen: boolean) {
   const { minProperties = 0, maxProperties = Infinity } = schema
   const [min, max] = [Number(minProperties), Number(maxProperties)]
-  const always = requiredNames(schema).size
-  const isReached = min <= always || (min === 1 && (isOpen || optional > 0))
+  const requiredCount = requiredNames(schema).size
+  const isReached = min <= requiredCount || (min === 1 && (isOpen || optional > 0))
   if (!isReached) throw unenforceable('minProperties')
-  const isCounted = isOpen ? optional === 0 || max === Infinity : always + optional <= max
+  const isCounted = isOpen ? optional === 0 || max === Infinity : requiredCount + optional <= max
   if (!isCounted) throw unenforceable('maxProperties')
-  if (always > max) throw impossibleSchema('`maxProperties` is less than the `required` members')
-  return { min, max: max - always }
+  if (requiredCount > max)
+    throw impossibleSchema('`maxProperties` is less than the `required` members')
+  return { min, max: max - requiredCount }
 }
 
 export function enumValues(schema: Schema): readonly unknown[] | null {

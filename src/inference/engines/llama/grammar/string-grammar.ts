@@ -152,8 +152,8 @@ function excludeNames({ next, isName, isEscaped }: KeyTrie, depth: number): stri
   if (next.size === 0 && !isEscaped) return 'char+'
   const codes = Array.from(next.keys(), (letter) => toGbnfCode(letter.codePointAt(0) ?? 0))
   const others = String.raw`[^"\\\x7F\x00-\x1F${codes.join('')}] char*`
-  const longer = depth + 1 < maxComparedLetters ? [...next.values()] : []
-  const known = longer.map((one, at) => `[${codes[at] ?? ''}] ${excludeNames(one, depth + 1)}`)
+  const deeperNodes = depth + 1 < maxComparedLetters ? [...next.values()] : []
+  const known = deeperNodes.map((one, at) => `[${codes[at] ?? ''}] ${excludeNames(one, depth + 1)}`)
   return `( ${[others, ...known].join(' | ')} )${isName ? '' : '?'}`
 }
 

@@ -125,8 +125,8 @@ export class ExpressionParser {
     while (this.skip('name', 'if')) {
       const test = this.#parseOr()
       const otherwise = this.skip('name', 'else') ? this.parse() : noElse
-      const then = value
-      value = toExpression((scope) => (isTrue(test(scope)) ? then(scope) : otherwise(scope)))
+      const consequent = value
+      value = toExpression((scope) => (isTrue(test(scope)) ? consequent(scope) : otherwise(scope)))
     }
     this.#depth--
     return value

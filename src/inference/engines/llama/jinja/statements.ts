@@ -222,8 +222,8 @@ class StatementParser {
   #parseMacro(): Statement {
     const name = this.#tokens.expect('name')
     const parameters = this.#parseParameters()
-    const own = parameters.map((parameter) => parameter.name)
-    const macro = { parameters, body: this.#parseBlock('endmacro', [name, ...own]) }
+    const parameterNames = parameters.map((parameter) => parameter.name)
+    const macro = { parameters, body: this.#parseBlock('endmacro', [name, ...parameterNames]) }
     this.#tokens.names.set([name])
     return (scope) => {
       scope.set(name, createMacro(name, macro, scope))

@@ -79,21 +79,21 @@ const isList = (value: Value): value is Value[] =>
 
 function writeParts(value: Value[] | Dict, line: string, style: JsonStyle): string {
   const inner = style.indent === null ? '' : line + style.indent
-  const outer = style.indent === null ? '' : line
-  const below = line + (style.indent ?? '')
+  const outerLine = style.indent === null ? '' : line
+  const innerLine = line + (style.indent ?? '')
   spendChars(inner.length * (isList(value) ? value.length : value.size))
   if (Array.isArray(value)) {
     if (value.length === 0) return '[]'
-    const items = value.map((item) => writeValue(item, below, style))
-    return `[${inner}${items.join(style.itemSeparator + inner)}${outer}]`
+    const items = value.map((item) => writeValue(item, innerLine, style))
+    return `[${inner}${items.join(style.itemSeparator + inner)}${outerLine}]`
   }
   if (value.size === 0) return '{}'
   const entries = [...value]
   if (style.isSorted) entries.sort(([one], [other]) => (String(one) < String(other) ? -1 : 1))
   const members = entries.map(
-    ([key, item]) => writeKey(key, style) + style.keySeparator + writeValue(item, below, style),
+    ([key, item]) => writeKey(key, style) + style.keySeparator + writeValue(item, innerLine, style),
   )
-  return `{${inner}${members.join(style.itemSeparator + inner)}${outer}}`
+  return `{${inner}${members.join(style.itemSeparator + inner)}${outerLine}}`
 }
 
 const writeKey = (key: DictKey, style: JsonStyle): string =>

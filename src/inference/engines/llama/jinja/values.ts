@@ -231,8 +231,8 @@ export function isEqual(one: Value, other: Value): boolean {
   if (one.size !== other.size) return false
   return withValueDepth(() =>
     Array.from(one).every(([key, item]) => {
-      const same = other.get(key)
-      return same !== undefined && isEqual(item, same)
+      const otherValue = other.get(key)
+      return otherValue !== undefined && isEqual(item, otherValue)
     }),
   )
 }
@@ -255,9 +255,9 @@ export function compareValues(one: Value, other: Value): number {
 
 function compareItems(one: readonly Value[], other: readonly Value[]): number {
   for (const [at, item] of one.entries()) {
-    const same = other[at]
-    if (same === undefined) return 1
-    if (!isEqual(item, same)) return compareValues(item, same)
+    const otherItem = other[at]
+    if (otherItem === undefined) return 1
+    if (!isEqual(item, otherItem)) return compareValues(item, otherItem)
   }
   return one.length - other.length
 }

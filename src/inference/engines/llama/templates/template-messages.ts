@@ -71,15 +71,19 @@ function writeCallsAsText(message: ChatMessage): ChatMessage {
 }
 
 function joinSameRole(messages: readonly ChatMessage[]): readonly ChatMessage[] {
-  const joined: ChatMessage[] = []
+  const joinedMessages: ChatMessage[] = []
   for (const message of messages) {
-    const last = joined.at(-1)
+    const last = joinedMessages.at(-1)
     const isSame = last?.role === message.role && message.role !== 'tool'
     const hasCalls = last?.toolCalls !== undefined || message.toolCalls !== undefined
-    if (last === undefined || !isSame || hasCalls) joined.push(message)
-    else joined[joined.length - 1] = { ...last, content: `${last.content}\n\n${message.content}` }
+    if (last === undefined || !isSame || hasCalls) joinedMessages.push(message)
+    else
+      joinedMessages[joinedMessages.length - 1] = {
+        ...last,
+        content: `${last.content}\n\n${message.content}`,
+      }
   }
-  return joined
+  return joinedMessages
 }
 
 /** Ensures that the first message is a system message, in which the template looks for tools. */
