@@ -232,9 +232,10 @@ class RequestRun implements QueueListener {
   }
 
   #createEnqueueOptions(): EnqueueOptions {
-    const { priority, isRetry = false, timeoutSeconds, isBounded } = this.#prompt
+    const { priority, isRetry = false, timeoutSeconds, isBounded, client = '' } = this.#prompt
     const timeoutMs = timeoutSeconds === null ? null : timeoutSeconds * 1000
-    return { request: this.#request, priority, isRetry, isBounded, timeoutMs, listener: this }
+    const order = { priority, isRetry, isBounded, client }
+    return { request: this.#request, ...order, timeoutMs, listener: this }
   }
 
   started(workerId: string, nodeId: string | undefined): void {

@@ -10,8 +10,10 @@ import type { GenerationDelta, GenerationEnd, GenerationRequest } from './infere
 export interface EnqueueOptions {
   /** Aborting its `signal` removes the request from the queue, or aborts it in the engine. */
   readonly request: GenerationRequest
-  /** Higher is served first. Within a priority, retries come first, then earlier arrivals. */
+  /** Higher is served first. Within a priority, retries come first, then clients take turns. */
   readonly priority: number
+  /** Who sent the request. Default: this process, whose tasks share their turns. */
+  readonly client?: string
   readonly isRetry?: boolean
   /** The time limit of the request, including its time in the queue; `null` for no limit. */
   readonly timeoutMs: number | null
@@ -38,6 +40,8 @@ export class QueuedRequest implements HasDeadline {
   /** The request for engines. `Batcher.release` sets it again, with the checked input. */
   request: GenerationRequest
   readonly arrivalIndex: number
+  /** The turn of the client in which the request is served; 0 for a repeated request. */
+  turn = 0
   readonly arrivedMs: number
   readonly expiresMs: number
   readonly #aborts: AbortRegistry<QueuedRequest>
@@ -125,15 +129,50 @@ export class QueuedRequest implements HasDeadline {
   }
 }
 
-/** Sorted by priority, then retries, then arrival. Each operation takes O(log size) time. */
+/** The turns of requests with the same priority. A client without requests is forgotten. */
+class Turns {
+  readonly #clients = new Map<string, { last: number; waiting: number }>()
+  /** The last turn that began. A new client takes part from the next turn on. */
+  #current = 0
+
+  get isEmpty(): boolean {
+    return this.#clients.size === 0
+  }
+
+  add(request: QueuedRequest): void {
+    const name = request.options.client ?? ''
+    const client = this.#clients.get(name) ?? { last: this.#current, waiting: 0 }
+    this.#clients.set(name, client)
+    client.waiting++
+    request.turn = request.isRetry ? 0 : ++client.last
+  }
+
+  remove(request: QueuedRequest): void {
+    const name = request.options.client ?? ''
+    const client = this.#clients.get(name)
+    if (client !== undefined && --client.waiting === 0) this.#clients.delete(name)
+  }
+
+  began({ turn }: QueuedRequest): void {
+    this.#current = Math.max(this.#current, turn)
+  }
+}
+
+/**
+ * Sorted by priority, then retries, then turns, then arrival. Each client gets one request per
+ * turn, so that a client with many requests does not delay the others. Each operation takes
+ * O(log size) time.
+ */
 export class RequestQueue {
   readonly #byPriority = new PriorityQueue<QueuedRequest>((a, b) => {
     const difference = a.options.priority - b.options.priority
     if (difference !== 0) return difference > 0
     const isRetry = a.options.isRetry === true
-    return isRetry === (b.options.isRetry === true) ? a.arrivalIndex < b.arrivalIndex : isRetry
+    if (isRetry !== (b.options.isRetry === true)) return isRetry
+    return a.turn === b.turn ? a.arrivalIndex < b.arrivalIndex : a.turn < b.turn
   })
   readonly #byAge = new PriorityQueue<QueuedRequest>((a, b) => a.arrivalIndex < b.arrivalIndex)
+  readonly #turns = new Map<string, Turns>()
   /** The number of requests that count against the queue limit, including those held back. */
   boundedCount = 0
   heldCount = 0
@@ -156,8 +195,9 @@ export class RequestQueue {
     if (request.options.isBounded) this.boundedCount++
   }
 
-  /** Adds a request. A retried or released request is sorted by its original arrival. */
+  /** Adds a request. A repeated request comes before all turns, by its original arrival. */
   add(request: QueuedRequest): void {
+    this.#turnsOf(request).add(request)
     if (request.options.isBounded) this.boundedCount++
     request.priorityEntry = this.#byPriority.add(request)
     request.ageEntry = this.#byAge.add(request)
@@ -176,20 +216,31 @@ export class RequestQueue {
     this.#byAge.remove(request.ageEntry)
     request.priorityEntry = null
     request.ageEntry = null
+    const turns = this.#turnsOf(request)
+    turns.remove(request)
+    if (turns.isEmpty) this.#turns.delete(orderOf(request))
   }
 
   dequeue(size: number): QueuedRequest[] {
-    const takenRequests: QueuedRequest[] = []
-    for (
-      let next = this.peek();
-      next !== undefined && takenRequests.length < size;
-      next = this.peek()
-    ) {
-      if (next.mustRunAlone && takenRequests.length > 0) break
+    const taken: QueuedRequest[] = []
+    for (let next = this.peek(); next !== undefined && taken.length < size; next = this.peek()) {
+      if (next.mustRunAlone && taken.length > 0) break
+      this.#turnsOf(next).began(next)
       this.remove(next)
-      takenRequests.push(next)
+      taken.push(next)
       if (next.mustRunAlone) break
     }
-    return takenRequests
+    return taken
+  }
+
+  #turnsOf(request: QueuedRequest): Turns {
+    const order = orderOf(request)
+    const turns = this.#turns.get(order) ?? new Turns()
+    this.#turns.set(order, turns)
+    return turns
   }
 }
+
+/** The same for requests that only their turns and arrivals put in an order. */
+const orderOf = ({ options: { priority, isRetry = false } }: QueuedRequest): string =>
+  `${priority} ${isRetry}`

@@ -85,6 +85,12 @@ export class HttpExchange {
     return this.response.destroyed || this.request.socket.destroyed
   }
 
+  /** Who sends the request: the name of the key, or else the address. */
+  get client(): string {
+    const name = this.key?.name ?? null
+    return name === null ? `address ${this.request.socket.remoteAddress}` : `key ${name}`
+  }
+
   /** The status of the response; 499 if the client disconnected before there was one. */
   get status(): number {
     return this.response.headersSent ? this.response.statusCode : 499

@@ -76,6 +76,45 @@ describe('the adaptive batcher', () => {
     expect(worker.calls.slice(4)).toEqual([['next'], ['h', 'i'], ['f', 'g']])
   })
 
+  it('the batcher serves clients in turns, however many requests one of them has', async () => {
+    const { worker, send, pass } = open({
+      script: () => slow,
+      capacity: { admits: 'batch', slots: 2 },
+    })
+    for (let at = 1; at <= 6; at++) send(`many${at}`, { client: 'many' })
+    await pass(0)
+    send('few1', { client: 'few' })
+    send('few2', { client: 'few' })
+    send('urgent', { client: 'many', priority: 1 })
+    await pass(600)
+    const order = ['many1', 'many2', 'urgent', 'many3', 'few1', 'many4', 'few2', 'many5', 'many6']
+    expect(worker.calls.flat()).toEqual(order)
+    // A client that comes back does not catch up on the turns in which it had no request.
+    for (const client of ['few', 'many']) {
+      for (const at of [1, 2, 3]) send(`${client}-again${at}`, { client })
+    }
+    await pass(600)
+    expect(worker.calls.flat().slice(order.length)).toEqual(
+      [1, 2, 3].flatMap((at) => [`few-again${at}`, `many-again${at}`]),
+    )
+  })
+
+  it('the batcher forgets the turns of a client whose requests were canceled', async () => {
+    const { worker, send, pass } = open({
+      script: () => slow,
+      capacity: { admits: 'batch', slots: 1 },
+    })
+    send('first')
+    await pass(0)
+    const canceled = Array.from({ length: 5 }, (_, at) => send(`c${at}`, { client: 'one' }))
+    for (const client of canceled) client.cancel()
+    send('other1', { client: 'other' })
+    send('one', { client: 'one' })
+    send('other2', { client: 'other' })
+    await pass(600)
+    expect(worker.calls.flat()).toEqual(['first', 'other1', 'one', 'other2'])
+  })
+
   it('the adaptive batcher runs the batches of several workers in parallel', async () => {
     const { addWorker, send, worker, pass } = open({ script: () => slow })
     const other = addWorker('w1')

@@ -13,6 +13,7 @@ export class TestClient {
   readonly priority: number
   readonly isRetry: boolean
   readonly timeoutMs: number | null
+  readonly client: string
   readonly ends: GenerationEnd[] = []
   readonly workers: string[] = []
   readonly #abort = new AbortController()
@@ -34,6 +35,7 @@ export class TestClient {
       readonly priority?: number
       readonly isRetry?: boolean
       readonly timeoutMs?: number | null
+      readonly client?: string
     } = {},
   ) {
     this.#clock = clock
@@ -41,6 +43,7 @@ export class TestClient {
     this.priority = options.priority ?? 0
     this.isRetry = options.isRetry ?? false
     this.timeoutMs = options.timeoutMs ?? null
+    this.client = options.client ?? ''
   }
 
   send(batcher: Batcher): this {
@@ -65,8 +68,9 @@ export class TestClient {
   }
 
   toOptions(): EnqueueOptions {
-    const { id, priority, isRetry, timeoutMs } = this
+    const { id, priority, isRetry, timeoutMs, client } = this
     return {
+      client,
       request: {
         id,
         input: { kind: 'text', text: id },

@@ -373,4 +373,14 @@ describe('log of requests', () => {
     await expect(sent).rejects.toThrow()
     await eventually(() => expect(seen.map(({ status }) => status)).toEqual([499]))
   })
+
+  it('the requests of a named key are those of one client, whatever its address', async () => {
+    const apiKeysFile = keyFile('ann key-of-ann')
+    await using served = await serve({ apiKeysFile, apiKey: 'nameless' })
+    for (const key of ['key-of-ann', 'nameless']) {
+      await post(`${served.url}/v1/chat/completions`, hello, { authorization: `Bearer ${key}` })
+    }
+    const clients = served.generator.requests.map(({ client }) => client)
+    expect(clients).toEqual(['key ann', 'address 127.0.0.1'])
+  })
 })

@@ -19,7 +19,7 @@ export function toPromptRequests(
   request: TextRequest,
   exchange: HttpExchange,
 ): readonly PromptRequest[] {
-  const { signal } = exchange
+  const { signal, client } = exchange
   const { inputs, n, sampling, priority, timeoutSeconds } = request
   const { seed } = sampling
   return inputs.flatMap((input) =>
@@ -30,6 +30,7 @@ export function toPromptRequests(
       timeoutSeconds,
       signal,
       isBounded: true,
+      client,
       taskId: null,
       onUsed({ promptTokens, completionTokens, text }) {
         exchange.addTokens(promptTokens, completionTokens)
