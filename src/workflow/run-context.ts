@@ -4,7 +4,7 @@ import { AsyncLocalStorage } from 'node:async_hooks'
 import type { TaskInputs } from '../core/resume/recorded-tasks.ts'
 import type { OpenScope } from './scopes.ts'
 
-/** Where a handle was created. Its context also applies to calls in the body of the task. */
+/** Where a handle was created. The calls in the body of the handle's task inherit the context. */
 export interface RunContext {
   /**
    * The chosen uid of the task whose body runs; `null` outside of bodies and for a generated uid.

@@ -9,7 +9,7 @@ export function machineMs(): number {
   return seconds * 1000 + nanoseconds / 1e6
 }
 
-/** One reading of all clocks, by which any number of times can be converted. */
+/** One reading of all clocks, for the conversion of any number of times. */
 export interface ClockReading extends Moment {
   readonly machineMs: number
 }

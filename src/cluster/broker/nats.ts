@@ -332,7 +332,7 @@ class NatsBroker implements Broker {
     this.#log.warn('BrokerMessageFailed', `${what}: ${maskSecrets(cause)}`)
   }
 
-  /** Logs a subject that the server does not permit, once per kind, because calls do not fail. */
+  /** Logs a subject that the server does not permit, but once per kind. The calls do not fail. */
   #warnOfRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
     const { operation, subject } = error

@@ -5,8 +5,8 @@ import type { AgentLink, DriverJob } from './agent-link.ts'
 import { type EventSource, toMoment } from './directory/clock-offset.ts'
 
 /**
- * Returns when an attempt began, and stores this in `one`. By the agent's clock, the attempt began
- * at `beganMs` and was reported at `atMs`.
+ * Returns when an attempt began, and stores this in `one`. `atMs` is when the attempt ended, or
+ * `beganMs` if it has not ended. Both are by the agent's clock.
  */
 export function toStartMoment(
   one: DriverJob,
@@ -48,7 +48,7 @@ export function toEndMoment(
   return { monotonicMs, wallSeconds: Math.max(wallSeconds, one.latestSeconds) }
 }
 
-/** Converts a time of the agent's clock to a time from when the job was sent until `latestMs`. */
+/** Converts an agent's time to local time: from when the job was sent until `latestMs`. */
 function toLocalMs(
   one: DriverJob,
   agent: AgentLink | null,

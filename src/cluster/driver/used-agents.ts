@@ -407,7 +407,7 @@ export async function requestLatestStart(
       const answer = await directory.request(name, { kind: 'challenge', ...asked }, maxSilenceMs)
       return expectMessage(answer, 'challenged').latestStart ?? 0
     } catch {
-      // An agent that knows a later driver also refuses this one when it attaches.
+      // If there is a later driver, the agent refuses this one when it attaches.
       return 0
     }
   }

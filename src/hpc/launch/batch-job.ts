@@ -63,7 +63,7 @@ export function toBatchOptions(
   const exclusive = coresPerNode === undefined ? ['--exclusive'] : []
   const fixed = ['--parsable', requeue, '--open-mode=append', ...exclusive]
   // `afterany` also starts the job after a lost one. This option must come last, because `sbatch`
-  // uses the last of equal ones.
+  // uses the last of several equal options.
   const after = request.after === undefined ? [] : [`--dependency=afterany:${request.after}`]
   return [...fixed, ...given, ...more, ...after]
 }

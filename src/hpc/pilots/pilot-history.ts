@@ -48,7 +48,7 @@ export interface PilotEnd {
 }
 
 /**
- * Classifies the end of an allocation. A short one has failed, unless its time limit ended it after
+ * Classifies the end of an allocation. A short one has failed, unless its time limit ended it and
  * it had run tasks or was not needed.
  */
 export function classifyEnd(

@@ -125,7 +125,7 @@ export const countQueueRoom = ({ offer, cores, isUsable }: Node): number =>
 /** With fewer nodes than this, each message contains many jobs anyway. */
 const manyNodes = 8
 
-/** The room from which on a node gets jobs: with many nodes half of its queue, to save messages. */
+/** The least room with which a node gets jobs: with many nodes half of its queue. */
 export const minQueueRoom = ({ offer }: Node, nodes: number): number =>
   nodes < manyNodes ? 1 : Math.max(1, offer.ahead >> 1)
 
