@@ -192,8 +192,8 @@ function hasFields(value: Fields, required: RequiredFields): boolean {
 
 function describeInvalid(value: Fields, required: RequiredFields): string {
   const [field] = required.find(([name, check]) => !check(value[name])) ?? ['section']
-  const what = field in value ? 'with a wrong' : 'without'
-  return `${String(value['section'])} line ${what} \`${field}\``
+  const problemText = field in value ? 'with a wrong' : 'without'
+  return `${String(value['section'])} line ${problemText} \`${field}\``
 }
 
 function describeBroken(text: string): ParsedLine {

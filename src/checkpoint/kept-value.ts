@@ -38,9 +38,9 @@ class ValueReader extends DefaultDeserializer {
   _readHostObject(): ArrayBufferView {
     const view = readHostObject.call(this)
     const { buffer, byteOffset, byteLength } = view
-    const own = (buffer as ArrayBuffer).slice(byteOffset, byteOffset + byteLength)
-    if (Buffer.isBuffer(view)) return Buffer.from(own)
-    return new (view.constructor as new (bytes: ArrayBuffer) => ArrayBufferView)(own)
+    const copiedBuffer = (buffer as ArrayBuffer).slice(byteOffset, byteOffset + byteLength)
+    if (Buffer.isBuffer(view)) return Buffer.from(copiedBuffer)
+    return new (view.constructor as new (bytes: ArrayBuffer) => ArrayBufferView)(copiedBuffer)
   }
 }
 

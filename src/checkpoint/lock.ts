@@ -156,8 +156,8 @@ function takeOver(draft: string, path: string, options: LockOptions): boolean {
   // between `readLock` and `renameSync`.
   const claim = acquireLock(`${path}.${tokenIn(found)}`, { purpose, shownPath })
   try {
-    const again = readLock(path)
-    if (again === 'missing' || tokenIn(again) !== tokenIn(found)) return false
+    const currentLock = readLock(path)
+    if (currentLock === 'missing' || tokenIn(currentLock) !== tokenIn(found)) return false
     renameSync(draft, path)
     return true
   } finally {
@@ -272,8 +272,8 @@ function lockedError(
 ): CheckpointError {
   const elsewhere = holder !== undefined && holder.host !== hostname()
   const who = holder === undefined ? 'another process' : `process ${holder.pid}`
-  const where = elsewhere ? ` on ${holder.host}` : ''
-  return new CheckpointError(`The record is locked by ${who}${where}: ${path}`, {
+  const hostText = elsewhere ? ` on ${holder.host}` : ''
+  return new CheckpointError(`The record is locked by ${who}${hostText}: ${path}`, {
     code: 'CheckpointLockedError',
     path,
     hint: `${lockHints[purpose]}${elsewhere ? remoteHint(holder) : ''}`,

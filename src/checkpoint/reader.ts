@@ -134,16 +134,16 @@ class FileReading {
 
   #reportMissing(part: Exclude<RecordPart, { readonly kind: 'bytes' }>): void {
     const { kind, reason, missingBytes } = part
-    const bad = { ...this.#splitter.position, reason }
+    const badLine = { ...this.#splitter.position, reason }
     this.#splitter.skipMissing(missingBytes)
     this.#bytes += missingBytes
-    this.#options.onText?.(null, bad, reason)
+    this.#options.onText?.(null, badLine, reason)
     if (kind === 'torn') {
-      this.#torn = bad
+      this.#torn = badLine
       return
     }
     this.#bad++
-    this.#options.onBadLine?.(bad)
+    this.#options.onBadLine?.(badLine)
   }
 
   #handleLine(text: string | null, position: LinePosition, isTail: boolean): void {

@@ -62,16 +62,16 @@ async function copyLines(
   const batches = readBatches(path, {
     ...options,
     onText(text, position, problem) {
-      const good = problem === null ? text : removeNulBytes(text)
-      if (good !== null) {
-        chunk += `${good}\n`
+      const readableText = problem === null ? text : removeNulBytes(text)
+      if (readableText !== null) {
+        chunk += `${readableText}\n`
         found.kept++
         if (problem !== null) found.mended++
         return
       }
       found.dropped++
-      const bad = { ...position, reason: problem ?? '' }
-      if (found.problems.length < maxProblems) found.problems.push(bad)
+      const badLine = { ...position, reason: problem ?? '' }
+      if (found.problems.length < maxProblems) found.problems.push(badLine)
     },
   })
   for await (const _ of batches) {

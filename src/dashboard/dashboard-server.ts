@@ -178,8 +178,8 @@ export class DashboardServer extends HttpServer {
         const { uid } = Object(body) as { readonly uid?: unknown }
         if (typeof uid !== 'string' || uid === '') throw noUid
         if (control?.[action] === undefined) throw noAction
-        const done: ControlResult = { result: toJson(await control[action](uid)) }
-        exchange.sendJson(200, done)
+        const controlResult: ControlResult = { result: toJson(await control[action](uid)) }
+        exchange.sendJson(200, controlResult)
       },
     }
   }

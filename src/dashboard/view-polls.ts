@@ -56,8 +56,8 @@ export class ViewPolls {
   }
 
   async #pause(deadline: number, signal: AbortSignal): Promise<void> {
-    const left = deadline - this.#clock.monotonicMs()
-    const ms = Math.max(0, Math.min(left, intervalMs))
+    const msLeft = deadline - this.#clock.monotonicMs()
+    const ms = Math.max(0, Math.min(msLeft, intervalMs))
     await sleep(this.#clock, ms, { signal, background: true }).catch(() => undefined)
   }
 

@@ -95,7 +95,7 @@ function commandLine({ file, arguments: args, array, launch }: RunCommand): stri
     return value === true ? [option] : [option, String(value)]
   })
   const run = array === undefined ? ['run'] : ['run', '--array', array, '--']
-  const started = launch === undefined ? run : ['launch', ...options, ...launch.more]
+  const startCommand = launch === undefined ? run : ['launch', ...options, ...launch.more]
   const shown = args.map((argument) => argument ?? '(secret)')
-  return ['npx', 'tutti', ...started, file, ...shown].join(' ')
+  return ['npx', 'tutti', ...startCommand, file, ...shown].join(' ')
 }

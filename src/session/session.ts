@@ -44,8 +44,8 @@ export class Session implements AsyncDisposable {
     if (!Array.isArray(backends)) {
       throw notAnArray('backends', 'backends', backends, 'new Session([backend])')
     }
-    const checked = backends.map((one: unknown, at) => expectBackend(`backends[${at}]`, one))
-    this.#core.addBackends(checked)
+    const validBackends = backends.map((one: unknown, at) => expectBackend(`backends[${at}]`, one))
+    this.#core.addBackends(validBackends)
   }
 
   /** The session's name in events and files. */
@@ -147,12 +147,12 @@ export class Session implements AsyncDisposable {
     options: MapOptions<I> = {},
   ): Promise<T[] | PromiseSettledResult<T>[]> {
     const tasks = await mapTasks(this.#core, fn, list, options)
-    const settled = tasks.map(({ error, returnValue }): PromiseSettledResult<T> => {
+    const outcomes = tasks.map(({ error, returnValue }): PromiseSettledResult<T> => {
       if (error !== null && options.settle !== true) throw error
       if (error !== null) return { status: 'rejected', reason: error }
       return { status: 'fulfilled', value: returnValue as T }
     })
-    return options.settle === true ? settled : tasks.map((task) => task.returnValue as T)
+    return options.settle === true ? outcomes : tasks.map((task) => task.returnValue as T)
   }
 
   /** Cancels a task. Returns `false` if it has ended or was already canceled. */

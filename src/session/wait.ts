@@ -151,12 +151,12 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   }
 
   #listen(entry: Entry): void {
-    const ended = (): void => {
+    const onEnded = (): void => {
       this.#open.delete(entry)
       this.#ended.push(entry.task as T)
       this.#notifyChange()
     }
-    const listener = { ended, withdrawn: (error: unknown) => this.#fail(error) }
+    const listener = { ended: onEnded, withdrawn: (error: unknown) => this.#fail(error) }
     this.#open.set(entry, listener)
     entry.addEndListener(listener)
   }

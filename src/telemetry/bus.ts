@@ -167,10 +167,10 @@ export class EarlyEvents {
     }
     this.#dropped++
     if (this.#dropped > 1) return
-    const why = isEarly
+    const reason = isEarly
       ? `more than ${maxEarlyEvents} events before start()`
       : 'it was emitted after stop()'
-    this.#log.warn('EventsDropped', `${event.event_type} was dropped: ${why}`)
+    this.#log.warn('EventsDropped', `${event.event_type} was dropped: ${reason}`)
   }
 
   release(): readonly BaseEvent[] {

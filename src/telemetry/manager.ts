@@ -364,10 +364,12 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
   }
 
   async #closeStreams(deadlineMs: number): Promise<void> {
-    const late = await this.#subscribers.settle(deadlineMs)
+    const busySubscribers = await this.#subscribers.settle(deadlineMs)
     for (const stream of this.#streams) stream.end()
-    if (late.length === 0) return
-    const names = late.map(({ name, pending }) => `${name} (${pending} events)`).join(', ')
+    if (busySubscribers.length === 0) return
+    const names = busySubscribers
+      .map(({ name, pending }) => `${name} (${pending} events)`)
+      .join(', ')
     this.#options.log.warn('SubscribersLate', `stop() no longer waits for: ${names}`)
   }
 

@@ -164,10 +164,10 @@ const backendCases: Readonly<Record<string, (fixture: BackendFixture) => Promise
     const closing = backend.close()
     assert.equal(backend.close(), closing)
     await closing
-    const late = job(tasks.quick())
-    connection.submit([late])
-    await listener.ended([late])
-    assert.deepEqual(listener.kindsOf(late), ['cancel'])
+    const lateJob = job(tasks.quick())
+    connection.submit([lateJob])
+    await listener.ended([lateJob])
+    assert.deepEqual(listener.kindsOf(lateJob), ['cancel'])
   },
 }
 

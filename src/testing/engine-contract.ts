@@ -94,9 +94,9 @@ class EngineFixture {
   async generate(...requests: readonly AbortableRequest[]): Promise<void> {
     const { slots } = this.engine.capacity
     for (let at = 0; at < requests.length; at += slots) {
-      const some = requests.slice(at, at + slots)
-      await this.engine.generate(some, this.recorder)
-      for (const { id } of some) assert.ok(this.recorder.hasEnded(id), `${id} has no end`)
+      const group = requests.slice(at, at + slots)
+      await this.engine.generate(group, this.recorder)
+      for (const { id } of group) assert.ok(this.recorder.hasEnded(id), `${id} has no end`)
     }
   }
 
@@ -326,9 +326,9 @@ const engineCases: Readonly<Record<string, (fixture: EngineFixture) => Promise<v
   },
   'fails requests after close': async (fixture) => {
     await fixture.engine.close()
-    const late = fixture.request(fixture.prompt)
-    await fixture.generate(late)
-    assert.ok(fixture.expectFailureCode(late.id) !== undefined)
-    assert.equal(fixture.recorder.textOf(late.id), '')
+    const lateRequest = fixture.request(fixture.prompt)
+    await fixture.generate(lateRequest)
+    assert.ok(fixture.expectFailureCode(lateRequest.id) !== undefined)
+    assert.equal(fixture.recorder.textOf(lateRequest.id), '')
   },
 }

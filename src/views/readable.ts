@@ -162,9 +162,9 @@ const foreignFrame = /[/\\]node_modules[/\\]tutti[/\\]|\bnode:|\(<anonymous>\)$/
  */
 export function userFrames(stack: string): string {
   const { index } = tuttiFrame.exec(stack) ?? { index: stack.length }
-  const own = stack.slice(0, index)
-  const frames = own.match(frame) ?? []
+  const userPart = stack.slice(0, index)
+  const frames = userPart.match(frame) ?? []
   const last = frames.findLast((one) => !foreignFrame.test(one))
-  if (last === undefined) return own.replaceAll(frame, '')
-  return own.slice(0, own.lastIndexOf(last) + last.length)
+  if (last === undefined) return userPart.replaceAll(frame, '')
+  return userPart.slice(0, userPart.lastIndexOf(last) + last.length)
 }

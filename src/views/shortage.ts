@@ -62,8 +62,8 @@ export class FreeResources {
       .filter((node) => node.backend === backend && isPresent(node))
       .map((node) => {
         const size = toNodeAmounts(node, Infinity)
-        const taken = used.get(JSON.stringify([backend, node.nodeId]))?.amounts
-        return { node, size, free: mapAmounts((kind) => size[kind] - (taken?.[kind] ?? 0)) }
+        const usedAmounts = used.get(JSON.stringify([backend, node.nodeId]))?.amounts
+        return { node, size, free: mapAmounts((kind) => size[kind] - (usedAmounts?.[kind] ?? 0)) }
       })
   }
 
@@ -79,10 +79,10 @@ export class FreeResources {
 
   /** Whether the only node on which `request` could ever start is kept free for `other`. */
   isKeptFrom(request: SlotRequest, other: SlotRequest): boolean {
-    const now = this.#withLabelsFor(request).filter(({ free }) =>
+    const freeNodes = this.#withLabelsFor(request).filter(({ free }) =>
       isEnough(free, toRankAmounts(request)),
     )
-    const nodes = now.length > 0 ? now : this.#couldRun(request)
+    const nodes = freeNodes.length > 0 ? freeNodes : this.#couldRun(request)
     const [only] = nodes
     return nodes.length === 1 && only !== undefined && this.#couldRun(other).includes(only)
   }
@@ -142,9 +142,9 @@ export function usedByNode({
     const number = valueAt(bounds.requestOfTask, valueAt(lanes.task, segment))
     const request = bounds.requests[number] ?? oneCore
     const before = used.get(node)
-    const held = toRankAmounts(request)
+    const rankAmounts = toRankAmounts(request)
     const taken = (kind: HeldResource): number =>
-      (before?.amounts[kind] ?? 0) + held[kind] * request.ranks
+      (before?.amounts[kind] ?? 0) + rankAmounts[kind] * request.ranks
     used.set(node, { amounts: mapAmounts(taken), tasks: (before?.tasks ?? 0) + 1 })
   }
   return used

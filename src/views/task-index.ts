@@ -67,8 +67,8 @@ export function findInFile(index: TaskIndex, uid: string): number {
 
 /** Returns the latest task with this uid in any file, or -1 if there is none. */
 export function findTask(index: TaskIndex, uid: string): number {
-  const here = findInFile(index, uid)
-  if (here !== -1 || parseUidNumber(uid) === null) return here
+  const inFile = findInFile(index, uid)
+  if (inFile !== -1 || parseUidNumber(uid) === null) return inFile
   for (let file = index.file - 1; file > 0; file--) {
     const task = findText(index.names, formatName(uid, file))
     if (task !== -1) return task

@@ -145,9 +145,9 @@ export function listNamesAndNodes({ states: { names, lanes, bounds } }: RunPass)
   const textsOf = (index: TextIndex): string[] =>
     Array.from({ length: Math.min(index.size, maxListed) }, (_, row) => textAt(index, row))
   const pairs = textsOf(lanes.nodes).map((pair) => JSON.parse(pair) as string[])
-  const joined = bounds.nodes.map(({ nodeId }) => nodeId)
-  const used = pairs.map(([, nodeId = '']) => nodeId)
-  return { names: textsOf(names.names), nodes: [...joined, ...used] }
+  const joinedNodes = bounds.nodes.map(({ nodeId }) => nodeId)
+  const usedNodes = pairs.map(([, nodeId = '']) => nodeId)
+  return { names: textsOf(names.names), nodes: [...joinedNodes, ...usedNodes] }
 }
 
 const maxListed = 10_000
@@ -263,8 +263,8 @@ function measureTimes(
   const between = (from: number, to: number): number =>
     Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
   // If a killed session left the task, the end of its wait is unknown.
-  const left = isInterrupted(counts, task) ? null : now
-  const until = started ?? ended ?? left
+  const assumedEnd = isInterrupted(counts, task) ? null : now
+  const until = started ?? ended ?? assumedEnd
   const waited = ready === null || until === null ? null : between(ready, until)
   if (started === null || ended === null) return { seconds: null, ran: null, waited }
   const hasOwn = hasDuration(stagesOf(counts, task))

@@ -38,15 +38,15 @@ export function earlierStarts(
   const [from, until] = [queued ?? submitted ?? Infinity, started ?? ended ?? -Infinity]
   const requestOf = (one: number): SlotRequest | undefined =>
     bounds.requests[valueAt(bounds.requestOfTask, one)]
-  const own = requestOf(task)
-  const held = toHeldAmounts(own)
-  const isLarger = bounds.requests.map((request) => exceeds(toHeldAmounts(request), held))
+  const ownRequest = requestOf(task)
+  const ownAmounts = toHeldAmounts(ownRequest)
+  const isLarger = bounds.requests.map((request) => exceeds(toHeldAmounts(request), ownAmounts))
   let [count, larger, last] = [0, 0, -1]
   for (let segment = 0; segment < lanes.size; segment++) {
     const start = valueAt(lanes.start, segment)
     const other = valueAt(lanes.task, segment)
     if (start < from || start >= until || other === task) continue
-    if (requestOf(other)?.backend !== own?.backend) continue
+    if (requestOf(other)?.backend !== ownRequest?.backend) continue
     count++
     if (isLarger[valueAt(bounds.requestOfTask, other)] !== true) continue
     larger++
@@ -58,7 +58,7 @@ export function earlierStarts(
     count,
     larger,
     lastLarger: last === -1 ? null : { uid: uidOf(counts.index, lastTask), ...amounts },
-    asked: exceeds(held, toHeldAmounts(undefined)) ? held : null,
+    asked: exceeds(ownAmounts, toHeldAmounts(undefined)) ? ownAmounts : null,
   }
 }
 

@@ -32,11 +32,11 @@ const maxNamed = 3
 
 /** Explains a wait. Backends order tasks by priority, then retries first, then by arrival. */
 export function explainWait(pass: RunPass, task: number): WaitReason {
-  const own = toWaitingTask(pass, task)
+  const waitingTask = toWaitingTask(pass, task)
   const { requests, requestOfTask } = pass.states.bounds
-  if (own === null) return noReason
-  const request = requests[own.request]
-  const others = new TasksAhead(own)
+  if (waitingTask === null) return noReason
+  const request = requests[waitingTask.request]
+  const others = new TasksAhead(waitingTask)
   for (let other = 0; other < pass.counts.index.names.size; other++) {
     // Cheap checks come first, because most tasks have ended.
     if (other === task || hasEnded(stagesOf(pass.counts, other))) continue
@@ -45,7 +45,7 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
     if (waiting !== null) others.add(waiting)
   }
   const limitOf = (number: number): SlotLimit | null => requests[number]?.limit ?? null
-  const hasOwnRequest = (number: number): boolean => number === own.request
+  const hasOwnRequest = (number: number): boolean => number === waitingTask.request
   if (request === undefined) return others.toReason(hasOwnRequest)
   const free = new FreeResources(pass, request.backend)
   const shortage = free.shortageOf(request)
@@ -73,8 +73,8 @@ export function explainWait(pass: RunPass, task: number): WaitReason {
   }
   // Functions and programs have separate queues. A queue whose slots are all in use is skipped.
   const isAhead = (number: number): boolean =>
-    free.isFull(limitOf(own.request))
-      ? limitOf(number) === limitOf(own.request)
+    free.isFull(limitOf(waitingTask.request))
+      ? limitOf(number) === limitOf(waitingTask.request)
       : !free.isFull(limitOf(number))
   return others.toReason(isAhead, shortage, toHeldUpBy(others.first(isAhead)))
 }

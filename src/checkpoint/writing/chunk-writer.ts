@@ -87,8 +87,8 @@ export class ChunkWriter {
       const before = this.#record.progress
       const length = this.#formatter.format(before.tail, before.skip, this.#record.head)
       if (length === 0) return
-      const counted = Math.min(length, bytes - before.bytes)
-      this.#commitHeld(this.#after(before, counted))
+      const countedBytes = Math.min(length, bytes - before.bytes)
+      this.#commitHeld(this.#after(before, countedBytes))
     }
   }
 

@@ -66,8 +66,8 @@ export class FrameRing {
   }
 
   get isHalfFull(): boolean {
-    const used = (this.#head - this.#tail) | 0
-    if (used * 2 < this.#record.ringUnits) return false
+    const usedUnits = (this.#head - this.#tail) | 0
+    if (usedUnits * 2 < this.#record.ringUnits) return false
     this.#tail = this.#record.tail
     return ((this.#head - this.#tail) | 0) * 2 >= this.#record.ringUnits
   }
@@ -143,15 +143,15 @@ export class FrameRing {
   #reserve(units: number): number {
     const { ringUnits, ringWords } = this.#record
     const at = this.#head & (ringUnits - 1)
-    const left = ringUnits - at
-    const needed = units > left ? left + units : units
+    const unitsLeft = ringUnits - at
+    const needed = units > unitsLeft ? unitsLeft + units : units
     if (((this.#head - this.#tail) | 0) + needed > ringUnits) {
       this.#tail = this.#record.tail
       if (((this.#head - this.#tail) | 0) + needed > ringUnits) return -1
     }
-    if (units <= left) return at
-    ringWords[at * 2] = (frameKinds.padding << sizeBits) | left
-    this.#head = (this.#head + left) | 0
+    if (units <= unitsLeft) return at
+    ringWords[at * 2] = (frameKinds.padding << sizeBits) | unitsLeft
+    this.#head = (this.#head + unitsLeft) | 0
     return 0
   }
 }

@@ -56,14 +56,17 @@ function nameOf({ pass: { counts }, names }: RunMoment, { task_id: uid }: ViewEv
 
 function toRow({ event, name }: NamedEvent): EventsView['events'][number] {
   const { event_time: time, event_type: type, task_id: task, node_id: node } = event
-  const where = workerOf(event)
+  const workerId = workerOf(event)
   return {
     time,
     type: shownText(type),
     task: task === null ? null : shownText(task),
     name: shownText(name),
     node: node === null ? null : shownText(node),
-    text: shownText([where, ...eventDetails(event)].filter((part) => part !== '').join('  '), 300),
+    text: shownText(
+      [workerId, ...eventDetails(event)].filter((part) => part !== '').join('  '),
+      300,
+    ),
   }
 }
 
@@ -79,14 +82,14 @@ function createEventFilter(
 ): (event: NamedEvent) => boolean {
   const isNamed = findNames(moment, name)
   const { names } = moment.names
-  const asked = new Set<string>()
+  const requestedKeys = new Set<string>()
   eachText(names, (text, number) => {
-    if (isNamed?.[number] === 1) asked.add(text)
+    if (isNamed?.[number] === 1) requestedKeys.add(text)
   })
   return (one) => {
     const { event_time: time, duration_seconds: duration } = one.event
     if (time < from || time > to || time > at) return false
-    if (isNamed !== null && !asked.has(one.name)) return false
+    if (isNamed !== null && !requestedKeys.has(one.name)) return false
     const seconds = numberOf(duration) ?? Number.NaN
     return (
       numbers.every(({ matches }) => matches(seconds)) &&

@@ -26,8 +26,8 @@ export function showFailures(moment: RunMoment, filter: Filter): FailuresPanelVi
   const rankOf = ({ isConsequence }: FailureGroup): number => (isConsequence ? 1 : 0)
   const selected = groups
     .flatMap((group) => {
-      const own = found.get(group.number)
-      return own === undefined ? [] : [{ group, own }]
+      const groupTasks = found.get(group.number)
+      return groupTasks === undefined ? [] : [{ group, own: groupTasks }]
     })
     .toSorted((a, b) => rankOf(a.group) - rankOf(b.group) || b.own.count - a.own.count)
   return {

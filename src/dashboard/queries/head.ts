@@ -98,13 +98,13 @@ function countStates({ pass, isRunning }: RunMoment, all: readonly NameView[]): 
   const { tasks, completed, failed, canceled, running, queued } = counts.show(pass.counts)
   const { unsubmitted, submitted, left } = countOtherOpen(pass.counts)
   const between = all.reduce((sum, { waiting }) => sum + waiting, 0)
-  const ended = { done: completed, failed, canceled, total: tasks }
+  const endedCounts = { done: completed, failed, canceled, total: tasks }
   if (isRunning) {
     const waiting = between + submitted + unsubmitted
-    return { ...ended, running: running - between, queued, waiting, interrupted: left }
+    return { ...endedCounts, running: running - between, queued, waiting, interrupted: left }
   }
   const notBegun = queued + submitted + unsubmitted
-  return { ...ended, running: 0, queued: 0, waiting: notBegun, interrupted: running + left }
+  return { ...endedCounts, running: 0, queued: 0, waiting: notBegun, interrupted: running + left }
 }
 
 /** Tasks that ran and ended, over the whole run. Canceled and interrupted tasks do not count. */

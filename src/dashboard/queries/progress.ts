@@ -31,15 +31,19 @@ export function showProgress(moment: RunMoment, filter: Filter): ProgressView {
   const seconds = selected === null ? sumSecondsByName({ counts, ...states }, moment.now) : null
   return {
     names: shown.map(({ view, name }) => {
-      const own = durations[name]
-      const stats = own === undefined || own.length === 0 ? null : statsInPlace(own)
+      const nameDurations = durations[name]
+      const stats =
+        nameDurations === undefined || nameDurations.length === 0
+          ? null
+          : statsInPlace(nameDurations)
       return {
         ...toRow(moment, view, name),
         ...selected?.counts[name],
         p50: stats?.p50 ?? null,
         p95: stats?.p95 ?? null,
         max: stats?.max ?? null,
-        totalSeconds: seconds?.[name]?.ranSeconds ?? (stats?.mean ?? 0) * (own?.length ?? 0),
+        totalSeconds:
+          seconds?.[name]?.ranSeconds ?? (stats?.mean ?? 0) * (nameDurations?.length ?? 0),
       }
     }),
     notShown: describeNotShown([rows.length - shown.length, 'name']),
@@ -92,17 +96,17 @@ function selectTasks(moment: RunMoment, filter: TaskFilter | null): SelectedTask
   const selected = new Uint8Array(columns.tasks)
   for (let task = 0; task < columns.tasks; task++) {
     const passed = columns.passed[task] ?? 0
-    const own = counts[columns.name[task] ?? 0]
-    if (passed === 0 || own === undefined || !filter(task)) continue
+    const nameCounts = counts[columns.name[task] ?? 0]
+    if (passed === 0 || nameCounts === undefined || !filter(task)) continue
     selected[task] = 1
-    own.total++
-    if ((passed & stages.completed) !== 0) own.done++
-    else if ((passed & stages.failed) !== 0) own.failed++
-    else if ((passed & stages.canceled) !== 0) own.canceled++
+    nameCounts.total++
+    if ((passed & stages.completed) !== 0) nameCounts.done++
+    else if ((passed & stages.failed) !== 0) nameCounts.failed++
+    else if ((passed & stages.canceled) !== 0) nameCounts.canceled++
     else if (!isRunning || columns.isLeft[task] === 1) continue
     else if ((passed & stages.started) === 0) continue
-    else if (!state.waitsSince.has(task)) own.running++
-    else own.waiting++
+    else if (!state.waitsSince.has(task)) nameCounts.running++
+    else nameCounts.waiting++
   }
   return { counts, isSelected: (task) => selected[task] === 1 }
 }

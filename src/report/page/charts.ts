@@ -105,24 +105,24 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
   if (edges.length === 0) return ''
   const column = assignDepths(nodes.length, edges)
   const rows = new Map<number, number>()
-  const placed: PlacedNode[] = nodes.map((_, node) => {
+  const placedNodes: PlacedNode[] = nodes.map((_, node) => {
     const at = column[node] ?? 0
     const row = rows.get(at) ?? 0
     rows.set(at, row + 1)
     return { x: at * (boxWidth + gapX) + 2, y: row * (boxHeight + gapY) + 2 }
   })
-  const right = (Math.max(...column) + 1) * (boxWidth + gapX) - gapX + 4
-  const width = right + (edges.some(({ from, to }) => from === to) ? loopWidth : 0)
+  const rightEdge = (Math.max(...column) + 1) * (boxWidth + gapX) - gapX + 4
+  const width = rightEdge + (edges.some(({ from, to }) => from === to) ? loopWidth : 0)
   const height = Math.max(...rows.values()) * (boxHeight + gapY) - gapY + 4
   const max = edges.reduce((sum, { count }) => Math.max(sum, count), 1)
   const lines = edges.map(({ from, to, count }) => {
-    const [a, b] = [placed[from], placed[to]]
+    const [a, b] = [placedNodes[from], placedNodes[to]]
     if (a === undefined || b === undefined) return ''
     const path = from === to ? loopAt(a) : lineBetween(a, b)
     return `<path class="edge" stroke-width="${rounded(1 + (3 * count) / max)}" d="${path}"/>`
   })
   const boxes = nodes.map(({ name, tasks, failed }, node) => {
-    const { x, y } = placed[node] ?? { x: 0, y: 0 }
+    const { x, y } = placedNodes[node] ?? { x: 0, y: 0 }
     const counts = `${countText(tasks, 'task')}${failed > 0 ? `, ${failed} failed` : ''}`
     return (
       `<rect class="node" x="${x}" y="${y}" width="${boxWidth}" height="${boxHeight}" rx="6"/>` +

@@ -45,10 +45,12 @@ export function namesSection({ names, otherNames }: ReportData): string {
 }
 
 export function waitsSection({ names }: ReportData): string {
-  const started = names.filter(({ meanRun, meanWait }) => meanRun !== null || meanWait !== null)
-  if (started.length === 0) return ''
+  const startedNames = names.filter(
+    ({ meanRun, meanWait }) => meanRun !== null || meanWait !== null,
+  )
+  if (startedNames.length === 0) return ''
   const shortOf = shortNames(names.map(({ name }) => name))
-  const rows = started.map(({ name, meanWait, meanRun }) => {
+  const rows = startedNames.map(({ name, meanWait, meanRun }) => {
     const [waited, ran] = [meanWait ?? 0, meanRun ?? 0]
     const share = waited / Math.max(1e-9, waited + ran)
     const bar =
@@ -79,15 +81,15 @@ export function failuresSection({ failures, counts, run }: ReportData): string {
   if (counts.failed === 0) return ''
   const groups = failures.groups.map(
     ({ count, name, errorType, message, firstTime, lastTime, example }) => {
-      const where = example.workerId || example.nodeId
-      const details = [where === '' ? '' : `on ${where}`, exitText(example)].filter(
+      const place = example.workerId || example.nodeId
+      const details = [place === '' ? '' : `on ${place}`, exitText(example)].filter(
         (one) => one !== '',
       )
-      const when = spanText(firstTime, lastTime, run.startTime ?? firstTime)
+      const timesText = spanText(firstTime, lastTime, run.startTime ?? firstTime)
       return (
         `<h3>${numberText(count)} x ${escape(nameAndProgram(name, example.program))}: ` +
         `${causeText(errorTypeText(errorType, example), message)}</h3>` +
-        `<p class="muted">${escape(when)}; example: <code>${escape(example.task)}</code>` +
+        `<p class="muted">${escape(timesText)}; example: <code>${escape(example.task)}</code>` +
         (example.scope === '' ? '' : ` in scope ${escape(example.scope)}`) +
         `${details.length === 0 ? '' : ` ${escape(details.join(', '))}`}</p>` +
         (example.arguments.length === 0
@@ -184,12 +186,12 @@ function causeText(errorType: string, message: string): string {
 export function graphSection({ graph }: ReportData): string {
   const drawing = graphDrawing(graph)
   const { otherNodes, otherEdges, dropped } = graph
-  const left = listCounts([
+  const notShown = listCounts([
     [otherNodes, 'name', 'names'],
     [otherEdges, 'pair of names', 'pairs of names'],
     [dropped, 'dependency', 'dependencies'],
   ])
-  const note = left.length === 0 ? '' : paragraph(`Left out: ${left.join(', ')}.`)
+  const note = notShown.length === 0 ? '' : paragraph(`Left out: ${notShown.join(', ')}.`)
   return drawing === '' ? '' : section('graph', 'Graph', drawing + note)
 }
 

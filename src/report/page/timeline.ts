@@ -133,10 +133,10 @@ function timelineNotes(
 ): string {
   const notes: string[] = []
   if (bounds.pauses.length > 0) notes.push('Times between two files of the run are left out.')
-  const left = lanes.lanes.length - shownLanes
+  const hiddenLanes = lanes.lanes.length - shownLanes
   const attempts = rowOfSegment.filter((row) => row === -1).length
   const lacking = [
-    ...(left > 0 ? [countText(left, 'more worker')] : []),
+    ...(hiddenLanes > 0 ? [countText(hiddenLanes, 'more worker')] : []),
     ...(attempts > 0 ? [countText(attempts, 'attempt')] : []),
   ]
   if (lacking.length > 0) notes.push(`Not shown: ${lacking.join(' and ')}, the least busy ones.`)

@@ -41,12 +41,12 @@ export function pointLine(metric: MetricHead, labels: string, value: number): st
 export function histogramLines({ instrument, counts, sum, count }: Distribution, labels: string) {
   const name = toLegalName(instrument.name)
   let text = formatLine(`${name}_count`, labels, count) + formatLine(`${name}_sum`, labels, sum)
-  let below = 0
+  let cumulativeCount = 0
   const before = labels === '' ? '' : `${labels},`
   for (const [at, inBucket] of counts.entries()) {
-    below += inBucket
+    cumulativeCount += inBucket
     const bound = instrument.boundaries[at]
-    text += formatLine(`${name}_bucket`, `${before}le="${bound ?? '+Inf'}"`, below)
+    text += formatLine(`${name}_bucket`, `${before}le="${bound ?? '+Inf'}"`, cumulativeCount)
   }
   return text
 }

@@ -59,10 +59,10 @@ export class SpillFile {
     const from = position - index * spillChunkBytes
     if (from + length <= spillChunkBytes) return this.#chunkAt(index).subarray(from, from + length)
     const parts = [this.#chunkAt(index).subarray(from)]
-    let left = length - (spillChunkBytes - from)
-    for (let next = index + 1; left > 0; next++) {
-      parts.push(Buffer.from(this.#chunkAt(next).subarray(0, left)))
-      left -= spillChunkBytes
+    let bytesLeft = length - (spillChunkBytes - from)
+    for (let next = index + 1; bytesLeft > 0; next++) {
+      parts.push(Buffer.from(this.#chunkAt(next).subarray(0, bytesLeft)))
+      bytesLeft -= spillChunkBytes
     }
     return Buffer.concat(parts)
   }

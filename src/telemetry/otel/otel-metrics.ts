@@ -381,8 +381,8 @@ function oneHotCounts(buckets: number, hot: number): number[] {
 }
 
 function toSingleHistogram(bounds: readonly number[], seconds: number): Histogram {
-  const above = bounds.findIndex((bound) => seconds <= bound)
-  const counts = oneHotCounts(bounds.length + 1, above === -1 ? bounds.length : above)
+  const bucket = bounds.findIndex((bound) => seconds <= bound)
+  const counts = oneHotCounts(bounds.length + 1, bucket === -1 ? bounds.length : bucket)
   const boundaries = bounds as number[]
   return { buckets: { boundaries, counts }, sum: seconds, count: 1, min: seconds, max: seconds }
 }

@@ -50,11 +50,11 @@ export const loadTransformer = (): typeof transformer =>
 export function createResource(given: Resource | JsonObject | undefined): Resource {
   const loaded = load('@opentelemetry/resources') as typeof resources
   const { defaultResource, detectResources, envDetector, resourceFromAttributes } = loaded
-  const ours = defaultResource()
+  const defaults = defaultResource()
     .merge(resourceFromAttributes({ 'service.name': 'tutti' }))
     .merge(detectResources({ detectors: [envDetector] }))
-  if (given === undefined) return ours
-  return ours.merge(isResource(given) ? given : resourceFromAttributes(toOtelAttributes(given)))
+  if (given === undefined) return defaults
+  return defaults.merge(isResource(given) ? given : resourceFromAttributes(toOtelAttributes(given)))
 }
 
 const isResource = (given: Resource | JsonObject): given is Resource =>

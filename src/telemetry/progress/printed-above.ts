@@ -95,8 +95,8 @@ class ReplacedStream {
       const whole = this.#takeLines(toBytes(chunk, rest[0]))
       if (whole.length > 0) listener.beforeText()
       // Writes even empty text, so that its callback is called.
-      const done = rest.find((one): one is WriteCallback => typeof one === 'function')
-      const hasRoom = this.#write.call(stream, whole, undefined, done)
+      const callback = rest.find((one): one is WriteCallback => typeof one === 'function')
+      const hasRoom = this.#write.call(stream, whole, undefined, callback)
       if (this.hasPart) listener.onPart()
       return hasRoom
     }

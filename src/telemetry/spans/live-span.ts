@@ -55,8 +55,8 @@ export class LiveTask implements LiveSpan {
 
   setAttributes(attributes: object): void {
     if (this.#record.hasEnded) return
-    const own = Object.entries(attributes).filter(([name]) => !reservedKeys.has(name))
-    this.#record.enriched = withAttributes(this.#record.enriched, Object.fromEntries(own))
+    const ownAttributes = Object.entries(attributes).filter(([name]) => !reservedKeys.has(name))
+    this.#record.enriched = withAttributes(this.#record.enriched, Object.fromEntries(ownAttributes))
   }
 }
 

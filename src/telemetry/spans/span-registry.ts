@@ -166,18 +166,18 @@ export class SpanRegistry {
 
   /** Ends every open span except the session's, and returns them. */
   closeOpen(time: number): FinishedSpan[] {
-    const ended: FinishedSpan[] = []
+    const endedSpans: FinishedSpan[] = []
     for (const scope of this.#openScopes) {
       const span = this.closeScope(scope, time, null)
-      if (span !== null) ended.push(span)
+      if (span !== null) endedSpans.push(span)
     }
     for (const record of this.#parts.tasks.openRecords()) {
       this.#parts.tasks.abandon(record, time)
       const span = this.toSpan(record)
       this.#parts.mirror.ended(record, () => span)
-      ended.push(span)
+      endedSpans.push(span)
     }
-    return ended
+    return endedSpans
   }
 
   toSpan(record: TaskRow): FinishedSpan {

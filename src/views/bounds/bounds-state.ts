@@ -151,15 +151,17 @@ function countWaiting({ pauses, requestOfTask }: BoundsState, { task, earlier }:
 
 /** Corrects the start of an ended task that may have started while no session was running. */
 function correctStart(state: BoundsState, event: ViewEvent, task: number): void {
-  const again = state.restartTimes.get(task)
+  const restartTime = state.restartTimes.get(task)
   state.restartTimes.delete(task)
-  const started = again ?? readStageTimes(state.times, task, stages.started).started ?? Infinity
+  const started =
+    restartTime ?? readStageTimes(state.times, task, stages.started).started ?? Infinity
   const missed = secondsBeforeStart(event, started)
   if (missed === 0) return
-  if (again === undefined) moveStart(state.times, task, missed)
+  if (restartTime === undefined) moveStart(state.times, task, missed)
   else setRun(state.times, task, numberOf(event.duration_seconds) ?? 0)
-  const begun = started - missed
-  for (const pause of state.pauses.filter(({ to }) => to > begun)) markAttended(state, pause, event)
+  const trueStart = started - missed
+  for (const pause of state.pauses.filter(({ to }) => to > trueStart))
+    markAttended(state, pause, event)
 }
 
 /** Moves the pause to `attended`, because nodes of this backend were present in it. */

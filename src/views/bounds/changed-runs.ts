@@ -92,7 +92,7 @@ function editRun(
   const { lanes } = query
   const { requests, requestOfTask, times } = state
   const freedSeconds = new Float64Array(requests.length)
-  const saved = new Float64Array(runs.seconds.length)
+  const savedSeconds = new Float64Array(runs.seconds.length)
   let firstChange = shareOf === undefined ? -Infinity : Infinity
   for (let segment = 0; segment < lanes.size; segment++) {
     const outcome = valueAt(lanes.outcome, segment)
@@ -106,7 +106,7 @@ function editRun(
     freedSeconds[request] = (freedSeconds[request] ?? 0) + seconds
     // If a later session created the task again, only seconds since then count.
     if (start < valueAt(times.created, task)) continue
-    saved[task] = (saved[task] ?? 0) + seconds
+    savedSeconds[task] = (savedSeconds[task] ?? 0) + seconds
   }
   const freed: Record<string, Record<keyof Amounts, number>> = {}
   for (const [at, request] of requests.entries()) {
@@ -114,8 +114,8 @@ function editRun(
     const sums = (freed[request.backend] ??= { ...noAmounts })
     for (const one of heldResources) sums[one] += amounts[one] * (freedSeconds[at] ?? 0)
   }
-  const { longest } = new Chains(state, query, runs, { saved, hasDelays })
-  const isUnchanged = (task: number): boolean => saved[task] === 0
+  const { longest } = new Chains(state, query, runs, { saved: savedSeconds, hasDelays })
+  const isUnchanged = (task: number): boolean => savedSeconds[task] === 0
   const earliestEnd = findEarliestEnd(state, query, runs, firstChange, isUnchanged)
   return { path: longest, freed, earliestEnd }
 }

@@ -112,19 +112,19 @@ export function findStragglers(
   const medians = durationsByName(names).map((durations) =>
     durations.length < minTasksOfName ? Infinity : statsInPlace(durations).p50,
   )
-  const worst: Straggler[] = []
+  const worstStragglers: Straggler[] = []
   for (let task = 0; task < names.tasks; task++) {
     const seconds = valueAt(names.durations, task)
     const median = medians[valueAt(names.nameOfTask, task)] ?? 0
     if (Number.isNaN(seconds) || seconds <= 2 * median || isBlock(state, task)) continue
     const excess = seconds - median
     if (excess < minExtraShare * runSeconds) continue
-    const at = worst.findIndex((other) => excess > other.seconds - other.median)
-    if (at === -1 && worst.length >= maxStragglers) continue
+    const at = worstStragglers.findIndex((other) => excess > other.seconds - other.median)
+    if (at === -1 && worstStragglers.length >= maxStragglers) continue
     const isRetried = valueAt(names.waits, task) > 0
     const found = { task, seconds, median, isRetried, isOnPath: onPath.has(task) }
-    worst.splice(at === -1 ? worst.length : at, 0, found)
-    if (worst.length > maxStragglers) worst.pop()
+    worstStragglers.splice(at === -1 ? worstStragglers.length : at, 0, found)
+    if (worstStragglers.length > maxStragglers) worstStragglers.pop()
   }
-  return worst
+  return worstStragglers
 }

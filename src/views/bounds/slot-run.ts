@@ -65,9 +65,9 @@ export function measureSlots(state: BoundsState, query: BoundsQuery, range: Time
     ? state.nodes.map(withoutPauses(state))
     : workers.filter(({ backend }) => !models.has(backend))
   const runOn = (all: readonly SlotNode[], backend: string) => {
-    const own = all.filter((node) => node.backend === backend)
-    const used = usesOn(state, query, own)
-    return { nodes: own, requests, ...used, ...waitsFor(state, query, backend), ...range }
+    const ownNodes = all.filter((node) => node.backend === backend)
+    const used = usesOn(state, query, ownNodes)
+    return { nodes: ownNodes, requests, ...used, ...waitsFor(state, query, backend), ...range }
   }
   const slotSeconds = createSlotSeconds()
   const backends = new Set(nodes.filter(hasCores).map(({ backend }) => backend))
@@ -75,8 +75,8 @@ export function measureSlots(state: BoundsState, query: BoundsQuery, range: Time
   const uses = Array.from(backends, (backend) => {
     const run = runOn(nodes, backend)
     failedSeconds += run.failed
-    const wide = countWideTasks(state, query, backend)
-    return { backend, wide, ...classifySlots(run, slotSeconds) }
+    const wideTasks = countWideTasks(state, query, backend)
+    return { backend, wide: wideTasks, ...classifySlots(run, slotSeconds) }
   })
   const unsized = [...new Set(workers.map(({ backend }) => backend))]
     .filter((backend) => !backends.has(backend))

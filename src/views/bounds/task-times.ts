@@ -162,10 +162,11 @@ export function listStageTimes(
     const stage = passed[task] ?? 0
     if (stage === 0) created[task] = Number.NaN
     const isReady = (created[task] ?? 0) + valueAt(dependencies, task)
-    const begun = isReady + valueAt(routing, task) + valueAt(handover, task) + valueAt(queue, task)
+    const startTime =
+      isReady + valueAt(routing, task) + valueAt(handover, task) + valueAt(queue, task)
     ready[task] = isReady
-    started[task] = hasStarted(stage) ? begun : Number.NaN
-    ended[task] = hasEnded(stage) ? begun + valueAt(run, task) : Number.NaN
+    started[task] = hasStarted(stage) ? startTime : Number.NaN
+    ended[task] = hasEnded(stage) ? startTime + valueAt(run, task) : Number.NaN
   }
   return { created, ready, started, ended }
 }

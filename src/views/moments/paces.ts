@@ -22,23 +22,23 @@ export function measurePaces(columns: RunColumns, names: NamesState, now: number
   }))
   for (let task = 0; task < columns.tasks; task++) {
     const passed = columns.passed[task] ?? 0
-    const own = sums[columns.name[task] ?? 0]
-    if (own === undefined || passed < stages.started) continue
+    const nameSum = sums[columns.name[task] ?? 0]
+    if (nameSum === undefined || passed < stages.started) continue
     const hasBegun = hasStarted(passed)
     const start = columns.started[task] ?? Number.NaN
-    if (hasBegun && start < own.start) own.start = start
+    if (hasBegun && start < nameSum.start) nameSum.start = start
     if (!hasEnded(passed)) {
-      if (hasBegun && columns.isLeft[task] === 0 && start < own.oldest) own.oldest = start
+      if (hasBegun && columns.isLeft[task] === 0 && start < nameSum.oldest) nameSum.oldest = start
       continue
     }
     const isDone = (passed & stages.completed) !== 0
     const hasRun = isDone ? valueAt(names.isReused, task) === 0 : hasBegun
     if ((passed & stages.canceled) !== 0 || !hasRun) continue
     const end = columns.ended[task] ?? 0
-    own.ended++
-    own.seconds += hasBegun ? Math.max(0, end - start) : 0
-    own.end = Math.max(own.end, end)
-    if (Math.floor(end) >= recentSince) own.recent++
+    nameSum.ended++
+    nameSum.seconds += hasBegun ? Math.max(0, end - start) : 0
+    nameSum.end = Math.max(nameSum.end, end)
+    if (Math.floor(end) >= recentSince) nameSum.recent++
   }
   return sums.map(({ start, end, ended, seconds, oldest, recent }) => ({
     start: start === Infinity ? null : start,

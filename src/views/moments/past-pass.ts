@@ -215,7 +215,7 @@ function cutBounds({ bounds }: Panels, passed: Block, at: number, until: number)
     const ready = (created[task] ?? 0) + (dependencies[task] ?? 0)
     if (ready > until) dependencies[task] = Number.NaN
   }
-  const ended = toArray(blocks.ended, blocks.endedCount).filter((task) =>
+  const endedTasks = toArray(blocks.ended, blocks.endedCount).filter((task) =>
     hasEnded(passed[task - 1] ?? 0),
   )
   return {
@@ -223,7 +223,7 @@ function cutBounds({ bounds }: Panels, passed: Block, at: number, until: number)
     times: { ...times, dependencies: toColumn('f32', dependencies) },
     nodes,
     nodeNumbers: new Map(numbers),
-    blocks: { ...blocks, ended: toColumn('u32', ended), endedCount: ended.length },
+    blocks: { ...blocks, ended: toColumn('u32', endedTasks), endedCount: endedTasks.length },
     stopped: at < bounds.lastTime ? 0 : bounds.stopped,
     lastTime: at,
   }

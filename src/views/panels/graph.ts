@@ -106,7 +106,7 @@ function edgesByName(
   names: NamesState,
   rank: ReadonlyMap<number, number>,
 ): GraphEdge[] {
-  const counted = new Map<number, number>()
+  const taskCounts = new Map<number, number>()
   const width = rank.size
   for (let task = 0; task < state.tasks; task++) {
     const to = rank.get(valueAt(names.nameOfTask, task))
@@ -115,10 +115,10 @@ function edgesByName(
       const from = rank.get(valueAt(names.nameOfTask, dependency))
       if (from === undefined) continue
       const pair = from * width + to
-      counted.set(pair, (counted.get(pair) ?? 0) + 1)
+      taskCounts.set(pair, (taskCounts.get(pair) ?? 0) + 1)
     }
   }
-  return Array.from(counted, ([pair, count]) => ({
+  return Array.from(taskCounts, ([pair, count]) => ({
     from: Math.floor(pair / width),
     to: pair % width,
     count,

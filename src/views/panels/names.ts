@@ -309,8 +309,8 @@ export function durationsByName(
     if (Number.isNaN(seconds) || !isCounted(task)) continue
     const name = nameOf[task] ?? 0
     const at = counts[name] ?? 0
-    const own = found[name]
-    if (own !== undefined) own[at] = seconds
+    const nameDurations = found[name]
+    if (nameDurations !== undefined) nameDurations[at] = seconds
     counts[name] = at + 1
   }
   return found.map((own, name) => own.subarray(0, counts[name]))

@@ -96,8 +96,8 @@ export function isComparable({ a, b }: NamePair): boolean {
 /** Returns the number of tasks that ran and completed per second of the run. */
 export function doneRate(data: RunOverview, name?: NameReport): number {
   const seconds = data.durationSeconds
-  const done = (name ?? data.counts).completed - (name ?? data).reused
-  return seconds > 0 ? done / seconds : 0
+  const ranCount = (name ?? data.counts).completed - (name ?? data).reused
+  return seconds > 0 ? ranCount / seconds : 0
 }
 
 interface Verdict {
@@ -137,9 +137,9 @@ function compareRuns(pair: RunPair): Verdict {
   if (common === 'work') {
     const change = lengthChange(pair)
     const speed = `${percentText(Math.abs(change))} ${change > 0 ? 'slower' : 'faster'}`
-    const how = Math.abs(change) < minChange ? 'took as long as the first' : `was ${speed}`
+    const changeText = Math.abs(change) < minChange ? 'took as long as the first' : `was ${speed}`
     const severity = change >= minChange ? 'bad' : 'good'
-    return { severity, verdict: `The second run ${how}: ${second} after ${first}.` }
+    return { severity, verdict: `The second run ${changeText}: ${second} after ${first}.` }
   }
   const difference = differences[common]
   const [a, b] = [doneRate(before), doneRate(after)]

@@ -19,16 +19,16 @@ const maxOutputLines = 12
 /** Returns a title for the group, and the details of its example. */
 export function failureGroupLines(group: FailureGroup): string[] {
   const { count, name, errorType, message, example, firstTime, lastTime } = group
-  const when = spanText(firstTime, lastTime)
+  const timesText = spanText(firstTime, lastTime)
   const end = exitText(example)
   const scope = example.scope === '' ? '' : ` in scope ${firstLine(example.scope, maxScopeLength)}`
   const place = example.workerId || example.nodeId
-  const where = `${scope}${place === '' ? '' : ` on ${place}`}`
+  const placeText = `${scope}${place === '' ? '' : ` on ${place}`}`
   const title = `${numberText(count)} x ${nameAndProgram(name, example.program)}`
   const which = count === 1 ? '' : 'first: '
   return [
     `${title}: ${errorTypeText(errorType, example)} "${firstLine(message, maxTitleLength)}"`,
-    `  ${when}; ${which}${example.task}${where}${end && `, ${end}`}`,
+    `  ${timesText}; ${which}${example.task}${placeText}${end && `, ${end}`}`,
     ...exampleLines(example, message),
   ]
 }

@@ -107,8 +107,8 @@ function listIdleChanges(bounds: BoundsView, facts: BoundFacts): Change[] {
     const text =
       count === 1 ? change : `With the work of about ${numberText(count)} tasks in one task`
     const share = isNotReady ? percentText(idle / slotTime) : shareTexts[reason]
-    const why = `: ${share} of the slots' time was idle for that reason`
-    return [{ bound, min, lost, text, reason: why }]
+    const reasonText = `: ${share} of the slots' time was idle for that reason`
+    return [{ bound, min, lost, text, reason: reasonText }]
   })
 }
 
@@ -194,13 +194,13 @@ function describeChange(
     const bound = change === 'slot name halved' ? 'slots' : pathBound(bounds)
     return { bound, text: `If all ${shortName(nameOf(task))} tasks took half as long,` }
   }
-  const late = stragglers.filter(({ isOnPath }) => isOnPath).length
+  const lateCount = stragglers.filter(({ isOnPath }) => isOnPath).length
   const what =
     change === 'no delays'
       ? 'delays between attempts (`delaySeconds`)'
-      : late === 1
+      : lateCount === 1
         ? 'straggler'
-        : countText(late, 'straggler')
+        : countText(lateCount, 'straggler')
   return { bound: pathBound(bounds), text: `Without the ${what} on the critical path` }
 }
 
@@ -223,7 +223,7 @@ function listLowerBounds(bounds: BoundsView, hasSlots: boolean): string[] {
   const path =
     `However many slots it has, it takes at least ${secondsText(criticalPath.seconds)}, its ` +
     `critical path: ${percentText(criticalPath.share)} of its time.`
-  const held = findMinTimes(bounds)
+  const resourceTexts = findMinTimes(bounds)
     .slice(0, 1)
     .map(
       ({ amount, seconds: min }) =>
@@ -234,5 +234,5 @@ function listLowerBounds(bounds: BoundsView, hasSlots: boolean): string[] {
   const isUseless = hasSlots && full < minShare * seconds && slotSeconds.labels === 0
   // The work of a model uses no slots.
   const hasWork = hasSlots && unsized.length === 0
-  return [...(isUseless ? [noSlotHelps] : []), ...(hasWork ? [work] : []), path, ...held]
+  return [...(isUseless ? [noSlotHelps] : []), ...(hasWork ? [work] : []), path, ...resourceTexts]
 }

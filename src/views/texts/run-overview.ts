@@ -69,7 +69,7 @@ export function createOverview(pass: RunPass, state: RecordState, now: number): 
     textAt(states.names.names, valueAt(states.names.nameOfTask, task))
   const nodes = showNodes(states.resources)
   const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states, now })
-  const counted = counts.show(pass.counts)
+  const totals = counts.show(pass.counts)
   const healthView = health.show(states.health)
   const reported = createNameReports(pass, now)
   const cpu = {
@@ -80,7 +80,7 @@ export function createOverview(pass: RunPass, state: RecordState, now: number): 
     state,
     run: run.show(states.run),
     durationSeconds: runSeconds(states.run, states.bounds.attended, now),
-    counts: counted,
+    counts: totals,
     reused: countReused(states.names),
     names: reported.slice(0, maxNames),
     otherNames: Math.max(0, reported.length - maxNames),
@@ -93,8 +93,8 @@ export function createOverview(pass: RunPass, state: RecordState, now: number): 
       nameOf,
       clockStep: healthView.clockStep,
       state,
-      openTasks: counted.open,
-      tasks: counted.tasks,
+      openTasks: totals.open,
+      tasks: totals.tasks,
       ...cpu,
       replacedWorkers: countReplacedWorkers(pass),
     }),
@@ -120,9 +120,9 @@ function runCpuPercent(
   { slots, seconds }: BoundsView,
   taskCpuSeconds: number,
 ): number | null {
-  const measured = meanCpuPercent(nodes, 'run_cpu_percent')
+  const measuredPercent = meanCpuPercent(nodes, 'run_cpu_percent')
   const ofTasks = (100 * taskCpuSeconds) / Math.max(1e-9, slots * seconds)
-  return measured === null ? null : Math.max(measured, Math.min(100, ofTasks))
+  return measuredPercent === null ? null : Math.max(measuredPercent, Math.min(100, ofTasks))
 }
 
 /** A worker whose number is beyond the size of the pool is a replacement. */
@@ -146,7 +146,7 @@ function createNameReports(pass: RunPass, now: number): NameReport[] {
   const times = sumSecondsByName({ counts: pass.counts, ...states }, now)
   const durations = durationsByName(states.names)
   const isDone = (task: number): boolean => (stagesOf(pass.counts, task) & stages.completed) !== 0
-  const done = durationsByName(states.names, isDone)
+  const doneDurations = durationsByName(states.names, isDone)
   const shown = names.show(states.names, { durations: true })
   const numberOf = new Map<string, number>()
   for (let name = 0; name < states.names.names.size; name++) {
@@ -164,7 +164,7 @@ function createNameReports(pass: RunPass, now: number): NameReport[] {
         ...(times[number] ?? noSeconds),
         meanWait,
         meanRun,
-        done: statsOf(done[number]),
+        done: statsOf(doneDurations[number]),
         ...buildHistogram(durations[number] ?? new Float64Array(0)),
       }
     })

@@ -161,20 +161,20 @@ export function attemptLines({ pass, state }: RunNow, { attempts }: TaskExplanat
     // If the process was killed, the end of its attempt is not known.
     const isKnown = outcome !== 'lost' || end > start
     const verb = outcome === 'retried' ? 'failed' : outcome
-    const ended = isKnown ? `${verb} after ${seconds}` : `${verb}, it is not known when`
+    const endText = isKnown ? `${verb} after ${seconds}` : `${verb}, it is not known when`
     // A session may have continued after its last event.
     const open = state === 'running' ? `runs for ${seconds}` : `ran for ${seconds} or longer`
-    const how = outcome === 'running' ? open : ended
-    const why = error === '' ? '' : ` (${firstLine(error, 200)})`
+    const outcomeText = outcome === 'running' ? open : endText
+    const errorText = error === '' ? '' : ` (${firstLine(error, 200)})`
     const session = isEarlier ? ', begun by an earlier session' : ''
-    return `  attempt ${one.attempt} on ${worker}${session}: ${how}${why}`
+    return `  attempt ${one.attempt} on ${worker}${session}: ${outcomeText}${errorText}`
   })
 }
 
 /** Lists what happened to the task besides its attempts. */
 export function remarkLines(task: TaskExplanation): string[] {
   const { attempts, cancelReason, moved, progress, reuses, story } = task
-  const again = attempts.length === 0 ? '' : ' again'
+  const againText = attempts.length === 0 ? '' : ' again'
   return [
     ...(progress === null
       ? []
@@ -188,7 +188,7 @@ export function remarkLines(task: TaskExplanation): string[] {
     ...reuses.map(({ time, source }) => {
       const from = sourceTexts[source] ?? ''
       const at = timeText(time, story.created)
-      return `  reused at ${at}: its result was taken${from}, it did not run${again}`
+      return `  reused at ${at}: its result was taken${from}, it did not run${againText}`
     }),
   ]
 }
@@ -227,8 +227,8 @@ export function waitingLines(run: RunNow, task: TaskExplanation): string[] {
   if (task.retryAt !== null) {
     const next = (task.attempts.at(-1)?.attempt ?? 0) + 1
     const begins = isOver ? 'would have begun' : 'begins'
-    const when = `which ${begins} at ${timeText(task.retryAt)} or later`
-    lines.push(`  ${waits} for attempt ${next}, ${when}`)
+    const retryText = `which ${begins} at ${timeText(task.retryAt)} or later`
+    lines.push(`  ${waits} for attempt ${next}, ${retryText}`)
   }
   const isOpen = task.story.ended === null && task.story.started === null
   if (isOpen && isOver) lines.push('  it never began: the session is over')
@@ -258,15 +258,16 @@ function shortageText(
     return `${waits} for a program to end: ${total} ${runs}, as many as \`maxProcesses\` allows`
   }
   const unit = resource === 'memory' ? ' MB' : ''
-  const what =
+  const shortageSubject =
     unit === '' ? countText(asked, resource.slice(0, -1), resource) : `${asked}${unit} ${resource}`
   const nodes = labelled === '' ? '' : ` of a node${labelled}`
-  if (asked > total) return `asks for ${what}${nodes}, but the largest node has ${total}${unit}`
+  if (asked > total)
+    return `asks for ${shortageSubject}${nodes}, but the largest node has ${total}${unit}`
   if (ranks > 1) {
     const fits = isOver ? 'would have fitted' : room > 1 ? 'fit now' : 'fits now'
     const fit = `${room === 0 ? 'none' : room} of them ${fits}`
-    return `${waits} for ${ranks} ranks of ${what}${nodes}: ${fit}`
+    return `${waits} for ${ranks} ranks of ${shortageSubject}${nodes}: ${fit}`
   }
   const rest = `${free}${unit} of ${total}${unit} ${are} free on the best node`
-  return `${waits} for ${what}${nodes}: ${rest}`
+  return `${waits} for ${shortageSubject}${nodes}: ${rest}`
 }

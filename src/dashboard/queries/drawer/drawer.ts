@@ -30,10 +30,10 @@ export function showTask(
   const task = explainTask(pass, uid, now)
   if (task === null) return null
   const story = createTaskStory(moment, task, limit)
-  const own = findFailure(task, story.failure?.example ?? null, events)
+  const ownFailure = findFailure(task, story.failure?.example ?? null, events)
   const { failure } = story
   const state = createStateReader(moment)(task.task)
-  const tails = { stdout: own?.stdoutTail ?? '', stderr: own?.stderrTail ?? '' }
+  const tails = { stdout: ownFailure?.stdoutTail ?? '', stderr: ownFailure?.stderrTail ?? '' }
   return {
     uid: shownText(uid),
     name: shownText(task.name),
@@ -41,8 +41,8 @@ export function showTask(
     state,
     isInterrupted: state === 'INTERRUPTED',
     isReading,
-    story: taskStoryLines(moment, task, story, own).map(shownLine),
-    error: failure === null ? [] : taskFailureLines(failure, own).map(shownLine),
+    story: taskStoryLines(moment, task, story, ownFailure).map(shownLine),
+    error: failure === null ? [] : taskFailureLines(failure, ownFailure).map(shownLine),
     ...readOutput(source, tails),
     attributes: listAttributes(events),
     dependencies: dependenciesOf(pass.states.graph, task.task)
@@ -121,9 +121,9 @@ function rangeOf({ now, isRunning }: RunMoment, task: TaskExplanation): TaskDraw
 function listCommands(uid: string, files: readonly string[]): TaskDrawerView['commands'] {
   const file = files.at(-1)
   if (file === undefined) return []
-  const where = `${quoteArgument(uid)} ${quoteArgument(toShortPath(file))}`
+  const commandArguments = `${quoteArgument(uid)} ${quoteArgument(toShortPath(file))}`
   return [
-    { title: 'explain', text: shownLine(`npx tutti explain ${where}`) },
-    { title: 'logs', text: shownLine(`npx tutti logs ${where}`) },
+    { title: 'explain', text: shownLine(`npx tutti explain ${commandArguments}`) },
+    { title: 'logs', text: shownLine(`npx tutti logs ${commandArguments}`) },
   ]
 }

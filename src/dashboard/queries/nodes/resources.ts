@@ -17,12 +17,12 @@ export function showResources({ pass }: RunMoment, range: TimeRange): ResourcesP
   })
   const shown = all.toSorted((a, b) => b.busy - a.busy).slice(0, maxNodes)
   const usages = [...states.resources.nodes.values()]
-  const here = new Set(usages.flatMap(({ hasLeft, nodeId }) => (hasLeft ? [] : [nodeId])))
+  const presentNodes = new Set(usages.flatMap(({ hasLeft, nodeId }) => (hasLeft ? [] : [nodeId])))
   return {
     nodes: shown.map(({ backend, node_id: nodeId, points, gpus }) => ({
       nodeId: shownText(nodeId),
       backend: shownText(backend),
-      hasLeft: !here.has(nodeId),
+      hasLeft: !presentNodes.has(nodeId),
       times: points.map(({ time }) => time),
       cpu: points.map(({ values }) => values[0] ?? null),
       memory: points.map(({ values }) => values[1] ?? null),

@@ -47,10 +47,10 @@ interface NodeEntry {
 function listNodes(moment: RunMoment): NodeEntry[] {
   const { pass, isRunning } = moment
   const { bounds, resources, lanes } = pass.states
-  const used = isRunning ? usedByNode(pass) : new Map<string, never>()
+  const usedAmounts = isRunning ? usedByNode(pass) : new Map<string, never>()
   const keyOf = ({ backend, nodeId }: SlotNode): string => JSON.stringify([backend, nodeId])
-  const joined = new Map(bounds.nodes.map((node) => [keyOf(node), node]))
-  const keys = new Set(joined.keys())
+  const joinedNodes = new Map(bounds.nodes.map((node) => [keyOf(node), node]))
+  const keys = new Set(joinedNodes.keys())
   for (let node = 0; node < lanes.nodes.size; node++) {
     const key = textAt(lanes.nodes, node)
     // Closures and prompts run on the node of the session, which reports no node of its own.
@@ -59,8 +59,8 @@ function listNodes(moment: RunMoment): NodeEntry[] {
   const reasons = lossReasons(moment)
   return Array.from(keys, (key) => {
     const [backend = '', nodeId = ''] = JSON.parse(key) as string[]
-    const held = used.get(key)
-    const node = joined.get(key)
+    const held = usedAmounts.get(key)
+    const node = joinedNodes.get(key)
     const usage = [...resources.nodes.values()].filter((one) => one.nodeId === nodeId)
     return { key, row: toNode({ backend, nodeId, node, held, usage, reason: reasons.get(nodeId) }) }
   }).toSorted((a, b) => rankOf(a.row) - rankOf(b.row) || b.row.busySlots - a.row.busySlots)
@@ -104,13 +104,13 @@ function toNode({ backend, nodeId, node, held, usage, reason }: NodeFacts): Node
     (['cores', 'workers'] as const).some(
       (kind) => size[kind] > 0 && (held?.amounts[kind] ?? 0) >= size[kind],
     )
-  const left = reason?.isLost === true ? 'lost' : tasks > 0 ? 'draining' : 'left'
+  const stateText = reason?.isLost === true ? 'lost' : tasks > 0 ? 'draining' : 'left'
   const lastOf = (kind: 'cpu' | 'memory'): number | null =>
     usage.findLast((one) => !one.hasLeft && one[kind].last !== null)?.[kind].last ?? null
   return {
     nodeId: shownText(nodeId),
     backend: shownText(backend),
-    state: isHere ? 'here' : left,
+    state: isHere ? 'here' : stateText,
     joined: node?.changes[0] ?? null,
     left: isHere ? null : (node?.changes.at(-1) ?? null),
     reason: isHere ? '' : shownText(reason?.text ?? ''),
@@ -147,9 +147,10 @@ function listWorkers(
   const range = { from: filter.from ?? start, to: Math.min(now, filter.to ?? now) }
   const sums = sumLanes(moment, range)
   const rows = listLanes(lanes).flatMap(({ id, nodeId, backend }, lane): WorkerRow[] => {
-    const own = sums[lane]
-    if (own === undefined || (own.attempts === 0 && own.lastEnd === -Infinity)) return []
-    const isBusy = own.task !== -1 && isRunning
+    const laneNow = sums[lane]
+    if (laneNow === undefined || (laneNow.attempts === 0 && laneNow.lastEnd === -Infinity))
+      return []
+    const isBusy = laneNow.task !== -1 && isRunning
     const isGone = goneNodes.has(JSON.stringify([backend, nodeId])) || lost.has(id)
     const seconds = Math.max(1e-9, range.to - range.from)
     return [
@@ -157,13 +158,13 @@ function listWorkers(
         id: shownText(id),
         nodeId: shownText(nodeId),
         state: isBusy ? 'busy' : isGone ? 'gone' : 'idle',
-        task: isBusy ? shownUid(moment, own.task) : null,
-        taskName: isBusy ? nameOfTask(moment, own.task) : '',
-        taskSeconds: isBusy ? Math.max(0, now - own.start) : null,
-        idleSeconds: isBusy || isGone || !isRunning ? null : Math.max(0, now - own.lastEnd),
-        attempts: own.attempts,
-        failed: own.failed,
-        busyPercent: Math.min(100, (100 * own.busySeconds) / seconds),
+        task: isBusy ? shownUid(moment, laneNow.task) : null,
+        taskName: isBusy ? nameOfTask(moment, laneNow.task) : '',
+        taskSeconds: isBusy ? Math.max(0, now - laneNow.start) : null,
+        idleSeconds: isBusy || isGone || !isRunning ? null : Math.max(0, now - laneNow.lastEnd),
+        attempts: laneNow.attempts,
+        failed: laneNow.failed,
+        busyPercent: Math.min(100, (100 * laneNow.busySeconds) / seconds),
       },
     ]
   })
@@ -194,16 +195,16 @@ function sumLanes({ columns, pass, now }: RunMoment, { from, to }: Range): LaneN
     busySeconds: 0,
   }))
   for (let at = 0; at < size; at++) {
-    const own = sums[lane[at] ?? 0]
+    const laneSum = sums[lane[at] ?? 0]
     const [began, ended] = [start[at] ?? 0, end[at] ?? 0]
-    if (own === undefined || outcome[at] === outcomeNumbers.repeated) continue
+    if (laneSum === undefined || outcome[at] === outcomeNumbers.repeated) continue
     if (ended === Infinity) {
-      if (began < own.start) [own.task, own.start] = [task[at] ?? -1, began]
-    } else if (ended > own.lastEnd) own.lastEnd = ended
+      if (began < laneSum.start) [laneSum.task, laneSum.start] = [task[at] ?? -1, began]
+    } else if (ended > laneSum.lastEnd) laneSum.lastEnd = ended
     if (began > to || ended < from) continue
-    own.attempts++
-    own.busySeconds += Math.max(0, Math.min(to, now, ended) - Math.max(from, began))
-    if (isFailedOutcome(outcome[at] ?? 0)) own.failed++
+    laneSum.attempts++
+    laneSum.busySeconds += Math.max(0, Math.min(to, now, ended) - Math.max(from, began))
+    if (isFailedOutcome(outcome[at] ?? 0)) laneSum.failed++
   }
   return sums
 }
@@ -223,10 +224,10 @@ const listLosses = ({ pass }: RunMoment): WorkersView['losses'] =>
   pass.states.health.warnings
     .filter(({ type }) => lossTypes.has(type))
     .map(({ time, type, subject, text }) => {
-      const what = type.replace('tutti.', '')
+      const eventName = type.replace('tutti.', '')
       return {
         time,
-        text: shownText([what, subject, text].filter((part) => part !== '').join(' '), 300),
+        text: shownText([eventName, subject, text].filter((part) => part !== '').join(' '), 300),
       }
     })
     .toReversed()
@@ -243,13 +244,14 @@ async function readAllocations(
     const limit = times['time_limit_seconds']
     const waited = times['queue_wait_seconds']
     const isCurrent = isRunning && start.event_time === pass.states.run.sessionStart
-    const left = typeof limit === 'number' ? Math.max(0, start.event_time + limit - now) : null
+    const secondsLeft =
+      typeof limit === 'number' ? Math.max(0, start.event_time + limit - now) : null
     const facts = [
       ...(typeof partition === 'string' ? [`partition ${partition}`] : []),
       ...(Array.isArray(nodes) ? [`${countText(nodes.length, 'node')}: ${nodes.join(', ')}`] : []),
       ...(typeof waited === 'number' ? [`waited ${secondsText(waited)} in the queue`] : []),
       typeof limit === 'number' ? `time limit ${secondsText(limit)}` : 'no time limit',
-      ...(isCurrent && left !== null ? [`at most ${secondsText(left)} left`] : []),
+      ...(isCurrent && secondsLeft !== null ? [`at most ${secondsText(secondsLeft)} left`] : []),
     ]
     return [{ title: shownText(`job ${job}`), facts: facts.map((fact) => shownText(fact, 500)) }]
   })

@@ -36,9 +36,9 @@ export function listInside(moment: RunMoment, filter: Filter): InsideName[] {
     const at = found[row] ?? 0
     const number = name[task[at] ?? 0] ?? 0
     const [began, ended] = [start[at] ?? 0, Math.min(now, end[at] ?? 0)]
-    const own = durations[number]
+    const nameDurations = durations[number]
     const next = filled[number] ?? 0
-    if (own !== undefined) own[next] = Math.max(0, ended - began)
+    if (nameDurations !== undefined) nameDurations[next] = Math.max(0, ended - began)
     filled[number] = next + 1
     const inRange = Math.min(to, ended) - Math.max(from, began)
     seconds[number] = (seconds[number] ?? 0) + Math.max(0, inRange)

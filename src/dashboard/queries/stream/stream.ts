@@ -74,11 +74,11 @@ function showBlocks(moment: RunMoment, { lanes, found }: StreamPart): Shown {
   for (const [at, row] of rowOfSegment.entries()) {
     if (row !== -1) laneOfRow[row] = segments[at]?.lane ?? 0
   }
-  const used = labels.flatMap((label, row) =>
+  const usedRows = labels.flatMap((label, row) =>
     laneOfRow[row] === undefined ? [] : [{ label, row }],
   )
-  const numberOf = new Map(used.map(({ row }, at) => [row, at]))
-  const rows = used.map(({ label, row }) => toRow(label, lanes[laneOfRow[row] ?? -1]))
+  const numberOf = new Map(usedRows.map(({ row }, at) => [row, at]))
+  const rows = usedRows.map(({ label, row }) => toRow(label, lanes[laneOfRow[row] ?? -1]))
   const blocks = toBlocks(
     moment,
     segments.map((segment, at) => ({ segment, row: numberOf.get(rowOfSegment[at] ?? -1) ?? -1 })),
@@ -107,8 +107,8 @@ function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns:
   const { lanes } = part
   const isSelected = createAttemptFilter(moment, filter)
   const { busy, attempts } = sumByLane(moment, part, isSelected)
-  const used = lanes.flatMap((_, lane) => ((attempts[lane] ?? 0) > 0 ? [lane] : []))
-  const shown = used
+  const usedLanes = lanes.flatMap((_, lane) => ((attempts[lane] ?? 0) > 0 ? [lane] : []))
+  const shown = usedLanes
     .toSorted((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0))
     .slice(0, maxRows)
     .toSorted((a, b) => a - b)
@@ -116,7 +116,7 @@ function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns:
   for (const [row, lane] of shown.entries()) rowOf[lane] = row
   const perRow = Math.max(1, Math.min(columns, Math.floor(maxCells / Math.max(1, shown.length))))
   const shownLanes = new Set(shown)
-  const hidden = used.filter((lane) => !shownLanes.has(lane))
+  const hidden = usedLanes.filter((lane) => !shownLanes.has(lane))
   const hiddenAttempts = hidden.reduce((sum, lane) => sum + (attempts[lane] ?? 0), 0)
   return {
     rows: shown.map((lane) => toRow(lanes[lane]?.id ?? '', lanes[lane])),
@@ -138,9 +138,9 @@ function sumByLane(
     const begin = Math.max(from, start[at] ?? 0)
     const until = Math.min(to, now, end[at] ?? 0)
     if (begin > to || (end[at] ?? 0) < from || isSelected?.(at) === false) continue
-    const own = lane[at] ?? 0
-    busy[own] = (busy[own] ?? 0) + Math.max(0, until - begin)
-    attempts[own] = (attempts[own] ?? 0) + 1
+    const laneNumber = lane[at] ?? 0
+    busy[laneNumber] = (busy[laneNumber] ?? 0) + Math.max(0, until - begin)
+    attempts[laneNumber] = (attempts[laneNumber] ?? 0) + 1
   }
   return { busy, attempts }
 }

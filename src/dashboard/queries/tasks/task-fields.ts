@@ -51,10 +51,10 @@ export function createWaitReader({ columns, pass, now }: RunMoment): SecondsRead
   const { ready, started, ended, isLeft } = columns
   return (task) => {
     const from = ready[task] ?? Number.NaN
-    const begun = started[task] ?? Number.NaN
+    const startTime = started[task] ?? Number.NaN
     const over = ended[task] ?? Number.NaN
     const open = isLeft[task] === 1 ? Number.NaN : now
-    const until = Number.isNaN(begun) ? (Number.isNaN(over) ? open : over) : begun
+    const until = Number.isNaN(startTime) ? (Number.isNaN(over) ? open : over) : startTime
     return Math.max(0, activeTime(pauses, until) - activeTime(pauses, from))
   }
 }

@@ -35,18 +35,18 @@ export function sortPage(tasks: Uint32Array, { keys, compare }: TaskOrder, page:
   const low = values[first] ?? 0
   select(values, first, count - 1, last - 1)
   const high = values[last - 1] ?? 0
-  let below = 0
+  let countBelow = 0
   const [equalLow, between, equalHigh]: [number[], number[], number[]] = [[], [], []]
   for (let at = 0; at < count; at++) {
     const key = signed[at] ?? 0
     if (key > high) continue
-    if (key < low) below++
+    if (key < low) countBelow++
     else (key === low ? equalLow : key === high ? equalHigh : between).push(at)
   }
   const compareTasks = (a: number, b: number): number =>
     compare === null ? a - b : sign * compare(tasks[a] ?? 0, tasks[b] ?? 0) || a - b
   between.sort((a, b) => (signed[a] ?? 0) - (signed[b] ?? 0) || compareTasks(a, b))
   if (compare !== null) for (const equal of [equalLow, equalHigh]) equal.sort(compareTasks)
-  const rows = [...equalLow.slice(first - below, last - below), ...between, ...equalHigh]
+  const rows = [...equalLow.slice(first - countBelow, last - countBelow), ...between, ...equalHigh]
   return rows.slice(0, last - first).map((at) => tasks[at] ?? 0)
 }

@@ -42,9 +42,10 @@ function countCommonBytes({ bytes, ends, size }: TextIndex): number {
       continue
     }
     const max = Math.min(common, length)
-    let same = 0
-    while (same < max && bytes[first + same] === bytes[from + same]) same++
-    common = same
+    let sharedLength = 0
+    while (sharedLength < max && bytes[first + sharedLength] === bytes[from + sharedLength])
+      sharedLength++
+    common = sharedLength
   }
   return common
 }

@@ -34,11 +34,11 @@ function layOutGraph({ nodes, edges }: GraphPanelView): GraphLayout {
   const columns = Map.groupBy(nodes, ({ depth }) => depth)
   const depths = [...columns.keys()].toSorted((a, b) => a - b)
   const before = Map.groupBy(edges, ({ to }) => to)
-  const placed = new Map<string, PlacedNode>()
+  const placedNodes = new Map<string, PlacedNode>()
   for (const [column, depth] of depths.entries()) {
     // A box is near the middle of its dependencies, so that fewer lines cross.
     const middle = ({ id }: GraphNode): number => {
-      const rows = (before.get(id) ?? []).map(({ from }) => placed.get(from)?.y ?? 0)
+      const rows = (before.get(id) ?? []).map(({ from }) => placedNodes.get(from)?.y ?? 0)
       return rows.length === 0 ? 0 : rows.reduce((a, b) => a + b, 0) / rows.length
     }
     const ordered = (columns.get(depth) ?? [])
@@ -47,17 +47,17 @@ function layOutGraph({ nodes, edges }: GraphPanelView): GraphLayout {
     let free = 1
     for (const { node, at } of ordered) {
       const y = Math.max(free, at)
-      placed.set(node.id, { ...node, x: 1 + column * (nodeWidth + gapX), y })
+      placedNodes.set(node.id, { ...node, x: 1 + column * (nodeWidth + gapX), y })
       free = y + nodeHeight + gapY
     }
   }
   const lines = edges.flatMap(({ from, to, isCritical }): GraphLine[] => {
-    const [a, b] = [placed.get(from), placed.get(to)]
+    const [a, b] = [placedNodes.get(from), placedNodes.get(to)]
     return a === undefined || b === undefined ? [] : [{ path: lineBetween(a, b), isCritical }]
   })
-  const bottom = [...placed.values()].reduce((max, { y }) => Math.max(max, y), 0)
+  const bottom = [...placedNodes.values()].reduce((max, { y }) => Math.max(max, y), 0)
   return {
-    nodes: [...placed.values()],
+    nodes: [...placedNodes.values()],
     // Lines of the critical path are drawn above the others.
     lines: lines.toSorted((a, b) => Number(a.isCritical) - Number(b.isCritical)),
     width: depths.length * (nodeWidth + gapX) - gapX + 2,
@@ -92,10 +92,10 @@ const emptyText = ({ nodes, edges }: GraphPanelView): string | null =>
   nodes.length === 0 || edges.length === 0 ? 'No task depends on another one.' : null
 
 function describe({ isCollapsed, criticalSeconds }: GraphPanelView): string {
-  const what = isCollapsed ? 'Each box is a name, with all its tasks.' : 'Each box is a task.'
-  if (criticalSeconds === null) return what
+  const boxText = isCollapsed ? 'Each box is a name, with all its tasks.' : 'Each box is a task.'
+  if (criticalSeconds === null) return boxText
   const seconds = secondsText(criticalSeconds)
-  return `${what} The critical path (thick) took ${seconds}: more slots would not shorten it.`
+  return `${boxText} The critical path (thick) took ${seconds}: more slots would not shorten it.`
 }
 
 function Drawing({ view }: { readonly view: GraphPanelView }) {

@@ -72,13 +72,13 @@ export function saveReport(): void {
 export async function control(action: 'cancel' | 'retry', uids: readonly string[]): Promise<void> {
   const did = action === 'cancel' ? 'Canceled' : 'Retried'
   try {
-    let done = 0
+    let changed = 0
     for (const uid of uids) {
       const { result } = (await post(`control/${action}`, { uid })) as ControlResult
-      if (result !== false) done++
+      if (result !== false) changed++
     }
     showNotice(
-      `${did}: ${countText(done, 'task')}${done < uids.length ? ` of ${uids.length}` : ''}.`,
+      `${did}: ${countText(changed, 'task')}${changed < uids.length ? ` of ${uids.length}` : ''}.`,
     )
   } catch (error) {
     showNotice(`Not ${did.toLowerCase()}: ${messageOf(error)}`)

@@ -35,10 +35,10 @@ function createAxis(from: number, to: number, allFolds: readonly Fold[]): TimeAx
   const inside = allFolds.filter((fold) => fold.from >= from && fold.to <= to)
   const folded = inside.reduce((sum, fold) => sum + fold.to - fold.from, 0)
   const foldLength = foldShare * (to - from - folded)
-  let removed = 0
+  let foldedSeconds = 0
   const folds = inside.map((fold): PlacedFold => {
-    const at = fold.from - from - removed
-    removed += fold.to - fold.from - foldLength
+    const at = fold.from - from - foldedSeconds
+    foldedSeconds += fold.to - fold.from - foldLength
     return { ...fold, at }
   })
   const toPosition = (time: number): number => {

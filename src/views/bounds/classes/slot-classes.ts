@@ -196,8 +196,8 @@ class SlotSweep {
    */
   #countHeld(seconds: number): void {
     for (let at = 0; at < heldResources.length; at++) {
-      const held = Math.min(this.#busy[at] ?? 0, this.#capacity[at] ?? 0)
-      this.#held[at] = (this.#held[at] ?? 0) + held * seconds
+      const heldAmount = Math.min(this.#busy[at] ?? 0, this.#capacity[at] ?? 0)
+      this.#held[at] = (this.#held[at] ?? 0) + heldAmount * seconds
     }
     this.#closureSeconds += Math.min(this.#closureCores, this.#capacity[coresIndex] ?? 0) * seconds
   }
@@ -243,17 +243,17 @@ class SlotSweep {
       const { ready, cores } = room
       if (ready <= 0) continue
       const fitted = Math.min(ready, Math.floor(room.fitting / room.ranks))
-      const held = Math.min(rest, fitted * cores)
+      const heldCores = Math.min(rest, fitted * cores)
       const lacking = (ready - fitted) * cores
-      rest -= held
+      rest -= heldCores
       if (blocker !== null && !this.#isBefore(room, blocker)) {
-        this.#addIdle(blocker.scarcest, held)
+        this.#addIdle(blocker.scarcest, heldCores)
         behind += lacking
         continue
       }
-      const limited = Math.min(held, room.limited * cores)
-      const starting = Math.min(held - limited, room.starting * cores)
-      const heldBack = held - limited - starting
+      const limited = Math.min(heldCores, room.limited * cores)
+      const starting = Math.min(heldCores - limited, room.starting * cores)
+      const heldBack = heldCores - limited - starting
       this.#addIdle('nameLimit', limited)
       this.#addIdle('startingWorkers', starting)
       this.#addIdle('heldBack', heldBack)
