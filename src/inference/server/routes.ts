@@ -247,13 +247,14 @@ function createMetricsRoute({ metrics }: RouteContext): DocumentedRoute {
 
 function createSurfaceRoute(surface: Surface, context: RouteContext): DocumentedRoute {
   const { generator, clock, limits } = context
-  const { path, document, bodyLimit } = surface
+  const { path, document, bodyLimit, isAnyTypeAccepted = false } = surface
   const options = { clock, bufferBytes: limits.streamBufferBytes }
   return {
     method: 'POST',
     path,
     document,
     bodyBytes: limits[bodyLimit],
+    isAnyTypeAccepted,
     answer(exchange, body) {
       const call = surface.read(body, context)
       if ('reply' in call) return exchange.sendJson(200, call.reply)

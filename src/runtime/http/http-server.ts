@@ -42,6 +42,8 @@ export interface Route {
   readonly isPublic?: boolean
   /** The maximum size of the body. Absent if no body is read. */
   readonly bodyBytes?: number
+  /** Whether a body of JSON may have any `Content-Type`. Default `false`. */
+  readonly isAnyTypeAccepted?: boolean
   /** Answers a request. `body` is the parsed JSON. `rest` is the text that matched `*`. */
   answer(exchange: HttpExchange, body: unknown, rest: string): Promise<void> | void
 }
@@ -288,7 +290,7 @@ export class HttpServer extends Service {
     const rest = route.path.endsWith('*') ? path.slice(route.path.length - 1) : ''
     if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
     admit(exchange)
-    checkBodyHead(request, route.bodyBytes)
+    checkBodyHead(request, route.bodyBytes, route.isAnyTypeAccepted === true)
     if (request.headers.expect !== undefined) exchange.response.writeContinue()
     const bytes = await readBody(request, route.bodyBytes, exchange.signal)
     exchange.body = parseJson(bytes, this.#options.limits.depth)

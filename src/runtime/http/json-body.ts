@@ -5,13 +5,16 @@ import type { IncomingMessage } from 'node:http'
 import { HttpError } from './http-error.ts'
 
 /** Throws if the headers announce a body that is too large or not plain JSON. */
-export function checkBodyHead(request: IncomingMessage, limitBytes: number): void {
-  const { headers } = request
+export function checkBodyHead(
+  { headers }: IncomingMessage,
+  limitBytes: number,
+  isAnyTypeAccepted: boolean,
+): void {
   const encoding = headers['content-encoding']
   if (encoding !== undefined && encoding !== 'identity') {
     throw unsupportedMediaError('Send the body without Content-Encoding.')
   }
-  if (!jsonType.test(headers['content-type'] ?? '')) {
+  if (!isAnyTypeAccepted && !jsonType.test(headers['content-type'] ?? '')) {
     throw unsupportedMediaError('Send the body as Content-Type: application/json.')
   }
   if (Number(headers['content-length'] ?? 0) > limitBytes) throw tooLargeError(limitBytes)

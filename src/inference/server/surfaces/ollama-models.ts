@@ -42,6 +42,7 @@ export function createOllamaModelRoutes(context: CompanionContext): readonly Doc
       path: '/api/show',
       document: { summary: 'One served model.', failure },
       bodyBytes: context.limits.bodyBytes,
+      isAnyTypeAccepted: true,
       answer(exchange, body) {
         const { model, name } = expectValid(showRequest, body)
         const served = toServedName(model ?? name ?? '', rules.models)

@@ -40,6 +40,7 @@ const replyFields = {
 const shared = {
   bodyLimit: 'chatBodyBytes',
   prefix: '/api',
+  isAnyTypeAccepted: true,
   toErrorBody: ({ message }: HttpError) => ({ error: message }),
 } as const
 

@@ -23,6 +23,8 @@ export interface Surface {
   readonly document: RouteDocument
   /** The schemas that `document` names, besides those of the OpenAPI document itself. */
   readonly schemas?: Readonly<Record<string, z.ZodType>>
+  /** Whether a body may have any `Content-Type`, which clients of this API omit. */
+  readonly isAnyTypeAccepted?: boolean
   /** The limit for the size of a body. */
   readonly bodyLimit: 'bodyBytes' | 'chatBodyBytes'
   /** The field that an error about a prompt that is too long names. */

@@ -151,3 +151,18 @@ describe('the ollama client', () => {
     await canceled
   })
 })
+
+it('Ollama: bodies need no content type, as in the examples of the API, but a known origin', async () => {
+  await using served = await serve()
+  const body = JSON.stringify({ model: 'tiny', stream: false, prompt: 'hello' })
+  const send = (path: string, headers: Record<string, string> = {}): Promise<number> =>
+    fetch(served.url + path, {
+      method: 'POST',
+      body,
+      headers: { 'content-type': 'application/x-www-form-urlencoded', ...headers },
+    }).then(({ status }) => status)
+  expect(await send('/api/generate')).toBe(200)
+  expect(await send('/api/show')).toBe(200)
+  expect(await send('/api/generate', { origin: 'https://evil.example' })).toBe(403)
+  expect(await send('/v1/completions')).toBe(415)
+})

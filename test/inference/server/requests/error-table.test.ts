@@ -65,7 +65,7 @@ describe('errors of the echo engine over HTTP', () => {
       ['/v1', {}, 404, 'unknown_url', null],
       ['/v1/chat', jsonPost(hello), 404, 'unknown_url', null],
       ['/v1/embeddings', jsonPost({ input: 'a' }), 404, 'unknown_url', null],
-      ['/v1/responses', jsonPost({ input: 'a' }), 404, 'unknown_url', null],
+      ['/v1/rerank', jsonPost({ query: 'a' }), 404, 'unknown_url', null],
       [chat, {}, 405, 'method_not_allowed', null],
       [chat, { method: 'DELETE' }, 405, 'method_not_allowed', null],
       [completion, { method: 'PUT', headers: json, body: '{}' }, 405, 'method_not_allowed', null],

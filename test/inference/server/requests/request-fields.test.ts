@@ -356,6 +356,7 @@ describe('fields of requests', () => {
       signal: expect.any(AbortSignal),
       isBounded: true,
       taskId: null,
+      client: 'address 127.0.0.1',
       onUsed: expect.any(Function),
     })
   })
