@@ -236,7 +236,10 @@ export class HpcBackend implements Backend, NodeServers {
     }
   }
 
-  /** Ends the servers and agents. The allocation of the launch remains until the script ends. */
+  /**
+   * Ends the servers, the agents and the allocations that this backend requested. An allocation of
+   * `tutti launch` remains until the script ends.
+   */
   close(): Promise<void> {
     this.#watch?.close()
     return this.#close()

@@ -146,8 +146,8 @@ export class Resumption implements Disposable {
   }
 
   /**
-   * Returns the recorded outcome of a task; `null` if the task has to run. Its attempts then
-   * continue the recorded numbers.
+   * Returns the recorded outcome of a task; `null` if the task has to run. In that case, its
+   * attempts continue the recorded numbers.
    */
   readOutcome(entry: Entry): UndispatchedOutcome | null {
     const { reuse, recorded, task } = entry

@@ -14,8 +14,8 @@ export interface PlacedCommand {
 }
 
 /**
- * Makes a command run on the first node of the job, unless this machine is one of its nodes. `srun`
- * kills the command at SIGTERM, so `stop` sends SIGTERM to the process in `pidFile`.
+ * Makes a command run on the first node of a running job, unless this machine is one of its nodes.
+ * `srun` kills the command at SIGTERM, so `stop` sends SIGTERM to the process in `pidFile`.
  */
 export async function toFirstNodeCommand(
   jobId: string,
