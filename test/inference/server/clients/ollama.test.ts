@@ -152,7 +152,7 @@ describe('the ollama client', () => {
   })
 })
 
-it('Ollama: bodies need no content type, as in the examples of the API, but a known origin', async () => {
+it('Ollama: bodies need no content type, but a known origin', async () => {
   await using served = await serve()
   const body = JSON.stringify({ model: 'tiny', stream: false, prompt: 'hello' })
   const send = (path: string, headers: Record<string, string> = {}): Promise<number> =>
