@@ -69,12 +69,7 @@ export class HttpExchange {
     const url = request.url ?? ''
     const query = url.indexOf('?')
     const path = query < 0 ? url : url.slice(0, query)
-    const { basePath } = parts
-    this.path = path.startsWith(`${basePath}/`)
-      ? path.slice(basePath.length)
-      : basePath === ''
-        ? path
-        : ''
+    this.path = removeBase(path, parts.basePath)
   }
 
   get signal(): AbortSignal {
@@ -231,3 +226,9 @@ const printable = /^[\x21-\x7e]{1,128}$/
 
 /** The number of bytes that the kernel has accepted for this connection. */
 const acceptedBytes = (socket: Socket): number => socket.bytesWritten - socket.writableLength
+
+function removeBase(path: string, base: string): string {
+  if (base === '') return path
+  if (path === base) return '/'
+  return path.startsWith(`${base}/`) ? path.slice(base.length) : ''
+}

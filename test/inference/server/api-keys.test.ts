@@ -301,7 +301,7 @@ describe('a server with a key file', () => {
 
 describe('base path', () => {
   it('all paths begin with it', async () => {
-    await using served = await serve({ basePath: '/llm', generator: new FakeGenerator() })
+    await using served = await serve({ basePath: '/llm', pageFile: keyFile('<p>page</p>') })
     expect(new URL(served.url).pathname).toBe('/llm')
     for (const path of ['/health', '/v1/models', '/models/', '/openapi.json']) {
       expect([path, (await ask(`${served.url}${path}`)).status]).toEqual([path, 200])
@@ -309,6 +309,10 @@ describe('base path', () => {
       expect([path, status, json.error.code]).toEqual([path, 404, 'unknown_url'])
     }
     expect((await ask(`${served.url}x/health`)).status).toBe(404)
+    for (const path of ['', '/']) {
+      const { headers } = await ask(`${served.url}${path}`)
+      expect(headers.get('content-type')).toBe('text/html; charset=utf-8')
+    }
     const { status, json } = await post(`${served.url}${chat}`, hello)
     expect([status, json.choices[0].message.content]).toEqual([200, 'hello there'])
     expect((await post(`${served.url}/generate`, {})).json.status).toBe('error')
