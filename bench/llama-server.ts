@@ -26,7 +26,13 @@ const root = fileURLToPath(new URL('../', import.meta.url))
 const contextLength = 256
 const answerTokens = 80
 const fields = { temperature: 0, ignore_eos: true }
-const request = { surface: 'completions', model: 'bench', apiKey: null, fields } as const
+const request = {
+  surface: 'completions',
+  model: 'bench',
+  apiKey: null,
+  timeoutSeconds: 600,
+  fields,
+} as const
 
 const onProgress = (text: string): void => void process.stderr.write(`${text}\n`)
 

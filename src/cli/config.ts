@@ -1,20 +1,19 @@
 /** `tutti config check`: checks an inference configuration, without loading a model. */
 
 import { basename, isAbsolute } from 'node:path'
-import { errnoOf, messageOf } from '../foundation/errors.ts'
 import { readTextFileSync } from '../foundation/regular-file.ts'
 import { ConfigProblems, ConfigDocument } from '../inference/config/config-tree.ts'
 import { parseYamlTree } from '../inference/config/yaml-tree.ts'
 import { findDescriptor } from '../inference/engines/engines.ts'
 import { loadInferenceConfig } from '../inference/index.ts'
-import { isGguf } from '../inference/models/gguf-file.ts'
+import { findModelProblem } from '../inference/models/gguf-file.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 
 /** Rejects with all problems of the file, each with its line and column. */
 export async function checkConfig(file: string, output: Output): Promise<number> {
   const config = await loadInferenceConfig(file)
-  const { modelName, modelPath, engine, hardware, batching } = config
+  const { modelName, modelPath, engine, hardware, batching, guardrails } = config
   const problems: FoundProblem[] = []
   // A name that is not an absolute path refers to the model hub.
   if (engine.kind === 'llama' && isAbsolute(modelPath)) {
@@ -32,11 +31,12 @@ export async function checkConfig(file: string, output: Output): Promise<number>
     engine: engine.kind,
     workers: hardware.numInfWorkers,
     max_batch_size: batching.maxBatchSize,
+    guardrails: guardrails.isOn,
   }
   output.result(value, [
     `${file} is valid: ${modelName} with the engine ${engine.kind}, ` +
       `${value.workers} worker${value.workers === 1 ? '' : 's'}, ` +
-      `batches of up to ${value.max_batch_size}`,
+      `batches of up to ${value.max_batch_size}, guardrails ${guardrails.isOn ? 'on' : 'off'}`,
   ])
   return exitCodes.ok
 }
@@ -44,15 +44,6 @@ export async function checkConfig(file: string, output: Output): Promise<number>
 interface FoundProblem {
   readonly keys: readonly [section: string, key: string]
   readonly problem: string
-}
-
-async function findModelProblem(path: string): Promise<string | null> {
-  try {
-    return (await isGguf(path)) ? null : `${path} is not a GGUF file`
-  } catch (error) {
-    if (errnoOf(error) === 'ENOENT') return `there is no file ${path}`
-    return `${path} cannot be read: ${messageOf(error)}`
-  }
 }
 
 function throwProblems(file: string, found: readonly FoundProblem[]): void {

@@ -15,10 +15,10 @@ import {
   type TlsFiles,
 } from '../inference/index.ts'
 import { maskSecrets } from '../foundation/secrets.ts'
-import { findModel, toBase } from './bench/bench.ts'
 import { exitCodes, stopOnSignal } from './exit.ts'
 import type { Output } from './output.ts'
 import { readApiKey } from './program/api-key.ts'
+import { findModel, toBase } from './program/server-model.ts'
 import { readSettings } from './serve-settings.ts'
 
 export interface ServeOptions {

@@ -102,6 +102,7 @@ export class InferenceService {
   async open(): Promise<void> {
     const { options, config } = this.#parts
     try {
+      if (options.createEngine === null) await findDescriptor(config.engine).checkModel?.(config)
       this.#reserve()
       if (options.isService) this.#server = this.#createServer()
       await this.#server?.start()

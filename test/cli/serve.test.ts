@@ -1,6 +1,8 @@
 import { execFileSync } from 'node:child_process'
 import { chmodSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { once } from 'node:events'
 import { get } from 'node:http'
+import { type AddressInfo, createServer } from 'node:net'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import { afterAll, beforeAll, describe, expect, it, onTestFinished } from 'vitest'
@@ -144,6 +146,36 @@ describe('tutti serve without a file', () => {
     expect(command.stdout()).toContain('serving   tiny')
     expect((await answer(endpoint)).tokens).toBeGreaterThan(0)
     expect(await runHere(folder, ['serve', ...address])).toMatchObject({ code: 3 })
+  })
+
+  it('serve looks at the file of the model before everything else', async () => {
+    const file = join(folder, 'nofile.gguf')
+    const used = createServer().listen(0, '127.0.0.1')
+    onTestFinished(() => void used.close())
+    await once(used, 'listening')
+    const port = String((used.address() as AddressInfo).port)
+    const { code, stderr } = await runHere(folder, ['serve', 'nofile.gguf', '--port', port])
+    expect([code, stderr]).toEqual([2, expect.stringContaining(`there is no file ${file}`)])
+    expect(stderr).toContain('npx tutti model get stories15M')
+    const hub = await runHere(folder, ['serve', 'tiny'])
+    expect([hub.code, hub.stderr]).toEqual([
+      2,
+      expect.stringMatching(/--required\.token-file: there is no file tiny; a download/),
+    ])
+  })
+
+  it('an unknown option for a key of the configuration is answered with the nearest', async () => {
+    const wrong = ['serve', 'tiny', '--llm.max-token', '3']
+    const { code, stderr } = await runHere(folder, wrong)
+    expect([code, stderr]).toEqual([
+      2,
+      "error: unknown option '--llm.max-token'\n(Did you mean --llm.max-tokens?)\n",
+    ])
+    const json = await runHere(folder, [...wrong, '--json'])
+    expect(JSON.parse(json.stderr).error.message).toContain('(Did you mean --llm.max-tokens?)')
+    expect((await runHere(folder, ['serve', '--nothing.like-it', '3'])).stderr).not.toContain(
+      'mean',
+    )
   })
 
   it('each wrong option of serve is named in one error', async () => {

@@ -1,14 +1,13 @@
 /** `tutti bench`: measures an inference server under the load of many clients. */
 
-import { BackendError, messageOf, ValueError } from '../../foundation/errors.ts'
-import { isPlainObject } from '../../foundation/json-value.ts'
-import { countText, firstLine, numberText, rateText, secondsText } from '../../views/readable.ts'
+import { countText, numberText, rateText, secondsText } from '../../views/readable.ts'
 import { type DurationStats, durationStats } from '../../views/stats.ts'
 import { exitCodes, stopOnSignal } from '../exit.ts'
 import type { Output } from '../output.ts'
 import { readApiKey } from '../program/api-key.ts'
 import { type Column, tableLines } from '../reading/text.ts'
-import { type Load, readReason, runLoad } from './load.ts'
+import { findModel, toBase } from '../program/server-model.ts'
+import { type Load, runLoad } from './load.ts'
 import type { SurfaceName } from './surfaces.ts'
 
 export interface BenchOptions {
@@ -18,6 +17,8 @@ export interface BenchOptions {
   readonly maxTokens: number
   readonly surface: SurfaceName
   readonly model?: string
+  /** Seconds. */
+  readonly timeout: number
   readonly apiKeyFile?: string
 }
 
@@ -33,6 +34,7 @@ export async function bench(address: string, options: BenchOptions, output: Outp
       base,
       model,
       apiKey,
+      timeoutSeconds: options.timeout,
       toPrompt: createPrompts(options.promptTokens),
       signal: stop.signal,
       onEnd: showProgress(options.requests, output),
@@ -53,63 +55,6 @@ export async function bench(address: string, options: BenchOptions, output: Outp
   } finally {
     stop.release()
   }
-}
-
-/** Returns the base URL of a server. The address may end with `/v1`, as API clients need it. */
-export function toBase(address: string, field: string): URL {
-  const url = URL.parse(address)
-  if (url === null || !/^https?:$/.test(url.protocol)) {
-    const example = 'expected an address such as http://127.0.0.1:8000'
-    throw new ValueError(`${field}: ${example}, got "${firstLine(address)}"`, { field })
-  }
-  url.pathname = `${url.pathname.replace(/\/*(?:v1\/*)?$/, '')}/`
-  return url
-}
-
-/** Asks the server for its models, and returns the first. */
-export async function findModel(
-  base: URL,
-  apiKey: string | null,
-  signal: AbortSignal,
-): Promise<string> {
-  const url = new URL('v1/models', base)
-  const headers = apiKey === null ? {} : { authorization: `Bearer ${apiKey}` }
-  let status: number
-  let text: string
-  try {
-    const response = await fetch(url, { headers, signal })
-    status = response.status
-    text = await response.text()
-  } catch (error) {
-    const reason = error instanceof Error && error.cause !== undefined ? error.cause : error
-    const message = `no server answers at ${base.href}: ${messageOf(reason)}`
-    throw new BackendError(message, { code: 'ServerUnusableError', cause: error })
-  }
-  if (status !== 200) {
-    const reason = firstLine(readReason(text), 200)
-    const ways = '--api-key-file (bench) or --engine.api-key-file (serve)'
-    const hint = status === 401 ? `name a file with the key: ${ways}` : undefined
-    const details = { code: 'ServerUnusableError', ...(hint === undefined ? {} : { hint }) }
-    throw new BackendError(`${url.href} answers with HTTP ${status}: ${reason}`, details)
-  }
-  const model = firstModel(text)
-  if (model !== null) return model
-  throw new BackendError(`${url.href} lists no model; the option --model names one`, {
-    code: 'ServerUnusableError',
-  })
-}
-
-function firstModel(text: string): string | null {
-  let body: unknown
-  try {
-    body = JSON.parse(text)
-  } catch {
-    return null
-  }
-  const models = isPlainObject(body) && Array.isArray(body['data']) ? body['data'] : []
-  const [first]: readonly unknown[] = models
-  const id = isPlainObject(first) ? first['id'] : null
-  return typeof id === 'string' ? id : null
 }
 
 const words =

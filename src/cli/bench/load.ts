@@ -6,6 +6,7 @@ import { systemClock } from '../../foundation/clock.ts'
 import { messageOf } from '../../foundation/errors.ts'
 import { isPlainObject } from '../../foundation/json-value.ts'
 import { firstLine } from '../../views/readable.ts'
+import { readReason, tryParse } from '../program/server-model.ts'
 import { type Surface, type SurfaceName, surfaces } from './surfaces.ts'
 
 export interface LoadOptions {
@@ -17,6 +18,8 @@ export interface LoadOptions {
   readonly requests: number
   readonly maxTokens: number
   readonly apiKey: string | null
+  /** The maximum time of a request, up to the end of its answer. */
+  readonly timeoutSeconds: number
   readonly toPrompt: (request: number) => string
   /** Added to the body of each request. */
   readonly fields?: Readonly<Record<string, unknown>>
@@ -55,14 +58,15 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
     wholeAnswer: [],
     errors: new Map(),
   }
-  const pool = new Pool(base.origin, { connections: clients })
+  // The time limit of a request is the only one.
+  const pool = new Pool(base.origin, { connections: clients, headersTimeout: 0, bodyTimeout: 0 })
   const begin = systemClock.monotonicMs()
   const isStopped = (): boolean => signal?.aborted === true
   let next = 0
   const runClient = async (): Promise<void> => {
     while (next < requests && !isStopped()) {
       try {
-        await ask(pool, options, options.toPrompt(next++), load)
+        await askInTime(pool, options, options.toPrompt(next++), load)
         load.answered++
       } catch (error) {
         if (isStopped()) return
@@ -88,6 +92,19 @@ const maxReasons = 20
 function countError(errors: Load['errors'], reason: string): void {
   const key = errors.has(reason) || errors.size < maxReasons ? reason : 'other reasons'
   errors.set(key, (errors.get(key) ?? 0) + 1)
+}
+
+async function askInTime(pool: Pool, options: LoadOptions, prompt: string, load: Load) {
+  const { timeoutSeconds, signal } = options
+  const over = new AbortController()
+  const late = new Error(`no complete answer within ${timeoutSeconds} s`)
+  const cancel = systemClock.after(timeoutSeconds * 1000, () => over.abort(late))
+  const signals = signal === undefined ? [over.signal] : [over.signal, signal]
+  try {
+    await ask(pool, { ...options, signal: AbortSignal.any(signals) }, prompt, load)
+  } finally {
+    cancel()
+  }
 }
 
 /** Sends one request. Adds its answer to `load` once it is complete. */
@@ -189,21 +206,5 @@ class AnswerReader {
       if (isPlainObject(part['usage'])) this.usage = part['usage']
       if (this.#surface.hasText(part)) this.#times.push(systemClock.monotonicMs())
     }
-  }
-}
-
-/** Returns the message of an error in the API's JSON form; the text itself in any other form. */
-export function readReason(text: string): string {
-  const body = tryParse(text)
-  const error = isPlainObject(body) ? (body['error'] ?? body) : body
-  const message = isPlainObject(error) ? error['message'] : error
-  return typeof message === 'string' ? message : text
-}
-
-function tryParse(text: string): unknown {
-  try {
-    return JSON.parse(text) as unknown
-  } catch {
-    return undefined
   }
 }

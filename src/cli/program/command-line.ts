@@ -2,7 +2,7 @@
 
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
 import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
-import { expectOrigin } from '../../foundation/options.ts'
+import { expectOrigin, findNearest } from '../../foundation/options.ts'
 import { version } from '../../foundation/version.ts'
 import { exitCodes, isOutputFailure } from '../exit.ts'
 import type { AgentCommandOptions, ConnectionOptions } from '../agent.ts'
@@ -422,7 +422,9 @@ function reportError(error: unknown, program: Command, output: Output): number {
     if (error.exitCode === 0) return exitCodes.ok
     // In text form, commander has already printed the message.
     const isJson = program.opts<GlobalOptions>().json === true
-    if (isJson) output.failure({ code: 'UsageError', message: usageMessage(error) })
+    const near = findConfigOption(error)
+    if (isJson) output.failure({ code: 'UsageError', message: `${usageMessage(error)}${near}` })
+    else if (near !== '') output.problem(near.trim())
     return exitCodes.usage
   }
   // The result can no longer be written, and `onFailure` has set the exit code.
@@ -431,6 +433,17 @@ function reportError(error: unknown, program: Command, output: Output): number {
   output.failure(error)
   if (isOutputFailure(error)) return exitCodes.outputFailed
   return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
+}
+
+/** Commander suggests no hidden options, such as those for single keys of a configuration. */
+function findConfigOption({ code, message }: CommanderError): string {
+  const [, wrong] = /'--([^']+\.[^']+)'/.exec(message) ?? []
+  if (code !== 'commander.unknownOption' || wrong === undefined) return ''
+  const near = findNearest(
+    wrong,
+    listConfigKeys().map(({ flag }) => flag),
+  )
+  return near === undefined ? '' : `\n(Did you mean --${near}?)`
 }
 
 function isAbort(error: unknown, closed: AbortSignal): boolean {

@@ -66,6 +66,7 @@ export function addBench({ program, output, finish }: Cli): void {
     .option('--requests <n>', 'Number of requests of all clients together', toCount, 64)
     .option('--prompt-tokens <n>', 'Approximate length of each prompt', toCount, 128)
     .option('--max-tokens <n>', 'Maximum length of each answer', toCount, 64)
+    .option('--timeout <s>', 'Seconds until an answer must be complete', toCount, 600)
     .option('--model <name>', 'Model to ask (default: the first that the server lists)')
     .addOption(new Option('--surface <name>', 'API to call').choices(surfaceNames).default('chat'))
     .option('--api-key-file <file>', 'File with the key to send (default: $TUTTI_API_KEY)')

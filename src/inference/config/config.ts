@@ -138,6 +138,10 @@ function resolveConfig(
     root.kind === 'map' ? root : { kind: 'map', entries: [], position: startOfFile }
   const file = readTree(createConfigSchema(env), tree, problems)
   const document = new ConfigDocument(tree, problems)
+  for (const section of ['guardrails', 'dynamic_workers']) {
+    const isOff = document.has(section) && !document.has(section, 'toggle_on')
+    if (isOff) context.files.warn('SectionIsOff', sectionIsOff(section))
+  }
   const engine = readEngineOption(overrides.engine, resolveFileEngine(file, context.files), env)
   const required = resolveRequired(file.required, document, engine, context)
   const problem = findDescriptor(engine).findProblem?.(engine)
@@ -158,6 +162,10 @@ function resolveConfig(
   problems.throwIfAny()
   return freezeDeeply(config)
 }
+
+const sectionIsOff = (section: string): string =>
+  `the section ${section} has no effect, because its toggle_on is not true; ` +
+  'set toggle_on: true, or toggle_on: false to keep it off without this warning'
 
 /** A token is required only for a hub model that the llama engine downloads. */
 function resolveRequired(
@@ -181,7 +189,7 @@ function resolveRequired(
     else document.addProblem(['required', 'token_file'], `cannot be used (${reason})`)
   }
   const isFromFile = overrides.modelName === undefined
-  const localPath = isFromFile ? files.resolve(modelName) : modelName
+  const localPath = isFromFile ? files.resolve(modelName) : resolveFrom('.', modelName)
   const isHub = modelName !== '' && !isLocalName(modelName) && !files.exists(localPath)
   const { model } = findDescriptor(engine)
   const modelPath = model !== 'name' && !isHub && !isRemoteName(modelName) ? localPath : modelName
@@ -190,8 +198,8 @@ function resolveRequired(
   const isKindKnown = kind === undefined || kind === engine.kind
   const isDownloaded = model === 'download' && typeof overrides.engine !== 'function'
   if (isDownloaded && isKindKnown && isHub && !hasToken && !hasFile) {
-    const ways = 'set it, or token_file, or name a local file'
-    document.addProblem(['required', 'hf_token'], `needed to download the model; ${ways}`)
+    const text = `there is no file ${modelName}; a download needs a file with the token of the hub`
+    document.addProblem(['required', 'token_file'], text)
   }
   const servedNames = section.served_name ?? [toServedName(modelName)]
   const tpSize = overrides.tpSize ?? section.tp_size
@@ -361,6 +369,7 @@ interface ConfigFiles {
   /** Makes a path absolute. Relative paths start at the folder of the configuration. */
   resolve(path: string): string
   readToken(path: string): string
+  warn(code: string, message: string): void
 }
 
 /** A token is a single line, so a larger file cannot be a token. */
@@ -387,12 +396,15 @@ function readConfigFile(path: string): { readonly text: string; readonly mode: n
   }
 }
 
+const resolveFrom = (folder: string, path: string): string =>
+  path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path)
+
 function createConfigFiles(folder: string, log: Log): ConfigFiles {
-  const resolvePath = (path: string): string =>
-    path.startsWith('~/') ? join(homedir(), path.slice(2)) : resolve(folder, path)
+  const resolvePath = (path: string): string => resolveFrom(folder, path)
   return {
     exists: (path) => existsSync(path),
     resolve: resolvePath,
+    warn: (code, message) => log.warn(code, message),
     readToken(path) {
       const file = resolvePath(path)
       const { bytes, mode } = readRegularFileSync(file, maxTokenBytes)

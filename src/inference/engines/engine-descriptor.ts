@@ -26,6 +26,8 @@ export interface EngineDescriptor<Config extends EngineSettings = EngineSettings
   resolvePaths?(settings: Config, resolve: (path: string) => string): Config
   /** Returns a problem that can only be detected once all secrets are known. */
   findProblem?(settings: Config): { readonly key: string; readonly text: string } | undefined
+  /** Rejects if the model cannot be used. Called before anything starts. */
+  checkModel?(config: CommonConfig): Promise<void>
   /** The resources on other nodes that all workers together need. Only with `nodes: 'reserved'`. */
   reserve?(settings: Config, config: CommonConfig, service: string): ServerRequest
   create(settings: Config, context: EngineContext): InferenceEngine

@@ -220,4 +220,16 @@ describe('tutti bench', () => {
     expect(code).toBe(130)
     expect(JSON.parse(stdout)).toMatchObject({ requests: 0, failed: 0 })
   })
+
+  it('a request without a complete answer within --timeout has failed', async () => {
+    const url = await startServer((response) => {
+      response.writeHead(200, { 'content-type': 'text/event-stream' })
+      response.write(delta('a'))
+    })
+    const { code, result } = await runJson(url, '--timeout', '1')
+    expect([code, result]).toMatchObject([
+      1,
+      { failed: 7, errors: [{ message: 'no complete answer within 1 s', count: 7 }] },
+    ])
+  })
 })

@@ -298,12 +298,30 @@ describe('loading a file', () => {
       exists: (path: string) => path === '/here/models/tiny',
       resolve: (path: string) => `/here/${path}`,
       readToken: () => '',
+      warn() {},
     }
     const parseNamed = (name: string) =>
       parseInferenceConfig(`required: { model_name: ${name} }`, { file: 'a', env: {}, files })
     const { hubToken, modelPath } = parseNamed('models/tiny')
     expect([hubToken, modelPath]).toEqual([null, '/here/models/tiny'])
-    expect(() => parseNamed('models/other')).toThrow('required.hf_token: needed to download')
+    expect(() => parseNamed('models/other')).toThrow('required.token_file: there is no file')
+  })
+
+  it.each([
+    ['guardrails: { rules: [secrets] }', 'guardrails'],
+    ['dynamic_workers: { max_workers: 3 }', 'dynamic_workers'],
+    ['guardrails: { toggle_on: false, rules: [secrets] }', null],
+    ['guardrails: { toggle_on: true }', null],
+    ['llm: { max_tokens: 3 }', null],
+  ])('a section without toggle_on has no effect, with a warning: %s', (text, section) => {
+    const warnings: string[] = []
+    const warn = (code: string, message: string): void => void warnings.push(`${code}: ${message}`)
+    const none = { exists: () => false, resolve: (path: string) => path, readToken: () => '' }
+    const files = { ...none, warn }
+    const model = 'required: { model_name: tiny.gguf }'
+    parseInferenceConfig(`${model}\n${text}`, { file: 'a', env: {}, files })
+    const start = `SectionIsOff: the section ${section} has no effect`
+    expect(warnings).toEqual(section === null ? [] : [expect.stringContaining(start)])
   })
 
   it('row 88: a token that others can read gives a warning with a remedy', async () => {

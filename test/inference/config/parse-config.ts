@@ -22,4 +22,5 @@ const noFiles = {
   readToken(): string {
     throw new Error('there are no files')
   },
+  warn() {},
 }

@@ -9,7 +9,7 @@ import type { LlamaContext, LlamaModel, Token as LibraryToken } from 'node-llama
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
-import { isGguf } from '../../models/gguf-file.ts'
+import { findModelProblem, modelFileHint } from '../../models/gguf-file.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { chooseCpuAttention, readCpuFlags } from './evaluation/cpu-attention.ts'
 import { libraryVersion, NativeContext } from './evaluation/native-context.ts'
@@ -251,16 +251,8 @@ export function toModelSource(name: string): ModelSource {
 
 /** Rejects files that are no models, because llama.cpp would abort the process for some. */
 async function expectGguf(path: string): Promise<void> {
-  const hint =
-    'give the path of a GGUF file (npx tutti model get stories15M fetches a small one, ' +
-    'https://huggingface.co/models?library=gguf has real ones), or a name on the hub such as ' +
-    'hf:user/model:Q4_K_M'
-  try {
-    if (await isGguf(path)) return
-  } catch (error) {
-    throw new LoadError(`${path} cannot be read: ${messageOf(error)}`, hint, error)
-  }
-  throw new LoadError(`${path} is not a GGUF file`, hint)
+  const problem = await findModelProblem(path)
+  if (problem !== null) throw new LoadError(problem, modelFileHint)
 }
 
 export interface CoreCounts {

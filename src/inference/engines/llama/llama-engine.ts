@@ -1,7 +1,7 @@
 /** Runs GGUF models with llama.cpp in a child process, because llama.cpp may abort its process. */
 
 import { homedir } from 'node:os'
-import { basename, join } from 'node:path'
+import { basename, isAbsolute, join } from 'node:path'
 import type { Clock } from '../../../foundation/clock.ts'
 import type { InferenceError } from '../../../foundation/errors.ts'
 import type { Log } from '../../../foundation/log.ts'
@@ -30,6 +30,7 @@ import {
   orNull,
   section,
 } from '../../schema/config-fields.ts'
+import { findModelProblem, modelFileHint } from '../../models/gguf-file.ts'
 import { annotate, z } from '../../schema/schema.ts'
 import type { EngineDescriptor, EngineSettings } from '../engine-descriptor.ts'
 import type { ChildExit } from '../../../runtime/supervised-child.ts'
@@ -144,6 +145,11 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
   slots: ({ sequences }, maxBatchSize) => Math.min(sequences, maxBatchSize),
   resolvePaths: (settings, resolve) =>
     settings.cacheDir === null ? settings : { ...settings, cacheDir: resolve(settings.cacheDir) },
+  async checkModel({ modelPath }) {
+    // Any other name is that of a model on the hub.
+    const problem = isAbsolute(modelPath) ? await findModelProblem(modelPath) : null
+    if (problem !== null) throw inferenceError('engine_error', problem, { hint: modelFileHint })
+  },
   create: (settings, { config, clock, log, onProgress }) =>
     createLlamaEngine({
       ...settings,

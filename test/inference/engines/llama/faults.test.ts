@@ -110,7 +110,7 @@ describe('the llama engine', () => {
   })
 
   it.each([
-    ['a file that does not exist', 'absent.gguf', /absent\.gguf cannot be read: ENOENT/],
+    ['a file that does not exist', 'absent.gguf', /there is no file \S+absent\.gguf/],
     ['a folder', 'folder.gguf', /folder\.gguf cannot be read: EISDIR/],
     ['row 121: a pipe', 'pipe.gguf', /pipe\.gguf cannot be read: ENOTSUP/],
     ['a file that is not a model', 'text.gguf', /text\.gguf is not a GGUF file/],
