@@ -8,6 +8,7 @@ import { type ChildProcess, fork } from 'node:child_process'
 import { once } from 'node:events'
 import { fileURLToPath } from 'node:url'
 import { Pool } from 'undici'
+import { surfaces as benchSurfaces } from '../src/cli/bench/surfaces.ts'
 import { median, table } from './harness.ts'
 
 const runs = Number(process.env['RUNS'] ?? 5)
@@ -48,12 +49,12 @@ class ChatServer {
   }
 
   /** CPU time of the server in microseconds per request, with 32 connections. */
-  async cpuMicros(requests: number): Promise<number> {
+  async cpuMicros(requests: number, send = post): Promise<number> {
     const before = await this.#cpu()
     let left = requests
     await Promise.all(
       Array.from({ length: 32 }, async () => {
-        while (left-- > 0) await post(this.#pool)
+        while (left-- > 0) await send(this.#pool)
       }),
     )
     return ((await this.#cpu()) - before) / requests
@@ -142,6 +143,46 @@ export async function overhead(): Promise<void> {
       ],
     ],
   )
+}
+
+/** The server's CPU time for the same request on each surface, whole and streamed. */
+export async function surfaces(): Promise<void> {
+  const server = await ChatServer.start('tutti')
+  const prompt = 'Tell me in one sentence what a parameter sweep is.'
+  const { completions: _, ...chatLike } = benchSurfaces
+  const cases = Object.entries(chatLike).flatMap(([name, surface]) => {
+    const request = surface.toBody({ model: 'tiny', prompt, maxTokens: 64 })
+    const { stream_options: __, ...whole } = { stream_options: null, ...request, stream: false }
+    return [
+      { name, kind: 'whole', send: sendTo(surface.path, whole), cpu: [] as number[] },
+      { name, kind: 'streamed', send: sendTo(surface.path, request), cpu: [] as number[] },
+    ]
+  })
+  for (const { send } of cases) await server.cpuMicros(10_000, send)
+  for (let run = 0; run < runs; run++) {
+    for (const { send, cpu } of cases) cpu.push(await server.cpuMicros(4000, send))
+  }
+  await server.stop()
+  const rows = cases.map(({ name, kind, cpu }) => {
+    const base = cases.find((one) => one.kind === kind)?.cpu ?? []
+    const ratio = times(median(cpu), median(base))
+    return [name, kind, median(cpu).toFixed(0), ratio, name === 'chat' ? '' : '≤ 1.15']
+  })
+  table(['surface', 'reply', 'server CPU (µs), 32 connections', 'ratio', 'wanted'], rows)
+}
+
+const sendTo = (path: string, request: object) => {
+  const json = JSON.stringify(request)
+  return async (pool: Pool): Promise<void> => {
+    const { statusCode, body: reply } = await pool.request({
+      method: 'POST',
+      path: `/${path}`,
+      headers: { 'content-type': 'application/json' },
+      body: json,
+    })
+    const text = await reply.text()
+    if (statusCode !== 200 || !text.includes('sweep')) throw new Error(`${statusCode}: ${text}`)
+  }
 }
 
 /** The cost of a request that one tutti server forwards to another. */

@@ -1,10 +1,11 @@
 /** The cost of inference: `node bench/inference.ts [name]`. */
 
 import { batching, distinct, grammar, logprobs, lone, turns } from './inference-llama.ts'
-import { overhead, streams, upstream, window } from './inference-serving.ts'
+import { overhead, streams, surfaces, upstream, window } from './inference-serving.ts'
 
 const benchmarks: Readonly<Record<string, () => Promise<void> | void>> = {
   overhead,
+  surfaces,
   window,
   upstream,
   streams,

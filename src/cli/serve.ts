@@ -177,6 +177,7 @@ function printEndpoint(
   const shown = key?.isGenerated === true ? key.value : null
   const needsKey = key !== null || apiKeys !== undefined
   const clientKey = needsKey ? (shown ?? '<your key>') : 'none'
+  const ollamaHeaders = needsKey ? `, headers: { 'x-api-key': '${clientKey}' }` : ''
   const header = !needsKey ? [] : [`-H 'Authorization: Bearer ${clientKey}'`]
   const type = "-H 'Content-Type: application/json'"
   const body = `-d '{"messages":[{"role":"user","content":"Once upon a time"}]}'`
@@ -186,6 +187,8 @@ function printEndpoint(
     ...(shown === null ? [] : [`key       ${shown}`]),
     ...(page ? [`page      ${endpoint}/`] : []),
     `openai    new OpenAI({ baseURL: '${endpoint}/v1', apiKey: '${clientKey}' })`,
+    `anthropic new Anthropic({ baseURL: '${endpoint}', apiKey: '${clientKey}' })`,
+    `ollama    new Ollama({ host: '${endpoint}'${ollamaHeaders} })`,
     ...commandLines([`try       curl ${endpoint}/v1/chat/completions`, ...header, type, body]),
     'stop      Ctrl-C',
   ])

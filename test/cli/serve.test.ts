@@ -219,6 +219,13 @@ describe('tutti serve', () => {
     const { command, endpoint, key } = await serve(write('plain.yaml', echo()))
     expect(command.stdout()).toContain('serving   tiny with 1 worker')
     expect(command.stdout()).toContain(`curl ${endpoint}/v1/chat/completions`)
+    for (const client of [
+      `OpenAI({ baseURL: '${endpoint}/v1'`,
+      `Anthropic({ baseURL: '${endpoint}'`,
+      `Ollama({ host: '${endpoint}'`,
+    ]) {
+      expect(command.stdout()).toContain(client)
+    }
     expect(key).toBeNull()
     expect((await chat(endpoint)).status).toBe(200)
     command.child.kill('SIGTERM')

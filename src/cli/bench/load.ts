@@ -124,8 +124,9 @@ async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load)
   })
   if (statusCode !== 200) throw new Error(`HTTP ${statusCode}: ${readReason(await readText(body))}`)
   const type = String(headers['content-type'])
-  const answer = new AnswerReader(surface)
-  if (type.startsWith('text/event-stream')) {
+  const isLines = type.startsWith('application/x-ndjson')
+  const answer = new AnswerReader(surface, isLines)
+  if (isLines || type.startsWith('text/event-stream')) {
     // Leaving the loop closes the connection if the server has not ended its answer.
     for await (const chunk of body) if (answer.read(chunk as Buffer)) break
   } else {
@@ -134,8 +135,9 @@ async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load)
   }
   const times = answer.end()
   const [first] = times
-  load.promptTokens += toCount(answer.usage?.['prompt_tokens']) ?? 0
-  load.answerTokens += toCount(answer.usage?.['completion_tokens']) ?? times.length
+  const [promptName, answerName] = surface.usageNames
+  load.promptTokens += toCount(answer.usage[promptName]) ?? 0
+  load.answerTokens += toCount(answer.usage[answerName]) ?? times.length
   if (first !== undefined) load.firstToken.push((first - sentMs) / 1000)
   for (const [at, time] of times.entries()) {
     const before = times[at - 1]
@@ -162,28 +164,34 @@ async function readText(body: AsyncIterable<Uint8Array>): Promise<string> {
   return Buffer.concat(chunks).toString()
 }
 
-/** Reads the stream of one answer. */
+/** Reads the stream of one answer, which consists of events or of lines. */
 class AnswerReader {
-  usage: Readonly<Record<string, unknown>> | undefined
+  /** The numbers of tokens so far, by their names in the API. */
+  usage: Readonly<Record<string, unknown>> = {}
   readonly #decoder = new TextDecoder()
   readonly #parser = createParser({
     maxBufferSize: maxEventLength,
-    onEvent: ({ data }) => this.#readEvent(data),
+    onEvent: ({ data }) => this.#readPart(data),
     onError: ({ message }) => (this.#error ??= message),
   })
   readonly #surface: Surface
+  readonly #isLines: boolean
+  #line = ''
   /** When each part with text arrived, in milliseconds. */
   readonly #times: number[] = []
   #error: string | undefined
   #isComplete = false
 
-  constructor(surface: Surface) {
+  constructor(surface: Surface, isLines: boolean) {
     this.#surface = surface
+    this.#isLines = isLines
   }
 
   /** Returns whether the answer has ended, or failed. */
   read(chunk: Uint8Array): boolean {
-    this.#parser.feed(this.#decoder.decode(chunk, { stream: true }))
+    const text = this.#decoder.decode(chunk, { stream: true })
+    if (this.#isLines) this.#readLines(text)
+    else this.#parser.feed(text)
     return this.#isComplete || this.#error !== undefined
   }
 
@@ -194,17 +202,30 @@ class AnswerReader {
     return this.#times
   }
 
-  #readEvent(data: string): void {
+  #readLines(text: string): void {
+    const lines = (this.#line + text).split('\n')
+    this.#line = lines.pop() ?? ''
+    if (this.#line.length > maxEventLength) this.#error ??= 'a line is too long'
+    for (const line of lines) this.#readPart(line)
+  }
+
+  #readPart(data: string): void {
     if (data === '[DONE]') {
       this.#isComplete = true
       return
     }
     const part = tryParse(data)
     if (!isPlainObject(part)) this.#error ??= `an event is not a JSON object: ${data}`
-    else if (part['error'] !== undefined && part['error'] !== null) this.#error ??= readReason(data)
+    else if (isFailure(part)) this.#error ??= readReason(data)
     else {
-      if (isPlainObject(part['usage'])) this.usage = part['usage']
-      if (this.#surface.hasText(part)) this.#times.push(systemClock.monotonicMs())
+      const surface = this.#surface
+      const usage = surface.readUsage === undefined ? part['usage'] : surface.readUsage(part)
+      if (isPlainObject(usage)) this.usage = { ...this.usage, ...usage }
+      if (surface.hasText(part)) this.#times.push(systemClock.monotonicMs())
+      this.#isComplete ||= surface.isLast?.(part) === true
     }
   }
 }
+
+const isFailure = ({ type, error }: Readonly<Record<string, unknown>>): boolean =>
+  type === 'error' || (error !== undefined && error !== null)

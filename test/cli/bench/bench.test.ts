@@ -5,6 +5,7 @@ import { writeFileSync } from 'node:fs'
 import { describe, expect, it, onTestFinished } from 'vitest'
 import { InferenceBackend } from '../../../src/inference/index.ts'
 import { tempFolder } from '../../telemetry/open-telemetry.ts'
+import { surfaceNames } from '../../../src/cli/bench/surfaces.ts'
 import { runHere, startCommand } from '../run-command.ts'
 
 const few = ['--clients', '3', '--requests', '7', '--max-tokens', '5', '--prompt-tokens', '20']
@@ -44,7 +45,7 @@ const event = (value: unknown): string => `data: ${JSON.stringify(value)}\n\n`
 const delta = (content: string): string => event({ choices: [{ delta: { content } }] })
 
 describe('tutti bench', () => {
-  it.each(['chat', 'completions'])('bench counts requests and tokens of %s', async (surface) => {
+  it.each(surfaceNames)('bench counts requests and tokens of %s', async (surface) => {
     const url = await startEcho()
     const { code, result } = await runJson(url, '--surface', surface)
     expect(code).toBe(0)
