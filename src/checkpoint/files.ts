@@ -51,7 +51,7 @@ export class GroupCommit {
   readonly #sync: () => Promise<void>
   readonly #onFailure: (error: unknown) => void
   #writes = 0
-  #covered = 0
+  #syncedWrites = 0
   #running: Promise<void> | undefined
   #failure: { readonly error: unknown } | undefined
 
@@ -62,7 +62,7 @@ export class GroupCommit {
 
   requestSync(): void {
     this.#writes++
-    void this.#start()
+    void this.#startSync()
   }
 
   /**
@@ -71,11 +71,11 @@ export class GroupCommit {
    */
   async whenSynced(): Promise<void> {
     const target = this.#writes
-    while (this.#covered < target) await this.#start()
+    while (this.#syncedWrites < target) await this.#startSync()
     if (this.#failure !== undefined) throw this.#failure.error
   }
 
-  #start(): Promise<void> {
+  #startSync(): Promise<void> {
     this.#running ??= this.#syncOnce()
     return this.#running
   }
@@ -89,8 +89,8 @@ export class GroupCommit {
       this.#failure ??= { error }
     }
     this.#running = undefined
-    this.#covered = began
-    if (this.#writes > began) void this.#start()
+    this.#syncedWrites = began
+    if (this.#writes > began) void this.#startSync()
   }
 }
 

@@ -83,9 +83,9 @@ class FileReading {
   readonly #splitter: LineSplitter
   #batch: CheckpointLine[] = []
   #lines = 0
-  #bad = 0
-  #unknown = 0
-  #torn: BadLine | null = null
+  #badCount = 0
+  #unknownCount = 0
+  #tornLine: BadLine | null = null
   #bytes: number
 
   constructor(options: ReadOptions) {
@@ -124,9 +124,9 @@ class FileReading {
   summary(): ReadSummary {
     return {
       lines: this.#lines,
-      bad: this.#bad,
-      unknown: this.#unknown,
-      torn: this.#torn,
+      bad: this.#badCount,
+      unknown: this.#unknownCount,
+      torn: this.#tornLine,
       bytes: this.#bytes,
       end: this.#splitter.position,
     }
@@ -139,16 +139,16 @@ class FileReading {
     this.#bytes += missingBytes
     this.#options.onText?.(null, badLine, reason)
     if (kind === 'torn') {
-      this.#torn = badLine
+      this.#tornLine = badLine
       return
     }
-    this.#bad++
+    this.#badCount++
     this.#options.onBadLine?.(badLine)
   }
 
   #handleLine(text: string | null, position: LinePosition, isTail: boolean): void {
     if (isTail && this.#options.onlyWholeLines === true) {
-      this.#torn = { ...position, reason: 'no newline ends it' }
+      this.#tornLine = { ...position, reason: 'no newline ends it' }
       return
     }
     const { contains = '', skipSpans = false, keepRequestSpans = false } = this.#options
@@ -167,11 +167,11 @@ class FileReading {
       this.#batch.push(parsed.line)
       this.#lines++
     } else if (parsed.kind === 'unknown') {
-      this.#unknown++
+      this.#unknownCount++
     } else if (parsed.kind === 'broken' && isTail) {
-      this.#torn = { ...position, reason: parsed.reason }
+      this.#tornLine = { ...position, reason: parsed.reason }
     } else if (parsed.kind !== 'empty') {
-      this.#bad++
+      this.#badCount++
       this.#options.onBadLine?.({ ...position, reason: parsed.reason })
     }
   }

@@ -54,9 +54,9 @@ export class ResultsFile {
   readonly #fd: number
   readonly #commit: GroupCommit | undefined
   #frame = Buffer.allocUnsafeSlow(frameHeadBytes + frameBytes)
-  #used = frameHeadBytes
+  #usedBytes = frameHeadBytes
   /** The number of bytes of complete frames in the file. */
-  #written = 0
+  #writtenBytes = 0
   #hasWarned = false
   #isBroken = false
 
@@ -85,26 +85,26 @@ export class ResultsFile {
     if (bytes === null || bytes.length > this.#options.maxBytes) return
     const uidBytes = Buffer.byteLength(uid)
     const size = entryHeadBytes + uidBytes + bytes.length
-    if (this.#used + size > this.#frame.length) this.#resizeFrame(size)
+    if (this.#usedBytes + size > this.#frame.length) this.#resizeFrame(size)
     const frame = this.#frame
-    let at = frame.writeUInt32LE(uidBytes, this.#used)
+    let at = frame.writeUInt32LE(uidBytes, this.#usedBytes)
     at = frame.writeUInt32LE(bytes.length, at)
     at += frame.write(uid, at)
     frame.set(bytes, at)
-    this.#used = at + bytes.length
+    this.#usedBytes = at + bytes.length
   }
 
   /** Writes the buffered values, and drops them if that fails. Never throws. */
   write(): void {
-    if (this.#used === frameHeadBytes) return
+    if (this.#usedBytes === frameHeadBytes) return
     // The head is missing if an earlier attempt failed, for example because the disk was full.
-    if (this.#written === 0) this.#writeHead()
+    if (this.#writtenBytes === 0) this.#writeHead()
     const frame = this.#frame
-    const entries = frame.subarray(frameHeadBytes, this.#used)
+    const entries = frame.subarray(frameHeadBytes, this.#usedBytes)
     frame.writeUInt32LE(entries.length, 0)
     computeDigest(entries).copy(frame, 4)
-    if (this.#written > 0) this.#writeBytes(frame, this.#used)
-    this.#used = frameHeadBytes
+    if (this.#writtenBytes > 0) this.#writeBytes(frame, this.#usedBytes)
+    this.#usedBytes = frameHeadBytes
   }
 
   /** With `fsync`, resolves when everything written is on the disk. */
@@ -143,7 +143,7 @@ export class ResultsFile {
       while (offset < length) {
         offset += writeSome(files, this.#fd, { bytes, offset, length: length - offset })
       }
-      this.#written += length
+      this.#writtenBytes += length
       this.#commit?.requestSync()
     } catch (error) {
       this.#warn(error)
@@ -153,7 +153,7 @@ export class ResultsFile {
 
   #truncateTornFrame(): void {
     try {
-      this.#options.files.truncate(this.#fd, this.#written)
+      this.#options.files.truncate(this.#fd, this.#writtenBytes)
     } catch {
       this.#isBroken = true
     }

@@ -129,15 +129,15 @@ export class ResultsReader implements Disposable {
     }
     if (length > blockBytes) {
       const bytes = Buffer.allocUnsafeSlow(length)
-      return this.#fill(bytes, offset, length) === length ? bytes : null
+      return this.#fillBytes(bytes, offset, length) === length ? bytes : null
     }
     this.#block ??= Buffer.allocUnsafeSlow(blockBytes)
     this.#blockStart = offset
-    this.#blockLength = this.#fill(this.#block, offset, blockBytes)
+    this.#blockLength = this.#fillBytes(this.#block, offset, blockBytes)
     return this.#blockLength < length ? null : this.#block.subarray(0, length)
   }
 
-  #fill(bytes: Buffer, offset: number, length: number): number {
+  #fillBytes(bytes: Buffer, offset: number, length: number): number {
     let filled = 0
     try {
       while (filled < length) {

@@ -63,7 +63,7 @@ export class CheckpointWriter implements AsyncDisposable {
   #thread: WriterThread | null = null
   #canStartThread: boolean
   /** The unwritten rest of a line that is partly in the file, or too large for the ring. */
-  #rest: Buffer | null = null
+  #lineRest: Buffer | null = null
   #appended = 0
   /** The approximate number of bytes that wait. Used only without a thread. */
   #pendingBytes = 0
@@ -77,7 +77,7 @@ export class CheckpointWriter implements AsyncDisposable {
   #isClosed = false
   #closing: Promise<void> | undefined
   /** The head of the ring at the last check by `checkAge`, and the time of that check. */
-  #mark = { position: 0, seconds: 0 }
+  #checkMark = { position: 0, seconds: 0 }
 
   /** Creates the file. Throws `CheckpointError` with path, errno and hint if that fails. */
   static open(options: CheckpointWriterOptions): CheckpointWriter {
@@ -147,7 +147,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#appended++
     if (!this.#ring.canHold(length)) return this.#writeLarge(Buffer.from(line))
     while (!this.#ring.putLine(line, length)) this.#makeRoom()
-    this.#added(length)
+    this.#frameAdded(length)
   }
 
   /**
@@ -164,7 +164,7 @@ export class CheckpointWriter implements AsyncDisposable {
       this.#makeRoom()
     }
     this.#appended++
-    this.#added(estimatedLineBytes)
+    this.#frameAdded(estimatedLineBytes)
     return true
   }
 
@@ -178,14 +178,14 @@ export class CheckpointWriter implements AsyncDisposable {
    * because the event loop or the thread is blocked.
    */
   checkAge(seconds: number): void {
-    const { seconds: from, position } = this.#mark
+    const { seconds: from, position } = this.#checkMark
     if (seconds - from <= checkSeconds && seconds >= from) return
     if (!this.#ring.hasPassed(position) && this.#outage === undefined && seconds >= from) {
       this.#inPlaceWrites++
       this.#drain('chunk')
       if (!this.#ring.hasPassed(position)) return
     }
-    this.#mark = { position: this.#ring.head, seconds }
+    this.#checkMark = { position: this.#ring.head, seconds }
   }
 
   /**
@@ -310,7 +310,7 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   /** Passes an added frame to the thread. Without a thread, writes once a chunk is full. */
-  #added(bytes: number): void {
+  #frameAdded(bytes: number): void {
     if (this.#isExiting) return this.#drain('all', 'now')
     if (this.#isThreadWriting) {
       const isHeldBack = this.#options.beforeWrite !== null
@@ -398,12 +398,12 @@ export class CheckpointWriter implements AsyncDisposable {
   }
 
   #writeRest(): void {
-    while (this.#rest !== null) {
-      const bytes = this.#rest
+    while (this.#lineRest !== null) {
+      const bytes = this.#lineRest
       const length = Math.min(bytes.length, chunkBytes)
       const written = writeSome(this.#options.files, this.#fd, { bytes, offset: 0, length })
-      this.#rest = written === bytes.length ? null : bytes.subarray(written)
-      this.#chunks.countDirect(written, this.#rest === null ? 1 : 0)
+      this.#lineRest = written === bytes.length ? null : bytes.subarray(written)
+      this.#chunks.countDirect(written, this.#lineRest === null ? 1 : 0)
     }
   }
 
@@ -414,7 +414,7 @@ export class CheckpointWriter implements AsyncDisposable {
       this.#lost++
       return
     }
-    this.#rest = line
+    this.#lineRest = line
     this.#drain('all')
   }
 
@@ -422,7 +422,7 @@ export class CheckpointWriter implements AsyncDisposable {
     const { clock, onDegraded } = this.#options
     const last = this.#outage
     last?.cancelRetry()
-    this.#rest ??= this.#chunks.takeHalfWritten()
+    this.#lineRest ??= this.#chunks.takeHalfWritten()
     this.#outage = {
       errno,
       lostBefore: last?.lostBefore ?? this.#lost,

@@ -102,20 +102,20 @@ const windowSize = 65_536
  * ids in two generations. The older generation is dropped as a whole.
  */
 class EventIds {
-  #newer = new Map<string, number>()
-  #older = new Map<string, number>()
+  #newerIds = new Map<string, number>()
+  #olderIds = new Map<string, number>()
 
   /**
    * Stores the line of an event, counted from 1. Returns the line of the latest event with the same
    * id, or 0 if there is none.
    */
   add(id: string, line: number): number {
-    if (this.#newer.size === windowSize) {
-      this.#older = this.#newer
-      this.#newer = new Map()
+    if (this.#newerIds.size === windowSize) {
+      this.#olderIds = this.#newerIds
+      this.#newerIds = new Map()
     }
-    const before = this.#newer.get(id) ?? this.#older.get(id) ?? 0
-    this.#newer.set(id, line)
+    const before = this.#newerIds.get(id) ?? this.#olderIds.get(id) ?? 0
+    this.#newerIds.set(id, line)
     return before
   }
 }

@@ -46,7 +46,7 @@ export class InferenceBackend implements Backend {
   readonly #connections = new Map<BackendListener, AiJobs>()
   /** The configuration that `fromConfig` has loaded, so that the file is not read again. */
   #config: InferenceConfig | null = null
-  #opening: InferenceService | null = null
+  #openingService: InferenceService | null = null
   #service: InferenceService | null = null
   #initializing: Promise<void> | null = null
   readonly #close = once(() => this.#closeOnce())
@@ -182,7 +182,7 @@ export class InferenceBackend implements Backend {
     signal?.addEventListener('abort', stop, { once: true })
     try {
       signal?.throwIfAborted()
-      await this.#open()
+      await this.#openService()
     } catch (error) {
       signal?.throwIfAborted()
       throw error
@@ -191,7 +191,7 @@ export class InferenceBackend implements Backend {
     }
   }
 
-  async #open(): Promise<void> {
+  async #openService(): Promise<void> {
     const { configFile, overrides, log } = this.#options
     const config = this.#config ?? (await loadInferenceConfig(configFile, overrides, log))
     if (this.#close.isCalled) throw this.#closedError()
@@ -203,7 +203,7 @@ export class InferenceBackend implements Backend {
       hasSessions: () => this.#connections.size > 0,
       onUnavailable: (reason) => this.#giveUp(reason),
     })
-    this.#opening = service
+    this.#openingService = service
     await service.open()
     this.#service = service
     if (this.#close.isCalled) {
@@ -216,7 +216,7 @@ export class InferenceBackend implements Backend {
     const jobs = [...this.#connections.values()]
     await Promise.all(jobs.map((one) => one.cancelAll('backend closed')))
     // Stops a model that is still loading, because loading may take minutes.
-    if (this.#service === null) await this.#opening?.pool.stop()
+    if (this.#service === null) await this.#openingService?.pool.stop()
     await this.#initializing?.catch(() => {})
     await this.#service?.close(this.#options.drainMs)
     this.#connections.clear()

@@ -74,10 +74,10 @@ export interface CompletedTasks<T extends AnyTask> {
  */
 export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   readonly #core: WaitCore
-  readonly #ended: T[] = []
-  /** The number of tasks in `#ended` that `next` has already returned. */
-  #yielded = 0
-  readonly #open = new Map<Entry, EndListener>()
+  readonly #endedTasks: T[] = []
+  /** The number of tasks in `#endedTasks` that `next` has already returned. */
+  #yieldedCount = 0
+  readonly #openTasks = new Map<Entry, EndListener>()
   #isChecking = false
   #failure: { readonly error: unknown } | null = null
   #change = Promise.withResolvers<void>()
@@ -99,9 +99,9 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
 
   async next(): Promise<IteratorResult<T, undefined>> {
     for (;;) {
-      const task = this.#ended[this.#yielded]
+      const task = this.#endedTasks[this.#yieldedCount]
       if (task !== undefined) {
-        this.#yielded++
+        this.#yieldedCount++
         return { done: false, value: task }
       }
       if (this.#failure !== null) throw this.#failure.error
@@ -113,12 +113,12 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
 
   async return(): Promise<IteratorResult<T, undefined>> {
     this.#stop()
-    this.#yielded = this.#ended.length
+    this.#yieldedCount = this.#endedTasks.length
     return { done: true, value: undefined }
   }
 
   get #isComplete(): boolean {
-    return this.#open.size === 0 && !this.#isChecking
+    return this.#openTasks.size === 0 && !this.#isChecking
   }
 
   #watch(tasks: readonly T[]): void {
@@ -133,7 +133,7 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
     }
     const ended = tasks.filter(({ state }) => hasEnded(state))
     for (const task of ended.toSorted((a, b) => a[endNumber] - b[endNumber])) {
-      this.#ended.push(task)
+      this.#endedTasks.push(task)
     }
     for (const entry of entries) this.#listen(entry)
   }
@@ -152,12 +152,12 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
 
   #listen(entry: Entry): void {
     const onEnded = (): void => {
-      this.#open.delete(entry)
-      this.#ended.push(entry.task as T)
+      this.#openTasks.delete(entry)
+      this.#endedTasks.push(entry.task as T)
       this.#notifyChange()
     }
     const listener = { ended: onEnded, withdrawn: (error: unknown) => this.#fail(error) }
-    this.#open.set(entry, listener)
+    this.#openTasks.set(entry, listener)
     entry.addEndListener(listener)
   }
 
@@ -167,8 +167,8 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
   }
 
   #stop(): void {
-    for (const [entry, listener] of this.#open) entry.removeEndListener(listener)
-    this.#open.clear()
+    for (const [entry, listener] of this.#openTasks) entry.removeEndListener(listener)
+    this.#openTasks.clear()
     this.#isChecking = false
     this.#notifyChange()
   }

@@ -45,7 +45,7 @@ export class EventBus {
   #oldestTime = 0
   #isScheduled = false
   #isDraining = false
-  #idle: PromiseWithResolvers<void> | undefined
+  #whenIdle: PromiseWithResolvers<void> | undefined
   #emittedInDrain = 0
   #generations = 0
 
@@ -91,8 +91,8 @@ export class EventBus {
       this.#parts.inContext(() => this.#dispatch(batch))
     } finally {
       this.#isDraining = false
-      this.#idle?.resolve()
-      this.#idle = undefined
+      this.#whenIdle?.resolve()
+      this.#whenIdle = undefined
       if (this.#queue.length > 0 && !this.#isScheduled) this.#schedule()
     }
   }
@@ -100,8 +100,8 @@ export class EventBus {
   /** Resolves when the running or pending drain has ended; `null` if there is none. */
   whenDrained(): Promise<void> | null {
     if (!this.#isDraining && !(this.#isStarting && this.#queue.length > 0)) return null
-    this.#idle ??= Promise.withResolvers()
-    return this.#idle.promise
+    this.#whenIdle ??= Promise.withResolvers()
+    return this.#whenIdle.promise
   }
 
   /** Lets `drain` deliver events to the subscribers even if the turn of the start has not ended. */

@@ -14,7 +14,7 @@ export class CostMeter {
   readonly #clock: Clock
   #calls = 0
   #milliseconds = 0
-  #from = 0
+  #startedMs = 0
 
   constructor(clock: Clock) {
     this.#clock = clock
@@ -27,12 +27,12 @@ export class CostMeter {
   /** Returns whether this call is measured. If so, `end` must follow. */
   begin(): boolean {
     if (++this.#calls % callsPerSample !== 0) return false
-    this.#from = this.#clock.monotonicMs()
+    this.#startedMs = this.#clock.monotonicMs()
     return true
   }
 
   end(): void {
-    const milliseconds = this.#clock.monotonicMs() - this.#from
+    const milliseconds = this.#clock.monotonicMs() - this.#startedMs
     this.#milliseconds += milliseconds * (milliseconds > maxTypicalMs ? 1 : callsPerSample)
   }
 }

@@ -53,7 +53,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
   readonly #options: ResolvedTelemetryOptions
   readonly #record: RecordParts
   readonly #source: MetricSource
-  readonly #early: EarlyEvents
+  readonly #earlyEvents: EarlyEvents
   readonly #enrichers: Enrichers
   readonly #subscribers: Subscribers
   readonly #streams = new Set<EventStream>()
@@ -76,7 +76,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
       nodes: resources.create(),
       measured: new Distributions(),
     }
-    this.#early = new EarlyEvents(log)
+    this.#earlyEvents = new EarlyEvents(log)
     this.#enrichers = new Enrichers(log)
     this.#subscribers = new Subscribers({ clock, sink: this, sessionId })
   }
@@ -96,7 +96,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
    * many were emitted before `start()`.
    */
   get droppedEvents(): number {
-    return this.#early.dropped
+    return this.#earlyEvents.dropped
   }
 
   /**
@@ -106,7 +106,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
   emit(event: BaseEvent): void {
     if (!isEvent(event)) throw invalid('event', 'an event made by makeEvent()', event)
     if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publish(event)
-    else this.#early.keepOrDrop(event)
+    else this.#earlyEvents.keepOrDrop(event)
   }
 
   /**
@@ -115,7 +115,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
    */
   recordTask(change: TaskChange): void {
     if (this.#isOpen && this.#pipeline !== null) this.#pipeline.publishChange(change)
-    else this.#early.keepOrDrop(createTaskEvent(change, this.sessionId, newUuid()))
+    else this.#earlyEvents.keepOrDrop(createTaskEvent(change, this.sessionId, newUuid()))
   }
 
   /**
@@ -317,7 +317,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
     this.#isOpen = true
     const common = { session_id: sessionId, backend: sessionBackend }
     this.emit(stampEvent(SessionStarted, clock, { ...common, attributes: this.#runFacts() }))
-    for (const event of this.#early.release()) this.emit(event)
+    for (const event of this.#earlyEvents.release()) this.emit(event)
   }
 
   protected override async onStop(): Promise<void> {
@@ -340,7 +340,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
     this.#isOpen = false
     pipeline.drainOnce()
     this.#hasStopped = true
-    this.#early.end()
+    this.#earlyEvents.end()
     await this.#closeStreams(Math.max(0, deadline - clock.monotonicMs()))
     await pipeline.close()
   }
@@ -348,7 +348,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
   protected override onAbandon(): void {
     this.#hasStopped = true
     for (const stream of this.#streams) stream.end()
-    this.#early.end()
+    this.#earlyEvents.end()
   }
 
   /** Drains until no event is left, because subscribers may emit events in response to events. */

@@ -98,7 +98,7 @@ export class RecordTemplates {
       type === 'TaskFailed' ? errorType : '',
       shared,
     ])
-    const template = this.#find(key, () => this.#addEvent(change, shared))
+    const template = this.#findOrAdd(key, () => this.#addEvent(change, shared))
     if (this.#events.size >= maxKnown) this.#events.clear()
     const added = { type, backend, node, errorType, template }
     this.#events.set(shared, withAdded(known, added))
@@ -119,13 +119,13 @@ export class RecordTemplates {
     if (!isShared(startedAttributes) || !isShared(queuedAttributes)) return noTemplate
     const labels = labelFields.map((field) => record[field])
     const key = JSON.stringify([...labels, queuedAttributes, startedAttributes])
-    const template = this.#find(key, () => this.#addSpan(record))
+    const template = this.#findOrAdd(key, () => this.#addSpan(record))
     if (this.#spans.size >= maxKnown) this.#spans.clear()
     this.#spans.set(startedAttributes, withAdded(known, { record, template }))
     return template
   }
 
-  #find(key: string, add: () => number | null): number {
+  #findOrAdd(key: string, add: () => number | null): number {
     const known = this.#byContent.get(key)
     if (known !== undefined) return known
     const template = this.#byContent.size >= maxKnown ? noTemplate : (add() ?? noTemplate)

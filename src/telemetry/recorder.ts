@@ -78,23 +78,23 @@ export class Recorder {
     if (shared === emptyAttributes) frame.text = membersOf(allAttributes(change), '')
     else frame.text = own === null ? '' : membersOf(own, ',')
     if (!this.#writer.appendValues(frame)) return false
-    this.#added(emitted)
+    this.#onFrameAdded(emitted)
     return true
   }
 
   addEvent(event: BaseEvent, traceId: string, spanId: string): void {
     this.#writer.append(toEventLine(event, traceId, spanId))
-    this.#added(event.emit_time)
+    this.#onFrameAdded(event.emit_time)
   }
 
   addTaskSpan(record: TaskRow, now: number): void {
-    if (this.#addByTemplate(record)) this.#added(now)
+    if (this.#addByTemplate(record)) this.#onFrameAdded(now)
     else this.addSpan(this.#parts.toSpan(record), now)
   }
 
   addSpan(span: FinishedSpan, now: number): void {
     this.#writer.append(toSpanLine(span))
-    this.#added(now)
+    this.#onFrameAdded(now)
   }
 
   keepValue(uid: string, value: unknown): void {
@@ -145,7 +145,7 @@ export class Recorder {
     return this.#writer.appendValues(frame)
   }
 
-  #added(now: number): void {
+  #onFrameAdded(now: number): void {
     this.#writer.checkAge(now)
     if (this.#isScheduled || !this.#writer.needsWrite) return
     this.#isScheduled = true

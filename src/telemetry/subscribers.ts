@@ -81,7 +81,7 @@ class Subscription {
   readonly #budget: TurnBudget
   #isBusy = false
   #isCanceled = false
-  #idle: PromiseWithResolvers<void> | undefined
+  #whenIdle: PromiseWithResolvers<void> | undefined
   #failures = 0
   #reportedMs = -Infinity
 
@@ -104,14 +104,14 @@ class Subscription {
 
   idle(): Promise<void> {
     if (this.pending === 0) return Promise.resolve()
-    this.#idle ??= Promise.withResolvers()
-    return this.#idle.promise
+    this.#whenIdle ??= Promise.withResolvers()
+    return this.#whenIdle.promise
   }
 
   cancel(): void {
     this.#isCanceled = true
     this.#backlog.clear()
-    this.#idle?.resolve()
+    this.#whenIdle?.resolve()
   }
 
   #call(event: TelemetryEvent): void {
@@ -119,7 +119,7 @@ class Subscription {
       const answer = this.#callback(event)
       if (isThenable(answer)) this.#await(answer)
     } catch (error) {
-      this.#fail(error)
+      this.#reportFailure(error)
     }
   }
 
@@ -131,7 +131,7 @@ class Subscription {
     }
     // Wrapped in a promise, because a foreign thenable may call back synchronously, twice or never.
     Promise.resolve(answer).then(next, (error: unknown) => {
-      this.#fail(error)
+      this.#reportFailure(error)
       next()
     })
   }
@@ -151,11 +151,11 @@ class Subscription {
       if (event !== undefined) this.#call(event)
     }
     if (this.pending > 0) return
-    this.#idle?.resolve()
-    this.#idle = undefined
+    this.#whenIdle?.resolve()
+    this.#whenIdle = undefined
   }
 
-  #fail(error: unknown): void {
+  #reportFailure(error: unknown): void {
     this.#failures++
     const { clock, sink, sessionId } = this.#parts
     const now = clock.monotonicMs()

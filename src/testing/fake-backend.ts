@@ -46,10 +46,10 @@ export class FakeBackend implements Backend {
   readonly recorded: Job[] = []
   /** The cancellations that sessions requested. The test must report the end of these jobs. */
   readonly cancels: { readonly job: Job; readonly reason: string }[] = []
-  readonly #refuse: (spec: TaskSpec) => Refusal | null
-  readonly #latest = new Map<string, Job>()
+  readonly #findRefusal: (spec: TaskSpec) => Refusal | null
+  readonly #latestJobs = new Map<string, Job>()
   readonly #listeners = new Map<Job, BackendListener>()
-  readonly #ended = new Set<Job>()
+  readonly #endedJobs = new Set<Job>()
   #lastListener: BackendListener | undefined
   #session: ConnectedSession | undefined
   readonly #close = once(() => this.#cancelAll('backend closed'))
@@ -59,11 +59,11 @@ export class FakeBackend implements Backend {
     this.name = options.name ?? 'fake'
     if (options.model !== undefined) this.model = options.model
     this.nodes = options.nodes ?? []
-    this.#refuse = options.refuse ?? (() => null)
+    this.#findRefusal = options.refuse ?? (() => null)
   }
 
   refuse(spec: TaskSpec): Refusal | null {
-    return this.#refuse(spec)
+    return this.#findRefusal(spec)
   }
 
   connect(listener: BackendListener, session?: ConnectedSession): Connection {
@@ -73,7 +73,7 @@ export class FakeBackend implements Backend {
       submit: (jobs) => {
         for (const job of jobs) {
           this.jobs.push(job)
-          this.#latest.set(job.uid, job)
+          this.#latestJobs.set(job.uid, job)
           this.#listeners.set(job, listener)
         }
         if (this.#close.isCalled) void this.#cancelAll('backend closed')
@@ -91,7 +91,7 @@ export class FakeBackend implements Backend {
 
   /** The latest job of a task. Each attempt is a separate job. */
   jobOf(task: { readonly uid: string }): Job {
-    const job = this.#latest.get(task.uid)
+    const job = this.#latestJobs.get(task.uid)
     if (job === undefined) throw new Error(`${task.uid} was not submitted to ${this.name}`)
     return job
   }
@@ -103,7 +103,7 @@ export class FakeBackend implements Backend {
 
   /** Reports on a job to its session. */
   report(job: Job, report: TaskReport): void {
-    if (isFinalReport(report)) this.#ended.add(job)
+    if (isFinalReport(report)) this.#endedJobs.add(job)
     this.#listeners.get(job)?.report(job, report)
   }
 
@@ -145,7 +145,7 @@ export class FakeBackend implements Backend {
     for (const [job, listener] of this.#listeners) {
       if (only !== undefined && listener !== only) continue
       this.#listeners.delete(job)
-      if (this.#ended.has(job)) continue
+      if (this.#endedJobs.has(job)) continue
       listener.report(job, { kind: 'cancel', reason })
     }
   }

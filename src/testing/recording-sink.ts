@@ -17,7 +17,7 @@ import { Waiters } from './waiters.ts'
  */
 export class RecordingSink implements EventSink {
   readonly events: BaseEvent[] = []
-  #taken = 0
+  #takenCount = 0
   readonly #waiters = new Waiters()
 
   emit(event: BaseEvent): void {
@@ -27,16 +27,16 @@ export class RecordingSink implements EventSink {
 
   /** Returns the next event. Fails if there is none or if it has a different type. */
   take(eventType: string): BaseEvent {
-    const event = this.events[this.#taken]
+    const event = this.events[this.#takenCount]
     if (event?.event_type !== eventType) {
       const actual = event?.event_type ?? 'nothing'
       throw new AssertionError({
-        message: `Expected ${eventType} as event ${this.#taken}, got ${actual}`,
+        message: `Expected ${eventType} as event ${this.#takenCount}, got ${actual}`,
         actual,
         expected: eventType,
       })
     }
-    this.#taken++
+    this.#takenCount++
     return event
   }
 
@@ -49,7 +49,7 @@ export class RecordingSink implements EventSink {
 
   /** Fails if some events were not taken. */
   expectNothingMore(): void {
-    const rest = this.events.slice(this.#taken).map((event) => event.event_type)
+    const rest = this.events.slice(this.#takenCount).map((event) => event.event_type)
     if (rest.length > 0) {
       throw new AssertionError({
         message: `Expected nothing more, got ${rest.join(', ')}`,

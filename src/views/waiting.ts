@@ -91,7 +91,7 @@ const isSingleCore = (request: SlotRequest | undefined): boolean =>
 class TasksAhead {
   readonly #own: WaitingTask
   readonly #counts = new Map<number, number>()
-  readonly #first = new Map<number, WaitingTask[]>()
+  readonly #firstByRequest = new Map<number, WaitingTask[]>()
 
   constructor(own: WaitingTask) {
     this.#own = own
@@ -101,11 +101,11 @@ class TasksAhead {
     if (!isBefore(waiting, this.#own)) return
     const { request } = waiting
     this.#counts.set(request, (this.#counts.get(request) ?? 0) + 1)
-    const first = this.#first.get(request) ?? []
+    const first = this.#firstByRequest.get(request) ?? []
     const at = first.findIndex((one) => isBefore(waiting, one))
     first.splice(at === -1 ? first.length : at, 0, waiting)
     first.length = Math.min(first.length, maxNamed)
-    this.#first.set(request, first)
+    this.#firstByRequest.set(request, first)
   }
 
   first(isMeant: (request: number) => boolean): WaitingTask | null {
@@ -124,7 +124,7 @@ class TasksAhead {
   }
 
   #firstOf(isMeant: (request: number) => boolean): WaitingTask[] {
-    return [...this.#first]
+    return [...this.#firstByRequest]
       .flatMap(([request, tasks]) => (isMeant(request) ? tasks : []))
       .toSorted((a, b) => (isBefore(a, b) ? -1 : 1))
       .slice(0, maxNamed)

@@ -32,7 +32,7 @@ export class ChunkWriter {
     const length = this.#formatter.format(before.tail, before.skip, this.#record.head)
     if (length === 0) return false
     const written = this.#write(length)
-    this.#commitHeld(this.#after(before, written))
+    this.#commitHeld(this.#progressAfter(before, written))
     return true
   }
 
@@ -71,7 +71,7 @@ export class ChunkWriter {
     const writing = record.lock
     try {
       const written = this.#write(length)
-      record.commit(writing, lockStates.free, this.#after(before, written))
+      record.commit(writing, lockStates.free, this.#progressAfter(before, written))
     } catch (error) {
       const { code } = error as { code?: unknown }
       record.errno = typeof code === 'string' ? code : 'unknown'
@@ -88,7 +88,7 @@ export class ChunkWriter {
       const length = this.#formatter.format(before.tail, before.skip, this.#record.head)
       if (length === 0) return
       const countedBytes = Math.min(length, bytes - before.bytes)
-      this.#commitHeld(this.#after(before, countedBytes))
+      this.#commitHeld(this.#progressAfter(before, countedBytes))
     }
   }
 
@@ -124,7 +124,7 @@ export class ChunkWriter {
     return writeSome(this.#files, this.#fd, { bytes: this.#formatter.bytes, offset: 0, length })
   }
 
-  #after(before: Progress, written: number): Progress {
+  #progressAfter(before: Progress, written: number): Progress {
     const { tail, skip, lines } = this.#formatter.advance(before.tail, before.skip, written)
     return { tail, skip, lines: before.lines + lines, bytes: before.bytes + written }
   }

@@ -151,7 +151,7 @@ export class LineFormatter {
     for (const { bytes: text, holes, nextKind, nextValue } of segments) {
       bytes.set(text, end)
       for (let hole = 0; hole < holes.length; hole += 3) {
-        this.#fill(
+        this.#fillHole(
           end + (holes[hole] as number),
           holes[hole + 1] as number,
           values + (holes[hole + 2] as number),
@@ -169,7 +169,7 @@ export class LineFormatter {
     return end - skip
   }
 
-  #fill(at: number, kind: number, value: number): void {
+  #fillHole(at: number, kind: number, value: number): void {
     const number = this.#record.ringNumbers[value] as number
     if (kind === holeKinds.time) writeTime(this.bytes, at, number)
     else if (kind === holeKinds.spanId) this.#ids.writeSpanId(this.bytes, at, number)

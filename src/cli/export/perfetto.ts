@@ -59,7 +59,7 @@ class TraceWriter {
   readonly #rows = new Map<string, WorkerRow[]>()
   readonly #counters = new Map<string, bigint>()
   readonly #running = new Map<string, Attempt>()
-  readonly #lost = new Map<string, LostAttempt>()
+  readonly #lostAttempts = new Map<string, LostAttempt>()
   readonly #names = new TaskNames()
   #lastTime = 0
 
@@ -82,9 +82,9 @@ class TraceWriter {
   }
 
   endLost(of?: WorkerRow): void {
-    for (const [uid, { row, lastTime }] of this.#lost) {
+    for (const [uid, { row, lastTime }] of this.#lostAttempts) {
       if (of !== undefined && row !== of) continue
-      this.#lost.delete(uid)
+      this.#lostAttempts.delete(uid)
       this.#endSlice(row, lastTime, [createAnnotation('end', 'lost')])
     }
   }
@@ -94,7 +94,7 @@ class TraceWriter {
     this.endLost()
     for (const [uid, attempt] of this.#running) {
       attempt.row.isBusy = false
-      this.#lost.set(uid, { ...attempt, lastTime: this.#lastTime })
+      this.#lostAttempts.set(uid, { ...attempt, lastTime: this.#lastTime })
     }
     this.#running.clear()
   }
@@ -103,8 +103,8 @@ class TraceWriter {
     if (this.#running.has(uid)) return
     const { attributes } = event
     const number = attributes['attempt'] ?? event['attempt']
-    const lost = this.#lost.get(uid)
-    this.#lost.delete(uid)
+    const lost = this.#lostAttempts.get(uid)
+    this.#lostAttempts.delete(uid)
     if (lost !== undefined && lost.number === number) {
       lost.row.isBusy = true
       this.#running.set(uid, lost)
@@ -128,10 +128,10 @@ class TraceWriter {
   }
 
   #endAttempt(uid: string, event: EventLine): void {
-    const attempt = this.#running.get(uid) ?? this.#lost.get(uid)
+    const attempt = this.#running.get(uid) ?? this.#lostAttempts.get(uid)
     if (attempt === undefined) return
     this.#running.delete(uid)
-    this.#lost.delete(uid)
+    this.#lostAttempts.delete(uid)
     attempt.row.isBusy = false
     const error = event.attributes['error_type'] ?? event['error_type']
     this.#endSlice(attempt.row, endTimeOf(attempt, event), [

@@ -33,7 +33,7 @@ export class EventFilter {
   readonly #scope: ScopeFilter | null
   readonly #requested: readonly RequestedValues[]
   /** The tasks with the requested name, because not all of their events contain it. */
-  readonly #named = new Set<string>()
+  readonly #namedTasks = new Set<string>()
   #hasMatched = false
 
   constructor({ scope, type, task, name, node, backend }: FilterOptions) {
@@ -90,8 +90,8 @@ export class EventFilter {
     }
     const isMatch = found.some((value) => values.includes(value))
     if (kind !== 'name' || uid === null) return isMatch
-    if (isMatch) this.#named.add(uid)
-    return this.#named.has(uid)
+    if (isMatch) this.#namedTasks.add(uid)
+    return this.#namedTasks.has(uid)
   }
 }
 

@@ -18,17 +18,17 @@ const cacheMs = 10_000
 
 /** Caches responses for readers that poll. */
 export class RecordWriters implements RecordWriterStates {
-  readonly #answers = new Map<string, { readonly isAlive: boolean; readonly askedMs: number }>()
+  readonly #responses = new Map<string, { readonly isAlive: boolean; readonly askedMs: number }>()
 
   /** Never rejects. A process on another host counts as alive unless its job has ended. */
   async isWriting(folder: string, sessionId: string): Promise<boolean> {
     if (!isBeingWritten(folder, sessionId)) return false
     const lock = lockPathOf(folder, sessionId)
-    const known = this.#answers.get(lock)
+    const known = this.#responses.get(lock)
     const askedMs = systemClock.monotonicMs()
     if (known !== undefined && askedMs - known.askedMs < cacheMs) return known.isAlive
     const isAlive = (await findEndedJob(lock).catch(() => null)) === null
-    this.#answers.set(lock, { isAlive, askedMs })
+    this.#responses.set(lock, { isAlive, askedMs })
     return isAlive
   }
 }

@@ -59,8 +59,8 @@ const signalKeys: Readonly<Record<string, NodeJS.Signals>> = {
 
 class QuitKey {
   readonly #stdin: NodeJS.ReadStream
-  readonly #pressed = new AbortController()
-  readonly signal = this.#pressed.signal
+  readonly #pressedController = new AbortController()
+  readonly signal = this.#pressedController.signal
 
   constructor(stdin: NodeJS.ReadStream) {
     this.#stdin = stdin
@@ -82,7 +82,7 @@ class QuitKey {
 
   readonly #handleKeys = (keys: Buffer): void => {
     for (const key of keys.toString()) {
-      if (key === 'q') this.#pressed.abort()
+      if (key === 'q') this.#pressedController.abort()
       const signal = signalKeys[key]
       if (signal === undefined) continue
       // The terminal is restored first, because the signal may stop or kill the process.

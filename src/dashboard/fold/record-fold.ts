@@ -57,7 +57,7 @@ export class RecordFold {
   readonly #parts: RecordFoldParts
   readonly #intervalMs: Promise<number>
   #follower: RecordFollower
-  #mark: FileMark | null = null
+  #fileMark: FileMark | null = null
   #ring = new EventRing()
   #replay: Replay
   #tasks: TaskRecords
@@ -65,7 +65,7 @@ export class RecordFold {
   #reading: Promise<void> | null = null
   #lastReadMs = -Infinity
   #isFirstReading = true
-  #reached = { file: '', offset: 0 }
+  #reachedPosition = { file: '', offset: 0 }
   #changes = 0
   /** Why the record cannot be read; empty if it can. */
   #problem = ''
@@ -107,8 +107,8 @@ export class RecordFold {
 
   async #read(): Promise<void> {
     try {
-      await this.#startAfreshIfReplaced(this.#mark)
-      const mark = this.#mark ?? (await FileMark.ofBeginning(this.#parts.path))
+      await this.#startAfreshIfReplaced(this.#fileMark)
+      const mark = this.#fileMark ?? (await FileMark.ofBeginning(this.#parts.path))
       const before = this.#follower.views?.lines
       const views = await this.#follower.read({
         onRead: (offset, file) => this.#noteProgress(file, offset),
@@ -117,8 +117,8 @@ export class RecordFold {
       // The mark was made before the reading: one made after it may be that of a new file.
       if (await this.#startAfreshIfReplaced(mark)) return
       const last = views.files.at(-1) ?? this.#parts.path
-      this.#reached = { file: last, offset: this.#follower.position.offset }
-      this.#mark = await FileMark.of(last, this.#follower.position)
+      this.#reachedPosition = { file: last, offset: this.#follower.position.offset }
+      this.#fileMark = await FileMark.of(last, this.#follower.position)
       if (views.lines !== before || this.#problem !== '' || this.#isFirstReading) this.#changes++
       this.#problem = ''
       this.#moment = await readCurrentState(views, this.#parts.writers)
@@ -132,7 +132,7 @@ export class RecordFold {
 
   /** Counts each block as a change, so that viewers see the progress of a long reading. */
   #noteProgress(file: string, offset: number): void {
-    this.#reached = { file, offset }
+    this.#reachedPosition = { file, offset }
     this.#changes++
   }
 
@@ -149,14 +149,14 @@ export class RecordFold {
     if (change === undefined || change === null) return false
     const { path, clock } = this.#parts
     this.#follower = new RecordFollower(path)
-    this.#mark = null
+    this.#fileMark = null
     this.#ring = new EventRing()
     this.#replay = new Replay(path)
     this.#tasks.close()
     this.#tasks = new TaskRecords(clock)
     this.#moment = noMoment
     this.#isFirstReading = true
-    this.#reached = { file: '', offset: 0 }
+    this.#reachedPosition = { file: '', offset: 0 }
     this.#changes++
     this.#restart = `the record was ${change} at ${timeText(clock.now())}, and was read again`
     return true
@@ -180,7 +180,7 @@ export class RecordFold {
       events: this.#ring.latest,
       reading: this.#progress(files),
       beginsAt: null,
-      missing: this.#missing(views),
+      missing: this.#listMissing(views),
       readTask: async (uid) =>
         views === null || this.#isFirstReading
           ? null
@@ -198,14 +198,14 @@ export class RecordFold {
   #progress(files: readonly string[]): QuerySource['reading'] {
     if (this.#reading === null && !this.#isFirstReading) return null
     if (this.#problem !== '') return null
-    const { file, offset } = this.#reached
+    const { file, offset } = this.#reachedPosition
     const sizes = files.map((path) => statOf(path)?.size ?? 0)
     const total = sum(sizes)
     const bytes = Math.min(total, sum(sizes.slice(0, files.indexOf(file))) + offset)
     return this.#isFirstReading || total - bytes > maxBytesBehind ? { bytes, total } : null
   }
 
-  #missing(views: RecordViews | null): string[] {
+  #listMissing(views: RecordViews | null): string[] {
     const { bad = 0, torn = null, missing = null } = views ?? {}
     const isTorn = torn !== null && this.#moment.state !== 'running'
     return [

@@ -21,8 +21,8 @@ export class Replay {
   readonly #path: string
   readonly #runs = new Map<number, SharedResult<PastRun>>()
   /** The times whose run was read, in this order. */
-  readonly #kept: number[] = []
-  #last: Promise<unknown> = Promise.resolve()
+  readonly #keptTimes: number[] = []
+  #lastReading: Promise<unknown> = Promise.resolve()
 
   constructor(path: string) {
     this.#path = path
@@ -36,13 +36,13 @@ export class Replay {
   }
 
   #start(time: number): SharedResult<PastRun> {
-    const before = this.#last
+    const before = this.#lastReading
     const run = new SharedResult(async (signal) => {
       await before
       return await this.#readUntil(time, signal)
     })
     this.#runs.set(time, run)
-    this.#last = run.hasResult.then((isRead) => this.#keep(time, isRead ? null : run))
+    this.#lastReading = run.hasResult.then((isRead) => this.#keep(time, isRead ? null : run))
     return run
   }
 
@@ -60,8 +60,8 @@ export class Replay {
       if (this.#runs.get(time) === failed) this.#runs.delete(time)
       return
     }
-    this.#kept.push(time)
-    const oldest = this.#kept.length > maxKept ? this.#kept.shift() : undefined
+    this.#keptTimes.push(time)
+    const oldest = this.#keptTimes.length > maxKept ? this.#keptTimes.shift() : undefined
     if (oldest !== undefined) this.#runs.delete(oldest)
   }
 }

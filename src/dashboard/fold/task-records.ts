@@ -26,8 +26,8 @@ interface KnownTask {
 
 export class TaskRecords {
   readonly #clock: Clock
-  readonly #known = new Map<string, KnownTask>()
-  #last: Promise<void> = Promise.resolve()
+  readonly #tasks = new Map<string, KnownTask>()
+  #lastReading: Promise<void> = Promise.resolve()
   /** Changes when a record was read for a task. */
   revision = 0
 
@@ -40,7 +40,7 @@ export class TaskRecords {
     const task = this.#findOrAdd(uid, files)
     const isBehind = task.lines !== lines && !task.history.hasEnded
     if (task.reading === null && isBehind) {
-      task.reading = this.#last = this.#readAfter(this.#last, task, lines)
+      task.reading = this.#lastReading = this.#readAfter(this.#lastReading, task, lines)
     }
     if (task.reading !== null) {
       await boundedWait(this.#clock, maxWaitMs, task.reading).catch(() => undefined)
@@ -50,17 +50,17 @@ export class TaskRecords {
   }
 
   close(): void {
-    for (const { controller } of this.#known.values()) controller.abort()
-    this.#known.clear()
+    for (const { controller } of this.#tasks.values()) controller.abort()
+    this.#tasks.clear()
   }
 
   #findOrAdd(uid: string, files: readonly string[]): KnownTask {
-    const known = this.#known.get(uid)
-    this.#known.delete(uid)
-    const [oldest] = this.#known
-    if (known === undefined && oldest !== undefined && this.#known.size >= maxTasks) {
+    const known = this.#tasks.get(uid)
+    this.#tasks.delete(uid)
+    const [oldest] = this.#tasks
+    if (known === undefined && oldest !== undefined && this.#tasks.size >= maxTasks) {
       oldest[1].controller.abort()
-      this.#known.delete(oldest[0])
+      this.#tasks.delete(oldest[0])
     }
     const task = known ?? {
       history: new TaskHistory(uid, files),
@@ -69,7 +69,7 @@ export class TaskRecords {
       lines: -1,
       reading: null,
     }
-    this.#known.set(uid, task)
+    this.#tasks.set(uid, task)
     return task
   }
 

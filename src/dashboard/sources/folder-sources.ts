@@ -13,7 +13,7 @@ export class FolderSources implements ViewSources {
   readonly #folder: string
   readonly #writers: RecordWriterStates
   readonly #list: RecordSource
-  readonly #open = new Map<string, RecordSource>()
+  readonly #openSources = new Map<string, RecordSource>()
 
   constructor(folder: string, writers: RecordWriterStates) {
     this.#folder = folder
@@ -23,22 +23,22 @@ export class FolderSources implements ViewSources {
 
   find(record: string | undefined): ViewSource {
     if (record === undefined) return this.#list
-    const known = this.#open.get(record)
+    const known = this.#openSources.get(record)
     if (known !== undefined) return known
     const path = findInFolder(this.#folder, record)
     if (path === null) throw new ValueError('there is no such record in the folder')
-    const [oldest] = this.#open
-    if (this.#open.size >= maxOpen && oldest !== undefined) {
-      this.#open.delete(oldest[0])
+    const [oldest] = this.#openSources
+    if (this.#openSources.size >= maxOpen && oldest !== undefined) {
+      this.#openSources.delete(oldest[0])
       oldest[1].close().catch(() => undefined)
     }
     const source = new RecordSource(path, { writers: this.#writers })
-    this.#open.set(record, source)
+    this.#openSources.set(record, source)
     return source
   }
 
   async close(): Promise<void> {
-    const all = [this.#list, ...this.#open.values()]
+    const all = [this.#list, ...this.#openSources.values()]
     await Promise.all(all.map((source) => source.close()))
   }
 }

@@ -145,14 +145,14 @@ const optionBySource = { file: 'configFile', option: 'engine', object: 'config' 
 
 export class ConfigProblems {
   readonly #source: ConfigSource
-  readonly #found: FoundProblem[] = []
+  readonly #foundProblems: FoundProblem[] = []
 
   constructor(source: ConfigSource) {
     this.#source = source
   }
 
   add(position: SourcePosition, text: string): void {
-    this.#found.push({ position, text })
+    this.#foundProblems.push({ position, text })
   }
 
   addProblem(
@@ -183,8 +183,8 @@ export class ConfigProblems {
   }
 
   throwIfAny(): void {
-    if (this.#found.length === 0) return
-    const inOrder = this.#found.toSorted(
+    if (this.#foundProblems.length === 0) return
+    const inOrder = this.#foundProblems.toSorted(
       (a, b) => a.position.line - b.position.line || a.position.column - b.position.column,
     )
     // A set removes duplicates, because a value that an alias repeats is checked more than once.

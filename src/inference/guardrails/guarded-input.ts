@@ -126,7 +126,7 @@ class InputTexts {
   readonly fixedTexts: string[]
   readonly redactable: RedactableText[] = []
   readonly #input: PassThroughInput
-  readonly #copy: Record<string, unknown>
+  readonly #bodyCopy: Record<string, unknown>
 
   constructor(input: PassThroughInput, required: readonly string[]) {
     this.fixedTexts = [...required]
@@ -134,16 +134,16 @@ class InputTexts {
     const { body, kind, ...typed } = input
     const { toolChoice: _, ...rest } = typed as WireFields
     const fields = body ?? rest
-    this.#copy = { ...fields }
+    this.#bodyCopy = { ...fields }
     const promptName = kind === 'chat' ? undefined : body === undefined ? 'text' : 'prompt'
     for (const [name, value] of Object.entries(fields)) {
       const isList = kind === 'chat' && Array.isArray(value)
       if (isList && name === 'messages')
-        this.#copy[name] = value.map((one) => this.#copyMessage(one))
+        this.#bodyCopy[name] = value.map((one) => this.#copyMessage(one))
       else if (isList && name === 'tools')
-        this.#copy[name] = value.map((one) => this.#copyTool(one))
+        this.#bodyCopy[name] = value.map((one) => this.#copyTool(one))
       else if (name === promptName && typeof value === 'string')
-        this.#addRedactable(this.#copy, name)
+        this.#addRedactable(this.#bodyCopy, name)
       else this.#addFixedTexts(collectFieldTexts([value]))
     }
   }
@@ -157,8 +157,8 @@ class InputTexts {
 
   get input(): PassThroughInput {
     const { kind, body } = this.#input
-    if (body !== undefined) return toPassThroughInput(kind, this.#copy)
-    return { ...this.#input, ...this.#copy }
+    if (body !== undefined) return toPassThroughInput(kind, this.#bodyCopy)
+    return { ...this.#input, ...this.#bodyCopy }
   }
 
   #addFixedTexts(texts: readonly string[]): void {

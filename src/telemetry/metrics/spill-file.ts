@@ -19,7 +19,7 @@ export class SpillFile {
   /** The chunks that are not in the file, and `null` for those that are. */
   readonly #chunks: (Buffer | null)[] = []
   #chunk = Buffer.allocUnsafeSlow(spillChunkBytes)
-  #used = 0
+  #usedBytes = 0
   #fd: number | null = null
   #bytesInFile = 0
   /** The chunk that was last read from the file, and its index. */
@@ -32,7 +32,7 @@ export class SpillFile {
   }
 
   get size(): number {
-    return this.#chunks.length * spillChunkBytes + this.#used
+    return this.#chunks.length * spillChunkBytes + this.#usedBytes
   }
 
   get bytesInFile(): number {
@@ -44,11 +44,14 @@ export class SpillFile {
     const position = this.size
     let from = 0
     while (from < bytes.length) {
-      const part = Math.min(bytes.length - from, spillChunkBytes - this.#used)
-      this.#chunk.set(part === bytes.length ? bytes : bytes.subarray(from, from + part), this.#used)
-      this.#used += part
+      const part = Math.min(bytes.length - from, spillChunkBytes - this.#usedBytes)
+      this.#chunk.set(
+        part === bytes.length ? bytes : bytes.subarray(from, from + part),
+        this.#usedBytes,
+      )
+      this.#usedBytes += part
       from += part
-      if (this.#used === spillChunkBytes) this.#seal()
+      if (this.#usedBytes === spillChunkBytes) this.#seal()
     }
     return position
   }
@@ -89,12 +92,12 @@ export class SpillFile {
     const isWritten = index >= this.#chunksInMemory && this.#write(index)
     this.#chunks.push(isWritten ? null : this.#chunk)
     if (!isWritten) this.#chunk = Buffer.allocUnsafeSlow(spillChunkBytes)
-    this.#used = 0
+    this.#usedBytes = 0
   }
 
   #write(index: number): boolean {
     try {
-      this.#fd ??= this.#open()
+      this.#fd ??= this.#openFile()
       let done = 0
       while (done < spillChunkBytes) {
         const at = this.#offsetOf(index) + done
@@ -113,7 +116,7 @@ export class SpillFile {
   }
 
   /** Opens a file that no other process can read: it is private and loses its name. */
-  #open(): number {
+  #openFile(): number {
     const path = join(tmpdir(), `tutti-${newUuid()}.tmp`)
     const { O_CREAT, O_EXCL, O_NOFOLLOW, O_RDWR } = constants
     const fd = systemFiles.open(path, O_CREAT | O_EXCL | O_NOFOLLOW | O_RDWR, 0o600)

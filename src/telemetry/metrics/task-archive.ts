@@ -188,7 +188,7 @@ class ValuePool<T> {
   readonly #byValue = new Map<T, number>()
   readonly #values: T[] = []
   /** The latest index for each field of a row, because consecutive tasks share most values. */
-  readonly #latest: number[] = []
+  readonly #latestIndexes: number[] = []
 
   constructor(keyOf: (value: T) => string | null) {
     this.#keyOf = keyOf
@@ -196,10 +196,10 @@ class ValuePool<T> {
 
   /** Returns `notShared` if the pool is full. */
   indexOf(value: T, field: number): number {
-    const latest = this.#latest[field] ?? -1
+    const latest = this.#latestIndexes[field] ?? -1
     if (latest !== -1 && this.#values[latest] === value) return latest
-    const index = this.#byValue.get(value) ?? this.#find(value)
-    if (index !== notShared) this.#latest[field] = index
+    const index = this.#byValue.get(value) ?? this.#findIndex(value)
+    if (index !== notShared) this.#latestIndexes[field] = index
     return index
   }
 
@@ -207,7 +207,7 @@ class ValuePool<T> {
     return this.#values[index]
   }
 
-  #find(value: T): number {
+  #findIndex(value: T): number {
     const key = this.#keyOf(value)
     let index = this.#byKey.get(key)
     if (index === undefined) {

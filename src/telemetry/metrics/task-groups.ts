@@ -36,7 +36,7 @@ export class TaskGroups {
   readonly #sessionId: string
   readonly #tasks: TaskTable
   readonly #scheduler: StepScheduler
-  readonly #ended: Groups = new Map()
+  readonly #endedGroups: Groups = new Map()
   #endedCount = 0
   #collecting: Promise<unknown> = Promise.resolve()
 
@@ -60,12 +60,14 @@ export class TaskGroups {
     while (this.#endedCount < endedCount) {
       const to = Math.min(this.#endedCount + tasksPerStep, endedCount)
       for (const record of this.#tasks.endedRecords(this.#endedCount, to)) {
-        this.#add(this.#ended, record)
+        this.#add(this.#endedGroups, record)
       }
       this.#endedCount = to
       yield
     }
-    const all: Groups = new Map([...this.#ended].map(([key, group]) => [key, copyGroup(group)]))
+    const all: Groups = new Map(
+      [...this.#endedGroups].map(([key, group]) => [key, copyGroup(group)]),
+    )
     for (const [at, record] of open.entries()) {
       this.#add(all, record)
       if (at % tasksPerStep === 0) yield

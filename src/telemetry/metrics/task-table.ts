@@ -30,17 +30,17 @@ export class TaskTable {
   /** The ids of events and of the spans of tasks. */
   readonly ids = new DerivedIds(newIdKey())
   /** Maps a uid to `row * 2` for an ended task, and to `slot * 2 + 1` for an open task. */
-  readonly #known = new UidIndex((value, uid) => this.#hasUid(value, uid))
+  readonly #indexByUid = new UidIndex((value, uid) => this.#hasUid(value, uid))
   readonly #slots: (TaskRow | undefined)[] = []
   readonly #freeSlots: number[] = []
-  readonly #open = new IndexedSet<TaskRow>()
+  readonly #openTasks = new IndexedSet<TaskRow>()
   readonly #archive = new TaskArchive(this.ids)
   /** The open task of the latest event, as events of one task often follow each other. */
-  #latest: TaskRow | undefined
+  #latestTask: TaskRow | undefined
   #spanNumber = 0
 
   openRecords(): TaskRow[] {
-    return this.#open.toArray()
+    return this.#openTasks.toArray()
   }
 
   /**
@@ -48,7 +48,7 @@ export class TaskTable {
    * the iteration. Records of ended tasks are copies.
    */
   *records(): Generator<TaskRow> {
-    const open = this.#open.toArray()
+    const open = this.#openTasks.toArray()
     yield* this.endedRecords(0, this.endedCount)
     yield* open
   }
@@ -74,15 +74,15 @@ export class TaskTable {
 
   /** The task's record; a copy if the task has ended. */
   find(uid: string): TaskRow | undefined {
-    if (this.#latest?.uid === uid) return this.#latest
-    const known = this.#known.get(uid)
+    if (this.#latestTask?.uid === uid) return this.#latestTask
+    const known = this.#indexByUid.get(uid)
     if (known === -1) return undefined
     return isOpen(known) ? this.#slots[known >>> 1] : this.#archive.read(known >>> 1)
   }
 
   findOpen(uid: string): TaskRow | undefined {
-    if (this.#latest?.uid === uid) return this.#latest
-    const known = this.#known.get(uid)
+    if (this.#latestTask?.uid === uid) return this.#latestTask
+    const known = this.#indexByUid.get(uid)
     return known !== -1 && isOpen(known) ? this.#slots[known >>> 1] : undefined
   }
 
@@ -93,8 +93,8 @@ export class TaskTable {
     record.describe(event)
     record.slot = this.#freeSlots.pop() ?? this.#slots.length
     this.#slots[record.slot] = record
-    this.#known.set(uid, record.slot * 2 + 1)
-    this.#open.add(record)
+    this.#indexByUid.set(uid, record.slot * 2 + 1)
+    this.#openTasks.add(record)
     return record
   }
 
@@ -103,14 +103,14 @@ export class TaskTable {
    * the event ended the task.
    */
   apply(record: TaskRow, event: TaskEventFields, stage: number): boolean {
-    this.#latest = record
+    this.#latestTask = record
     record.describe(event)
     const isEnd = stage >= stages.completed
     const seconds = isEnd ? validSeconds(event.duration_seconds) : 0
     const passed = countStage(this.totals, record.passed, stage, seconds)
     if (passed === record.passed) return false
     record.passed = passed
-    if (isEnd) this.#end(record, event, seconds)
+    if (isEnd) this.#endTask(record, event, seconds)
     else if (stage === stages.queued) {
       record.queuedTime = event.event_time
       record.queuedAttributes = extraAttributes(event)
@@ -134,16 +134,16 @@ export class TaskTable {
     this.queueTotals.sum += queueSeconds
   }
 
-  #end(record: TaskRow, event: TaskEventFields, seconds: number): void {
+  #endTask(record: TaskRow, event: TaskEventFields, seconds: number): void {
     if (event.event_type === 'TaskFailed') record.errorType = String(event.error_type)
     record.endTime = Math.max(event.event_time, record.startTime)
     record.durationSeconds = seconds
-    this.#open.delete(record)
+    this.#openTasks.delete(record)
     // Must precede the next line: the index compares the uid of the record in the slot.
-    this.#known.set(record.uid, this.#archive.add(record) * 2)
+    this.#indexByUid.set(record.uid, this.#archive.add(record) * 2)
     this.#slots[record.slot] = undefined
     this.#freeSlots.push(record.slot)
-    this.#latest = undefined
+    this.#latestTask = undefined
   }
 
   #hasUid(known: number, uid: string): boolean {

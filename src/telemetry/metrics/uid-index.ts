@@ -62,14 +62,14 @@ export class UidIndex {
   get(uid: string): number {
     const hash = hashOf(uid)
     const partition = this.#partitionOf(hash)
-    const value = partition.values[this.#find(partition, hash, uid)] as number
+    const value = partition.values[this.#findSlot(partition, hash, uid)] as number
     return value === free ? -1 : value
   }
 
   set(uid: string, value: number): void {
     const hash = hashOf(uid)
     const partition = this.#partitionOf(hash)
-    const slot = this.#find(partition, hash, uid)
+    const slot = this.#findSlot(partition, hash, uid)
     if (partition.values[slot] === free) partition.add(slot, hash, value)
     else partition.values[slot] = value
   }
@@ -78,7 +78,7 @@ export class UidIndex {
     return this.#partitions[hash >>> (32 - partitionBits)] as Partition
   }
 
-  #find(partition: Partition, hash: number, uid: string): number {
+  #findSlot(partition: Partition, hash: number, uid: string): number {
     return partition.find(hash, (value) => this.#hasUid(value, uid))
   }
 }

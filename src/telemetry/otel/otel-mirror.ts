@@ -53,7 +53,7 @@ export class OtelSpanMirror implements SpanMirror {
   readonly #parts: MirrorParts
   readonly #provider: TracerProvider
   readonly #tracer: Tracer
-  readonly #open = new Map<string, Span>()
+  readonly #openSpans = new Map<string, Span>()
   #nextSpanId = ''
   #hasWarned = false
 
@@ -77,7 +77,7 @@ export class OtelSpanMirror implements SpanMirror {
       this.#nextSpanId = spanId
       const options = { startTime: toHrTime(time), attributes: toOtelAttributes(attributes) }
       const started = this.#tracer.startSpan(name, options, this.#contextOf(parent))
-      this.#open.set(spanId, started)
+      this.#openSpans.set(spanId, started)
       return findAdded(started, options.attributes)
     })
   }
@@ -85,15 +85,15 @@ export class OtelSpanMirror implements SpanMirror {
   annotated({ spanId }: SpanRef, annotation: Parameters<SpanMirror['annotated']>[1]): void {
     this.#guard(() => {
       const { name, time, attributes } = annotation()
-      this.#open.get(spanId)?.addEvent(name, toOtelAttributes(attributes), toHrTime(time))
+      this.#openSpans.get(spanId)?.addEvent(name, toOtelAttributes(attributes), toHrTime(time))
     })
   }
 
   ended({ spanId }: SpanRef, finished: () => FinishedSpan): void {
     this.#guard(() => {
-      const open = this.#open.get(spanId)
+      const open = this.#openSpans.get(spanId)
       if (open === undefined) return
-      this.#open.delete(spanId)
+      this.#openSpans.delete(spanId)
       const span = finished()
       open.setAttributes(toOtelAttributes(span.attributes))
       open.setStatus(toStatus(span))
@@ -134,7 +134,7 @@ export class OtelSpanMirror implements SpanMirror {
 
   #contextOf(ids: SpanIds | null): Context {
     if (ids === null) return ROOT_CONTEXT
-    const parent = this.#open.get(ids.spanId)
+    const parent = this.#openSpans.get(ids.spanId)
     if (parent !== undefined) return trace.setSpan(ROOT_CONTEXT, parent)
     const { traceId, spanId } = ids
     return trace.setSpanContext(ROOT_CONTEXT, { traceId, spanId, traceFlags: TraceFlags.SAMPLED })

@@ -95,8 +95,8 @@ class ProgressDisplay {
   readonly #pass = new Pass(progressPanels)
   readonly #barWidth = new BarWidth()
   /** The assumed start of the run if SessionStarted was delivered before the display began. */
-  readonly #since = systemClock.now()
-  readonly #printed: PrintedAbove
+  readonly #displayStart = systemClock.now()
+  readonly #printedAbove: PrintedAbove
   #isBroken = false
   #lines: readonly string[] = []
   #drawnMs = -Infinity
@@ -112,7 +112,7 @@ class ProgressDisplay {
     this.#block = new ProgressBlock(this.#createTerminal(isTTY))
     this.#redrawMs = isTTY ? ttyRedrawIntervalMs : lineSeconds * 1000
     const terminals = [process.stdout, process.stderr].filter((one) => isTTY && one.isTTY)
-    this.#printed = new PrintedAbove(terminals, {
+    this.#printedAbove = new PrintedAbove(terminals, {
       beforeText: () => this.#makeRoom(),
       onPart: () => this.#showPart(),
     })
@@ -133,7 +133,7 @@ class ProgressDisplay {
       this.#cancelRedraw?.()
       this.#update()
       this.#draw([])
-      for (const line of summaryLines(this.#pass, this.#since)) this.#write(`${line}\n`)
+      for (const line of summaryLines(this.#pass, this.#displayStart)) this.#write(`${line}\n`)
       leaveTerminal()
       stopListening()
     }
@@ -145,14 +145,14 @@ class ProgressDisplay {
     // Runs before Node's own listener, which prints without calling `write`.
     process.prependListener('warning', onWarning)
     const removeAtExit = atExit(() => {
-      if (this.#printed.hasParts) this.#draw([])
-      this.#printed.release()
+      if (this.#printedAbove.hasParts) this.#draw([])
+      this.#printedAbove.release()
     })
     return () => {
       isBlockDrawn = false
       process.off('warning', onWarning)
       removeAtExit()
-      this.#printed.release()
+      this.#printedAbove.release()
     }
   }
 
@@ -173,13 +173,13 @@ class ProgressDisplay {
       max: Math.max(1, maxLines - 1),
       hasBars: isRedrawn,
       isColored,
-      since: this.#since,
+      since: this.#displayStart,
       barWidth: this.#barWidth,
     })
     this.#lines = [`session ${this.#telemetry.sessionId}`, ...lines]
   }
 
-  #draw(parts = this.#printed.parts(this.#block.width)): void {
+  #draw(parts = this.#printedAbove.parts(this.#block.width)): void {
     const room = Math.max(0, this.#block.maxLines - parts.length)
     const lines = this.#lines.slice(Math.max(0, this.#lines.length - room))
     this.#block.draw([...parts, ...lines])
@@ -232,7 +232,7 @@ class ProgressDisplay {
   #write(text: string): void {
     if (this.#isBroken) return
     try {
-      this.#printed.passThrough(() => this.#stream.write(text))
+      this.#printedAbove.passThrough(() => this.#stream.write(text))
     } catch {
       this.#isBroken = true
     }

@@ -78,7 +78,7 @@ class ReplacedStream {
   readonly #write: Write
   readonly #hadWriteProperty: boolean
   readonly #replacement: Write
-  #held: Uint8Array = new Uint8Array()
+  #heldBytes: Uint8Array = new Uint8Array()
   #isReleased = false
 
   constructor(stream: PrintStream, isPassed: () => boolean, listener: PrintListener) {
@@ -106,22 +106,24 @@ class ReplacedStream {
   #takeLines(bytes: Uint8Array): Uint8Array {
     const end = bytes.lastIndexOf(lineFeed) + 1
     const whole =
-      end === 0 ? bytes.subarray(0, 0) : Buffer.concat([this.#held, bytes.subarray(0, end)])
+      end === 0 ? bytes.subarray(0, 0) : Buffer.concat([this.#heldBytes, bytes.subarray(0, end)])
     // Copied, because the caller may reuse its buffer.
-    this.#held = Buffer.concat(end === 0 ? [this.#held, bytes] : [bytes.subarray(end)])
-    return this.#held.length <= maxLineLength ? whole : Buffer.concat([whole, this.#takePart()])
+    this.#heldBytes = Buffer.concat(end === 0 ? [this.#heldBytes, bytes] : [bytes.subarray(end)])
+    return this.#heldBytes.length <= maxLineLength
+      ? whole
+      : Buffer.concat([whole, this.#takePart()])
   }
 
   /** Removes and returns the unfinished line, with a line break for the block below it. */
   #takePart(): Uint8Array {
-    const end = completeLength(this.#held)
-    const part = Buffer.concat([this.#held.subarray(0, end), Uint8Array.of(lineFeed)])
-    this.#held = this.#held.subarray(end)
+    const end = completeLength(this.#heldBytes)
+    const part = Buffer.concat([this.#heldBytes.subarray(0, end), Uint8Array.of(lineFeed)])
+    this.#heldBytes = this.#heldBytes.subarray(end)
     return part
   }
 
   get hasPart(): boolean {
-    return this.#held.length > 0
+    return this.#heldBytes.length > 0
   }
 
   get isWritable(): boolean {
@@ -129,7 +131,7 @@ class ReplacedStream {
   }
 
   showPart(width: number): string {
-    const text = toShownText(this.#held)
+    const text = toShownText(this.#heldBytes)
     if (displayWidth(text) <= width || !this.isWritable) return text
     this.#listener.beforeText()
     this.#write.call(this.#stream, this.#takePart())
@@ -152,8 +154,8 @@ class ReplacedStream {
    */
   writeRest(others: readonly ReplacedStream[]): void {
     const target = [this, ...others].find(({ isWritable }) => isWritable)
-    if (this.hasPart && target !== undefined) target.#write.call(target.#stream, this.#held)
-    this.#held = new Uint8Array()
+    if (this.hasPart && target !== undefined) target.#write.call(target.#stream, this.#heldBytes)
+    this.#heldBytes = new Uint8Array()
   }
 }
 

@@ -44,7 +44,7 @@ export class Chains {
   /** The length of the chain that ends with each task; NaN for a task that did not run. */
   readonly #seconds: Float64Array
   /** The last task of the chain that ends with each task. For a block, a task that it created. */
-  readonly #last: Int32Array
+  readonly #lastTasks: Int32Array
   readonly #delay: Float64Array
   /** For each block, the longest chain of its tasks, without earlier delays of the block. */
   readonly #chainInBlock: (ChainEnd | undefined)[] = []
@@ -64,7 +64,7 @@ export class Chains {
     this.#hasDelays = hasDelays
     const count = runs.seconds.length
     this.#seconds = new Float64Array(count)
-    this.#last = new Int32Array(count)
+    this.#lastTasks = new Int32Array(count)
     this.#delay = new Float64Array(count)
     const secondsOf = (task: number): number =>
       Math.max(0, (runs.seconds[task] ?? 0) - (saved?.[task] ?? 0)) +
@@ -117,7 +117,7 @@ export class Chains {
   #addWithoutBlocks(task: number, seconds: number): void {
     const before = this.#query.graph.size === 0 ? -1 : this.#maxDependency(task)
     this.#seconds[task] = seconds + (before === -1 ? 0 : this.#seconds[before] || 0)
-    this.#last[task] = task
+    this.#lastTasks[task] = task
   }
 
   #add(task: number, seconds: number): void {
@@ -127,7 +127,7 @@ export class Chains {
     const chain = inBlock === undefined ? null : addDelay(longerChain(before, inBlock), delay)
     const hasRun = !Number.isNaN(seconds)
     this.#seconds[task] = hasRun && chain !== null ? chain.seconds : seconds + before.seconds
-    this.#last[task] = chain?.last ?? task
+    this.#lastTasks[task] = chain?.last ?? task
     this.#delay[task] = chain?.delay ?? 0
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
     if (block === -1 || !hasRun) return
@@ -135,7 +135,7 @@ export class Chains {
     this.#chainInBlock[block] = longerChain(this.#chainInBlock[block] ?? noChain, added)
   }
 
-  /** Like `before`, but for a block, with a cache. Computes enclosing blocks first. */
+  /** Like `chainBefore`, but for a block, with a cache. Computes enclosing blocks first. */
   #findChainBeforeBlock(task: number): ChainEnd {
     const unknown: number[] = []
     for (let one = task; one !== -1 && this.#chainBeforeBlock[one] === undefined;) {
@@ -167,7 +167,7 @@ export class Chains {
   }
 
   #chainOf(task: number): ChainEnd {
-    const [last = -1, delay = 0] = [this.#last[task], this.#delay[task]]
+    const [last = -1, delay = 0] = [this.#lastTasks[task], this.#delay[task]]
     return { seconds: this.#seconds[task] || 0, last, delay }
   }
 

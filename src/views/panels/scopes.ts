@@ -46,15 +46,15 @@ const maxCompared = 1000
 /** Selects the events of one scope, including nested scopes. */
 export class ScopeFilter {
   readonly #id: string
-  readonly #inside: Set<string>
-  /** The tasks of the scopes in `#inside`, because not all events of a task name its scope. */
+  readonly #scopeIds: Set<string>
+  /** The tasks of the scopes in `#scopeIds`, because not all events of a task name its scope. */
   readonly #tasks = new Set<string>()
-  readonly #others = new Set<string>()
+  readonly #otherIds = new Set<string>()
   #isSeen = false
 
   constructor(id: string) {
     this.#id = id
-    this.#inside = new Set([id])
+    this.#scopeIds = new Set([id])
   }
 
   /** Whether the event belongs to the scope or one of its tasks. Call this for events in order. */
@@ -63,11 +63,11 @@ export class ScopeFilter {
     // Forgets the tasks, because in another session, the same generated uids belong to other tasks.
     if (event_type === 'SessionStarted') this.#tasks.clear()
     const scope = readScope(event) || textOf(event.workflow_id)
-    if (this.#inside.has(textOf(event.parent_workflow_id))) this.#inside.add(scope)
-    const isInside = scope !== '' && this.#inside.has(scope)
+    if (this.#scopeIds.has(textOf(event.parent_workflow_id))) this.#scopeIds.add(scope)
+    const isInside = scope !== '' && this.#scopeIds.has(scope)
     this.#isSeen ||= isInside
     if (isInside && task_id !== null) this.#tasks.add(task_id)
-    else if (scope !== '' && this.#others.size < maxCompared) this.#others.add(scope)
+    else if (scope !== '' && this.#otherIds.size < maxCompared) this.#otherIds.add(scope)
     return isInside || (task_id !== null && this.#tasks.has(task_id))
   }
 
@@ -79,7 +79,7 @@ export class ScopeFilter {
   /** Throws a `ValueError` if no event has the scope, and no further events can follow. */
   expectSeen(isRunning: boolean): void {
     if (this.#isSeen || isRunning) return
-    const near = didYouMean(this.#id, [...this.#others])
+    const near = didYouMean(this.#id, [...this.#otherIds])
     throw new ValueError(`--scope: no task of the record has "${this.#id}"${near}`, {
       field: '--scope',
       got: this.#id,

@@ -36,7 +36,7 @@ const lineBreak = 0x0a
  */
 export class ShownOutput {
   readonly history: TaskHistory
-  readonly #live: LiveOutput
+  readonly #liveOutput: LiveOutput
   readonly #output: Output
   readonly #files = new Map<string, OutputFile>()
   readonly #sources = new Map<Stream, OutputSource>()
@@ -46,7 +46,7 @@ export class ShownOutput {
 
   constructor(story: TaskHistory, live: LiveOutput, output: Output) {
     this.history = story
-    this.#live = live
+    this.#liveOutput = live
     this.#output = output
   }
 
@@ -56,11 +56,11 @@ export class ShownOutput {
   }
 
   get isComplete(): boolean {
-    return !this.#isInMemory || this.#live.isAnswered || this.#live.problem !== null
+    return !this.#isInMemory || this.#liveOutput.isAnswered || this.#liveOutput.problem !== null
   }
 
   request(): void {
-    if (this.#isInMemory) this.#live.request()
+    if (this.#isInMemory) this.#liveOutput.request()
   }
 
   async update(): Promise<void> {
@@ -68,7 +68,7 @@ export class ShownOutput {
     for (const stream of streams) {
       const ownFile = this.history.fileOf(stream)
       if (ownFile === '') continue
-      const path = ownFile ?? this.#live.pathOf(stream)
+      const path = ownFile ?? this.#liveOutput.pathOf(stream)
       const file = this.#files.get(path) ?? new OutputFile(path)
       this.#files.set(path, file)
       // The session writes the output of all attempts to the same files, one after another.
@@ -119,7 +119,7 @@ export class ShownOutput {
     }
     if (unknown.length === 0) return notes
     const missingText = `${streamNames(unknown)} of ${uid}`
-    const unanswered = this.#live.problem ?? 'its run does not show it before the end'
+    const unanswered = this.#liveOutput.problem ?? 'its run does not show it before the end'
     const isRunning = end === null
     if (isRunning)
       return [...notes, `${missingText} is in memory, and ${unanswered}; ${captureNote}`]
@@ -167,7 +167,7 @@ export class OutputFile {
   readonly #path: string
   #decoder = new StringDecoder()
   #position = 0
-  #before = Buffer.alloc(0)
+  #bytesBefore = Buffer.alloc(0)
   #attempt = 0
   isFound = false
 
@@ -188,16 +188,16 @@ export class OutputFile {
       if (attempt > this.#attempt) yield this.#restart(attempt)
       const bytes = Buffer.allocUnsafe(comparedBytes + chunkBytes)
       for (;;) {
-        const known = this.#before.length
+        const known = this.#bytesBefore.length
         // The file may be truncated at any time, so old and new bytes are read together.
         const length = readSync(fd, bytes, 0, bytes.length, this.#position - known)
-        if (!bytes.subarray(0, Math.min(known, length)).equals(this.#before)) {
+        if (!bytes.subarray(0, Math.min(known, length)).equals(this.#bytesBefore)) {
           yield this.#restart(this.#attempt + 1)
           continue
         }
         if (length === known) return
         this.#position += length - known
-        this.#before = Buffer.from(bytes.subarray(Math.max(0, length - comparedBytes), length))
+        this.#bytesBefore = Buffer.from(bytes.subarray(Math.max(0, length - comparedBytes), length))
         yield this.#decoder.write(bytes.subarray(known, length))
       }
     } finally {
@@ -208,10 +208,10 @@ export class OutputFile {
   /** Starts a new attempt. Returns the rest of the text from the previous attempt. */
   #restart(attempt: number): string {
     const rest = this.#decoder.end()
-    const isLineOpen = this.#position > 0 && this.#before.at(-1) !== lineBreak
+    const isLineOpen = this.#position > 0 && this.#bytesBefore.at(-1) !== lineBreak
     this.#decoder = new StringDecoder()
     this.#position = 0
-    this.#before = Buffer.alloc(0)
+    this.#bytesBefore = Buffer.alloc(0)
     this.#attempt = attempt
     return isLineOpen ? `${rest}\n` : rest
   }

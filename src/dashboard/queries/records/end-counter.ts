@@ -25,11 +25,11 @@ const keys = { Completed: 'done', Failed: 'failed', Canceled: 'canceled' } as co
 
 export class EndCounter {
   readonly #files = new Map<string, CountedFile>()
-  #left = maxBytes
+  #bytesLeft = maxBytes
 
   /** Call this before the files of a listing are counted. Counting continues where it had ended. */
   startListing(): void {
-    this.#left = maxBytes
+    this.#bytesLeft = maxBytes
     if (this.#files.size > maxFiles) this.#files.clear()
   }
 
@@ -52,11 +52,11 @@ export class EndCounter {
   /** Returns whether the end of the file was reached. */
   #countRest(fd: number, file: CountedFile): boolean {
     const bytes = Buffer.allocUnsafe(chunkBytes)
-    while (this.#left > 0) {
+    while (this.#bytesLeft > 0) {
       const length = readSync(fd, bytes, 0, chunkBytes, file.offset)
       const end = bytes.subarray(0, length).lastIndexOf(0x0a) + 1
       if (end > 0) addEnds(file.counts, bytes.toString('latin1', 0, end))
-      this.#left -= length
+      this.#bytesLeft -= length
       if (length < chunkBytes) {
         file.offset += end
         return true

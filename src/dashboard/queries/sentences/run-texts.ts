@@ -64,7 +64,7 @@ export class RunTexts {
     const isCurrent = key === this.#key && (!isRunning || systemClock.monotonicMs() < this.#nextMs)
     if (!isCurrent && !isReading) {
       if (columns.tasks <= maxTasksAtOnce) this.#compute(moment, key)
-      else if (this.#mayPlan) this.#plan({ pass, state, now: moment.now }, key)
+      else if (this.#mayPlan) this.#planComputation({ pass, state, now: moment.now }, key)
     }
     return { verdict: describeMoment(moment), ...this.#sentences }
   }
@@ -75,7 +75,7 @@ export class RunTexts {
     this.#endComputation(key, startMs)
   }
 
-  #plan(moment: RunNow, key: string): void {
+  #planComputation(moment: RunNow, key: string): void {
     if (this.#isPlanned) return
     this.#isPlanned = true
     systemClock.after(delayMs, () => this.#startThread(moment, key), { background: true })

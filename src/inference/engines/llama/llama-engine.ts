@@ -181,7 +181,7 @@ class LlamaEngine implements InferenceEngine {
   readonly #queries = new Map<number, PromiseWithResolvers<PromptTokens>>()
   readonly #started = Promise.withResolvers<ModelFacts>()
   readonly #lost = Promise.withResolvers<string>()
-  readonly #watched: WatchedProcess = { silentMs: 0 }
+  readonly #watchedProcess: WatchedProcess = { silentMs: 0 }
   readonly #silenceWatch: SilenceWatch<WatchedProcess>
   readonly #hungTimeoutMs: number
   #child: LlamaProcess | null = null
@@ -202,8 +202,8 @@ class LlamaEngine implements InferenceEngine {
       intervalMs: Math.min(1000, this.#hungTimeoutMs / 4),
       maxSilenceMs: () =>
         this.#isLoaded ? this.#hungTimeoutMs : Math.max(minLoadTimeoutMs, this.#hungTimeoutMs),
-      expected: () => (this.#isBusy() ? [this.#watched] : []),
-      onHung: () => this.#onHung(this.#watched.silentMs),
+      expected: () => (this.#isBusy() ? [this.#watchedProcess] : []),
+      onHung: () => this.#onHung(this.#watchedProcess.silentMs),
     })
   }
 
@@ -295,7 +295,7 @@ class LlamaEngine implements InferenceEngine {
   }
 
   problem(): string | null {
-    const { silentMs } = this.#watched
+    const { silentMs } = this.#watchedProcess
     const isSilent = silentMs >= Math.min(maxQuietMs, this.#hungTimeoutMs / 2)
     const isProblem = isSilent && this.#isLoaded && this.#isBusy()
     return isProblem ? `has given no sign of life for ${Math.floor(silentMs / 1000)} s` : null
@@ -368,7 +368,7 @@ class LlamaEngine implements InferenceEngine {
   }
 
   #recordActivity(): void {
-    if (this.#failure === null) this.#silenceWatch.recordActivity(this.#watched)
+    if (this.#failure === null) this.#silenceWatch.recordActivity(this.#watchedProcess)
   }
 
   /** Whether a request waits for the process. Requests that are paused for slow readers do not. */

@@ -12,14 +12,14 @@ const maxPending = 32
 /** Converts tokens to whole characters. Bytes that form no character become U+FFFD. */
 export class TokenText {
   readonly #vocabulary: Vocabulary
-  #before: readonly Token[]
+  #precedingTokens: readonly Token[]
   #pending: Token[] = []
   /** The number of characters of pending tokens that were already returned. */
   #returnedChars = 0
 
   constructor(vocabulary: Vocabulary, prompt: readonly Token[]) {
     this.#vocabulary = vocabulary
-    this.#before = prompt.slice(-lookBackTokens)
+    this.#precedingTokens = prompt.slice(-lookBackTokens)
   }
 
   get hasPendingText(): boolean {
@@ -28,14 +28,14 @@ export class TokenText {
 
   push(token: Token): string {
     this.#pending.push(token)
-    const text = this.#vocabulary.textOf(this.#pending, this.#before)
+    const text = this.#vocabulary.textOf(this.#pending, this.#precedingTokens)
     const isHalf = text.endsWith(replacementCharacter) && this.#pending.length < maxPending
     const complete = text.slice(this.#returnedChars, isHalf ? -1 : undefined)
     if (isHalf) {
       this.#returnedChars += complete.length
     } else {
       this.#returnedChars = 0
-      this.#before = [...this.#before, ...this.#pending].slice(-lookBackTokens)
+      this.#precedingTokens = [...this.#precedingTokens, ...this.#pending].slice(-lookBackTokens)
       this.#pending = []
     }
     return complete

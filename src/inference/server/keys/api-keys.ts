@@ -22,8 +22,8 @@ export class ApiKeys implements KeyRing {
   readonly #options: ApiKeysOptions
   readonly #unnamed: ReadonlyMap<string, ClientKey>
   /** The keys of the file, by their hashes. */
-  #named: ReadonlyMap<string, ClientKey> = new Map()
-  #watched: WatchedFiles<readonly KeyLine[]> | null = null
+  #namedKeys: ReadonlyMap<string, ClientKey> = new Map()
+  #watchedFile: WatchedFiles<readonly KeyLine[]> | null = null
 
   constructor(options: ApiKeysOptions) {
     const { apiKey, clock } = options
@@ -42,39 +42,39 @@ export class ApiKeys implements KeyRing {
       log.warn('ApiKeysUnusable', `${text}. The keys that it had before stay valid.`)
     }
     const parse = ([bytes = Buffer.alloc(0)]: readonly Buffer[]) => parseKeyFile(String(bytes))
-    const onChange = (lines: readonly KeyLine[]): void => this.#use(lines)
+    const onChange = (lines: readonly KeyLine[]): void => this.#useLines(lines)
     const watched = WatchedFiles.open({ files: [file], parse, onChange, onError, clock })
-    this.#watched = await watched.catch((error: unknown) => {
+    this.#watchedFile = await watched.catch((error: unknown) => {
       const message = `apiKeysFile (--api-keys): ${file}: ${messageOf(error)}`
       throw new ValueError(message, { field: 'apiKeysFile' })
     })
-    this.#use(this.#watched.value)
+    this.#useLines(this.#watchedFile.value)
   }
 
   /** Finds a key by its bytes. Looks up a hash, so that the time reveals nothing about keys. */
   find(given: Buffer): ClientKey | undefined {
     const hashed = hash('sha256', given)
-    return this.#named.get(hashed) ?? this.#unnamed.get(hashed)
+    return this.#namedKeys.get(hashed) ?? this.#unnamed.get(hashed)
   }
 
   list(): readonly ClientKey[] {
-    return [...this.#unnamed.values(), ...this.#named.values()]
+    return [...this.#unnamed.values(), ...this.#namedKeys.values()]
   }
 
   close(): void {
-    this.#watched?.close()
+    this.#watchedFile?.close()
   }
 
   /** A name keeps its counts, even if it has a new key or new limits. */
-  #use(lines: readonly KeyLine[]): void {
-    const before = new Map([...this.#named.values()].map((key) => [key.name, key]))
+  #useLines(lines: readonly KeyLine[]): void {
+    const before = new Map([...this.#namedKeys.values()].map((key) => [key.name, key]))
     const entries = lines.map(({ name, key, limits }) => {
       registerSecret(key)
       const named = before.get(name) ?? new ClientKey(name, limits, this.#options.clock)
       named.limits = limits
       return [toHash(key), named] as const
     })
-    this.#named = new Map(entries)
+    this.#namedKeys = new Map(entries)
   }
 }
 

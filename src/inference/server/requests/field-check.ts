@@ -40,7 +40,7 @@ type Fields = Readonly<Record<string, RequestField>>
 /** Reports ignored fields. Throws for an unsupported field that would change the answer. */
 export class FieldCheck {
   readonly #options: FieldCheckOptions
-  readonly #known: Fields
+  readonly #knownFields: Fields
   readonly #read: ReadonlySet<string>
   readonly #supported: ReadonlySet<string>
   readonly #unsupportedReason: UnsupportedReason
@@ -48,7 +48,7 @@ export class FieldCheck {
   constructor(options: FieldCheckOptions) {
     const { schemaFields, known = requestFields, advice = otherEnginesAdvice } = options
     this.#options = options
-    this.#known = known
+    this.#knownFields = known
     this.#unsupportedReason = { source: 'the engine of this model', advice }
     this.#supported = new Set(options.supported)
     this.#read = new Set(schemaFields.filter((name) => this.#isRead(name)))
@@ -79,23 +79,23 @@ export class FieldCheck {
   expectSupported(body: unknown): void {
     if (this.#options.isPassedOn || !isPlainObject(body)) return
     for (const [name, value] of Object.entries(body)) {
-      const isUnreadField = Object.hasOwn(this.#known, name) && !this.#read.has(name)
+      const isUnreadField = Object.hasOwn(this.#knownFields, name) && !this.#read.has(name)
       if (isUnreadField) this.#check(this.#topLevel, name, value, [])
     }
   }
 
   /** Whether a body may contain the field, even if nothing reads the field. */
   accepts(name: string): boolean {
-    const isIgnored = this.#known[name]?.reader === 'nobody' && !this.#options.isStrict
+    const isIgnored = this.#knownFields[name]?.reader === 'nobody' && !this.#options.isStrict
     return isIgnored || this.#read.has(name)
   }
 
   get #topLevel(): FieldGroup {
-    return { known: this.#known, prefix: '', read: this.#read }
+    return { known: this.#knownFields, prefix: '', read: this.#read }
   }
 
   #isRead(name: string): boolean {
-    const { reader } = this.#known[name] ?? { reader: 'server' }
+    const { reader } = this.#knownFields[name] ?? { reader: 'server' }
     return reader === 'engine' ? this.#isEngineField(name) : reader === 'server'
   }
 
@@ -213,7 +213,7 @@ export class FieldCheck {
       const advice = `Send it to ${paths.join(' or ')}.`
       return unsupportedFieldError(path, { source: 'this path', advice })
     }
-    const advice = this.#known === requestFields ? this.#suggestReplacement(path) : undefined
+    const advice = this.#knownFields === requestFields ? this.#suggestReplacement(path) : undefined
     return unsupportedFieldError(path, advice === undefined ? reason : { ...reason, advice })
   }
 

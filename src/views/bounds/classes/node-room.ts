@@ -105,7 +105,7 @@ export const unknownRequest = new RequestRoom(oneCore, -1)
 
 /** The free resources of a node. The node is not present until it joins. */
 export class NodeRoom {
-  readonly #free: Vector
+  readonly #freeAmounts: Vector
   readonly #backendRequests: readonly (readonly [SlotRequest, RequestRoom])[]
   /** The requests whose labels this node has. */
   #labelled: readonly RequestRoom[] = []
@@ -116,7 +116,7 @@ export class NodeRoom {
 
   constructor(node: SlotNode, requests: readonly SlotRequest[], rooms: readonly RequestRoom[]) {
     this.size = node.earlier[0] ?? node
-    this.#free = toVector(toNodeAmounts(this.size, unlimited))
+    this.#freeAmounts = toVector(toNodeAmounts(this.size, unlimited))
     this.#backendRequests = rooms.flatMap((room) => {
       const request = requests[room.number]
       return request?.backend === node.backend ? [[request, room] as const] : []
@@ -126,7 +126,7 @@ export class NodeRoom {
 
   use(amounts: Vector, change: number): void {
     this.#addToRequests(-1)
-    addScaled(this.#free, amounts, -change)
+    addScaled(this.#freeAmounts, amounts, -change)
     this.#addToRequests(1)
   }
 
@@ -139,8 +139,8 @@ export class NodeRoom {
   /** Changes the size of the node. Running tasks keep their resources. */
   resize(size: NodeSize): void {
     this.#addToRequests(-1)
-    addScaled(this.#free, toVector(toNodeAmounts(this.size, unlimited)), -1)
-    addScaled(this.#free, toVector(toNodeAmounts(size, unlimited)), 1)
+    addScaled(this.#freeAmounts, toVector(toNodeAmounts(this.size, unlimited)), -1)
+    addScaled(this.#freeAmounts, toVector(toNodeAmounts(size, unlimited)), 1)
     this.size = size
     this.#sortRequests()
     this.#addToRequests(1)
@@ -157,8 +157,8 @@ export class NodeRoom {
 
   #addToRequests(sign: number): void {
     if (!this.isPresent) return
-    for (const room of this.#labelled) room.addNode(this.#free, sign)
-    for (const room of this.#unlabelled) room.addUnlabelledNode(this.#free, sign)
+    for (const room of this.#labelled) room.addNode(this.#freeAmounts, sign)
+    for (const room of this.#unlabelled) room.addUnlabelledNode(this.#freeAmounts, sign)
   }
 }
 

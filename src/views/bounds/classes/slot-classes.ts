@@ -51,8 +51,8 @@ class SlotSweep {
   #lastPlace = 0
   readonly #sums: SlotSeconds
   readonly #spans: SizeSpan[] = []
-  readonly #busy = createVector()
-  readonly #held = createVector()
+  readonly #busyAmounts = createVector()
+  readonly #heldAmounts = createVector()
   /** The cores of functions that are running in the program itself. */
   #closureCores = 0
   #closureSeconds = 0
@@ -94,7 +94,7 @@ class SlotSweep {
     const none = { seconds: 0, capacity: toAmounts(this.#capacity) }
     return {
       sizes: this.#spans.length === 0 ? [none] : this.#spans,
-      held: toAmounts(this.#held),
+      held: toAmounts(this.#heldAmounts),
       closureSeconds: this.#closureSeconds,
       fullSeconds: this.#fullSeconds,
       noneFreeSeconds: this.#noneFreeSeconds,
@@ -136,7 +136,7 @@ class SlotSweep {
     if (change > 0) this.#gaps.end()
     const { taskAmounts, cores, isClosure } = this.#requests[request] ?? unknownRequest
     if (isClosure) this.#closureCores += change * cores
-    addScaled(this.#busy, taskAmounts, change)
+    addScaled(this.#busyAmounts, taskAmounts, change)
     found.use(taskAmounts, change)
   }
 
@@ -174,7 +174,7 @@ class SlotSweep {
 
   #count(seconds: number): void {
     const cores = this.#capacity[coresIndex] ?? 0
-    const ran = Math.min(cores, this.#busy[coresIndex] ?? 0)
+    const ran = Math.min(cores, this.#busyAmounts[coresIndex] ?? 0)
     const away = Math.min(cores - ran, cores - this.#presentCores)
     this.#span++
     this.#spanSeconds = seconds
@@ -196,8 +196,8 @@ class SlotSweep {
    */
   #countHeld(seconds: number): void {
     for (let at = 0; at < heldResources.length; at++) {
-      const heldAmount = Math.min(this.#busy[at] ?? 0, this.#capacity[at] ?? 0)
-      this.#held[at] = (this.#held[at] ?? 0) + heldAmount * seconds
+      const heldAmount = Math.min(this.#busyAmounts[at] ?? 0, this.#capacity[at] ?? 0)
+      this.#heldAmounts[at] = (this.#heldAmounts[at] ?? 0) + heldAmount * seconds
     }
     this.#closureSeconds += Math.min(this.#closureCores, this.#capacity[coresIndex] ?? 0) * seconds
   }

@@ -21,23 +21,23 @@ export class StartGaps {
   readonly #slotSeconds = new Float64Array(bars)
   /** The length of the gap since the last start, or since a slot became free. */
   #length = 0
-  #held = 0
+  #gapSlotSeconds = 0
 
   /** Call this for each time span, with the number of slots that were free for a ready task. */
   add(seconds: number, slots: number): void {
     if (slots <= 0) return this.end()
     this.#length += seconds
-    this.#held += slots * seconds
+    this.#gapSlotSeconds += slots * seconds
   }
 
   /** Ends the current gap. Call this when a task starts. */
   end(): void {
-    if (this.#held === 0) return
+    if (this.#gapSlotSeconds === 0) return
     const bar = barOf(this.#length)
     this.#starts[bar] = (this.#starts[bar] ?? 0) + 1
-    this.#slotSeconds[bar] = (this.#slotSeconds[bar] ?? 0) + this.#held
+    this.#slotSeconds[bar] = (this.#slotSeconds[bar] ?? 0) + this.#gapSlotSeconds
     this.#length = 0
-    this.#held = 0
+    this.#gapSlotSeconds = 0
   }
 
   usualSlotSeconds(): number {

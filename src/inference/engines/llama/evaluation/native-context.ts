@@ -134,31 +134,32 @@ const resetSeeds = [0, 1]
 /** Reuses samplers, because the garbage collector does not know how much memory they hold. */
 export class SamplerPool {
   readonly #create: () => NativeSampler
-  readonly #free: NativeSampler[] = []
-  readonly #busy = new Set<NativeSampler>()
+  readonly #freeSamplers: NativeSampler[] = []
+  readonly #busySamplers = new Set<NativeSampler>()
 
   constructor(create: () => NativeSampler) {
     this.#create = create
   }
 
   acquire(): NativeSampler {
-    return this.#free.pop() ?? this.#create()
+    return this.#freeSamplers.pop() ?? this.#create()
   }
 
   /** Pools a sampler. Disposes of it if it is in use, because a part of its step failed. */
   release(sampler: NativeSampler): void {
-    if (this.#busy.has(sampler) || this.#free.length >= maxPooled) return sampler.dispose()
+    if (this.#busySamplers.has(sampler) || this.#freeSamplers.length >= maxPooled)
+      return sampler.dispose()
     // Applying a configuration removes all settings that it omits.
     for (const seed of resetSeeds) sampler.applyConfig({ temperature: 0, seed })
-    this.#free.push(sampler)
+    this.#freeSamplers.push(sampler)
   }
 
   async use<T>(sampler: NativeSampler, call: () => Promise<T>): Promise<T> {
-    this.#busy.add(sampler)
+    this.#busySamplers.add(sampler)
     try {
       return await call()
     } finally {
-      this.#busy.delete(sampler)
+      this.#busySamplers.delete(sampler)
     }
   }
 }

@@ -12,7 +12,7 @@ export type Emit = (text: string) => void
 
 export class ParserInput {
   /** Parsers keep this short while they wait, because V8 copies it when text is added. */
-  #unread = ''
+  #unreadText = ''
   #readTexts: string[] = []
   position = 0
   hasEnded = false
@@ -21,7 +21,7 @@ export class ParserInput {
   #isPeeking = false
 
   push(text: string): void {
-    this.#unread += text
+    this.#unreadText += text
   }
 
   end(isCut: boolean): void {
@@ -30,20 +30,20 @@ export class ParserInput {
   }
 
   get hasPendingText(): boolean {
-    return this.#isPeeking || this.#unread !== ''
+    return this.#isPeeking || this.#unreadText !== ''
   }
 
   get isAtEnd(): boolean {
-    return this.hasEnded && this.#unread === ''
+    return this.hasEnded && this.#unreadText === ''
   }
 
   get rest(): string {
-    return this.#unread
+    return this.#unreadText
   }
 
   #take(length: number): string {
-    const text = this.#unread.slice(0, length)
-    this.#unread = this.#unread.slice(length)
+    const text = this.#unreadText.slice(0, length)
+    this.#unreadText = this.#unreadText.slice(length)
     this.position += length
     if (this.#attempts > 0) this.#readTexts.push(text)
     return text
@@ -57,7 +57,7 @@ export class ParserInput {
     this.#attempts--
     if (!isParsed) {
       const text = this.#readTexts.splice(start).join('')
-      this.#unread = text + this.#unread
+      this.#unreadText = text + this.#unreadText
       this.position -= text.length
     }
     if (this.#attempts === 0) this.#readTexts = []
@@ -90,7 +90,7 @@ export class ParserInput {
   /** Emits the text before the next mark. Reads and returns the mark; `null` if there is none. */
   *until(marks: readonly string[], emit: Emit, isPart = false): ParseStep<string | null> {
     for (;;) {
-      const rest = this.#unread
+      const rest = this.#unreadText
       const found = findFirstMark(rest, marks)
       const canGrow = found !== null && !this.hasEnded && isMarkPrefix(rest.slice(found.at), marks)
       if (found !== null && !canGrow) {
@@ -119,7 +119,7 @@ export class ParserInput {
 
   *accept(...marks: readonly string[]): ParseStep<string | null> {
     for (;;) {
-      const rest = this.#unread
+      const rest = this.#unreadText
       const [found] = marks
         .filter((mark) => rest.startsWith(mark))
         .toSorted((one, other) => other.length - one.length)
@@ -139,14 +139,14 @@ export class ParserInput {
 
   /** Returns whether the next character is one of the letters. Reads nothing. */
   *nextIs(letters: string): ParseStep<boolean> {
-    while (this.#unread === '') if (!(yield* this.more())) return false
-    return letters.includes(this.#unread[0] ?? '')
+    while (this.#unreadText === '') if (!(yield* this.more())) return false
+    return letters.includes(this.#unreadText[0] ?? '')
   }
 
   *space(): ParseStep<void> {
     for (;;) {
-      this.#take(this.#unread.length - this.#unread.trimStart().length)
-      if (this.#unread !== '' || !(yield* this.more())) return
+      this.#take(this.#unreadText.length - this.#unreadText.trimStart().length)
+      if (this.#unreadText !== '' || !(yield* this.more())) return
     }
   }
 
@@ -162,9 +162,9 @@ export class ParserInput {
     let word = ''
     for (;;) {
       let length = 0
-      while (letter.test(this.#unread[length] ?? '')) length++
+      while (letter.test(this.#unreadText[length] ?? '')) length++
       word += this.#take(length)
-      if (this.#unread !== '' || !(yield* this.more())) return word
+      if (this.#unreadText !== '' || !(yield* this.more())) return word
     }
   }
 
@@ -172,7 +172,7 @@ export class ParserInput {
   *json(emit: Emit): ParseStep<boolean> {
     const scanner = new JsonScanner()
     for (;;) {
-      emitText(emit, this.#take(scanner.scan(this.#unread)))
+      emitText(emit, this.#take(scanner.scan(this.#unreadText)))
       if (scanner.isDone) return true
       if (!(yield* this.more())) return scanner.isNumberOrWord
     }

@@ -38,15 +38,15 @@ export class AmbiguousGrammarError extends Error {
 }
 
 export class StepBudget {
-  #left = maxSteps
+  #stepsLeft = maxSteps
 
   spend(count: number): void {
-    this.#left -= count
-    if (this.#left < 0) throw new AmbiguousGrammarError()
+    this.#stepsLeft -= count
+    if (this.#stepsLeft < 0) throw new AmbiguousGrammarError()
   }
 
   refill(): void {
-    this.#left = Math.min(maxSteps, this.#left + stepsPerToken)
+    this.#stepsLeft = Math.min(maxSteps, this.#stepsLeft + stepsPerToken)
   }
 }
 

@@ -96,7 +96,7 @@ export class NextCharacters {
   readonly #grammar: CachedGrammar
   readonly key: string
   readonly stacks: readonly Stack[]
-  readonly #after = new Map<number, NextCharacters | null>()
+  readonly #nextByCode = new Map<number, NextCharacters | null>()
   /** The next states, by the indexes of the classes that contain the character. */
   readonly #afterClasses = new Map<string, NextCharacters>()
   #classes: readonly CharacterClass[] | null = null
@@ -114,10 +114,10 @@ export class NextCharacters {
   }
 
   after(code: number, steps: StepBudget): NextCharacters | null {
-    const known = this.#after.get(code)
+    const known = this.#nextByCode.get(code)
     if (known !== undefined) return known
     const next = this.#findNext(code, steps)
-    this.#after.set(code, next)
+    this.#nextByCode.set(code, next)
     this.#grammar.growCache(1)
     return next
   }

@@ -28,7 +28,7 @@ const stringPattern = /'(?:[^'\\]|\\[\s\S])*'|"(?:[^"\\]|\\[\s\S])*"/y
 
 class Lexer {
   readonly #source: string
-  readonly #found: Lexeme[] = []
+  readonly #lexemes: Lexeme[] = []
   #at = 0
   #line = 1
   #countedTo = 0
@@ -39,7 +39,7 @@ class Lexer {
 
   scan(): readonly Lexeme[] {
     while (this.#at < this.#source.length) this.#readNext()
-    return this.#found
+    return this.#lexemes
   }
 
   #readNext(): void {
@@ -139,7 +139,7 @@ class Lexer {
 
   #addLexeme(kind: TokenKind, value: string, isToken = false): void {
     if (value === '' && !isToken) return
-    this.#found.push({ kind, text: value, line: this.#currentLine() })
+    this.#lexemes.push({ kind, text: value, line: this.#currentLine() })
   }
 
   #currentLine(): number {
