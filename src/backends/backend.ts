@@ -45,7 +45,9 @@ export interface AttemptFacts extends ProgramOutput, AnswerFacts {
 /** The files that receive the output of a program. */
 export type OutputFiles = Pick<AttemptFacts, 'stdoutPath' | 'stderrPath'>
 
-/** The attempt number in a backend that outlives sessions, so that it includes earlier runs. */
+/**
+ * The number of an attempt in a backend that outlives sessions. Attempts of earlier runs count too.
+ */
 export interface ContinuedAttempt {
   /** Ignored unless it is higher than the job's `attempt`. */
   readonly number: number

@@ -81,7 +81,10 @@ export function addValue(distribution: Distribution, value: number): void {
   distribution.max = Math.max(distribution.max, value)
 }
 
-/** The maximum number of series, as labels may be untrusted. Further series count as `overflow`. */
+/**
+ * The maximum number of series, because labels may be untrusted. Further series count as
+ * `overflow`.
+ */
 const maxSeries = 1000
 
 /** The distributions of all measurements so far, by instrument and labels. */

@@ -13,8 +13,8 @@ export interface AllocationWatchOptions {
   readonly clock: Clock
   readonly log: Log
   /**
-   * Called twice: when 10% of the limit or twice the grace time is left, whichever is more, and
-   * when the grace time is left.
+   * Called at most twice: when 10% of the limit or twice the grace time is left, whichever is more,
+   * and when the grace time is left.
    */
   readonly onEnding: (secondsLeft: number) => void
   /** Called at SIGTERM, before its sender is known. */

@@ -23,7 +23,10 @@ export class AppendAcks {
   readonly #prefix: string
   readonly #pending = new Map<string, PendingAppend>()
   #count = 0
-  /** When overdue messages are checked next. A timer per message would double its cost. */
+  /**
+   * When overdue messages are checked next. All share one timer, because a timer for each message
+   * would double the message's cost.
+   */
   #checkAtMs = Infinity
   #cancelCheck: () => void = () => {}
 

@@ -59,7 +59,10 @@ export class UnpackedBundles {
     return ready
   }
 
-  /** A file's path below the nearest `package.json` of its bundle; `null` for any other file. */
+  /**
+   * Returns the path of a bundle's file, relative to the nearest folder with a `package.json` or
+   * else to the bundle's root; `null` if the file belongs to no bundle.
+   */
   projectPath(file: string): string | null {
     if (!file.startsWith(`${this.#folder}/`)) return null
     const [digest = ''] = relative(this.#folder, file).split('/')

@@ -263,7 +263,7 @@ export class DriverSession implements ClusterConnection {
     if (this.release.isCalled) return
     this.#results.hasEarlierStart = !isNew
     if (!isNew) {
-      // Added before the results are read: a late result of a given-up attempt does not count.
+      // Added before the results are read, so that late results of given-up attempts do not count.
       this.#earlier.addLost(noted.lost)
       this.#earlier.addMoved(noted.moved)
       await this.#results.readStream(allResults)

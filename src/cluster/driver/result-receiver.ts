@@ -194,8 +194,8 @@ export class ResultReceiver {
   }
 
   /**
-   * Handles the result of a job that this start has not sent to the agent: from an earlier start,
-   * or of an attempt given up while the agent was lost.
+   * Handles the result of an attempt that an earlier start of the driver sent, or that was given up
+   * while the agent was lost.
    */
   #handleUnknown(agent: AgentLink, end: WireResult, message: ReceivedMessage): void {
     const { jobs, earlier } = this.#options

@@ -177,7 +177,8 @@ export class NameLimits<T> {
   }
 
   /**
-   * Sets a timer for the end of the window. Other waits need none: they end when an attempt ends.
+   * Sets a timer for when the earliest start leaves the window. An attempt that waits for another
+   * attempt to end needs no timer.
    */
   #setTimer(group: NameGroup<T>): void {
     const firstStartMs = group.startTimesMs.peek()

@@ -72,7 +72,10 @@ const neverStartsReasons = [
 export const neverStarts = (report: JobReport): boolean =>
   phaseOf(report) === 'waiting' && neverStartsReasons.some((one) => one.test(report.reason))
 
-/** Parses `Name=value` pairs of `scontrol show`, except the job's name. The first value counts. */
+/**
+ * Parses `Name=value` pairs of `scontrol show`, except the job's name. If a name occurs again, its
+ * first value counts.
+ */
 export function parseFields(text: string): ReadonlyMap<string, string> {
   const [first = '', ...lines] = text.trim().split('\n')
   const fields = new Map<string, string>()

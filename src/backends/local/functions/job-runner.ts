@@ -243,7 +243,7 @@ export class JobRunner {
   }
 
   #setGpuVariables(gpus: string | null): void {
-    // `process.env` is slow, so it is used only if this or the previous job has GPUs.
+    // `process.env` is slow, so it is set only if this or the previous job has GPUs.
     if (gpus === null && !this.#hasSetGpus) return
     this.#hasSetGpus = gpus !== null
     for (const [name, inherited] of this.#inheritedGpus) {

@@ -61,7 +61,7 @@ export function toProgramRequest(attempt: Attempt, workDir: string | null): Prog
   }
 }
 
-/** Resolves `cwd` against the directory of the session, or else of the backend or this process. */
+/** Resolves `cwd` against the folder of the session, else of the backend, else of this process. */
 function resolveFolder({ cwd, workDir }: ProgramSpec, backendDir: string | null): string {
   try {
     return resolve(workDir ?? backendDir ?? '.', cwd ?? '.')
