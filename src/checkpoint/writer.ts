@@ -326,9 +326,9 @@ export class CheckpointWriter implements AsyncDisposable {
   #publish(): void {
     if (this.#options.beforeWrite !== null) this.#runSafely(this.#options.beforeWrite)
     this.#ring.publish()
-    if (this.#record.lockState === lockStates.failed) return this.#drain('all')
     const { sleepState } = this.#record
     if (sleepState === sleepStates.awake) return
+    if (this.#record.lockState === lockStates.failed) return this.#drain('all')
     if (sleepState === sleepStates.asleep || this.#ring.isHalfFull) this.#record.wake()
   }
 

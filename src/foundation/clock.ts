@@ -27,6 +27,9 @@ export interface TimerOptions {
 /** The longest delay of a Node timer. Node fires longer timers immediately, so they are split. */
 const maxTimerMs = 2 ** 31 - 1
 
+/** How often `now()` reads both clocks. That takes twice as long as the monotonic clock alone. */
+const wallCheckMs = 1
+
 /** If the wall clock steps back by less than this, `now()` returns the last time again. */
 const minStepBackMs = 2
 
@@ -35,27 +38,32 @@ const minStepBackMs = 2
  * resolution than the milliseconds of `Date.now()`. Each reading of both clocks gives a lower and
  * an upper limit of the offset. The offset changes only if it is outside these limits. A pause of
  * the process between the two readings only widens the limits. Steps of the wall clock (NTP, a
- * resumed laptop, a user) are followed in both directions.
+ * resumed laptop, a user) are followed in both directions, within a millisecond.
  */
 class SystemClock implements Clock {
   #offsetMs = Date.now() - performance.now()
   #lastMs = 0
+  #nextCheckMs = 0
 
   now(): number {
-    const before = performance.now()
-    const wall = Date.now()
-    // The wall clock was read at `before` or later, and is truncated to the millisecond.
-    const maxOffset = wall + 1 - before
-    let offset = this.#offsetMs
-    if (offset < maxOffset - 1 || offset > maxOffset) {
-      const minOffset = wall - performance.now()
-      offset = Math.min(Math.max(offset, minOffset), maxOffset)
-      this.#offsetMs = offset
-    }
-    const nowMs = offset + before
+    const monotonic = performance.now()
+    if (monotonic >= this.#nextCheckMs) this.#checkOffset(monotonic)
+    const nowMs = this.#offsetMs + monotonic
     const stepBackMs = this.#lastMs - nowMs
     if (stepBackMs <= 0 || stepBackMs >= minStepBackMs) this.#lastMs = nowMs
     return this.#lastMs / 1000
+  }
+
+  /** Compares both clocks. `before` is a reading of the monotonic clock. */
+  #checkOffset(before: number): void {
+    this.#nextCheckMs = before + wallCheckMs
+    const wall = Date.now()
+    // The wall clock was read at `before` or later, and is truncated to the millisecond.
+    const maxOffset = wall + 1 - before
+    const offset = this.#offsetMs
+    if (offset >= maxOffset - 1 && offset <= maxOffset) return
+    const minOffset = wall - performance.now()
+    this.#offsetMs = Math.min(Math.max(offset, minOffset), maxOffset)
   }
 
   monotonicMs(): number {

@@ -139,20 +139,27 @@ export class Pipeline {
   publishChange(change: TaskChange): void {
     const isMeasured = this.#cost.begin()
     const number = ++this.#eventNumber
-    let event: BaseEvent | null = null
-    const toEvent = (): BaseEvent =>
-      (event ??= createTaskEvent(change, this.#sessionId, this.#ids.eventId(number)))
-    const { record, isEnd } = this.spans.addTaskEvent(change, change.holder, toEvent)
+    const isWatched = this.#bus.isWatched || this.#isEnriched(change)
+    const event = isWatched ? this.#createEvent(change, number) : null
+    const { record, isEnd } = this.spans.addTaskEvent(change, change.holder, event)
     const recorder = this.#recorder
     this.#isRecording = true
     if (recorder !== null) {
-      const isAdded = event === null && recorder.addChange(change, number, record.spanNumber)
-      if (!isAdded) recorder.addEvent(toEvent(), this.#traceId, record.spanId)
+      if (!recorder.addChange(change, number, record.spanNumber))
+        recorder.addEvent(event ?? this.#createEvent(change, number), this.#traceId, record.spanId)
       if (isEnd) recorder.addTaskSpan(record, change.emit_time)
     }
-    if (this.#bus.isWatched) this.#bus.publish(toEvent())
+    if (event !== null && this.#bus.isWatched) this.#bus.publish(event)
     this.#endRecording()
     if (isMeasured) this.#cost.end()
+  }
+
+  #isEnriched({ event_type: type }: TaskChange): boolean {
+    return type === 'TaskCreated' && this.#parts.enrichers.hasAny
+  }
+
+  #createEvent(change: TaskChange, number: number): BaseEvent {
+    return createTaskEvent(change, this.#sessionId, this.#ids.eventId(number))
   }
 
   get cost(): TelemetryCost {
@@ -232,7 +239,7 @@ export class Pipeline {
   }
 
   #addTaskEvent(event: BaseEvent & TaskEventFields): void {
-    const { record, isEnd } = this.spans.addTaskEvent(event, null, () => event)
+    const { record, isEnd } = this.spans.addTaskEvent(event, null, event)
     this.#recorder?.addEvent(event, this.#traceId, record.spanId)
     if (isEnd) this.#recorder?.addTaskSpan(record, event.emit_time)
   }

@@ -23,11 +23,13 @@ export interface RecordTemplatesParts {
 /** No template: the line is formatted as a whole. */
 export const noTemplate = -1
 
-interface EventTemplate {
+export interface EventTemplate {
   readonly type: string
   readonly backend: string
   readonly node: string | null
   readonly errorType: string
+  /** The attributes in the template; empty if the event does not share its attributes. */
+  readonly attributes: JsonObject
   readonly template: number
 }
 
@@ -70,27 +72,21 @@ export class RecordTemplates {
   }
 
   /**
-   * Returns the attributes if many events share them, so that a template can contain them.
-   * Otherwise returns no attributes.
-   */
-  sharedOf(attributes: JsonObject): JsonObject {
-    const isShared = this.#events.has(attributes) || sharedAttributes.has(attributes)
-    return isShared ? attributes : emptyAttributes
-  }
-
-  /**
    * Returns the template of an event. The values of its line: event number, span number, event
    * time, emit time, and for a final event the duration.
    */
-  eventTemplateOf(change: TaskChange, shared: JsonObject): number {
-    const { event_type: type, backend, node_id: node, error_type: errorType } = change
+  eventTemplateOf(change: TaskChange): EventTemplate {
+    const { attributes } = change
+    const known = findAlike(this.#events.get(attributes), change)
+    if (known !== null) return known
+    return this.#learn(change, sharedAttributes.has(attributes) ? attributes : emptyAttributes)
+  }
+
+  #learn(change: TaskChange, shared: JsonObject): EventTemplate {
     const known = this.#events.get(shared)
-    if (known !== undefined) {
-      for (const one of known) {
-        const isAlike = one.type === type && one.backend === backend && one.node === node
-        if (isAlike && (type !== 'TaskFailed' || one.errorType === errorType)) return one.template
-      }
-    }
+    const alike = findAlike(known, change)
+    if (alike !== null) return alike
+    const { event_type: type, backend, node_id: node, error_type: errorType } = change
     const key = JSON.stringify([
       type,
       backend,
@@ -100,9 +96,9 @@ export class RecordTemplates {
     ])
     const template = this.#findOrAdd(key, () => this.#addEvent(change, shared))
     if (this.#events.size >= maxKnown) this.#events.clear()
-    const added = { type, backend, node, errorType, template }
+    const added = { type, backend, node, errorType, attributes: shared, template }
     this.#events.set(shared, withAdded(known, added))
-    return template
+    return added
   }
 
   /**
@@ -181,6 +177,18 @@ export class RecordTemplates {
     const segments = cutTemplate(line, expected)
     return segments === null ? null : this.#parts.writer.addTemplate(segments)
   }
+}
+
+function findAlike(
+  known: readonly EventTemplate[] | undefined,
+  { event_type: type, backend, node_id: node, error_type: errorType }: TaskChange,
+): EventTemplate | null {
+  if (known === undefined) return null
+  for (const one of known) {
+    const isAlike = one.type === type && one.backend === backend && one.node === node
+    if (isAlike && (type !== 'TaskFailed' || one.errorType === errorType)) return one
+  }
+  return null
 }
 
 /** The fields of a task whose values are part of the template of its span. */

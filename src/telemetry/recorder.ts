@@ -58,9 +58,8 @@ export class Recorder {
 
   /** Records a lifecycle event by a template. Returns `false` if no template fits. */
   addChange(change: TaskChange, eventNumber: number, spanNumber: number): boolean {
-    const { attributes, own } = change
-    const shared = this.#templates.sharedOf(attributes)
-    const template = this.#templates.eventTemplateOf(change, shared)
+    const { own } = change
+    const { template, attributes } = this.#templates.eventTemplateOf(change)
     const { event_time: happened, emit_time: emitted, duration_seconds: seconds } = change
     if (template === noTemplate || !isTemplateTime(happened) || !isTemplateTime(emitted))
       return false
@@ -75,7 +74,7 @@ export class Recorder {
     frame.template = template
     frame.count = 5
     frame.uid = change.task_id
-    if (shared === emptyAttributes) frame.text = membersOf(allAttributes(change), '')
+    if (attributes === emptyAttributes) frame.text = membersOf(allAttributes(change), '')
     else frame.text = own === null ? '' : membersOf(own, ',')
     if (!this.#writer.appendValues(frame)) return false
     this.#onFrameAdded(emitted)

@@ -22,6 +22,7 @@ export class MainLock {
   /** Whether the main thread keeps the lock, because it alone writes. */
   isKept = true
   #hasThread = false
+  #hasThreadBegun = false
 
   constructor(record: SharedRecord, chunks: ChunkWriter, fd: number) {
     this.#record = record
@@ -32,7 +33,9 @@ export class MainLock {
 
   /** Whether the thread runs and may write. */
   get isThreadReady(): boolean {
-    return this.#hasThread && !this.isKept && this.#record.threadId !== 0
+    if (!this.#hasThread || this.isKept) return false
+    this.#hasThreadBegun ||= this.#record.threadId !== 0
+    return this.#hasThreadBegun
   }
 
   threadStarted(): void {

@@ -76,13 +76,13 @@ export class SpanRegistry {
   }
 
   /**
-   * Applies a lifecycle event to the span of its task. `toEvent` creates the event object, which is
-   * needed only for enrichers.
+   * Applies a lifecycle event to the span of its task. `object` is the event object for enrichers.
+   * It may be `null` if there are none.
    */
   addTaskEvent(
     event: TaskEventFields,
     holder: RowHolder | null,
-    toEvent: () => BaseEvent,
+    object: BaseEvent | null,
   ): TaskEventSpan {
     const { tasks, mirror, enrichers } = this.#parts
     const { task_id: uid } = event
@@ -91,7 +91,9 @@ export class SpanRegistry {
     if (known !== undefined && hasEnded(known.passed)) return { record: known, isEnd: false }
     const record = known ?? this.#openRecord(uid, event)
     if (holder !== null) holder.telemetryRow = record
-    if (stage === stages.created && enrichers.hasAny) record.enrich(enrichers.enrich(toEvent()))
+    if (stage === stages.created && object !== null && enrichers.hasAny) {
+      record.enrich(enrichers.enrich(object))
+    }
     if (known === undefined) this.#openTask(record)
     const { passed } = record
     const isEnd = tasks.apply(record, event, stage)
