@@ -173,10 +173,11 @@ export class InferenceService {
     notify(null, { kind: 'span', span: toBatchSpan(newSpanId(), config.modelName, report) })
   }
 
-  #onEnded(taskId: string | null, { span, measurements, code }: RequestReport): void {
+  #onEnded(taskId: string | null, report: RequestReport): void {
     const { notify, hasSessions, getSessionId } = this.#parts
-    this.#metrics.requestEnded(code, measurements, getSessionId(taskId))
+    this.#metrics.requestEnded(report, getSessionId(taskId))
     if (!hasSessions()) return
+    const { span, measurements } = report
     notify(taskId, { kind: 'span', span: span() })
     for (const measurement of measurements) notify(taskId, { kind: 'measurement', measurement })
   }
@@ -208,8 +209,13 @@ export class InferenceService {
   }
 
   #metricsText(): string {
-    const keys = this.#server?.listKeys() ?? []
-    return this.#metrics.toText(this.generator.status(), this.#batcher.breaches, keys)
+    return this.#metrics.toText({
+      status: this.generator.status(),
+      slots: this.pool.slots,
+      queueLimit: this.#parts.config.hardware.queueLimit,
+      breaches: this.#batcher.breaches,
+      keys: this.#server?.listKeys() ?? [],
+    })
   }
 
   #createServer(): InferenceServer {

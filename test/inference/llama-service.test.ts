@@ -252,4 +252,21 @@ describe('prefix caching over HTTP', () => {
     expect(second.usage?.prompt_tokens_details).toEqual({ cached_tokens: count })
     expect(second.choices[0]?.text).toBe(first.choices[0]?.text)
   })
+
+  it('/metrics counts the tokens of prompts, and those of them from the cache', async () => {
+    const counts = async (): Promise<number[]> => {
+      const text = await (await fetch(`${backend.endpoint}/metrics`)).text()
+      const count = (type: string) =>
+        Number(new RegExp(`^tutti_tokens_total\\{.*type="${type}"\\} (\\d+)$`, 'm').exec(text)?.[1])
+      return ['input', 'cached'].map(count)
+    }
+    const prompt = 'A sentence that no other test of this file has as its prompt'
+    const [input = 0, cached = 0] = await counts()
+    await complete({ prompt })
+    const [once = 0] = await counts()
+    await complete({ prompt })
+    const [twice = 0, reused = 0] = await counts()
+    expect(twice - once).toBe(once - input)
+    expect(reused - cached).toBeGreaterThan((once - input) / 2)
+  })
 })

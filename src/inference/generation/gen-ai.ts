@@ -210,7 +210,7 @@ function resultAttributes(
 }
 
 /** How many tokens of the prompt came from a cache; `null` if the engine does not report it. */
-function readCachedTokens({ details = {} }: Usage): number | null {
+export function readCachedTokens({ details = {} }: Usage): number | null {
   const prompt = details['prompt_tokens_details']
   const cached = isPlainObject(prompt) ? prompt['cached_tokens'] : undefined
   return typeof cached === 'number' && cached >= 0 ? cached : null

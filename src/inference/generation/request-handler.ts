@@ -52,6 +52,8 @@ export interface RequestReport {
   readonly span: () => WorkSpan
   readonly measurements: readonly Measurement[]
   readonly code: string
+  /** `null` without an answer. */
+  readonly usage: Usage | null
 }
 
 export class RequestHandler implements TextGenerator {
@@ -331,6 +333,7 @@ class RequestRun implements QueueListener {
       span: () => toSpan(generation),
       measurements: this.#meter.measure(generation),
       code: 'result' in outcome ? outcome.result.finishReason : toErrorCode(outcome.error),
+      usage: 'result' in outcome ? outcome.result.usage : null,
     })
     if ('result' in outcome) this.#result.resolve(outcome.result)
     else this.#result.reject(outcome.error)

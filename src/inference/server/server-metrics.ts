@@ -1,8 +1,10 @@
 /** The metrics that a server has for Prometheus, at `/metrics`. */
 
-import { Distributions, type Measurement, OriginLabels } from '../../events/measurement.ts'
+import { Distributions, OriginLabels } from '../../events/measurement.ts'
 import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prometheus-text.ts'
 import type { BatchReport } from '../generation/batch-run.ts'
+import { readCachedTokens } from '../generation/gen-ai.ts'
+import type { RequestReport } from '../generation/request-handler.ts'
 import type { GeneratorStatus } from '../generation/text-generator.ts'
 import type { ClientKey } from './keys/client-key.ts'
 
@@ -20,6 +22,18 @@ const batchWait = {
 }
 const noLabels = {}
 
+type EndedRequest = Pick<RequestReport, 'code' | 'measurements' | 'usage'>
+
+/** What `/metrics` shows of the present. */
+interface ServerState {
+  readonly status: GeneratorStatus
+  readonly slots: number
+  readonly queueLimit: number
+  /** How often engines have broken their contract. */
+  readonly breaches: number
+  readonly keys: readonly ClientKey[]
+}
+
 export class ServerMetrics {
   readonly #model: string
   readonly #backend: string
@@ -27,14 +41,21 @@ export class ServerMetrics {
   /** The latest session and its labels, cached because consecutive requests often share them. */
   #sessionLabels: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
   readonly #requestCounts = new Map<string, number>()
+  /** `cached` tokens are those of `input` that an engine had evaluated before. */
+  readonly #tokens = { input: 0, output: 0, cached: 0 }
 
   constructor(model: string, backend: string) {
     this.#model = model
     this.#backend = backend
   }
 
-  requestEnded(code: string, measurements: readonly Measurement[], sessionId: string): void {
+  requestEnded({ code, measurements, usage }: EndedRequest, sessionId: string): void {
     this.#requestCounts.set(code, (this.#requestCounts.get(code) ?? 0) + 1)
+    if (usage !== null) {
+      this.#tokens.input += usage.promptTokens
+      this.#tokens.output += usage.completionTokens
+      this.#tokens.cached += readCachedTokens(usage) ?? 0
+    }
     if (this.#sessionLabels?.sessionId !== sessionId) {
       this.#sessionLabels = { sessionId, labels: new OriginLabels(sessionId, this.#backend) }
     }
@@ -47,11 +68,8 @@ export class ServerMetrics {
     this.#distributions.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
   }
 
-  toText(
-    { queued, running, workers }: GeneratorStatus,
-    breaches: number,
-    keys: readonly ClientKey[],
-  ): string {
+  toText({ status, slots, queueLimit, breaches, keys }: ServerState): string {
+    const { queued, running, workers } = status
     const labels = { model: this.#model }
     const gauge = (name: string, description: string, value: number): PlainMetric => ({
       name,
@@ -60,6 +78,16 @@ export class ServerMetrics {
       description,
       points: [{ labels, value }],
     })
+    const tokens: PlainMetric = {
+      name: 'tutti_tokens',
+      kind: 'counter',
+      unit: '1',
+      description: 'tokens of prompts (input), of these from a cache (cached), and of answers',
+      points: Object.entries(this.#tokens).map(([type, value]) => ({
+        labels: { ...labels, type },
+        value,
+      })),
+    }
     const requests: PlainMetric = {
       name: 'tutti_requests',
       kind: 'counter',
@@ -72,8 +100,11 @@ export class ServerMetrics {
     }
     const metrics = [
       requests,
+      tokens,
       gauge('tutti_requests_queued', 'requests in the queue', queued),
+      gauge('tutti_queue_limit', 'requests that may wait in the queue', queueLimit),
       gauge('tutti_requests_running', 'requests in an engine', running),
+      gauge('tutti_slots', 'requests that the engines handle at a time', slots),
       gauge('tutti_workers', 'engines that accept requests', workers),
       gauge('tutti_engine_breaches', 'calls of engines that break their contract', breaches),
       ...toKeyMetrics(keys),

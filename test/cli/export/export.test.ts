@@ -4,6 +4,7 @@ import protobuf from 'protobufjs'
 import { afterAll, beforeAll, describe, expect, it } from 'vitest'
 import { ComputeTask } from '../../../src/tasks/compute-task.ts'
 import { ConcurrentBackend } from '../../../src/backends/local/concurrent-backend.ts'
+import { InferenceBackend } from '../../../src/inference/index.ts'
 import { Session } from '../../../src/session/session.ts'
 import { WorkflowEngine } from '../../../src/workflow/workflow-engine.ts'
 import { spansOfTraces, startReceiver, type TraceRequest } from '../../telemetry/otlp-receiver.ts'
@@ -307,18 +308,31 @@ describe('tutti export', () => {
   })
 })
 
-it('docs/grafana-dashboard.json: every query names a metric that exists', () => {
+/** The metrics of a server that has answered one request. */
+async function serverMetrics(): Promise<string> {
+  const keys = join(folder.path, 'keys')
+  writeFileSync(keys, 'ann key-of-ann rpm=5 tpm=900\n')
+  const config = { required: { model_name: 'tiny' }, engine: { kind: 'echo' } }
+  await using backend = await InferenceBackend.fromConfig(config, { port: 0, apiKeysFile: keys })
+  const headers = { 'x-api-key': 'key-of-ann', 'content-type': 'application/json' }
+  const body = JSON.stringify({ prompt: 'one two three' })
+  await fetch(`${backend.endpoint}/v1/completions`, { method: 'POST', headers, body })
+  return await (await fetch(`${backend.endpoint}/metrics`, { headers })).text()
+}
+
+it('docs/grafana-dashboard.json: every query names a metric that exists', async () => {
   const file = new URL('../../../docs/grafana-dashboard.json', import.meta.url)
   const text = readFileSync(file, 'utf8')
   const queries = Array.from(text.matchAll(/"expr": "((?:[^"\\]|\\.)*)"/g), ([, one = '']) => one)
   expect(queries.length).toBeGreaterThan(8)
-  const known = metricNames(served.replaceAll(/^# TYPE (\w+) .*$/gm, '$1 '))
+  const all = `${served}${await serverMetrics()}`
+  const known = metricNames(all.replaceAll(/^# TYPE (\w+) .*$/gm, '$1 '))
   for (const query of queries) {
     const named = Array.from(
-      query.matchAll(/\b(?:tasks?|node)_[a-z_]+\b(?=[{[ )])/g),
+      query.matchAll(/\b(?:tasks?|node|tutti|gen_ai)_[a-z_]+\b(?=[{[ )])/g),
       ([one]) => one,
     )
-    const labels = new Set(['node_id', 'task_type'])
+    const labels = new Set(['node_id', 'task_type', 'gen_ai_request_model'])
     const metrics = named.filter((name) => !labels.has(name))
     expect(metrics.length, query).toBeGreaterThan(0)
     expect(

@@ -284,6 +284,11 @@ describe('a server with a key file', () => {
     const { text } = await ask(`${endpoint}/metrics`, { headers: bearer('sk-single') })
     const { prompt_tokens: input, completion_tokens: output, total_tokens: total } = json.usage
     for (const line of [
+      `tutti_tokens_total{model="tiny",type="input"} ${input}`,
+      `tutti_tokens_total{model="tiny",type="output"} ${output}`,
+      'tutti_tokens_total{model="tiny",type="cached"} 0',
+      'tutti_queue_limit{model="tiny"} 10000',
+      'tutti_slots{model="tiny"} 65536',
       'tutti_key_requests_total{key="ann",status="200"} 1',
       'tutti_key_requests_total{key="ann",status="400"} 1',
       `tutti_key_tokens_total{key="ann",type="input"} ${input}`,
