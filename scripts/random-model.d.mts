@@ -13,6 +13,8 @@ export interface RandomModelOptions {
   readonly specialTokens?: readonly string[]
   /** The maximum number of tokens of prompt and answer together. Default 2048. */
   readonly context?: number
+  /** How the vectors of tokens are pooled, which makes it an embedding model: 1 mean, 3 last. */
+  readonly pooling?: number
 }
 
 export function writeRandomModel(path: string, options: RandomModelOptions): void

@@ -22,7 +22,7 @@ const letters = Array.from('abcdefghijklmnopqrstuvwxyz')
  */
 export function writeRandomModel(path, options) {
   const { dim, layers, heads, hidden, vocab, template, precision } = options
-  const { context = 2048, specialTokens = [] } = options
+  const { context = 2048, specialTokens = [], pooling } = options
   const sizes = { dim, layers, heads, hidden, vocab, kvHeads: heads, context }
   const tokens = createTokens(vocab, specialTokens)
   const random = createRandom(1)
@@ -30,6 +30,9 @@ export function writeRandomModel(path, options) {
     metadata: {
       ...createLlamaMetadata(sizes, 'random', precision),
       ...createVocabularyMetadata({ tokens, bos: 1, eos: 2, template }),
+      ...(pooling === undefined
+        ? {}
+        : { 'llama.pooling_type': { type: 'uint32', value: pooling } }),
     },
     tensors: listLlamaTensors(sizes).map(({ name, shape, isNorm }) => ({
       name,

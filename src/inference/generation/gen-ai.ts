@@ -90,12 +90,13 @@ interface OperationLabels {
 }
 
 export class GenerationMeter {
-  readonly #labels: { readonly chat: OperationLabels; readonly text_completion: OperationLabels }
+  readonly #labels: Readonly<Record<Operation, OperationLabels>>
 
   constructor(model: string) {
     this.#labels = {
       chat: operationLabels(model, 'chat'),
       text_completion: operationLabels(model, 'text_completion'),
+      embeddings: operationLabels(model, 'embeddings'),
     }
   }
 
@@ -156,8 +157,12 @@ export function toBatchSpan(spanId: string, model: string, batch: BatchReport): 
   }
 }
 
-const toOperation = (input: GenerationInput): 'chat' | 'text_completion' =>
-  input.kind === 'chat' ? 'chat' : 'text_completion'
+type Operation = 'chat' | 'text_completion' | 'embeddings'
+
+function toOperation(input: GenerationInput): Operation {
+  if (input.kind === 'chat') return 'chat'
+  return input.wantsEmbedding === true ? 'embeddings' : 'text_completion'
+}
 
 type Attributes = Record<string, JsonValue>
 

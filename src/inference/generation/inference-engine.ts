@@ -67,6 +67,11 @@ export interface TextInput {
   readonly text: string
   /** The prompt as token ids. If given, it replaces `text`. */
   readonly tokens?: readonly number[]
+  /**
+   * Whether the embedding of the text is requested instead of its continuation. Only engines whose
+   * `ModelFacts.fields` contain `embeddings` receive such requests.
+   */
+  readonly wantsEmbedding?: boolean
 }
 
 /**
@@ -157,6 +162,8 @@ export interface GenerationDelta {
   readonly prompt?: PromptReport
   /** The number of prompt tokens. In the first delta if known: canceled requests need it too. */
   readonly promptTokens?: number
+  /** The embedding of the text, of length 1. Present only if the request wants it. */
+  readonly embedding?: Float32Array
 }
 
 export type { FinishReason }
@@ -200,12 +207,15 @@ export interface ModelFacts {
   readonly hasChatTemplate: boolean
   /** The source of the chat template, if the engine knows it. */
   readonly chatTemplate?: string
+  /** `embedding` if the model generates no text. Default `chat`. */
+  readonly purpose?: 'chat' | 'embedding'
   /**
    * The request fields that the engine supports besides those of `Sampling` and `GenerationInput`:
    * a name such as `grammar`; `messages.NAME` for a field of messages; `messages.name` for the
    * names of participants other than tools; `prompt.tokens` for prompts of token ids;
-   * `echo.logprobs` for log probabilities of prompts. A request with any other field that would
-   * change the answer is refused before it reaches the engine. Default: none.
+   * `echo.logprobs` for log probabilities of prompts; `embeddings` for embeddings. A request with
+   * any other field that would change the answer is refused before it reaches the engine. Default:
+   * none.
    */
   readonly fields?: readonly string[]
 }

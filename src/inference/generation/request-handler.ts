@@ -245,7 +245,7 @@ class RequestRun implements QueueListener {
   }
 
   delta(delta: PassThroughDelta): Promise<void> | undefined {
-    this.#firstTokenMs ??= this.#parts.clock.monotonicMs()
+    if (delta.embedding === undefined) this.#firstTokenMs ??= this.#parts.clock.monotonicMs()
     const released = this.#builder.push(delta)
     if (this.#builder.isBlocked) this.#blockAbort?.abort()
     if (released === null || this.#listener.delta === undefined) return undefined

@@ -26,6 +26,7 @@ export class ResultBuilder {
   deltas = 0
   promptTokens: number | null = null
   #prompt: PromptReport | null = null
+  #embedding: Float32Array | null = null
   #ignored: readonly string[] | null = null
   #hasSentIgnored = false
 
@@ -45,6 +46,7 @@ export class ResultBuilder {
     this.deltas++
     this.promptTokens ??= delta.promptTokens ?? null
     this.#ignored ??= delta.ignored ?? null
+    this.#embedding ??= delta.embedding ?? null
     this.#prompt ??= delta.prompt === undefined ? null : this.#toPromptReport(delta.prompt)
     if (delta.toolCallPieces !== undefined) {
       this.#callAssembler ??= new ToolCallAssembler()
@@ -93,6 +95,7 @@ export class ResultBuilder {
     const optional = {
       ...(this.#prompt === null ? {} : { prompt: this.#prompt }),
       ...(this.#ignored === null ? {} : { ignored: this.#ignored }),
+      ...(this.#embedding === null ? {} : { embedding: this.#embedding }),
     }
     const result = { text: this.#text, finishReason, usage, toolCalls, logprobs, ...optional }
     const fields = this.#fields

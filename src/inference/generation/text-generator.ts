@@ -49,6 +49,7 @@ export interface GenerationResult {
   readonly toolCalls: readonly WireToolCall[]
   readonly logprobs: readonly TokenLogprob[]
   readonly prompt?: PromptReport
+  readonly embedding?: Float32Array
   readonly fields?: AnswerFields
   /** The part of `fields` that was not in any delta. */
   readonly lastFields?: AnswerFields

@@ -250,7 +250,9 @@ function collectFormatTexts(format: OutputFormat): readonly string[] {
 function findUnreadableField(input: PassThroughInput): string | undefined {
   const { body = {} } = input
   const isRaw = input.kind === 'text'
-  if (isRaw && (input.tokens !== undefined || Array.isArray(body['prompt']))) return 'prompt'
+  if (isRaw && (input.tokens !== undefined || Array.isArray(body['prompt']))) {
+    return input.wantsEmbedding === true ? 'input' : 'prompt'
+  }
   return Object.hasOwn(body, 'prompt_embeds') ? 'prompt_embeds' : undefined
 }
 

@@ -183,6 +183,18 @@ const responseSchemas = {
     max_model_len: count.describe('Tokens of prompt and answer together.'),
   }),
   ModelList: z.object({ object: z.literal('list'), data: z.array(model) }),
+  Embeddings: z.object({
+    object: z.literal('list'),
+    data: z.array(
+      z.object({
+        object: z.literal('embedding'),
+        index: count,
+        embedding: z.union([z.array(z.number()), text]).describe('Numbers, or their base64.'),
+      }),
+    ),
+    model: text,
+    usage: z.object({ prompt_tokens: count, total_tokens: count }),
+  }),
   Tokens: z.object({ tokens: z.array(z.int()), count, max_model_len: count }),
   TokenText: z.object({ content: text, prompt: text.describe('The same as `content`.') }),
   Prompt: z.object({ prompt: text, count: count.describe('The number of its tokens.') }),

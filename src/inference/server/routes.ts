@@ -12,6 +12,7 @@ import type { EngineProxy } from '../generation/pass-through.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { generatePath } from './error-replies.ts'
 import { createPageRoute } from './chat-page.ts'
+import { createEmbeddingRoutes } from './embedding-routes.ts'
 import { createOpenApiDocument, type DocumentedRoute, type OpenApiOptions } from './openapi.ts'
 import {
   createIgnoredHeaders,
@@ -61,6 +62,7 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
     ...createStartRoutes(context),
     ...surfaces.map((surface) => createSurfaceRoute(surface, context)),
     ...createCompanionRoutes(context),
+    ...createEmbeddingRoutes(context),
     createGenerateRoute(context),
     ...createModelRoutes(context),
     ...createTokenRoutes(context),

@@ -70,7 +70,7 @@ export interface ServedRequest {
   readonly answers: readonly string[]
 }
 
-interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields'> {
+interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields' | 'purpose'> {
   /** Absent or `null` if there is no server behind the engine. */
   readonly proxy?: EngineProxy | null
 }
@@ -134,7 +134,8 @@ export class InferenceServer extends HttpServer {
     return { ...this.#options, pageFile, endpoint: this.endpoint, getUnreadyReason }
   }
 
-  #routeContext({ contextLength, fields = [], proxy = null }: LoadedModel): RouteContext {
+  #routeContext(model: LoadedModel): RouteContext {
+    const { contextLength, purpose = 'chat', fields = [], proxy = null } = model
     const { models, hiddenModels = [], queueLimit = Infinity, defaults } = this.#options
     const { maxPrompts, isStrict } = this.#limits
     const requests = createRequestReader({
@@ -144,6 +145,7 @@ export class InferenceServer extends HttpServer {
       maxPrompts: Math.min(maxPrompts, queueLimit),
       promptLimitName: queueLimit < maxPrompts ? 'hardware.queue_limit' : 'limits.maxPrompts',
       acceptsTokenIds: fields.includes('prompt.tokens'),
+      purpose,
       defaultMaxTokens: defaults.maxTokens,
       fields,
       isPassedOn: proxy !== null,
@@ -175,7 +177,8 @@ function toServedRequest(exchange: HttpExchange, seconds: number, clock: Clock):
 const openApiHint = 'GET /openapi.json lists the addresses of this server.'
 const addPathHint = "'engine.paths' of its configuration adds those of the server behind it."
 const enginesHint =
-  "Others, such as '/v1/embeddings', are there only with the engines 'openai' and 'process'."
+  "'/v1/embeddings' needs an embedding model. " +
+  "Others, such as '/v1/rerank', are there only with the engines 'openai' and 'process'."
 
 const loadingError = new HttpError(503, 'The model is loading.', {
   code: 'not_ready',

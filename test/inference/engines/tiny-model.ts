@@ -16,9 +16,13 @@ const tinyTemplate = [
   '{% if add_generation_prompt %}<|assistant|>{% endif %}',
 ].join('')
 
-/** Writes it into a folder and returns the path. */
-export function writeTinyModel(folder: string, template: string = tinyTemplate): string {
-  const path = join(folder, 'tiny.gguf')
+/** Writes it into a folder and returns the path. With `pooling`, it is an embedding model. */
+export function writeTinyModel(
+  folder: string,
+  template: string = tinyTemplate,
+  pooling?: number,
+): string {
+  const path = join(folder, pooling === undefined ? 'tiny.gguf' : `tiny-embedding-${pooling}.gguf`)
   writeRandomModel(path, {
     dim: 64,
     layers: 2,
@@ -29,6 +33,7 @@ export function writeTinyModel(folder: string, template: string = tinyTemplate):
     context: tinyContext,
     specialTokens: ['<|system|>', '<|user|>', '<|assistant|>', '<|tool|>'],
     template,
+    ...(pooling === undefined ? {} : { pooling }),
   })
   return path
 }

@@ -159,7 +159,8 @@ describe('the inference server', () => {
     const { json } = await post(`${served.url}/v1/embeddings`, { input: 'a' })
     expect(json.error.message).toBe(
       'There is nothing at this address. GET /openapi.json lists the addresses of this server. ' +
-        "Others, such as '/v1/embeddings', are there only with the engines 'openai' and 'process'.",
+        "'/v1/embeddings' needs an embedding model. " +
+        "Others, such as '/v1/rerank', are there only with the engines 'openai' and 'process'.",
     )
   })
 

@@ -17,6 +17,7 @@ import type {
   Usage,
 } from '../../generation/inference-engine.ts'
 import { inferenceError } from '../../generation/inference-errors.ts'
+import { toUnitVector } from '../../generation/fields/unit-vector.ts'
 import { expectNumber } from '../../../foundation/options.ts'
 import { numberBetween, section } from '../../schema/config-fields.ts'
 import { z } from '../../schema/schema.ts'
@@ -104,7 +105,8 @@ class EchoEngine implements InferenceEngine {
 
   constructor(options: EchoEngineOptions) {
     const { modelName = 'echo', contextLength = 8192, clock = systemClock } = options
-    this.#facts = { name: modelName, contextLength, hasChatTemplate: true }
+    const fields = ['embeddings']
+    this.#facts = { name: modelName, contextLength, hasChatTemplate: true, fields }
     this.#latencyMs = options.latencyMs ?? 0
     this.#latencyPerPromptMs = options.latencyPerPromptMs ?? 0
     this.#clock = clock
@@ -230,6 +232,9 @@ function createEchoResult(request: GenerationRequest, contextLength: number): Ec
       `the prompt has ${promptTokens} tokens, the context ${contextLength} for it and an answer`,
     )
   }
+  if (input.kind === 'text' && input.wantsEmbedding === true) {
+    return toEmbeddingResult(input.text, promptTokens)
+  }
   const prompt = lastUserText(input)
   const tool = requiredTool(input)
   if (tool !== null) return toToolCallResult(tool, prompt, request.id, promptTokens)
@@ -244,6 +249,23 @@ function createEchoResult(request: GenerationRequest, contextLength: number): Ec
     deltas: toDeltas(kept, sampling.logprobs, promptTokens),
     finishReason: stopped === null && isCut ? 'length' : 'stop',
     usage: { promptTokens, completionTokens: kept.length },
+  }
+}
+
+const embeddingLength = 64
+
+/** Each token of the text adds invented numbers, so that texts with equal tokens are similar. */
+function toEmbeddingResult(text: string, promptTokens: number): EchoResult {
+  const sums = new Float32Array(embeddingLength)
+  for (const token of splitTokens(text)) {
+    for (let at = 0; at < embeddingLength; at++) {
+      sums[at] = (sums[at] ?? 0) + toTokenId(`${at} ${token.trim()}`) / 0x8000 - 1
+    }
+  }
+  return {
+    deltas: [{ text: '', promptTokens, embedding: toUnitVector(sums) }],
+    finishReason: 'stop',
+    usage: { promptTokens, completionTokens: 0 },
   }
 }
 

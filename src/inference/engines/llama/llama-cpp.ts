@@ -9,10 +9,12 @@ import type { LlamaContext, LlamaModel, Token as LibraryToken } from 'node-llama
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
+import { toUnitVector } from '../../generation/fields/unit-vector.ts'
 import { findModelProblem, modelFileHint } from '../../models/gguf-file.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { chooseCpuAttention, readCpuFlags } from './evaluation/cpu-attention.ts'
 import { libraryVersion, NativeContext } from './evaluation/native-context.ts'
+import type { EmbeddingRuntime } from './embedding-loop.ts'
 import { GrammarCache } from './grammar/next-characters.ts'
 import {
   excessWarning,
@@ -37,10 +39,43 @@ const unusedType = 5
 const textlessTypes: ReadonlySet<number> = new Set([unknownType, controlType, unusedType])
 const userDefinedType = 4
 
+type OnProgress = (progress: LoadProgress) => void
+
+/** Loads a model that generates text. */
 export async function loadRuntime(
   request: LoadRequest,
-  onProgress: (progress: LoadProgress) => void,
+  onProgress: OnProgress,
 ): Promise<LlamaRuntime> {
+  const { model, threads } = await loadModel(request, onProgress)
+  return createRuntime(model, request, threads)
+}
+
+/** Loads a model for its purpose. */
+export async function loadForPurpose(
+  request: LoadRequest,
+  onProgress: OnProgress,
+): Promise<LlamaRuntime | EmbeddingRuntime> {
+  const { model, threads } = await loadModel(request, onProgress)
+  const purpose = request.purpose ?? findPurpose(model)
+  return purpose === 'embedding'
+    ? createEmbeddingRuntime(model, request, threads)
+    : createRuntime(model, request, threads)
+}
+
+/** A model whose file says how the vectors of its tokens are pooled is an embedding model. */
+function findPurpose({ fileInfo }: LlamaModel): 'chat' | 'embedding' {
+  const { pooling_type: pooling, attention } = fileInfo.architectureMetadata as {
+    readonly pooling_type?: number
+    readonly attention?: { readonly causal?: boolean }
+  }
+  const isPooled = pooling !== undefined && poolingTypes.has(pooling)
+  return isPooled || attention?.causal === false ? 'embedding' : 'chat'
+}
+
+/** Mean, first and last, as numbers in GGUF files. */
+const poolingTypes: ReadonlySet<number> = new Set([1, 2, 3])
+
+async function loadModel(request: LoadRequest, onProgress: OnProgress) {
   const library = await importLibrary()
   const modelPath = await findModel(library, request, onProgress)
   const [load = 0] = loadavg()
@@ -62,15 +97,50 @@ export async function loadRuntime(
         'know such models: a newer node-llama-cpp may'
       throw new LoadError(`${modelPath} cannot be loaded: ${messageOf(error)}`, hint, error)
     })
-  const contextLength = Math.min(
-    request.contextLength ?? defaultContextLength,
-    model.trainContextSize,
+  return { model, threads }
+}
+
+const findContextLength = (model: LlamaModel, { contextLength }: LoadRequest): number =>
+  Math.min(contextLength ?? defaultContextLength, model.trainContextSize)
+
+async function createEmbeddingRuntime(
+  model: LlamaModel,
+  request: LoadRequest,
+  threads: number,
+): Promise<EmbeddingRuntime> {
+  const contextLength = findContextLength(model, request)
+  const context = await guardMemory(request, contextLength, () =>
+    model.createEmbeddingContext({
+      contextSize: contextLength,
+      // Some models compute a text only as a whole.
+      batchSize: contextLength,
+      threads,
+    }),
   )
+  return {
+    contextLength,
+    vocabulary: createVocabulary(model),
+    async embed(input) {
+      const text = typeof input === 'string' ? input : (input as LibraryToken[])
+      const { vector } = await context.getEmbeddingFor(text)
+      return toUnitVector(vector)
+    },
+    countTokens: (input) =>
+      context.calculateInputLength(typeof input === 'string' ? input : (input as LibraryToken[])),
+  }
+}
+
+async function createRuntime(
+  model: LlamaModel,
+  request: LoadRequest,
+  threads: number,
+): Promise<LlamaRuntime> {
+  const contextLength = findContextLength(model, request)
   const context = await createContext(model, request, { contextLength, threads })
   const vocabulary = createVocabulary(model)
   const native = new NativeContext(model, context)
   const grammars = new GrammarCache()
-  const isTried = llama.gpu === false && threads > 1
+  const isTried = model.llama.gpu === false && threads > 1
   return {
     threadWarning: isTried ? await configureThreads(native, request.threads, threads) : null,
     contextLength,
@@ -149,12 +219,13 @@ async function findModel(
 
 async function createContext(
   model: LlamaModel,
-  { sequences, batchSize, flashAttention }: LoadRequest,
+  request: LoadRequest,
   { contextLength, threads }: { readonly contextLength: number; readonly threads: number },
 ): Promise<LlamaContext> {
   const { architectureMetadata: architecture } = model.fileInfo
-  try {
-    return await model.createContext({
+  const { sequences, batchSize, flashAttention } = request
+  return guardMemory(request, contextLength, () =>
+    model.createContext({
       sequences,
       contextSize: contextLength,
       // A pass contains prompt tokens and one token of each generating sequence.
@@ -165,7 +236,17 @@ async function createContext(
       ...(model.llama.gpu === false
         ? chooseCpuAttention(architecture, readCpuFlags(), flashAttention === true)
         : {}),
-    })
+    }),
+  )
+}
+
+async function guardMemory<T>(
+  { sequences }: LoadRequest,
+  contextLength: number,
+  create: () => Promise<T>,
+): Promise<T> {
+  try {
+    return await create()
   } catch (error) {
     const size = `${sequences} sequences of ${contextLength} tokens`
     const hint = 'lower max_model_len, or the number of sequences'

@@ -65,6 +65,8 @@ export interface LlamaEngineOptions extends Partial<Omit<LlamaEngineConfig, 'kin
   readonly cacheDir: string
   /** Default `null`: the model's context length, up to 4096. The model's length is the maximum. */
   readonly contextLength?: number | null
+  /** What the model is loaded for. Default `null`: the GGUF file says so. */
+  readonly purpose?: 'chat' | 'embedding' | null
   /** @deprecated Has no effect: the native context of node-llama-cpp is always used. */
   readonly usesNativeContext?: boolean
   readonly clock: Clock
@@ -89,6 +91,7 @@ const checks: OptionChecks<LlamaEngineOptions> = {
   sequences: optional(integerAtLeast(1)),
   batchSize: optional(integerAtLeast(1)),
   contextLength: optional(nullable(integerAtLeast(1))),
+  purpose: optional(oneOf('chat', 'embedding', null)),
   hungSeconds: optional(positiveSeconds),
   usesNativeContext: optional(expectBoolean),
   clock: sharedChecks.clock,
@@ -171,6 +174,7 @@ const llamaFields: readonly string[] = (
   'prompt.tokens echo.logprobs parallel_tool_calls guided_json guided_regex guided_choice ' +
   'guided_grammar structured_outputs grammar json_schema chat_template_kwargs reasoning_effort'
 ).split(' ')
+const embeddingFields: readonly string[] = ['prompt.tokens', 'embeddings']
 const reasoningFields: readonly string[] = ['messages.reasoning_content', 'messages.reasoning']
 
 class LlamaEngine implements InferenceEngine {
@@ -335,7 +339,7 @@ class LlamaEngine implements InferenceEngine {
       const { threadWarning, readsReasoning, readsNames } = message
       if (threadWarning !== null) this.#options.log.warn('ThreadsStall', threadWarning)
       const fields = [
-        ...llamaFields,
+        ...(message.facts.purpose === 'embedding' ? embeddingFields : llamaFields),
         ...(readsReasoning ? reasoningFields : []),
         ...(readsNames ? ['messages.name'] : []),
       ]
@@ -423,4 +427,5 @@ const toLoadRequest = (options: LlamaEngineOptions): LoadRequest => ({
   sequences: Math.min(options.sequences ?? 16, maxSequences),
   batchSize: options.batchSize ?? 512,
   contextLength: options.contextLength ?? null,
+  purpose: options.purpose ?? null,
 })

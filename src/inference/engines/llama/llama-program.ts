@@ -4,7 +4,8 @@ import { systemClock } from '../../../foundation/clock.ts'
 import { messageOf } from '../../../foundation/errors.ts'
 import { definedFields } from '../../../foundation/options.ts'
 import { connectToParent } from '../../../runtime/child-program.ts'
-import { LoadError, loadRuntime } from './llama-cpp.ts'
+import { EmbeddingLoop, type EmbeddingRuntime } from './embedding-loop.ts'
+import { LoadError, loadForPurpose } from './llama-cpp.ts'
 import { startLoadHeartbeat } from './load-heartbeat.ts'
 import type { PromptTokens } from '../../generation/inference-engine.ts'
 import { detokenize, readPrompt } from './prepared-prompt.ts'
@@ -16,11 +17,11 @@ import type {
   TokenQuery,
 } from './protocol.ts'
 import type { LlamaRuntime, Vocabulary } from './runtime.ts'
-import { StepLoop } from './step-loop.ts'
+import { StepLoop, type StepLoopOptions } from './step-loop.ts'
 import { sliceText } from './token-text.ts'
 
-let loop: StepLoop | null = null
-let model: LlamaRuntime | null = null
+let loop: StepLoop | EmbeddingLoop | null = null
+let model: LlamaRuntime | EmbeddingRuntime | null = null
 
 const parent = connectToParent<MessageToLlama, MessageFromLlama>({
   onMessage: receive,
@@ -37,18 +38,24 @@ function receive(message: MessageToLlama): void {
   else if (message.kind === 'generate') loop?.add(message.requests)
   else if (message.kind === 'cancel') loop?.cancel(message.id)
   else if (message.kind === 'query') void runQuery(message.queryId, message.query)
-  else loop?.setPaused(message.id, message.kind === 'hold')
+  else if (loop instanceof StepLoop) loop.setPaused(message.id, message.kind === 'hold')
 }
 
 async function load(request: LoadRequest): Promise<void> {
   const heartbeat = startLoadHeartbeat(systemClock, (message) => parent.send(message))
   try {
-    model = await loadRuntime(request, (progress) => heartbeat.report(progress))
+    model = await loadForPurpose(request, (progress) => heartbeat.report(progress))
     loop = createLoop(model)
-    const { contextLength, template, threadWarning } = model
-    const hasChatTemplate = template !== null
-    const source = definedFields({ chatTemplate: template?.source })
-    const facts = { name: request.modelName, contextLength, hasChatTemplate, ...source }
+    const { contextLength } = model
+    const [template, threadWarning] =
+      'template' in model ? [model.template, model.threadWarning] : [null, null]
+    const facts = {
+      name: request.modelName,
+      contextLength,
+      hasChatTemplate: template !== null,
+      purpose: 'template' in model ? ('chat' as const) : ('embedding' as const),
+      ...definedFields({ chatTemplate: template?.source }),
+    }
     const templateProblem = template?.problem ?? null
     const readsReasoning = template?.names?.members.has('reasoning_content') ?? false
     const readsNames = template?.readsNames ?? false
@@ -66,11 +73,9 @@ async function load(request: LoadRequest): Promise<void> {
 /** The maximum time without a sign of life, apart from the duration of one step. */
 const aliveIntervalMs = 500
 
-function createLoop(runtime: LlamaRuntime): StepLoop {
+function createLoop(runtime: LlamaRuntime | EmbeddingRuntime): StepLoop | EmbeddingLoop {
   let sentMs = systemClock.monotonicMs()
-  return new StepLoop({
-    runtime,
-    clock: systemClock,
+  const reports: Pick<StepLoopOptions, 'onUpdate' | 'onStep'> = {
     onUpdate(update) {
       sentMs = systemClock.monotonicMs()
       parent.enqueue({ kind: 'update', update })
@@ -84,7 +89,10 @@ function createLoop(runtime: LlamaRuntime): StepLoop {
       }
       return parent.flush(isLast)
     },
-  })
+  }
+  return 'slots' in runtime
+    ? new StepLoop({ runtime, clock: systemClock, ...reports })
+    : new EmbeddingLoop({ runtime, ...reports })
 }
 
 async function runQuery(queryId: number, query: TokenQuery): Promise<void> {
@@ -94,12 +102,13 @@ async function runQuery(queryId: number, query: TokenQuery): Promise<void> {
 }
 
 async function findResult(
-  runtime: LlamaRuntime,
+  runtime: LlamaRuntime | EmbeddingRuntime,
   query: TokenQuery,
 ): Promise<PromptTokens | Failure> {
   if (query.kind === 'tokenize') return tokenize(runtime.vocabulary, query.text)
-  if (query.kind === 'readPrompt') return readPrompt(query.input, runtime)
-  return detokenize(query.tokens, runtime.vocabulary)
+  if (query.kind === 'detokenize') return detokenize(query.tokens, runtime.vocabulary)
+  if ('template' in runtime) return readPrompt(query.input, runtime)
+  return { code: 'unsupported', message: 'an embedding model reads no conversations' }
 }
 
 /** Tokenizes a long text in slices, so that the step loop continues between them. */

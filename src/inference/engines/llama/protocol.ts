@@ -24,6 +24,8 @@ export interface LoadRequest {
   readonly batchSize: number
   /** The context length; `null` for the model's context length, up to 4096. */
   readonly contextLength: number | null
+  /** `null` to read from the file whether it is an embedding model. */
+  readonly purpose?: 'chat' | 'embedding' | null
 }
 
 export interface LlamaRequest {

@@ -44,7 +44,7 @@ export async function sendWholeReply(
   generator: TextGenerator,
   exchange: HttpExchange,
   request: TextRequest,
-  format: ReplyFormat,
+  format: Pick<ReplyFormat, 'toBody'>,
 ): Promise<void> {
   const results = await generateAll(exchange, request, (prompt) => generator.generate(prompt))
   const body = format.toBody(results, sumUsage(results, request.n))

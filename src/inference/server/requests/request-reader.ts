@@ -41,6 +41,7 @@ import {
 import {
   type ChatBody,
   type CompletionBody,
+  type EmbeddingBody,
   createRequestSchemas,
   type GenerateBody,
   type RequestBounds,
@@ -52,13 +53,16 @@ export type RequestReader = ReturnType<typeof createRequestReader>
 /** Reads each kind of body. The functions throw `HttpError` for an invalid body. */
 export function createRequestReader(rules: RequestRules) {
   const typed = createRequestSchemas(rules)
-  const { TokenizeRequest, DetokenizeRequest } = typed
+  const { TokenizeRequest, DetokenizeRequest, EmbeddingRequest } = typed
+  const own = { TokenizeRequest, DetokenizeRequest }
+  const canEmbed = rules.fields.includes('embeddings')
   const { schemas, ...readers } = rules.isPassedOn
     ? createPassThroughReaders(rules)
     : createTypedReaders(typed, rules)
   return {
     rules,
-    schemas: { ...schemas, TokenizeRequest, DetokenizeRequest },
+    schemas: { ...schemas, ...own, ...(canEmbed ? { EmbeddingRequest } : {}) },
+    readEmbedding: createReader(EmbeddingRequest, rules, toEmbeddingRequest),
     readTokenize: createTokenizeReader(TokenizeRequest, rules),
     readDetokenize: createReader(DetokenizeRequest, rules, toDetokenizeRequest, ownFields),
     readForwarded: (body: unknown) => toForwardedFields(body, rules),
@@ -211,6 +215,7 @@ interface RequestRules extends RequestBounds {
   readonly models: readonly string[]
   /** Other names that are accepted but not listed. */
   readonly hiddenModels: readonly string[]
+  readonly purpose: 'chat' | 'embedding'
   readonly defaultMaxTokens: number
   readonly fields: readonly string[]
   readonly isPassedOn: boolean
@@ -232,6 +237,12 @@ function toCommonFields(
   rules: RequestRules,
 ): Omit<TextRequest, 'inputs' | 'sampling' | 'ignored'> {
   const model = expectServedModel(body.model, rules)
+  if (rules.purpose === 'embedding') {
+    throw wrongValueError(
+      'model',
+      `The model '${model}' computes embeddings and generates no text.`,
+    )
+  }
   const isStream = body.stream ?? false
   if (isGiven(body.stream_options) && !isStream) {
     throw wrongValueError(
@@ -299,6 +310,41 @@ function toCompletionRequest(
     isEcho,
     sampling,
     ignored,
+  }
+}
+
+export interface EmbeddingRequest extends TextRequest {
+  readonly dimensions: number | null
+  readonly isBase64: boolean
+}
+
+function toEmbeddingRequest(
+  body: EmbeddingBody,
+  rules: RequestRules,
+  ignored: readonly string[],
+): EmbeddingRequest {
+  const model = expectServedModel(body.model, rules)
+  if (!rules.fields.includes('embeddings')) {
+    throw wrongValueError('model', `The model '${model}' has no embeddings.`)
+  }
+  const inputs = toPromptList(body.input).map((input) =>
+    typeof input === 'string'
+      ? ({ kind: 'text', text: input, wantsEmbedding: true } as const)
+      : ({ kind: 'text', text: '', tokens: input, wantsEmbedding: true } as const),
+  )
+  expectPromptCount(inputs.length, rules)
+  return {
+    model,
+    inputs,
+    n: 1,
+    sampling: { maxTokens: 0 },
+    priority: body.priority ?? 0,
+    timeoutSeconds: body.timeout ?? null,
+    isStream: false,
+    includesUsage: false,
+    ignored,
+    dimensions: body.dimensions ?? null,
+    isBase64: body.encoding_format === 'base64',
   }
 }
 

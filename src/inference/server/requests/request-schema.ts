@@ -48,6 +48,7 @@ export function createRequestSchemas(bounds: RequestBounds) {
       model,
       ...samplingFields(bounds),
     }),
+    EmbeddingRequest: embeddingSchema(maxPrompts),
     TokenizeRequest: z.object({
       model,
       content: z.string().nullish().describe('The text; used instead of `prompt`.'),
@@ -60,15 +61,35 @@ export function createRequestSchemas(bounds: RequestBounds) {
   }
 }
 
+/** The body of `/v1/embeddings`. */
+const embeddingSchema = (maxPrompts: number) =>
+  z.object({
+    model,
+    input: textOrTokenPrompts(maxPrompts, z.string().min(1)).describe(
+      'One text, or several that are embedded separately.',
+    ),
+    encoding_format: z
+      .enum(['float', 'base64'])
+      .nullish()
+      .describe('`base64` for the bytes of 32-bit floats. Default `float`.'),
+    dimensions: z
+      .int()
+      .min(1)
+      .nullish()
+      .describe('Keeps this many numbers, normalized again. Default: all.'),
+    user,
+    ...queueFields,
+  })
+
 const textPrompts = (maxPrompts: number) =>
   annotate(z.union([z.string(), z.array(z.string()).min(1).max(maxPrompts)]), {
     expected: 'a string or an array of strings',
   })
 
-const textOrTokenPrompts = (maxPrompts: number) => {
+const textOrTokenPrompts = (maxPrompts: number, text = z.string()) => {
   const tokens = z.array(z.int()).min(1)
-  const lists = [z.array(z.string()).min(1).max(maxPrompts), tokens] as const
-  return annotate(z.union([z.string(), ...lists, z.array(tokens).min(1).max(maxPrompts)]), {
+  const lists = [z.array(text).min(1).max(maxPrompts), tokens] as const
+  return annotate(z.union([text, ...lists, z.array(tokens).min(1).max(maxPrompts)]), {
     expected: 'a string, an array of strings, or token ids',
   })
 }
@@ -77,6 +98,7 @@ export type RequestSchemas = ReturnType<typeof createRequestSchemas>
 export type ChatBody = z.infer<RequestSchemas['ChatCompletionRequest']>
 export type CompletionBody = z.infer<RequestSchemas['CompletionRequest']>
 export type GenerateBody = z.infer<RequestSchemas['GenerateRequest']>
+export type EmbeddingBody = z.infer<RequestSchemas['EmbeddingRequest']>
 export type MessageBody = ChatBody['messages'][number]
 
 export const model = z
