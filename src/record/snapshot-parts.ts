@@ -8,7 +8,7 @@ import type { FileHandle } from 'node:fs/promises'
 import { deserialize, serialize } from 'node:v8'
 import { crc32 } from 'node:zlib'
 import { openRegularFileSync } from '../foundation/regular-file.ts'
-import { type Block, blockRows, blockTypes } from '../views/columns.ts'
+import { type Block, blockRows, blockTypes, createBuffer } from '../views/columns.ts'
 import type { Column, ColumnKind } from '../views/columns.ts'
 
 export interface SnapshotPart {
@@ -152,7 +152,7 @@ function defineValue(holder: object, key: string, onDemand: boolean, read: () =>
 
 function readNumbers(path: string, part: SnapshotPart): Block | Column {
   const { form, kind = 'u8' } = part
-  const buffer = readPart(path, part)
+  const buffer = readPart(path, part, createBuffer(part.bytes))
   const BlockType = blockTypes[kind]
   if (form === 'array') return new BlockType(buffer)
   const bytes = blockRows * BlockType.BYTES_PER_ELEMENT
@@ -163,8 +163,11 @@ function readNumbers(path: string, part: SnapshotPart): Block | Column {
 }
 
 /** Reads a part into its own buffer, so that each part can be freed separately. */
-function readPart(path: string, part: SnapshotPart): ArrayBuffer {
-  const buffer = new ArrayBuffer(part.bytes)
+function readPart(
+  path: string,
+  part: SnapshotPart,
+  buffer = new ArrayBuffer(part.bytes),
+): ArrayBuffer {
   const view = new Uint8Array(buffer)
   try {
     readBytes(path, view, part.offset)

@@ -18,6 +18,36 @@ export const blockTypes = {
 export type ColumnKind = keyof typeof blockTypes
 export type Block = InstanceType<(typeof blockTypes)[ColumnKind]>
 
+/** Creates the memory of numbers. */
+export let createBuffer = (bytes: number): ArrayBuffer => new ArrayBuffer(bytes)
+
+/** From now on, the columns of this thread can be read by other threads without a copy. */
+export function shareColumns(): void {
+  // Typed arrays accept both kinds of memory, but their types do not have a common one.
+  createBuffer = (bytes) => new SharedArrayBuffer(bytes) as unknown as ArrayBuffer
+}
+
+/**
+ * Copies the arrays of numbers in plain objects, so that the copy can be moved to another thread.
+ * Adds the memory of the copied arrays to `moved`.
+ */
+export function copyNumbers<T>(value: T, moved: ArrayBufferLike[]): T {
+  if (ArrayBuffer.isView(value)) {
+    const copy = (value as unknown as Block).slice()
+    moved.push(copy.buffer)
+    return copy as unknown as T
+  }
+  if (Array.isArray(value)) {
+    return (ArrayBuffer.isView(value[0])
+      ? value.map((one: unknown) => copyNumbers(one, moved))
+      : value) as unknown as T
+  }
+  const isPlain = Object.getPrototypeOf(Object(value)) === Object.prototype
+  if (!isPlain || value === null) return value
+  const entries = Object.entries(value as object)
+  return Object.fromEntries(entries.map(([key, one]) => [key, copyNumbers(one, moved)])) as T
+}
+
 /** One number per row. Rows that were never set contain 0. */
 export interface Column {
   readonly kind: ColumnKind
@@ -67,14 +97,19 @@ export function createRows(kind: ColumnKind, size: number, earlier?: Block): Blo
 /** Creates a column with these rows. */
 export function toColumn(kind: ColumnKind, values: ArrayLike<number>): Column {
   const count = Math.ceil(values.length / blockRows)
-  const rows = new blockTypes[kind](count * blockRows)
+  const rows = createNumbers(kind, count * blockRows)
   rows.set(values)
   const blockAt = (_: unknown, at: number): Block =>
     rows.subarray(at * blockRows, (at + 1) * blockRows)
   return { kind, blocks: Array.from({ length: count }, blockAt) }
 }
 
-const createBlock = (kind: ColumnKind): Block => new blockTypes[kind](blockRows)
+const createBlock = (kind: ColumnKind): Block => createNumbers(kind, blockRows)
+
+function createNumbers(kind: ColumnKind, size: number): Block {
+  const Numbers = blockTypes[kind]
+  return new Numbers(createBuffer(size * Numbers.BYTES_PER_ELEMENT))
+}
 
 /**
  * Distinct texts, such as uids and names, numbered from 0 in the order of first appearance. A text

@@ -6,12 +6,15 @@ import { messageOf } from '../../foundation/errors.ts'
 import { statOf } from '../../foundation/regular-file.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 import { makeReport } from '../../report/report.ts'
-import { lowerPriority } from '../queries/sentences/low-priority.ts'
+import { shareColumns } from '../../views/columns.ts'
+import { lowerPriority } from '../queries/sentences/thread-limits.ts'
 import type { FoldData, FoldRequest, FromFold, ToFold } from './fold-messages.ts'
 import { FolderFold } from './folder-fold.ts'
 import { RecordFold } from './record-fold.ts'
 
 const { path } = workerData as FoldData
+// The thread of the sentences reads the columns, too.
+shareColumns()
 
 /** Callbacks for the main thread's answers to `isWriting` messages, by their id. */
 const isWritingCallbacks = new Map<number, (isWriting: boolean) => void>()

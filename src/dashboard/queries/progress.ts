@@ -1,6 +1,6 @@
 /** The progress of tasks by name: counts, durations and the time left. */
 
-import { textAt } from '../../views/columns.ts'
+import { textAt, valueAt } from '../../views/columns.ts'
 import { stages } from '../../views/lifecycle.ts'
 import { durationsByName, names, type NameView } from '../../views/panels/names.ts'
 import { sumSecondsByName } from '../../views/bounds/name-times.ts'
@@ -11,10 +11,12 @@ import type { Filter, ProgressView } from '../protocol.ts'
 import { createTaskFilter, type TaskFilter } from './selection.ts'
 import { describeNotShown, shownText } from './shown-texts.ts'
 import type { RunMoment } from './run-moment.ts'
+import { ValuesByGroup } from './values-by-group.ts'
 
 type NameRow = ProgressView['names'][number]
 
 const maxNames = 500
+const found = new ValuesByGroup()
 
 /** Names with most tasks come first. */
 export function showProgress(moment: RunMoment, filter: Filter): ProgressView {
@@ -26,7 +28,7 @@ export function showProgress(moment: RunMoment, filter: Filter): ProgressView {
     .filter(({ name }) => selected === null || (selected.counts[name]?.total ?? 0) > 0)
     .toSorted((a, b) => b.view.total - a.view.total)
   const shown = rows.slice(0, maxNames)
-  const durations = durationsByName(moment.names, selected?.isSelected)
+  const durations = selected?.durations() ?? durationsByName(moment.names)
   const { counts, states } = moment.pass
   const seconds = selected === null ? sumSecondsByName({ counts, ...states }, moment.now) : null
   return {
@@ -84,7 +86,7 @@ type Counted = Pick<NameRow, 'total' | 'done' | 'failed' | 'canceled' | 'running
 interface SelectedTasks {
   /** Indexed by the number of the name. */
   readonly counts: readonly Counted[]
-  readonly isSelected: (task: number) => boolean
+  readonly durations: () => readonly Float64Array[]
 }
 
 /** Applies the filter once to each task; `null` if it selects all. */
@@ -93,12 +95,13 @@ function selectTasks(moment: RunMoment, filter: TaskFilter | null): SelectedTask
   const { columns, isRunning, names: state } = moment
   const none = { total: 0, done: 0, failed: 0, canceled: 0, running: 0, waiting: 0 }
   const counts = Array.from({ length: state.names.size }, () => ({ ...none }))
-  const selected = new Uint8Array(columns.tasks)
+  found.start(columns.tasks, state.names.size)
   for (let task = 0; task < columns.tasks; task++) {
     const passed = columns.passed[task] ?? 0
-    const nameCounts = counts[columns.name[task] ?? 0]
+    const name = columns.name[task] ?? 0
+    const nameCounts = counts[name]
     if (passed === 0 || nameCounts === undefined || !filter(task)) continue
-    selected[task] = 1
+    if (!Number.isNaN(valueAt(state.durations, task))) found.add(task, name)
     nameCounts.total++
     if ((passed & stages.completed) !== 0) nameCounts.done++
     else if ((passed & stages.failed) !== 0) nameCounts.failed++
@@ -108,5 +111,10 @@ function selectTasks(moment: RunMoment, filter: TaskFilter | null): SelectedTask
     else if (!state.waitsSince.has(task)) nameCounts.running++
     else nameCounts.waiting++
   }
-  return { counts, isSelected: (task) => selected[task] === 1 }
+  const durations = (): readonly Float64Array[] =>
+    found.collect(
+      (task) => columns.name[task] ?? 0,
+      (task) => valueAt(state.durations, task),
+    )
+  return { counts, durations }
 }

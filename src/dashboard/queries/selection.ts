@@ -31,24 +31,25 @@ export function createTaskFilter(moment: RunMoment, filter: Filter): TaskFilter 
   const { from = -Infinity, to = Infinity } = filter
   const isRange = from > -Infinity || to < Infinity
   if (names === null && !isRange) return null
-  const { columns } = moment
-  return (task) => {
-    if (names !== null && names[columns.name[task] ?? 0] !== 1) return false
-    return !isRange || isInside(moment, task, from, to)
-  }
+  const { name } = moment.columns
+  const isInside = isRange ? createRangeFilter(moment, from, to) : null
+  return (task) =>
+    (names === null || names[name[task] ?? 0] === 1) && (isInside === null || isInside(task))
 }
 
 /**
  * Whether the task ran in the range. A task that ended without running is inside if its end is. A
  * task that still waits is inside if a part of its wait is.
  */
-function isInside({ columns, now }: RunMoment, task: number, from: number, to: number): boolean {
-  const started = columns.started[task] ?? Number.NaN
-  const ended = columns.ended[task] ?? Number.NaN
-  const hasStarted = !Number.isNaN(started)
-  const hasEnded = !Number.isNaN(ended)
-  const begin = hasStarted ? started : hasEnded ? ended : (columns.created[task] ?? 0)
-  return begin <= to && (hasEnded ? ended : now) >= from
+function createRangeFilter({ columns, now }: RunMoment, from: number, to: number): TaskFilter {
+  const { created, started, ended } = columns
+  return (task) => {
+    // The comparisons are false for NaN, the time of a stage that was not reached.
+    const [begun, over] = [started[task] ?? Number.NaN, ended[task] ?? Number.NaN]
+    if (begun > to || over < from) return false
+    if (begun <= to) return over >= from || (Number.isNaN(over) && now >= from)
+    return over <= to || (Number.isNaN(over) && (created[task] ?? 0) <= to && now >= from)
+  }
 }
 
 /** Returns a predicate for rows of attempts with the filtered name; `null` if all are selected. */

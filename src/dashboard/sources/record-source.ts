@@ -7,6 +7,7 @@ import type { RecordWriterStates } from '../../record/record-views.ts'
 import { startSiblingThread } from '../../runtime/supervised-child.ts'
 import type { FoldData, FoldRequest, FromFold, ToFold } from '../fold/fold-messages.ts'
 import type { ViewQuery } from '../protocol.ts'
+import { smallHeap } from '../queries/sentences/thread-limits.ts'
 import type { ReadFacts } from './telemetry-facts.ts'
 import type { ViewSource } from './view-source.ts'
 
@@ -83,7 +84,7 @@ export class RecordSource implements ViewSource {
 
   #startThread(): Worker {
     const workerData: FoldData = { path: this.#path }
-    const options = { name: 'tutti dashboard', workerData }
+    const options = { name: 'tutti dashboard', workerData, ...smallHeap }
     const thread = startSiblingThread(import.meta.url, '../fold/fold-program', options)
     thread.on('message', (message: FromFold) => this.#receive(thread, message))
     // Must follow `on('message')`, which keeps the process alive again.

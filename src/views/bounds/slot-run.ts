@@ -183,10 +183,14 @@ function waitsFor(
   backend: string,
 ): Pick<SlotActivity, 'waits' | 'lastReady'> {
   const { pauses, attended, requests, requestOfTask, hasLimits } = state
+  const query = { counts, lanes }
   const isOwn = Uint8Array.from(requests, (request) => (request.backend === backend ? 1 : 0))
   const tasks = counts.index.names.size
   const inPauses = attended.map(({ waiting }) => Math.min(waiting, maxWaitsPerPause))
-  const size = 2 * tasks + lanes.size + inPauses.reduce((sum, waiting) => sum + waiting, 0)
+  let gaps = 0
+  forEachGap(state, query, () => gaps++)
+  const waitsPerTask = hasLimits ? 2 : 1
+  const size = waitsPerTask * tasks + gaps + inPauses.reduce((sum, waiting) => sum + waiting, 0)
   const waits = { ...createIntervals(size), kind: new Uint8Array(size) }
   const firsts = findFirstOnWorkers(state, lanes)
   let [count, lastReady] = [0, -Infinity]
@@ -211,7 +215,7 @@ function waitsFor(
     add(request, ready, released, waitKinds.limit)
     add(request, released, to, firsts.tasks.has(task) ? waitKinds.worker : waitKinds.slot)
   }
-  forEachGap(state, { counts, lanes }, ({ task, from, delay, to, next }) => {
+  forEachGap(state, query, ({ task, from, delay, to, next }) => {
     const kind = firsts.segments.has(next) ? waitKinds.worker : waitKinds.slot
     add(valueAt(requestOfTask, task), from + delay, to ?? Infinity, kind)
   })

@@ -64,6 +64,29 @@ const bars = 40
  */
 export function createOverview(pass: RunPass, state: RecordState, now: number): RunOverview {
   const { states } = pass
+  const reported = createNameReports(pass, now)
+  return {
+    ...createBoundsOverview(pass, state, now),
+    run: run.show(states.run),
+    durationSeconds: runSeconds(states.run, states.bounds.attended, now),
+    reused: countReused(states.names),
+    names: reported.slice(0, maxNames),
+    otherNames: Math.max(0, reported.length - maxNames),
+  }
+}
+
+type BoundsOverview = Omit<
+  RunOverview,
+  'run' | 'durationSeconds' | 'reused' | 'names' | 'otherNames'
+>
+
+/** The part of the overview about what limited the run. */
+export function createBoundsOverview(
+  pass: RunPass,
+  state: RecordState,
+  now: number,
+): BoundsOverview {
+  const { states } = pass
   const latestUid = (task: number): string => uidOf(pass.counts.index, task)
   const nameOf = (task: number): string =>
     textAt(states.names.names, valueAt(states.names.nameOfTask, task))
@@ -71,19 +94,13 @@ export function createOverview(pass: RunPass, state: RecordState, now: number): 
   const boundsView = bounds.show(states.bounds, { counts: pass.counts, ...states, now })
   const totals = counts.show(pass.counts)
   const healthView = health.show(states.health)
-  const reported = createNameReports(pass, now)
   const cpu = {
     cpuPercent: meanCpuPercent(nodes, 'cpu_percent'),
     runCpuPercent: runCpuPercent(nodes, boundsView, states.run.taskCpuSeconds),
   }
   return {
     state,
-    run: run.show(states.run),
-    durationSeconds: runSeconds(states.run, states.bounds.attended, now),
     counts: totals,
-    reused: countReused(states.names),
-    names: reported.slice(0, maxNames),
-    otherNames: Math.max(0, reported.length - maxNames),
     nodes,
     ...cpu,
     health: healthView,

@@ -30,3 +30,14 @@ it('while a record is read, no sentences about the run are computed', async () =
   expect(part.sentences).toEqual([])
   expect((await ask(sourceOf(events), 'head', {})).sentences).not.toEqual([])
 })
+
+it('the sentences about a large run that goes on are those of one moment', async () => {
+  const tasks = Array.from({ length: 20_001 }, (_, at) => ({ uid: `t${at}`, start: at }))
+  const nodes = [{ nodeId: 'n1', cores: 1 }]
+  const events = eventsOf({ nodes, tasks, end: 20_001 }).slice(0, -1)
+  const source = sourceOf(events, { state: 'running' })
+  expect((await ask(source, 'head', {})).sentences).toEqual([])
+  await eventually(() => expect(answersRevision(source.pass)).toBe(1))
+  expect((await ask(source, 'head', {})).sentences).not.toEqual([])
+  expect((await ask(source, 'head', {})).counts.running).toBe(20_001)
+})

@@ -4,16 +4,18 @@ import { systemClock } from '../../../foundation/clock.ts'
 import { tryRead } from '../../../foundation/errors.ts'
 import { startSiblingThread } from '../../../runtime/supervised-child.ts'
 import type { RunStates } from '../../../views/all-panels.ts'
+import { copyNumbers } from '../../../views/columns.ts'
 import type { CriticalPath } from '../../../views/bounds/critical-path.ts'
 import { counts } from '../../../views/panels/counts.ts'
 import { health } from '../../../views/panels/health.ts'
 import { countReused } from '../../../views/panels/names.ts'
 import { run, runSeconds } from '../../../views/panels/run.ts'
-import { createOverview } from '../../../views/texts/run-overview.ts'
+import { createBoundsOverview } from '../../../views/texts/run-overview.ts'
 import { describeRun } from '../../../views/texts/run-verdict.ts'
 import type { RunNow } from '../../../views/texts/task-lines.ts'
 import type { RunMoment } from '../run-moment.ts'
 import { shownText } from '../shown-texts.ts'
+import { smallHeap } from './thread-limits.ts'
 
 export interface RunSummary {
   readonly verdict: string
@@ -84,9 +86,11 @@ export class RunTexts {
   /** The thread gets a copy of the pass, because the computation takes seconds. */
   #startThread({ pass, state, now }: RunNow, key: string): void {
     const startMs = systemClock.monotonicMs()
-    const states: RunStates = { counts: pass.counts, panels: pass.states }
+    const known: RunStates = { counts: pass.counts, panels: pass.states }
+    const transferList: ArrayBuffer[] = []
+    const states = state === 'running' ? copyNumbers(known, transferList) : known
     const data: SentencesData = { states, state, now }
-    const options = { name: 'tutti sentences', workerData: data }
+    const options = { name: 'tutti sentences', workerData: data, transferList, ...smallHeap }
     const thread = tryRead(() => startSiblingThread(import.meta.url, 'sentences-program', options))
     // In a bundle of an application, the program is missing. A large run then has no sentences.
     if (thread === undefined) return
@@ -113,7 +117,7 @@ export interface SentencesData extends Pick<RunNow, 'state' | 'now'> {
 }
 
 export function computeSentences({ pass, state, now }: RunNow): Sentences {
-  const { boundText, bounds } = createOverview(pass, state, now)
+  const { boundText, bounds } = createBoundsOverview(pass, state, now)
   const texts = [...boundText.sentences, ...boundText.improvements]
   const sentences = texts.map((one) => shownText(one, maxSentence))
   return { sentences, criticalPath: bounds.criticalPath }

@@ -2,7 +2,7 @@
 
 import { parentPort, workerData } from 'node:worker_threads'
 import { createRunPass } from '../../../views/all-panels.ts'
-import { lowerPriority } from './low-priority.ts'
+import { lowerPriority } from './thread-limits.ts'
 import { computeSentences, type SentencesData } from './run-texts.ts'
 
 const { states, state, now } = workerData as SentencesData

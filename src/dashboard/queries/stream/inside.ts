@@ -7,8 +7,10 @@ import type { Filter, InsideName } from '../../protocol.ts'
 import { shownText } from '../shown-texts.ts'
 import type { RunMoment } from '../run-moment.ts'
 import { createAttemptFilter } from '../selection.ts'
+import { ValuesByGroup } from '../values-by-group.ts'
 
 const maxNames = 200
+const found = new ValuesByGroup()
 
 /**
  * Returns the names whose attempts overlap the range, with the most time in it first. `seconds` is
@@ -20,30 +22,22 @@ export function listInside(moment: RunMoment, filter: Filter): InsideName[] {
   const { name, attempts } = columns
   const { size, start, end, outcome, task } = attempts
   const isSelected = createAttemptFilter(moment, filter)
-  const found = new Uint32Array(size)
-  const counts = new Uint32Array(names.names.size)
-  let total = 0
+  const nameOf = (at: number): number => name[task[at] ?? 0] ?? 0
+  const failures = new Uint32Array(names.names.size)
+  const seconds = new Float64Array(names.names.size)
+  found.start(size, names.names.size)
   for (let at = 0; at < size; at++) {
-    if ((start[at] ?? 0) > to || (end[at] ?? 0) < from || isSelected?.(at) === false) continue
-    found[total++] = at
-    const number = name[task[at] ?? 0] ?? 0
-    counts[number] = (counts[number] ?? 0) + 1
-  }
-  const durations = Array.from(counts, (count) => new Float64Array(count))
-  const [filled, failures] = [new Uint32Array(counts.length), new Uint32Array(counts.length)]
-  const seconds = new Float64Array(counts.length)
-  for (let row = 0; row < total; row++) {
-    const at = found[row] ?? 0
-    const number = name[task[at] ?? 0] ?? 0
-    const [began, ended] = [start[at] ?? 0, Math.min(now, end[at] ?? 0)]
-    const nameDurations = durations[number]
-    const next = filled[number] ?? 0
-    if (nameDurations !== undefined) nameDurations[next] = Math.max(0, ended - began)
-    filled[number] = next + 1
-    const inRange = Math.min(to, ended) - Math.max(from, began)
+    const began = start[at] ?? 0
+    if (began > to || (end[at] ?? 0) < from || isSelected?.(at) === false) continue
+    const number = nameOf(at)
+    found.add(at, number)
+    const inRange = Math.min(to, now, end[at] ?? 0) - Math.max(from, began)
     seconds[number] = (seconds[number] ?? 0) + Math.max(0, inRange)
     if (isFailedOutcome(outcome[at] ?? 0)) failures[number] = (failures[number] ?? 0) + 1
   }
+  const secondsOf = (at: number): number =>
+    Math.max(0, Math.min(now, end[at] ?? 0) - (start[at] ?? 0))
+  const durations = found.collect(nameOf, secondsOf)
   return durations
     .map((own, number) => ({ own, number, sum: seconds[number] ?? 0 }))
     .filter(({ own }) => own.length > 0)

@@ -1,4 +1,4 @@
-/** Lets a thread of the dashboard give way to the run. */
+/** Lets a thread of the dashboard give way to the run, and take little memory. */
 
 import { constants, setPriority } from 'node:os'
 
@@ -10,3 +10,8 @@ import { constants, setPriority } from 'node:os'
 export function lowerPriority(): void {
   if (process.platform === 'linux') setPriority(constants.priority.PRIORITY_LOW)
 }
+
+/** The garbage of a thread is removed before it takes more than a few megabytes. */
+export const smallHeap = {
+  resourceLimits: { maxYoungGenerationSizeMb: 8 },
+} as const
