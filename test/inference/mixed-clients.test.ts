@@ -8,6 +8,7 @@ import { eventually } from '../eventually.ts'
 import { byRun, hangMs } from '../long-run.ts'
 import { modelProcesses } from './engines/llama/model-processes.ts'
 import { storyModel } from './engines/llama/open-engine.ts'
+import { type SurfaceClient, surfaceClients } from './server/surfaces/surface-clients.ts'
 
 // The server has processes of its own, so that the memory of these clients does not count.
 const folder = mkdtempSync(join(tmpdir(), 'tutti-mixed-'))
@@ -19,7 +20,7 @@ beforeAll(async () => {
   writeFileSync(
     config,
     [
-      `required: { model_name: ${storyModel()}, served_name: story }`,
+      `required: { model_name: ${storyModel()}, served_name: [story, tiny] }`,
       'llm: { repetition_penalty: 1, max_model_len: 256 }',
       'engine: { kind: llama, threads: 1, gpu: false, sequences: 8 }',
     ].join('\n'),
@@ -109,6 +110,52 @@ const features: Readonly<Record<string, (text: string) => Promise<void>>> = {
   },
 }
 
+/** An answer that a surface gave with a reason instead of a text. */
+class RefusedError extends Error {}
+
+/** Sends a request to a surface. Rejects with `RefusedError` if the reply has a reason. */
+async function askSurface(surface: SurfaceClient, text: string, fields: object): Promise<void> {
+  const body = { ...surface.toBody({ turns: [{ role: 'user', text }], maxTokens: 8 }), ...fields }
+  const response = await fetch(endpoint + surface.path, {
+    method: 'POST',
+    headers: { 'content-type': 'application/json' },
+    body: JSON.stringify(body),
+  })
+  const parts = toParts(await response.text())
+  const refused = parts.find(({ type, error }) => type === 'error' || (error ?? null) !== null)
+  if (refused !== undefined) {
+    const reason = surface.readError(refused)
+    expect(reason).toMatch(/\w+ \w+/)
+    throw new RefusedError(String(reason))
+  }
+  expect(response.status).toBe(200)
+  const isStream = fields === surface.streamFields
+  const { tokens } = isStream ? surface.readStream(parts) : surface.readWhole(parts[0])
+  expect(tokens[0]).toBeGreaterThan(0)
+  expect(tokens[1]).toBeLessThanOrEqual(8)
+}
+
+/** The objects of a reply, whether it is whole, lines of JSON or events. */
+const toParts = (text: string): ReturnType<typeof JSON.parse>[] =>
+  text
+    .split('\n')
+    .map((line) => line.replace(/^data: /, ''))
+    .filter((line) => line.startsWith('{'))
+    .map((line) => JSON.parse(line))
+
+type Ask = (text: string) => Promise<void>
+
+/** Each surface, with whole and with streamed answers. */
+const surfaceFeatures: readonly Ask[] = Object.values(surfaceClients).flatMap((surface) =>
+  [{ stream: false }, surface.streamFields].map(
+    (fields): Ask =>
+      (text) =>
+        askSurface(surface, text, fields),
+  ),
+)
+
+const allFeatures: readonly Ask[] = [...Object.values(features), ...surfaceFeatures]
+
 const clients = byRun(24, 64)
 const minutes = byRun(0, 10)
 
@@ -120,19 +167,24 @@ const memory = (): number =>
   }, 0)
 
 /** Every client makes one round at least: each feature beside each other one. */
-async function runClients(): Promise<number> {
-  const names = Object.keys(features)
-  const end = performance.now() + minutes * 60_000
+async function runClients(asks: readonly Ask[], isOver: () => boolean): Promise<number> {
   let done = 0
   const run = async (number: number): Promise<void> => {
-    for (let round = 0; round < 1 || performance.now() < end; round++) {
-      const name = names[(number + round) % names.length] ?? ''
-      await features[name]?.(`Client ${number} in round ${round} had a`)
+    for (let round = 0; round < 1 || !isOver(); round++) {
+      await asks[(number + round) % asks.length]?.(`Client ${number} in round ${round} had a`)
       done++
     }
   }
   await Promise.all(Array.from({ length: clients }, (_, number) => run(number)))
   return done
+}
+
+async function expectHealthy(): Promise<void> {
+  const health = await fetch(`${endpoint}/health`)
+  expect(await health.json()).toMatchObject({
+    status: 'healthy',
+    batch_config: { pending_requests: 0 },
+  })
 }
 
 it(
@@ -144,16 +196,52 @@ it(
       () => samples.push({ seconds: performance.now() / 1000, bytes: memory() }),
       1000,
     )
-    const done = await runClients().finally(() => clearInterval(timer))
+    const end = performance.now() + minutes * 60_000
+    const isOver = (): boolean => performance.now() > end
+    const done = await runClients(allFeatures, isOver).finally(() => clearInterval(timer))
     expect(done).toBeGreaterThanOrEqual(clients)
-    await eventually(async () => {
-      const health = await fetch(`${endpoint}/health`)
-      expect(await health.json()).toMatchObject({
-        status: 'healthy',
-        batch_config: { pending_requests: 0 },
-      })
-    })
+    await eventually(expectHealthy)
     if (minutes > 0) expectNoGrowth(samples, `${done} requests`)
+  },
+)
+
+const kills = byRun(1, 20)
+
+it(
+  'every request gets an answer or a reason, also while the process of the model is killed',
+  { timeout: kills * 2 * hangMs },
+  async () => {
+    let [killed, answered, refused] = [0, 0, 0]
+    const asks = surfaceFeatures.map(
+      (ask): Ask =>
+        (text) =>
+          ask(text).then(
+            () => void answered++,
+            (error: unknown) => {
+              if (!(error instanceof RefusedError)) throw error
+              refused++
+            },
+          ),
+    )
+    const kill = async (): Promise<void> => {
+      for (; killed < kills; killed++) {
+        const before = answered
+        const [pid] = await eventually(() => {
+          // A process that answers nothing between two kills is restarted later and later.
+          expect(answered).toBeGreaterThan(before + byRun(0, 2 * clients))
+          const found = modelProcesses(server.child.pid ?? 0)
+          expect(found.length).toBe(1)
+          return found
+        })
+        process.kill(pid ?? 0, 'SIGKILL')
+        await eventually(() => expect(modelProcesses(server.child.pid ?? 0)).not.toContain(pid))
+      }
+    }
+    const [done] = await Promise.all([runClients(asks, () => killed === kills), kill()])
+    await eventually(expectHealthy)
+    process.stdout.write(`${done} requests, ${refused} refused, ${killed} kills\n`)
+    expect(done).toBeGreaterThan(refused)
+    for (const ask of surfaceFeatures) await ask('Once upon a time there was a')
   },
 )
 
