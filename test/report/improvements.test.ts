@@ -22,7 +22,7 @@ function tryImprovements(workload: Workload): { report: ReportData; said: Said[]
   const first = schedule(workload)
   const report = reportOf(passOver(eventsOfSchedule(workload, first)))
   const said = report.boundText.improvements.flatMap((text) => {
-    const changed = changedBy(text, workload, report)
+    const changed = changedBy(text, workload)
     if (changed === null) return []
     const saved = first.end - schedule(changed.workload).end
     return [{ kind: changed.kind, said: savedBy(text), saved }]
@@ -46,24 +46,7 @@ const failsOnce = (seconds: number, delay: number) => ({
 
 /** A run, what its report must propose, and how much that saves. */
 const known: readonly [name: string, workload: Workload, kind: string, saved: number][] = [
-  ['chain', { nodes: nodes(4), jobs: chained(jobs(10, 1)) }, 'took half as long', 5],
-  ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'took half as long', 5],
   ['bag', { nodes: nodes(4), jobs: jobs(40, 1) }, 'With twice as many slots', 5],
-  [
-    'slots that a name of short tasks uses',
-    {
-      nodes: nodes(2),
-      jobs: [...jobs(3, 1, { name: 'big' }), ...jobs(40, 0.25, { name: 'small' })],
-    },
-    'took half as long',
-    2.5,
-  ],
-  [
-    'one straggler',
-    { nodes: nodes(4), jobs: [...jobs(40, 1), { uid: 'slow', attempts: [{ seconds: 50 }] }] },
-    'on the critical path it could',
-    49,
-  ],
   ['too few gpus', { nodes: nodes(8, { gpus: 1 }), jobs: jobs(20, 1, { gpus: 1 }) }, 'gpus', 17],
   [
     'too little memory',
@@ -77,15 +60,6 @@ const known: readonly [name: string, workload: Workload, kind: string, saved: nu
     'With the work of about',
     10.5,
   ],
-  ['a failed attempt', { nodes: nodes(4), jobs: jobs(1, 1, failsOnce(10, 0)) }, 'failed', 10],
-  [
-    'failed attempts in a chain',
-    { nodes: nodes(4), jobs: chained(jobs(5, 1, failsOnce(1, 0))) },
-    'failed',
-    5,
-  ],
-  ['a delay', { nodes: nodes(4), jobs: jobs(1, 1, failsOnce(1, 8)) }, 'Without the delays', 8],
-  ['a delay', { nodes: nodes(4), jobs: jobs(1, 1, failsOnce(1, 8)) }, 'failed', 9],
   [
     'a node that joins late',
     { nodes: [...nodes(1), { nodeId: 'n2', cores: 3, from: 8 }], jobs: jobs(20, 1) },
@@ -109,7 +83,42 @@ const known: readonly [name: string, workload: Workload, kind: string, saved: nu
   ],
 ]
 
+/** A run, and what its report must say about its tasks. */
+const costs: readonly [name: string, workload: Workload, text: string][] = [
+  [
+    'chain',
+    { nodes: nodes(4), jobs: chained(jobs(10, 1)) },
+    'Faster simulate tasks would shorten it: they take 100 % of the critical path.',
+  ],
+  [
+    'one straggler',
+    { nodes: nodes(4), jobs: [...jobs(40, 1), { uid: 'slow', attempts: [{ seconds: 50 }] }] },
+    'Stragglers on the critical path took 49.0 s longer than most tasks of their names.',
+  ],
+  [
+    'failed attempts in a chain',
+    { nodes: nodes(4), jobs: chained(jobs(5, 1, failsOnce(1, 0))) },
+    'Attempts that failed or were lost took 5.00 s of slot time.',
+  ],
+  [
+    'failed attempts while others wait for slots',
+    { nodes: nodes(2), jobs: jobs(20, 1, failsOnce(1, 0)) },
+    'Attempts that failed or were lost took 20.0 s of slot time.',
+  ],
+]
+
+/** The changed run has no gaps before starts, whatever the report calls them. */
+const startKinds = new Set(['If no ready task waited', 'With the work of about'])
+
+const countStartReasons = ({ bounds: { slotSeconds } }: ReportData): number =>
+  [slotSeconds.startingWorkers, slotSeconds.taskOverhead, slotSeconds.heldBack].filter(Boolean)
+    .length
+
 describe('what would shorten a run', () => {
+  it.each(costs)('report: %s: the time that tasks took is named', (_, workload, text) => {
+    expect(reportOfWorkload(workload).boundText.improvements).toContain(text)
+  })
+
   it.each(known)(
     'report: %s: the number is what the change saves at most, and near it',
     (...row) => {
@@ -130,6 +139,7 @@ describe('what would shorten a run', () => {
         const { report, said } = tryImprovements(workload)
         for (const { kind, said: max, saved } of said) {
           kinds.add(kind)
+          if (startKinds.has(kind) && countStartReasons(report) > 1) continue
           // Three digits are said, of two numbers that are rounded.
           expect(saved, `${kind}: ${report.boundText.improvements.join('\n')}`).toBeLessThanOrEqual(
             max + 0.01 * report.bounds.seconds,

@@ -7,14 +7,14 @@
 import type { Panel } from '../panel.ts'
 import { activeTime, type BoundsQuery, type BoundsState, createBounds } from './bounds-state.ts'
 import { type Pause, updateBounds } from './bounds-state.ts'
-import { type ChangedRun, findChangedRuns } from './changed-runs.ts'
 import {
   collectRuns,
   type CriticalPath,
   findCriticalPath,
   findStragglers,
+  measurePath,
 } from './critical-path.ts'
-import type { Straggler } from './critical-path.ts'
+import type { PathParts, Straggler } from './critical-path.ts'
 import { measureSlots, type SlotsView } from './slot-run.ts'
 
 export interface BoundsView extends SlotsView {
@@ -30,7 +30,7 @@ export interface BoundsView extends SlotsView {
   readonly criticalPath: CriticalPath
   /** At most ten stragglers, sorted by extra seconds in descending order. */
   readonly stragglers: readonly Straggler[]
-  readonly changedRuns: readonly ChangedRun[]
+  readonly pathParts: PathParts
 }
 
 export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
@@ -48,7 +48,6 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
     const runs = collectRuns(state, query, to)
     const criticalPath = findCriticalPath(state, query, runs, seconds)
     const stragglers = findStragglers(state, query, criticalPath, seconds)
-    const { tasks: path, delaySeconds } = criticalPath
     return {
       from,
       to,
@@ -59,7 +58,7 @@ export const bounds: Panel<BoundsState, BoundsQuery, BoundsView> = {
       ...slots,
       criticalPath,
       stragglers,
-      changedRuns: findChangedRuns(state, query, { runs, path, delaySeconds, stragglers, slots }),
+      pathParts: measurePath(query, criticalPath),
     }
   },
 }

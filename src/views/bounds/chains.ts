@@ -1,8 +1,7 @@
 /**
- * Chains of tasks that waited for each other, in the actual run and in hypothetical runs. A task
- * waits for its dependencies. A task that a block created also waits for the dependencies of the
- * block, and for tasks of the block that had ended before its creation. A block takes as long as
- * the tasks that it created.
+ * Chains of tasks that waited for each other. A task waits for its dependencies. A task that a
+ * block created also waits for the dependencies of the block, and for tasks of the block that had
+ * ended before its creation. A block takes as long as the tasks that it created.
  */
 
 import { blockBackend } from '../../foundation/ids.ts'
@@ -40,7 +39,6 @@ export class Chains {
   readonly #state: BoundsState
   readonly #blocks: BlockTree
   readonly #runs: TaskRuns
-  readonly #hasDelays: boolean
   /** The length of the chain that ends with each task; NaN for a task that did not run. */
   readonly #seconds: Float64Array
   /** The last task of the chain that ends with each task. For a block, a task that it created. */
@@ -50,25 +48,17 @@ export class Chains {
   readonly #chainInBlock: (ChainEnd | undefined)[] = []
   readonly #chainBeforeBlock: (ChainEnd | undefined)[] = []
 
-  /** In a hypothetical run, each task is shorter by `saved` seconds. */
-  constructor(
-    state: BoundsState,
-    query: BoundsQuery,
-    runs: TaskRuns,
-    { saved, hasDelays = true }: { saved?: Float64Array; hasDelays?: boolean } = {},
-  ) {
+  constructor(state: BoundsState, query: BoundsQuery, runs: TaskRuns) {
     this.#state = state
     this.#query = query
     this.#blocks = state.blocks
     this.#runs = runs
-    this.#hasDelays = hasDelays
     const count = runs.seconds.length
     this.#seconds = new Float64Array(count)
     this.#lastTasks = new Int32Array(count)
     this.#delay = new Float64Array(count)
     const secondsOf = (task: number): number =>
-      Math.max(0, (runs.seconds[task] ?? 0) - (saved?.[task] ?? 0)) +
-      (hasDelays ? (runs.delay[task] ?? 0) : 0)
+      Math.max(0, runs.seconds[task] ?? 0) + (runs.delay[task] ?? 0)
     if (hasChildren(state.blocks)) {
       for (const task of sortByEnd(state.blocks, query.counts, count)) {
         this.#add(task, secondsOf(task))
@@ -95,20 +85,16 @@ export class Chains {
     return last
   }
 
-  get longest(): number {
-    return this.#seconds[this.lastTask] ?? 0
-  }
-
   /** Returns the longest chain that this task waited for. */
   chainBefore(task: number): ChainEnd {
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
     const dependency = this.#maxDependency(task)
     let best = dependency === -1 ? noChain : this.#chainOf(dependency)
     if (block === -1) return best
-    const delay = this.#delayIn(this.#blocks.delayOfTask, task)
+    const delay = valueAt(this.#blocks.delayOfTask, task)
     const sibling = valueAt(this.#blocks.siblingOfTask, task) - 1
     if (sibling !== -1) {
-      const since = delay - this.#delayIn(this.#blocks.delayOfTask, sibling)
+      const since = delay - valueAt(this.#blocks.delayOfTask, sibling)
       best = longerChain(best, addDelay(this.#chainOf(sibling), since))
     }
     return longerChain(best, addDelay(this.#findChainBeforeBlock(block), delay))
@@ -123,7 +109,7 @@ export class Chains {
   #add(task: number, seconds: number): void {
     const before = this.chainBefore(task)
     const inBlock = this.#chainInBlock[task]
-    const delay = this.#delayIn(this.#blocks.delayOfBlock, task)
+    const delay = valueAt(this.#blocks.delayOfBlock, task)
     const chain = inBlock === undefined ? null : addDelay(longerChain(before, inBlock), delay)
     const hasRun = !Number.isNaN(seconds)
     this.#seconds[task] = hasRun && chain !== null ? chain.seconds : seconds + before.seconds
@@ -131,7 +117,7 @@ export class Chains {
     this.#delay[task] = chain?.delay ?? 0
     const block = valueAt(this.#blocks.blockOfTask, task) - 1
     if (block === -1 || !hasRun) return
-    const added = addDelay(this.#chainOf(task), -this.#delayIn(this.#blocks.delayOfTask, task))
+    const added = addDelay(this.#chainOf(task), -valueAt(this.#blocks.delayOfTask, task))
     this.#chainInBlock[block] = longerChain(this.#chainInBlock[block] ?? noChain, added)
   }
 
@@ -169,10 +155,6 @@ export class Chains {
   #chainOf(task: number): ChainEnd {
     const [last = -1, delay = 0] = [this.#lastTasks[task], this.#delay[task]]
     return { seconds: this.#seconds[task] || 0, last, delay }
-  }
-
-  #delayIn(column: BlockTree['delayOfTask'], task: number): number {
-    return this.#hasDelays ? valueAt(column, task) : 0
   }
 
   /**

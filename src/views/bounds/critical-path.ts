@@ -2,6 +2,7 @@
 
 import { valueAt } from '../columns.ts'
 import { isInterrupted, stagesOf } from '../panels/counts.ts'
+import { isFailedOutcome } from '../panels/lanes.ts'
 import { durationsByName } from '../panels/names.ts'
 import { statsInPlace } from '../stats.ts'
 import { forEachGap } from './attempt-gaps.ts'
@@ -32,6 +33,16 @@ export interface CriticalPath {
   /** `seconds` as a share of the length of the run. */
   readonly share: number
   readonly delaySeconds: number
+}
+
+/** What took the time of the critical path. */
+export interface PathParts {
+  /** The largest sum of the tasks of one name on the path. */
+  readonly seconds: number
+  /** One task of that name; -1 if no task ran. */
+  readonly task: number
+  /** The seconds of attempts that failed or were lost. */
+  readonly failedSeconds: number
 }
 
 export interface Straggler {
@@ -96,6 +107,22 @@ export function findCriticalPath(
   }
   const share = runSeconds > 0 ? Math.min(1, seconds / runSeconds) : 0
   return { tasks: tasks.toReversed(), length, seconds, share, delaySeconds }
+}
+
+export function measurePath({ names, lanes }: BoundsQuery, { tasks }: CriticalPath): PathParts {
+  const onPath = new Set(tasks.map(({ task }) => task))
+  const byName = Map.groupBy(tasks, ({ task }) => valueAt(names.nameOfTask, task))
+  const sums = Array.from(byName.values(), (own) => ({
+    task: own[0]?.task ?? -1,
+    seconds: own.reduce((sum, { seconds }) => sum + seconds, 0),
+  }))
+  const [largest] = sums.toSorted((a, b) => b.seconds - a.seconds)
+  let failedSeconds = 0
+  for (let segment = 0; segment < lanes.size; segment++) {
+    if (!isFailedOutcome(valueAt(lanes.outcome, segment))) continue
+    if (onPath.has(valueAt(lanes.task, segment))) failedSeconds += valueAt(lanes.seconds, segment)
+  }
+  return { ...(largest ?? { task: -1, seconds: 0 }), failedSeconds }
 }
 
 /** The minimum extra time of a straggler, as a share of the length of the run. */

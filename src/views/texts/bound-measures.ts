@@ -5,7 +5,6 @@
  */
 
 import type { BoundsView } from '../bounds/bounds.ts'
-import type { ChangedRun } from '../bounds/changed-runs.ts'
 import type { Straggler } from '../bounds/critical-path.ts'
 import type { BackendUse, UnsizedUse } from '../bounds/slot-run.ts'
 import { type HeldResource, heldResources, type SizeSpan, sizeRange } from '../bounds/slots.ts'
@@ -96,8 +95,8 @@ export interface MinTime {
   readonly amount: string
 }
 
-/** Returns the minimum times of all backends, longest first; less `freed` for a changed run. */
-export function findMinTimes({ backends }: BoundsView, freed: ChangedRun['freed'] = {}): MinTime[] {
+/** Returns the minimum times of all backends, longest first. */
+export function findMinTimes({ backends }: BoundsView): MinTime[] {
   return backends
     .flatMap(({ backend, sizes, held }) =>
       heldResources.flatMap((resource) => {
@@ -105,7 +104,7 @@ export function findMinTimes({ backends }: BoundsView, freed: ChangedRun['freed'
         // For resources other than cores and GPUs, 0 means unknown or unlimited.
         const isNumber = resource === 'cores' || resource === 'gpus'
         if ((isNumber ? range.max : range.min) === 0) return []
-        const units = Math.max(0, held[resource] - (freed[backend]?.[resource] ?? 0))
+        const units = held[resource]
         const all = sizes.reduce((sum, size) => sum + size.seconds * size.capacity[resource], 0)
         const minTime = {
           resource,

@@ -1,12 +1,12 @@
 /**
- * Sentences about changes that would shorten a run. A changed run takes at least as long as its
- * longest chain, and at least as long as the resources that its tasks hold require. The sentence
- * says "up to" the difference between this minimum and the actual time. If the difference is much
- * more than the time known to be lost, there is no sentence. Pure.
+ * Sentences about what would shorten a run. With other slots or starts, a run takes at least as
+ * long as its longest chain, and at least as long as the resources that its tasks hold require. The
+ * sentence says "up to" the difference between this minimum and the actual time. If the difference
+ * is much more than the time known to be lost, there is no sentence. For tasks, the sentence says
+ * what they took. Pure.
  */
 
 import type { BoundsView } from '../bounds/bounds.ts'
-import type { ChangedRun } from '../bounds/changed-runs.ts'
 import { type IdleReason, idleReasons } from '../bounds/slots.ts'
 import { countText, numberText, percentText, secondsText, shortName } from '../readable.ts'
 import { type Bound, type BoundFacts, busiestModel, busyShare } from './bound-measures.ts'
@@ -46,7 +46,7 @@ export function findImprovements(bounds: BoundsView, facts: BoundFacts): Improve
   ]
   return [
     ...changes.flatMap((change) => toImprovement(bounds, change)),
-    ...findTaskImprovements(bounds, facts),
+    ...listTaskCosts(bounds, facts),
     ...listLowerBounds(bounds, hasSlots).map((text, at) => ({ bound: null, saved: -at, text })),
   ].toSorted((a, b) => b.saved - a.saved)
 }
@@ -161,47 +161,41 @@ function listModelChanges(bounds: BoundsView): Change[] {
   return [{ bound: 'model', min, lost, text }]
 }
 
-/** Lists changes of tasks. If two names could be faster, includes only the name that saves more. */
-function findTaskImprovements(bounds: BoundsView, facts: BoundFacts): Improvement[] {
-  const isFull = maxFullSeconds(bounds) >= minShare * bounds.seconds
-  const path = bounds.criticalPath.seconds
-  const before = maxSeconds(path, findMinTimes(bounds))
-  const improve = (changed: ChangedRun): Improvement[] => {
-    const after = maxSeconds(changed.path, findMinTimes(bounds, changed.freed))
-    const lost = Math.max(before - after, path - changed.path)
-    const min = Math.max(after, changed.earliestEnd)
-    return toImprovement(bounds, { min, lost, ...describeChange(bounds, facts, changed) })
+/**
+ * Lists what tasks took: on the critical path if it is longer than the minimum times of all
+ * resources, and otherwise of the slots. Less than the rest of the run is not worth a sentence.
+ */
+function listTaskCosts(bounds: BoundsView, { nameOf }: BoundFacts): Improvement[] {
+  const { criticalPath, pathParts, stragglers, failedSeconds, slots, seconds } = bounds
+  const path = criticalPath.seconds
+  const held = maxSeconds(0, findMinTimes(bounds))
+  const bound = pathBound(bounds)
+  const excess = stragglers
+    .filter(({ isOnPath }) => isOnPath)
+    .reduce((sum, one) => sum + one.seconds - one.median, 0)
+  const name = shortName(nameOf(pathParts.task))
+  const share = percentText(pathParts.seconds / path)
+  const failed = {
+    bound: null,
+    saved: path < held ? failedSeconds / Math.max(1, slots) : pathParts.failedSeconds,
+    text: `Attempts that failed or were lost took ${secondsText(failedSeconds)} of slot time.`,
   }
-  const { changedRuns } = bounds
-  const names = changedRuns
-    .filter(({ change, task }) => task !== -1 && (isFull || change !== 'slot name halved'))
-    .flatMap(improve)
-    .toSorted((a, b) => b.saved - a.saved)
-  return [...changedRuns.filter(({ task }) => task === -1).flatMap(improve), ...names.slice(0, 1)]
-}
-
-function describeChange(
-  bounds: BoundsView,
-  { nameOf }: BoundFacts,
-  { change, task }: ChangedRun,
-): Pick<Change, 'bound' | 'text'> {
-  const { stragglers, failedSeconds } = bounds
-  if (change === 'no failures') {
-    const cost = `Attempts that failed or were lost took ${secondsText(failedSeconds)} of slot time`
-    return { bound: null, text: `${cost}: without them` }
-  }
-  if (task !== -1) {
-    const bound = change === 'slot name halved' ? 'slots' : pathBound(bounds)
-    return { bound, text: `If all ${shortName(nameOf(task))} tasks took half as long,` }
-  }
-  const lateCount = stragglers.filter(({ isOnPath }) => isOnPath).length
-  const what =
-    change === 'no delays'
-      ? 'delays between attempts (`delaySeconds`)'
-      : lateCount === 1
-        ? 'straggler'
-        : countText(lateCount, 'straggler')
-  return { bound: pathBound(bounds), text: `Without the ${what} on the critical path` }
+  const ofPath = [
+    {
+      bound,
+      saved: excess,
+      text:
+        `Stragglers on the critical path took ${secondsText(excess)} longer than most tasks of ` +
+        'their names.',
+    },
+    {
+      bound,
+      saved: pathParts.seconds / 2,
+      text: `Faster ${name} tasks would shorten it: they take ${share} of the critical path.`,
+    },
+  ]
+  const rest = Math.max(minShare * seconds, seconds - Math.max(path, held))
+  return [failed, ...(path < held ? [] : ofPath)].filter(({ saved }) => saved >= rest)
 }
 
 /** Shorter waits are rounding errors. */
