@@ -120,8 +120,8 @@ export function fromErrorRecord(record: ErrorRecord): unknown {
 /** Returns a copy with changed messages and stacks, for example to replace paths in them. */
 export function mapErrorTexts(record: ErrorRecord, map: (text: string) => string): ErrorRecord {
   if (!record.isError) return record
-  const changed = { ...record, message: map(record.message), stack: map(record.stack) }
-  return mapInnerRecords(changed, (inner) => mapErrorTexts(inner, map))
+  const mapped = { ...record, message: map(record.message), stack: map(record.stack) }
+  return mapInnerRecords(mapped, (inner) => mapErrorTexts(inner, map))
 }
 
 /** Returns a copy in which `map` has replaced all thrown values that are not errors. */

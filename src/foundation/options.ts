@@ -230,22 +230,22 @@ const isAbbreviation = (key: string, name: string): boolean =>
 
 /** Returns a text such as `; did you mean "local"?`, or `''` if no known name is similar. */
 export function didYouMean(name: string, known: readonly string[]): string {
-  const near = findNearest(name, known)
-  return near === undefined ? '' : `; did you mean "${near}"?`
+  const nearest = findNearest(name, known)
+  return nearest === undefined ? '' : `; did you mean "${nearest}"?`
 }
 
 /** The most similar known name. It differs in at most a third of its characters. */
 export function findNearest(name: string, known: readonly string[]): string | undefined {
-  let best: string | undefined
+  let nearest: string | undefined
   let minEdits = Infinity
   for (const candidate of known) {
     const edits = editDistance(name.toLowerCase(), candidate.toLowerCase())
     if (edits < minEdits && edits <= Math.max(1, Math.floor(candidate.length / 3))) {
-      best = candidate
+      nearest = candidate
       minEdits = edits
     }
   }
-  return best
+  return nearest
 }
 
 function editDistance(a: string, b: string): number {

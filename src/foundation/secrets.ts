@@ -38,11 +38,11 @@ const secretOptionName =
 const plainOptionName = /[-_](?:file|path)$|tokeniz/i
 
 function isSecretName(name: string, value: string): boolean {
-  const wordPattern = name.replace(/^-+/, '')
-  if (plainOptionName.test(wordPattern)) return false
+  const bareName = name.replace(/^-+/, '')
+  if (plainOptionName.test(bareName)) return false
   // A number is not a secret but a limit for a model's tokens, as in `--max-tokens 100`.
-  if (/tokens$/i.test(wordPattern) && /^\d{1,9}$/.test(value)) return false
-  return secretOptionName.test(wordPattern) || secretName.test(wordPattern.replaceAll('-', '_'))
+  if (/tokens$/i.test(bareName) && /^\d{1,9}$/.test(value)) return false
+  return secretOptionName.test(bareName) || secretName.test(bareName.replaceAll('-', '_'))
 }
 
 /** For each argument of a command: whether its form or its option suggests a secret. */

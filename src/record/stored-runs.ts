@@ -60,9 +60,9 @@ export async function findRuns(
   const records = all.flatMap((name) => parseRecordPath(join(folder, name)) ?? [])
   const bySession = Map.groupBy(records, ({ sessionId }) => sessionId)
   const runs: StoredRun[] = []
-  for (const [sessionId, ofSession] of bySession) {
+  for (const [sessionId, sessionRecords] of bySession) {
     if (only !== undefined && sessionId !== only) continue
-    for (const chain of await groupChains(ofSession, readHead)) {
+    for (const chain of await groupChains(sessionRecords, readHead)) {
       if (isComplete(chain)) runs.push(toRun(folder, sessionId, chain, byStem))
     }
   }

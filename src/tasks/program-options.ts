@@ -152,14 +152,14 @@ const isInterpreter = (executable: string): boolean =>
   interpreters.has(basename(executable).replace(/[\d.]+$/, ''))
 
 function findScript(args: readonly string[]): string {
-  const first = args[0] === 'run' ? 1 : 0
-  for (let at = first; at < args.length; at++) {
+  const firstIndex = args[0] === 'run' ? 1 : 0
+  for (let at = firstIndex; at < args.length; at++) {
     const [argument = '', next = ''] = [args[at], args[at + 1]]
     if (codeOption.test(argument)) return `${argument} ${firstWords(next)}`.trim()
     if (moduleOption.test(argument)) return `${argument} ${basename(next)}`.trim()
     if (valueOptions.has(argument)) at++
     else if (argument.startsWith('-')) continue
-    else if (at === first || scriptName.test(argument)) return basename(argument)
+    else if (at === firstIndex || scriptName.test(argument)) return basename(argument)
   }
   return ''
 }

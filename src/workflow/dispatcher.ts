@@ -143,8 +143,8 @@ export class Dispatcher implements HandleOwner {
 
   #createLabeled(plan: Plan, labels: CallLabels, hash: () => string | null): EngineHandle {
     const { resumed } = this.#parts.core
-    const changed = resumed.findCallProblem(labels.uid ?? '', plan.executable, hash)
-    if (changed !== null) throw toTaskError(changed)
+    const problem = resumed.findCallProblem(labels.uid ?? '', plan.executable, hash)
+    if (problem !== null) throw toTaskError(problem)
     return new EngineHandle(plan, this, labels)
   }
 
@@ -382,14 +382,14 @@ export class Dispatcher implements HandleOwner {
   #createContext({ handle, context: callContext, entry }: Run, attempt: number): RunContext {
     const { uid, definitionHash: hash, place, inputs } = handle
     const uidSuffix = `${callContext.uidSuffix}.attempt-${attempt}`
-    const outer = attempt === 1 ? callContext : { ...callContext, uidSuffix }
-    const context = parseUidNumber(uid) === null ? { ...outer, uid } : outer
+    const attemptContext = attempt === 1 ? callContext : { ...callContext, uidSuffix }
+    const context = parseUidNumber(uid) === null ? { ...attemptContext, uid } : attemptContext
     const { resumed } = this.#parts.core
     const isRecorded = hash !== null || place !== ''
     if (!isRecorded) return resumed.isActive ? { ...context, inputs } : context
-    const known = hash === null ? place : `${hash}@${resumed.identifyTask(entry)}`
+    const recordedText = hash === null ? place : `${hash}@${resumed.identifyTask(entry)}`
     // If the arguments changed, a unique place prevents a later run from reusing the calls inside.
-    const text = entry.hasChanged ? newUuid() : known
+    const text = entry.hasChanged ? newUuid() : recordedText
     return { ...context, inputs, place: new BlockPath(text) }
   }
 

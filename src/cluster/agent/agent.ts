@@ -256,12 +256,12 @@ export class Agent {
   async #attach(attach: Attach): Promise<Attached> {
     const { sessionId, epoch } = attach
     const id = toSessionUseId(attach)
-    const ending = this.#sessions.get(id)
-    if (ending?.isEnding === true) await this.#removeSession(ending, '', true)
-    else if (ending?.driver.wasClosedBefore(attach) === true) {
+    const earlierSession = this.#sessions.get(id)
+    if (earlierSession?.isEnding === true) await this.#removeSession(earlierSession, '', true)
+    else if (earlierSession?.driver.wasClosedBefore(attach) === true) {
       // The stream now belongs to another run, so no more results are sent to it.
-      ending.outbox.close()
-      await this.#removeSession(ending, 'its session was closed', false)
+      earlierSession.outbox.close()
+      await this.#removeSession(earlierSession, 'its session was closed', false)
     }
     const known = this.#sessions.get(id)
     const laterStart = `a later start of session "${sessionId}"`

@@ -226,10 +226,10 @@ export class DriverJobs {
    * moves, which count as begun.
    */
   findExcessiveMoves({ jobs, agent }: AgentLink): ReadonlySet<DriverJob> {
-    const counted = new Set<DriverJob>()
+    const oftenMoved = new Set<DriverJob>()
     const { facts, state } = agent.announcement
     // An agent that left normally has reported all starts.
-    if (state === 'gone') return counted
+    if (state === 'gone') return oftenMoved
     const all = jobs.toArray().toSorted(byTurn)
     let free = facts.cores
     for (const one of all) if (one.isStarted) free -= one.spec.resources.cores
@@ -237,11 +237,11 @@ export class DriverJobs {
       if (one.isStarted || free <= 0) continue
       free -= one.spec.resources.cores
       if (++one.moves < (this.#suspects.has(one.uid) ? 1 : maxMoves)) continue
-      counted.add(one)
+      oftenMoved.add(one)
       if (this.#suspects.size >= maxAvoided) this.#suspects.clear()
       this.#suspects.add(one.uid)
     }
-    return counted
+    return oftenMoved
   }
 
   /** Gives jobs of a lost node new attempt numbers, because the node may come back. */

@@ -326,9 +326,9 @@ export class SessionAgents implements DirectoryListener {
     // These jobs are not lost: their results have arrived, and their values are being read.
     for (const one of link.jobs.toArray()) if (one.isEnding) jobs.detachFromAgent(one)
     const all = link.jobs.toArray()
-    const counted = jobs.findExcessiveMoves(link)
-    const begun = all.filter((one) => one.isStarted || counted.has(one))
-    const moved = all.filter((one) => !one.isStarted && !counted.has(one))
+    const oftenMoved = jobs.findExcessiveMoves(link)
+    const begun = all.filter((one) => one.isStarted || oftenMoved.has(one))
+    const moved = all.filter((one) => !one.isStarted && !oftenMoved.has(one))
     const hasLeft = link.agent.announcement.state === 'gone' && all.length === 0
     const leaving = link.abandoned.length > 0 ? agentClosedReason : null
     const tasks = [...link.abandoned, ...begun.map(({ uid }) => uid)]

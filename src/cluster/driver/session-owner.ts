@@ -175,12 +175,12 @@ async function writeClaim(
   last: number,
 ): Promise<(() => void) | null> {
   const owner = { process: processId, backend: use.backend }
-  const answer = createOwnerResponder(cluster, owner)
+  const respond = createOwnerResponder(cluster, owner)
   const claimed = Promise.withResolvers<boolean>()
   // Subscribes before the claim is written, and answers requests after it is written.
   const answerClaimed = (message: BrokerMessage): void => {
     claimed.promise
-      .then((isOwner) => (isOwner ? answer(message) : undefined))
+      .then((isOwner) => (isOwner ? respond(message) : undefined))
       .catch(() => {
         // The connection is closed.
       })

@@ -165,10 +165,10 @@ export class Resumption implements Disposable {
     // No warning after a refusal, because refused tasks were created again but never looked up.
     if (count > 0 && !this.#hasRefused) {
       const uids = missing.slice(0, maxListed).map(({ uid }) => uid)
-      const rest = count > uids.length ? ' …' : ''
+      const ellipsis = count > uids.length ? ' …' : ''
       const subject = countText(count, 'task of the record was', 'tasks of the record were')
       const text = `${subject} not created again and did not run`
-      this.#log.warn('TasksNotMade', `${text}: ${uids.join(', ')}${rest}`)
+      this.#log.warn('TasksNotMade', `${text}: ${uids.join(', ')}${ellipsis}`)
     }
     if (this.#unreadable > 0) {
       const text = `${this.#unreadable} kept results could not be read: their tasks ran again`
@@ -271,8 +271,8 @@ function summarize({ sessionId, files, tasks }: EarlierRecord): {
     else if (parseUidNumber(task.uid) !== null) unnamed++
   }
   const { open: unfinished, ...ended } = counts
-  const counted = { ...ended, unfinished, notKept, unnamed }
-  return { summary: Object.freeze({ sessionId, files, ...counted }), notKnown }
+  const taskCounts = { ...ended, unfinished, notKept, unnamed }
+  return { summary: Object.freeze({ sessionId, files, ...taskCounts }), notKnown }
 }
 
 function restoreError(uid: string, facts: JsonObject): unknown {

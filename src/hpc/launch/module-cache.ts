@@ -13,8 +13,8 @@ export function openModuleCache(env: NodeJS.ProcessEnv): string | null {
   if (env[cacheVariable] !== undefined || env['NODE_V8_COVERAGE'] !== undefined) return null
   try {
     const { XDG_CACHE_HOME = '' } = env
-    const caches = isAbsolute(XDG_CACHE_HOME) ? XDG_CACHE_HOME : join(homedir(), '.cache')
-    const folder = join(caches, 'tutti', 'modules')
+    const cacheParent = isAbsolute(XDG_CACHE_HOME) ? XDG_CACHE_HOME : join(homedir(), '.cache')
+    const folder = join(cacheParent, 'tutti', 'modules')
     makeFolders(folder)
     return folder
   } catch {

@@ -221,16 +221,16 @@ interface AssessedRequest extends Omit<WorkGroup, 'count'> {
 const assessments = new WeakMap<readonly PilotKind[], WeakMap<ResourceRequest, AssessedRequest>>()
 
 function assessRequest(kinds: readonly PilotKind[], resources: ResourceRequest): AssessedRequest {
-  const all = assessments.get(kinds) ?? new WeakMap<ResourceRequest, AssessedRequest>()
-  assessments.set(kinds, all)
-  const known = all.get(resources)
+  const byRequest = assessments.get(kinds) ?? new WeakMap<ResourceRequest, AssessedRequest>()
+  assessments.set(kinds, byRequest)
+  const known = byRequest.get(resources)
   if (known !== undefined) return known
   const { cores, memoryMb, ranksPerNode = 1 } = resources
   const key = workKey({ resources })
   const capacities = kinds.map((kind) => countCapacity(kind, resources))
   const max = { cores: cores * ranksPerNode, memoryMb: memoryMb * ranksPerNode }
   const assessed = { key, id: `${key} ${capacities.join()}`, capacities, ...max }
-  all.set(resources, assessed)
+  byRequest.set(resources, assessed)
   return assessed
 }
 

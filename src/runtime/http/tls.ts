@@ -35,7 +35,7 @@ export async function watchTlsFiles(
   { clock, log }: { readonly clock: Clock; readonly log: Log },
 ): Promise<{ close(): void }> {
   const names = `the certificate ${certFile} and the key ${keyFile}`
-  const watched = await WatchedFiles.open({
+  const watchedFiles = await WatchedFiles.open({
     files: [certFile, keyFile],
     parse([cert = Buffer.alloc(0), key = Buffer.alloc(0)]) {
       // Throws if the key is not that of the certificate.
@@ -51,5 +51,5 @@ export async function watchTlsFiles(
     const message = `tls (--tls-cert, --tls-key): ${names} cannot be used: ${messageOf(error)}`
     throw new ValueError(message, { field: 'tls' })
   })
-  return watched
+  return watchedFiles
 }

@@ -132,8 +132,8 @@ function missingHint(
   known: readonly string[],
   searched: string,
 ): string {
-  const near = findNearest(name, known)
-  const hint = near === undefined ? searched : `Did you mean "${near}"? ${searched}`
+  const nearest = findNearest(name, known)
+  const hint = nearest === undefined ? searched : `Did you mean "${nearest}"? ${searched}`
   const [program = '', ...words] = executable.trim().split(/\s+/)
   if (words.length === 0) return hint
   const list = words.map((word) => `'${word}'`).join(', ')

@@ -93,20 +93,20 @@ export function findUnplaceable(
   { nodes: all, shapes }: PlacementState,
   secondsLeft: PlacementTimes['secondsLeft'] = () => Infinity,
 ): Map<string, string[]> {
-  const found = new Map<string, string[]>()
+  const unplaceable = new Map<string, string[]>()
   for (const shape of shapes) {
     const nodes = all.filter(outlives(shape.queue.peek(), { secondsLeft }))
     if (couldPlace(nodes, shape)) continue
     // A job for one specific node can only be refused by that node.
-    const asked = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)
+    const candidates = shape.node === null ? nodes : nodes.filter(({ name }) => name === shape.node)
     // A node that is leaving does not count, because it may be restarted with other rules.
-    const refusing = asked.filter(
+    const refusing = candidates.filter(
       (node) => node.isUsable && canRun(node.facts, shape.request) && !couldRunJob(node, shape),
     )
-    found.set(
+    unplaceable.set(
       shape.key,
       refusing.map(({ name }) => name),
     )
   }
-  return found
+  return unplaceable
 }
