@@ -107,14 +107,14 @@ function findTightest(
   ceiling: number,
   readLimit: (level: string) => number | null,
 ): LevelLimit | undefined {
-  let best: LevelLimit | undefined
+  let lowest: LevelLimit | undefined
   for (let path = group.path; ; path = posix.dirname(path)) {
     const subPath = path === '/' ? '' : path
     const limit = readLimit(`${group.mount}${subPath}`)
-    if (limit !== null && limit < ceiling && limit <= (best?.limit ?? Infinity)) {
-      best = { path: subPath, limit }
+    if (limit !== null && limit < ceiling && limit <= (lowest?.limit ?? Infinity)) {
+      lowest = { path: subPath, limit }
     }
-    if (subPath === '') return best
+    if (subPath === '') return lowest
   }
 }
 

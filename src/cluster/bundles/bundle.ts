@@ -73,9 +73,9 @@ export function unpackBundle({ ownPackage, files, links }: Bundle, folder: strin
 }
 
 function normalizeInside(path: string): string {
-  const normal = normalize(path)
-  if (isAbsolute(normal) || normal === '..' || normal.startsWith(`..${sep}`)) {
+  const normalized = normalize(path)
+  if (isAbsolute(normalized) || normalized === '..' || normalized.startsWith(`..${sep}`)) {
     throw new Error(`the bundle has a path outside of it: ${path}`)
   }
-  return normal
+  return normalized
 }

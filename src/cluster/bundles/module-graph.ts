@@ -147,12 +147,12 @@ function addLinks(path: string, links: Map<string, string>, seen: Set<string>): 
 }
 
 function commonFolder(paths: readonly string[]): string {
-  const split = paths.map((path) => dirname(path).split(sep))
-  const [first = []] = split
+  const folders = paths.map((path) => dirname(path).split(sep))
+  const [first = []] = folders
   let length = first.length
-  for (const parts of split) {
+  for (const segments of folders) {
     let commonLength = 0
-    while (commonLength < length && parts[commonLength] === first[commonLength]) commonLength++
+    while (commonLength < length && segments[commonLength] === first[commonLength]) commonLength++
     length = commonLength
   }
   const folder = first.slice(0, length).join(sep)

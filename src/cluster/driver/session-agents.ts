@@ -123,9 +123,9 @@ export class SessionAgents implements DirectoryListener {
   }
 
   #restoreNotes(): void {
-    const attached = (): AgentLink[] =>
+    const listAttached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
-    this.used.restoreNotes(attached).catch(() => {
+    this.used.restoreNotes(listAttached).catch(() => {
       // The check is retried at the next tick.
     })
   }
@@ -338,8 +338,8 @@ export class SessionAgents implements DirectoryListener {
       listener.notice(toEventNotice(TaskMoved, fields, { nodeId: name }))
     }
     // Copies the attempt numbers that this agent knows, because `move` changes them.
-    const single = moved.filter(({ group }) => group === null)
-    const movedAttempts = single.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
+    const ungrouped = moved.filter(({ group }) => group === null)
+    const movedAttempts = ungrouped.map(({ uid, wireAttempt }) => [uid, wireAttempt] as const)
     // Lost attempts are noted before they are reported, so that a later start does not repeat them.
     const lost = [...lostEarlier, ...toLostAttempts(begun, name, reason)]
     const noted = this.used.noteLost(link, lost, [...unbegun, ...movedAttempts])

@@ -158,11 +158,11 @@ export class Placement<T extends PlacedJob> {
     this.#checkReleased()
     if (this.#late.size > 0) this.putBack(this.#late.removeTimely())
     if (this.#waiting === 0 || this.#nodes.size === 0) return placed
-    const done = new Set<Shape<T>>()
+    const triedShapes = new Set<Shape<T>>()
     this.#reservations.begin()
     let lowestPriority: number | null = null
     for (;;) {
-      const first = this.#shapes.findNext(done)
+      const first = this.#shapes.findNext(triedShapes)
       if (first === null) break
       const { shape, nextOther } = first
       if (this.#deferLate(shape)) continue
@@ -171,7 +171,7 @@ export class Placement<T extends PlacedJob> {
           ? this.#placeNext(shape, nextOther, placed)
           : this.#placeGroup(shape, shape.group, placed)
       if (isPlaced) continue
-      done.add(shape)
+      triedShapes.add(shape)
       if (shape.isDefault) continue
       lowestPriority ??= this.#shapes.lowestPriority
       this.#reservations.add(shape, lowestPriority, this.#nodes)
