@@ -172,7 +172,7 @@ async function* readFrames(file: FileHandle, size: number): AsyncGenerator<Recor
       const isTorn = errnoOf(error) === 'Z_BUF_ERROR'
       yield isTorn
         ? { kind: 'torn', reason: 'the compressed file ends within a frame', missingBytes: 0 }
-        : { kind: 'damage', reason: unreadable(messageOf(error)), missingBytes: 0 }
+        : { kind: 'damage', reason: unreadableFrameText(messageOf(error)), missingBytes: 0 }
       return
     }
     at += plain.bytesWritten
@@ -199,10 +199,10 @@ async function* readFrame(
   if (problem === null && missingBytes > 0) problem = 'it holds less than it should'
   if (problem === null) return
   const size = missingBytes > 0 ? `; ${missingBytes} bytes of the record are missing` : ''
-  yield { kind: 'damage', reason: unreadable(`${problem}${size}`), missingBytes }
+  yield { kind: 'damage', reason: unreadableFrameText(`${problem}${size}`), missingBytes }
 }
 
-const unreadable = (why: string): string => `a compressed frame cannot be read: ${why}`
+const unreadableFrameText = (why: string): string => `a compressed frame cannot be read: ${why}`
 
 async function* decompress(
   file: FileHandle,

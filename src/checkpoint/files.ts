@@ -81,7 +81,7 @@ export class GroupCommit {
   }
 
   async #syncOnce(): Promise<void> {
-    const began = this.#writes
+    const writesBefore = this.#writes
     try {
       await this.#sync()
     } catch (error) {
@@ -89,8 +89,8 @@ export class GroupCommit {
       this.#failure ??= { error }
     }
     this.#running = undefined
-    this.#syncedWrites = began
-    if (this.#writes > began) void this.#startSync()
+    this.#syncedWrites = writesBefore
+    if (this.#writes > writesBefore) void this.#startSync()
   }
 }
 

@@ -212,7 +212,7 @@ function sendBounded(
   exchange.sendText(200, text, headers)
 }
 
-/** Sends each piece once the browser has read the ones before. */
+/** Sends a piece each time the browser has read the previous pieces. */
 async function sendPieces(
   exchange: HttpExchange,
   pieces: AsyncIterable<string>,

@@ -189,7 +189,7 @@ async function listen(
   }
 }
 
-/** Uses the address, because a browser may resolve this machine's name to another one. */
+/** Uses the given host, because a browser may resolve this machine's name to another address. */
 function localAddress(host: string, endpoint: string): string {
   const { port } = new URL(endpoint)
   return `http://${host.includes(':') ? `[${host.replace(/[[\]]/g, '')}]` : host}:${port}`

@@ -109,12 +109,12 @@ const totals: readonly Total[] = [
 ]
 
 function totalsTable({ before, after, common }: RunPair): string {
-  const isSame = common === 'work'
+  const isSameWork = common === 'work'
   const hasReused = before.reused + after.reused > 0
   const shown = totals.filter(({ what }) => what !== 'reused' || hasReused)
   const rows = shown.map(({ what, read, show, isJudged = false }) => {
     const [a, b] = [read(before), read(after)]
-    const options = { isTime: show === secondsText, isJudged: isJudged && isSame }
+    const options = { isTime: show === secondsText, isJudged: isJudged && isSameWork }
     const change =
       read === readBusyShare ? number(signedPercent(b - a, 'points')) : changeCell(a, b, options)
     const label = read === doneRate && hasReused ? `${what}, not reused` : what

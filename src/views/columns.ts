@@ -195,9 +195,9 @@ export function eachText(index: TextIndex, visit: (text: string, row: number) =>
 function addText(index: TextIndex, text: string, slot: number): number {
   const row = index.size++
   const start = endOf(index, row - 1)
-  if (row === index.ends.length) index.ends = grown(index.ends, row + 1)
+  if (row === index.ends.length) index.ends = growArray(index.ends, row + 1)
   const max = start + 3 * text.length
-  if (max > index.bytes.length) index.bytes = grown(index.bytes, max)
+  if (max > index.bytes.length) index.bytes = growArray(index.bytes, max)
   let at = start
   for (let unit = 0; unit < text.length; unit++) {
     at = writeUnit(index.bytes, at, text.charCodeAt(unit))
@@ -208,7 +208,7 @@ function addText(index: TextIndex, text: string, slot: number): number {
   return row
 }
 
-function grown<T extends Uint8Array | Uint32Array>(array: T, length: number): T {
+function growArray<T extends Uint8Array | Uint32Array>(array: T, length: number): T {
   const Copy = array.constructor as new (size: number) => T
   const copy = new Copy(Math.max(length, Math.ceil(array.length * 1.25)))
   copy.set(array)

@@ -38,7 +38,7 @@ export function addToSeries(
   values: readonly (number | null)[],
 ): void {
   if (Number.isNaN(series.start)) series.start = Math.floor(time)
-  while (intervalOf(series, time) >= maxIntervals) halve(series)
+  while (intervalOf(series, time) >= maxIntervals) mergePairs(series)
   const first = intervalOf(series, time) * series.width
   if (series.sums.length < first + series.width) grow(series, first + series.width)
   for (const [at, value] of values.entries()) {
@@ -60,7 +60,7 @@ function grow(series: Series, length: number): void {
   Object.assign(series, { counts, sums })
 }
 
-function halve(series: Series): void {
+function mergePairs(series: Series): void {
   const { width, counts, sums } = series
   for (let at = 0; at < sums.length; at++) {
     const to = Math.floor(at / width / 2) * width + (at % width)

@@ -1,4 +1,4 @@
-/** A backend's free resources at the end of a record, and those that a request lacks. */
+/** The free resources of a backend at the end of a record, and what a request lacks. */
 
 import { countFits, hasLabels } from '../tasks/resource-fit.ts'
 import type { RunPass } from './all-panels.ts'

@@ -40,7 +40,7 @@ export function earlierStarts(
     bounds.requests[valueAt(bounds.requestOfTask, one)]
   const ownRequest = requestOf(task)
   const ownAmounts = toHeldAmounts(ownRequest)
-  const isLarger = bounds.requests.map((request) => exceeds(toHeldAmounts(request), ownAmounts))
+  const isLarger = bounds.requests.map((request) => exceedsAny(toHeldAmounts(request), ownAmounts))
   let [count, larger, last] = [0, 0, -1]
   for (let segment = 0; segment < lanes.size; segment++) {
     const start = valueAt(lanes.start, segment)
@@ -58,7 +58,7 @@ export function earlierStarts(
     count,
     larger,
     lastLarger: last === -1 ? null : { uid: uidOf(counts.index, lastTask), ...amounts },
-    asked: exceeds(ownAmounts, toHeldAmounts(undefined)) ? ownAmounts : null,
+    asked: exceedsAny(ownAmounts, toHeldAmounts(undefined)) ? ownAmounts : null,
   }
 }
 
@@ -67,5 +67,5 @@ function toHeldAmounts(request: SlotRequest | undefined): HeldByTask {
   return { cores: cores * ranks, gpus: gpus * ranks, memoryMb: memoryMb * ranks }
 }
 
-const exceeds = (one: HeldByTask, other: HeldByTask): boolean =>
+const exceedsAny = (one: HeldByTask, other: HeldByTask): boolean =>
   one.cores > other.cores || one.gpus > other.gpus || one.memoryMb > other.memoryMb

@@ -179,7 +179,7 @@ export class LineFormatter {
   #copyUid(at: number, end: number): number {
     const { ring, ringWords } = this.#record
     const length = ringWords[at * 2 + 2] as number
-    if (length > maxUidLength) throw overwritten()
+    if (length > maxUidLength) throw overwrittenError()
     const from = this.#textsOf(at)
     for (let index = 0; index < length; index++)
       this.bytes[end + index] = ring[from + index] as number
@@ -190,7 +190,7 @@ export class LineFormatter {
     const { ring, ringWords } = this.#record
     const length = (ringWords[at * 2 + 3] as number) >>> countBits
     if (length === 0) return end
-    if (length > maxTextBytes) throw overwritten()
+    if (length > maxTextBytes) throw overwrittenError()
     const from = this.#textsOf(at) + (ringWords[at * 2 + 2] as number)
     this.bytes.set(ring.subarray(from, from + length), end)
     return end + length
@@ -222,12 +222,12 @@ export class LineFormatter {
 /** The size of a frame in units. */
 function sizeOf(firstWord: number): number {
   const units = firstWord & sizeMask
-  if (units === 0) throw overwritten()
+  if (units === 0) throw overwrittenError()
   return units
 }
 
 /** Thrown if the main thread took the lock and overwrote frames while this thread formatted. */
-const overwritten = (): RangeError => new RangeError('the frame was overwritten')
+const overwrittenError = (): RangeError => new RangeError('the frame was overwritten')
 
 const zero = 48
 

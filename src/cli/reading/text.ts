@@ -148,10 +148,10 @@ function breakLine(
   const lines: string[] = []
   let rest = line
   while (displayWidth(rest) > width) {
-    const fitting = firstColumns(rest, width).length
-    const space = rest.lastIndexOf(' ', fitting)
+    const fittingLength = firstColumns(rest, width).length
+    const space = rest.lastIndexOf(' ', fittingLength)
     const isInWord = rest.slice(0, Math.max(0, space)).trim() === ''
-    const cut = isInWord ? Math.max(indent.length + 1, fitting) : space
+    const cut = isInWord ? Math.max(indent.length + 1, fittingLength) : space
     lines.push(`${rest.slice(0, cut).trimEnd()}${endOf(isInWord)}`)
     rest = indent + rest.slice(cut).trimStart()
   }

@@ -10,6 +10,6 @@ if (isMainThread) {
   // Processes that the script forks must not load this module.
   const at = process.execArgv.indexOf(`--import=${import.meta.url}`)
   if (at !== -1) process.execArgv.splice(at, 1)
-  const { installReports } = await import('./script-reports.ts')
-  installReports(form)
+  const { installNotices } = await import('./script-reports.ts')
+  installNotices(form)
 }

@@ -23,7 +23,7 @@ export interface ResumeMessage {
 }
 
 /** Installs the notices. `form` is the output form of the command. */
-export function installReports(form: string): void {
+export function installNotices(form: string): void {
   const shown: OutputForm = form === 'json' || form === 'quiet' ? form : 'text'
   const output = createOutput(shown, process.stdout, process.stderr)
   reportResume(output)

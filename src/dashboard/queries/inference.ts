@@ -82,8 +82,9 @@ const toModelRow = ({ model, running, queued }: ServingFacts): ModelRow => ({
 })
 
 /**
- * Adds the measurements from the spans of requests. The names of prompts are those of their models,
- * unless the application gave them names; requests over HTTP belong to no task.
+ * Adds the measurements from the spans of requests to the rows of prompts. A prompt has the name of
+ * its model, unless the application named it. Requests over HTTP belong to no task, so they get new
+ * rows.
  */
 function joinModels(
   prompts: readonly ModelRow[],

@@ -26,7 +26,7 @@ export interface TelemetryFacts {
 
 /** The current requests to a server of models. */
 export interface ServingFacts {
-  /** Since when requests are counted, in wall-clock seconds. */
+  /** The time since which requests are counted, in wall-clock seconds. */
   readonly since: number
   readonly model: string
   readonly running: number

@@ -11,13 +11,13 @@ const maxLineLength = 2000
 
 /** Escapes control and invisible characters, and cuts the middle out of a long text. */
 export const shownText = (text: string, max = maxTextLength): string =>
-  cutMiddle(escapeControls(shorten(text)), max)
+  cutMiddle(escapeControls(shortenText(text)), max)
 
 /** Like `shownText`, with another limit: for a line of a longer text, such as a task's story. */
 export const shownLine = (line: string): string => shownText(line, maxLineLength)
 
 /** Cuts a very long text before each of its characters is examined. */
-const shorten = (text: string): string =>
+const shortenText = (text: string): string =>
   text.length <= 4 * maxLineLength
     ? text
     : `${text.slice(0, 2 * maxLineLength)}${text.slice(-2 * maxLineLength)}`

@@ -60,8 +60,11 @@ export class LiveSource implements ViewSource {
   #begin(): void {
     if (this.#unsubscribe !== null) return
     this.#since = this.#clock.now()
-    const spans = this.#feed.subscribeSpans?.((span) => this.#pass.takeSpan(span))
-    this.#unsubscribe = [this.#feed.subscribe((event) => this.#take(event)), spans ?? (() => {})]
+    const unsubscribeSpans = this.#feed.subscribeSpans?.((span) => this.#pass.takeSpan(span))
+    this.#unsubscribe = [
+      this.#feed.subscribe((event) => this.#take(event)),
+      unsubscribeSpans ?? (() => {}),
+    ]
   }
 
   async answer(query: ViewQuery): Promise<string> {

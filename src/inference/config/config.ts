@@ -268,7 +268,7 @@ function resolveLlm(
   document: ConfigDocument,
   engine: EngineConfig,
 ): LlmConfig {
-  // Not every server knows `top_k` and `repetition_penalty`, so only values of the file are sent.
+  // Not every server knows `top_k` and `repetition_penalty`: only values from the file are sent.
   const { hasServer } = findDescriptor(engine)
   const isUnset = (key: string): boolean => hasServer && !document.has('llm', key)
   const maxModelLen = section.max_model_len

@@ -50,7 +50,7 @@ export function readEngineOption(
   return readOption(option, env)
 }
 
-/** For a bare kind, only its name is checked, because the file may contain its keys. */
+/** If only a kind is given, checks only its name, because the file may contain the keys. */
 export function expectEngineOption(option: EngineOption, env: Environment): void {
   if (typeof option === 'string') expectOneOf('engine', option, engineKinds())
   else readOption(option, env)

@@ -5,7 +5,7 @@ import type { Steps } from '../../runtime/turn-budget.ts'
 import { type Match, type Matcher, lookAhead, type TextSegment } from './rules.ts'
 
 const maxPatternChars = 512
-/** In the worst case, RE2 executes all instructions at every character. */
+/** The maximum size of a pattern: RE2 may execute all its instructions at every character. */
 const maxInstructions = 300
 const maxSetInstructions = 250
 /** The maximum product of characters and instructions, which bounds the cost of one RE2 call. */
@@ -28,8 +28,8 @@ export function findPatternProblem(pattern: string): string | undefined {
       return 'expected a regular expression that never matches empty text'
     const size = regex.programSize()
     if (size <= maxInstructions) return undefined
-    const limit = `${size} instructions, at most ${maxInstructions}`
-    return `expected a smaller regular expression (${limit})`
+    const limitText = `${size} instructions, at most ${maxInstructions}`
+    return `expected a smaller regular expression (${limitText})`
   } catch (error) {
     if (!(error instanceof RE2JSException)) throw error
     return `expected a regular expression that RE2 supports (${toReason(error)})`

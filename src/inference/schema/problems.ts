@@ -63,8 +63,8 @@ const maxListedItems = 32
 function truncateLongLists(schema: Schema, value: unknown): unknown {
   const inner = unwrap(schema)
   if (inner instanceof z.ZodUnion) {
-    const meant = (inner.options as Schema[]).find((option) => hasShapeOf(option, value))
-    return meant === undefined ? value : truncateLongLists(meant, value)
+    const meantOption = (inner.options as Schema[]).find((option) => hasShapeOf(option, value))
+    return meantOption === undefined ? value : truncateLongLists(meantOption, value)
   }
   if (inner instanceof z.ZodArray && Array.isArray(value)) {
     const item = inner.element

@@ -41,7 +41,7 @@ export function annotate<S extends Schema>(schema: S, about: SchemaNotes): S {
   return schema
 }
 
-/** Where the schema is a union, `value` selects the alternative. */
+/** Returns the schema of the value at a path. In a union, `value` selects the alternative. */
 export function getSchemaAt(root: Schema, path: Path, value: unknown): Schema | undefined {
   let [schema, found]: [Schema | undefined, unknown] = [root, value]
   for (const step of path) {

@@ -34,7 +34,7 @@ export interface ServerParts {
   readonly batchConfig: Pick<BatchPolicy, 'type' | 'maxBatchSize' | 'maxBatchWaitMs'>
   readonly metrics: () => Promise<string> | string
   readonly clock: Clock
-  /** What `GET /v1/server` tells besides what the server knows itself. */
+  /** Further facts for `GET /v1/server`, which the server itself does not know. */
   readonly facts?: () => object
 }
 

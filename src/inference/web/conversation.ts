@@ -53,7 +53,7 @@ export const change = (changes: Partial<Settings>): void => {
   settings.value = { ...settings.value, ...changes }
 }
 
-/** How long the page waits before it asks a server again that is not ready. */
+/** The delay before the page asks again whether the server is ready. */
 const retryMs = 1000
 
 /** Asks for the models until the server is ready or wants another key. */

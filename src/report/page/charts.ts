@@ -126,7 +126,7 @@ export function graphDrawing({ nodes, edges }: GraphView): string {
     const counts = `${countText(tasks, 'task')}${failed > 0 ? `, ${failed} failed` : ''}`
     return (
       `<rect class="node" x="${x}" y="${y}" width="${boxWidth}" height="${boxHeight}" rx="6"/>` +
-      `<text class="dark" x="${x + 10}" y="${y + 20}">${escape(shorten(shortName(name)))}</text>` +
+      `<text class="dark" x="${x + 10}" y="${y + 20}">${escape(short(shortName(name)))}</text>` +
       `<text x="${x + 10}" y="${y + 36}">${escape(counts)}</text>`
     )
   })
@@ -151,4 +151,4 @@ function loopAt({ x, y }: PlacedNode): string {
   return `M${right} ${top}C${far} ${top} ${far} ${bottom} ${right} ${bottom}`
 }
 
-const shorten = (name: string): string => cutMiddle(name, 24)
+const short = (name: string): string => cutMiddle(name, 24)

@@ -106,7 +106,7 @@ export class SpillFile {
       this.#bytesInFile += spillChunkBytes
       return true
     } catch {
-      // For example, the disk is full. The chunk stays in memory.
+      // The write has failed, for example because the disk is full. The chunk stays in memory.
       return false
     }
   }

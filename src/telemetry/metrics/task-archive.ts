@@ -38,7 +38,7 @@ const numberFields = [
   'endTime',
   'durationSeconds',
 ] as const
-/** Where `numbers` has the span number, and the position and length of the extra fields. */
+/** The indexes in `numbers` of the span number, and of position and length of the extra fields. */
 const spanNumberAt = numberFields.length
 const extraAt = spanNumberAt + 1
 const extraLengthAt = extraAt + 1

@@ -77,8 +77,8 @@ export class MetricReaders {
   async #closeOne(reader: IMetricReader, deadlineMs: number): Promise<void> {
     const { clock, log } = this.#parts
     // A flush is not needed: a shutdown collects and exports one last time by itself.
-    const closing = async (): Promise<void> => reader.shutdown()
-    await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
+    const shutDown = async (): Promise<void> => reader.shutdown()
+    await boundedWait(clock, deadlineMs, shutDown()).catch((error: unknown) =>
       log.warn('MetricReaderError', `a metric reader did not shut down: ${messageOf(error)}`),
     )
   }
@@ -317,7 +317,7 @@ type AnyPoint = DataPoint<number> | DataPoint<Histogram>
 
 class TaskSeries {
   readonly type: InstrumentType
-  readonly #seen: Map<string, number> | null
+  readonly #reportedValues: Map<string, number> | null
   readonly #perTask: (record: TaskRow) => number | null
   readonly #toMetric: (points: AnyPoint[]) => MetricData
   readonly #toHistogram: ((record: TaskRow) => Histogram) | undefined
@@ -333,7 +333,7 @@ class TaskSeries {
     histogramOf?: (record: TaskRow) => Histogram,
   ) {
     this.type = type
-    this.#seen = isDelta ? new Map() : null
+    this.#reportedValues = isDelta ? new Map() : null
     this.#perTask = perTask
     this.#toMetric = toMetric
     this.#toHistogram = histogramOf
@@ -348,9 +348,9 @@ class TaskSeries {
   add(record: TaskRow, attributes: Attributes): void {
     let value = this.#perTask(record)
     if (value === null) return
-    if (this.#seen !== null) {
-      const seen = this.#seen.get(record.uid) ?? 0
-      this.#seen.set(record.uid, value)
+    if (this.#reportedValues !== null) {
+      const seen = this.#reportedValues.get(record.uid) ?? 0
+      this.#reportedValues.set(record.uid, value)
       value -= seen
       if (value === 0) return
     }

@@ -109,14 +109,14 @@ export class OtelSpanMirror implements SpanMirror {
 
   async #closeOne(processor: SpanProcessor, deadlineMs: number): Promise<void> {
     const { clock, log } = this.#parts
-    const closing = async (): Promise<void> => {
+    const shutDown = async (): Promise<void> => {
       try {
         await processor.forceFlush()
       } finally {
         await processor.shutdown()
       }
     }
-    await boundedWait(clock, deadlineMs, closing()).catch((error: unknown) =>
+    await boundedWait(clock, deadlineMs, shutDown()).catch((error: unknown) =>
       log.warn('SpanProcessorError', `a span processor did not shut down: ${messageOf(error)}`),
     )
   }

@@ -188,7 +188,7 @@ const timeLeftText = (seconds: number): string =>
 const progressLabel = ({ progress }: NameView): string =>
   progress === null ? '' : `at ${escapeControls(progressText(progress.mean, progress.text))}`
 
-/** `validateStream: false`, because the caller knows whether the stream supports colors. */
+/** Uses `validateStream: false`, because the caller knows whether the stream supports colors. */
 const inRed = (text: string): string => styleText('red', text, { validateStream: false })
 
 const joinNumbers = (numbers: RowNumbers): string =>
@@ -227,7 +227,7 @@ export function summaryLines(pass: ProgressPass, since?: number): string[] {
     `${numberText(failed)} failed`,
     `${numberText(canceled)} canceled`,
   ]
-  // Tasks may still be open here, for example if a running close has not canceled them yet.
+  // Tasks may still be open here, for example if `close` is running and has not canceled them yet.
   if (open > 0) parts.push(`${numberText(open)} not ended`)
   if (retries > 0) parts.push(countText(retries, 'further attempt'))
   if (workersLost > 0) parts.push(`${countText(workersLost, 'worker')} lost`)

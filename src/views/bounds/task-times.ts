@@ -1,6 +1,7 @@
 /**
- * The times at which each task reached its stages. The first time is stored with 64 bits, and the
- * others as differences with 32 bits, which is exact to one ten-millionth. Uses 28 bytes per task.
+ * The times at which each task reached its stages. The first time is stored with 64 bits. The
+ * others are differences with 32 bits, with a relative error below one ten-millionth. Uses 28 bytes
+ * per task.
  */
 
 import {

@@ -16,7 +16,7 @@ import { cutSeries, showSeries } from '../series.ts'
 
 type Panels = RunStates['panels']
 
-/** In seconds. End times come from 32-bit durations, so an event may seem to be slightly later. */
+/** Seconds by which an event may seem to be late, because end times come from 32-bit durations. */
 const tolerance = 1e-3
 
 /**

@@ -31,7 +31,7 @@ export function placeInRows(
   const ends: number[][] = lanes.map(() => [-Infinity])
   const busy: number[][] = lanes.map(() => [0])
   if (level > 0) for (const cell of cells) add(busy[cell.lane], 0, cell.busySeconds)
-  const withinLane: number[] = []
+  const rowInLane: number[] = []
   const order = segments.map((_, at) => at)
   order.sort((a, b) => (segments[a]?.start ?? 0) - (segments[b]?.start ?? 0))
   for (const at of level === 0 ? order : []) {
@@ -41,7 +41,7 @@ export function placeInRows(
     const free = endsOfLane.findIndex((end) => end <= segment.start)
     const row = free === -1 ? endsOfLane.length : free
     endsOfLane[row] = segment.end
-    withinLane[at] = row
+    rowInLane[at] = row
     add(busy[segment.lane], row, segment.end - segment.start)
   }
   const isUnsized = lanes.map(({ id, backend }) => !sized.has(backend) || id.endsWith('/main'))
@@ -53,7 +53,7 @@ export function placeInRows(
       labels[row] = shown.length === 1 ? id : `${id} #${at + 1}`
     }
   }
-  const rowOfSegment = segments.map(({ lane }, at) => numbers[lane]?.[withinLane[at] ?? 0] ?? -1)
+  const rowOfSegment = segments.map(({ lane }, at) => numbers[lane]?.[rowInLane[at] ?? 0] ?? -1)
   const rowOfLane = numbers.map(([row = -1]) => row)
   const shownLanes = numbers.filter((rows) => rows.some((row) => row !== -1)).length
   return { labels, rowOfSegment, rowOfLane, shownLanes }

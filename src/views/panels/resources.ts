@@ -119,13 +119,14 @@ const usageByNode = ({ nodes }: ResourcesState): MapIterator<NodeUsage[]> =>
 export const showNodes = (state: ResourcesState): NodeSummary[] =>
   Array.from(usageByNode(state), (all) => {
     const last = all.at(-1) as NodeUsage
-    const joined = (pick: (usage: NodeUsage) => Gauge): Gauge => all.map(pick).reduce(joinGauges)
+    const joinedGauge = (pick: (usage: NodeUsage) => Gauge): Gauge =>
+      all.map(pick).reduce(joinGauges)
     return toSummary({
       ...last,
-      cpu: joined(({ cpu }) => cpu),
-      runCpu: joined(({ runCpu }) => runCpu),
-      memory: joined(({ memory }) => memory),
-      gpu: joined(({ gpu }) => gpu),
+      cpu: joinedGauge(({ cpu }) => cpu),
+      runCpu: joinedGauge(({ runCpu }) => runCpu),
+      memory: joinedGauge(({ memory }) => memory),
+      gpu: joinedGauge(({ gpu }) => gpu),
     })
   })
 

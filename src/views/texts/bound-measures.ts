@@ -44,8 +44,8 @@ export const busyShare = (bounds: BoundsView): number =>
   bounds.slotSeconds.ran / Math.max(1e-9, totalSlotTime(bounds))
 
 /**
- * Formats the share of each class in whole percent. So that the shares add up to 100, the largest
- * fractions are rounded up, except that of `ran`.
+ * Formats the share of each class in whole percent. The share of `ran` is rounded to the nearest
+ * number. As many other shares are rounded up as are needed for a sum of 100.
  */
 export function classShareTexts(bounds: BoundsView): Readonly<Record<SlotClass, string>> {
   const time = totalSlotTime(bounds)

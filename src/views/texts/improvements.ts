@@ -100,9 +100,9 @@ function listIdleChanges(bounds: BoundsView, facts: BoundFacts): Change[] {
     const lost = rareReasons.has(reason)
       ? sumOf(backends, ({ idleSeconds }) => idleSeconds[reason])
       : (seconds * idle) / usable
-    const others = findMinTimes(bounds).filter(({ resource }) => resource !== reason)
+    const otherMinTimes = findMinTimes(bounds).filter(({ resource }) => resource !== reason)
     const otherStarts = isStart ? (seconds * (startSeconds - idle)) / usable : 0
-    const min = maxSeconds(criticalPath.seconds, others) + otherStarts
+    const min = maxSeconds(criticalPath.seconds, otherMinTimes) + otherStarts
     const count = reason === 'taskOverhead' ? tasksToCombine(bounds, facts) : 1
     const text =
       count === 1 ? change : `With the work of about ${numberText(count)} tasks in one task`

@@ -138,8 +138,8 @@ function runCpuPercent(
   taskCpuSeconds: number,
 ): number | null {
   const measuredPercent = meanCpuPercent(nodes, 'run_cpu_percent')
-  const ofTasks = (100 * taskCpuSeconds) / Math.max(1e-9, slots * seconds)
-  return measuredPercent === null ? null : Math.max(measuredPercent, Math.min(100, ofTasks))
+  const taskPercent = (100 * taskCpuSeconds) / Math.max(1e-9, slots * seconds)
+  return measuredPercent === null ? null : Math.max(measuredPercent, Math.min(100, taskPercent))
 }
 
 /** A worker whose number is beyond the size of the pool is a replacement. */

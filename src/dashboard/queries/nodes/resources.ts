@@ -46,7 +46,7 @@ function meanOf(values: readonly (number | null)[]): number {
   return known.length === 0 ? 0 : known.reduce((sum, one) => sum + one, 0) / known.length
 }
 
-/** The values of a series at the times of another one, whose intervals may have another length. */
+/** Returns the values of a series at the times of another series, whose intervals may differ. */
 function sampleAt(points: readonly SeriesPoint[], times: readonly number[]): (number | null)[] {
   const step = Math.max(intervalOf(points), intervalOf(times.map((time) => ({ time }))))
   let at = 0

@@ -78,7 +78,7 @@ const fields: Readonly<Record<NonNullable<TextCondition['key']>, FieldFilter>> =
     return (task) => found.has(stateOf(task))
   },
 
-  // Selects tasks that have such an event.
+  // Selects tasks that have an event of a matching type.
   type: ({ columns }, matches) => {
     const found = Object.entries(eventTypes).filter(([, type]) => matches(type))
     const mask = found.reduce((all, [stage]) => all | stages[stage as keyof typeof stages], 0)

@@ -55,7 +55,7 @@ export function FilteredPanel<Kind extends FilteredKind>({
   return <PanelBody state={useFilteredView(kind)} {...parts} />
 }
 
-/** How much is not shown, in words of the server. */
+/** A sentence of the server that says how much the panel leaves out. */
 export function NotShown({ text }: { readonly text: string }) {
   return text === '' ? null : <p class="muted not-shown">{safeText(text, 400)}</p>
 }

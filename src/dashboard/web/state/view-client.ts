@@ -19,7 +19,7 @@ import { nowMs, wait } from './page-clock.ts'
 export type Connection = 'connecting' | 'connected' | 'lost' | 'denied'
 
 export interface ViewState<View> {
-  /** The latest answer, perhaps to the query before this one; `null` before the first answer. */
+  /** The latest answer, which may answer the previous query; `null` before the first answer. */
   readonly view: View | null
   readonly error: string
   /** Whether the view answers an earlier query. */

@@ -226,7 +226,7 @@ export class Generation {
   #toTokenChoice({ grammar }: PreparedPrompt): TokenChoice {
     const { sampling } = this.#request
     const { temperature, topP, topK, minP, seed, repetitionPenalty, logprobs } = sampling
-    const recent = (): Token[] =>
+    const recentTokens = (): Token[] =>
       [...this.#prompt.slice(-repetitionWindow), ...this.#generated].slice(-repetitionWindow)
     return {
       temperature: temperature < minTemperature ? 0 : temperature,
@@ -237,7 +237,7 @@ export class Generation {
       repetition:
         repetitionPenalty === 1
           ? null
-          : { penalty: repetitionPenalty, window: repetitionWindow, recent },
+          : { penalty: repetitionPenalty, window: repetitionWindow, recent: recentTokens },
       bias: this.#bias.isEmpty ? null : this.#bias,
       grammar,
       logprobs,

@@ -70,7 +70,7 @@ async function load(request: LoadRequest): Promise<void> {
   }
 }
 
-/** The maximum time without a sign of life, apart from the duration of one step. */
+/** The interval of signs of life. A step that takes longer delays the next one. */
 const aliveIntervalMs = 500
 
 function createLoop(runtime: LlamaRuntime | EmbeddingRuntime): StepLoop | EmbeddingLoop {

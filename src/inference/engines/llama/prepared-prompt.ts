@@ -93,8 +93,8 @@ export function detokenize(
   tokens: readonly Token[],
   vocabulary: Vocabulary,
 ): PromptTokens | Failure {
-  const unknown = tokens.find((id) => id < 0 || id >= vocabulary.size)
-  if (unknown !== undefined) return unknownTokenFailure(unknown, vocabulary, 'tokens')
+  const unknownToken = tokens.find((id) => id < 0 || id >= vocabulary.size)
+  if (unknownToken !== undefined) return unknownTokenFailure(unknownToken, vocabulary, 'tokens')
   return { text: vocabulary.fullTextOf(tokens), tokens }
 }
 

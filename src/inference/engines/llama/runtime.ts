@@ -65,7 +65,7 @@ export interface TokenStream {
 
 export interface ChosenToken {
   readonly token: Token
-  /** The model's own log probabilities, likeliest first, and that of this token. */
+  /** The model's own log probabilities of the likeliest tokens, and of this token. */
   readonly logprobs?: ReadonlyMap<Token, number>
 }
 

@@ -74,7 +74,7 @@ export interface OpenAiEngineOptions {
   readonly log: Log
 }
 
-/** An engine whose owner may end it, because the owner may notice first that the server ended. */
+/** An engine that its owner can end, because the owner may notice earlier that the server ended. */
 export interface AttachedEngine extends InferenceEngine {
   /** Ends the engine: running requests reject with `engine_lost`, and `lost` resolves. */
   abandon(reason: string): void
@@ -238,20 +238,20 @@ class OpenAiEngine implements AttachedEngine {
     const endSignal = AbortSignal.any([signal, this.#endController.signal])
     this.#forwardedCount++
     let isCounted = true
-    const free = (): void => {
+    const freeSlot = (): void => {
       if (isCounted) this.#forwardedCount--
       isCounted = false
     }
     // The signal is aborted when the caller stops reading the answer.
-    endSignal.addEventListener('abort', free, { once: true })
+    endSignal.addEventListener('abort', freeSlot, { once: true })
     try {
       const json = JSON.stringify({ ...fields, model: modelName })
       const response = await this.#link.post(this.#toUpstreamPath(path), json, endSignal)
       const { status, contentType, bytes, ignored } = response
       if (status < 200 || status >= 300) throw await toForwardError(response, clock)
-      return { status, contentType, bytes: withFinally(bytes, free), ignored }
+      return { status, contentType, bytes: withFinally(bytes, freeSlot), ignored }
     } catch (error) {
-      free()
+      freeSlot()
       endSignal.throwIfAborted()
       if (toInferenceCode(error) !== undefined) throw error
       await this.#checkServer()

@@ -89,7 +89,7 @@ class ResponseReader {
   async #readEvents(response: UpstreamResponse): Promise<void> {
     const events = readEventData(response.bytes)
     // Reads the body to its end, so that another request can reuse the connection.
-    const free = (): Promise<void> =>
+    const releaseConnection = (): Promise<void> =>
       boundedWait(this.#options.clock, bodyEndTimeoutMs, drainEvents(events)).catch(() =>
         response.discard(),
       )
@@ -97,11 +97,11 @@ class ResponseReader {
       await this.#handleEvents(events)
     } catch (error) {
       // A server that reports an error ends the body soon, so the connection can be reused.
-      if (!this.#options.signal.aborted && isServerError(error)) void free()
+      if (!this.#options.signal.aborted && isServerError(error)) void releaseConnection()
       else response.discard()
       throw error
     }
-    void free()
+    void releaseConnection()
   }
 
   async #handleEvents(events: AsyncGenerator<string>): Promise<void> {

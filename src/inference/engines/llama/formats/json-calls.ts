@@ -11,7 +11,7 @@ export interface JsonCallsOptions {
   readonly closing?: string
   /** The texts of control tokens that the parser needs. Default: the openings and the closing. */
   readonly marks?: readonly string[]
-  /** Texts that may separate calls, besides commas and white space. */
+  /** Texts that may separate calls, in addition to commas and white space. */
   readonly separators?: readonly string[]
   /** Whether the name of the tool is the only key, as in `{"name": {…}}`. Default `false`. */
   readonly hasToolNameKey?: boolean

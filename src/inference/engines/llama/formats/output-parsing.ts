@@ -91,9 +91,10 @@ export function grammarPrefix(template: ChatTemplate | null, prompt: string): st
   if (template === null) return ''
   const { source } = template
   const reasoning = findReasoningMarks(source)
-  const end = opensReasoning(prompt, reasoning) ? `\n${reasoning.close}\n\n` : ''
-  const start = findAnswerMarks(source).opens[0] ?? findToolFormat(source).answerStart ?? ''
-  return prompt.endsWith(start) ? end : end + start
+  const reasoningEnd = opensReasoning(prompt, reasoning) ? `\n${reasoning.close}\n\n` : ''
+  const answerStartText =
+    findAnswerMarks(source).opens[0] ?? findToolFormat(source).answerStart ?? ''
+  return prompt.endsWith(answerStartText) ? reasoningEnd : reasoningEnd + answerStartText
 }
 
 const reasoningMarkTexts = (reasoning: ReasoningMarks | null): readonly string[] =>

@@ -84,7 +84,7 @@ const noParameters = { ...emptyParameters, additionalProperties: false }
 class GrammarWriter implements SchemaReader {
   /** Rules in the order of their definition. Each rule follows the rules that it uses. */
   readonly rules: string[] = []
-  #writeDocument: unknown = null
+  #documentSchema: unknown = null
   #length = 0
   #steps = 0
   #definitions = 0
@@ -97,7 +97,7 @@ class GrammarWriter implements SchemaReader {
 
   /** Writes a whole schema. References are relative to this schema. */
   document(schema: object, { depth, tool = null, toolName = '' }: DocumentOptions): string {
-    this.#writeDocument = schema
+    this.#documentSchema = schema
     this.#ruleNames.clear()
     try {
       return withPath('#', () => {
@@ -128,7 +128,7 @@ class GrammarWriter implements SchemaReader {
 
   resolveReference(reference: string): unknown {
     const [head, ...path] = reference.split('/')
-    let found: unknown = head === '#' ? this.#writeDocument : undefined
+    let found: unknown = head === '#' ? this.#documentSchema : undefined
     for (const part of path) {
       // References are URIs, so characters may be percent-encoded.
       const decoded = tryRead(() => decodeURIComponent(part)) ?? part

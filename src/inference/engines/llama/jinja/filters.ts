@@ -115,8 +115,9 @@ function createSelect(isWanted: boolean, hasAttribute: boolean): Filter {
     const [test, ...others] = rest
     return LazyList.from(
       iterateOrEmpty(value).filter((item) => {
-        const tested = followPath(item, attribute)
-        const isMatch = test === undefined ? isTrue(tested) : runTest(toText(test), tested, others)
+        const testedValue = followPath(item, attribute)
+        const isMatch =
+          test === undefined ? isTrue(testedValue) : runTest(toText(test), testedValue, others)
         return isMatch === isWanted
       }),
     )
