@@ -57,6 +57,8 @@ export interface ChatInput {
   readonly templateArguments?: Readonly<Record<string, unknown>>
   /** How much the model reasons before it answers. Only some chat templates read this. */
   readonly reasoningEffort?: string
+  /** Whether the model continues the last message, a text of the assistant. Default `false`. */
+  readonly continuesFinalMessage?: boolean
   /** Whether, or how much, the model should reason. A model without this choice ignores it. */
   readonly thinking?: boolean | string
 }

@@ -148,6 +148,8 @@ it('GET /openapi.json: its schemas refuse the bad requests that concern one fiel
     'top-logprobs-without',
     'top-logprobs-zero-alone',
     'assistant-without-content',
+    'completion-best-of-below-n',
+    'completion-best-of-stream',
     'completion-stream-options',
     'completion-max-tokens-twice',
     'generate-max-tokens-twice',

@@ -112,6 +112,31 @@ describe('HTTP replies', () => {
     expect(chunks[3].choices[0].finish_reason).toBe('length')
   })
 
+  it('best_of returns the answers to each prompt whose tokens are the likeliest', async () => {
+    const means = [-0.5, -0.1, -0.3, -0.9, -0.7, -0.8]
+    let count = 0
+    const generator = new FakeGenerator(() => {
+      const at = count++
+      const logprob = means[at] ?? 0
+      // The number of tokens must not matter.
+      const all = Array.from({ length: at + 1 }, () => ({ token: 'a', logprob, top: [] }))
+      return { text: `answer ${at}`, logprobs: all }
+    })
+    await using served = await serve({ generator })
+    const body = { prompt: ['a', 'b'], n: 2, best_of: 3 }
+    const { json } = await post(`${served.url}/v1/completions`, body)
+    expect(json.choices.map((choice: Reply['json']) => [choice.text, choice.logprobs])).toEqual([
+      ['answer 1', null],
+      ['answer 2', null],
+      ['answer 4', null],
+      ['answer 5', null],
+    ])
+    expect(json.usage).toEqual({ prompt_tokens: 6, completion_tokens: 12, total_tokens: 18 })
+    expect(generator.requests.map(({ sampling }) => sampling.logprobs)).toEqual(
+      Array.from({ length: 6 }, () => 0),
+    )
+  })
+
   it('streamed tool calls are numbered, also those that only the result contains', async () => {
     const call = (id: string): { id: string; name: string; arguments: string } => ({
       id,

@@ -172,7 +172,8 @@ const defaultCacheDir = (): string =>
 /** Fields that the engine supports in addition to those of `Sampling` and `GenerationInput`. */
 const llamaFields: readonly string[] = (
   'prompt.tokens echo.logprobs parallel_tool_calls guided_json guided_regex guided_choice ' +
-  'guided_grammar structured_outputs grammar json_schema chat_template_kwargs reasoning_effort'
+  'guided_grammar structured_outputs grammar json_schema chat_template_kwargs reasoning_effort ' +
+  'continue_final_message add_generation_prompt'
 ).split(' ')
 const embeddingFields: readonly string[] = ['prompt.tokens', 'embeddings']
 const reasoningFields: readonly string[] = ['messages.reasoning_content', 'messages.reasoning']

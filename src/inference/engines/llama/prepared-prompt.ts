@@ -181,10 +181,23 @@ export function renderPrompt(
     toTemplateArguments(input, null)
     return { pieces: [toPlainText(input)], hasControlTokens: false }
   }
-  const text = template.render(toTemplateVariables(input, template))
-  const all = hasGrammar ? text + grammarPrefix(template, text) : text
+  const { chat, beginning } = splitFinalMessage(input)
+  const text = template.render(toTemplateVariables(chat, template))
+  const isAnswer = hasGrammar || beginning !== ''
+  const prefix = isAnswer ? grammarPrefix(template, text) : ''
+  const all = text + prefix + escapeControls(beginning, template.controlTexts)
   const pieces = all.split(splitMark)
   return { pieces, hasControlTokens: true }
+}
+
+/** Templates close each message, so an answer that the model continues is added to the prompt. */
+function splitFinalMessage(chat: ChatInput): {
+  readonly chat: ChatInput
+  readonly beginning: string
+} {
+  if (chat.continuesFinalMessage !== true) return { chat, beginning: '' }
+  const messages = chat.messages.slice(0, -1)
+  return { chat: { ...chat, messages }, beginning: chat.messages.at(-1)?.content ?? '' }
 }
 
 export function promptTokens(

@@ -173,7 +173,7 @@ export const basicFields: ReadonlySet<string> = new Set(
   splitNames(`
     max_tokens max_completion_tokens temperature top_p top_k min_p seed stop repetition_penalty
     repeat_penalty presence_penalty frequency_penalty logit_bias ignore_eos logprobs top_logprobs
-    response_format tools tool_choice echo`),
+    response_format tools tool_choice echo best_of`),
 )
 
 /** Whether a value has no effect. `null` is treated like a missing field. */

@@ -46,8 +46,10 @@ export async function sendWholeReply(
   request: TextRequest,
   format: Pick<ReplyFormat, 'toBody'>,
 ): Promise<void> {
-  const results = await generateAll(exchange, request, (prompt) => generator.generate(prompt))
-  const body = format.toBody(results, sumUsage(results, request.n))
+  const { n, bestOf = n } = request
+  const all = { ...request, n: bestOf }
+  const results = await generateAll(exchange, all, (prompt) => generator.generate(prompt))
+  const body = format.toBody(selectBest(results, bestOf, n), sumUsage(results, bestOf))
   const ignored = results.flatMap((result) => result.ignored ?? [])
   exchange.sendJson(200, body, createIgnoredHeaders(request, ignored))
 }
@@ -96,6 +98,22 @@ async function generateAll(
     throw error
   }
 }
+
+/** Returns the `n` of the `bestOf` answers to each prompt whose tokens are the likeliest. */
+function selectBest(results: Results, bestOf: number, n: number): Results {
+  if (bestOf === n) return results
+  const prompts = Array.from({ length: results.length / bestOf }, (_, at) =>
+    results
+      .slice(at * bestOf, (at + 1) * bestOf)
+      .toSorted((one, other) => meanLogprob(other) - meanLogprob(one))
+      .slice(0, n),
+  )
+  return prompts.flat() as unknown as Results
+}
+
+/** Returns the mean per token, so that long answers are not at a disadvantage. */
+const meanLogprob = ({ logprobs }: GenerationResult): number =>
+  logprobs.reduce((sum, { logprob }) => sum + logprob, 0) / Math.max(1, logprobs.length)
 
 /** The tokens of a prompt count once, even if it has several choices. */
 function sumUsage(results: readonly GenerationResult[], n: number): Usage {

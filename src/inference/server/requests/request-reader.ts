@@ -111,9 +111,11 @@ function createPassThroughReaders(rules: RequestRules) {
       const inputs = toPassThroughPrompts(body)
       expectPromptCount(inputs.length, rules)
       expectAnswerCount(body.n ?? 1, inputs.length, rules)
+      const request = toPassThroughRequest(body, inputs, rules, ignored)
       // With `echo`, the server behind the engine already repeats the prompt.
       return {
-        ...toPassThroughRequest(body, inputs, rules, ignored),
+        ...request,
+        hasLogprobs: typeof request.sampling.logprobs === 'number',
         prompts: inputs.map(() => ''),
         isEcho: false,
       }
@@ -202,6 +204,8 @@ export interface TextRequest {
   readonly model: string
   readonly inputs: readonly PassThroughInput[]
   readonly n: number
+  /** The number of answers to each input, of which the best `n` are returned. Default: `n`. */
+  readonly bestOf?: number
   readonly sampling: Partial<Sampling>
   readonly priority: number
   readonly timeoutSeconds: number | null
@@ -272,6 +276,12 @@ function toChatRequest(
   const format = toOutputFormat(body)
   if (format !== undefined) sampling.format = format
   const isUnused = format !== undefined && requiresToolCall(input) && isResponseFormat(body, format)
+  if (input.continuesFinalMessage === true && (format !== undefined || requiresToolCall(input))) {
+    throw wrongValueError(
+      'continue_final_message',
+      "Invalid value for 'continue_final_message': the answer must be text, in no required form.",
+    )
+  }
   if (isUnused && rules.isStrict) throw unreadFieldError('response_format')
   const unread = isUnused ? [...ignored, 'response_format'] : ignored
   return { ...common, inputs: [input], sampling, ignored: unread }
@@ -281,6 +291,7 @@ function toChatRequest(
 interface CompletionRequest extends TextRequest {
   readonly prompts: readonly string[]
   readonly isEcho: boolean
+  readonly hasLogprobs: boolean
 }
 
 /** Throws `HttpError` for more than `maxPrompts` answers in total. */
@@ -291,14 +302,17 @@ function toCompletionRequest(
 ): CompletionRequest {
   const common = toCommonFields(body, rules)
   const prompts = toPromptList(body.prompt)
-  expectAnswerCount(common.n, prompts.length, rules)
+  const bestOf = readBestOf(body, common)
+  expectAnswerCount(bestOf, prompts.length, rules)
   const sampling = toSampling(body, rules.defaultMaxTokens)
-  sampling.logprobs = body.logprobs ?? null
+  const hasLogprobs = isGiven(body.logprobs)
+  // The log probabilities are needed to choose the best answers.
+  sampling.logprobs = body.logprobs ?? (bestOf > common.n ? 0 : null)
   const format = toOutputFormat(body)
   if (format !== undefined) sampling.format = format
   const isEcho = body.echo ?? false
   const hasTokens = prompts.some((prompt) => typeof prompt !== 'string')
-  if (isEcho && (hasTokens || sampling.logprobs !== null)) sampling.echo = true
+  if (isEcho && (hasTokens || hasLogprobs)) sampling.echo = true
   return {
     ...common,
     prompts: prompts.map((prompt) => (typeof prompt === 'string' ? prompt : '')),
@@ -308,6 +322,8 @@ function toCompletionRequest(
         : { kind: 'text', text: '', tokens: prompt },
     ),
     isEcho,
+    hasLogprobs,
+    bestOf,
     sampling,
     ignored,
   }
@@ -346,6 +362,13 @@ function toEmbeddingRequest(
     dimensions: body.dimensions ?? null,
     isBase64: body.encoding_format === 'base64',
   }
+}
+
+function readBestOf(body: CompletionBody, { n, isStream }: Pick<TextRequest, 'n' | 'isStream'>) {
+  const bestOf = body.best_of ?? n
+  if (bestOf >= n && (bestOf === n || !isStream)) return bestOf
+  const reason = bestOf < n ? "it must be at least 'n'." : "it is not allowed with 'stream'."
+  throw wrongValueError('best_of', `Invalid value for 'best_of': ${reason}`)
 }
 
 function expectAnswerCount(n: number, prompts: number, rules: RequestRules): void {

@@ -35,6 +35,9 @@ export function createRequestSchemas(bounds: RequestBounds) {
       ),
       user,
       n: n.describe('Number of answers to each prompt. Default 1.'),
+      best_of: integer(1, Math.min(20, maxPrompts)).describe(
+        'Generates this many answers, and returns the `n` with the highest mean log probability.',
+      ),
       echo: z.boolean().nullish().describe('Whether answers begin with their prompt.'),
       logprobs: integer(0, 5).describe(
         'Returns log probabilities, with this many alternatives for each token.',
@@ -190,6 +193,14 @@ const templateFields = {
   reasoning_effort: shortText
     .nullish()
     .describe('How much the model thinks, if its chat template knows it.'),
+  continue_final_message: z
+    .boolean()
+    .nullish()
+    .describe('Whether the answer continues the last message, a text of the assistant.'),
+  add_generation_prompt: z
+    .boolean()
+    .nullish()
+    .describe('The opposite of `continue_final_message`, which suffices.'),
 }
 
 const responseFormat = z

@@ -90,7 +90,31 @@ export function toChatInput(body: ChatBody): ChatInput {
     ...(parallel === false ? { parallelToolCalls: false } : {}),
     ...(isGiven(given) ? { templateArguments: given } : {}),
     ...(isGiven(reasoning_effort) ? { reasoningEffort: reasoning_effort } : {}),
+    ...(continuesFinalMessage(body) ? { continuesFinalMessage: true } : {}),
   }
+}
+
+function continuesFinalMessage(body: ChatBody): boolean {
+  const field = 'continue_final_message'
+  const { [field]: isContinued, add_generation_prompt: isNewMessage } = body
+  if (isContinued !== true) {
+    if (isNewMessage !== false) return false
+    const reason = `it is only allowed to be false with '${field}'.`
+    throw wrongValueError(
+      'add_generation_prompt',
+      `Invalid value for 'add_generation_prompt': ${reason}`,
+    )
+  }
+  const last = body.messages.at(-1)
+  const isText = last?.role === 'assistant' && !isGiven(last.tool_calls)
+  const reason =
+    isNewMessage === true
+      ? "it is not allowed with 'add_generation_prompt'."
+      : isText && extractText(last.content) !== ''
+        ? undefined
+        : 'the last message must be a text of the assistant.'
+  if (reason === undefined) return true
+  throw wrongValueError(field, `Invalid value for '${field}': ${reason}`)
 }
 
 export const requiresToolCall = ({ toolChoice }: ChatInput): boolean =>

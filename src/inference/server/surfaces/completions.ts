@@ -28,9 +28,9 @@ export const completions: Surface = {
   promptField: 'prompt',
   read(body, context) {
     const request = context.requests.readCompletion(body)
-    const { prompts, isEcho, n } = request
+    const { prompts, isEcho, hasLogprobs, n } = request
     const format = createCompletionFormat(createReplyHead('cmpl', request, context), {
-      hasLogprobs: typeof request.sampling.logprobs === 'number',
+      hasLogprobs,
       getEcho: (index) => (isEcho ? (prompts[Math.floor(index / n)] ?? '') : ''),
     })
     return { request, format }

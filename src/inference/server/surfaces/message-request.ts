@@ -119,6 +119,7 @@ export function toTranslation(body: MessageRequest): Translation {
       ...(isGiven(format) ? toFormatFields(format.schema) : {}),
     },
     names,
+    continuesAnswer: true,
     thinking: thinking?.type === 'disabled' ? false : (effort ?? (hasThinking ? true : undefined)),
   }
 }

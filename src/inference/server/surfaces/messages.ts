@@ -6,8 +6,9 @@ import { definedFields } from '../../../foundation/options.ts'
 import type { HttpError } from '../../../runtime/http/http-error.ts'
 import type { FinishReason, Usage } from '../../generation/inference-engine.ts'
 import { extractPrompt } from '../../generation/fields/message-text.ts'
-import type { PassThroughDelta } from '../../generation/pass-through.ts'
-import type { GenerationResult } from '../../generation/text-generator.ts'
+import { toInferenceCode } from '../../generation/inference-errors.ts'
+import type { PassThroughDelta, PassThroughInput } from '../../generation/pass-through.ts'
+import type { GenerationResult, TextGenerator } from '../../generation/text-generator.ts'
 import { z } from '../../schema/schema.ts'
 import type { DocumentedRoute } from '../openapi.ts'
 import type { StreamWriter } from '../replies/stream-writer.ts'
@@ -82,7 +83,6 @@ export const messages: Surface = {
   }),
 }
 
-/** Counts the tokens of a request without its chat template, so the count is an estimate. */
 export const createCountTokensRoute = (context: CompanionContext): DocumentedRoute => ({
   method: 'POST',
   path: `${messages.path}/count_tokens`,
@@ -95,12 +95,23 @@ export const createCountTokensRoute = (context: CompanionContext): DocumentedRou
   bodyBytes: context.limits.chatBodyBytes,
   async answer(exchange, body) {
     const { inputs } = readTranslated(toTranslation(expectValid(messageRequest, body)), context)
-    const tools = inputs.flatMap((input) => (input.kind === 'chat' ? (input.tools ?? []) : []))
-    const texts = [...inputs.map(extractPrompt), ...tools.map((tool) => JSON.stringify(tool))]
-    const tokens = await context.generator.tokenize(texts.join('\n'))
-    exchange.sendJson(200, { input_tokens: tokens.length })
+    const [input] = inputs
+    if (input === undefined) throw new TypeError('a chat has one input')
+    exchange.sendJson(200, { input_tokens: await countTokens(context.generator, input) })
   },
 })
+
+/** Without the chat template of the engine, counts the texts of the messages and the tools. */
+async function countTokens(generator: TextGenerator, input: PassThroughInput): Promise<number> {
+  try {
+    return (await generator.readPrompt(input)).tokens.length
+  } catch (error) {
+    if (toInferenceCode(error) !== 'unsupported') throw error
+    const tools = input.kind === 'chat' ? (input.tools ?? []) : []
+    const texts = [extractPrompt(input), ...tools.map((tool) => JSON.stringify(tool))]
+    return (await generator.tokenize(texts.join('\n'))).length
+  }
+}
 
 interface MessageHead {
   readonly id: string

@@ -78,6 +78,7 @@ export function toChatTranslation(body: ChatRequest, reader: RequestReader): Tra
     fields: { ...fields, ...(hasTools ? { tools } : {}) },
     names,
     thinking,
+    continuesAnswer: true,
   }
 }
 

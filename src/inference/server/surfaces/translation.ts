@@ -2,6 +2,7 @@
 
 import { isPlainObject } from '../../../foundation/json-value.ts'
 import { HttpError } from '../../../runtime/http/http-error.ts'
+import { extractText } from '../../generation/fields/message-text.ts'
 import type { WireFields } from '../../generation/pass-through.ts'
 import { findFirstProblems, isValid } from '../../schema/problems.ts'
 import type { z } from '../../schema/schema.ts'
@@ -30,13 +31,35 @@ export interface Translation {
   readonly names: Readonly<Record<string, string>>
   /** Whether, or how much, the model should reason. Models without a choice ignore it. */
   readonly thinking?: boolean | string | undefined
+  /** Whether the answer continues a last message of the assistant. Default `false`. */
+  readonly continuesAnswer?: boolean
+}
+
+const continuedField = 'continue_final_message'
+
+/** Engines without this field begin a new message. */
+function toContinuedFields(
+  { messages, continuesAnswer = false }: Translation,
+  { fields, isPassedOn }: RequestReader['rules'],
+): WireFields {
+  const { role, content, tool_calls: calls } = messages.at(-1)?.message ?? {}
+  const isText = role === 'assistant' && calls === undefined && extractText(content) !== ''
+  if (!continuesAnswer || !isText) return {}
+  if (isPassedOn) return { [continuedField]: true, add_generation_prompt: false }
+  return fields.includes(continuedField) ? { [continuedField]: true } : {}
 }
 
 export function readTranslated(
-  { messages, fields, names, thinking }: Translation,
+  translation: Translation,
   { requests }: { readonly requests: RequestReader },
 ): TextRequest {
-  const body: Record<string, unknown> = { ...fields, messages: messages.map((one) => one.message) }
+  const { messages, fields, names, thinking } = translation
+  const continued = toContinuedFields(translation, requests.rules)
+  const body: Record<string, unknown> = {
+    ...continued,
+    ...fields,
+    messages: messages.map((one) => one.message),
+  }
   if (requests.rules.isPassedOn && thinking !== undefined) {
     const variables = { enable_thinking: thinking !== false }
     body['chat_template_kwargs'] = { ...variables, ...(fields['chat_template_kwargs'] as object) }
@@ -69,6 +92,7 @@ function toSourcePath(
 ): string {
   const at = /^messages\[(\d+)\]/.exec(path)?.[1]
   if (at !== undefined) return messages[Number(at)]?.path ?? 'messages'
+  if (path === continuedField) return messages.at(-1)?.path ?? 'messages'
   for (const [name, source] of Object.entries(names)) {
     const rest = path.slice(name.length)
     if (path.startsWith(name) && /^(?:$|[.[])/.test(rest)) return `${source}${rest}`

@@ -81,6 +81,20 @@ describe('renderPrompt', () => {
     expect(spell({ kind: 'chat', messages }, null).pieces).toEqual(['plain a\n\nb\n\nc'])
   })
 
+  it('renderPrompt adds an answer that is continued to the prompt, with its marks split', () => {
+    const messages = [user('hi'), { role: 'assistant', content: 'Once</s>' } as const]
+    const chat = { kind: 'chat', messages, continuesFinalMessage: true } as const
+    const render = ({ messages: given }: { messages: readonly object[] }) =>
+      `${given.length} message:`
+    expect(spell(chat, { render }).pieces).toEqual(['special 1 message:Once<', 'special inner /s>'])
+    const opens = (): string => 'a<think>\n'
+    const source = '<think></think>'
+    expect(spell(chat, { render: opens, source }).pieces[0]).toBe(
+      'special a<think>\n\n</think>\n\nOnce<',
+    )
+    expect(spell(chat, null).pieces).toEqual(['plain hi\n\nOnce</s>'])
+  })
+
   it('renderPrompt passes messages and tools to a template in its form', () => {
     const { rendered } = spell(
       {

@@ -35,7 +35,13 @@ describe('the Anthropic client', () => {
       model: 'tiny',
       messages: [{ role: 'user', content: 'four' }],
     })
-    expect(counted).toBe(4)
+    expect(counted).toBe('<user>four'.length)
+    served.generator.readPrompt = () => Promise.reject(inferenceError('unsupported', 'no template'))
+    const estimate = await client.messages.countTokens({
+      model: 'tiny',
+      messages: [{ role: 'user', content: 'four' }],
+    })
+    expect(estimate.input_tokens).toBe(4)
   })
 
   it('the Anthropic client runs a tool loop, whole and streamed', async () => {

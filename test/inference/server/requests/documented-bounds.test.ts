@@ -68,7 +68,7 @@ const bounds: readonly Bound[] = [
   { path: completion, field: 'max_tokens', accepted: [0, 16, null], refused: [-1, 0.5] },
   { path: completion, field: 'logprobs', ...between(0, 5, 1) },
   { path: completion, field: 'echo', accepted: [true, false, null], refused: [1] },
-  { path: completion, field: 'best_of', accepted: [1, null], refused: [2] },
+  { path: completion, field: 'best_of', ...between(1, 20, 1) },
   { path: completion, field: 'prompt', accepted: ['a', ['a', 'b']], refused: [[], 1] },
 ]
 

@@ -206,6 +206,38 @@ describe('fields of requests', () => {
     expect(json.error).toMatchObject({ code: 'unknown_parameter', param: 'response_format' })
   })
 
+  it('an answer can be continued only if the last message is a text of the assistant', async () => {
+    await using served = await serve({
+      fields: ['continue_final_message', 'add_generation_prompt'],
+    })
+    const started = [...hello.messages, { role: 'assistant', content: 'Once' }]
+    const calls = [{ id: '1', function: { name: 'add', arguments: '{}' } }]
+    const continued = { ...hello, messages: started, continue_final_message: true }
+    const rows: readonly (readonly [object, string])[] = [
+      [{ ...continued, messages: hello.messages }, 'continue_final_message'],
+      [
+        { ...continued, messages: [{ role: 'assistant', content: 'a', tool_calls: calls }] },
+        'continue_final_message',
+      ],
+      [{ ...continued, messages: [{ role: 'assistant', content: '' }] }, 'continue_final_message'],
+      [{ ...continued, response_format: { type: 'json_object' } }, 'continue_final_message'],
+      [{ ...continued, add_generation_prompt: true }, 'continue_final_message'],
+      [{ ...hello, add_generation_prompt: false }, 'add_generation_prompt'],
+    ]
+    for (const [body, param] of rows) {
+      const { status, json } = await post(`${served.url}${chatPath}`, body)
+      expect([status, json.error.code, json.error.param]).toEqual([400, 'invalid_value', param])
+    }
+    for (const more of [{}, { add_generation_prompt: false }]) {
+      const { status } = await post(`${served.url}${chatPath}`, { ...continued, ...more })
+      expect(status).toBe(200)
+    }
+    const inputs = served.generator.requests.map(({ input }) => input)
+    const messages = [hello.messages[0], { role: 'assistant', content: 'Once' }]
+    const input = { kind: 'chat', messages, continuesFinalMessage: true }
+    expect(inputs).toEqual([input, input])
+  })
+
   it('repeat_penalty is the same as repetition_penalty', async () => {
     await using served = await serve()
     const ask = (more: object) => post(`${served.url}${chatPath}`, { ...hello, ...more })

@@ -135,6 +135,19 @@ describe.each(Object.entries(surfaceClients))('surface %s', (_, client) => {
     expect(client.readStream(toParts(streamed.text))).toEqual(answer.reading)
   })
 
+  it('surface: a last message of the assistant is continued where the API says so', async () => {
+    const started = { turns: [question, { role: 'assistant', text: 'It is' } as const] }
+    const continued: unknown[] = []
+    for (const fields of [['continue_final_message', 'add_generation_prompt'], []]) {
+      await using served = await serve({ fields })
+      const { status } = await post(served.url + client.path, client.toBody(started))
+      const input = served.generator.requests[0]?.input
+      continued.push(status, input?.kind === 'chat' && input.continuesFinalMessage)
+    }
+    const continues = ['/v1/messages', '/api/chat'].includes(client.path) ? true : undefined
+    expect(continued).toEqual([200, continues, 200, undefined])
+  })
+
   it('surface: errors have the form that its clients read', async () => {
     await using served = await serve({ apiKey: 'sk-test' })
     const url = served.url + client.path
