@@ -18,7 +18,7 @@ export const blockTypes = {
 export type ColumnKind = keyof typeof blockTypes
 export type Block = InstanceType<(typeof blockTypes)[ColumnKind]>
 
-/** Creates the memory of numbers. */
+/** Creates the memory of a column. */
 export let createBuffer = (bytes: number): ArrayBuffer => new ArrayBuffer(bytes)
 
 /** From now on, the columns of this thread can be read by other threads without a copy. */

@@ -13,7 +13,7 @@ export const lockStates = {
   formatting: 2,
   /** The thread is in the system call. Its result must be awaited, unless the thread has died. */
   writing: 3,
-  /** The thread's write failed, and it naps. Only the main thread may take the lock. */
+  /** A write of the thread failed, and the thread naps. Only the main thread may take the lock. */
   failed: 4,
 } as const
 const stateBits = 7

@@ -17,7 +17,7 @@ export interface BenchOptions {
   readonly maxTokens: number
   readonly surface: SurfaceName
   readonly model?: string
-  /** Seconds. */
+  /** The maximum time of a request in seconds. */
   readonly timeout: number
   readonly apiKeyFile?: string
 }

@@ -58,7 +58,7 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
     wholeAnswer: [],
     errors: new Map(),
   }
-  // The time limit of a request is the only one.
+  // The connections have no time-outs, because each request has its own time limit.
   const pool = new Pool(base.origin, { connections: clients, headersTimeout: 0, bodyTimeout: 0 })
   const begin = systemClock.monotonicMs()
   const isStopped = (): boolean => signal?.aborted === true

@@ -19,7 +19,7 @@ export interface Surface {
   isLast?(part: Fields): boolean
   /** Returns the fields with the numbers of tokens. Default: `usage`. */
   readUsage?(part: Fields): unknown
-  /** The names of the numbers of tokens, of the prompt and of the answer. */
+  /** The names of the fields with the numbers of tokens of the prompt and of the answer. */
   readonly usageNames: readonly [prompt: string, answer: string]
 }
 

@@ -13,7 +13,7 @@ import { FolderFold } from './folder-fold.ts'
 import { RecordFold } from './record-fold.ts'
 
 const { path } = workerData as FoldData
-// The thread of the sentences reads the columns, too.
+// The thread that computes the sentences reads the columns too.
 shareColumns()
 
 /** Callbacks for the main thread's answers to `isWriting` messages, by their id. */

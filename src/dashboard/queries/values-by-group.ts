@@ -1,6 +1,6 @@
 /**
- * Values of rows by group, such as the durations of tasks by name. Their memory is used again by
- * the next query: while a time range is being selected, new arrays would be much garbage.
+ * Values of rows by group, such as the durations of tasks by name. The next query reuses their
+ * memory, because new arrays would be much garbage while a user selects a time range.
  */
 
 export class ValuesByGroup {
@@ -9,7 +9,7 @@ export class ValuesByGroup {
   #size = 0
   #counts = new Uint32Array(0)
 
-  /** Forgets all rows. At most `max` rows can be added. */
+  /** Removes all rows. At most `max` rows can then be added. */
   start(max: number, groups: number): void {
     if (this.#rows.length < max) {
       this.#rows = new Uint32Array(max)

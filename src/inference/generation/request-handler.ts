@@ -52,7 +52,7 @@ export interface RequestReport {
   readonly span: () => WorkSpan
   readonly measurements: readonly Measurement[]
   readonly code: string
-  /** `null` without an answer. */
+  /** The usage; `null` if there is no answer. */
   readonly usage: Usage | null
 }
 

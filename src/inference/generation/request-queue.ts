@@ -12,7 +12,7 @@ export interface EnqueueOptions {
   readonly request: GenerationRequest
   /** Higher is served first. Within a priority, retries come first, then clients take turns. */
   readonly priority: number
-  /** Who sent the request. Default: this process, whose tasks share their turns. */
+  /** The client that sent the request. Default: this process, whose tasks share their turns. */
   readonly client?: string
   readonly isRetry?: boolean
   /** The time limit of the request, including its time in the queue; `null` for no limit. */
@@ -129,7 +129,7 @@ export class QueuedRequest implements HasDeadline {
   }
 }
 
-/** The turns of requests with the same priority. A client without requests is forgotten. */
+/** The turns of requests with the same priority. A client without requests is removed. */
 class Turns {
   readonly #clients = new Map<string, { last: number; waiting: number }>()
   /** The last turn that began. A new client takes part from the next turn on. */
@@ -241,6 +241,6 @@ export class RequestQueue {
   }
 }
 
-/** The same for requests that only their turns and arrivals put in an order. */
+/** Returns a text that is equal for requests whose order depends only on turns and arrival. */
 const orderOf = ({ options: { priority, isRetry = false } }: QueuedRequest): string =>
   `${priority} ${isRetry}`

@@ -27,7 +27,7 @@ export interface PromptRequest {
   readonly signal: AbortSignal
   /** Whether a full queue or an outage rejects it. A session's tasks are never rejected. */
   readonly isBounded: boolean
-  /** Who sent the prompt, because clients take turns. Default: this process. */
+  /** The client that sent the prompt. Clients take turns. Default: this process. */
   readonly client?: string
   /** The task that the prompt belongs to; `null` for HTTP and `generate`. */
   readonly taskId: string | null

@@ -80,7 +80,7 @@ function sendOllamaEmbeddings(
   })
 }
 
-/** Returns the embedding, or its first numbers with the length 1. */
+/** Returns the embedding. For fewer `dimensions`, returns its first numbers, scaled to length 1. */
 function readEmbedding(
   { embedding, text }: GenerationResult,
   { dimensions }: Pick<EmbeddingRequest, 'dimensions'>,

@@ -24,7 +24,7 @@ const noLabels = {}
 
 type EndedRequest = Pick<RequestReport, 'code' | 'measurements' | 'usage'>
 
-/** What `/metrics` shows of the present. */
+/** The current values that `/metrics` shows. */
 interface ServerState {
   readonly status: GeneratorStatus
   readonly slots: number

@@ -37,7 +37,7 @@ export interface CriticalPath {
 
 /** What took the time of the critical path. */
 export interface PathParts {
-  /** The largest sum of the tasks of one name on the path. */
+  /** The seconds that the tasks of one name took on the path, for the name that took most. */
   readonly seconds: number
   /** One task of that name; -1 if no task ran. */
   readonly task: number

@@ -162,13 +162,13 @@ function listModelChanges(bounds: BoundsView): Change[] {
 }
 
 /**
- * Lists what tasks took: on the critical path if it is longer than the minimum times of all
- * resources, and otherwise of the slots. Less than the rest of the run is not worth a sentence.
+ * Lists sentences about the time that tasks took. Those about the critical path are left out if a
+ * resource has a longer minimum time. Omits times below the part of the run that neither explains.
  */
 function listTaskCosts(bounds: BoundsView, { nameOf }: BoundFacts): Improvement[] {
   const { criticalPath, pathParts, stragglers, failedSeconds, slots, seconds } = bounds
   const path = criticalPath.seconds
-  const held = maxSeconds(0, findMinTimes(bounds))
+  const resourceSeconds = maxSeconds(0, findMinTimes(bounds))
   const bound = pathBound(bounds)
   const excess = stragglers
     .filter(({ isOnPath }) => isOnPath)
@@ -177,7 +177,7 @@ function listTaskCosts(bounds: BoundsView, { nameOf }: BoundFacts): Improvement[
   const share = percentText(pathParts.seconds / path)
   const failed = {
     bound: null,
-    saved: path < held ? failedSeconds / Math.max(1, slots) : pathParts.failedSeconds,
+    saved: path < resourceSeconds ? failedSeconds / Math.max(1, slots) : pathParts.failedSeconds,
     text: `Attempts that failed or were lost took ${secondsText(failedSeconds)} of slot time.`,
   }
   const ofPath = [
@@ -194,8 +194,8 @@ function listTaskCosts(bounds: BoundsView, { nameOf }: BoundFacts): Improvement[
       text: `Faster ${name} tasks would shorten it: they take ${share} of the critical path.`,
     },
   ]
-  const rest = Math.max(minShare * seconds, seconds - Math.max(path, held))
-  return [failed, ...(path < held ? [] : ofPath)].filter(({ saved }) => saved >= rest)
+  const rest = Math.max(minShare * seconds, seconds - Math.max(path, resourceSeconds))
+  return [failed, ...(path < resourceSeconds ? [] : ofPath)].filter(({ saved }) => saved >= rest)
 }
 
 /** Shorter waits are rounding errors. */

@@ -36,7 +36,7 @@ export class EmbeddingLoop {
     void this.#run()
   }
 
-  /** A text that is being computed is completed. */
+  /** Cancels a waiting request. A text that is already being computed is completed. */
   cancel(id: string): void {
     if (this.#waiting.delete(id)) this.#options.onUpdate({ id, end: { kind: 'canceled' } })
   }

@@ -112,7 +112,7 @@ async function createEmbeddingRuntime(
   const context = await guardMemory(request, contextLength, () =>
     model.createEmbeddingContext({
       contextSize: contextLength,
-      // Some models compute a text only as a whole.
+      // Some models compute a text only as a whole, so a batch must hold the longest text.
       batchSize: contextLength,
       threads,
     }),

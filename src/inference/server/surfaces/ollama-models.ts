@@ -7,7 +7,7 @@ import { toServedName } from './ollama-request.ts'
 import type { CompanionContext } from './surface.ts'
 import { expectValid } from './translation.ts'
 
-/** The version of Ollama whose API this is. Clients compare it with the least that they need. */
+/** The version of Ollama whose API this is. Clients compare it with the version that they need. */
 const apiVersion = '0.13.0'
 
 const showRequest = z.looseObject({ model: z.string().nullish(), name: z.string().nullish() })
@@ -82,5 +82,5 @@ const details = {
   quantization_level: '',
 }
 
-/** Loaded models are not unloaded. */
+/** The time at which a loaded model is unloaded: never. */
 const endOfTime = '9999-12-31T23:59:59Z'

@@ -102,7 +102,7 @@ export function toRawBody(body: GenerateRequest, reader: RequestReader): WireFie
   return { ...readCommonFields(common, reader).fields, prompt: prompt ?? '' }
 }
 
-/** Options that load a model. The configuration of the server decides these. */
+/** Options for loading a model. They have no effect, because the server's configuration decides. */
 const loadOptions = new Set(
   `num_ctx num_batch num_gpu num_thread num_keep main_gpu low_vram f16_kv vocab_only use_mmap
   use_mlock numa logits_all embedding_only`.split(/\s+/),
@@ -132,7 +132,7 @@ function readCommonFields(
   }
 }
 
-/** Clients add the tag `:latest` to names without a tag. */
+/** Removes the tag `:latest`, which clients add to names without a tag. */
 export const toServedName = (name: string, served: readonly string[]): string =>
   served.includes(name) ? name : name.replace(/:latest$/, '')
 

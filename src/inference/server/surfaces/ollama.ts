@@ -219,7 +219,7 @@ class LineStream implements ReplyStream, ChoiceListener {
   }
 
   end(): void {
-    // The last line follows from the result of the only choice.
+    // Writes nothing: `finish` of the only choice has already written the last line.
   }
 
   fail(_: HttpError, body: object): void {
