@@ -263,10 +263,10 @@ describe('prefix caching over HTTP', () => {
     const prompt = 'A sentence that no other test of this file has as its prompt'
     const [input = 0, cached = 0] = await counts()
     await complete({ prompt })
-    const [once = 0] = await counts()
+    const [single = 0] = await counts()
     await complete({ prompt })
     const [twice = 0, reused = 0] = await counts()
-    expect(twice - once).toBe(once - input)
-    expect(reused - cached).toBeGreaterThan((once - input) / 2)
+    expect(twice - single).toBe(single - input)
+    expect(reused - cached).toBeGreaterThan((single - input) / 2)
   })
 })
