@@ -61,7 +61,14 @@ export {
 } from './events/library-events.ts'
 export { makeEvent } from './events/make-event.ts'
 export type { EventInput } from './events/make-event.ts'
-export type { HistogramInstrument, Labels, Measurement } from './events/measurement.ts'
+export type {
+  Distribution,
+  HistogramInstrument,
+  Labels,
+  Measurement,
+  MetricValues,
+  PlainMetric,
+} from './events/measurement.ts'
 export type {
   EventSink,
   RowHolder,

@@ -1,7 +1,7 @@
 /** The interface between a session and its backends. */
 
 import type { EventClass } from '../events/event.ts'
-import type { Measurement } from '../events/measurement.ts'
+import type { Measurement, MetricValues } from '../events/measurement.ts'
 import type { WorkSpan } from '../events/sink.ts'
 import type { JsonObject } from '../foundation/json-value.ts'
 import type { AITask } from '../tasks/ai-task.ts'
@@ -152,6 +152,8 @@ export interface ConnectedSession {
   readonly id: string
   /** Returns a function that calls the closure; `null` for other jobs and for copies of jobs. */
   closureOf(job: Job): (() => unknown) | null
+  /** Returns the metrics of the session's tasks and nodes; `null` without telemetry. */
+  metrics?(): Promise<MetricValues | null>
 }
 
 /** The reason why a backend cannot run a task. `field` is a path relative to the task. */

@@ -8,7 +8,7 @@ import type {
   AnyTask,
   Backend,
   BackendListener,
-  Job,
+  ConnectedSession,
   NodeNotice,
   Notice,
 } from '../backends/backend.ts'
@@ -136,7 +136,11 @@ export class SessionCore {
   }
 
   #connect(backend: Backend): BackendBinding {
-    const session = { id: this.id, closureOf: (job: Job) => Attempt.findClosure(job) }
+    const session: ConnectedSession = {
+      id: this.id,
+      closureOf: (job) => Attempt.findClosure(job),
+      metrics: async () => (await this.#telemetry?.collectMetrics()) ?? null,
+    }
     const connection: unknown = backend.connect(this.createListener(backend.name), session)
     expectConnection(backend.name, connection)
     return { backend, connection }

@@ -16,6 +16,21 @@ export interface HistogramInstrument {
 /** The labels of a series of a metric. */
 export type Labels = Readonly<Record<string, string>>
 
+/** A counter or a gauge with its present values. */
+export interface PlainMetric {
+  readonly name: string
+  readonly kind: 'counter' | 'gauge'
+  readonly unit: string
+  readonly description: string
+  readonly points: readonly { readonly labels: Labels; readonly value: number }[]
+}
+
+/** The present values of several metrics. */
+export interface MetricValues {
+  readonly metrics: readonly PlainMetric[]
+  readonly distributions: readonly Distribution[]
+}
+
 /** One value of a metric, as a backend reports it. */
 export interface Measurement {
   readonly instrument: HistogramInstrument

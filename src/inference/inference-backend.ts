@@ -1,6 +1,14 @@
 /** The inference backend: the entry point to engines, batching, guardrails and the server. */
 
-import type { Backend, BackendListener, Connection, Notice, Refusal } from '../backends/backend.ts'
+import type {
+  Backend,
+  BackendListener,
+  ConnectedSession,
+  Connection,
+  Notice,
+  Refusal,
+} from '../backends/backend.ts'
+import type { MetricValues } from '../events/measurement.ts'
 import { type GenerateResult, StateError } from '../foundation/errors.ts'
 import { registerSecret } from '../foundation/secrets.ts'
 import { once } from '../foundation/service.ts'
@@ -44,6 +52,7 @@ export class InferenceBackend implements Backend {
   readonly model: string
   readonly #options: ResolvedInferenceOptions
   readonly #connections = new Map<BackendListener, AiJobs>()
+  readonly #sessions = new Map<BackendListener, ConnectedSession>()
   /** The configuration that `fromConfig` has loaded, so that the file is not read again. */
   #config: InferenceConfig | null = null
   #openingService: InferenceService | null = null
@@ -150,16 +159,20 @@ export class InferenceBackend implements Backend {
     return refuseFormat(spec)
   }
 
-  connect(listener: BackendListener): Connection {
+  connect(listener: BackendListener, session?: ConnectedSession): Connection {
     const connection = new AiJobs({
       generator: () => this.#service?.generator ?? null,
       clock: this.#options.clock,
       log: this.#options.log,
       closedReason: () => this.#closedReason(),
       listener,
-      onReleased: () => this.#connections.delete(listener),
+      onReleased: () => {
+        this.#connections.delete(listener)
+        this.#sessions.delete(listener)
+      },
     })
     this.#connections.set(listener, connection)
+    if (session !== undefined) this.#sessions.set(listener, session)
     return connection
   }
 
@@ -200,6 +213,7 @@ export class InferenceBackend implements Backend {
       config,
       notify: (taskId, notice) => this.#notify(taskId, notice),
       getSessionId: (taskId) => this.#getSessionId(taskId),
+      collectSessionMetrics: () => this.#collectSessionMetrics(),
       hasSessions: () => this.#connections.size > 0,
       onUnavailable: (reason) => this.#giveUp(reason),
     })
@@ -220,6 +234,7 @@ export class InferenceBackend implements Backend {
     await this.#initializing?.catch(() => {})
     await this.#service?.close(this.#options.drainMs)
     this.#connections.clear()
+    this.#sessions.clear()
   }
 
   /** The tasks end CANCELED with the reason, like other tasks on the lost nodes. */
@@ -241,6 +256,11 @@ export class InferenceBackend implements Backend {
       if (session !== undefined) return session
     }
     return ''
+  }
+
+  async #collectSessionMetrics(): Promise<readonly MetricValues[]> {
+    const sessions = [...this.#sessions.values()].flatMap((session) => session.metrics?.() ?? [])
+    return (await Promise.all(sessions)).filter((metrics) => metrics !== null)
   }
 
   #closedReason(): string | null {

@@ -2,6 +2,7 @@
 
 import { type Notice, toEventNotice } from '../backends/backend.ts'
 import { Batch, EngineLost } from '../events/library-events.ts'
+import type { MetricValues } from '../events/measurement.ts'
 import { ValueError } from '../foundation/errors.ts'
 import { newSpanId } from '../foundation/ids.ts'
 import type { ServerReservation } from '../runtime/server/node-servers.ts'
@@ -32,6 +33,8 @@ export interface ServiceParts {
   readonly notify: (taskId: string | null, notice: Notice) => void
   /** The id of the task's session; `""` for a request that belongs to no session. */
   readonly getSessionId: (taskId: string | null) => string
+  /** The metrics of tasks and nodes of all connected sessions that have telemetry. */
+  readonly collectSessionMetrics: () => Promise<readonly MetricValues[]>
   /** Whether any session is connected. Without a session, no spans are created. */
   readonly hasSessions: () => boolean
   /** Called at most once, when no engine can start any more, and before the requests end. */
@@ -208,13 +211,14 @@ export class InferenceService {
     }
   }
 
-  #metricsText(): string {
+  async #metricsText(): Promise<string> {
     return this.#metrics.toText({
       status: this.generator.status(),
       slots: this.pool.slots,
       queueLimit: this.#parts.config.hardware.queueLimit,
       breaches: this.#batcher.breaches,
       keys: this.#server?.listKeys() ?? [],
+      sessions: await this.#parts.collectSessionMetrics(),
     })
   }
 

@@ -5,7 +5,7 @@ import { basename } from 'node:path'
 import { resumedFromKey } from '../checkpoint/chain.ts'
 import { checkpointFormat, type FinishedSpan } from '../checkpoint/format.ts'
 import { type BaseEvent, isEvent, stampEvent } from '../events/event.ts'
-import { Distributions, type Measurement } from '../events/measurement.ts'
+import { Distributions, type Measurement, type MetricValues } from '../events/measurement.ts'
 import type { EventSink, TaskChange, TaskSink, WorkSink, WorkSpan } from '../events/sink.ts'
 import {
   createTaskEvent,
@@ -275,6 +275,14 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
     if (isRunning()) return endpoint
     await endpoint.close()
     throw new StateError('telemetry was stopped meanwhile')
+  }
+
+  /**
+   * Returns the present values of the metrics of tasks and nodes, as an inference server shows them
+   * at `/metrics`. Returns `null` before the start.
+   */
+  async collectMetrics(): Promise<MetricValues | null> {
+    return (await this.#pipeline?.collectMetrics()) ?? null
   }
 
   /** A summary of the run so far. */

@@ -7,6 +7,7 @@ import { removeRecord } from '../checkpoint/record-names.ts'
 import { recordIdOf, ResultsFile } from '../checkpoint/results-file.ts'
 import { CheckpointWriter } from '../checkpoint/writer.ts'
 import { type BaseEvent, stampEvent } from '../events/event.ts'
+import type { MetricValues } from '../events/measurement.ts'
 import type { TaskChange } from '../events/sink.ts'
 import { createTaskEvent } from '../events/vocabulary.ts'
 import { CheckpointDegraded, CheckpointRecovered } from '../events/library-events.ts'
@@ -195,6 +196,11 @@ export class Pipeline {
     const endpoint = await servePrometheus(options, parts)
     this.#endpoints.add(endpoint)
     return endpoint
+  }
+
+  async collectMetrics(): Promise<MetricValues> {
+    const { collectSessionMetrics } = await import('./metrics/prometheus-endpoint.ts')
+    return await collectSessionMetrics({ source: this.#parts.source, groups: this.#groups })
   }
 
   get isDrained(): boolean {

@@ -211,4 +211,32 @@ describe('telemetry of inference', () => {
     expect(tasks.map(({ state }) => state)).toEqual(['FAILED', 'DONE'])
     expect(tasks[0]?.error?.cause).toMatchObject({ code: 'content_filter' })
   })
+
+  it('/metrics of the server has the instruments of the sessions that use it', async () => {
+    const backend = await openBackend({ port: 0, engine: createObedientEngine })
+    const sessions = await Promise.all(
+      ['first', 'second', 'silent'].map(async (id) => {
+        const session = new Session([backend], { id })
+        if (id !== 'silent') await session.startTelemetry({})
+        const tasks = [1, 2].map((n) => new AITask({ prompt: `hello ${n}`, backend: 'llm' }))
+        await session.submitTasks(tasks)
+        await session.waitTasks(tasks)
+        return session
+      }),
+    )
+    const text = await (await fetch(`${backend.endpoint}/metrics`)).text()
+    for (const id of ['first', 'second']) {
+      const labels = `session_id="${id}",backend="llm",executable="tiny",task_type="ai"`
+      expect(text).toContain(`tasks_completed_total{${labels}} 2\n`)
+      expect(text).toContain(`tasks_running{${labels}} 0\n`)
+      expect(text).toContain(`task_duration_seconds_count{${labels}} 2\n`)
+      expect(text).toMatch(new RegExp(`^gen_ai_server_request_duration_count.*"${id}".* 2$`, 'm'))
+    }
+    expect(text).not.toMatch(/tasks_.*"silent"/)
+    // Prometheus refuses a scrape with two heads of a metric, or with two values of a series.
+    const lines = text.trim().split('\n')
+    const series = lines.map((line) => (line.startsWith('#') ? line : line.replace(/ \S+$/, '')))
+    expect(series.filter((one, at) => series.indexOf(one) !== at)).toEqual([])
+    await Promise.all(sessions.map((session) => session.close()))
+  })
 })

@@ -146,10 +146,10 @@ describe('measurements', () => {
     const measured = new Distributions()
     measured.record({ instrument: latency, value: 0.5, labels: { model: 'a' } })
     const queue = { name: 'queue_depth', kind: 'gauge', unit: '1', description: 'waiting' } as const
-    const text = toPrometheusText(
-      [{ ...queue, points: [{ labels: { model: 'a' }, value: 4 }] }],
-      measured,
-    )
+    const text = toPrometheusText({
+      metrics: [{ ...queue, points: [{ labels: { model: 'a' }, value: 4 }] }],
+      distributions: [...measured.list()],
+    })
     expect(text).toContain('# TYPE queue_depth gauge')
     expect(text).toContain('queue_depth{model="a"} 4')
     expect(text).toContain('work_latency_bucket{model="a",le="1"} 1')

@@ -10,8 +10,8 @@ import {
   distributionLines,
   headLines,
   labelText,
-  type MetricHead,
   pointLine,
+  toMetricHead,
 } from '../../telemetry/metrics/prometheus-text.ts'
 import type { RunPass } from '../../views/all-panels.ts'
 import { countSubmitted } from '../../views/panels/counts.ts'
@@ -61,10 +61,3 @@ function collectDistributions(pass: RunPass, session_id: string): Distribution[]
   }
   return all.flatMap(({ byName }) => [...byName.values()])
 }
-
-const toMetricHead = (
-  instrument: Omit<MetricHead, 'kind'> & { readonly kind: string },
-): MetricHead => ({
-  ...instrument,
-  kind: instrument.kind === 'counter' ? 'counter' : 'gauge',
-})

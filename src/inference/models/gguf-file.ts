@@ -4,7 +4,7 @@ import { errnoOf, messageOf } from '../../foundation/errors.ts'
 import { openRegularFile } from '../../foundation/regular-file.ts'
 
 /** Whether the file begins with the GGUF magic number. Rejects if the file cannot be read. */
-export async function isGguf(path: string): Promise<boolean> {
+async function isGguf(path: string): Promise<boolean> {
   await using file = await openRegularFile(path)
   const { buffer } = await file.read(Buffer.alloc(4), 0, 4, 0)
   return buffer.toString('latin1') === 'GGUF'

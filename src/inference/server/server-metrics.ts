@@ -1,7 +1,12 @@
 /** The metrics that a server has for Prometheus, at `/metrics`. */
 
-import { Distributions, OriginLabels } from '../../events/measurement.ts'
-import { type PlainMetric, toPrometheusText } from '../../telemetry/metrics/prometheus-text.ts'
+import {
+  Distributions,
+  type MetricValues,
+  OriginLabels,
+  type PlainMetric,
+} from '../../events/measurement.ts'
+import { toPrometheusText } from '../../telemetry/metrics/prometheus-text.ts'
 import type { BatchReport } from '../generation/batch-run.ts'
 import { readCachedTokens } from '../generation/gen-ai.ts'
 import type { RequestReport } from '../generation/request-handler.ts'
@@ -32,6 +37,8 @@ interface ServerState {
   /** How often engines have broken their contract. */
   readonly breaches: number
   readonly keys: readonly ClientKey[]
+  /** The metrics of the sessions that use the model. */
+  readonly sessions: readonly MetricValues[]
 }
 
 export class ServerMetrics {
@@ -68,7 +75,7 @@ export class ServerMetrics {
     this.#distributions.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
   }
 
-  toText({ status, slots, queueLimit, breaches, keys }: ServerState): string {
+  toText({ status, slots, queueLimit, breaches, keys, sessions }: ServerState): string {
     const { queued, running, workers } = status
     const labels = { model: this.#model }
     const gauge = (name: string, description: string, value: number): PlainMetric => ({
@@ -108,9 +115,21 @@ export class ServerMetrics {
       gauge('tutti_workers', 'engines that accept requests', workers),
       gauge('tutti_engine_breaches', 'calls of engines that break their contract', breaches),
       ...toKeyMetrics(keys),
+      ...mergePoints(sessions.flatMap((session) => session.metrics)),
     ]
-    return toPrometheusText(metrics, this.#distributions)
+    const others = sessions.flatMap((session) => session.distributions)
+    return toPrometheusText({ metrics, distributions: [...this.#distributions.list(), ...others] })
   }
+}
+
+/** Joins metrics with the same name, because the text format has each name once. */
+function mergePoints(metrics: readonly PlainMetric[]): readonly PlainMetric[] {
+  const byName = new Map<string, PlainMetric>()
+  for (const metric of metrics) {
+    const points = [...(byName.get(metric.name)?.points ?? []), ...metric.points]
+    byName.set(metric.name, { ...metric, points })
+  }
+  return [...byName.values()]
 }
 
 /** The label `key` is the name of a key, and empty for a key without a name. */

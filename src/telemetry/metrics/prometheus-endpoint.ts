@@ -8,7 +8,7 @@ import { once as nextEvent } from 'node:events'
 import { type AddressInfo, isIP } from 'node:net'
 import { hostname } from 'node:os'
 import { pipeline } from 'node:stream/promises'
-import { createDistribution, addValue } from '../../events/measurement.ts'
+import { createDistribution, addValue, type MetricValues } from '../../events/measurement.ts'
 import { errnoOf, messageOf, TuttiError } from '../../foundation/errors.ts'
 import { once } from '../../foundation/service.ts'
 import {
@@ -20,20 +20,14 @@ import {
   invalid,
 } from '../../foundation/options.ts'
 import type { StepScheduler, Steps } from '../../runtime/turn-budget.ts'
-import {
-  type InstrumentInfo,
-  type MetricSource,
-  nodeInstruments,
-  taskHistograms,
-  taskInstruments,
-} from './metrics.ts'
+import { type MetricSource, nodeInstruments, taskHistograms, taskInstruments } from './metrics.ts'
 import {
   distributionLines,
   headLines,
   histogramLines,
   labelText,
-  type MetricHead,
   pointLine,
+  toMetricHead,
 } from './prometheus-text.ts'
 import type { TaskGroup, TaskGroups } from './task-groups.ts'
 import type { TaskRow } from './task-row.ts'
@@ -177,6 +171,31 @@ async function* streamChunks(taskLabels: boolean, parts: EndpointParts): AsyncGe
   yield nodeLines(source) + distributionLines(source.measured.list())
 }
 
+/** Returns the values of the same metrics, without those that backends have measured. */
+export async function collectSessionMetrics({
+  source: { nodes, sessionId },
+  groups,
+}: Pick<EndpointParts, 'source' | 'groups'>): Promise<MetricValues> {
+  const all = await groups.collect()
+  const ofTasks = taskInstruments.map((instrument, at) => ({
+    ...toMetricHead(instrument),
+    points: all.map(({ labels, sums }) => ({ labels, value: sums[at] ?? 0 })),
+  }))
+  const ofNodes = nodeInstruments.map((instrument) => ({
+    ...toMetricHead(instrument),
+    points: [...nodes.nodes.values()].flatMap((node) => {
+      const labels = { session_id: sessionId, backend: node.backend, node_id: node.nodeId }
+      const value = instrument.perNode(node)
+      return value === null ? [] : [{ labels, value }]
+    }),
+  }))
+  const distributions = all.flatMap((group) => group.distributions)
+  return {
+    metrics: [...ofTasks, ...ofNodes],
+    distributions: distributions.filter(({ count }) => count > 0),
+  }
+}
+
 function* nextChunk(chunks: Iterator<string>): Steps<{ text: string; isLast: boolean }> {
   let text = ''
   while (text.length < chunkCharacters) {
@@ -256,10 +275,4 @@ function nodeLines({ nodes, sessionId }: MetricSource): string {
     }
   }
   return text
-}
-
-function toMetricHead(
-  instrument: InstrumentInfo & { readonly kind: 'counter' | 'updowncounter' },
-): MetricHead {
-  return { ...instrument, kind: instrument.kind === 'counter' ? 'counter' : 'gauge' }
 }

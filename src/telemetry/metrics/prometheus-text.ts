@@ -1,6 +1,6 @@
 /** The text format of Prometheus, with the names that OpenTelemetry's exporter uses. Pure. */
 
-import type { Distribution, Distributions, Labels } from '../../events/measurement.ts'
+import type { Distribution, Labels, MetricValues } from '../../events/measurement.ts'
 
 export interface MetricHead {
   readonly name: string
@@ -9,12 +9,10 @@ export interface MetricHead {
   readonly description: string
 }
 
-export interface PlainMetric extends MetricHead {
-  readonly kind: 'counter' | 'gauge'
-  readonly points: readonly { readonly labels: Labels; readonly value: number }[]
-}
+export const toMetricHead = (instrument: Omit<MetricHead, 'kind'> & { readonly kind: string }) =>
+  ({ ...instrument, kind: instrument.kind === 'counter' ? 'counter' : 'gauge' }) as const
 
-export function toPrometheusText(metrics: readonly PlainMetric[], measured: Distributions): string {
+export function toPrometheusText({ metrics, distributions }: MetricValues): string {
   let text = ''
   for (const metric of metrics) {
     text += headLines(metric)
@@ -22,7 +20,7 @@ export function toPrometheusText(metrics: readonly PlainMetric[], measured: Dist
       text += pointLine(metric, labelText(labels), value)
     }
   }
-  return text + distributionLines(measured.list())
+  return text + distributionLines(distributions)
 }
 
 /** The `# HELP`, `# UNIT` and `# TYPE` lines of a metric. */
