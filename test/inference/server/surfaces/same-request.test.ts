@@ -3,7 +3,7 @@ import { inferenceError } from '../../../../src/inference/generation/inference-e
 import { surfaces } from '../../../../src/inference/server/surfaces/surfaces.ts'
 import { FakeGenerator, type Script } from '../fake-generator.ts'
 import { post, serve } from '../served.ts'
-import { type Reading, type Scenario, surfaceClients } from './surface-clients.ts'
+import { type Reading, type Scenario, surfaceClients, toParts } from './surface-clients.ts'
 
 const schema = {
   type: 'object',
@@ -97,13 +97,6 @@ const answers: Readonly<Record<string, { script: Script; reading: Reading }>> = 
     },
   },
 }
-
-const toParts = (text: string): ReturnType<typeof JSON.parse>[] =>
-  text
-    .split('\n')
-    .map((line) => line.replace(/^data: /, ''))
-    .filter((line) => line.startsWith('{'))
-    .map((line) => JSON.parse(line))
 
 it('every surface that takes a conversation is in this test', () => {
   const paths = new Set(Object.values(surfaceClients).map(({ path }) => path))

@@ -98,10 +98,15 @@ const chat: SurfaceClient = {
   readStream(parts) {
     const deltas = parts.flatMap(({ choices }) => choices.map((one: Json) => one.delta))
     const join = (name: string): string => deltas.map((delta) => delta[name] ?? '').join('')
+    const calls: Call[] = []
+    for (const { index, id, function: piece } of deltas.flatMap((one) => one.tool_calls ?? [])) {
+      const begun = calls[index] ?? { id, name: piece.name, arguments: '' }
+      calls[index] = { ...begun, arguments: begun.arguments + piece.arguments }
+    }
     return {
       text: join('content'),
       reasoning: join('reasoning_content'),
-      calls: deltas.flatMap(({ tool_calls: calls = [] }) => calls.map(toCall)),
+      calls,
       finish: parts.flatMap(({ choices }) => choices).at(-1).finish_reason,
       tokens: [parts.at(-1).usage.prompt_tokens, parts.at(-1).usage.completion_tokens],
     }
@@ -167,7 +172,7 @@ const anthropic: SurfaceClient = {
       .filter(({ type }: Json) => type === 'tool_use')
       .map(({ id, name, input }: Json) => ({ id, name, arguments: JSON.stringify(input) })),
     finish: stopReasons[reason] ?? reason,
-    tokens: [usage.input_tokens, usage.output_tokens],
+    tokens: [usage.input_tokens + usage.cache_read_input_tokens, usage.output_tokens],
   }),
   readStream(parts) {
     const blocks: Json[] = []
@@ -329,6 +334,14 @@ const ollama: SurfaceClient = {
   },
   readError: ({ error }) => error,
 }
+
+/** Returns the parsed events or lines of a stream. */
+export const toParts = (text: string): Json[] =>
+  text
+    .split('\n')
+    .map((line) => line.replace(/^data: /, ''))
+    .filter((line) => line.startsWith('{'))
+    .map((line) => JSON.parse(line))
 
 export const surfaceClients: Readonly<Record<string, SurfaceClient>> = {
   chat,
