@@ -91,8 +91,7 @@ const classColours = {
   labels: 'c5',
   nameLimit: 'c10',
   startingWorkers: 'c8',
-  taskOverhead: 'c7',
-  heldBack: 'c9',
+  starting: 'c7',
   nodeAway: 'grey',
 } as const
 

@@ -264,12 +264,12 @@ function describeIdle(bound: IdleBound, bounds: BoundsView, facts: BoundFacts): 
 }
 
 function giveAdvice(bound: IdleBound, bounds: BoundsView, facts: BoundFacts): string[] {
-  if (bound === 'scheduler') {
-    return ['The event loop of the program may have been busy with other work.']
-  }
-  if (bound === 'short tasks') {
+  if (bound === 'task start') {
     const count = tasksToCombine(bounds, facts)
-    return count === 1 ? [] : [`Put the work of about ${numberText(count)} into one task.`]
+    return [
+      ...(count === 1 ? [] : [`Put the work of about ${numberText(count)} into one task.`]),
+      'If only some tasks started late, the program was probably busy with other work.',
+    ]
   }
   if (bound !== 'worker start') return []
   const { replacedWorkers: count } = facts

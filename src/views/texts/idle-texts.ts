@@ -7,8 +7,7 @@ export type IdleBound =
   | 'slots'
   | 'limits'
   | 'worker start'
-  | 'short tasks'
-  | 'scheduler'
+  | 'task start'
   | 'nodes'
   | 'tasks'
   | 'gpus'
@@ -63,17 +62,11 @@ export const idleTexts: Readonly<Record<IdleReason, IdleText>> = {
     state: 'a ready task waited for its worker to start and load its module',
     change: 'If workers started in no time,',
   },
-  taskOverhead: {
-    bound: 'short tasks',
-    subject: 'Tasks too short for their overhead',
-    state: 'a ready task was just being started',
+  starting: {
+    bound: 'task start',
+    subject: 'The overhead of starting tasks',
+    state: 'a ready task that fitted a free slot had not started yet',
     change: 'If starting a task took no time,',
-  },
-  heldBack: {
-    bound: 'scheduler',
-    subject: 'Waiting for the scheduler',
-    state: 'a ready task that fitted a free slot waited for the scheduler',
-    change: 'If no ready task waited for the scheduler,',
   },
   nodeAway: {
     bound: 'nodes',
