@@ -60,11 +60,11 @@ export async function verifyJournal(source: string, output: Output): Promise<num
     (sum, one) => sum + one.problemCount,
     ofChain.length + reused.problemCount,
   )
-  const whole = { ...verdict, tasks, events, unfinished }
+  const wholeVerdict = { ...verdict, tasks, events, unfinished }
   const seekTable = found.some((one) => one.seekTable === false) ? false : last.seekTable
   const notes = found.flatMap((one) => one.notes)
   const parts = { files, missing, problems, problemCount, seekTable, notes }
-  const judgement = { verdict: whole, summary, ...parts }
+  const judgement = { verdict: wholeVerdict, summary, ...parts }
   output.result(toJson(judgement), [
     summaryTexts(judgement).join(', '),
     ...problemLines(problems, problemCount),

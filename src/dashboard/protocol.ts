@@ -440,7 +440,7 @@ export interface TaskDrawerView {
   readonly scope: string
   readonly state: string
   readonly isInterrupted: boolean
-  /** Whether the record is being read for more about the task, which follows as a change. */
+  /** Whether more data about the task is being read from the record. It follows as a change. */
   readonly isReading: boolean
   /** The lines of `tutti explain`. */
   readonly story: readonly string[]
@@ -469,7 +469,7 @@ export interface RecordsView {
     readonly startTime: number | null
     readonly durationSeconds: number | null
     readonly bytes: number
-    /** `null` if neither the beginning nor the end of the record contains it. */
+    /** The number of completed tasks. The counts are `null` while they are not known. */
     readonly done: number | null
     readonly failed: number | null
     readonly canceled: number | null

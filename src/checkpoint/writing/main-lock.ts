@@ -44,7 +44,7 @@ export class MainLock {
     this.release()
   }
 
-  /** From now on, the main thread alone writes. */
+  /** Called when the thread has ended. Afterwards, only the main thread writes. */
   threadEnded(): void {
     this.#hasThread = false
     this.isKept = true

@@ -169,8 +169,8 @@ class CheckRun {
     }
     const view = { stdout() {}, stderr() {}, notice() {}, status }
     try {
-      const all = { jobId, folder, commands, clock: systemClock, view, signal }
-      const code = await followLaunch(all).catch((error: unknown) =>
+      const followOptions = { jobId, folder, commands, clock: systemClock, view, signal }
+      const code = await followLaunch(followOptions).catch((error: unknown) =>
         this.#readExitCode(jobId, error),
       )
       if (interruption.signal.aborted) return interruption.exitCode

@@ -229,12 +229,13 @@ async function follow(
       return code
     }
     const { jobId } = interruption
-    const all = links.map((link) => link.jobId).join(', ')
+    const jobIds = links.map((link) => link.jobId).join(', ')
     if (interruption.shouldCancel && !(await tryCancel(commands, links, output))) {
       return interruption.exitCode
     }
     const attach = `npx tutti launch --attach ${jobId}`
-    const canceled = links.length === 1 ? `job ${all} is canceled` : `jobs ${all} are canceled`
+    const canceled =
+      links.length === 1 ? `job ${jobIds} is canceled` : `jobs ${jobIds} are canceled`
     const continues = `job ${jobId} continues; attach to it with: ${attach}`
     output.problem(interruption.shouldCancel ? canceled : continues)
     if (interruption.shouldCancel) printResume(links, output)

@@ -47,7 +47,7 @@ function showTasks(moment: RunMoment, tasks: readonly number[], path: CriticalPa
   const at = new Map(tasks.map((task, number) => [task, number]))
   const critical = new Set(path.tasks.map(({ task }) => task))
   const next = new Map(path.tasks.map(({ task }, step) => [task, path.tasks[step + 1]?.task]))
-  const all = tasks.flatMap((task, to) =>
+  const allEdges = tasks.flatMap((task, to) =>
     dependenciesOf(state, task).map((dependency) => ({
       dependency,
       from: at.get(dependency),
@@ -55,7 +55,7 @@ function showTasks(moment: RunMoment, tasks: readonly number[], path: CriticalPa
       task,
     })),
   )
-  const pairs = all.flatMap(({ from, to, dependency, task }) =>
+  const pairs = allEdges.flatMap(({ from, to, dependency, task }) =>
     from === undefined ? [] : [{ from, to, count: 1, isCritical: next.get(dependency) === task }],
   )
   const depths = assignDepths(tasks.length, pairs)
@@ -67,7 +67,7 @@ function showTasks(moment: RunMoment, tasks: readonly number[], path: CriticalPa
     isCritical: critical.has(task),
     depth: depths[number] ?? 0,
   }))
-  const outside = all.length - pairs.length
+  const outside = allEdges.length - pairs.length
   const others = ['dependency on other tasks', 'dependencies on other tasks'] as const
   const notShown = describeNotShown([outside, ...others])
   return { isCollapsed: false, nodes, edges: toEdges(nodes, pairs), notShown }

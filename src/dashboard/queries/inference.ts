@@ -95,8 +95,8 @@ function joinModels(
   for (const { done, failed, ...numbers } of measured) {
     const model = shownText(numbers.model)
     const row = rows.get(model) ?? { running: 0, waiting: 0, done, failed }
-    const ended = isServing ? { done, failed } : {}
-    rows.set(model, { ...row, ...ended, ...numbers, model })
+    const endedCounts = isServing ? { done, failed } : {}
+    rows.set(model, { ...row, ...endedCounts, ...numbers, model })
   }
   return [...rows.values()]
 }

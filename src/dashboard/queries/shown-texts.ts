@@ -16,7 +16,7 @@ export const shownText = (text: string, max = maxTextLength): string =>
 /** Like `shownText`, with another limit: for a line of a longer text, such as a task's story. */
 export const shownLine = (line: string): string => shownText(line, maxLineLength)
 
-/** Cuts a very long text before each of its characters is examined. */
+/** Cuts a very long text, so that the following steps examine fewer characters. */
 const shortenText = (text: string): string =>
   text.length <= 4 * maxLineLength
     ? text

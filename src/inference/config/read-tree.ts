@@ -92,8 +92,8 @@ function findNotationProblem(
 
 /** Returns a copy without the value. If the path leads into a list, the whole list is removed. */
 function omitPath(value: unknown, path: Path): unknown {
-  const inList = path.findIndex((step) => typeof step === 'number')
-  const keys = inList < 0 ? path : path.slice(0, inList)
+  const listAt = path.findIndex((step) => typeof step === 'number')
+  const keys = listAt < 0 ? path : path.slice(0, listAt)
   const [key, ...rest] = keys
   if (key === undefined || typeof value !== 'object' || value === null) return value
   const { [key]: inner, ...others } = value as Record<string | number, unknown>

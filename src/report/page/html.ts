@@ -38,11 +38,11 @@ export const number = (value: string | number): Cell => ({
 /** Creates a table that scrolls horizontally on a narrow page. Its caption does not scroll. */
 export function table(
   caption: string,
-  heads: readonly string[],
+  headers: readonly string[],
   rows: readonly (readonly Cell[])[],
 ): string {
   const isNumber = (at: number): boolean => rows[0]?.[at]?.isNumber === true
-  const head = heads.map(
+  const head = headers.map(
     (one, at) => `<th scope="col"${isNumber(at) ? ' class="n"' : ''}>${escape(one)}</th>`,
   )
   const body = rows.map(

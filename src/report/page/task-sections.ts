@@ -130,7 +130,7 @@ const preformatted = (content: string, label: string): string =>
 export function lossesSection({ run, health, lanes }: ReportData): string {
   const { retries, workersLost } = run
   const { nodesLost, nodesDrained, tasksMoved, warnings, warningCounts } = health
-  const counted = [
+  const lossCounts = [
     ['further attempts', retries],
     ['workers lost', workersLost],
     ['model servers lost', health.enginesLost],
@@ -141,7 +141,7 @@ export function lossesSection({ run, health, lanes }: ReportData): string {
     ['times that a backend was throttled', health.throttled],
     ['errors of subscribers', health.subscriberErrors],
   ] as const
-  const rows = counted
+  const rows = lossCounts
     .filter(([, count]) => count > 0)
     .map(([what, count]) => [text(what), number(count)])
   if (rows.length === 0) return ''

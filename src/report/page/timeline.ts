@@ -134,12 +134,13 @@ function timelineNotes(
   const notes: string[] = []
   if (bounds.pauses.length > 0) notes.push('Times between two files of the run are left out.')
   const hiddenLanes = lanes.lanes.length - shownLanes
-  const attempts = rowOfSegment.filter((row) => row === -1).length
-  const lacking = [
+  const hiddenAttempts = rowOfSegment.filter((row) => row === -1).length
+  const hiddenTexts = [
     ...(hiddenLanes > 0 ? [countText(hiddenLanes, 'more worker')] : []),
-    ...(attempts > 0 ? [countText(attempts, 'attempt')] : []),
+    ...(hiddenAttempts > 0 ? [countText(hiddenAttempts, 'attempt')] : []),
   ]
-  if (lacking.length > 0) notes.push(`Not shown: ${lacking.join(' and ')}, the least busy ones.`)
+  if (hiddenTexts.length > 0)
+    notes.push(`Not shown: ${hiddenTexts.join(' and ')}, the least busy ones.`)
   if (lanes.level > 0) notes.push(`A block is up to ${16 ** lanes.level} attempts.`)
   return notes.length === 0 ? '' : `<p class="muted">${escape(notes.join(' '))}</p>`
 }

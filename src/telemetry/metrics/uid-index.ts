@@ -7,13 +7,13 @@ const partitionBits = 6
 const minSlots = 16
 const maxLoad = 0.85
 const growth = 1.5
-const free = 0xffffffff
+const freeValue = 0xffffffff
 const two32 = 2 ** 32
 
 /** An open hash table with linear probing, in which slots are in the order of the hashes. */
 class Partition {
   hashes = new Uint32Array(minSlots)
-  values = new Uint32Array(minSlots).fill(free)
+  values = new Uint32Array(minSlots).fill(freeValue)
   size = 0
 
   /** The slot with this hash whose value `isWanted`, or the free slot for it. */
@@ -22,7 +22,7 @@ class Partition {
     let slot = Math.floor((((hash << partitionBits) >>> 0) / two32) * length)
     for (;;) {
       const value = this.values[slot] as number
-      if (value === free || (this.hashes[slot] === hash && isWanted(value))) return slot
+      if (value === freeValue || (this.hashes[slot] === hash && isWanted(value))) return slot
       slot = slot + 1 === length ? 0 : slot + 1
     }
   }
@@ -38,9 +38,9 @@ class Partition {
     const { hashes, values } = this
     const length = Math.ceil(values.length * growth)
     this.hashes = new Uint32Array(length)
-    this.values = new Uint32Array(length).fill(free)
+    this.values = new Uint32Array(length).fill(freeValue)
     values.forEach((value, at) => {
-      if (value === free) return
+      if (value === freeValue) return
       const hash = hashes[at] as number
       const slot = this.find(hash, () => false)
       this.hashes[slot] = hash
@@ -63,14 +63,14 @@ export class UidIndex {
     const hash = hashOf(uid)
     const partition = this.#partitionOf(hash)
     const value = partition.values[this.#findSlot(partition, hash, uid)] as number
-    return value === free ? -1 : value
+    return value === freeValue ? -1 : value
   }
 
   set(uid: string, value: number): void {
     const hash = hashOf(uid)
     const partition = this.#partitionOf(hash)
     const slot = this.#findSlot(partition, hash, uid)
-    if (partition.values[slot] === free) partition.add(slot, hash, value)
+    if (partition.values[slot] === freeValue) partition.add(slot, hash, value)
     else partition.values[slot] = value
   }
 

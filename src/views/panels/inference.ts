@@ -119,20 +119,20 @@ export const inference: Panel<InferenceState, void, InferenceView> = {
 
 function addBatch(state: InferenceState, event: ViewEvent): void {
   const size = Math.max(1, numberOf(event.size) ?? 1)
-  const wait = Math.max(0, numberOf(event.wait_seconds) ?? 0)
-  const compute = Math.max(0, numberOf(event.duration_seconds) ?? 0)
+  const waitTime = Math.max(0, numberOf(event.wait_seconds) ?? 0)
+  const computeTime = Math.max(0, numberOf(event.duration_seconds) ?? 0)
   const bar = Math.min(30, Math.ceil(Math.log2(size)))
   while (state.sizes.length <= bar) state.sizes.push(0)
   state.sizes[bar] = (state.sizes[bar] ?? 0) + 1
   state.largestBatch = Math.max(state.largestBatch, size)
-  addToSeries(state.series, event.event_time, [size, wait, compute])
+  addToSeries(state.series, event.event_time, [size, waitTime, computeTime])
   const engine = findOrAddEngine(state, event)
   if (engine === null) return
   engine.batches++
   engine.requests += size
-  engine.waitSeconds += wait
-  engine.computeSeconds += compute
-  engine.maxWait = Math.max(engine.maxWait, wait)
+  engine.waitSeconds += waitTime
+  engine.computeSeconds += computeTime
+  engine.maxWait = Math.max(engine.maxWait, waitTime)
   if (textOf(event.error_message) !== '') engine.failed++
 }
 

@@ -111,7 +111,7 @@ const toSummary = ({ backend, nodeId, cpu, runCpu, memory, gpu }: NodeUsage): No
   gpu_percent: toUtilization(gpu),
 })
 
-/** Groups usage by node: the session also samples its host, and backends may share a node. */
+/** Groups usage by node, because the session samples its host too, and backends share nodes. */
 const usageByNode = ({ nodes }: ResourcesState): MapIterator<NodeUsage[]> =>
   Map.groupBy(nodes.values(), ({ nodeId }) => nodeId).values()
 

@@ -46,14 +46,14 @@ export function measureWaits(
       ? null
       : Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
   const life = between(started, ended)
-  const others = life === null || ran === null ? null : Math.max(0, life - ran)
+  const betweenSeconds = life === null || ran === null ? null : Math.max(0, life - ran)
   return {
     dependencies: between(created, ready),
     routing: between(ready, inQueue),
     queue: between(inQueue, started ?? ended),
     run: ran,
     // For a single attempt, a small difference is a rounding error.
-    retries: countAttempts(attempts, created) > 1 ? others : life === null ? null : 0,
+    retries: countAttempts(attempts, created) > 1 ? betweenSeconds : life === null ? null : 0,
     away,
   }
 }

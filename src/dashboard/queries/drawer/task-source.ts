@@ -1,4 +1,4 @@
-/** Data about one task that the views do not contain: its events, its limit and its output. */
+/** The data of one task that is not in the views: its events, its limit and its output. */
 
 import { closeSync, fstatSync, readSync } from 'node:fs'
 import { tryRead } from '../../../foundation/errors.ts'

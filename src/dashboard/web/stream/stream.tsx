@@ -207,8 +207,8 @@ function Marks() {
   const [whole, start, { from, to, t }] = [axis.value, startTime.value, pageState.value]
   if (whole === null || start === null) return null
   const share = (time: number): number => {
-    const part = visible.value
-    return (100 * (whole.toPosition(time) - part.from)) / (part.to - part.from)
+    const visiblePart = visible.value
+    return (100 * (whole.toPosition(time) - visiblePart.from)) / (visiblePart.to - visiblePart.from)
   }
   const limit = (percent: number): number => Math.min(100, Math.max(0, percent))
   const left = limit(from === null ? 0 : share(start + from))

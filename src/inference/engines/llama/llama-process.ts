@@ -54,12 +54,12 @@ const secretNamePattern = /TOKEN|SECRET|PASSWORD|PASSWD|API_?KEY|PRIVATE_KEY|ACC
 const removedNames: ReadonlySet<string> = new Set(['CI', ...nodeVariables])
 
 /** By default, glibc gives each thread its own heap, and these heaps grow for a long time. */
-const singleArena = { MALLOC_ARENA_MAX: '1' }
+const singleArenaEnv = { MALLOC_ARENA_MAX: '1' }
 
 function childEnvironment(): NodeJS.ProcessEnv {
   const isKept = ([name]: [string, unknown]): boolean =>
     !removedNames.has(name) && !secretNamePattern.test(name)
-  return { ...singleArena, ...Object.fromEntries(Object.entries(process.env).filter(isKept)) }
+  return { ...singleArenaEnv, ...Object.fromEntries(Object.entries(process.env).filter(isKept)) }
 }
 
 const unsupportedGpu =

@@ -37,7 +37,7 @@ const replyFields = {
   eval_duration: count.optional(),
 }
 
-const shared = {
+const sharedFields = {
   bodyLimit: 'chatBodyBytes',
   prefix: '/api',
   isAnyTypeAccepted: true,
@@ -47,7 +47,7 @@ const shared = {
 const streamType = 'application/x-ndjson'
 
 export const ollamaChat: Surface = {
-  ...shared,
+  ...sharedFields,
   path: '/api/chat',
   document: {
     summary: 'Answers a conversation, in the form of the Ollama API.',
@@ -74,7 +74,7 @@ export const ollamaChat: Surface = {
 }
 
 export const ollamaGenerate: Surface = {
-  ...shared,
+  ...sharedFields,
   path: '/api/generate',
   document: {
     summary: 'Answers a prompt, in the form of the Ollama API.',

@@ -153,10 +153,10 @@ export class GrammarState {
 
   /** If the token is not allowed, changes nothing and returns `false`. */
   accept(token: Token): boolean {
-    const followed = this.#advance(token)
-    if (followed === null) return false
-    this.next = followed.next.afterChoice(this.steps)
-    this.pending = followed.pending
+    const nextState = this.#advance(token)
+    if (nextState === null) return false
+    this.next = nextState.next.afterChoice(this.steps)
+    this.pending = nextState.pending
     return true
   }
 
