@@ -1,5 +1,6 @@
 /** Problems of a value as plain data. Configuration, requests and messages format them as text. */
 
+import { isPlainObject } from '../../foundation/json-value.ts'
 import { findNearest } from '../../foundation/options.ts'
 import {
   describeExpected,
@@ -74,13 +75,12 @@ function truncateLongLists(schema: Schema, value: unknown): unknown {
     const kept = firstInvalid === -1 ? items : items.slice(0, firstInvalid + 1)
     return kept.map((one) => truncateLongLists(item, one))
   }
-  const isObject = typeof value === 'object' && value !== null && !Array.isArray(value)
-  if (!(inner instanceof z.ZodObject) || !isObject) return value
+  if (!(inner instanceof z.ZodObject) || !isPlainObject(value)) return value
   const fields = Object.entries(inner.shape as Record<string, Schema>).filter(([name]) =>
     Object.hasOwn(value, name),
   )
   const cut = fields.map(([name, field]) => {
-    return [name, truncateLongLists(field, (value as Record<string, unknown>)[name])]
+    return [name, truncateLongLists(field, value[name])]
   })
   return { ...value, ...Object.fromEntries(cut) }
 }

@@ -1,6 +1,7 @@
 /** The only file that imports the schema library. Schemas of external data are written with `z`. */
 
 import { z } from 'zod'
+import { isPlainObject } from '../../foundation/json-value.ts'
 
 export { z }
 
@@ -95,7 +96,7 @@ function selectOption(union: Schema | undefined, value: unknown): Schema | undef
 export function hasShapeOf(option: Schema, value: unknown): boolean {
   const schema = unwrap(option)
   if (schema instanceof z.ZodArray) return Array.isArray(value)
-  if (schema instanceof z.ZodObject || schema instanceof z.ZodRecord) return isObject(value)
+  if (schema instanceof z.ZodObject || schema instanceof z.ZodRecord) return isPlainObject(value)
   if (schema instanceof z.ZodNumber) return typeof value === 'number'
   if (schema instanceof z.ZodBoolean) return typeof value === 'boolean'
   return typeof value === 'string'
@@ -164,14 +165,11 @@ export function describeExpected(schema: Schema | undefined): string {
 export const formatChoices = (allowed: readonly unknown[]): string =>
   `one of ${allowed.map((one) => `'${String(one)}'`).join(', ')}`
 
-const isObject = (value: unknown): value is Readonly<Record<string | number, unknown>> =>
-  typeof value === 'object' && value !== null && !Array.isArray(value)
-
 export function getValueAt(value: unknown, path: Path): unknown {
   let found = value
   for (const step of path) {
     if (Array.isArray(found)) found = found[Number(step)]
-    else found = isObject(found) && Object.hasOwn(found, step) ? found[step] : undefined
+    else found = isPlainObject(found) && Object.hasOwn(found, step) ? found[step] : undefined
   }
   return found
 }

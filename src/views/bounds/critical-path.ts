@@ -16,8 +16,6 @@ export interface PathTask {
   readonly start: number
   /** The seconds of all attempts, without the time between them. */
   readonly seconds: number
-  /** The seconds of retry delays of the task, or of a block that created it. */
-  readonly delay: number
 }
 
 /**
@@ -102,7 +100,7 @@ export function findCriticalPath(
     length++
     seconds += ran + delay
     delaySeconds += delay
-    if (tasks.length < maxPathTasks) tasks.push({ task, start, seconds: ran, delay })
+    if (tasks.length < maxPathTasks) tasks.push({ task, start, seconds: ran })
     task = before.last
   }
   const share = runSeconds > 0 ? Math.min(1, seconds / runSeconds) : 0

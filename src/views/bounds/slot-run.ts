@@ -15,13 +15,6 @@ import { readStageTimes } from './task-times.ts'
 /** The resources that the tasks of one backend held. */
 export interface BackendUse extends SlotUse {
   readonly backend: string
-  readonly wide: WideTasks
-}
-
-/** The tasks that request more than one core: their number, and the largest number of cores. */
-export interface WideTasks {
-  readonly count: number
-  readonly max: number
 }
 
 /**
@@ -75,8 +68,7 @@ export function measureSlots(state: BoundsState, query: BoundsQuery, range: Time
   const uses = Array.from(backends, (backend) => {
     const run = runOn(nodes, backend)
     failedSeconds += run.failed
-    const wideTasks = countWideTasks(state, query, backend)
-    return { backend, wide: wideTasks, ...classifySlots(run, slotSeconds) }
+    return { backend, ...classifySlots(run, slotSeconds) }
   })
   const unsized = [...new Set(workers.map(({ backend }) => backend))]
     .filter((backend) => !backends.has(backend))
@@ -250,18 +242,6 @@ function findFirstOnWorkers({ pauses }: BoundsState, lanes: LanesState) {
 
 const sessionAt = (pauses: readonly Pause[], time: number): number =>
   pauses.reduce((count, { to }) => count + (to <= time ? 1 : 0), 0)
-
-function countWideTasks(state: BoundsState, { counts }: BoundsQuery, backend: string): WideTasks {
-  const cores = state.requests.map((one, at) => (one.backend === backend ? coresOf(state, at) : 0))
-  let [count, max] = [0, 0]
-  for (let task = 0; task < counts.index.names.size; task++) {
-    const requested = cores[valueAt(state.requestOfTask, task)] ?? 0
-    if (requested <= 1 || (stagesOf(counts, task) & stages.submitted) === 0) continue
-    count++
-    max = Math.max(max, requested)
-  }
-  return { count, max }
-}
 
 function coresOf({ requests }: BoundsState, number: number): number {
   const { cores, ranks } = requests[number] ?? oneCore

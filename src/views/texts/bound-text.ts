@@ -212,21 +212,18 @@ const oneThreadText =
 /** Whether tasks waited behind larger requests instead of waiting for slots in use. */
 function isForWideTasks(bounds: BoundsView): boolean {
   const backend = fullestBackend(bounds)
-  if (backend === undefined || backend.wide.count === 0) return false
+  if (backend === undefined) return false
   const min = Math.max(backend.noneFreeSeconds, minShare * bounds.seconds)
   return backend.idleSeconds.cores > min && (scarcestSlots(bounds)?.share ?? 0) < wholeShare
 }
 
 function describeWideTasks(bounds: BoundsView, hasBusyCpu: boolean): string {
-  const { wide, idleSeconds } = fullestBackend(bounds) ?? {}
-  const { count, max } = wide ?? { count: 0, max: 0 }
-  const request = count === 1 ? `${max} cores` : `up to ${max} cores each`
-  const share = percentText((idleSeconds?.cores ?? 0) / bounds.seconds)
+  const share = percentText((fullestBackend(bounds)?.idleSeconds.cores ?? 0) / bounds.seconds)
   return (
-    `Requests for several cores bounded this run: ${countText(count, 'task')} asked for ` +
-    `${request}, and for ${share} of the time the first task in the queue needed more cores ` +
-    'than were free, so those behind it waited as well. Smaller requests would have finished it ' +
-    `earlier, and so would more cores${hasBusyCpu ? ' on further processors' : ''}.`
+    `Requests for several cores bounded this run: for ${share} of the time the first task in the ` +
+    'queue needed more cores than were free, so those behind it waited as well. Smaller requests ' +
+    'would have finished it earlier, and so would more ' +
+    `cores${hasBusyCpu ? ' on further processors' : ''}.`
   )
 }
 
