@@ -20,6 +20,8 @@ const viewer = fileURLToPath(new URL('fixtures/dashboard-viewer.mjs', import.met
 
 export const modes = {
   without: () => functions(),
+  /** The same again, whose ratio shows how much two equal modes differ. */
+  again: () => functions(),
   idle: () => functions(0),
   watched: () => functions(1),
 }

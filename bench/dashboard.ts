@@ -38,7 +38,7 @@ try {
 }
 
 function reportCost(): void {
-  const names: readonly (keyof typeof modes)[] = ['without', 'idle', 'watched']
+  const names: readonly (keyof typeof modes)[] = ['without', 'again', 'idle', 'watched']
   const of = measureModes(new URL('dashboard-modes.ts', import.meta.url), names, runs)
   const row = (what: string, name: keyof typeof modes, wanted: string) => {
     const ratio = of(name, 'perSecond') / of('without', 'perSecond')
@@ -48,6 +48,7 @@ function reportCost(): void {
     ['functions with telemetry and a record', 'per second', 'ratio', 'wanted'],
     [
       row('without a dashboard', 'without', ''),
+      row('the same again', 'again', ''),
       row('with a dashboard without a viewer', 'idle', '0.98'),
       row('with one viewer', 'watched', '0.90'),
       ['answers to the viewer', of('watched', 'answers').toFixed(1), '', ''],

@@ -2,6 +2,11 @@
 
 import type { LaneId, LanesView } from './lanes.ts'
 
+const { compare } = new Intl.Collator('en', { numeric: true })
+
+/** Compares the ids of workers, so that w10 comes after w9. */
+export const compareWorkers = (a: string, b: string): number => compare(a, b)
+
 /** The lanes (one per worker), and the single or combined attempts to place in rows. */
 interface PlacedLanes extends Pick<LanesView, 'level' | 'segments' | 'cells'> {
   readonly lanes: readonly LaneId[]
@@ -15,6 +20,8 @@ export interface LaneRows {
   /** The row of each worker's cells if segments are combined; -1 if the worker is not shown. */
   readonly rowOfLane: readonly number[]
   readonly shownLanes: number
+  /** Whether closures or prompts are missing, because more than `maxUnsizedRows` ran at a time. */
+  readonly isUnsizedCut: boolean
 }
 
 /**
@@ -45,7 +52,7 @@ export function placeInRows(
     add(busy[segment.lane], row, segment.end - segment.start)
   }
   const isUnsized = lanes.map(({ id, backend }) => !sized.has(backend) || id.endsWith('/main'))
-  const numbers = numberRows(busy, isUnsized, maxRows)
+  const numbers = numberRows(busy, { lanes, isUnsized, maxRows })
   const labels: string[] = []
   for (const [lane, { id }] of lanes.entries()) {
     const shown = (numbers[lane] ?? []).filter((row) => row !== -1)
@@ -56,7 +63,11 @@ export function placeInRows(
   const rowOfSegment = segments.map(({ lane }, at) => numbers[lane]?.[rowInLane[at] ?? 0] ?? -1)
   const rowOfLane = numbers.map(([row = -1]) => row)
   const shownLanes = numbers.filter((rows) => rows.some((row) => row !== -1)).length
-  return { labels, rowOfSegment, rowOfLane, shownLanes }
+  const isUnsizedCut = busy.some((rows, lane) => {
+    const isShown = numbers[lane]?.[0] !== -1
+    return isShown && isUnsized[lane] === true && rows.length > maxUnsizedRows
+  })
+  return { labels, rowOfSegment, rowOfLane, shownLanes, isUnsizedCut }
 }
 
 function add(sums: number[] | undefined, at: number, seconds: number): void {
@@ -69,7 +80,13 @@ function add(sums: number[] | undefined, at: number, seconds: number): void {
  */
 const emptyShare = 0.001
 /** The maximum number of rows for concurrent closures or prompts. More would hide the workers. */
-const maxUnsizedRows = 4
+export const maxUnsizedRows = 4
+
+interface RowLimits {
+  readonly lanes: readonly LaneId[]
+  readonly isUnsized: readonly boolean[]
+  readonly maxRows: number
+}
 
 /**
  * Returns the position of each row of each lane, or -1 if the row is not shown. Equally busy rows
@@ -77,8 +94,7 @@ const maxUnsizedRows = 4
  */
 function numberRows(
   busy: readonly (readonly number[])[],
-  isUnsized: readonly boolean[],
-  maxRows: number,
+  { lanes, isUnsized, maxRows }: RowLimits,
 ): number[][] {
   const max = busy.flat().reduce((longest, seconds) => Math.max(longest, seconds), 0)
   const all = busy
@@ -87,7 +103,11 @@ function numberRows(
     .filter(({ lane, row }) => isUnsized[lane] !== true || row < maxUnsizedRows)
   const shown = all.toSorted((a, b) => b.seconds - a.seconds).slice(0, maxRows)
   const rankOf = ({ lane }: { lane: number }): number => (isUnsized[lane] === true ? 1 : 0)
-  shown.sort((a, b) => rankOf(a) - rankOf(b) || a.lane - b.lane || a.row - b.row)
+  const idOf = ({ lane }: { lane: number }): string => lanes[lane]?.id ?? ''
+  shown.sort(
+    (a, b) =>
+      rankOf(a) - rankOf(b) || compareWorkers(idOf(a), idOf(b)) || a.lane - b.lane || a.row - b.row,
+  )
   const numbers = busy.map((rows) => rows.map(() => -1))
   for (const [at, { lane, row }] of shown.entries()) {
     const ofLane = numbers[lane]

@@ -339,3 +339,58 @@ it('health shows the delays of the event loop, and what the telemetry tells', as
   const ended = await ask(sourceOf(events), 'health', {})
   expect(ended.facts.map(({ title }) => title)).not.toContain('writes in place')
 })
+
+it('the stream says how many closures of a worker are shown at a time', async () => {
+  const placed = Array.from({ length: 7 }, (_, at) => ({
+    uid: `t${at}`,
+    start: 1 + at / 100,
+    end: 9,
+    worker: 'n1/local/main',
+  }))
+  const source = sourceOf(eventsOf({ nodes: [{ nodeId: 'n1', cores: 4 }], tasks: placed, end: 10 }))
+  const { rows, blocks, notShown } = await ask(source, 'stream', { range: {}, cells: 100 })
+  expect([rows.length, blocks.length]).toEqual([4, 4])
+  expect(notShown).toBe(
+    'Not shown: 3 attempts. Of closures and prompts, 4 rows per worker are shown.',
+  )
+})
+
+it('the workers of the stream and of the table are in the order of their numbers', async () => {
+  const placed = [10, 2, 1, 9].map((worker, at) => ({
+    uid: `t${at}`,
+    start: at,
+    end: at + 1,
+    worker: `n1/local/w${worker}`,
+  }))
+  const source = sourceOf(
+    eventsOf({ nodes: [{ nodeId: 'n1', cores: 16 }], tasks: placed, end: 10 }),
+  )
+  const expected = [1, 2, 9, 10].map((worker) => `n1/local/w${worker}`)
+  const { rows } = await ask(source, 'stream', { range: {}, cells: 100 })
+  expect(rows.map(({ label }) => label)).toEqual(expected)
+  const { workers } = await ask(source, 'workers', {})
+  expect(workers.map(({ id }) => id)).toEqual(expected)
+})
+
+it('the stream of many workers and of long names fits into an answer', async () => {
+  const start = 1_790_000_000.123457
+  const many = Array.from({ length: 64 * 110 }, (_, at) => ({
+    uid: `t${at}`,
+    start: start + Math.floor(at / 64) + (at % 7) / 9,
+    end: start + Math.floor(at / 64) + 0.987654,
+    worker: `n1/local/w${at % 64}`,
+  }))
+  const long = Array.from({ length: 1100 }, (_, at) => ({
+    uid: `t${at}-${'x'.repeat(180)}`,
+    name: '大'.repeat(180),
+    start: start + at,
+    end: start + at + 0.5,
+  }))
+  for (const placed of [many, long]) {
+    const run = { nodes: [{ nodeId: 'n1', cores: 64 }], tasks: placed, end: start + 2000 }
+    const range = { from: start, to: (placed.at(-1)?.end ?? 0) + 1 }
+    const view = await ask(sourceOf(eventsOf(run)), 'stream', { range, cells: 4000 })
+    expect(view.cells.length).toBeGreaterThan(1000)
+    expect(Buffer.byteLength(JSON.stringify(view))).toBeLessThan(524_288)
+  }
+})

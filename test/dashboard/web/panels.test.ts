@@ -7,7 +7,7 @@ import { names } from '../../../src/views/panels/names.ts'
 import { colorRules, overflowOf, violationsOf } from '../../report/browser.ts'
 import { mixedEvents } from '../../report/synthetic-reports.ts'
 import { needs } from '../../require.ts'
-import { passOver } from '../../views/synthetic-run.ts'
+import { eventsOf, passOver } from '../../views/synthetic-run.ts'
 import { exampleEvents } from './example-run.ts'
 import {
   chromium,
@@ -77,6 +77,37 @@ needs(chromium)('the panels show the numbers of the run itself', async () => {
   expect(latest[1]).toBe('SessionEnded')
   await showPanel(page, 'health')
   await waitForText(page, '.facts dt', /./)
+  expectNoProblems(opened)
+})
+
+/** The lines of the graph that lead through a box, by the middle of their path. */
+const crossedBoxes = `(() => {
+  const boxes = [...document.querySelectorAll('.graph .box rect:first-child')]
+  return [...document.querySelectorAll('.graph .edge')].filter((line) => {
+    const { x, y } = line.getPointAtLength(line.getTotalLength() / 2)
+    const place = new DOMPoint(x, y).matrixTransform(line.getScreenCTM())
+    return boxes.some((box) => {
+      const { left, right, top, bottom } = box.getBoundingClientRect()
+      return place.x > left && place.x < right && place.y > top && place.y < bottom
+    })
+  }).length
+})()`
+
+needs(chromium)('lines between names that depend on each other are beside the boxes', async () => {
+  const tasks = Array.from({ length: 300 }, (_, at) => ({
+    uid: `t${at}`,
+    name: ['first', 'second', 'third', 'fourth'][at % 4] ?? '',
+    dependencies: at < 4 ? [] : [`t${at - 1 - (at % 2)}`],
+    ready: at,
+    start: at,
+    end: at + 1,
+  }))
+  const nodes = [{ nodeId: 'n1', cores: 4 }]
+  const opened = await openPage(writeEvents(eventsOf({ nodes, tasks, end: 301 })), '#panel=graph')
+  const { page } = opened
+  await waitForText(page, '[data-panel=graph] p', 'Each box is a name')
+  expect(await page.locator('.graph .edge').count()).toBeGreaterThan(3)
+  expect(await page.evaluate(crossedBoxes)).toBe(0)
   expectNoProblems(opened)
 })
 

@@ -3,6 +3,7 @@
 import { readSessionStart } from '../../../checkpoint/chain.ts'
 import { isPresent, type SlotNode, toNodeAmounts } from '../../../views/bounds/slots.ts'
 import { textAt } from '../../../views/columns.ts'
+import { compareWorkers } from '../../../views/panels/lane-rows.ts'
 import { isFailedOutcome, listLanes, outcomeNumbers } from '../../../views/panels/lanes.ts'
 import { type NodeUsage } from '../../../views/panels/resources.ts'
 import { countText, secondsText } from '../../../views/readable.ts'
@@ -171,7 +172,8 @@ function listWorkers(
   return rows.toSorted(
     (a, b) =>
       (b.taskSeconds ?? -1) - (a.taskSeconds ?? -1) ||
-      (b.idleSeconds ?? -1) - (a.idleSeconds ?? -1),
+      (b.idleSeconds ?? -1) - (a.idleSeconds ?? -1) ||
+      compareWorkers(a.id, b.id),
   )
 }
 

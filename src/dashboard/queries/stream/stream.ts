@@ -3,7 +3,7 @@
  * combined into cells of equal length.
  */
 
-import { placeInRows } from '../../../views/panels/lane-rows.ts'
+import { compareWorkers, maxUnsizedRows, placeInRows } from '../../../views/panels/lane-rows.ts'
 import { isFailedOutcome, type LaneId, listLanes } from '../../../views/panels/lanes.ts'
 import { type SegmentView, segmentAt } from '../../../views/panels/lanes.ts'
 import type { Filter, StreamCell, StreamView, TimeRange } from '../../protocol.ts'
@@ -20,9 +20,11 @@ export interface StreamQuery {
 }
 
 const maxRows = 64
-/** An answer has at most half a megabyte, and a block takes about 300 bytes, a cell about 90. */
+/** An answer has at most half a megabyte. A cell takes at most 122 bytes, a block about 300. */
 const maxBlocks = 1200
-const maxCells = 4800
+const maxCells = 4000
+/** Blocks with long names take more. If they do not fit, cells are shown. */
+const maxBlockBytes = 450_000
 
 /** The shown part of the time axis, the attempts in it, and the lanes (workers) of the run. */
 export interface StreamPart {
@@ -36,9 +38,13 @@ export interface StreamPart {
 
 export function showStream(moment: RunMoment, { filter, range, cells }: StreamQuery): StreamView {
   const part = findPart(moment, filter, range)
-  const shown = part.isCut ? showCells(moment, part, filter, cells) : showBlocks(moment, part)
+  const single = part.isCut ? null : showBlocks(moment, part)
+  const isLarge = single === null || bytesOf(single.blocks) > maxBlockBytes
+  const shown = isLarge ? showCells(moment, part, filter, cells) : single
   return { ...shown, range: { from: part.from, to: part.to } }
 }
+
+const bytesOf = (blocks: StreamView['blocks']): number => Buffer.byteLength(JSON.stringify(blocks))
 
 type Shown = Omit<StreamView, 'range'>
 
@@ -69,7 +75,11 @@ function showBlocks(moment: RunMoment, { lanes, found }: StreamPart): Shown {
   const { pass, now } = moment
   const segments = found.map((at): SegmentView => segmentAt(pass.states.lanes, at, now))
   const view = { lanes, level: 0, segments, cells: [] }
-  const { labels, rowOfSegment, shownLanes } = placeInRows(view, sizedBackends(moment), maxRows)
+  const { labels, rowOfSegment, shownLanes, isUnsizedCut } = placeInRows(
+    view,
+    sizedBackends(moment),
+    maxRows,
+  )
   const laneOfRow: number[] = []
   for (const [at, row] of rowOfSegment.entries()) {
     if (row !== -1) laneOfRow[row] = segments[at]?.lane ?? 0
@@ -89,13 +99,18 @@ function showBlocks(moment: RunMoment, { lanes, found }: StreamPart): Shown {
     rows,
     blocks,
     cells: [],
-    notShown: describeMissing(inRange - Math.min(inRange, shownLanes), attempts),
+    notShown: describeMissing(inRange - Math.min(inRange, shownLanes), attempts, isUnsizedCut),
   }
 }
 
-function describeMissing(workers: number, attempts: number): string {
-  const text = describeNotShown([workers, 'worker'], [attempts, 'attempt'])
-  return text === '' ? '' : `${text} The busiest workers are shown.`
+function describeMissing(workers: number, attempts: number, isUnsizedCut = false): string {
+  return [
+    describeNotShown([workers, 'worker'], [attempts, 'attempt']),
+    workers > 0 ? 'The busiest workers are shown.' : '',
+    isUnsizedCut ? `Of closures and prompts, ${maxUnsizedRows} rows per worker are shown.` : '',
+  ]
+    .filter((part) => part !== '')
+    .join(' ')
 }
 
 interface LaneSums {
@@ -111,7 +126,7 @@ function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns:
   const shown = usedLanes
     .toSorted((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0))
     .slice(0, maxRows)
-    .toSorted((a, b) => a - b)
+    .toSorted((a, b) => compareWorkers(lanes[a]?.id ?? '', lanes[b]?.id ?? '') || a - b)
   const rowOf = new Int32Array(lanes.length).fill(-1)
   for (const [row, lane] of shown.entries()) rowOf[lane] = row
   const perRow = Math.max(1, Math.min(columns, Math.floor(maxCells / Math.max(1, shown.length))))

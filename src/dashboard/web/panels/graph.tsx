@@ -60,18 +60,30 @@ function layOutGraph({ nodes, edges }: GraphPanelView): GraphLayout {
     nodes: [...placedNodes.values()],
     // Lines of the critical path are drawn above the others.
     lines: lines.toSorted((a, b) => Number(a.isCritical) - Number(b.isCritical)),
-    width: depths.length * (nodeWidth + gapX) - gapX + 2,
+    width: depths.length * (nodeWidth + gapX) + 2,
     height: bottom + nodeHeight + 2,
   }
 }
 
+/**
+ * A line from the right side of a box to the left side of a later one. Names may depend on each
+ * other in a circle: lines within a column and back to an earlier one stay beside the boxes.
+ */
 function lineBetween(a: PlacedNode, b: PlacedNode): string {
-  const [x1, y1] = [a.x + nodeWidth, a.y + nodeHeight / 2]
-  const [x2, y2] = [b.x, b.y + nodeHeight / 2]
+  const [leftOfA, leftOfB] = [a.x, b.x]
+  const [rightOfA, rightOfB] = [a.x + nodeWidth, b.x + nodeWidth]
+  const [y1, y2] = [a.y + nodeHeight / 2, b.y + nodeHeight / 2]
   if (a.id === b.id) {
-    return `M${x1} ${y1 - 8}C${x1 + 24} ${y1 - 8} ${x1 + 24} ${y1 + 8} ${x1} ${y1 + 8}`
+    const [out, top, bottom] = [rightOfA + 24, y1 - 8, y1 + 8]
+    return `M${rightOfA} ${top}C${out} ${top} ${out} ${bottom} ${rightOfA} ${bottom}`
   }
-  const bend = Math.max(gapX / 2, (x2 - x1) / 2)
+  if (leftOfA === leftOfB) {
+    // Lines over more boxes reach further out, so that they do not lie on each other.
+    const out = rightOfA + Math.min(gapX, 16 + Math.abs(y2 - y1) / 8)
+    return `M${rightOfA} ${y1 + 4}C${out} ${y1 + 4} ${out} ${y2 - 4} ${rightOfB} ${y2 - 4}`
+  }
+  const [x1, x2] = leftOfB > leftOfA ? [rightOfA, leftOfB] : [leftOfA, rightOfB]
+  const bend = (x2 - x1) / 2
   return `M${x1} ${y1}C${x1 + bend} ${y1} ${x2 - bend} ${y2} ${x2} ${y2}`
 }
 

@@ -1,7 +1,7 @@
 /** The tabs below the stream, and the panel that is chosen. */
 
 import { useEffect } from 'preact/hooks'
-import { countText } from '../../../views/readable.ts'
+import { countText, numberText } from '../../../views/readable.ts'
 import type { HeadView } from '../../protocol.ts'
 import { EventsPanel } from '../panels/events.tsx'
 import { FailuresPanel } from '../panels/failures.tsx'
@@ -96,7 +96,7 @@ function Tab({ panel: one, isChosen, badge }: TabProps) {
       {one}
       {badge === null ? null : (
         <span class="badge" aria-label={countText(badge, 'task')}>
-          {badge}
+          {numberText(badge)}
         </span>
       )}
     </button>

@@ -1,5 +1,6 @@
 /** The labels of the time axis, and the marks of folded times. */
 
+import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { secondsText } from '../../../views/readable.ts'
 import { axis, type TimeAxis, plotWidth, ticksOf, unfolded, visible } from '../state/time-axis.ts'
 
@@ -9,13 +10,23 @@ const markWidth = 80
 
 export function TimeTicks() {
   const [whole, { from, to }] = [axis.value, visible.value]
+  const box = useRef<HTMLDivElement>(null)
+  const [width, setWidth] = useState(plotWidth.peek())
+  // On a narrow page, the charts are wider than the stream.
+  useLayoutEffect(() => {
+    const element = box.current
+    if (element === null) return undefined
+    const observer = new ResizeObserver(() => setWidth(element.clientWidth))
+    observer.observe(element)
+    return () => observer.disconnect()
+  }, [whole === null])
   if (whole === null) return null
-  const all = ticksOf(whole, from, to, Math.max(2, Math.floor(plotWidth.value / labelWidth)))
-  const pixel = (to - from) / Math.max(1, plotWidth.value)
+  const all = ticksOf(whole, from, to, Math.max(2, Math.floor(width / labelWidth)))
+  const pixel = (to - from) / Math.max(1, width)
   const ticks = all.filter(({ position }) => !isCovered(whole, position, pixel, to))
   const left = (position: number): string => `${(100 * (position - from)) / (to - from)}%`
   return (
-    <div class="ticks">
+    <div class="ticks" ref={box}>
       {ticks.map(({ position, label }) => (
         <span key={position} aria-hidden="true" style={{ left: left(position) }}>
           {label}
