@@ -16,7 +16,7 @@ import { shortName } from './readable.ts'
 import { scopes } from './panels/scopes.ts'
 import { findTask, uidOf } from './task-index.ts'
 import type { Shortage } from './shortage.ts'
-import { type EarlierStarts, earlierStarts } from './turns.ts'
+import { type EarlierStarts, earlierStarts, findSlotFreeTime } from './turns.ts'
 import { explainWait, findRetryTime } from './waiting.ts'
 
 export interface TaskView {
@@ -81,6 +81,8 @@ export interface TaskExplanation extends TaskView {
   /** The task ahead in the queue that lacks resources, and so delays the tasks behind it. */
   readonly heldUpBy: { readonly uid: string; readonly shortage: Shortage } | null
   readonly retryAt: number | null
+  /** The time at which the task's slot became free; `null` if unknown. */
+  readonly workerFree: number | null
   /** Seconds of the task's lifetime in which no session was running. */
   readonly away: number
   readonly earlierStarts: EarlierStarts
@@ -177,6 +179,7 @@ export function explainTask(
   const { remarks: notes, move } = remarks.show(states.remarks, { task, uid: view.uid })
   const attempts = withRecordedSeconds(listAttempts(pass, task, notes, now), view)
   const dependencies = listDependencies(pass, task)
+  const starts = earlierStarts(pass, task, view.story)
   const { created, ended } = view.story
   const { pauses } = states.bounds
   const until = ended ?? now
@@ -191,7 +194,8 @@ export function explainTask(
     heldUpBy:
       heldUpBy === null ? null : { uid: readUid(heldUpBy.task), shortage: heldUpBy.shortage },
     retryAt: findRetryTime(pass, task),
-    earlierStarts: earlierStarts(pass, task, view.story),
+    earlierStarts: starts,
+    workerFree: findSlotFreeTime(pass, attempts[0], starts),
     away: until - created - (activeTime(pauses, until) - activeTime(pauses, created)),
     cancelReason: view.state === 'CANCELED' ? (notes.findLast(isCancel)?.text ?? null) : null,
     reuses: notes.flatMap(({ kind, time, text }) =>

@@ -171,6 +171,8 @@ describe('a run that was resumed', () => {
       story: { created: 1, started: 3, ended: 5 },
       attempts: [{ start: 3, end: 5, outcome: 'completed' }],
     })
+    // An event that the second session repeated is no attempt and held no worker.
+    expect(explainTask(pass, 'b')?.workerFree).toBe(5)
     const report = reportOf(pass)
     expect(report.lanes.segments.map(({ start }) => start)).toEqual([3, 13, 13])
     // The others waited while no session could start them.

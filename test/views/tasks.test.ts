@@ -66,12 +66,13 @@ describe('tasks of a record', () => {
       dependencies: [{ uid: 'a', name: 'simulate', state: 'DONE', ended: 4 }],
       waitsFor: [],
       ahead: 0,
-      behind: [],
+      firstAhead: [],
       shortage: null,
       heldUpBy: null,
       retryAt: null,
+      workerFree: 4,
       away: 0,
-      earlierStarts: { count: 0, larger: 0, lastLarger: null, asked: null },
+      earlierStarts: { count: 0, larger: 0, lastLarger: null, asked: null, freedBy: null },
       cancelReason: null,
       reuses: [],
       moved: null,
@@ -115,13 +116,13 @@ describe('why a task waits', () => {
 
   it('explain: a function waits for a worker, and not behind programs', () => {
     const shortage = { resource: 'workers', asked: 1, free: 0, total: 1 }
-    expect(explainTask(shown, 'f2')).toMatchObject({ ahead: 0, behind: [], shortage })
+    expect(explainTask(shown, 'f2')).toMatchObject({ ahead: 0, firstAhead: [], shortage })
   })
 
   it('explain: a program waits for one of maxProcesses, behind those of a higher priority', () => {
     const shortage = { resource: 'processes', asked: 1, free: 0, total: 2 }
-    expect(explainTask(shown, 'p3')).toMatchObject({ ahead: 1, behind: ['p4'], shortage })
-    expect(explainTask(shown, 'p4')).toMatchObject({ ahead: 0, behind: [], shortage })
+    expect(explainTask(shown, 'p3')).toMatchObject({ ahead: 1, firstAhead: ['p4'], shortage })
+    expect(explainTask(shown, 'p4')).toMatchObject({ ahead: 0, firstAhead: [], shortage })
   })
 
   it('explain: a task waits behind another one that lacks a resource, and says which', () => {
@@ -147,20 +148,20 @@ describe('why a task waits', () => {
     expect(explainTask(stuck, 'g2')).toMatchObject({ ahead: 0, shortage: lacking, heldUpBy: null })
     expect(explainTask(stuck, 'p1')).toMatchObject({
       ahead: 1,
-      behind: ['g2'],
+      firstAhead: ['g2'],
       shortage: null,
       heldUpBy,
     })
     expect(explainTask(stuck, 'm2')).toMatchObject({
       ahead: 2,
-      behind: ['g2', 'p1'],
+      firstAhead: ['g2', 'p1'],
       shortage: { resource: 'memory', asked: 3000, free: 1000, total: 4000 },
       heldUpBy,
     })
     expect(explainTask(stuck, 'f1')).toMatchObject({ ahead: 3, shortage: null, heldUpBy })
     const more = passOver(eventsOf({ nodes: [node], tasks: queued, end: 9 }).slice(0, -1))
     expect(explainTask(more, 'p1')).toMatchObject({
-      behind: ['p2', 'g2'],
+      firstAhead: ['p2', 'g2'],
       heldUpBy: { uid: 'p2', shortage: { resource: 'cores', asked: 3, free: 2, total: 4 } },
     })
   })
@@ -171,7 +172,7 @@ describe('why a task waits', () => {
     const both = passOver(eventsOf({ nodes, tasks: queued, end: 9 }).slice(0, -1))
     expect(explainTask(both, 'mem')).toMatchObject({
       ahead: 2,
-      behind: ['p4', 'p3'],
+      firstAhead: ['p4', 'p3'],
       shortage: { resource: 'processes' },
     })
   })
@@ -187,7 +188,7 @@ describe('why a task waits', () => {
     const failed = viewEvent('tutti.TaskAttempt', 'f1', again)
     const retrying = passOver([...events, failed].toSorted((a, b) => a.event_time - b.event_time))
     const shortage = { resource: 'workers', asked: 1, free: 0, total: 1 }
-    expect(explainTask(retrying, 'f0')).toMatchObject({ ahead: 1, behind: ['f1'], shortage })
+    expect(explainTask(retrying, 'f0')).toMatchObject({ ahead: 1, firstAhead: ['f1'], shortage })
     expect(explainTask(retrying, 'f1')).toMatchObject({ ahead: 0, retryAt: 2, shortage })
   })
 
@@ -209,7 +210,7 @@ describe('why a task waits', () => {
     ]
     const first = passOver(eventsOf({ nodes: cluster, tasks: queued, end: 9 }).slice(0, -1))
     const shortage = { resource: 'cores', asked: 1, free: 0, total: 2, labels: ssd.labels }
-    expect(explainTask(first, 'd')).toMatchObject({ ahead: 1, behind: ['c'], shortage })
+    expect(explainTask(first, 'd')).toMatchObject({ ahead: 1, firstAhead: ['c'], shortage })
     expect(explainTask(first, 'all')).toMatchObject({
       ahead: 0,
       shortage: { resource: 'cores', asked: 4, free: 3, total: 4, labels: {} },
@@ -238,15 +239,15 @@ describe('why a task waits', () => {
       { uid: 'f' },
     ]
     const crowded = passOver(eventsOf({ nodes: cluster, tasks: queued, end: 9 }).slice(0, -1))
-    expect(explainTask(crowded, 'zone')).toMatchObject({ ahead: 2, behind: ['d', 'e'] })
+    expect(explainTask(crowded, 'zone')).toMatchObject({ ahead: 2, firstAhead: ['d', 'e'] })
     expect(explainTask(crowded, 'ranks')).toMatchObject({
       ahead: 3,
       // The first node could run the last of them as well.
-      behind: ['d', 'e', 'zone'],
+      firstAhead: ['d', 'e', 'zone'],
       // One of them fits on the second node.
       shortage: { resource: 'cores', asked: 1, ranks: 2, room: 1 },
     })
-    expect(explainTask(crowded, 'f')).toMatchObject({ ahead: 2, behind: ['d', 'e'] })
+    expect(explainTask(crowded, 'f')).toMatchObject({ ahead: 2, firstAhead: ['d', 'e'] })
   })
 
   it('explain: a task of a backend without nodes waits for the tasks that run there', () => {
@@ -257,7 +258,7 @@ describe('why a task waits', () => {
     ]
     const answering = passOver(eventsOf({ nodes, tasks: prompts, end: 9 }).slice(0, -1))
     expect(explainTask(answering, 'p3')).toMatchObject({
-      behind: ['p2'],
+      firstAhead: ['p2'],
       shortage: { resource: 'backend', total: 1 },
     })
   })

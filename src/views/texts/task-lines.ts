@@ -8,7 +8,7 @@ import type { RecordState } from '../panels/run.ts'
 import { countText, firstLine, numberText, progressText } from '../readable.ts'
 import { secondsText, shortName, timeText } from '../readable.ts'
 import type { TaskExplanation } from '../tasks.ts'
-import type { HeldByTask } from '../turns.ts'
+import type { FreeingAttempt, HeldByTask } from '../turns.ts'
 
 /** The run that a task belongs to. */
 export interface RunNow {
@@ -24,8 +24,10 @@ export interface WaitTimes {
   readonly dependencies: number | null
   /** The time until the task was in the queue of a backend. */
   readonly routing: number | null
-  /** The time until the task started on its worker. */
+  /** The time until a slot was free. */
   readonly queue: number | null
+  /** The time until the worker started the task. */
+  readonly start: number | null
   /** The running time of all attempts in the last session of the task. */
   readonly run: number | null
   /** The time between attempts, and in attempts that were lost with an earlier session. */
@@ -35,7 +37,7 @@ export interface WaitTimes {
 }
 
 export function measureWaits(
-  { story, ran, attempts, away }: TaskExplanation,
+  { story, workerFree, ran, attempts, away }: TaskExplanation,
   pauses: readonly Pause[],
 ): WaitTimes {
   const { created, ready, queued, submitted, started, ended } = story
@@ -45,12 +47,17 @@ export function measureWaits(
     from === null || to === null
       ? null
       : Math.max(0, activeTime(pauses, to) - activeTime(pauses, from))
+  const free =
+    inQueue === null || started === null
+      ? null
+      : Math.min(started, Math.max(inQueue, workerFree ?? inQueue))
   const life = between(started, ended)
   const betweenSeconds = life === null || ran === null ? null : Math.max(0, life - ran)
   return {
     dependencies: between(created, ready),
     routing: between(ready, inQueue),
-    queue: between(inQueue, started ?? ended),
+    queue: between(inQueue, free ?? (started === null ? ended : null)),
+    start: between(free, started),
     run: ran,
     // For a single attempt, a small difference is a rounding error.
     retries: countAttempts(attempts, created) > 1 ? betweenSeconds : life === null ? null : 0,
@@ -92,8 +99,9 @@ export function historyLines(
     `  created ${timeText(story.created)}${isMadeAgain ? ', again by a later session' : ''}`,
     ...(waits.dependencies === 0 ? [] : row('waited for dependencies', waits.dependencies)),
     ...row(routing, waits.routing),
-    ...row('waited in the queue for its turn and a free worker', waits.queue),
+    ...row('waited in the queue for its turn and a free slot', waits.queue),
     ...queueLines(task, waits),
+    ...row('until its worker began with it', waits.start),
     ...row('ran', waits.run),
     ...(waits.retries === 0 ? [] : row(retriesText(task), waits.retries)),
     ...(waits.away === 0 ? [] : row('while no process of the run was alive', waits.away)),
@@ -125,8 +133,12 @@ export function dependencyLines({ dependencies, story }: TaskExplanation): strin
 const minExplainedWait = 0.001
 
 function queueLines({ earlierStarts }: TaskExplanation, { queue }: WaitTimes): string[] {
-  const { larger, lastLarger, asked } = earlierStarts
+  const { larger, lastLarger, asked, freedBy } = earlierStarts
   if (queue === null || queue < minExplainedWait) return []
+  const room = (by: FreeingAttempt | null): string =>
+    by === null
+      ? ''
+      : `, and there was room when ${by.isRetried ? 'the attempt of ' : ''}${by.uid} had ended`
   const lines: string[] = []
   if (lastLarger !== null) {
     const { uid } = lastLarger
@@ -134,9 +146,9 @@ function queueLines({ earlierStarts }: TaskExplanation, { queue }: WaitTimes): s
       larger === 1
         ? `behind ${uid}, which`
         : `behind ${numberText(larger)} larger tasks; the last, ${uid},`
-    lines.push(`${before} asked for ${requestText(lastLarger)}`)
+    lines.push(`${before} asked for ${requestText(lastLarger)}${room(lastLarger.freedBy)}`)
   }
-  if (asked !== null) lines.push(`it asked for ${requestText(asked)}`)
+  if (asked !== null) lines.push(`it asked for ${requestText(asked)}${room(freedBy)}`)
   return lines.map((line) => ' '.repeat(13) + line)
 }
 

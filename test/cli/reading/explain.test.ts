@@ -84,7 +84,7 @@ describe('explain: a task that a killed session has left', () => {
   it('explain: a queued one waited from its first creation, but for the time between', async () => {
     const { task, waits } = await readJson('explain', 'waited', 's-1')
     expect(task).toMatchObject({ created: 1, started: 15, ended: 17, waited_seconds: 4 })
-    expect(waits).toMatchObject({ queue: 4, run: 2, retries: 0, away: 10 })
+    expect(waits).toMatchObject({ queue: 4, start: 0, run: 2, retries: 0, away: 10 })
     expect(await read('explain', 'waited', 's-1')).toContain(
       '10.0 s  while no process of the run was alive',
     )
@@ -188,16 +188,18 @@ describe('explain: what happened to a task beside its times', () => {
     const expected = {
       count: 3,
       larger: 2,
-      last_larger: { uid: 'wider', cores: 2 },
+      last_larger: { uid: 'wider', cores: 2, freed_by: 'wide' },
+      freed_by: 'wider',
     }
     expect(await readJson('explain', 'behind', 's-6')).toMatchObject({ begun_before: expected })
     expect(await read('explain', 'behind', 's-6')).toContain(
-      '7.00 s  waited in the queue for its turn and a free worker\n' +
-        '             behind 2 larger tasks; the last, wider, asked for 2 cores\n',
+      '7.00 s  waited in the queue for its turn and a free slot\n' +
+        '             behind 2 larger tasks; the last, wider, asked for 2 cores, and there was ' +
+        'room when wide had ended\n',
     )
     expect(await read('explain', 'wide', 's-6')).toContain(
-      '2.00 s  waited in the queue for its turn and a free worker\n' +
-        '             it asked for 2 cores\n',
+      '2.00 s  waited in the queue for its turn and a free slot\n' +
+        '             it asked for 2 cores, and there was room when one had ended\n',
     )
     const sorted = await readJson('tasks', 's-6', '--sort', 'ran', '--limit', '2')
     expect(sorted).toMatchObject({ total: 4, tasks: [{ uid: 'wide' }, { uid: 'one' }] })
@@ -205,15 +207,60 @@ describe('explain: what happened to a task beside its times', () => {
     expect(waited).toMatchObject({ total: 4, tasks: [{ uid: 'behind' }] })
   })
 
-  it('explain: a task waited in the queue until its worker began with it', async () => {
+  it('explain: cores are free when an attempt ends, also one that is tried again', async () => {
+    const wide = { resources: { cores: 4, gpus: 0, memory_mb: 0, ranks: 1 } }
+    const node = { nodeId: 'n1', cores: 4, workers: 2, maxProcesses: 2 }
+    const tasks = [
+      { uid: 'first', start: 0, end: 1 },
+      { uid: 'hangs', start: 0, end: 12, taskType: 'compute' as const, worker: 'n1/local/p1' },
+      { uid: 'second', start: 0, end: 1.5, worker: 'n1/local/w2' },
+      { uid: 'wide', start: 6, end: 7, ...wide },
+      { uid: 'behind', start: 7, end: 8, worker: 'n1/local/w2' },
+    ]
+    const attempt = { node_id: 'n1', worker_id: 'n1/local/p1', attributes: {} }
+    const events = [
+      ...eventsOf({ nodes: [node], tasks, end: 13 }),
+      viewEvent('tutti.TaskAttempt', 'hangs', { ...attempt, event_time: 6, retry_at: 8 }),
+      viewEvent('tutti.AttemptStarted', 'hangs', { ...attempt, event_time: 8, attempt: 2 }),
+    ]
+    // The end of an attempt is reported before the start of the task that takes its slot.
+    const isAttempt = ({ event_type: type }: { event_type: string }): number =>
+      type === 'tutti.TaskAttempt' ? 0 : 1
+    events.sort((a, b) => a.event_time - b.event_time || isAttempt(a) - isAttempt(b))
+    write('s-12.1790000000', events)
+    expect(await readJson('explain', 'wide', 's-12')).toMatchObject({
+      waits: { queue: 6, start: 0 },
+      begun_before: { freed_by: 'hangs' },
+    })
+    expect(await read('explain', 'wide', 's-12')).toContain(
+      '6.00 s  waited in the queue for its turn and a free slot\n' +
+        '             it asked for 4 cores, and there was room when the attempt of hangs had ' +
+        'ended\n',
+    )
+    // Its own worker was free long before, but its turn had not come.
+    expect(await readJson('explain', 'behind', 's-12')).toMatchObject({
+      waits: { queue: 7, start: 0 },
+      begun_before: { last_larger: { uid: 'wide', freed_by: 'hangs' } },
+    })
+  })
+
+  it('explain: the first task of a new worker waited in the queue for a slot', async () => {
     const tasks = [
       { uid: 'a', start: 1, end: 2 },
       { uid: 'b', start: 1, end: 6, worker: 'n1/local/w2' },
-      { uid: 'c', start: 7, end: 8, worker: 'n1/local/w3' },
+      { uid: 'c', start: 2, end: 5 },
+      { uid: 'd', start: 7, end: 8, worker: 'n1/local/w3' },
+      { uid: 'e', start: 6, end: 9 },
     ]
     write('s-9.1790000000', eventsOf({ nodes, tasks, end: 9 }))
-    expect(await readJson('explain', 'b', 's-9')).toMatchObject({ waits: { queue: 1 } })
-    expect(await readJson('explain', 'c', 's-9')).toMatchObject({ waits: { queue: 7 } })
+    // Nothing had run before: its worker started.
+    expect(await readJson('explain', 'b', 's-9')).toMatchObject({ waits: { queue: 0, start: 1 } })
+    // Both cores were held until 5 s; then w3 was started for it, and one behind it began before.
+    expect(await readJson('explain', 'd', 's-9')).toMatchObject({ waits: { queue: 5, start: 2 } })
+    const inTurn = tasks.filter(({ uid }) => uid !== 'e')
+    write('s-10.1790000000', eventsOf({ nodes, tasks: inTurn, end: 9 }))
+    expect(await readJson('explain', 'd', 's-10')).toMatchObject({ waits: { queue: 6, start: 1 } })
+    expect(await read('explain', 'd', 's-10')).toContain('1.00 s  until its worker began with it\n')
   })
 
   it('explain: waits between attempts are not told as those of an earlier session', async () => {

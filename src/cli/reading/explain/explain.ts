@@ -68,14 +68,15 @@ async function findFailure(
 }
 
 function tasksAheadFields({ earlierStarts }: TaskExplanation): object {
-  const { count, larger, lastLarger: last } = earlierStarts
+  const { count, larger, lastLarger: last, freedBy } = earlierStarts
   const lastFields = last && {
     uid: last.uid,
     cores: last.cores,
     gpus: last.gpus,
     memory_mb: last.memoryMb,
+    freed_by: last.freedBy?.uid ?? null,
   }
-  return { count, larger, last_larger: lastFields }
+  return { count, larger, last_larger: lastFields, freed_by: freedBy?.uid ?? null }
 }
 
 /** Returns the explanation of a task. `uid` may be a unique prefix of the task's uid. */

@@ -64,7 +64,7 @@ describe('errors of the echo engine over HTTP', () => {
       ['/v1/models/%zz', {}, 404, 'model_not_found', 'model'],
       ['/v1', {}, 404, 'unknown_url', null],
       ['/v1/chat', jsonPost(hello), 404, 'unknown_url', null],
-      ['/v1/embeddings', jsonPost({ input: 'a' }), 404, 'unknown_url', null],
+      ['/v1/moderations', jsonPost({ input: 'a' }), 404, 'unknown_url', null],
       ['/v1/rerank', jsonPost({ query: 'a' }), 404, 'unknown_url', null],
       [chat, {}, 405, 'method_not_allowed', null],
       [chat, { method: 'DELETE' }, 405, 'method_not_allowed', null],
