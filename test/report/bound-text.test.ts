@@ -51,7 +51,7 @@ describe('what bounded this run', () => {
     expect(boundText.sentences[0]).toContain(
       '1 slot for programs (`maxProcesses`) ran tasks 100 % of the time',
     )
-    expect(bounds.slotSeconds).toMatchObject({ ran: 10, starting: 0 })
+    expect(bounds.slotSeconds).toMatchObject({ ran: 10, heldBack: 0 })
     expect(bounds.slotSeconds.processes).toBe(24)
     expect(boundText.improvements[0]).toBe(
       'With twice as many slots it could end up to 5.00 s earlier.',
@@ -229,9 +229,8 @@ describe('which bound is named', () => {
       return reportOfRun({ nodes, tasks: own, end }).boundText.sentences[0]
     }
     expect(on(() => 1)).toBe(
-      "The overhead of starting tasks bounded this run: for 40 % of the slots' time a ready task " +
-        'that fitted a free slot had not started yet. Put the work of about 5 into one task. If ' +
-        'only some tasks started late, the program was probably busy with other work.',
+      "Tasks too short for their overhead bounded this run: for 40 % of the slots' time a ready " +
+        'task was just being started. Put the work of about 5 into one task.',
     )
     expect(on((at) => at + 1)).toContain(
       "Starting workers bounded this run: for 50 % of the slots' time a ready task waited for " +

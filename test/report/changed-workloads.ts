@@ -37,7 +37,7 @@ const changes: Readonly<Record<string, Change>> = {
   'If all nodes had the labels': withNodes(() => ({ labels: { disk: 'ssd' } })),
   'If the nodes were present all the time': withNodes(() => ({ from: 0 })),
   'With the work of about': (workload) => ({ ...workload, gap: 0 }),
-  'If starting a task': (workload) => ({ ...workload, gap: 0 }),
+  'If no ready task waited': (workload) => ({ ...workload, gap: 0 }),
   'If tasks were ready earlier': (workload) => ({
     ...workload,
     jobs: workload.jobs.map((job) => ({ ...job, created: 0 })),

@@ -87,10 +87,10 @@ describe('a run that was resumed', () => {
     })
     const { bounds, boundText } = reportOf(passOver(resumedEvents(again, 4, 2)))
     expect(bounds).toMatchObject({ seconds: 7, slots: 4, minSlots: 1 })
-    expect(bounds.slotSeconds).toMatchObject({ ran: 13, starting: 0, nodeAway: 0, noTaskReady: 0 })
+    expect(bounds.slotSeconds).toMatchObject({ ran: 13, heldBack: 0, nodeAway: 0, noTaskReady: 0 })
     expect(boundText.bound).toBe('slots')
     expect(boundText.sentences[0]).toContain('1 to 4 slots ran tasks 100 % of the time')
-    expect(boundText.improvements.join('\n')).not.toMatch(/starting|in one task/)
+    expect(boundText.improvements.join('\n')).not.toMatch(/scheduler|in one task/)
     // Its 13 s in twice as many: 5 s of two slots, and 0.38 s of eight.
     expect(boundText.improvements[0]).toContain('it could end up to 1.63 s earlier')
   })
@@ -176,8 +176,8 @@ describe('a run that was resumed', () => {
     const report = reportOf(pass)
     expect(report.lanes.segments.map(({ start }) => start)).toEqual([3, 13, 13])
     // The others waited while no session could start them.
-    expect(report.boundText.bound).toBe('task start')
+    expect(report.boundText.bound).toBe('scheduler')
     expect(report.bounds.slotSeconds).toMatchObject({ ran: 6, nodeAway: 0 })
-    expect(report.bounds.slotSeconds.starting).toBeGreaterThan(10)
+    expect(report.bounds.slotSeconds.heldBack).toBeGreaterThan(10)
   })
 })

@@ -70,7 +70,7 @@ describe('sizes of nodes', () => {
       { uid: 'a', start: 5, end: 10, resources: { cores: 1, ...asked } },
     ]
     const late = { uid: 'a', start: 5, end: 10 }
-    const waited = { ran: 5, noTaskReady: 0, starting: 0, nodeAway: 0 }
+    const waited = { ran: 5, noTaskReady: 0, heldBack: 0, nodeAway: 0 }
     const gpus = boundsOf(changed({}, { gpus: 2 }), asking({ gpus: 1 }))
     expect(gpus.slotSeconds).toMatchObject({ ...waited, gpus: 5 })
     const memory = boundsOf(changed({ memoryMb: 10 }, {}), asking({ memory_mb: 20 }))
@@ -85,7 +85,7 @@ describe('sizes of nodes', () => {
       { ...late, uid: 'b', worker: 'n1/local/w2' },
     ])
     expect(workers.slotSeconds).toMatchObject({ ran: 15, workers: 5 })
-    expect(workers.slotSeconds).toMatchObject({ starting: 0, noTaskReady: 0 })
+    expect(workers.slotSeconds).toMatchObject({ heldBack: 0, noTaskReady: 0 })
   })
 
   it('bounds: a node is no slot of the sessions that it did not join', () => {

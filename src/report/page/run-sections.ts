@@ -91,7 +91,8 @@ const classColours = {
   labels: 'c5',
   nameLimit: 'c10',
   startingWorkers: 'c8',
-  starting: 'c7',
+  taskOverhead: 'c7',
+  heldBack: 'c9',
   nodeAway: 'grey',
 } as const
 

@@ -60,8 +60,8 @@ export const isPresent = ({ changes }: SlotNode): boolean => changes.length % 2 
 
 /**
  * The reasons for idle slots. If the reason is a resource, tasks were ready, but the free slots had
- * too little of that resource. If a ready task fits a free slot and waits for nothing else, the
- * reason is `starting`.
+ * too little of that resource. If a ready task fits a free slot, the reason is `taskOverhead` for
+ * as long as most tasks take to start, and then `heldBack`.
  */
 export const idleReasons = [
   ...heldResources,
@@ -69,7 +69,8 @@ export const idleReasons = [
   'noTaskReady',
   'nameLimit',
   'startingWorkers',
-  'starting',
+  'taskOverhead',
+  'heldBack',
   'nodeAway',
 ] as const
 export type IdleReason = (typeof idleReasons)[number]

@@ -80,8 +80,8 @@ const maxOverhead = 0.05
  * still has a task. Returns 1 if that would not help.
  */
 export function tasksToCombine({ slots, slotSeconds }: BoundsView, { tasks }: BoundFacts): number {
-  const { starting, ran } = slotSeconds
-  const wanted = Math.ceil(((1 - maxOverhead) / maxOverhead) * (starting / ran))
+  const { taskOverhead, ran } = slotSeconds
+  const wanted = Math.ceil(((1 - maxOverhead) / maxOverhead) * (taskOverhead / ran))
   return Math.max(1, Math.min(wanted, Math.floor(tasks / Math.max(1, slots))))
 }
 

@@ -261,12 +261,12 @@ function describeIdle(bound: IdleBound, bounds: BoundsView, facts: BoundFacts): 
 }
 
 function giveAdvice(bound: IdleBound, bounds: BoundsView, facts: BoundFacts): string[] {
-  if (bound === 'task start') {
+  if (bound === 'scheduler') {
+    return ['The event loop of the program may have been busy with other work.']
+  }
+  if (bound === 'short tasks') {
     const count = tasksToCombine(bounds, facts)
-    return [
-      ...(count === 1 ? [] : [`Put the work of about ${numberText(count)} into one task.`]),
-      'If only some tasks started late, the program was probably busy with other work.',
-    ]
+    return count === 1 ? [] : [`Put the work of about ${numberText(count)} into one task.`]
   }
   if (bound !== 'worker start') return []
   const { replacedWorkers: count } = facts

@@ -7,7 +7,8 @@ export type IdleBound =
   | 'slots'
   | 'limits'
   | 'worker start'
-  | 'task start'
+  | 'short tasks'
+  | 'scheduler'
   | 'nodes'
   | 'tasks'
   | 'gpus'
@@ -62,11 +63,17 @@ export const idleTexts: Readonly<Record<IdleReason, IdleText>> = {
     state: 'a ready task waited for its worker to start and load its module',
     change: 'If workers started in no time,',
   },
-  starting: {
-    bound: 'task start',
-    subject: 'The overhead of starting tasks',
-    state: 'a ready task that fitted a free slot had not started yet',
+  taskOverhead: {
+    bound: 'short tasks',
+    subject: 'Tasks too short for their overhead',
+    state: 'a ready task was just being started',
     change: 'If starting a task took no time,',
+  },
+  heldBack: {
+    bound: 'scheduler',
+    subject: 'Waiting for the scheduler',
+    state: 'a ready task that fitted a free slot waited for the scheduler',
+    change: 'If no ready task waited for the scheduler,',
   },
   nodeAway: {
     bound: 'nodes',

@@ -68,7 +68,12 @@ function toImprovement({ seconds }: BoundsView, change: Change): Improvement[] {
 const maxSeconds = (path: number, times: readonly MinTime[]): number =>
   Math.max(path, ...times.map(({ seconds }) => seconds))
 
-const startReasons: ReadonlySet<IdleReason> = new Set(['nameLimit', 'startingWorkers', 'starting'])
+const startReasons: ReadonlySet<IdleReason> = new Set([
+  'nameLimit',
+  'startingWorkers',
+  'taskOverhead',
+  'heldBack',
+])
 /** Resources for which a few tasks may wait while most slots are not needed. */
 const rareReasons: ReadonlySet<IdleReason> = new Set(['gpus', 'memory', 'labels'])
 /** If the critical path or a model takes at least this share of the run, it explains idle slots. */
@@ -98,7 +103,7 @@ function listIdleChanges(bounds: BoundsView, facts: BoundFacts): Change[] {
     const otherMinTimes = findMinTimes(bounds).filter(({ resource }) => resource !== reason)
     const otherStarts = isStart ? (seconds * (startSeconds - idle)) / usable : 0
     const min = maxSeconds(criticalPath.seconds, otherMinTimes) + otherStarts
-    const count = reason === 'starting' ? tasksToCombine(bounds, facts) : 1
+    const count = reason === 'taskOverhead' ? tasksToCombine(bounds, facts) : 1
     const text =
       count === 1 ? change : `With the work of about ${numberText(count)} tasks in one task`
     const share = isNotReady ? percentText(idle / slotTime) : shareTexts[reason]

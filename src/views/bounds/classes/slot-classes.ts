@@ -13,6 +13,7 @@ import {
 import { type SlotUse, waitKinds } from '../slots.ts'
 import { addScaled, coresIndex, createVector, NodeRoom, RequestRoom } from './node-room.ts'
 import { toAmounts, totalSize, unknownRequest, type Vector } from './node-room.ts'
+import { StartGaps } from './start-gaps.ts'
 import { applyInOrder, TimeStream } from './time-streams.ts'
 
 /** Classifies the slots of a run, and adds its seconds to `sums`. */
@@ -60,6 +61,7 @@ class SlotSweep {
   readonly #lastSpan = createSlotSeconds()
   #span = 0
   #spanSeconds = 0
+  readonly #gaps = new StartGaps()
   readonly #lastReady: number
   #capacity: Vector
   #sizedAt: number
@@ -85,6 +87,10 @@ class SlotSweep {
   result(): SlotUse {
     this.#updateCapacity()
     this.#endSizeSpan()
+    const overhead = this.#gaps.usualSlotSeconds()
+    this.#sums.taskOverhead += overhead
+    // Rounding could give a negative number.
+    this.#sums.heldBack = Math.max(0, this.#sums.heldBack - overhead)
     const none = { seconds: 0, capacity: toAmounts(this.#capacity) }
     return {
       sizes: this.#spans.length === 0 ? [none] : this.#spans,
@@ -127,6 +133,7 @@ class SlotSweep {
   use(node: number, request: number, change: number): void {
     const found = this.#nodes[node]
     if (found === undefined) return
+    if (change > 0) this.#gaps.end()
     const { taskAmounts, cores, isClosure } = this.#requests[request] ?? unknownRequest
     if (isClosure) this.#closureCores += change * cores
     addScaled(this.#busyAmounts, taskAmounts, change)
@@ -202,13 +209,13 @@ class SlotSweep {
   #addIdle(reason: IdleReason, slots: number): void {
     if (slots <= 0) return
     this.#sums[reason] += slots * this.#spanSeconds
-    const { starting, nameLimit, startingWorkers, [reason]: last } = this.#lastSpan
+    const { heldBack, nameLimit, startingWorkers, [reason]: last } = this.#lastSpan
     // Counts the time span once, even if several requests add the same reason.
     if (last === this.#span) return
-    // While tasks that fit do not start, more of a missing resource would not help, so the reason
+    // While tasks that fit are held back, more of a missing resource would not help, so the reason
     // does not count.
-    const isLate = Math.max(starting, nameLimit, startingWorkers) === this.#span
-    if (isLate && missingReasons.has(reason)) return
+    const isHeldBack = Math.max(heldBack, nameLimit, startingWorkers) === this.#span
+    if (isHeldBack && missingReasons.has(reason)) return
     this.#lastSpan[reason] = this.#span
     this.#idleSeconds[reason] += this.#spanSeconds
   }
@@ -230,7 +237,7 @@ class SlotSweep {
 
   /** Counts idle slots for tasks that fit first, and then for other tasks, each in queue order. */
   #countIdle(idle: number, blocker: RequestRoom | null): void {
-    let [rest, behind] = [idle, 0]
+    let [rest, behind, late] = [idle, 0, 0]
     const ahead: { readonly room: RequestRoom; readonly slots: number }[] = []
     for (const room of this.#requests) {
       const { ready, cores } = room
@@ -245,12 +252,15 @@ class SlotSweep {
         continue
       }
       const limited = Math.min(heldCores, room.limited * cores)
-      const onWorkers = Math.min(heldCores - limited, room.starting * cores)
+      const starting = Math.min(heldCores - limited, room.starting * cores)
+      const heldBack = heldCores - limited - starting
       this.#addIdle('nameLimit', limited)
-      this.#addIdle('startingWorkers', onWorkers)
-      this.#addIdle('starting', heldCores - limited - onWorkers)
+      this.#addIdle('startingWorkers', starting)
+      this.#addIdle('heldBack', heldBack)
+      late += heldBack
       if (lacking > 0) ahead.push({ room, slots: lacking })
     }
+    this.#gaps.add(this.#spanSeconds, late)
     // The entries are sorted only if their missing resources differ, because there may be many.
     if (ahead.some(({ room }) => room.scarcest !== ahead[0]?.room.scarcest)) {
       ahead.sort((a, b) => (this.#isBefore(a.room, b.room) ? -1 : 1))
