@@ -78,12 +78,6 @@ interface Total {
 
 const readBusyShare = ({ bounds }: RunOverview): number => busyShare(bounds)
 
-function meanWaitOfAll({ names }: RunOverview): number {
-  const tasks = names.reduce((sum, { total }) => sum + total, 0)
-  const seconds = names.reduce((sum, { total, meanWait: wait }) => sum + total * (wait ?? 0), 0)
-  return tasks === 0 ? 0 : seconds / tasks
-}
-
 const totals: readonly Total[] = [
   { what: 'tasks', read: ({ counts }) => counts.tasks, show: numberText },
   { what: 'done', read: ({ counts }) => counts.completed, show: numberText },
@@ -92,12 +86,6 @@ const totals: readonly Total[] = [
   { what: 'duration', read: (run) => run.durationSeconds, show: secondsText, isJudged: true },
   { what: 'done per second', read: doneRate, show: rateText },
   { what: 'further attempts', read: ({ run }) => run.retries, show: numberText, isJudged: true },
-  {
-    what: 'slot time of failed attempts',
-    read: (run) => run.bounds.failedSeconds,
-    show: secondsText,
-  },
-  { what: 'mean wait for a start', read: meanWaitOfAll, show: secondsText, isJudged: true },
   { what: 'slots', read: ({ bounds }) => bounds.slots, show: numberText },
   { what: 'slots in use', read: readBusyShare, show: percentText },
   {

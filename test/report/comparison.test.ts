@@ -2,6 +2,7 @@ import { describe, expect, it } from 'vitest'
 import { renderComparison } from '../../src/report/comparison.ts'
 import type { ReportData } from '../../src/report/report-data.ts'
 import { describeRun } from '../../src/views/texts/run-verdict.ts'
+import type { ViewEvent } from '../../src/views/panel.ts'
 import { eventsOf, passOver } from '../views/synthetic-run.ts'
 import { viewEvent } from '../views/view-event.ts'
 import { eventsOfSchedule, type Job, schedule, type Workload } from './list-schedule.ts'
@@ -20,41 +21,39 @@ const on = (cores: number, more: Partial<Workload> = {}): ReportData =>
 
 const unmoved = 'No name became slower or faster by 5 % or more.'
 
-/** The cells of a row of the table of totals. */
-const rowOf = (what: string, before: ReportData, after: ReportData): readonly string[] => {
-  const row = new RegExp(`<tr><td>${what}<.*?</tr>`).exec(
-    [...renderComparison(before, after)].join(''),
-  )
-  return (row?.[0] ?? '').split(/<[^>]*>/).filter((text) => text !== '')
-}
-
-describe('the numbers of two runs with the same tasks', () => {
-  it('report: fewer slots, and the waits for them, are in the table', () => {
+describe('why the same tasks took longer', () => {
+  it('report: fewer slots, and the waits for them, are told', () => {
     const { verdict, sentences } = compare(on(4), on(2))
     expect(verdict).toBe('The second run was 100 % slower: 20.0 s after 10.0 s.')
-    expect(sentences).toEqual([unmoved])
-    expect(rowOf('slots', on(4), on(2))).toEqual(['slots', '4', '2', '−50 %'])
-    expect(rowOf('mean wait for a start', on(4), on(2)).slice(1)).toEqual([
-      '4.50 s',
-      '9.50 s',
-      '+111 %',
+    expect(sentences).toEqual([
+      unmoved,
+      'The second run had 2 slots, the first 4 slots.',
+      'Its tasks waited 9.50 s on average from being ready to their start, 4.50 s in the ' +
+        'first run.',
     ])
-    expect(compare(on(2), on(4)).verdict).toContain('50 % faster')
+    const faster = compare(on(2), on(4))
+    expect(faster.verdict).toContain('50 % faster')
+    expect(faster.sentences[1]).toBe('The second run had 4 slots, the first 2 slots.')
   })
 
-  it('report: only names are told of runs that took as long', () => {
+  it('report: nothing is told of runs that took as long', () => {
     expect(compare(on(4), on(4)).sentences).toEqual([unmoved])
   })
 
-  it('report: attempts that failed before a success are in the table', () => {
+  it('report: the overhead of starts is named as the idle time that it made', () => {
+    const { sentences } = compare(on(4), on(4, { gap: 0.5 }))
+    expect(sentences.at(-1)).toMatch(
+      /^For \d+ % of its slots' time a ready task was just being started, 0 % in the first run/,
+    )
+  })
+
+  it('report: attempts that failed before a success are told', () => {
     const attempts = [{ seconds: 1 }, { seconds: 1 }]
-    const failing = on(4, { jobs: bag(40, { attempts }) })
-    expect(compare(on(4), failing).verdict).toContain('100 % slower')
-    expect(rowOf('slot time of failed attempts', on(4), failing).slice(1)).toEqual([
-      '0 s',
-      '40.0 s',
-      '-',
-    ])
+    const { verdict, sentences } = compare(on(4), on(4, { jobs: bag(40, { attempts }) }))
+    expect(verdict).toContain('100 % slower')
+    expect(sentences).toContain(
+      'Attempts that failed or were lost took 40.0 s of slot time, none in the first run.',
+    )
   })
 })
 
@@ -79,12 +78,13 @@ describe('what two runs have in common', () => {
     )
     const whole = reportOf(passOver(events))
     const { verdict, severity } = compare(cached, whole)
-    expect(rowOf('duration', cached, whole)).toContain('40 times longer')
-    expect(rowOf('duration', whole, cached)).toContain('40 times shorter')
-    expect(rowOf('reused', cached, whole)).toEqual(['reused', '39', '0', '−100 %'])
+    const rowOf = (a: ReportData, b: ReportData): string | undefined =>
+      /<tr><td>duration<.*?<\/tr>/.exec([...renderComparison(a, b)].join(''))?.[0]
+    expect(rowOf(cached, whole)).toContain('>40 times longer<')
+    expect(rowOf(whole, cached)).toContain('>40 times shorter<')
     expect([...renderComparison(whole, cached)].join('')).toContain('done per second, not reused')
     expect(verdict).toBe('The same tasks reused different results. They took 1.00 s, then 40.0 s.')
-    // One task is no measure.
+    // One task is no measure, and idle slots or a short path follow from the reuse.
     expect(compare(whole, cached).sentences).toEqual([])
     expect(severity).toBe('warning')
     expect(describeRun(cached).sentence).toBe(
@@ -150,6 +150,32 @@ describe('whether the durations of a name are compared', () => {
     expect(compare(ran(early), ran(some(2))).sentences[0]).toContain(
       'Slower: simulate (median 1.00 s before, 2.00 s now',
     )
+  })
+
+  it('report: more reused results are the only cause where other ends differ as well', () => {
+    const tasks = (reused: number, failed: number) =>
+      bag(40).map(({ uid }, at) => {
+        const end = at < failed ? { endType: 'TaskFailed' as const } : {}
+        return at < 40 - reused ? { uid, start: at, end: at + 1, ...end } : { uid, end: 0.1 }
+      })
+    const of = (reused: number, failed: number, end: number): ReportData => {
+      const nodes = [{ nodeId: 'n1', cores: 1 }]
+      const events = eventsOf({ nodes, tasks: tasks(reused, failed), end })
+      const isReused = ({ event_type: type, event_time: time }: ViewEvent): boolean =>
+        type === 'TaskCompleted' && time === 0.1
+      return reportOf(
+        passOver(
+          events.map((event) =>
+            isReused(event)
+              ? { ...event, attributes: { ...event.attributes, reused: true } }
+              : event,
+          ),
+        ),
+      )
+    }
+    expect(compare(of(0, 0, 40), of(39, 1, 1)).sentences).toEqual([
+      'The second run reused 39 of 40 results, the first none.',
+    ])
   })
 
   it('report: few tasks of many are not', () => {

@@ -1,6 +1,9 @@
-/** Compares two runs: which was faster, and which names became slower. Pure. */
+/** Compares two runs: which was faster, which names became slower, and why. Pure. */
 
-import { countText, percentText, rateText, secondsText, shortName } from '../readable.ts'
+import { idleReasons } from '../bounds/slots.ts'
+import { countText, numberText, percentText, rateText, secondsText } from '../readable.ts'
+import { shortName } from '../readable.ts'
+import { idleTexts } from './idle-texts.ts'
 import type { NameReport, RunOverview } from './run-overview.ts'
 import type { Severity } from './run-verdict.ts'
 
@@ -122,6 +125,7 @@ export function describeComparison(pair: RunPair): ComparisonText {
     sentences: [
       ...changes,
       ...(isUnchanged ? ['No name became slower or faster by 5 % or more.'] : []),
+      ...findCauses(pair),
     ],
   }
 }
@@ -201,4 +205,69 @@ function findChange({ name, a, b }: NamePair, rank: 'p50' | 'p95'): NameChange[]
   const times = `${secondsText(old)} before, ${secondsText(now)} now${failed}`
   const text = `${shortName(name)} (${rank === 'p50' ? 'median' : rank} ${times})`
   return [{ name, text, lost: (now - old) * (b?.total ?? 0) }]
+}
+
+/** Times that may explain why a run took longer, with the beginning of a sentence about each. */
+const causes: readonly (readonly [
+  read: (run: RunOverview) => number,
+  text: (seconds: string) => string,
+])[] = [
+  [meanWait, (time) => `Its tasks waited ${time} on average from being ready to their start`],
+  [({ bounds }) => bounds.criticalPath.seconds, (time) => `Its critical path took ${time}`],
+  [
+    ({ bounds }) => bounds.failedSeconds,
+    (time) => `Attempts that failed or were lost took ${time} of slot time`,
+  ],
+]
+
+/** Returns sentences about changes that may explain why the run became longer or shorter. */
+function findCauses(pair: RunPair): string[] {
+  const { before, after, common } = pair
+  // The times of a run cannot be compared if the clock was changed during the run.
+  const hasTimes = before.health.clockStep + after.health.clockStep === 0
+  const isSame = common === 'work' || common === 'tasks'
+  if (!hasTimes || !isSame || Math.abs(lengthChange(pair)) < minChange) return []
+  const sign = Math.sign(lengthChange(pair))
+  // Other differences follow from a different number of reused results.
+  if (sign * (before.reused - after.reused) > 0) {
+    const share = ({ reused, counts }: RunOverview): string =>
+      reused === 0 ? 'none' : `${numberText(reused)} of ${numberText(counts.tasks)}`
+    return [`The second run reused ${share(after)} results, the first ${share(before)}.`]
+  }
+  const [a, b] = [before.bounds.slots, after.bounds.slots]
+  const slots = `The second run had ${countText(b, 'slot')}, the first ${countText(a, 'slot')}.`
+  return [
+    ...(sign * (a - b) > 0 ? [slots] : []),
+    ...causes.flatMap(([read, text]) => {
+      const [old, now] = [read(before), read(after)]
+      const isCause = sign * (now - old) >= minChange * Math.max(old, now, before.durationSeconds)
+      const oldText = old === 0 ? 'none' : secondsText(old)
+      return isCause ? [`${text(secondsText(now))}, ${oldText} in the first run.`] : []
+    }),
+    ...findIdleCause(pair, sign),
+  ]
+}
+
+function meanWait({ names }: RunOverview): number {
+  const tasks = names.reduce((sum, { total }) => sum + total, 0)
+  const seconds = names.reduce((sum, { total, meanWait: wait }) => sum + total * (wait ?? 0), 0)
+  return tasks === 0 ? 0 : seconds / tasks
+}
+
+/** `sign` is 1 if the second run took longer than the first, and -1 if it was shorter. */
+function findIdleCause({ before: { bounds: a }, after: { bounds: b } }: RunPair, sign: number) {
+  // Idle slots are not compared in runs with models, because tasks may have waited for responses of
+  // a model.
+  if (a.unsized.length + b.unsized.length > 0) return []
+  const changes = idleReasons.map((reason) => {
+    const [old, now] = [a, b].map(({ slotSeconds, slots, seconds }) => {
+      return slotSeconds[reason] / Math.max(1e-9, slots * seconds)
+    }) as [number, number]
+    return { reason, old, now, more: sign * (now - old) }
+  })
+  const [largest] = changes.toSorted((x, y) => y.more - x.more)
+  if (largest === undefined || largest.more < minChange) return []
+  const { reason, old, now } = largest
+  const time = `For ${percentText(now)} of its slots' time`
+  return [`${time} ${idleTexts[reason].state}, ${percentText(old)} in the first run.`]
 }
