@@ -179,6 +179,33 @@ describe('a server with a key file', () => {
     }
   })
 
+  it('row 71: a bad key and a foreign origin get errors in the form of each surface', async () => {
+    await using served = await serve({ apiKeysFile: keyFile('ann key-of-ann') })
+    const refusals = [
+      [401, { authorization: 'Bearer canary-key' }, 'The API key is wrong.'],
+      [401, {}, 'No API key was given.'],
+      [403, { ...bearer('key-of-ann'), origin: 'https://evil.example' }, 'This Origin is not'],
+    ] as const
+    for (const { path, toErrorBody } of surfaces) {
+      for (const [status, headers, start] of refusals) {
+        for (const address of [path, `${path}/`]) {
+          const reply = await post(`${served.url}${address}`, hello, { ...headers })
+          const message = new RegExp(`${start}(?:[^"\\\\]|\\\\.)*`).exec(reply.text)?.[0] ?? ''
+          const problem = new HttpError(status, JSON.parse(`"${message}"`), {
+            code: reply.json.error?.code ?? null,
+          })
+          expect([address, reply.status, reply.json]).toEqual([
+            address,
+            status,
+            toErrorBody(problem),
+          ])
+          expect(reply.text).not.toMatch(/canary|key-of-ann/)
+        }
+      }
+    }
+    expect([served.generator.requests, served.log.lines]).toEqual([[], []])
+  })
+
   it('a limit holds on all routes with a body: 400 counts, 429 does not', async () => {
     const apiKeysFile = keyFile(`ann key-of-ann rpm=${surfaces.length + 1}\nbob key-of-bob rpm=9`)
     await using served = await serve({ apiKeysFile })
