@@ -25,7 +25,7 @@ import {
 
 interface WriteOutage {
   readonly errno: string
-  readonly lostBefore: number
+  readonly linesLostBefore: number
   readonly retryAtMs: number
   readonly cancelRetry: () => void
 }
@@ -425,7 +425,7 @@ export class CheckpointWriter implements AsyncDisposable {
     this.#lineRest ??= this.#chunks.takeHalfWritten()
     this.#outage = {
       errno,
-      lostBefore: last?.lostBefore ?? this.#lost,
+      linesLostBefore: last?.linesLostBefore ?? this.#lost,
       retryAtMs: clock.monotonicMs() + retryIntervalMs,
       // A timer may fire slightly early, so the retry does not check the time.
       cancelRetry: clock.after(retryIntervalMs, () => this.#drain('all', 'now'), {
@@ -442,7 +442,7 @@ export class CheckpointWriter implements AsyncDisposable {
 
   #endOutage(): boolean {
     if (this.#outage === undefined) return false
-    const lost = this.#lost - this.#outage.lostBefore
+    const lost = this.#lost - this.#outage.linesLostBefore
     this.#outage.cancelRetry()
     this.#outage = undefined
     this.#runSafely(() => this.#options.onRecovered({ lost }))

@@ -126,7 +126,7 @@ const valueOptions = new Set(
 /**
  * Matches an extension. An argument after the first is the script only if it has an extension.
  */
-const scriptName = /\.\w{1,8}$/
+const scriptExtension = /\.\w{1,8}$/
 const maxNameLength = 200
 
 /**
@@ -159,7 +159,7 @@ function findScript(args: readonly string[]): string {
     if (moduleOption.test(argument)) return `${argument} ${basename(next)}`.trim()
     if (valueOptions.has(argument)) at++
     else if (argument.startsWith('-')) continue
-    else if (at === firstIndex || scriptName.test(argument)) return basename(argument)
+    else if (at === firstIndex || scriptExtension.test(argument)) return basename(argument)
   }
   return ''
 }

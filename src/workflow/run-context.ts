@@ -22,7 +22,7 @@ export interface RunContext {
   readonly place: BlockPath
 }
 
-/** The body in which calls are made. Identifies the body and numbers its equal calls. */
+/** Identifies the body in which calls are made, and numbers the equal calls in it. */
 export class BlockPath {
   /** Distinguishes equal bodies. Empty outside of bodies and for a body that is not recorded. */
   readonly text: string

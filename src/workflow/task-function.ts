@@ -29,8 +29,8 @@ export interface Handle<T> extends Promise<T> {
    */
   readonly retryAt: number | null
   /**
-   * Cancels the task, its dependents, and the tasks that a block has created. Returns `false` if
-   * the task has ended or was already canceled.
+   * Cancels the task and its dependents. If the task is a block, also cancels the tasks that it has
+   * created. Returns `false` if the task has ended or was already canceled.
    */
   cancel(reason?: string): boolean
 }

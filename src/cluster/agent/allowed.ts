@@ -18,7 +18,7 @@ export interface RuledAgent {
   projectPath(file: string): string | null
 }
 
-/** Returns why a task is forbidden, or `null`. An allowed program may do anything. */
+/** Returns why a task is forbidden, or `null`. What an allowed program does is not checked. */
 export function refuseByRules(
   rules: AgentRules,
   agent: RuledAgent,

@@ -231,8 +231,9 @@ export class HeldAttempts {
     if (this.#queue.length <= max) return []
     const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
     const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
-    // Always returns attempts that another node would run before lower-priority jobs, and attempts
-    // that delay higher-priority jobs here. The driver might send the other attempts straight back.
+    // Attempts that are out of turn are returned in any case: another node would run them before
+    // lower-priority jobs, or they delay higher-priority jobs here. The others are returned only if
+    // the driver can place them, because it would otherwise send them back at once.
     const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
       spec.priority > lowest || spec.priority < highest
     const excess = new Set(queued.slice(max).filter(isOutOfTurn))

@@ -218,7 +218,7 @@ export class RequestQueue {
     request.ageEntry = null
     const turns = this.#turnsOf(request)
     turns.remove(request)
-    if (turns.isEmpty) this.#turns.delete(orderOf(request))
+    if (turns.isEmpty) this.#turns.delete(rankOf(request))
   }
 
   dequeue(size: number): QueuedRequest[] {
@@ -234,13 +234,13 @@ export class RequestQueue {
   }
 
   #turnsOf(request: QueuedRequest): Turns {
-    const order = orderOf(request)
-    const turns = this.#turns.get(order) ?? new Turns()
-    this.#turns.set(order, turns)
+    const rank = rankOf(request)
+    const turns = this.#turns.get(rank) ?? new Turns()
+    this.#turns.set(rank, turns)
     return turns
   }
 }
 
 /** Returns a text that is equal for requests whose order depends only on turns and arrival. */
-const orderOf = ({ options: { priority, isRetry = false } }: QueuedRequest): string =>
+const rankOf = ({ options: { priority, isRetry = false } }: QueuedRequest): string =>
   `${priority} ${isRetry}`

@@ -14,7 +14,7 @@ export interface RunColumns extends StageTimeArrays {
   readonly tasks: number
   /** The stages that each task has passed; 0 for a number without a task. */
   readonly passed: Block
-  /** 1 for tasks that an earlier session left unfinished and no later session has created. */
+  /** 1 for tasks that an earlier session left unfinished and no later one has created again. */
   readonly isLeft: Block
   readonly name: Block
   readonly attempts: AttemptColumns

@@ -159,7 +159,7 @@ const requestText = ({ cores, gpus, memoryMb }: HeldByTask): string =>
     ...(memoryMb > 0 ? [`${memoryMb} MB memory`] : []),
   ].join(', ')
 
-/** Describes the `retries` time. Ignores attempts from before a session created the task again. */
+/** Describes `WaitTimes.retries`. Attempts before the last creation of the task do not count. */
 const retriesText = ({ attempts, story }: TaskExplanation): string =>
   attempts.some(({ isEarlier, start }) => isEarlier && start >= story.created)
     ? 'between attempts, and in attempts that ended with an earlier session'

@@ -141,7 +141,7 @@ async function drainEvents(events: AsyncGenerator<string>): Promise<void> {
 
 /** The maximum number of characters in an event. Normal events contain a few tokens. */
 const maxEventChars = 8 << 20
-/** The maximum length of an answer: more than the longest with log probabilities have. */
+/** The maximum length of an answer. Even long answers with log probabilities are shorter. */
 const maxAnswerChars = 256 << 20
 
 /** Reads more bytes only when all events are consumed. Throws if the stream is too long. */

@@ -35,7 +35,7 @@ export class TokenGroups {
     return new GrammarState(this, this.#tokenBytes, start)
   }
 
-  /** Returns groups that contain all allowed tokens; `null` if any token may be allowed. */
+  /** Returns groups with all allowed tokens in them; `null` if no token can be excluded. */
   findCandidates({ next, steps, pending }: GrammarState): readonly (readonly Token[])[] | null {
     if (next.namesToken) return null
     const groups = next.isComplete && pending.length === 0 ? [this.#endTokens] : []
