@@ -7,7 +7,7 @@ export interface ReasoningMarks {
   /** A text that identifies templates with these marks. Default: either of the marks. */
   readonly templateText?: string
   readonly keepsOpenMark?: boolean
-  /** Whether the marks are control tokens: reasoning may follow text, and single marks are dropped. */
+  /** Whether the marks are control tokens. Then reasoning may follow text, and single marks go. */
   readonly areControlTokens?: boolean
 }
 
