@@ -40,7 +40,7 @@ export class ResponseStore {
 
   add(id: string, items: readonly Item[], output: readonly Item[]): void {
     const all = [...items, ...output]
-    const bytes = Buffer.byteLength(JSON.stringify(all))
+    const bytes = estimateBytes(all)
     if (bytes > maxBytes) return
     this.#responses.set(id, { items: all, output, bytes })
     this.#bytes += bytes
@@ -59,6 +59,22 @@ export class ResponseStore {
     return found
   }
 }
+
+/** Counts two bytes per character and some for each value. Encoding as JSON would take longer. */
+function estimateBytes(value: unknown): number {
+  if (typeof value === 'string') return 2 * value.length
+  let bytes = valueBytes
+  const isObject = typeof value === 'object' && value !== null
+  const items: readonly unknown[] = Array.isArray(value)
+    ? value
+    : isObject
+      ? Object.values(value)
+      : []
+  for (const item of items) bytes += estimateBytes(item)
+  return bytes
+}
+
+const valueBytes = 16
 
 const isReference = (item: Item): item is ItemReference =>
   !('role' in item) && (item.type ?? 'item_reference') === 'item_reference'

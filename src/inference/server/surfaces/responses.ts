@@ -65,7 +65,7 @@ export const responses: Surface = {
       request,
       format: {
         streamType: eventStreamType,
-        toBody: ([result]) => toResponse(head, result, listParts(result), onEnded),
+        toBody: ([result]) => ({ ...head, ...toOutcome(id, result, listParts(result), onEnded) }),
         createStream: (writer) => new ResponseStream(writer, head, onEnded),
       },
     }
@@ -98,12 +98,13 @@ const createHead = (id: string, model: string, created: number, fields: Response
   truncation: 'disabled',
 })
 
-function toResponse(
-  head: Head,
+/** Returns the fields of a response that its answer decides. */
+function toOutcome(
+  responseId: string,
   { finishReason, usage }: GenerationResult,
   parts: readonly AnswerPart[],
   onEnded: OnEnded,
-): object {
+) {
   const reason =
     finishReason === 'length'
       ? 'max_output_tokens'
@@ -111,10 +112,10 @@ function toResponse(
         ? 'content_filter'
         : null
   const status = reason === null ? 'completed' : 'incomplete'
-  const output = parts.map((part) => toItem(head.id, part, status))
+  const output = parts.map((part) => toItem(responseId, part, status))
   onEnded(output)
   const details = reason === null ? null : { reason }
-  return { ...head, status, incomplete_details: details, output, usage: toUsageFields(usage) }
+  return { status, incomplete_details: details, output, usage: toUsageFields(usage) }
 }
 
 const toUsageFields = ({ promptTokens, completionTokens, details }: Usage): object => ({
@@ -153,89 +154,95 @@ const toPart = (text: string): object => ({ type: 'output_text', text, annotatio
 /** Clients show the summary of a reasoning, so the reasoning itself is sent as its summary. */
 const toSummary = (text: string): object => ({ type: 'summary_text', text })
 
+/** Writes JSON text by text, because streams have many events with the same fields. */
 class ResponseStream extends PartStream {
-  readonly #head: Head
+  readonly #id: string
+  readonly #headJson: string
   readonly #onEnded: OnEnded
   #sequence = 0
+  /** The fields that all events of the open part share. */
+  #placeJson = ''
 
   constructor(writer: StreamWriter, head: Head, onEnded: OnEnded) {
     super(writer)
-    this.#head = head
+    this.#id = head.id
+    this.#headJson = toFieldsJson(head)
     this.#onEnded = onEnded
   }
 
   protected toOpening(): string {
     const unknown = { status: 'in_progress', incomplete_details: null, output: [], usage: null }
-    const response = { ...this.#head, ...unknown }
+    const response = this.#toResponseJson(unknown)
     return (
-      this.#toEvent('response.created', { response }) +
-      this.#toEvent('response.in_progress', { response })
+      this.#toEvent('response.created', response) + this.#toEvent('response.in_progress', response)
     )
   }
 
   protected toPartOpening(part: AnswerPart): string {
-    const item = toItem(this.#head.id, part, 'in_progress')
-    const added = { output_index: part.index, item }
-    const opening = this.#toEvent('response.output_item.added', added)
-    if (part.kind === 'call') return opening
-    const [name, empty] =
-      part.kind === 'text'
-        ? ['content_part', toPart('')]
-        : ['reasoning_summary_part', toSummary('')]
-    return (
-      opening + this.#toEvent(`response.${name}.added`, { ...this.#toPlace(part), part: empty })
+    const { kind, index } = part
+    const item = toItem(this.#id, part, 'in_progress')
+    const opening = this.#toEvent(
+      'response.output_item.added',
+      toFieldsJson({ output_index: index, item }),
     )
+    this.#placeJson = toFieldsJson({
+      item_id: toItemId(itemPrefixes[kind], this.#id, index),
+      output_index: index,
+      ...(kind === 'text' ? { content_index: 0 } : {}),
+      ...(kind === 'reasoning' ? { summary_index: 0 } : {}),
+    })
+    return opening + this.#toPartEvent(part, 'added', '')
   }
 
-  protected toPartDelta(part: AnswerPart, text: string): string {
-    return this.#toEvent(`response.${eventNames[part.kind]}.delta`, {
-      ...this.#toPlace(part),
-      delta: text,
-      ...(part.kind === 'text' ? { logprobs: [] } : {}),
-    })
+  protected toPartDelta({ kind }: AnswerPart, text: string): string {
+    const logprobs = kind === 'text' ? ',"logprobs":[]' : ''
+    const fields = `${this.#placeJson},"delta":${JSON.stringify(text)}${logprobs}`
+    return this.#toEvent(`response.${eventNames[kind]}.delta`, fields)
   }
 
   protected toPartClosing(part: AnswerPart): string {
     const { kind, index, text, call } = part
-    const place = this.#toPlace(part)
-    const item = toItem(this.#head.id, part, 'completed')
-    const done = this.#toEvent(`response.${eventNames[kind]}.done`, {
-      ...place,
+    const whole = toFieldsJson({
       ...(kind === 'call' ? { name: call?.name, arguments: text } : { text }),
       ...(kind === 'text' ? { logprobs: [] } : {}),
     })
-    const [name, whole] =
-      kind === 'text' ? ['content_part', toPart(text)] : ['reasoning_summary_part', toSummary(text)]
-    const partDone =
-      kind === 'call' ? '' : this.#toEvent(`response.${name}.done`, { ...place, part: whole })
-    const closing = this.#toEvent('response.output_item.done', { output_index: index, item })
-    return done + partDone + closing
+    const type = `response.${eventNames[kind]}.done`
+    const done = this.#toEvent(type, `${this.#placeJson},${whole}`)
+    const partDone = this.#toPartEvent(part, 'done', text)
+    const item = toItem(this.#id, part, 'completed')
+    const fields = toFieldsJson({ output_index: index, item })
+    return done + partDone + this.#toEvent('response.output_item.done', fields)
   }
 
   protected toClosing(result: GenerationResult, parts: readonly AnswerPart[]): string {
-    const response = toResponse(this.#head, result, parts, this.#onEnded)
-    const { status } = response as { readonly status: string }
-    return this.#toEvent(`response.${status}`, { response })
+    const outcome = toOutcome(this.#id, result, parts, this.#onEnded)
+    return this.#toEvent(`response.${outcome.status}`, this.#toResponseJson(outcome))
   }
 
   protected toFailure({ code, message, param }: HttpError): string {
-    return this.#toEvent('error', { code, message, param })
+    return this.#toEvent('error', toFieldsJson({ code, message, param }))
   }
 
-  #toPlace({ kind, index }: AnswerPart): object {
-    const place = {
-      item_id: toItemId(itemPrefixes[kind], this.#head.id, index),
-      output_index: index,
-    }
-    if (kind === 'call') return place
-    return kind === 'text' ? { ...place, content_index: 0 } : { ...place, summary_index: 0 }
+  /** Texts and summaries are parts within an item; a call has none. */
+  #toPartEvent({ kind }: AnswerPart, end: 'added' | 'done', text: string): string {
+    if (kind === 'call') return ''
+    const [name, part] =
+      kind === 'text' ? ['content_part', toPart(text)] : ['reasoning_summary_part', toSummary(text)]
+    return this.#toEvent(`response.${name}.${end}`, `${this.#placeJson},${toFieldsJson({ part })}`)
   }
 
-  #toEvent(type: string, fields: object): string {
-    const data = JSON.stringify({ type, sequence_number: this.#sequence++, ...fields })
-    return `event: ${type}\ndata: ${data}\n\n`
+  #toResponseJson(outcome: object): string {
+    return `"response":{${this.#headJson},${toFieldsJson(outcome)}}`
+  }
+
+  #toEvent(type: string, fieldsJson: string): string {
+    const number = this.#sequence++
+    return `event: ${type}\ndata: {"type":"${type}","sequence_number":${number},${fieldsJson}}\n\n`
   }
 }
+
+/** Returns the JSON of an object without its braces. */
+const toFieldsJson = (fields: object): string => JSON.stringify(fields).slice(1, -1)
 
 const eventNames = {
   text: 'output_text',

@@ -23,7 +23,7 @@ describe('the stored responses', () => {
 
   it('the store of responses drops the oldest beyond 64 MiB', () => {
     const store = new ResponseStore()
-    const large = toMessage('a'.repeat(15 << 20))
+    const large = toMessage('a'.repeat(15 << 19))
     for (let at = 0; at < 5; at++) store.add(`resp_${at}`, [large], [])
     const kept = [0, 1, 4].map((at) => isKept(store, `resp_${at}`))
     expect(kept).toEqual([false, true, true])
