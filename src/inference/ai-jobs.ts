@@ -220,7 +220,7 @@ function toListError(outcomes: readonly PromptOutcome[]): InferenceError {
 
 function toPromptRequest(
   { uid, isRetry = false }: Job,
-  { sampling, priority }: PromptSpec,
+  { sampling, priority, model }: PromptSpec,
   prompt: string,
   signal: AbortSignal,
 ): PromptRequest {
@@ -229,6 +229,7 @@ function toPromptRequest(
   if (systemPrompt !== undefined) messages.push({ role: 'system', content: systemPrompt })
   messages.push({ role: 'user', content: prompt })
   return {
+    model,
     input: { kind: 'chat', messages },
     sampling: toSampling(sampling),
     priority,

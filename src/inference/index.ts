@@ -24,6 +24,7 @@ export type {
 } from './config/config-sections.ts'
 export type {
   ConfigSections,
+  FurtherModel,
   InferenceConfig,
   InferenceOverrides,
 } from './config/inference-config.ts'

@@ -101,7 +101,7 @@ export class InferenceBackend implements Backend {
 
   /** The number of engines that serve now. */
   get workers(): number {
-    return this.#service?.pool.workers ?? 0
+    return this.#service?.generator.status().workers ?? 0
   }
 
   /** The number of prompts that run in an engine, and the number of queued prompts. */
@@ -153,7 +153,7 @@ export class InferenceBackend implements Backend {
       const message = `"${this.name}" is not initialized: call \`await backend.initialize()\` first`
       return { field: 'backend', message, code: 'StateError' }
     }
-    if (spec.model !== null && spec.model !== this.model) {
+    if (spec.model !== null && !this.#service.serves(spec.model)) {
       return { field: 'model', message: `"${this.name}" serves "${this.model}"` }
     }
     return refuseFormat(spec)
@@ -230,7 +230,7 @@ export class InferenceBackend implements Backend {
     const jobs = [...this.#connections.values()]
     await Promise.all(jobs.map((one) => one.cancelAll('backend closed')))
     // Stops a model that is still loading, because loading may take minutes.
-    if (this.#service === null) await this.#openingService?.pool.stop()
+    if (this.#service === null) await this.#openingService?.stopLoading()
     await this.#initializing?.catch(() => {})
     await this.#service?.close(this.#options.drainMs)
     this.#connections.clear()

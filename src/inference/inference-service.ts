@@ -1,204 +1,165 @@
 /** The running parts of an initialized inference backend: creates, starts and stops them. */
 
-import { type Notice, toEventNotice } from '../backends/backend.ts'
-import { Batch, EngineLost } from '../events/library-events.ts'
 import type { MetricValues } from '../events/measurement.ts'
 import { ValueError } from '../foundation/errors.ts'
-import { newSpanId } from '../foundation/ids.ts'
-import type { ServerReservation } from '../runtime/server/node-servers.ts'
+import { StepScheduler } from '../runtime/turn-budget.ts'
 import type { InferenceConfig } from './config/inference-config.ts'
 import { findDescriptor } from './engines/engines.ts'
-import { Autoscaler } from './generation/autoscaler.ts'
-import type { BatchReport } from './generation/batch-run.ts'
-import { Batcher } from './generation/batcher.ts'
-import { EnginePool } from './generation/engine-pool.ts'
-import { toBatchSpan } from './generation/gen-ai.ts'
-import type { EngineWorker, InferenceEngine, Sampling } from './generation/inference-engine.ts'
-import { inferenceError } from './generation/inference-errors.ts'
-import type { EngineProxy } from './generation/pass-through.ts'
-import { RequestHandler, type RequestReport } from './generation/request-handler.ts'
 import type { TextGenerator } from './generation/text-generator.ts'
-import { createGuardedProxy } from './generation/path-proxy.ts'
-import { StepScheduler } from '../runtime/turn-budget.ts'
-import { createGuard, type Guard } from './guardrails/guard.ts'
+import { createGuard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
+import { ModelInstance, type SharedParts } from './model-instance.ts'
+import { estimateModelBytes, findMemoryBudget } from './pool/model-memory.ts'
+import { type ModelLease, ModelPool, type PoolModel } from './pool/model-pool.ts'
+import { toMegabytes } from './pool/model-schedule.ts'
 import { chatPageFile } from './server/chat-page.ts'
-import { InferenceServer } from './server/server.ts'
-import { ServerMetrics } from './server/server-metrics.ts'
+import type { ModelDirectory } from './server/model-directory.ts'
+import type { ServedModel } from './server/served-model.ts'
+import { InferenceServer, type RoutedModel } from './server/server.ts'
+import { type ModelState, ServerMetrics } from './server/server-metrics.ts'
 
-export interface ServiceParts {
+export interface ServiceParts extends Pick<
+  SharedParts,
+  'notify' | 'getSessionId' | 'hasSessions' | 'onUnavailable'
+> {
   readonly options: ResolvedInferenceOptions
   readonly config: InferenceConfig
-  /** Sends a notice to the session of a task, or to all sessions if `taskId` is `null`. */
-  readonly notify: (taskId: string | null, notice: Notice) => void
-  /** The id of the task's session; `""` for a request that belongs to no session. */
-  readonly getSessionId: (taskId: string | null) => string
   /** The metrics of tasks and nodes of all connected sessions that have telemetry. */
   readonly collectSessionMetrics: () => Promise<readonly MetricValues[]>
-  /** Whether any session is connected. Without a session, no spans are created. */
-  readonly hasSessions: () => boolean
-  /** Called at most once, when no engine can start any more, and before the requests end. */
-  readonly onUnavailable: (reason: string) => void
 }
 
 export class InferenceService {
-  readonly generator: TextGenerator
-  readonly pool: EnginePool
   readonly #parts: ServiceParts
+  readonly #shared: SharedParts
   readonly #metrics: ServerMetrics
-  readonly #batcher: Batcher
-  readonly #scaler: Autoscaler
-  readonly #guard: Guard
-  readonly #checkScheduler: StepScheduler
+  /** The only model, or several models; `null` before the sizes of several models are known. */
+  #serving: ModelInstance | ModelPool<ModelInstance> | null = null
   #server: InferenceServer | null = null
-  #reservation: ServerReservation | null = null
-  #unavailableReason: string | null = null
 
   constructor(parts: ServiceParts) {
     const { options, config } = parts
-    const { clock, log } = options
-    const { dynamicWorkers } = config
-    expectNodes(config, options)
     this.#parts = parts
-    this.#metrics = new ServerMetrics(config.modelName, options.name)
-    this.#batcher = new Batcher({
-      clock,
-      policy: config.batching,
-      queueLimit: config.hardware.queueLimit,
-      engineTimeoutMs: options.engineTimeoutMs,
-      onBatchEnded: (report) => this.#onBatch(report),
-    })
-    const batcher = this.#batcher
-    this.pool = new EnginePool({
-      createEngine: options.createEngine ?? ((worker) => this.#createEngine(worker)),
-      workers: dynamicWorkers.isOn ? dynamicWorkers.minWorkers : config.hardware.numInfWorkers,
-      batcher,
-      clock,
-      log,
-      onLost: ({ workerId, reason }) =>
-        parts.notify(null, toEventNotice(EngineLost, { worker_id: workerId, reason })),
-    })
-    const { pool } = this
-    this.#scaler = new Autoscaler({ clock, batcher, pool, config: dynamicWorkers })
-    this.#guard = createGuard(config.guardrails)
-    this.#checkScheduler = new StepScheduler(clock, checkBudgetMs)
-    this.generator = new RequestHandler({
-      batcher,
-      pool,
-      guard: this.#guard,
-      checkScheduler: this.#checkScheduler,
-      clock,
-      model: config.modelName,
-      sampling: defaultSampling(config),
-      systemPrompt: config.llm.systemPrompt,
-      isContentCaptured: options.isContentCaptured,
-      onArrived: () => this.#scaler.recordArrival(),
-      onEnded: (taskId, report) => this.#onEnded(taskId, report),
-    })
+    this.#metrics = new ServerMetrics(options.name)
+    this.#shared = {
+      ...parts,
+      metrics: this.#metrics,
+      guard: createGuard(config.guardrails),
+      checkScheduler: new StepScheduler(options.clock, checkBudgetMs),
+    }
+    if (config.models.length === 0) {
+      this.#serving = new ModelInstance(this.#shared, config, 'inference')
+    } else if (options.nodes !== null) {
+      const details = { field: 'nodes', hint: 'Create a backend for each model.' }
+      throw new ValueError('nodes: a backend with several models runs on this node only', details)
+    }
   }
 
   get endpoint(): string | null {
     return this.#server?.endpoint ?? null
   }
 
-  /** The server listens before the model is loaded, so that a port in use is reported early. */
+  get generator(): TextGenerator {
+    if (this.#serving === null) throw new TypeError('the service is not open')
+    return this.#serving.generator
+  }
+
+  /** Whether prompts may name this model. */
+  serves(model: string): boolean {
+    const { config } = this.#parts
+    if (model === config.modelName) return true
+    return this.#serving instanceof ModelPool && this.#serving.find(model) !== undefined
+  }
+
+  /** The server listens before the models are loaded, so that a port in use is reported early. */
   async open(): Promise<void> {
     const { options, config } = this.#parts
     try {
-      if (options.createEngine === null) await findDescriptor(config.engine).checkModel?.(config)
-      this.#reserve()
-      if (options.isService) this.#server = this.#createServer()
+      for (const one of [config, ...config.models.map((model) => model.config)]) {
+        if (options.createEngine === null) await findDescriptor(one.engine).checkModel?.(one)
+      }
+      const serving = this.#serving ?? (await this.#createPool())
+      this.#serving = serving
+      if (serving instanceof ModelInstance) serving.reserve()
+      if (options.isService) this.#server = this.#createServer(serving.generator)
       await this.#server?.start()
-      await this.pool.start()
-      this.#server?.modelLoaded({ ...this.pool.model, proxy: this.#createProxy() })
+      if (serving instanceof ModelInstance) {
+        await serving.start()
+        this.#server?.modelLoaded({ ...serving.pool.model, proxy: serving.createProxy() })
+      } else {
+        await serving.preload(serving.models.filter(({ isPreloaded }) => isPreloaded))
+        this.#server?.modelsReady(this.#createDirectory(serving))
+      }
     } catch (error) {
-      await Promise.all([this.pool.stop(), this.#server?.stop()])
-      await this.#reservation?.close()
-      throw this.#unavailableReason === null
-        ? error
-        : inferenceError('engine_lost', this.#unavailableReason)
+      await Promise.all([this.stopLoading(), this.#server?.stop()])
+      throw error
     }
-    if (config.dynamicWorkers.isOn) this.#scaler.start()
+  }
+
+  /** Stops models that are still loading, because loading may take minutes. */
+  async stopLoading(): Promise<void> {
+    await this.#serving?.stop()
   }
 
   /** Rejects new requests, and cancels the requests that are still running after `graceMs`. */
   async close(graceMs: number): Promise<void> {
     const { clock } = this.#parts.options
-    this.#scaler.stop()
     const deadline = new AbortController()
     const stopTimer = clock.after(graceMs, () => deadline.abort())
-    await Promise.all([this.#batcher.drain(deadline.signal), this.#server?.stop()])
+    await Promise.all([this.#serving?.drain(deadline.signal), this.#server?.stop()])
     stopTimer()
-    await this.pool.stop()
-    await this.#reservation?.close()
+    await this.#serving?.stop()
   }
 
-  #createEngine(worker: EngineWorker): InferenceEngine {
+  /** The model of the section `required` comes first. It is unloaded only for other models. */
+  async #createPool(): Promise<ModelPool<ModelInstance>> {
     const { options, config } = this.#parts
-    const { clock, log, onProgress } = options
-    const servers = this.#reservation
-    const context = { config, worker, clock, log, onProgress, servers }
-    return findDescriptor(config.engine).create(config.engine, context)
-  }
-
-  /** Reserves nodes before anything starts, so that missing nodes or GPUs are reported early. */
-  #reserve(): void {
-    const { options, config } = this.#parts
-    const descriptor = findDescriptor(config.engine)
-    const request = descriptor.reserve?.(config.engine, config, options.name)
-    if (options.nodes === null || request === undefined) return
-    this.#reservation = options.nodes.reserveServers(request)
-    void this.#reservation.over.then((reason) => this.#giveUp(reason))
-  }
-
-  /** Called when the reserved nodes are lost. All prompts end instead of waiting. */
-  #giveUp(reason: string): void {
-    this.#unavailableReason = reason
-    this.#scaler.stop()
-    this.#parts.onUnavailable(reason)
-    this.#batcher.giveUp(reason)
-    void this.pool.giveUp(reason)
-  }
-
-  #onBatch(report: BatchReport): void {
-    const { notify, hasSessions, config } = this.#parts
-    this.#metrics.batchEnded(report)
-    if (!hasSessions()) return
-    const { workerId, size, waitMs, durationMs, error } = report
-    const batch = {
-      worker_id: workerId,
-      size,
-      wait_seconds: waitMs / 1000,
-      duration_seconds: durationMs / 1000,
-      error_message: error,
+    const { clock, log } = options
+    const budgetBytes = findMemoryBudget(config)
+    const first = { config, isPreloaded: true, keepAliveMs: Infinity, isPinned: false }
+    const further = config.models.map(({ keepAliveSeconds, ...model }) => ({
+      ...model,
+      keepAliveMs: keepAliveSeconds === -1 ? Infinity : keepAliveSeconds * 1000,
+      isPinned: keepAliveSeconds === -1,
+    }))
+    const models: PoolModel<ModelInstance>[] = []
+    for (const [at, { config: own, isPreloaded, ...rest }] of [first, ...further].entries()) {
+      const name = own.servedNames[0] ?? own.modelName
+      const scheduled = { name, bytes: await estimateModelBytes(own), ...rest }
+      const prefix = at === 0 ? 'inference' : `inference-${name}`
+      const create = (): ModelInstance => new ModelInstance(this.#shared, own, prefix)
+      models.push({ config: own, isPreloaded, scheduled, create })
     }
-    notify(null, toEventNotice(Batch, batch))
-    notify(null, { kind: 'span', span: toBatchSpan(newSpanId(), config.modelName, report) })
+    expectPreloadable(models, budgetBytes)
+    const { queueLimit } = config.hardware
+    return new ModelPool({ models, budgetBytes, queueLimit, clock, log })
   }
 
-  #onEnded(taskId: string | null, report: RequestReport): void {
-    const { notify, hasSessions, getSessionId } = this.#parts
-    this.#metrics.requestEnded(report, getSessionId(taskId))
-    if (!hasSessions()) return
-    const { span, measurements } = report
-    notify(taskId, { kind: 'span', span: span() })
-    for (const measurement of measurements) notify(taskId, { kind: 'measurement', measurement })
+  #createDirectory(pool: ModelPool<ModelInstance>): ModelDirectory<RoutedModel> {
+    return {
+      list: () => pool.models.map((model) => toServedModel(model, pool)),
+      acquire: (name, options) => {
+        const model = pool.find(name)
+        if (model === undefined) throw new RangeError(`no model ${name}`)
+        const acquired = pool.acquire(model, { ...options, isBounded: true })
+        return acquired instanceof Promise ? acquired.then(toRoutedModel) : toRoutedModel(acquired)
+      },
+    }
   }
 
-  #createProxy(): EngineProxy | null {
-    const { proxy } = this.pool
-    const { clock, engineTimeoutMs } = this.#parts.options
-    const [guard, checkScheduler] = [this.#guard, this.#checkScheduler]
-    return proxy && createGuardedProxy(proxy, { guard, checkScheduler, clock, engineTimeoutMs })
+  #findMain(): ModelInstance | null {
+    if (!(this.#serving instanceof ModelPool)) return this.#serving
+    const [first] = this.#serving.models
+    return first === undefined ? null : this.#serving.getInstance(first.scheduled.name)
   }
 
   #facts(): object {
     const { config } = this.#parts
+    const { pool = null } = this.#findMain() ?? {}
     const { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop } = config.llm
     return {
       engine: config.engine.kind,
-      total_slots: this.pool.slots,
-      chat_template: this.pool.model.chatTemplate ?? null,
+      total_slots: pool?.slots ?? 0,
+      chat_template: pool?.model.chatTemplate ?? null,
       default_generation_settings: {
         max_tokens: maxTokens,
         temperature,
@@ -213,21 +174,28 @@ export class InferenceService {
 
   async #metricsText(): Promise<string> {
     return this.#metrics.toText({
-      status: this.generator.status(),
-      slots: this.pool.slots,
-      queueLimit: this.#parts.config.hardware.queueLimit,
-      breaches: this.#batcher.breaches,
+      models: this.#listStates(),
       keys: this.#server?.listKeys() ?? [],
       sessions: await this.#parts.collectSessionMetrics(),
     })
   }
 
-  #createServer(): InferenceServer {
+  #listStates(): readonly ModelState[] {
+    const serving = this.#serving
+    if (serving === null) return []
+    if (serving instanceof ModelInstance) return [serving.state]
+    return serving.models.map(({ config, scheduled }) => {
+      const instance = serving.getInstance(scheduled.name)
+      return instance?.state ?? { ...unloadedState, model: config.modelName }
+    })
+  }
+
+  #createServer(generator: TextGenerator): InferenceServer {
     const { options, config } = this.#parts
     const { host, port, apiKey, apiKeysFile, basePath, tls, onRequest } = options
     const { limits, drainMs, clock, log } = options
     return new InferenceServer({
-      generator: this.generator,
+      generator,
       models: config.servedNames,
       hiddenModels: [config.modelName],
       host,
@@ -250,48 +218,58 @@ export class InferenceService {
   }
 }
 
-/** Validates `nodes` and `numNodes`. An engine factory of the user may use any number of nodes. */
-function expectNodes(
-  { engine, hardware: { numNodes } }: InferenceConfig,
-  { nodes, createEngine: customEngine }: ResolvedInferenceOptions,
-): void {
-  const nodePolicy = customEngine === null ? findDescriptor(engine).nodes : 'own'
-  if (nodes !== null && (nodePolicy === 'this' || nodePolicy === 'own')) {
-    const which = customEngine === null ? `the ${engine.kind} engine` : 'an engine of your own'
-    throw new ValueError(`nodes: ${which} starts no servers on nodes`, {
-      field: 'nodes',
-      hint: 'Use the process engine.',
-    })
+const unloadedState = {
+  isLoaded: false,
+  status: { queued: 0, running: 0, workers: 0, unreadyReason: null },
+  slots: 0,
+  queueLimit: 0,
+  breaches: 0,
+}
+
+function toServedModel(
+  { config, scheduled }: PoolModel<ModelInstance>,
+  pool: ModelPool<ModelInstance>,
+): ServedModel {
+  const instance = pool.getInstance(scheduled.name)
+  return {
+    names: config.servedNames,
+    hiddenNames: [config.modelName],
+    contextLength: instance?.pool.model.contextLength ?? config.llm.maxModelLen,
+    isLoaded: instance !== null,
+    leftSeconds: pool.leftMs(scheduled.name) / 1000,
+    memoryBytes: scheduled.bytes,
   }
-  if (numNodes === 1 || nodePolicy === 'own' || nodePolicy === 'any' || nodes !== null) return
-  throw new ValueError(
-    `num_nodes is ${numNodes}, but the ${engine.kind} engine runs workers on this node only`,
-    {
-      field: 'numNodes',
-      expected: '1',
-      got: numNodes,
-      hint:
-        nodePolicy === 'reserved'
-          ? 'Give `nodes: hpc`, an HPC backend, or set it to 1 and start a backend on each node.'
-          : 'Set it to 1 and start a backend on each node.',
-    },
+}
+
+function toRoutedModel(lease: ModelLease<ModelInstance>): RoutedModel {
+  const { instance } = lease
+  return {
+    id: instance,
+    loaded: { ...instance.pool.model, proxy: instance.createProxy() },
+    generator: instance.generator,
+    models: instance.config.servedNames,
+    hiddenModels: [instance.config.modelName],
+    defaults: { maxTokens: instance.config.llm.maxTokens },
+    release: () => lease.release(),
+  }
+}
+
+/** The models that are loaded at the start must fit together, so that none unloads another. */
+function expectPreloadable(models: readonly PoolModel<ModelInstance>[], budgetBytes: number): void {
+  const preloaded = models.filter(({ isPreloaded }) => isPreloaded)
+  const bytes = preloaded.reduce((sum, { scheduled }) => sum + scheduled.bytes, 0)
+  if (bytes <= budgetBytes) return
+  const sizes = preloaded.map(
+    ({ scheduled }) => `${scheduled.name} ${toMegabytes(scheduled.bytes)}`,
   )
+  const field = 'hardware.model_memory_mb'
+  const text = `${field}: the models that are loaded at the start need ${toMegabytes(bytes)}`
+  throw new ValueError(`${text} (${sizes.join(', ')}), but may have ${toMegabytes(budgetBytes)}`, {
+    field,
+    expected: `at least ${Math.ceil(bytes / 2 ** 20)}`,
+    got: Math.floor(budgetBytes / 2 ** 20),
+  })
 }
 
 /** Milliseconds per event-loop turn for new guardrail checks, and again for running ones. */
 const checkBudgetMs = 8
-
-function defaultSampling({ llm }: InferenceConfig): Sampling {
-  const { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos } = llm
-  const chosen = { maxTokens, temperature, topP, topK, repetitionPenalty, seed, stop, ignoreEos }
-  return {
-    ...chosen,
-    minP: 0,
-    presencePenalty: 0,
-    frequencyPenalty: 0,
-    logitBias: {},
-    logprobs: null,
-    echo: false,
-    format: { kind: 'text' },
-  }
-}

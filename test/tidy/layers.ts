@@ -108,9 +108,10 @@ export const subLayers: Readonly<Record<string, Readonly<Record<string, readonly
       'models/gguf-file.ts',
     ],
     config: ['schema', 'guardrails', 'engines'],
+    pool: ['generation', 'config', 'models/gguf-file.ts'],
     server: ['schema', 'generation'],
     models: [],
-    '.': ['schema', 'guardrails', 'config', 'generation', 'engines', 'server'],
+    '.': ['schema', 'guardrails', 'config', 'generation', 'engines', 'server', 'pool'],
   },
   cluster: {
     broker: ['owned-folder.ts'],

@@ -30,6 +30,7 @@ export function createConfigSchema(env: Environment) {
     dynamic_workers: dynamicWorkersSection().prefault({}),
     engine: engineSection(env).prefault({}),
     server: serverSection().prefault({}),
+    models: z.array(modelSection(env)).max(64).default([]).describe('Further models.'),
   })
 }
 
@@ -46,12 +47,7 @@ function requiredSection(env: Environment) {
     model_name: text({ maxLength: 4096 })
       .optional()
       .describe('Name of the model on a hub, or the path of a local file.'),
-    served_name: listOf(text({ maxLength: 256, pattern: /^\S+$/, expected: servedNames }), {
-      max: 16,
-      expected: servedNames,
-    })
-      .optional()
-      .describe('The names by which clients know the model. Default: its name, never a path.'),
+    served_name: servedNameList(env),
     hf_token: text({ isPrivate: true, pattern: /^\S+$/, expected: 'a token without blanks' })
       .transform((token) => new Secret(token))
       .optional()
@@ -59,6 +55,35 @@ function requiredSection(env: Environment) {
     token_file: text().optional().describe('File that holds the token, relative to this file.'),
     tp_size: sharedInteger('tpSize').default(1).describe('GPUs that share one copy of the model.'),
   }).describe('The model, and the token to download it.')
+}
+
+const servedNameList = (env: Environment) =>
+  listOf(createTextSchema(env)({ maxLength: 256, pattern: /^\S+$/, expected: servedNames }), {
+    max: 16,
+    expected: servedNames,
+  })
+    .optional()
+    .describe('The names by which clients know the model. Default: its name, never a path.')
+
+/** A further model. Its own sections are checked here, and merged with those of the file later. */
+function modelSection(env: Environment) {
+  return section({
+    model_name: createTextSchema(env)({ maxLength: 4096 }).describe(
+      'Name of the model on a hub, or the path of a local file.',
+    ),
+    served_name: servedNameList(env),
+    purpose: oneOf('chat', 'embedding')
+      .default('chat')
+      .describe('Whether the model generates text or computes embeddings.'),
+    preload: toggle().default(false).describe('Whether the model is loaded at the start.'),
+    keep_alive_seconds: annotate(z.union([z.literal(-1), z.number().min(0).max(31_536_000)]), {
+      expected: 'a number of seconds, or -1',
+    })
+      .default(300)
+      .describe('How long the model stays loaded without a request; -1 for ever.'),
+    llm: llmSection(env).optional().describe('Keys that replace those of the section `llm`.'),
+    engine: engineSection(env).optional().describe('Replaces the section `engine`.'),
+  }).describe('A further model of the server, loaded when a request names it.')
 }
 
 function hardwareSection() {
@@ -69,6 +94,9 @@ function hardwareSection() {
     num_inf_workers: integer(1, 65_536)
       .optional()
       .describe('Workers. Default: num_nodes × ⌊num_gpus ÷ tp_size⌋, at least 1.'),
+    model_memory_mb: integer(1, 1_000_000_000)
+      .optional()
+      .describe('Memory of all models of `models`. Default: the free memory less 2 GB.'),
     queue_limit: integer(1, 10_000_000)
       .default(10_000)
       .describe('Requests of clients that may wait; one more is refused.'),

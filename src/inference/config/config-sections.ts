@@ -13,6 +13,8 @@ export interface CommonConfig {
   readonly servedNames: readonly string[]
   /** The token for the model hub. Only the program that downloads the model gets it. */
   readonly hubToken: Secret | null
+  /** What the model is loaded for; `null` if the engine decides by the file of the model. */
+  readonly purpose: 'chat' | 'embedding' | null
   /** The number of GPUs that share one model. Default 1. */
   readonly tpSize: number
   readonly hardware: HardwareConfig
@@ -40,6 +42,8 @@ export interface HardwareConfig {
   readonly numInfWorkers: number
   /** The maximum number of queued requests. Further requests are refused. Default 10,000. */
   readonly queueLimit: number
+  /** The memory that all models may have together. Default `null`: free memory less 2 GB. */
+  readonly modelMemoryMb: number | null
 }
 
 /** The model's limits and default sampling (section `llm`). */

@@ -15,9 +15,11 @@ import {
 } from '../guardrails/rules.ts'
 import {
   commandLine,
+  type ConfigEntry,
   type ConfigNode,
   ConfigProblems,
   isEmptyNode,
+  type MapNode,
   startOfFile,
   toConfigNode,
   ConfigDocument,
@@ -25,7 +27,12 @@ import {
 import { readEngineOption, resolveOverrides } from './overrides.ts'
 import { findDescriptor, type EngineConfig, toEngineConfig } from '../engines/engines.ts'
 import type { DynamicWorkersConfig, HardwareConfig, LlmConfig } from './config-sections.ts'
-import type { ConfigSections, InferenceConfig, InferenceOverrides } from './inference-config.ts'
+import type {
+  ConfigSections,
+  FurtherModel,
+  InferenceConfig,
+  InferenceOverrides,
+} from './inference-config.ts'
 import { readTree } from './read-tree.ts'
 import { createConfigSchema, type FileConfig } from './config-schema.ts'
 import type { Environment } from '../schema/config-fields.ts'
@@ -125,16 +132,19 @@ function mergeEntries(earlier: ConfigNode, later: ConfigNode, merge: Merge): Con
   return { ...earlier, entries: [...merged.values()] }
 }
 
-function resolveConfig(
-  root: ConfigNode,
-  context: ConfigContext & { readonly problems: ConfigProblems },
-): InferenceConfig {
+interface ResolveContext extends ConfigContext {
+  readonly problems: ConfigProblems
+  /** The purpose of a further model. */
+  readonly purpose?: 'chat' | 'embedding'
+}
+
+function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConfig {
   const { problems, env, overrides } = context
   if (root.kind !== 'map' && !isEmptyNode(root)) {
     problems.add(root.position, 'expected sections, such as "required:"')
   }
   problems.throwIfAny()
-  const tree: ConfigNode =
+  const tree: MapNode =
     root.kind === 'map' ? root : { kind: 'map', entries: [], position: startOfFile }
   const file = readTree(createConfigSchema(env), tree, problems)
   const document = new ConfigDocument(tree, problems)
@@ -151,6 +161,7 @@ function resolveConfig(
   const slots = findDescriptor(engine).slots(engine, batching.maxBatchSize)
   const config: InferenceConfig = {
     ...required,
+    purpose: context.purpose ?? null,
     hardware,
     llm: resolveLlm(file.llm, document, engine),
     batching,
@@ -158,9 +169,71 @@ function resolveConfig(
     dynamicWorkers: resolveDynamicWorkers(file.dynamic_workers, document, hardware, slots),
     engine,
     server: { isStrict: file.server.strict },
+    models: [],
   }
   problems.throwIfAny()
-  return freezeDeeply(config)
+  const models = file.models.map((model, at) => resolveModel(model, at, tree, context))
+  expectUniqueNames([config, ...models.map((one) => one.config)], document)
+  problems.throwIfAny()
+  return freezeDeeply({ ...config, models })
+}
+
+/** Resolves a further model like a file of its own, with the sections that it shares. */
+function resolveModel(
+  { purpose, preload, keep_alive_seconds: keepAliveSeconds }: FileConfig['models'][number],
+  index: number,
+  root: MapNode,
+  context: ResolveContext,
+): FurtherModel {
+  const models = findEntry(root, 'models')
+  const own = models?.kind === 'list' ? models.items[index] : undefined
+  if (own?.kind !== 'map') throw new TypeError('a model that is no map passed the check')
+  const select = (from: ConfigNode | undefined, names: readonly string[]): ConfigEntry[] =>
+    from?.kind === 'map' ? from.entries.filter(({ key }) => names.includes(key)) : []
+  const required: MapNode = {
+    ...own,
+    entries: [
+      ...select(own, ['model_name', 'served_name']),
+      ...select(findEntry(root, 'required'), ['hf_token', 'token_file', 'tp_size']),
+    ],
+  }
+  const entries = [toEntry('required', required)]
+  for (const { key, value } of select(own, ['llm', 'engine'])) {
+    const shared = key === 'llm' ? findEntry(root, key) : undefined
+    const merged = shared === undefined ? value : mergeEntries(shared, value, (_, later) => later)
+    entries.push(toEntry(key, merged))
+  }
+  const replaced = new Set(['models', ...entries.map(({ key }) => key)])
+  entries.push(...root.entries.filter(({ key }) => !replaced.has(key)))
+  const { modelName: _, engine, ...overrides } = context.overrides
+  const isShared = engine !== undefined && findEntry(own, 'engine') === undefined
+  const config = resolveConfig(
+    { ...root, entries },
+    {
+      ...context,
+      purpose,
+      overrides: { ...overrides, ...(isShared ? { engine } : {}) },
+    },
+  )
+  return { config, isPreloaded: preload, keepAliveSeconds }
+}
+
+const findEntry = ({ entries }: MapNode, name: string): ConfigNode | undefined =>
+  entries.find(({ key }) => key === name)?.value
+
+const toEntry = (key: string, value: ConfigNode): ConfigEntry => ({
+  key,
+  value,
+  position: value.position,
+})
+
+function expectUniqueNames(configs: readonly InferenceConfig[], document: ConfigDocument): void {
+  const seen = new Set<string>()
+  for (const { servedNames } of configs) {
+    const twice = servedNames.find((name) => seen.has(name))
+    if (twice !== undefined) document.addProblem(['models'], `two models have the name ${twice}`)
+    for (const name of servedNames) seen.add(name)
+  }
 }
 
 const sectionIsOff = (section: string): string =>
@@ -245,6 +318,7 @@ function resolveHardware(
     nodeOffset: overrides.offset ?? section.node_offset,
     numInfWorkers: section.num_inf_workers ?? derived,
     queueLimit: section.queue_limit,
+    modelMemoryMb: section.model_memory_mb ?? null,
   }
 }
 

@@ -30,9 +30,23 @@ export interface ConfigSections {
   readonly dynamic_workers?: Readonly<Record<string, unknown>>
   readonly engine?: Readonly<Record<string, unknown>>
   readonly server?: Readonly<Record<string, unknown>>
+  /** Further models of the server, with the keys of the list `models` in the file. */
+  readonly models?: readonly Readonly<Record<string, unknown>>[]
 }
 
 /** The settings of an inference backend, deeply frozen. */
 export interface InferenceConfig extends CommonConfig {
   readonly engine: EngineConfig
+  /** Further models of the server. Default none. */
+  readonly models: readonly FurtherModel[]
+}
+
+/** A model that is loaded when a request names it. */
+export interface FurtherModel {
+  /** The settings of the model. Its `models` are empty. */
+  readonly config: InferenceConfig
+  /** Whether the model is loaded at the start. Default `false`. */
+  readonly isPreloaded: boolean
+  /** How long the model stays loaded without a request; -1 for ever. Default 300. */
+  readonly keepAliveSeconds: number
 }

@@ -19,6 +19,8 @@ import { SupervisedWorker, type WorkerParts } from './supervised-worker.ts'
 
 export interface EnginePoolParts extends Omit<WorkerParts, 'onServing' | 'onStartFailed'> {
   readonly workers: number
+  /** The first part of the ids of workers. Default `inference`. */
+  readonly workerPrefix?: string
 }
 
 /** `start` resolves when the first engine serves. Engines that are lost are restarted. */
@@ -175,7 +177,7 @@ export class EnginePool {
       this.#model ??= facts
     }
     const onStartFailed = (text: string, error: unknown): void => this.#onStartFailed(text, error)
-    const worker = { index, workerId: `inference-${index}` }
+    const worker = { index, workerId: `${this.#parts.workerPrefix ?? 'inference'}-${index}` }
     const parts = { ...this.#parts, onServing, onStartFailed }
     this.#workers.set(index, new SupervisedWorker(worker, parts))
   }

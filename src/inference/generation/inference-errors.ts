@@ -11,6 +11,8 @@ export const statusByCode = {
   /** The engine was lost, and the request could not be retried on another engine. */
   engine_lost: 503,
   not_ready: 503,
+  /** The model needs more memory than all models together may have. */
+  model_too_large: 503,
   closing: 503,
   context_length_exceeded: 400,
   /** A guardrail rule rejected the prompt. */

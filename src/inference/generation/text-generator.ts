@@ -17,6 +17,8 @@ import type {
 
 /** A prompt to complete. Options that `sampling` leaves out come from the configuration. */
 export interface PromptRequest {
+  /** A name of the model, if there are several. Default: the first model. */
+  readonly model?: string | null
   readonly input: PassThroughInput
   readonly sampling: Partial<Sampling>
   readonly priority: number

@@ -24,3 +24,50 @@ export const modelFileHint =
   'give the path of a GGUF file (npx tutti model get stories15M fetches a small one, ' +
   'https://huggingface.co/models?library=gguf has real ones), or a name on the hub such as ' +
   'hf:user/model:Q4_K_M'
+
+/** The part of a file that contains the numbers of its architecture. */
+const headBytes = 262_144
+/** The sizes of values, by the number of their type. Texts (8) and lists (9) have no fixed size. */
+const valueBytes = [1, 1, 2, 2, 4, 4, 4, 1, 0, 0, 8, 8, 8]
+
+/**
+ * Reads the integers that describe the architecture of a model, such as `block_count`. Of a list,
+ * the largest number is returned. Reads only the beginning of the file.
+ */
+export async function readGgufNumbers(path: string): Promise<ReadonlyMap<string, number>> {
+  await using file = await openRegularFile(path)
+  const { buffer, bytesRead } = await file.read(Buffer.alloc(headBytes), 0, headBytes, 0)
+  return readNumbers(buffer.subarray(0, bytesRead))
+}
+
+function readNumbers(bytes: Buffer): ReadonlyMap<string, number> {
+  const numbers = new Map<string, number>()
+  let at = 24
+  const readLength = (): number => Number(bytes.readBigUInt64LE((at += 8) - 8))
+  const readText = (): string => {
+    const length = readLength()
+    return bytes.toString('utf8', at, (at += length))
+  }
+  const readValue = (type: number): number | null => {
+    if (type === 8) return (void readText(), null)
+    const size = valueBytes[type] ?? 0
+    at += size
+    return (type === 4 || type === 5) && at <= bytes.length ? bytes.readUInt32LE(at - size) : null
+  }
+  const count = Number(bytes.readBigUInt64LE(16))
+  for (let entry = 0; entry < count && at + 16 < bytes.length; entry++) {
+    const key = readText()
+    // The vocabulary follows the architecture and is longer than what was read.
+    if (key.startsWith('tokenizer.') || at + 16 > bytes.length) break
+    const type = bytes.readUInt32LE((at += 4) - 4)
+    const itemType = type === 9 ? bytes.readUInt32LE((at += 4) - 4) : type
+    const length = type === 9 ? readLength() : 1
+    let largest: number | null = null
+    for (let item = 0; item < length && at + 8 <= bytes.length; item++) {
+      const value = readValue(itemType)
+      if (value !== null) largest = Math.max(largest ?? 0, value)
+    }
+    if (largest !== null) numbers.set(key.slice(key.indexOf('.') + 1), largest)
+  }
+  return numbers
+}

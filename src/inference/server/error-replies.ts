@@ -56,6 +56,7 @@ const publicCodes: ReadonlySet<InferenceErrorCode> = new Set([
   'context_length_exceeded',
   'content_filter',
   'unsupported',
+  'model_too_large',
   'closing',
 ])
 

@@ -6,6 +6,8 @@ import { toJsonSchema, z } from '../schema/schema.ts'
 
 export interface DocumentedRoute extends Route {
   readonly document: RouteDocument
+  /** `false` if a request with a body is answered without its model. Default `true`. */
+  readonly needsModel?: boolean
 }
 
 export interface RouteDocument {
@@ -158,7 +160,13 @@ const error = z.object({
   code: text.nullable().describe('A stable name, for a program.'),
 })
 
-const model = z.object({ id: text, object: z.literal('model'), created: z.int(), owned_by: text })
+const model = z.object({
+  id: text,
+  object: z.literal('model'),
+  created: z.int(),
+  owned_by: text,
+  loaded: z.boolean().describe('Whether a request is answered without loading the model.'),
+})
 const failedPrompt = z.object({ error: z.object({ code: text, message: text }) })
 
 const responseSchemas = {

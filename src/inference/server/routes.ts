@@ -21,7 +21,7 @@ import {
   sendWholeReply,
   toPromptRequests,
 } from './replies/replies.ts'
-import { unknownModelError } from './requests/invalid-request.ts'
+import { expectModel, type ServedModel } from './served-model.ts'
 import type { RequestReader } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
 import type { ResponseStore } from './surfaces/response-store.ts'
@@ -51,6 +51,7 @@ export interface RouteContext extends HealthContext {
   readonly requests: RequestReader
   readonly responses: ResponseStore
   readonly proxy: EngineProxy | null
+  readonly listModels: () => readonly ServedModel[]
   /** Whether every route except those of `/health` requires a key. */
   readonly needsKey: boolean
 }
@@ -164,14 +165,15 @@ function createFactsRoute(
   context: RouteContext,
   listRoutes: () => readonly DocumentedRoute[],
 ): DocumentedRoute {
-  const { generator, endpoint, requests, batchConfig, clock, facts } = context
+  const { generator, endpoint, requests, batchConfig, clock, facts, listModels } = context
   const startMs = clock.monotonicMs()
   return {
     method: 'GET',
     path: '/v1/server',
     document: { summary: 'The version, model, settings and load of the server.', ok: 'Server' },
     answer(exchange) {
-      const { models, contextLength } = requests.rules
+      const { contextLength } = requests.rules
+      const models = listModels().flatMap(({ names }) => names)
       const { queued, running, workers } = generator.status()
       exchange.sendJson(200, {
         version,
@@ -190,16 +192,20 @@ function createFactsRoute(
   }
 }
 
-function createModelRoutes({ requests, clock }: RouteContext): readonly DocumentedRoute[] {
-  const { models, hiddenModels, contextLength } = requests.rules
+function createModelRoutes({ listModels, clock }: RouteContext): readonly DocumentedRoute[] {
   const created = Math.floor(clock.now())
-  const describe = (id: string): object => ({ id, object: 'model', created, owned_by: 'tutti' })
+  const describe = (id: string, { isLoaded }: ServedModel): object => {
+    return { id, object: 'model', created, owned_by: 'tutti', loaded: isLoaded }
+  }
   return [
     {
       method: 'GET',
       path: '/v1/models',
       document: { summary: 'The served models.', ok: 'ModelList' },
-      answer: (exchange) => exchange.sendJson(200, { object: 'list', data: models.map(describe) }),
+      answer(exchange) {
+        const data = listModels().flatMap((model) => model.names.map((id) => describe(id, model)))
+        exchange.sendJson(200, { object: 'list', data })
+      },
     },
     {
       method: 'GET',
@@ -207,9 +213,8 @@ function createModelRoutes({ requests, clock }: RouteContext): readonly Document
       document: { summary: 'One served model.', ok: 'ModelDetails' },
       answer(exchange, _, rest) {
         const id = tryRead(() => decodeURIComponent(rest)) ?? rest
-        const isServed = models.includes(id) || hiddenModels.includes(id)
-        if (!isServed) throw unknownModelError(id, models)
-        exchange.sendJson(200, { ...describe(id), max_model_len: contextLength })
+        const model = expectModel(id, listModels())
+        exchange.sendJson(200, { ...describe(id, model), max_model_len: model.contextLength })
       },
     },
   ]

@@ -29,39 +29,55 @@ const noLabels = {}
 
 type EndedRequest = Pick<RequestReport, 'code' | 'measurements' | 'usage'>
 
-/** The current values that `/metrics` shows. */
-interface ServerState {
+/** What `/metrics` shows of a model at present. */
+export interface ModelState {
+  readonly model: string
+  readonly isLoaded: boolean
   readonly status: GeneratorStatus
   readonly slots: number
   readonly queueLimit: number
   /** How often engines have broken their contract. */
   readonly breaches: number
+}
+
+/** The current values that `/metrics` shows. */
+interface ServerState {
+  readonly models: readonly ModelState[]
   readonly keys: readonly ClientKey[]
-  /** The metrics of the sessions that use the model. */
+  /** The metrics of the sessions that use the models. */
   readonly sessions: readonly MetricValues[]
 }
 
+/** What is counted of the requests of one model. */
+class RequestTotals {
+  /** By finish reason or error code. */
+  readonly results = new Map<string, number>()
+  /** `cached` tokens are those of `input` that an engine had evaluated before. */
+  readonly tokens = { input: 0, output: 0, cached: 0 }
+}
+
 export class ServerMetrics {
-  readonly #model: string
   readonly #backend: string
   readonly #distributions = new Distributions()
   /** The latest session and its labels, cached because consecutive requests often share them. */
   #sessionLabels: { readonly sessionId: string; readonly labels: OriginLabels } | null = null
-  readonly #requestCounts = new Map<string, number>()
-  /** `cached` tokens are those of `input` that an engine had evaluated before. */
-  readonly #tokens = { input: 0, output: 0, cached: 0 }
+  readonly #totals = new Map<string, RequestTotals>()
 
-  constructor(model: string, backend: string) {
-    this.#model = model
+  constructor(backend: string) {
     this.#backend = backend
   }
 
-  requestEnded({ code, measurements, usage }: EndedRequest, sessionId: string): void {
-    this.#requestCounts.set(code, (this.#requestCounts.get(code) ?? 0) + 1)
+  requestEnded(
+    model: string,
+    { code, measurements, usage }: EndedRequest,
+    sessionId: string,
+  ): void {
+    const { results, tokens } = this.#totalsOf(model)
+    results.set(code, (results.get(code) ?? 0) + 1)
     if (usage !== null) {
-      this.#tokens.input += usage.promptTokens
-      this.#tokens.output += usage.completionTokens
-      this.#tokens.cached += readCachedTokens(usage) ?? 0
+      tokens.input += usage.promptTokens
+      tokens.output += usage.completionTokens
+      tokens.cached += readCachedTokens(usage) ?? 0
     }
     if (this.#sessionLabels?.sessionId !== sessionId) {
       this.#sessionLabels = { sessionId, labels: new OriginLabels(sessionId, this.#backend) }
@@ -75,50 +91,70 @@ export class ServerMetrics {
     this.#distributions.record({ instrument: batchWait, value: waitMs / 1000, labels: noLabels })
   }
 
-  toText({ status, slots, queueLimit, breaches, keys, sessions }: ServerState): string {
-    const { queued, running, workers } = status
-    const labels = { model: this.#model }
-    const gauge = (name: string, description: string, value: number): PlainMetric => ({
+  toText({ models, keys, sessions }: ServerState): string {
+    const gauge = (
+      name: string,
+      description: string,
+      toValue: (state: ModelState) => number,
+    ): PlainMetric => ({
       name,
       kind: 'gauge',
       unit: '1',
       description,
-      points: [{ labels, value }],
+      points: models.map((state) => ({ labels: { model: state.model }, value: toValue(state) })),
     })
-    const tokens: PlainMetric = {
-      name: 'tutti_tokens',
+    const counter = (
+      name: string,
+      description: string,
+      label: string,
+      toCounts: (totals: RequestTotals) => Iterable<readonly [string, number]>,
+    ): PlainMetric => ({
+      name,
       kind: 'counter',
       unit: '1',
-      description: 'tokens of prompts (input), of these from a cache (cached), and of answers',
-      points: Object.entries(this.#tokens).map(([type, value]) => ({
-        labels: { ...labels, type },
-        value,
-      })),
-    }
-    const requests: PlainMetric = {
-      name: 'tutti_requests',
-      kind: 'counter',
-      unit: '1',
-      description: 'requests that have ended, by finish reason or error code',
-      points: [...this.#requestCounts].map(([result, value]) => ({
-        labels: { ...labels, result },
-        value,
-      })),
-    }
+      description,
+      points: models.flatMap(({ model }) =>
+        Array.from(toCounts(this.#totalsOf(model)), ([key, value]) => ({
+          labels: { model, [label]: key },
+          value,
+        })),
+      ),
+    })
     const metrics = [
-      requests,
-      tokens,
-      gauge('tutti_requests_queued', 'requests in the queue', queued),
-      gauge('tutti_queue_limit', 'requests that may wait in the queue', queueLimit),
-      gauge('tutti_requests_running', 'requests in an engine', running),
-      gauge('tutti_slots', 'requests that the engines handle at a time', slots),
-      gauge('tutti_workers', 'engines that accept requests', workers),
-      gauge('tutti_engine_breaches', 'calls of engines that break their contract', breaches),
+      counter(
+        'tutti_requests',
+        'requests that have ended, by finish reason or error code',
+        'result',
+        ({ results }) => results,
+      ),
+      counter(
+        'tutti_tokens',
+        'tokens of prompts (input), of these from a cache (cached), and of answers',
+        'type',
+        ({ tokens }) => Object.entries(tokens),
+      ),
+      gauge('tutti_requests_queued', 'requests in the queue', ({ status }) => status.queued),
+      gauge('tutti_queue_limit', 'requests that may wait in the queue', (one) => one.queueLimit),
+      gauge('tutti_requests_running', 'requests in an engine', ({ status }) => status.running),
+      gauge('tutti_slots', 'requests that the engines handle at a time', ({ slots }) => slots),
+      gauge('tutti_workers', 'engines that accept requests', ({ status }) => status.workers),
+      gauge(
+        'tutti_engine_breaches',
+        'calls of engines that break their contract',
+        ({ breaches }) => breaches,
+      ),
+      gauge('tutti_model_loaded', 'whether the model is loaded', (one) => Number(one.isLoaded)),
       ...toKeyMetrics(keys),
       ...mergePoints(sessions.flatMap((session) => session.metrics)),
     ]
     const others = sessions.flatMap((session) => session.distributions)
     return toPrometheusText({ metrics, distributions: [...this.#distributions.list(), ...others] })
+  }
+
+  #totalsOf(model: string): RequestTotals {
+    let totals = this.#totals.get(model)
+    if (totals === undefined) this.#totals.set(model, (totals = new RequestTotals()))
+    return totals
   }
 }
 

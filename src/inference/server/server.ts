@@ -12,6 +12,13 @@ import type { EngineProxy } from '../generation/pass-through.ts'
 import { createErrorReplies } from './error-replies.ts'
 import { ApiKeys } from './keys/api-keys.ts'
 import type { ClientKey } from './keys/client-key.ts'
+import {
+  createDispatchRoute,
+  type DispatchParts,
+  type LeasedModel,
+  type ModelDirectory,
+} from './model-directory.ts'
+import type { ServedModel } from './served-model.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import {
   createStartRoutes,
@@ -70,15 +77,27 @@ export interface ServedRequest {
   readonly answers: readonly string[]
 }
 
-interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields' | 'purpose'> {
+export interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields' | 'purpose'> {
   /** Absent or `null` if there is no server behind the engine. */
   readonly proxy?: EngineProxy | null
+}
+
+/** A loaded model of several. It stays loaded until `release` is called. */
+export interface RoutedModel extends Pick<
+  InferenceServerOptions,
+  'generator' | 'models' | 'hiddenModels' | 'defaults'
+> {
+  /** The same object for all requests until the model is unloaded. */
+  readonly id: object
+  readonly loaded: LoadedModel
+  release(): void
 }
 
 export class InferenceServer extends HttpServer {
   readonly #options: InferenceServerOptions
   readonly #limits: ServerLimits
   readonly #keys: ApiKeys | null
+  readonly #responses = new ResponseStore()
 
   constructor(options: InferenceServerOptions) {
     const { apiKey, apiKeysFile = null, onRequest = null, clock, log } = options
@@ -104,6 +123,47 @@ export class InferenceServer extends HttpServer {
     const pathsHint = model.proxy ? addPathHint : enginesHint
     const unknownPath = notFoundError(`${openApiHint} ${pathsHint}`)
     this.setRoutes(createRoutes(this.#routeContext(model)), unknownPath)
+  }
+
+  /** Begins to serve several models. A request is answered by the routes of its model. */
+  modelsReady(directory: ModelDirectory<RoutedModel>): void {
+    const { clock } = this.#options
+    const listModels = (): readonly ServedModel[] => directory.list()
+    const routesById = new WeakMap<object, LeasedModel['routes']>()
+    const toLeased = (model: RoutedModel): LeasedModel => {
+      let routes = routesById.get(model.id)
+      if (routes === undefined) {
+        const context = {
+          ...this.#routeContext(model.loaded, { ...this.#options, ...model }),
+          listModels,
+        }
+        routes = new Map(createRoutes(context).map((route) => [route.path, route]))
+        routesById.set(model.id, routes)
+      }
+      return { routes, release: () => model.release() }
+    }
+    const unknownPath = notFoundError(`${openApiHint} ${enginesHint}`)
+    const parts: DispatchParts = {
+      clock,
+      unknownPath,
+      directory: {
+        list: listModels,
+        acquire(name, options) {
+          const model = directory.acquire(name, options)
+          return model instanceof Promise ? model.then(toLeased) : toLeased(model)
+        },
+      },
+    }
+    const [first] = listModels()
+    const fields = ['embeddings', 'prompt.tokens']
+    const template = { contextLength: first?.contextLength ?? 1, fields }
+    const context = { ...this.#routeContext(template), listModels }
+    const routes = createRoutes(context).map((route) =>
+      route.needsModel === false || route.bodyBytes === undefined
+        ? route
+        : createDispatchRoute(route, parts),
+    )
+    this.setRoutes(routes, unknownPath)
   }
 
   protected override async onStart(): Promise<void> {
@@ -134,9 +194,9 @@ export class InferenceServer extends HttpServer {
     return { ...this.#options, pageFile, endpoint: this.endpoint, getUnreadyReason }
   }
 
-  #routeContext(model: LoadedModel): RouteContext {
+  #routeContext(model: LoadedModel, options = this.#options): RouteContext {
     const { contextLength, purpose = 'chat', fields = [], proxy = null } = model
-    const { models, hiddenModels = [], queueLimit = Infinity, defaults } = this.#options
+    const { models, hiddenModels = [], queueLimit = Infinity, defaults } = options
     const { maxPrompts, isStrict } = this.#limits
     const requests = createRequestReader({
       models,
@@ -152,8 +212,14 @@ export class InferenceServer extends HttpServer {
       isStrict,
     })
     const needsKey = this.#keys !== null
-    const [limits, responses] = [this.#limits, new ResponseStore()]
-    return { ...this.#healthContext(), limits, requests, responses, proxy, needsKey }
+    const [limits, responses] = [this.#limits, this.#responses]
+    const { generator } = options
+    const own = { names: models, hiddenNames: hiddenModels, contextLength, isLoaded: true }
+    const listModels = (): readonly ServedModel[] => [
+      { ...own, leftSeconds: Infinity, memoryBytes: 0 },
+    ]
+    const shared = { ...this.#healthContext(), generator, limits, listModels }
+    return { ...shared, requests, responses, proxy, needsKey }
   }
 }
 

@@ -19,7 +19,15 @@ describe('a configuration', () => {
       servedNames: ['tiny'],
       hubToken: null,
       tpSize: 1,
-      hardware: { numNodes: 1, numGpus: 1, nodeOffset: 0, numInfWorkers: 1, queueLimit: 10_000 },
+      purpose: null,
+      hardware: {
+        numNodes: 1,
+        numGpus: 1,
+        nodeOffset: 0,
+        numInfWorkers: 1,
+        queueLimit: 10_000,
+        modelMemoryMb: null,
+      },
       llm: {
         dtype: 'bfloat16',
         maxTokens: 100,
@@ -62,7 +70,57 @@ describe('a configuration', () => {
         cacheDir: null,
       },
       server: { isStrict: false },
+      models: [],
     })
+  })
+
+  it('a configuration: further models share the sections that they do not replace', () => {
+    const { models } = parse(`
+required: { model_name: ./a.gguf, hf_token: abc }
+llm: { max_tokens: 7, temperature: 0.25 }
+models:
+- model_name: ./b.gguf
+  served_name: bee
+  purpose: embedding
+  preload: true
+  keep_alive_seconds: -1
+  llm: { max_tokens: 9 }
+- { model_name: c, engine: { kind: echo } }
+`)
+    expect(
+      models.map(({ isPreloaded, keepAliveSeconds }) => [isPreloaded, keepAliveSeconds]),
+    ).toEqual([
+      [true, -1],
+      [false, 300],
+    ])
+    const [first, second] = models.map(({ config }) => config)
+    expect(first).toMatchObject({ servedNames: ['bee'], purpose: 'embedding', models: [] })
+    expect([first?.llm.maxTokens, first?.llm.temperature, first?.engine.kind]).toEqual([
+      9,
+      0.25,
+      'llama',
+    ])
+    expect([second?.llm.maxTokens, second?.purpose, second?.engine.kind]).toEqual([
+      7,
+      'chat',
+      'echo',
+    ])
+  })
+
+  it('a configuration: problems of further models name the model', () => {
+    const wrong = [
+      ['- { served_name: b }', /models\[0\]: expected a model_name/],
+      ['- { model_name: b.gguf, keep_alive: 3 }', /keep_alive: unknown key, known are/],
+      ['- { model_name: b.gguf, keep_alive_seconds: -2 }', /keep_alive_seconds: expected/],
+      ['- { model_name: b.gguf, served_name: a }', /models: two models have the name a/],
+      [
+        '- { model_name: b.gguf, llm: { max_model_len: 5, max_tokens: 6 } }',
+        /at most max_model_len/,
+      ],
+    ] as const
+    for (const [models, message] of wrong) {
+      expect(() => parse(`required: { model_name: a.gguf }\nmodels:\n${models}\n`)).toThrow(message)
+    }
   })
 
   it('a configuration: every key of every section is read', () => {

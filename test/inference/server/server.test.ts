@@ -167,7 +167,7 @@ describe('the inference server', () => {
   it('the inference server lists models, counts tokens and exports metrics', async () => {
     await using served = await serve({ models: ['org/tiny', 'tiny-alias'] })
     const { json } = await ask(`${served.url}/v1/models`)
-    const model = { object: 'model', created: expect.any(Number), owned_by: 'tutti' }
+    const model = { object: 'model', created: expect.any(Number), owned_by: 'tutti', loaded: true }
     expect(json).toEqual({
       object: 'list',
       data: [

@@ -158,6 +158,7 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
       ...settings,
       modelName: config.modelPath,
       contextLength: config.llm.maxModelLen,
+      purpose: config.purpose,
       cacheDir: settings.cacheDir ?? defaultCacheDir(),
       hubToken: config.hubToken?.reveal() ?? null,
       clock,

@@ -1,7 +1,7 @@
 /** Routes of Ollama's API that describe the served models. They load nothing. */
 
 import type { DocumentedRoute } from '../openapi.ts'
-import { unknownModelError } from '../requests/invalid-request.ts'
+import { expectModel, type ServedModel } from '../served-model.ts'
 import { z } from '../../schema/schema.ts'
 import { toServedName } from './ollama-request.ts'
 import type { CompanionContext } from './surface.ts'
@@ -13,17 +13,21 @@ const apiVersion = '0.13.0'
 const showRequest = z.looseObject({ model: z.string().nullish(), name: z.string().nullish() })
 
 export function createOllamaModelRoutes(context: CompanionContext): readonly DocumentedRoute[] {
-  const { rules } = context.requests
-  const modifiedAt = new Date(context.clock.now() * 1000).toISOString()
+  const { listModels, clock } = context
+  const modifiedAt = new Date(clock.now() * 1000).toISOString()
   const failure = 'OllamaError'
-  const describe = (name: string): object => ({ name, model: name, size: 0, digest: '', details })
+  const describe = (name: string, { memoryBytes }: ServedModel): object => {
+    return { name, model: name, size: memoryBytes, digest: '', details }
+  }
   return [
     {
       method: 'GET',
       path: '/api/tags',
       document: { summary: 'The served models.', failure },
       answer(exchange) {
-        const models = rules.models.map((name) => ({ ...describe(name), modified_at: modifiedAt }))
+        const models = listModels().flatMap((model) =>
+          model.names.map((name) => ({ ...describe(name, model), modified_at: modifiedAt })),
+        )
         exchange.sendJson(200, { models })
       },
     },
@@ -32,37 +36,17 @@ export function createOllamaModelRoutes(context: CompanionContext): readonly Doc
       path: '/api/ps',
       document: { summary: 'The loaded models.', failure },
       answer(exchange) {
-        const loaded = { size_vram: 0, expires_at: endOfTime, context_length: rules.contextLength }
-        const models = rules.models.map((name) => ({ ...describe(name), ...loaded }))
+        const loaded = listModels().filter(({ isLoaded }) => isLoaded)
+        const models = loaded.flatMap((model) => {
+          const { contextLength, leftSeconds } = model
+          const expires_at = toExpiry(clock.now() + leftSeconds)
+          const facts = { size_vram: 0, expires_at, context_length: contextLength }
+          return model.names.map((name) => ({ ...describe(name, model), ...facts }))
+        })
         exchange.sendJson(200, { models })
       },
     },
-    {
-      method: 'POST',
-      path: '/api/show',
-      document: { summary: 'One served model.', failure },
-      bodyBytes: context.limits.bodyBytes,
-      isAnyTypeAccepted: true,
-      answer(exchange, body) {
-        const { model, name } = expectValid(showRequest, body)
-        const served = toServedName(model ?? name ?? '', rules.models)
-        const isServed = rules.models.includes(served) || rules.hiddenModels.includes(served)
-        if (!isServed) throw unknownModelError(served, rules.models)
-        exchange.sendJson(200, {
-          modelfile: '',
-          parameters: '',
-          template: '',
-          details,
-          model_info: {
-            'general.architecture': 'tutti',
-            'general.basename': served,
-            'tutti.context_length': rules.contextLength,
-          },
-          capabilities: ['completion', 'tools', 'thinking'],
-          modified_at: modifiedAt,
-        })
-      },
-    },
+    createShowRoute(context, modifiedAt),
     {
       method: 'GET',
       path: '/api/version',
@@ -70,6 +54,42 @@ export function createOllamaModelRoutes(context: CompanionContext): readonly Doc
       answer: (exchange) => exchange.sendJson(200, { version: apiVersion }),
     },
   ]
+}
+
+function createShowRoute(
+  { listModels, limits }: CompanionContext,
+  modifiedAt: string,
+): DocumentedRoute {
+  return {
+    method: 'POST',
+    path: '/api/show',
+    document: { summary: 'One served model.', failure: 'OllamaError' },
+    bodyBytes: limits.bodyBytes,
+    isAnyTypeAccepted: true,
+    needsModel: false,
+    answer(exchange, body) {
+      const { model, name } = expectValid(showRequest, body)
+      const models = listModels()
+      const served = toServedName(
+        model ?? name ?? '',
+        models.flatMap(({ names }) => names),
+      )
+      const { contextLength } = expectModel(served, models)
+      exchange.sendJson(200, {
+        modelfile: '',
+        parameters: '',
+        template: '',
+        details,
+        model_info: {
+          'general.architecture': 'tutti',
+          'general.basename': served,
+          'tutti.context_length': contextLength,
+        },
+        capabilities: ['completion', 'tools', 'thinking'],
+        modified_at: modifiedAt,
+      })
+    },
+  }
 }
 
 /** Nothing is known about these details. Clients expect the fields nevertheless. */
@@ -82,5 +102,8 @@ const details = {
   quantization_level: '',
 }
 
-/** The time at which a loaded model is unloaded: never. */
+/** The time of a model that is not unloaded. */
 const endOfTime = '9999-12-31T23:59:59Z'
+
+const toExpiry = (seconds: number): string =>
+  seconds === Infinity ? endOfTime : new Date(seconds * 1000).toISOString()

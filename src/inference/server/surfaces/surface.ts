@@ -9,6 +9,7 @@ import type {
   TextGenerator,
 } from '../../generation/text-generator.ts'
 import type { z } from '../../schema/schema.ts'
+import type { ServedModel } from '../served-model.ts'
 import type { RouteDocument } from '../openapi.ts'
 import type { StreamWriter } from '../replies/stream-writer.ts'
 import type { RequestReader, TextRequest } from '../requests/request-reader.ts'
@@ -42,6 +43,7 @@ export interface SurfaceContext {
 
 /** What the other routes of an API need, such as those that count tokens or list models. */
 export interface CompanionContext extends SurfaceContext {
+  readonly listModels: () => readonly ServedModel[]
   readonly generator: TextGenerator
   readonly limits: ServerLimits
 }

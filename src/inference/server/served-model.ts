@@ -1,0 +1,26 @@
+/** What the server tells about its models. */
+
+import { unknownModelError } from './requests/invalid-request.ts'
+
+/** Reading this loads nothing, and keeps no model loaded. */
+export interface ServedModel {
+  /** The names of the model. `/v1/models` lists them. */
+  readonly names: readonly string[]
+  /** Other names that requests may use, such as a path. */
+  readonly hiddenNames: readonly string[]
+  readonly contextLength: number
+  readonly isLoaded: boolean
+  /** In how many seconds the model is unloaded; `Infinity` if it stays or is in use. */
+  readonly leftSeconds: number
+  /** The estimated memory of the model; 0 if it is unknown. */
+  readonly memoryBytes: number
+}
+
+export function expectModel(id: string, models: readonly ServedModel[]): ServedModel {
+  const found = models.find(({ names, hiddenNames }) => [...names, ...hiddenNames].includes(id))
+  if (found !== undefined) return found
+  throw unknownModelError(
+    id,
+    models.flatMap(({ names }) => names),
+  )
+}
