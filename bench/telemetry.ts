@@ -41,12 +41,14 @@ interface Mode {
 
 const emitPublic = (telemetry: TelemetryManager, number: number): void =>
   emitTask(telemetry, `task-${number}`)
+// A tenth of the rate that the thread reaches on the reference machine, half on a slow one.
+const rate = Number(process.env['RATE'] ?? 30_000)
 const modes: Readonly<Record<string, Mode>> = {
   emitter: { emit: recordTask, isWatched: true },
   unwatched: { emit: recordTask, isWatched: false },
   public: { emit: emitPublic, isWatched: true },
-  // A tenth of the rate that the thread reaches on the reference machine, half on a slow one.
-  paced: { emit: recordTask, isWatched: true, rate: Number(process.env['RATE'] ?? 30_000) },
+  paced: { emit: recordTask, isWatched: true, rate },
+  pacedNothing: { emit: () => {}, isWatched: false, rate },
 }
 const titles: Readonly<Record<string, string>> = {
   A: 'A: stringify and write, no telemetry',
@@ -54,6 +56,8 @@ const titles: Readonly<Record<string, string>> = {
   unwatched: 'session events, no subscriber',
   public: '`makeEvent` and `emit`, one subscriber',
   paced: 'session events at a fixed rate, one subscriber',
+  pacedA: 'A at that rate',
+  pacedNothing: 'no events at that rate',
 }
 
 interface Result {
@@ -123,18 +127,23 @@ async function measureOne(which: string, count: number): Promise<Result> {
   try {
     const mode = modes[which]
     return mode === undefined
-      ? await measureBaseline(folder, count)
+      ? await measureBaseline(folder, count, which === 'pacedA' ? rate : undefined)
       : await measureOurs(folder, count, mode)
   } finally {
     rmSync(folder, { recursive: true })
   }
 }
 
-async function measureBaseline(folder: string, count: number): Promise<Result> {
+async function measureBaseline(
+  folder: string,
+  count: number,
+  tasksPerSecond: number | undefined,
+): Promise<Result> {
   const file = openSync(join(folder, 'a.jsonl'), 'a')
   let lines = ''
   const heaps = new HeapSlope(count)
   return timed(folder, count, heaps, async () => {
+    const pace = new Pace(tasksPerSecond)
     for (let task = 0; task < count; task++) {
       const uid = `task-${task}`
       for (const { eventType } of lifecycle)
@@ -142,7 +151,7 @@ async function measureBaseline(folder: string, count: number): Promise<Result> {
       if (task % slice === slice - 1) {
         writeSync(file, lines)
         lines = ''
-        await new Promise((resolve) => setImmediate(resolve))
+        await pace.nextTurn(task)
       }
       heaps.sample(task)
     }
@@ -169,6 +178,23 @@ function plainEvent(eventType: string, uid: string): object {
   )
 }
 
+/** Limits the rate of tasks. */
+class Pace {
+  readonly #from = performance.now()
+  readonly #rate: number | undefined
+
+  constructor(tasksPerSecond: number | undefined) {
+    this.#rate = tasksPerSecond
+  }
+
+  async nextTurn(task: number): Promise<void> {
+    const due = this.#rate === undefined ? 0 : this.#from + (task / this.#rate) * 1000
+    await new Promise((resolve) => setImmediate(resolve))
+    // Waits without using CPU time, because that of the main thread is measured.
+    while (performance.now() < due) await new Promise((resolve) => setTimeout(resolve, 1))
+  }
+}
+
 async function measureOurs(folder: string, count: number, mode: Mode): Promise<Result> {
   const telemetry = new TelemetryManager({ sessionId: 's-bench', checkpointPath: folder })
   let received = 0
@@ -179,15 +205,10 @@ async function measureOurs(folder: string, count: number, mode: Mode): Promise<R
   if (!mode.isWatched) unsubscribe()
   const heaps = new HeapSlope(count)
   const result = await timed(folder, count, heaps, async () => {
-    const from = performance.now()
+    const pace = new Pace(mode.rate)
     for (let task = 0; task < count; task++) {
       mode.emit(telemetry, task)
-      if (task % slice === slice - 1) {
-        const due = mode.rate === undefined ? 0 : from + (task / mode.rate) * 1000
-        await new Promise((resolve) => setImmediate(resolve))
-        // Waits without using CPU time, because that of the main thread is measured.
-        while (performance.now() < due) await new Promise((resolve) => setTimeout(resolve, 1))
-      }
+      if (task % slice === slice - 1) await pace.nextTurn(task)
       heaps.sample(task)
     }
     await telemetry.stop()
@@ -195,7 +216,9 @@ async function measureOurs(folder: string, count: number, mode: Mode): Promise<R
   if (mode.isWatched && received !== count * 5 + 2) {
     throw new Error(`the subscriber got ${received} events`)
   }
-  if (result.lines !== count * 6 + 4) throw new Error(`${result.lines} lines are on disk`)
+  const isSilent = mode === modes['pacedNothing']
+  if (result.lines !== (isSilent ? 0 : count * 6) + 4)
+    throw new Error(`${result.lines} lines are on disk`)
   if (process.env['COST'] !== undefined) console.error(telemetry.summary().telemetry)
   return result
 }
