@@ -18,3 +18,14 @@ export interface RandomModelOptions {
 }
 
 export function writeRandomModel(path: string, options: RandomModelOptions): void
+
+/** The sizes of the model that the adapter is for, and the rank and strength of the adapter. */
+export interface RandomAdapterOptions {
+  readonly dim: number
+  readonly layers: number
+  readonly hidden: number
+  readonly rank: number
+  readonly alpha: number
+}
+
+export function writeRandomAdapter(path: string, options: RandomAdapterOptions): void

@@ -43,6 +43,38 @@ export function writeRandomModel(path, options) {
   })
 }
 
+/**
+ * Writes a LoRA adapter with random weights for a model of these sizes.
+ *
+ * @param {string} path
+ * @param {import('./random-model.d.mts').RandomAdapterOptions} options
+ */
+export function writeRandomAdapter(path, { dim, layers, hidden, rank, alpha }) {
+  const random = createRandom(2)
+  const toTensors = (name, columns, rows) =>
+    [
+      { part: 'lora_a', shape: [columns, rank] },
+      { part: 'lora_b', shape: [rank, rows] },
+    ].map(({ part, shape }) => ({
+      name: `${name}.weight.${part}`,
+      shape,
+      type: 'F32',
+      chunks: () => randomChunks(shape, random),
+    }))
+  writeGguf(path, {
+    metadata: {
+      'general.architecture': { type: 'string', value: 'llama' },
+      'general.type': { type: 'string', value: 'adapter' },
+      'adapter.type': { type: 'string', value: 'lora' },
+      'adapter.lora.alpha': { type: 'float32', value: alpha },
+    },
+    tensors: Array.from({ length: layers }, (_, layer) => [
+      ...toTensors(`blk.${layer}.attn_q`, dim, dim),
+      ...toTensors(`blk.${layer}.ffn_down`, hidden, dim),
+    ]).flat(),
+  })
+}
+
 /** Tokens that can spell every text: bytes, characters, and some longer pieces. */
 function createTokens(vocab, specialTokens) {
   const tokens = [...firstTokens, ...specialTokens].map((text, id) => ({

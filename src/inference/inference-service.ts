@@ -124,10 +124,13 @@ export class InferenceService {
     const models: PoolModel<ModelInstance>[] = []
     for (const [at, { config: own, isPreloaded, ...rest }] of [first, ...further].entries()) {
       const name = own.servedNames[0] ?? own.modelName
+      // Metrics and spans need different names for models of one file.
+      const isTaken = models.some(({ config: { modelName } }) => modelName === own.modelName)
+      const named = isTaken ? { ...own, modelName: name } : own
       const scheduled = { name, bytes: await estimateModelBytes(own), ...rest }
       const prefix = at === 0 ? 'inference' : `inference-${name}`
-      const create = (): ModelInstance => new ModelInstance(this.#shared, own, prefix)
-      models.push({ config: own, isPreloaded, scheduled, create })
+      const create = (): ModelInstance => new ModelInstance(this.#shared, named, prefix)
+      models.push({ config: named, isPreloaded, scheduled, create })
     }
     expectPreloadable(models, budgetBytes)
     const { queueLimit } = config.hardware

@@ -81,6 +81,16 @@ function modelSection(env: Environment) {
     })
       .default(300)
       .describe('How long the model stays loaded without a request; -1 for ever.'),
+    adapters: z
+      .array(
+        section({
+          name: createTextSchema(env)({ maxLength: 256, pattern: /^\S+$/, expected: servedNames }),
+          path: createTextSchema(env)({ maxLength: 4096 }),
+        }),
+      )
+      .max(64)
+      .default([])
+      .describe('LoRA adapters. Clients use the name of an adapter as the name of a model.'),
     llm: llmSection(env).optional().describe('Keys that replace those of the section `llm`.'),
     engine: engineSection(env).optional().describe('Replaces the section `engine`.'),
   }).describe('A further model of the server, loaded when a request names it.')

@@ -17,6 +17,8 @@ export interface CommonConfig {
   readonly purpose: 'chat' | 'embedding' | null
   /** The number of GPUs that share one model. Default 1. */
   readonly tpSize: number
+  /** The absolute path of a LoRA adapter that is applied to the model; `null` for none. */
+  readonly adapterPath: string | null
   readonly hardware: HardwareConfig
   readonly llm: LlmConfig
   readonly batching: BatchingConfig

@@ -8,12 +8,6 @@ import { type Log, processLog } from '../../foundation/log.ts'
 import { expectObject } from '../../foundation/options.ts'
 import { readRegularFileSync } from '../../foundation/regular-file.ts'
 import {
-  builtInRules,
-  type GuardrailConfig,
-  type GuardRule,
-  type GuardStage,
-} from '../guardrails/rules.ts'
-import {
   commandLine,
   type ConfigEntry,
   type ConfigNode,
@@ -24,6 +18,7 @@ import {
   toConfigNode,
   ConfigDocument,
 } from './config-tree.ts'
+import { resolveGuardrails } from './guardrail-config.ts'
 import { readEngineOption, resolveOverrides } from './overrides.ts'
 import { findDescriptor, type EngineConfig, toEngineConfig } from '../engines/engines.ts'
 import type { DynamicWorkersConfig, HardwareConfig, LlmConfig } from './config-sections.ts'
@@ -162,6 +157,7 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
   const config: InferenceConfig = {
     ...required,
     purpose: context.purpose ?? null,
+    adapterPath: null,
     hardware,
     llm: resolveLlm(file.llm, document, engine),
     batching,
@@ -172,19 +168,22 @@ function resolveConfig(root: ConfigNode, context: ResolveContext): InferenceConf
     models: [],
   }
   problems.throwIfAny()
-  const models = file.models.map((model, at) => resolveModel(model, at, tree, context))
+  const models = file.models.flatMap((model, at) => resolveModel(model, at, tree, context))
   expectUniqueNames([config, ...models.map((one) => one.config)], document)
   problems.throwIfAny()
   return freezeDeeply({ ...config, models })
 }
 
-/** Resolves a further model like a file of its own, with the sections that it shares. */
+/**
+ * Resolves a further model like a file of its own, with the sections that it shares. Each of its
+ * adapters is a model as well.
+ */
 function resolveModel(
-  { purpose, preload, keep_alive_seconds: keepAliveSeconds }: FileConfig['models'][number],
+  { purpose, preload, keep_alive_seconds: keepAliveSeconds, adapters }: FileModel,
   index: number,
   root: MapNode,
   context: ResolveContext,
-): FurtherModel {
+): readonly FurtherModel[] {
   const models = findEntry(root, 'models')
   const own = models?.kind === 'list' ? models.items[index] : undefined
   if (own?.kind !== 'map') throw new TypeError('a model that is no map passed the check')
@@ -213,10 +212,24 @@ function resolveModel(
       ...context,
       purpose,
       overrides: { ...overrides, ...(isShared ? { engine } : {}) },
+      // The warnings about the shared sections were already given.
+      files: { ...context.files, warn: () => {} },
     },
   )
-  return { config, isPreloaded: preload, keepAliveSeconds }
+  const takesAdapters = config.engine.kind === 'llama' && purpose === 'chat'
+  if (adapters.length > 0 && !takesAdapters) {
+    const text = `models[${index}].adapters: only models for text of the llama engine have adapters`
+    context.problems.add(own.position, text)
+  }
+  const adapted = adapters.map(({ name, path }) => ({
+    config: { ...config, servedNames: [name], adapterPath: context.files.resolve(path) },
+    isPreloaded: false,
+    keepAliveSeconds,
+  }))
+  return [{ config, isPreloaded: preload, keepAliveSeconds }, ...adapted]
 }
+
+type FileModel = FileConfig['models'][number]
 
 const findEntry = ({ entries }: MapNode, name: string): ConfigNode | undefined =>
   entries.find(({ key }) => key === name)?.value
@@ -395,47 +408,6 @@ function freezeDeeply<T extends object>(value: T): T {
     if (typeof part === 'object' && part !== null && !(part instanceof Secret)) freezeDeeply(part)
   }
   return Object.freeze(value)
-}
-
-type GuardrailSection = FileConfig['guardrails']
-type FileRule = NonNullable<GuardrailSection['rules']>[number]
-
-/** Without `rules`, only `injection` applies. `max_prompt_chars` adds the rule `limits`. */
-function resolveGuardrails(section: GuardrailSection, document: ConfigDocument): GuardrailConfig {
-  const { action, max_prompt_chars: maxPromptChars = null } = section
-  const givenRules =
-    section.rules ?? (document.has('guardrails', 'rules') ? [] : ['injection' as const])
-  const ids = givenRules.map((rule) => (typeof rule === 'string' ? rule : rule.id))
-  const duplicate = ids.find((id, at) => ids.indexOf(id) !== at)
-  if (duplicate !== undefined) {
-    document.addProblem(['guardrails', 'rules'], `two rules have the id ${duplicate}`)
-  }
-  const hasLimits = ids.includes('limits')
-  if (hasLimits && !document.has('guardrails', 'max_prompt_chars')) {
-    document.addProblem(['guardrails', 'rules'], 'limits needs max_prompt_chars')
-  }
-  const isLimited = maxPromptChars !== null && !hasLimits
-  const rules = isLimited ? ['limits' as const, ...givenRules] : givenRules
-  return {
-    isOn: section.toggle_on,
-    sensitivity: section.sensitivity,
-    rules: rules.map((rule) => toRule(rule, action)),
-    maxPromptChars,
-    action,
-    onBlock: section.on_block,
-  }
-}
-
-function toRule(rule: FileRule, defaultAction: GuardrailSection['action']): GuardRule {
-  const { id, ...given } = typeof rule === 'string' ? { id: rule } : rule
-  const builtIn = builtInRules.find((name) => name === id)
-  const readsInput = builtIn === 'injection' || builtIn === 'limits'
-  const stage: GuardStage = given.stage ?? (readsInput ? 'input' : 'both')
-  const chosen = { stage, action: given.action ?? defaultAction }
-  if (builtIn !== undefined) return { kind: 'built-in', id: builtIn, ...chosen }
-  const { pattern, keywords = [], unless = [] } = given
-  if (pattern !== undefined) return { kind: 'pattern', id, pattern, unless, ...chosen }
-  return { kind: 'keywords', id, keywords, unless, ...chosen }
 }
 
 interface ConfigFiles {

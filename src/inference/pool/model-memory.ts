@@ -20,12 +20,13 @@ export function findMemoryBudget({ hardware }: InferenceConfig): number {
  * file is not on this machine, because their memory is that of another server or unknown.
  */
 export async function estimateModelBytes(config: InferenceConfig): Promise<number> {
-  const { modelPath, hardware, engine } = config
+  const { modelPath, adapterPath, hardware, engine } = config
   const file = await stat(modelPath).catch(() => null)
   if (file === null || !file.isFile()) return 0
   if (engine.kind !== 'llama') return file.size
   const cache = await estimateCacheBytes(config, engine.sequences).catch(() => 0)
-  return (file.size + cache) * hardware.numInfWorkers
+  const adapter = adapterPath === null ? null : await stat(adapterPath).catch(() => null)
+  return (file.size + cache + (adapter?.size ?? 0)) * hardware.numInfWorkers
 }
 
 async function estimateCacheBytes(

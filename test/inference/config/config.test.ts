@@ -20,6 +20,7 @@ describe('a configuration', () => {
       hubToken: null,
       tpSize: 1,
       purpose: null,
+      adapterPath: null,
       hardware: {
         numNodes: 1,
         numGpus: 1,

@@ -1,10 +1,12 @@
 /** A model with random weights and a chat template, small enough to be written by any test. */
 
 import { join } from 'node:path'
-import { writeRandomModel } from '../../../scripts/random-model.mjs'
+import { writeRandomAdapter, writeRandomModel } from '../../../scripts/random-model.mjs'
 
 /** Its context, in tokens. */
 export const tinyContext = 512
+
+const sizes = { dim: 64, layers: 2, hidden: 128 }
 
 const tinyTemplate = [
   '{{ bos_token }}',
@@ -24,10 +26,8 @@ export function writeTinyModel(
 ): string {
   const path = join(folder, pooling === undefined ? 'tiny.gguf' : `tiny-embedding-${pooling}.gguf`)
   writeRandomModel(path, {
-    dim: 64,
-    layers: 2,
+    ...sizes,
     heads: 4,
-    hidden: 128,
     vocab: 512,
     precision: 'F32',
     context: tinyContext,
@@ -35,5 +35,15 @@ export function writeTinyModel(
     template,
     ...(pooling === undefined ? {} : { pooling }),
   })
+  return path
+}
+
+export const adapterRank = 4
+export const adapterAlpha = 6
+
+/** Writes a LoRA adapter for the model into a folder and returns the path. */
+export function writeTinyAdapter(folder: string): string {
+  const path = join(folder, 'adapter.gguf')
+  writeRandomAdapter(path, { ...sizes, rank: adapterRank, alpha: adapterAlpha })
   return path
 }

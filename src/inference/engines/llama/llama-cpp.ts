@@ -223,7 +223,7 @@ async function createContext(
   { contextLength, threads }: { readonly contextLength: number; readonly threads: number },
 ): Promise<LlamaContext> {
   const { architectureMetadata: architecture } = model.fileInfo
-  const { sequences, batchSize, flashAttention } = request
+  const { sequences, batchSize, flashAttention, adapterPath = null } = request
   return guardMemory(request, contextLength, () =>
     model.createContext({
       sequences,
@@ -232,6 +232,7 @@ async function createContext(
       batchSize: batchSize + sequences,
       threads: { ideal: threads, min: threads },
       failedCreationRemedy: false,
+      ...(adapterPath === null ? {} : { lora: { adapters: [{ filePath: adapterPath }] } }),
       ...(flashAttention === 'auto' ? {} : { flashAttention }),
       ...(model.llama.gpu === false
         ? chooseCpuAttention(architecture, readCpuFlags(), flashAttention === true)

@@ -67,6 +67,8 @@ export interface LlamaEngineOptions extends Partial<Omit<LlamaEngineConfig, 'kin
   readonly contextLength?: number | null
   /** What the model is loaded for. Default `null`: the GGUF file says so. */
   readonly purpose?: 'chat' | 'embedding' | null
+  /** The GGUF file of a LoRA adapter that is applied to the model. Default `null`: none. */
+  readonly adapterPath?: string | null
   /** @deprecated Has no effect: the native context of node-llama-cpp is always used. */
   readonly usesNativeContext?: boolean
   readonly clock: Clock
@@ -92,6 +94,7 @@ const checks: OptionChecks<LlamaEngineOptions> = {
   batchSize: optional(integerAtLeast(1)),
   contextLength: optional(nullable(integerAtLeast(1))),
   purpose: optional(oneOf('chat', 'embedding', null)),
+  adapterPath: optional(nullable(expectString)),
   hungSeconds: optional(positiveSeconds),
   usesNativeContext: optional(expectBoolean),
   clock: sharedChecks.clock,
@@ -148,10 +151,12 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
   slots: ({ sequences }, maxBatchSize) => Math.min(sequences, maxBatchSize),
   resolvePaths: (settings, resolve) =>
     settings.cacheDir === null ? settings : { ...settings, cacheDir: resolve(settings.cacheDir) },
-  async checkModel({ modelPath }) {
+  async checkModel({ modelPath, adapterPath }) {
     // Any other name is that of a model on the hub.
-    const problem = isAbsolute(modelPath) ? await findModelProblem(modelPath) : null
-    if (problem !== null) throw inferenceError('engine_error', problem, { hint: modelFileHint })
+    for (const path of [isAbsolute(modelPath) ? modelPath : null, adapterPath]) {
+      const problem = path === null ? null : await findModelProblem(path)
+      if (problem !== null) throw inferenceError('engine_error', problem, { hint: modelFileHint })
+    }
   },
   create: (settings, { config, clock, log, onProgress }) =>
     createLlamaEngine({
@@ -159,6 +164,7 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
       modelName: config.modelPath,
       contextLength: config.llm.maxModelLen,
       purpose: config.purpose,
+      adapterPath: config.adapterPath,
       cacheDir: settings.cacheDir ?? defaultCacheDir(),
       hubToken: config.hubToken?.reveal() ?? null,
       clock,
@@ -430,4 +436,5 @@ const toLoadRequest = (options: LlamaEngineOptions): LoadRequest => ({
   batchSize: options.batchSize ?? 512,
   contextLength: options.contextLength ?? null,
   purpose: options.purpose ?? null,
+  adapterPath: options.adapterPath ?? null,
 })

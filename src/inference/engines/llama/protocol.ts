@@ -26,6 +26,8 @@ export interface LoadRequest {
   readonly contextLength: number | null
   /** `null` to read from the file whether it is an embedding model. */
   readonly purpose?: 'chat' | 'embedding' | null
+  /** The file of a LoRA adapter; `null` for none. */
+  readonly adapterPath?: string | null
 }
 
 export interface LlamaRequest {

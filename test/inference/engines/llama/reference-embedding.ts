@@ -8,9 +8,33 @@ import { readGgufFileInfo } from 'node-llama-cpp'
 
 type Vector = readonly number[]
 
+interface Adapter {
+  readonly path: string
+  /** The factor of the product of its two matrices. */
+  readonly scale: number
+}
+
+/** Returns the log probabilities of all tokens after these tokens. */
+export async function computeLogprobs(
+  path: string,
+  tokens: Vector,
+  adapter?: Adapter,
+): Promise<Vector> {
+  const { read } = await openModel(path)
+  const states = await computeHiddenStates(path, tokens, adapter)
+  const logits = multiply(read('token_embd.weight'), states.at(-1) ?? [])
+  const max = Math.max(...logits)
+  const total = logits.reduce((sum, logit) => sum + Math.exp(logit - max), 0)
+  return logits.map((logit) => logit - max - Math.log(total))
+}
+
 /** Returns the normalized output of the last layer for each token. All tensors must be F32. */
-export async function computeHiddenStates(path: string, tokens: Vector): Promise<Vector[]> {
-  const model = await openModel(path)
+export async function computeHiddenStates(
+  path: string,
+  tokens: Vector,
+  adapter?: Adapter,
+): Promise<Vector[]> {
+  const model = await openModel(path, adapter)
   const { heads, layers, epsilon } = model
   const read = (name: string): Matrix => model.read(name)
   const embedding = read('token_embd.weight')
@@ -49,7 +73,42 @@ interface Matrix {
   readonly values: Float32Array
 }
 
-async function openModel(path: string) {
+async function openModel(path: string, adapter?: Adapter) {
+  const { tensors, metadata } = await readTensors(path)
+  if (adapter !== undefined) {
+    const { tensors: parts } = await readTensors(adapter.path)
+    for (const [name, matrix] of tensors) {
+      const [a, b] = [parts.get(`${name}.lora_a`), parts.get(`${name}.lora_b`)]
+      if (a !== undefined && b !== undefined) tensors.set(name, adapt(matrix, a, b, adapter.scale))
+    }
+  }
+  return {
+    heads: Number(metadata.attention?.head_count),
+    layers: Number(metadata.block_count),
+    epsilon: Number(metadata.attention?.layer_norm_rms_epsilon),
+    read: (name: string): Matrix => {
+      const found = tensors.get(name)
+      if (found === undefined) throw new Error(`no tensor ${name}`)
+      return found
+    },
+  }
+}
+
+/** Adds the scaled product of the matrices of an adapter. */
+function adapt({ shape, values }: Matrix, a: Matrix, b: Matrix, scale: number): Matrix {
+  const [columns, rank] = a.shape
+  const adapted = values.map((value, at) => {
+    const [row, column] = [Math.floor(at / columns), at % columns]
+    let sum = 0
+    for (let k = 0; k < rank; k++) {
+      sum += (b.values[row * rank + k] ?? 0) * (a.values[k * columns + column] ?? 0)
+    }
+    return value + scale * sum
+  })
+  return { shape, values: adapted }
+}
+
+async function readTensors(path: string) {
   const { fullTensorInfo = [], architectureMetadata } = await readGgufFileInfo(path)
   const bytes = readFileSync(path)
   const tensors = new Map<string, Matrix>()
@@ -59,16 +118,7 @@ async function openModel(path: string) {
     const values = new Float32Array(bytes.buffer.slice(start, start + 4 * columns * count))
     tensors.set(name, { shape: [columns, count], values })
   }
-  return {
-    heads: Number(architectureMetadata.attention?.head_count),
-    layers: Number(architectureMetadata.block_count),
-    epsilon: Number(architectureMetadata.attention?.layer_norm_rms_epsilon),
-    read(name: string): Matrix {
-      const found = tensors.get(name)
-      if (found === undefined) throw new Error(`no tensor ${name}`)
-      return found
-    },
-  }
+  return { tensors, metadata: architectureMetadata }
 }
 
 const dot = (one: Vector, other: Vector): number =>
