@@ -37,7 +37,10 @@ export class ClientKey implements AcceptedKey {
     const nowMs = this.#clock.monotonicMs()
     const states = this.#states(nowMs)
     const exhausted = states.filter(({ remaining }) => remaining <= 0)
-    if (exhausted.length > 0) throw limitError(exhausted, states)
+    if (exhausted.length > 0) {
+      const waits = exhausted.map(({ unit, limit }) => this.#used[unit].msUntil(limit - 1, nowMs))
+      throw limitError(exhausted, states, Math.max(...waits))
+    }
     const entry = this.#used.requests.add(nowMs, this.limits.requests === null ? 0 : 1)
     return {
       headers: this.#states(nowMs).flatMap(toHeaders),
@@ -67,8 +70,7 @@ export class ClientKey implements AcceptedKey {
       if (limit === null) return []
       const minuteSum = this.#used[unit]
       const remaining = limit - minuteSum.total(nowMs)
-      const resetMs = minuteSum.msUntil(0, nowMs)
-      return [{ unit, limit, remaining, resetMs, retryMs: minuteSum.msUntil(limit - 1, nowMs) }]
+      return [{ unit, limit, remaining, resetMs: minuteSum.resetMs(nowMs) }]
     })
   }
 }
@@ -80,8 +82,6 @@ export interface LimitState {
   readonly remaining: number
   /** The time until no part of the limit is used any more. */
   readonly resetMs: number
-  /** The time until another request is admitted. */
-  readonly retryMs: number
 }
 
 /** The headers have the names and forms of the chat-completions API. */
@@ -94,8 +94,12 @@ const toHeaders = ({ unit, limit, remaining, resetMs }: LimitState): readonly st
   `${Math.ceil(resetMs) / 1000}s`,
 ]
 
-function limitError(exhausted: readonly LimitState[], states: readonly LimitState[]): HttpError {
-  const seconds = Math.max(1, ...exhausted.map(({ retryMs }) => Math.ceil(retryMs / 1000)))
+function limitError(
+  exhausted: readonly LimitState[],
+  states: readonly LimitState[],
+  waitMs: number,
+): HttpError {
+  const seconds = Math.max(1, Math.ceil(waitMs / 1000))
   const limits = exhausted.map(({ unit, limit }) => `${limit} ${unit}`).join(' and ')
   const message = `The limit of this API key is used up: ${limits} a minute.`
   return new HttpError(429, `${message} Try again in ${seconds} s.`, {
@@ -115,11 +119,13 @@ interface Entry {
 class MinuteSum {
   readonly #entries = new Fifo<Entry>()
   #total = 0
+  #lastMs = 0
 
   total(nowMs: number): number {
     for (;;) {
       const first = this.#entries.peek()
-      if (first === undefined || first.atMs + minuteMs > nowMs) return this.#total
+      const isCounted = first !== undefined && first.amount > 0 && first.atMs + minuteMs > nowMs
+      if (first === undefined || isCounted) return this.#total
       this.#entries.shift()
       this.takeBack(first)
     }
@@ -127,8 +133,10 @@ class MinuteSum {
 
   add(nowMs: number, amount: number): Entry {
     const entry = { atMs: nowMs, amount }
+    if (amount === 0) return entry
     this.#total += amount
-    if (amount > 0) this.#entries.push(entry)
+    this.#lastMs = nowMs
+    this.#entries.push(entry)
     return entry
   }
 
@@ -137,11 +145,16 @@ class MinuteSum {
     entry.amount = 0
   }
 
+  /** The time until the sum is 0. Too long if the last amount was taken back. */
+  resetMs(nowMs: number): number {
+    return this.total(nowMs) === 0 ? 0 : this.#lastMs + minuteMs - nowMs
+  }
+
   /** The time until the sum is at most `max`, if nothing is added. */
   msUntil(max: number, nowMs: number): number {
     let sum = this.total(nowMs)
-    if (sum <= max) return 0
     for (const { atMs, amount } of this.#entries) {
+      if (sum <= max) break
       sum -= amount
       if (sum <= max) return atMs + minuteMs - nowMs
     }
