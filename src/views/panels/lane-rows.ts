@@ -7,6 +7,10 @@ const { compare } = new Intl.Collator('en', { numeric: true })
 /** Compares the ids of workers, so that w10 comes after w9. */
 export const compareWorkers = (a: string, b: string): number => compare(a, b)
 
+/** Whether a lane is of closures or prompts, which use no slots. */
+export const isUnsizedLane = ({ id, backend }: LaneId, sized: ReadonlySet<string>): boolean =>
+  !sized.has(backend) || id.endsWith('/main')
+
 /** The lanes (one per worker), and the single or combined attempts to place in rows. */
 interface PlacedLanes extends Pick<LanesView, 'level' | 'segments' | 'cells'> {
   readonly lanes: readonly LaneId[]
@@ -51,7 +55,7 @@ export function placeInRows(
     rowInLane[at] = row
     add(busy[segment.lane], row, segment.end - segment.start)
   }
-  const isUnsized = lanes.map(({ id, backend }) => !sized.has(backend) || id.endsWith('/main'))
+  const isUnsized = lanes.map((lane) => isUnsizedLane(lane, sized))
   const numbers = numberRows(busy, { lanes, isUnsized, maxRows })
   const labels: string[] = []
   for (const [lane, { id }] of lanes.entries()) {

@@ -1,4 +1,5 @@
 import { expect, it } from 'vitest'
+import type { QuerySource } from '../../../src/dashboard/queries/query-source.ts'
 import type { ViewEvent } from '../../../src/views/panel.ts'
 import { eventsOf, type SyntheticTask } from '../../views/synthetic-run.ts'
 import { viewEvent } from '../../views/view-event.ts'
@@ -356,20 +357,23 @@ it('the stream says how many closures of a worker are shown at a time', async ()
 })
 
 it('the workers of the stream and of the table are in the order of their numbers', async () => {
-  const placed = [10, 2, 1, 9].map((worker, at) => ({
-    uid: `t${at}`,
-    start: at,
-    end: at + 1,
-    worker: `n1/local/w${worker}`,
-  }))
-  const source = sourceOf(
-    eventsOf({ nodes: [{ nodeId: 'n1', cores: 16 }], tasks: placed, end: 10 }),
-  )
-  const expected = [1, 2, 9, 10].map((worker) => `n1/local/w${worker}`)
-  const { rows } = await ask(source, 'stream', { range: {}, cells: 100 })
-  expect(rows.map(({ label }) => label)).toEqual(expected)
+  const ids = ['main', 'w10', 'w2', 'w1', 'w9'].map((worker) => `n1/local/${worker}`)
+  const nodes = [{ nodeId: 'n1', cores: 16 }]
+  const runOf = (count: number): QuerySource => {
+    const placed = Array.from({ length: count }, (_, at) => {
+      return { uid: `t${at}`, start: at, end: at + 1, worker: ids[at % 5] ?? '' }
+    })
+    return sourceOf(eventsOf({ nodes, tasks: placed, end: count }))
+  }
+  const source = runOf(5)
+  const expected = ['w1', 'w2', 'w9', 'w10', 'main'].map((worker) => `n1/local/${worker}`)
+  // Single attempts, and cells of many.
+  for (const run of [source, runOf(1500)]) {
+    const { rows } = await ask(run, 'stream', { range: {}, cells: 100 })
+    expect(rows.map(({ label }) => label)).toEqual(expected)
+  }
   const { workers } = await ask(source, 'workers', {})
-  expect(workers.map(({ id }) => id)).toEqual(expected)
+  expect(workers.map(({ id }) => id)).toEqual(['n1/local/main', ...expected.slice(0, -1)])
 })
 
 it('the stream of many workers and of long names fits into an answer', async () => {

@@ -3,7 +3,12 @@
  * combined into cells of equal length.
  */
 
-import { compareWorkers, maxUnsizedRows, placeInRows } from '../../../views/panels/lane-rows.ts'
+import {
+  compareWorkers,
+  isUnsizedLane,
+  maxUnsizedRows,
+  placeInRows,
+} from '../../../views/panels/lane-rows.ts'
 import { isFailedOutcome, type LaneId, listLanes } from '../../../views/panels/lanes.ts'
 import { type SegmentView, segmentAt } from '../../../views/panels/lanes.ts'
 import type { Filter, StreamCell, StreamView, TimeRange } from '../../protocol.ts'
@@ -126,7 +131,7 @@ function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns:
   const shown = usedLanes
     .toSorted((a, b) => (busy[b] ?? 0) - (busy[a] ?? 0))
     .slice(0, maxRows)
-    .toSorted((a, b) => compareWorkers(lanes[a]?.id ?? '', lanes[b]?.id ?? '') || a - b)
+    .toSorted(createLaneOrder(moment, lanes))
   const rowOf = new Int32Array(lanes.length).fill(-1)
   for (const [row, lane] of shown.entries()) rowOf[lane] = row
   const perRow = Math.max(1, Math.min(columns, Math.floor(maxCells / Math.max(1, shown.length))))
@@ -139,6 +144,20 @@ function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns:
     cells: countCells(moment, part, { isSelected, rowOf, rows: shown.length, perRow }),
     notShown: describeMissing(hidden.length, hiddenAttempts),
   }
+}
+
+/** The order of the rows of single attempts. */
+function createLaneOrder(
+  moment: RunMoment,
+  lanes: readonly LaneId[],
+): (a: number, b: number) => number {
+  const sized = sizedBackends(moment)
+  const rankOf = (lane: LaneId | undefined): number =>
+    lane !== undefined && isUnsizedLane(lane, sized) ? 1 : 0
+  return (a, b) =>
+    rankOf(lanes[a]) - rankOf(lanes[b]) ||
+    compareWorkers(lanes[a]?.id ?? '', lanes[b]?.id ?? '') ||
+    a - b
 }
 
 function sumByLane(
