@@ -152,14 +152,16 @@ function createRequestLog(
   if (!logRequests && !logContents) return undefined
   return (request) => {
     const { time, body, answers, ...head } = request
+    const { status, method, path, seconds, key, promptTokens, completionTokens, requestId } = head
     const at = new Date(time * 1000).toISOString()
     const content = logContents ? { body, answers } : {}
     if (output.form === 'json') {
-      const line = JSON.stringify({ request: { time: at, ...head, ...content } })
+      const tokens = { prompt_tokens: promptTokens, completion_tokens: completionTokens }
+      const fields = { time: at, request_id: requestId, key, method, path, status, seconds }
+      const line = JSON.stringify({ request: { ...fields, ...tokens, ...content } })
       void output.write(`${maskSecrets(line)}\n`, 'stderr')
       return
     }
-    const { status, method, path, seconds, key, promptTokens, completionTokens, requestId } = head
     const duration = `${seconds.toFixed(3)}s${key === null ? '' : ` key=${key}`}`
     const use = `${duration} tokens=${promptTokens}+${completionTokens} ${requestId}`
     const line = `${at} ${status} ${method} ${path} ${use}`
@@ -176,6 +178,8 @@ function printEndpoint(
   const { endpoint, model, workers } = backend
   const shown = key?.isGenerated === true ? key.value : null
   const needsKey = key !== null || apiKeys !== undefined
+  // Nobody could use the server without this key.
+  if (shown !== null && output.form === 'quiet') output.problem(`key ${shown}`)
   const clientKey = needsKey ? (shown ?? '<your key>') : 'none'
   const ollamaHeaders = needsKey ? `, headers: { 'x-api-key': '${clientKey}' }` : ''
   const header = !needsKey ? [] : [`-H 'Authorization: Bearer ${clientKey}'`]

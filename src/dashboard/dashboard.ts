@@ -1,4 +1,4 @@
-/** Starts a dashboard: its options, its source and its links. */
+/** Starts a dashboard: checks its options, chooses its source and creates its links. */
 
 import { isPipe } from '../checkpoint/chain.ts'
 import { isBeingWritten } from '../checkpoint/lock.ts'
@@ -44,11 +44,11 @@ export interface DashboardOptions {
 
 /** A running dashboard. It does not keep the program alive. */
 export interface Dashboard {
-  /** A link that works in one browser. */
+  /** A link that works once: in the first browser that opens it. */
   readonly url: string
-  /** A link that works in one browser and lets it control the run; absent without `control`. */
+  /** A link that works once, with control of the run; absent without `control`. */
   readonly controlUrl?: string
-  /** Returns another link for one browser. */
+  /** Returns another link that works once. */
   link(): string
   /** Closes the server. Idempotent. */
   close(): Promise<void>

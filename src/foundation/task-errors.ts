@@ -88,7 +88,7 @@ export class ResultNotSerializableError extends ValueError {}
 /** A worker cannot import a function's module, or the module does not define the function. */
 export class TaskImportError extends ValueError {}
 
-/** The task was canceled; `reason` says why. */
+/** Thrown by `await task` if the task was canceled. */
 export class TaskCanceledError extends TuttiError {
   readonly uid: string
   readonly reason: string

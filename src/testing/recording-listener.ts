@@ -36,7 +36,6 @@ export class RecordingListener implements BackendListener {
     return this.of(job).map(({ kind }) => kind)
   }
 
-  /** Whether the job was reported as ended. */
   hasEnded(job: Job): boolean {
     return this.of(job).some(({ kind }) => kind !== 'start')
   }

@@ -55,7 +55,7 @@ export function rateText(rate: number): string {
   return numberText(Math.round(rate))
 }
 
-/** Formats a share of 1 in whole percent: `42 %`. */
+/** Formats a fraction from 0 to 1 as a whole percentage: `42 %`. */
 export const percentText = (share: number): string => `${Math.round(100 * share)} %`
 
 /** Truncates text to `max` terminal columns. Truncated text ends with `…`. */

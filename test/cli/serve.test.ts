@@ -95,6 +95,8 @@ describe('keys, encryption and the log of requests', () => {
     const lines = command.output().split('\n')
     expect(JSON.parse(lines.find((one) => one.includes('"request"')) ?? '').request).toMatchObject({
       status: 200,
+      request_id: expect.stringMatching(/^req_/),
+      completion_tokens: expect.any(Number),
       body: { messages: [{ content: 'seen words' }] },
       answers: [expect.stringContaining('seen words')],
     })

@@ -1,5 +1,6 @@
 /** `tutti bench`: measures an inference server under the load of many clients. */
 
+import { randomInt } from 'node:crypto'
 import { countText, numberText, rateText, secondsText } from '../../views/readable.ts'
 import { type DurationStats, durationStats } from '../../views/stats.ts'
 import { exitCodes, stopOnSignal } from '../exit.ts'
@@ -62,17 +63,19 @@ const words =
 
 /**
  * Returns prompts of about `tokens` tokens: common words, which most tokenizers keep whole. Each
- * prompt begins differently, so that no server can reuse the prefix of another one.
+ * prompt begins differently, also from those of other runs, so that no server can reuse the prefix
+ * of another one.
  */
-const createPrompts =
-  (tokens: number) =>
-  (index: number): string => {
+function createPrompts(tokens: number): (index: number) => string {
+  const start = randomInt(1e9)
+  return (index) => {
     const rest = Array.from(
       { length: Math.max(0, tokens - 1) },
       (_, at) => words[at % words.length],
     )
-    return [index + 1, ...rest].join(' ')
+    return [start + index, ...rest].join(' ')
   }
+}
 
 interface LoadStats {
   readonly firstToken: DurationStats

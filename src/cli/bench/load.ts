@@ -136,7 +136,8 @@ async function ask(pool: Pool, options: LoadOptions, prompt: string, load: Load)
   const times = answer.end()
   const [first] = times
   const [promptName, answerName] = surface.usageNames
-  load.promptTokens += toCount(answer.usage[promptName]) ?? 0
+  const cached = surface.cachedName === undefined ? 0 : toCount(answer.usage[surface.cachedName])
+  load.promptTokens += (toCount(answer.usage[promptName]) ?? 0) + (cached ?? 0)
   load.answerTokens += toCount(answer.usage[answerName]) ?? times.length
   if (first !== undefined) load.firstToken.push((first - sentMs) / 1000)
   for (const [at, time] of times.entries()) {

@@ -21,6 +21,8 @@ export interface Surface {
   readUsage?(part: Fields): unknown
   /** The names of the fields with the numbers of tokens of the prompt and of the answer. */
   readonly usageNames: readonly [prompt: string, answer: string]
+  /** The field with cached tokens of the prompt, if the number of its tokens leaves them out. */
+  readonly cachedName?: string
 }
 
 const streamOptions = { stream: true, stream_options: { include_usage: true } }
@@ -89,6 +91,7 @@ export const surfaces = {
     hasText: ({ delta }) => hasAny(delta, 'text', 'thinking'),
     isLast: ({ type }) => type === 'message_stop',
     usageNames: tokenNames,
+    cachedName: 'cache_read_input_tokens',
   },
   ollama: {
     path: 'api/chat',

@@ -263,7 +263,7 @@ function createSurfaceRoute(surface: Surface, context: RouteContext): Documented
     bodyBytes: limits[bodyLimit],
     isAnyTypeAccepted,
     answer(exchange, body) {
-      const call = surface.read(body, context)
+      const call = surface.read(body, context, exchange.key?.name ?? '')
       if ('reply' in call) return exchange.sendJson(200, call.reply)
       const { request, format } = call
       if (!request.isStream) return sendWholeReply(generator, exchange, request, format)

@@ -230,7 +230,8 @@ function toServedRequest(exchange: HttpExchange, seconds: number, clock: Clock):
     requestId,
     key: key?.name ?? null,
     method: request.method ?? '',
-    path,
+    // The path outside of the base path shows what the client has called instead.
+    path: path || ((request.url ?? '').split('?', 1)[0] ?? ''),
     status,
     seconds,
     promptTokens,

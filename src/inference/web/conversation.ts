@@ -5,6 +5,7 @@ import { nowMs, wait } from './page-clock.ts'
 import {
   type AnswerPart,
   type ChatFields,
+  hasKey,
   listModels,
   type Message,
   ServerError,
@@ -67,6 +68,8 @@ export async function connect(): Promise<void> {
     } catch (error) {
       if (error instanceof ServerError && error.status === 401) {
         needsKey.value = true
+        waitingFor.value = ''
+        if (hasKey()) problem.value = error.message
         return
       }
       waitingFor.value = error instanceof ServerError ? 'the model, which is loading' : 'the server'
@@ -110,21 +113,22 @@ async function answer(): Promise<void> {
   problem.value = ''
   const question = turns.value
   const received = new ReceivedAnswer()
-  const show = (facts: string): void => {
+  const show = (facts: readonly string[]): void => {
     if (turns.value.length === 0) return
     const { text, reasoning } = received
-    turns.value = [...question, { role: 'assistant', text, reasoning, facts }]
+    turns.value = [...question, { role: 'assistant', text, reasoning, facts: facts.join(' · ') }]
   }
-  show('')
+  show([])
   try {
     await streamAnswer(toMessages(question), toFields(), controller.signal, (part) => {
       received.add(part)
-      show('')
+      show([])
     })
     show(received.describe())
   } catch (error) {
-    show(received.describe())
-    if (!controller.signal.aborted) report(error)
+    const isStopped = controller.signal.aborted
+    show([...received.describe(), isStopped ? 'stopped' : 'failed'])
+    if (!isStopped) report(error)
   }
   if (answering === controller) isAnswering.value = false
 }
@@ -148,6 +152,9 @@ function toFields(): ChatFields {
   return { model, ...Object.fromEntries(given.map(([name, text]) => [name, Number(text)])) }
 }
 
+/** The rate of an answer is not shown if its tokens arrived within a shorter time. */
+const minRateMs = 20
+
 /** An answer as far as it has been received, with its times. */
 class ReceivedAnswer {
   readonly #sentMs = nowMs()
@@ -169,18 +176,17 @@ class ReceivedAnswer {
     this.#finishReason = finishReason ?? this.#finishReason
   }
 
-  describe(): string {
+  describe(): string[] {
     const facts: string[] = []
     const [first, tokens] = [this.#firstMs, this.#tokens]
     if (tokens !== null) facts.push(`${tokens} ${tokens === 1 ? 'token' : 'tokens'}`)
-    if (tokens !== null && tokens > 1 && first !== null && this.#lastMs > first) {
+    if (tokens !== null && tokens > 1 && first !== null && this.#lastMs - first > minRateMs) {
       // The first token has no token before it.
       const rate = (1000 * (tokens - 1)) / (this.#lastMs - first)
       facts.push(`${rate < 100 ? rate.toPrecision(3) : Math.round(rate)} tokens/s`)
     }
     if (first !== null) facts.push(`first after ${((first - this.#sentMs) / 1000).toFixed(2)} s`)
-    if (this.#finishReason === null) facts.push('stopped')
     if (this.#finishReason === 'length') facts.push('ended at the maximum number of tokens')
-    return facts.join(' · ')
+    return facts
   }
 }

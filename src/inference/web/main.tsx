@@ -1,7 +1,7 @@
 /** The chat page of the server: a conversation with a served model. */
 
 import { render } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
 import {
   ask,
   askAgain,
@@ -92,11 +92,13 @@ const SettingsForm = () => (
   </details>
 )
 
-/** Follows the end of an answer, unless the reader has scrolled up. */
+/** Follows the end of the conversation, unless the reader has scrolled up. */
 function Conversation() {
-  const end = useRef<HTMLDivElement>(null)
   const isFollowing = useRef(true)
   const shown = turns.value
+  const last = shown.at(-1)
+  // A question scrolls to its answer, wherever the reader is.
+  const isNewQuestion = last?.role === 'assistant' && last.text === '' && last.facts === ''
   useEffect(() => {
     const note = (): void => {
       const { scrollHeight, clientHeight, scrollTop } = document.documentElement
@@ -105,25 +107,26 @@ function Conversation() {
     addEventListener('scroll', note, { passive: true })
     return () => removeEventListener('scroll', note)
   }, [])
-  useEffect(() => {
-    if (isFollowing.current) end.current?.scrollIntoView({ block: 'end' })
-  }, [shown])
+  useLayoutEffect(() => {
+    if (isFollowing.current || isNewQuestion) scrollTo(0, document.documentElement.scrollHeight)
+  }, [shown, problem.value])
   return (
     <section aria-label="Conversation">
       {shown.length === 0 ? <Welcome /> : null}
       {shown.map((turn, at) => (
         <TurnView key={at} turn={turn} isLast={at === shown.length - 1} />
       ))}
-      <div ref={end} />
     </section>
   )
 }
 
 const Welcome = () => (
   <p class="muted">
-    {waitingFor.value === ''
-      ? 'Write a message below. The conversation stays in this tab.'
-      : `Waiting for ${waitingFor.value} …`}
+    {needsKey.value
+      ? ''
+      : waitingFor.value === ''
+        ? 'Write a message below. The conversation stays in this tab.'
+        : `Waiting for ${waitingFor.value} …`}
   </p>
 )
 
@@ -146,7 +149,7 @@ function TurnView({ turn, isLast }: { readonly turn: Turn; readonly isLast: bool
         <footer>
           <span>{facts}</span>
           <CopyButton text={text} />
-          {isLast ? (
+          {isLast && problem.value === '' ? (
             <button type="button" onClick={() => void askAgain()}>
               Again
             </button>

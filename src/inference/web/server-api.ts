@@ -42,6 +42,8 @@ const keyName = `tutti-key:${base}`
 
 const getKey = (): string => sessionStorage.getItem(keyName) ?? ''
 
+export const hasKey = (): boolean => getKey() !== ''
+
 export const setKey = (key: string): void => sessionStorage.setItem(keyName, key)
 
 /** Sends a request with the key. Throws a `ServerError` if the response is not a success. */

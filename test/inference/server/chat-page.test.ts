@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url'
 import { setTimeout as wait } from 'node:timers/promises'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
+import { eventually } from '../../eventually.ts'
 import { colorRules, openBrowser, overflowOf, violationsOf } from '../../report/browser.ts'
 import { needs, requireCommand } from '../../require.ts'
 import { FakeGenerator, type Script } from './fake-generator.ts'
@@ -154,7 +155,7 @@ needs(chromium)('the page asks for a key, and keeps it in the tab', async () => 
   const { page, generator, problems } = await openPage(explain, { apiKey: 'open sesame' })
   await page.fill('input[name=key]', 'wrong')
   await page.click('button:text("Use this key")')
-  await page.locator('input[name=key]').waitFor()
+  await waitForText(page, '[role=alert]', 'The API key is wrong')
   await page.fill('input[name=key]', 'open sesame')
   await page.click('button:text("Use this key")')
   await page.locator('input[name=key]').waitFor({ state: 'detached' })
@@ -175,10 +176,32 @@ needs(chromium)('the page shows an error of the server, and tries again', async 
   })
   await say(page, 'hello')
   await waitForText(page, '[role=alert]', /\w/)
+  expect(await page.locator('article footer').textContent()).toBe('failed')
   isBroken = false
   await page.click('button:text("Try again")')
   await waitForText(page, 'article footer', '21 tokens')
   expect(await page.locator('[role=alert]').count()).toBe(0)
+})
+
+needs(chromium)('the page follows the end of the conversation', async () => {
+  const { page } = await openPage(explain)
+  await page.setViewportSize({ width: 800, height: 420 })
+  const restOf = (): Promise<unknown> =>
+    page.evaluate('document.documentElement.scrollHeight - innerHeight - scrollY')
+  for (let at = 1; at <= 5; at++) {
+    await say(page, `question ${at}`)
+    await page
+      .locator('.assistant')
+      .nth(at - 1)
+      .locator('footer')
+      .waitFor()
+    await eventually(async () => expect(await restOf()).toBeLessThan(2))
+  }
+  // A reader who has scrolled up is taken along by a new question alone.
+  await page.evaluate('scrollTo(0, 0)')
+  await say(page, 'another question')
+  await page.locator('.assistant').nth(5).locator('footer').waitFor()
+  await eventually(async () => expect(await restOf()).toBeLessThan(2))
 })
 
 needs(chromium)('the page waits for a model that is loading', async () => {

@@ -270,12 +270,12 @@ function secondsUntilRoom(
   count: number,
   running: readonly RunningRequest[],
 ): number {
-  const after = { ...node }
+  const freedNode = { ...node }
   let seconds = 0
   for (const one of running.toSorted((a, b) => a.seconds - b.seconds)) {
-    if (countRoom(after, wanted, 'now') >= count) break
+    if (countRoom(freedNode, wanted, 'now') >= count) break
     seconds = Math.max(seconds, one.seconds)
-    changeUsage(after, one.request, -1)
+    changeUsage(freedNode, one.request, -1)
   }
   return seconds
 }

@@ -121,8 +121,8 @@ export const requiresToolCall = ({ toolChoice }: ChatInput): boolean =>
   toolChoice === 'required' || typeof toolChoice === 'object'
 
 /**
- * Whether `response_format` requires the format. A required tool call overrides it, as in the
- * public API. Throws if another field requires the format.
+ * Whether the format comes from `response_format`, which a required tool call overrides as in the
+ * public API. Throws if the format comes from another field.
  */
 export function isResponseFormat(body: ChatBody, format: OutputFormat): boolean {
   const named = 'field' in format ? format.field : undefined

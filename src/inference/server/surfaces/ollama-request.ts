@@ -102,10 +102,11 @@ export function toRawBody(body: GenerateRequest, reader: RequestReader): WireFie
   return { ...readCommonFields(common, reader).fields, prompt: prompt ?? '' }
 }
 
-/** Options for loading a model. They have no effect, because the server's configuration decides. */
-const loadOptions = new Set(
+/** Options without effect: for loading a model, as the configuration decides, or for sampling. */
+const ignoredOptions = new Set(
   `num_ctx num_batch num_gpu num_thread num_keep main_gpu low_vram f16_kv vocab_only use_mmap
-  use_mlock numa logits_all embedding_only`.split(/\s+/),
+  use_mlock numa logits_all embedding_only typical_p repeat_last_n penalize_newline mirostat
+  mirostat_tau mirostat_eta tfs_z draft_num_predict`.split(/\s+/),
 )
 
 type CommonFields = Pick<ChatRequest, keyof typeof commonFields> & WireFields
@@ -115,9 +116,9 @@ function readCommonFields(
   { rules }: RequestReader,
 ): Pick<Translation, 'fields' | 'thinking'> {
   const { model, stream, format, think, options, ...rest } = body
-  const { keep_alive: _, truncate: _truncate, shift: _shift, ...fields } = rest
+  const { keep_alive: _, truncate: _truncate, shift: _shift, context: _context, ...fields } = rest
   const { num_predict: limit, ...given } = options ?? {}
-  const sampling = Object.entries(given).filter(([name]) => !loadOptions.has(name))
+  const sampling = Object.entries(given).filter(([name]) => !ignoredOptions.has(name))
   const isUnlimited = typeof limit === 'number' && limit < 0
   return {
     fields: {

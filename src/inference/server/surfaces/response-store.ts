@@ -9,6 +9,7 @@ import {
 } from './response-request.ts'
 
 interface StoredResponse {
+  readonly owner: string
   /** The items of the conversation up to and including this response. */
   readonly items: readonly Item[]
   readonly output: readonly Item[]
@@ -18,14 +19,18 @@ interface StoredResponse {
 const maxResponses = 1000
 const maxBytes = 64 << 20
 
-/** Beyond a limit, drops the oldest responses. Ids cannot be guessed, so they need no owner. */
+/** Beyond a limit, drops the oldest responses. Each owner sees its own responses alone. */
 export class ResponseStore {
   readonly #responses = new Map<string, StoredResponse>()
   #bytes = 0
 
   /** Returns the whole conversation that a request continues. Throws `HttpError`. */
-  resolve(input: string | readonly Item[], previousId: string | null | undefined): SourceItem[] {
-    const previous = typeof previousId === 'string' ? this.#responses.get(previousId) : undefined
+  resolve(
+    owner: string,
+    input: string | readonly Item[],
+    previousId: string | null | undefined,
+  ): SourceItem[] {
+    const previous = typeof previousId === 'string' ? this.#find(owner, previousId) : undefined
     if (typeof previousId === 'string' && previous === undefined) {
       throw missingResponseError(previousId)
     }
@@ -33,16 +38,16 @@ export class ResponseStore {
     const given = typeof input === 'string' ? [toUserMessage(input)] : input
     const newItems = given.map((item, at) => {
       const path = typeof input === 'string' ? 'input' : `input[${at}]`
-      return { item: this.#dereference(item, `${path}.id`), path }
+      return { item: this.#dereference(owner, item, `${path}.id`), path }
     })
     return [...earlier, ...newItems]
   }
 
-  add(id: string, items: readonly Item[], output: readonly Item[]): void {
+  add(owner: string, id: string, items: readonly Item[], output: readonly Item[]): void {
     const all = [...items, ...output]
     const bytes = estimateBytes(all)
     if (bytes > maxBytes) return
-    this.#responses.set(id, { items: all, output, bytes })
+    this.#responses.set(id, { owner, items: all, output, bytes })
     this.#bytes += bytes
     for (const [oldest, response] of this.#responses) {
       if (this.#responses.size <= maxResponses && this.#bytes <= maxBytes) return
@@ -51,10 +56,15 @@ export class ResponseStore {
     }
   }
 
-  #dereference(item: Item, param: string): Item {
+  #find(owner: string, id: string): StoredResponse | undefined {
+    const response = this.#responses.get(id)
+    return response?.owner === owner ? response : undefined
+  }
+
+  #dereference(owner: string, item: Item, param: string): Item {
     if (!isReference(item)) return item
     const { responseId, index } = parseItemId(item.id)
-    const found = this.#responses.get(responseId)?.output[index]
+    const found = this.#find(owner, responseId)?.output[index]
     if (found === undefined) throw missingItemError(item.id, param)
     return found
   }

@@ -49,17 +49,17 @@ export const responses: Surface = {
   schemas: { ResponseRequest: responseRequest, Response: responseSchema },
   bodyLimit: 'chatBodyBytes',
   promptField: 'input',
-  read(body, context) {
+  read(body, context, owner) {
     const fields = expectValid(responseRequest, body)
     const { input, previous_response_id: previousId, store } = fields
-    const items = context.responses.resolve(input, previousId)
+    const items = context.responses.resolve(owner, input, previousId)
     const request = readTranslated(toTranslation(fields, items), context)
     const id = toResponseId(newUuid())
     const head = createHead(id, request.model, Math.floor(context.clock.now()), fields)
     const onEnded = (output: readonly object[]): void => {
       if (store === false) return
       const earlier = items.map(({ item }) => item)
-      context.responses.add(id, earlier, output as readonly Item[])
+      context.responses.add(owner, id, earlier, output as readonly Item[])
     }
     return {
       request,

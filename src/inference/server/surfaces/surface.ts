@@ -30,8 +30,11 @@ export interface Surface {
   readonly bodyLimit: 'bodyBytes' | 'chatBodyBytes'
   /** The field that an error about a prompt that is too long names. */
   readonly promptField: string
-  /** Converts a body to a request. Throws `HttpError` for an invalid body. */
-  read(body: unknown, context: SurfaceContext): SurfaceCall
+  /**
+   * Converts a body to a request. Throws `HttpError` for an invalid body. `owner` is the name of
+   * the key; `""` for a key without a name, or without a key.
+   */
+  read(body: unknown, context: SurfaceContext, owner: string): SurfaceCall
   readonly toErrorBody: (problem: HttpError) => object
 }
 

@@ -54,10 +54,13 @@ export function readTranslated(
   { requests }: { readonly requests: RequestReader },
 ): TextRequest {
   const { messages, fields, names, thinking } = translation
+  const { max_tokens: max } = fields
   const continued = toContinuedFields(translation, requests.rules)
   const body: Record<string, unknown> = {
     ...continued,
     ...fields,
+    // Clients of these APIs always send a limit, which may be more than a small model can read.
+    ...(typeof max === 'number' ? { max_tokens: Math.min(max, requests.rules.contextLength) } : {}),
     messages: messages.map((one) => one.message),
   }
   if (requests.rules.isPassedOn && thinking !== undefined) {

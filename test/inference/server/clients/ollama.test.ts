@@ -166,3 +166,11 @@ it('Ollama: bodies need no content type, but a known origin', async () => {
   expect(await send('/api/generate', { origin: 'https://evil.example' })).toBe(403)
   expect(await send('/v1/completions')).toBe(415)
 })
+
+it('Ollama: unknown samplers have no effect, and a limit is at most the context', async () => {
+  await using served = await serve({ contextLength: 256 })
+  const options = { typical_p: 0.7, mirostat: 1, repeat_last_n: 33, num_predict: 1000 }
+  const { response } = await ollama(served).generate({ model: 'tiny', prompt: 'hello', options })
+  expect(response).toBe('hello')
+  expect(served.generator.requests[0]?.sampling).toMatchObject({ maxTokens: 256 })
+})

@@ -4,9 +4,9 @@ import { ResponseStore } from '../../../../src/inference/server/surfaces/respons
 
 const toMessage = (content: string): Item => ({ role: 'user', content })
 
-const isKept = (store: ResponseStore, id: string): boolean => {
+const isKept = (store: ResponseStore, id: string, owner = 'ann'): boolean => {
   try {
-    return store.resolve('next', id).length > 1
+    return store.resolve(owner, 'next', id).length > 1
   } catch (error) {
     expect(error).toMatchObject({ status: 404, code: 'previous_response_not_found' })
     return false
@@ -16,18 +16,28 @@ const isKept = (store: ResponseStore, id: string): boolean => {
 describe('the stored responses', () => {
   it('the store of responses drops the oldest beyond 1,000', () => {
     const store = new ResponseStore()
-    for (let at = 0; at <= 1000; at++) store.add(`resp_${at}`, [], [toMessage('a')])
+    for (let at = 0; at <= 1000; at++) store.add('ann', `resp_${at}`, [], [toMessage('a')])
     const kept = ['resp_0', 'resp_1', 'resp_1000'].map((id) => isKept(store, id))
     expect(kept).toEqual([false, true, true])
+  })
+
+  it('the store of responses gives a client its own responses and items alone', () => {
+    const store = new ResponseStore()
+    store.add('ann', 'resp_1', [], [toMessage('a secret')])
+    expect(isKept(store, 'resp_1', 'bob')).toBe(false)
+    const item = { type: 'item_reference' as const, id: 'msg_1_0' }
+    expect(store.resolve('ann', [item], null)).toMatchObject([{ item: { content: 'a secret' } }])
+    expect(() => store.resolve('bob', [item], null)).toThrow(/msg_1_0/)
   })
 
   it('the store of responses drops the oldest beyond 64 MiB', () => {
     const store = new ResponseStore()
     const large = toMessage('a'.repeat(15 << 19))
-    for (let at = 0; at < 5; at++) store.add(`resp_${at}`, [large], [])
+    for (let at = 0; at < 5; at++) store.add('ann', `resp_${at}`, [large], [])
     const kept = [0, 1, 4].map((at) => isKept(store, `resp_${at}`))
     expect(kept).toEqual([false, true, true])
     store.add(
+      'ann',
       'resp_huge',
       Array.from({ length: 5 }, () => large),
       [],

@@ -113,7 +113,7 @@ export interface NativeSampler {
   dispose(): void
 }
 
-/** Omitted options have no effect. Without `topK`, nothing is sorted. */
+/** Omitted options have no effect. Without `topK`, the candidates are not sorted. */
 export interface SamplerConfig {
   readonly temperature: number
   readonly topK?: number
