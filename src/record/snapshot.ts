@@ -16,7 +16,7 @@ import type { RunStates } from '../views/all-panels.ts'
 import { readStates, type SnapshotPart, writeParts } from './snapshot-parts.ts'
 
 /** Increase this whenever the form of a panel's state changes. */
-const snapshotVersion = 32
+const snapshotVersion = 33
 const magic = 'tutti-view'
 const headBytes = 65_536
 const tailBytes = 4096

@@ -36,6 +36,7 @@ export class RecordingListener implements BackendListener {
     return this.of(job).map(({ kind }) => kind)
   }
 
+  /** Whether a report other than `start` has arrived for the job. */
   hasEnded(job: Job): boolean {
     return this.of(job).some(({ kind }) => kind !== 'start')
   }

@@ -56,11 +56,9 @@ export interface Progress {
 
 export class SharedRecord {
   readonly memory: SharedArrayBuffer
-  /** The ring as bytes. */
+  /** The ring as bytes. `ringWords` and `ringNumbers` are views of the same memory. */
   readonly ring: Uint8Array
-  /** The ring as 32-bit integers. */
   readonly ringWords: Int32Array
-  /** The ring as 64-bit floating-point numbers. */
   readonly ringNumbers: Float64Array
   /** The size of the ring in units of `unitBytes`. */
   readonly ringUnits: number

@@ -96,8 +96,8 @@ const commandCases = (all: readonly CommandChoices[]): string =>
     .map((place) => {
       const { words, recordAt } = place
       const records = recordAt === null ? '' : ` records=${recordAt}`
-      const given = `words='${joinWords(place)}' options='${joinOptions(place)}'${records}`
-      return `    '${words.join(' ')}') ${given} ;;`
+      const assignments = `words='${joinWords(place)}' options='${joinOptions(place)}'${records}`
+      return `    '${words.join(' ')}') ${assignments} ;;`
     })
     .join('\n')
 

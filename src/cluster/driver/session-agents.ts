@@ -126,7 +126,7 @@ export class SessionAgents implements DirectoryListener {
     const listAttached = (): AgentLink[] =>
       [...this.#links.values()].filter(({ isAttached }) => isAttached)
     this.used.restoreNotes(listAttached).catch(() => {
-      // The check is retried at the next tick.
+      // `tick` restores missing notes again.
     })
   }
 

@@ -40,7 +40,7 @@ interface CreatedTask extends TaskSignature {
   readonly dependencies: readonly string[]
 }
 
-/** One task of the run. Files are numbered from 1. Only `RecordedTasks` changes it. */
+/** One task of the run. The files of a run are numbered from 1. Only `RecordedTasks` changes it. */
 export class RecordedTask {
   readonly number: number
   /** The uid in the latest file that contains the task. */

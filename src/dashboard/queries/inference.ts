@@ -54,21 +54,23 @@ export function showInference(
   }
 }
 
-const surfaceNames: Readonly<Record<string, string>> = { text_completion: 'completions' }
-
 function listServing(
   { workers }: ServingFacts,
-  { operations }: InferenceView,
+  { routes, keys }: InferenceView,
 ): InferencePanelView['server'][number][] {
-  const surfaces = Array.from(operations, ([operation, count]) => {
-    return `${surfaceNames[operation] ?? operation} ${numberText(count)}`
-  })
   return [
     { title: 'workers', value: numberText(workers) },
-    ...(surfaces.length === 0
-      ? []
-      : [{ title: 'requests by surface', value: shownText(surfaces.join(', ')) }]),
+    ...countsRow('requests by route', routes),
+    ...countsRow('requests by key', keys),
   ]
+}
+
+function countsRow(
+  title: string,
+  counts: ReadonlyMap<string, number>,
+): InferencePanelView['server'][number][] {
+  const texts = Array.from(counts, ([name, count]) => `${name} ${numberText(count)}`)
+  return texts.length === 0 ? [] : [{ title, value: shownText(texts.join(', ')) }]
 }
 
 /** Returns a row without ended requests. `joinModels` adds these from the spans of the requests. */

@@ -59,6 +59,7 @@ export interface FinishedGeneration {
   /** Ids of the guardrail rules that matched; the matched text is never included. */
   readonly rules: readonly string[]
   readonly isContentCaptured: boolean
+  readonly spanAttributes: Readonly<Record<string, string>>
 }
 
 export function toSpan(generation: FinishedGeneration): WorkSpan {
@@ -167,9 +168,10 @@ function toOperation(input: GenerationInput): Operation {
 type Attributes = Record<string, JsonValue>
 
 function requestAttributes(generation: FinishedGeneration): Attributes {
-  const { request, model, rules, isContentCaptured } = generation
+  const { request, model, rules, isContentCaptured, spanAttributes } = generation
   const { sampling, input } = request
   const attributes: Attributes = {
+    ...spanAttributes,
     'gen_ai.operation.name': toOperation(input),
     'gen_ai.provider.name': provider,
     'gen_ai.request.model': model,

@@ -315,7 +315,7 @@ class RequestRun implements QueueListener {
     this.#hasEnded = true
     this.#check?.removeWaiter()
     const { clock, model, isContentCaptured, onEnded } = this.#parts
-    const { taskId } = this.#prompt
+    const { taskId, spanAttributes = {} } = this.#prompt
     this.#reportUse(outcome)
     const generation: FinishedGeneration = {
       request: this.#request,
@@ -328,6 +328,7 @@ class RequestRun implements QueueListener {
       outcome,
       rules: [...new Set([...this.#rules, ...this.#builder.rules])],
       isContentCaptured,
+      spanAttributes,
     }
     onEnded(taskId, {
       span: () => toSpan(generation),

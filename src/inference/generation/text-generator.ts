@@ -31,6 +31,8 @@ export interface PromptRequest {
   readonly isBounded: boolean
   /** The client that sent the prompt. Clients take turns. Default: this process. */
   readonly client?: string
+  /** Further attributes for the span of the request, such as its route. Default none. */
+  readonly spanAttributes?: Readonly<Record<string, string>>
   /** The task that the prompt belongs to; `null` for HTTP and `generate`. */
   readonly taskId: string | null
   /** Called once when the prompt has ended, even if it has failed or was canceled. */

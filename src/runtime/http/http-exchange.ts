@@ -45,6 +45,8 @@ export class HttpExchange {
   readonly requestId: string
   /** Without the base path of the server. Empty outside of the base path. */
   readonly path: string
+  /** The path of the route that answers; empty until it is known. */
+  route = ''
   /** Set when the request was checked. `null` where no key is needed. */
   key: AcceptedKey | null = null
   /** The tokens that a model has read and written for the request. */

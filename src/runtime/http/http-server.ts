@@ -285,6 +285,7 @@ export class HttpServer extends Service {
     exchange.key = guard.check(request, route?.isPublic === true)
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
     if (route === undefined) throw this.#unknownPath
+    exchange.route = route.path
     expectMethod(route, request.method)
     if (this.isDraining && route.isPublic !== true) throw closingError()
     const rest = route.path.endsWith('*') ? path.slice(route.path.length - 1) : ''

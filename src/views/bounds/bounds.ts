@@ -23,7 +23,7 @@ export interface BoundsView extends SlotsView {
   readonly to: number
   /** The time from `from` to `to`, without the pauses. */
   readonly seconds: number
-  /** Times between two files in which no session was running. Slots do not count in them. */
+  /** The times between files, when no session was running. Slots are not counted as idle then. */
   readonly pauses: readonly Pause[]
   readonly attended: readonly Pause[]
   readonly stopped: number

@@ -282,7 +282,7 @@ function cutInference({ inference }: Panels, until: number): Panels['inference']
     lost: 0,
   }
   const engines = new Map(batches === 0 ? [] : [['', all] as const])
-  const none = { models: new Map(), operations: new Map(), sizes: [] }
+  const none = { models: new Map(), routes: new Map(), keys: new Map(), sizes: [] }
   return { ...inference, ...none, engines, series }
 }
 

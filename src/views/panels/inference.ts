@@ -33,8 +33,9 @@ export interface ModelState {
 
 const createInference = () => ({
   models: new Map<string, ModelState>(),
-  /** The number of ended requests by operation, such as `chat`. */
-  operations: new Map<string, number>(),
+  /** The number of ended requests of each route of a server, and of each named key. */
+  routes: new Map<string, number>(),
+  keys: new Map<string, number>(),
   engines: new Map<string, EngineState>(),
   /** The number of batches by size: 1, 2, 3 to 4, 5 to 8, and so on. */
   sizes: [] as number[],
@@ -68,7 +69,8 @@ export interface ModelView {
 
 export interface InferenceView {
   readonly models: readonly ModelView[]
-  readonly operations: ReadonlyMap<string, number>
+  readonly routes: ReadonlyMap<string, number>
+  readonly keys: ReadonlyMap<string, number>
   readonly engines: readonly Readonly<EngineState>[]
   readonly batches: number
   readonly requests: number
@@ -82,7 +84,8 @@ export interface InferenceView {
 
 const maxEngines = 1000
 const maxModels = 200
-const maxOperations = 20
+const maxRoutes = 20
+const maxKeys = 100
 
 export const inference: Panel<InferenceState, void, InferenceView> = {
   create: createInference,
@@ -104,7 +107,8 @@ export const inference: Panel<InferenceState, void, InferenceView> = {
       engines.reduce((total, engine) => total + engine[key], 0)
     return {
       models: Array.from(state.models, ([model, one]) => showModel(model, one)),
-      operations: new Map(state.operations),
+      routes: new Map(state.routes),
+      keys: new Map(state.keys),
       engines: engines.map((engine) => ({ ...engine })),
       batches: sum('batches'),
       requests: sum('requests'),
@@ -150,7 +154,7 @@ function findOrAddEngine(state: InferenceState, event: ViewEvent): EngineState |
   return engine
 }
 
-function addRequest({ models, operations }: InferenceState, span: ViewSpan): void {
+function addRequest({ models, routes, keys }: InferenceState, span: ViewSpan): void {
   const { attributes, start_time: start, end_time: end, status_code: status } = span
   const model = textOf(attributes['gen_ai.request.model'])
   if (model === '' || (!models.has(model) && models.size >= maxModels)) return
@@ -159,8 +163,8 @@ function addRequest({ models, operations }: InferenceState, span: ViewSpan): voi
   state.startTime = Math.min(state.startTime, start)
   state.endTime = Math.max(state.endTime, end)
   const answerTokens = numberOf(attributes['gen_ai.usage.output_tokens'])
-  const operation = textOf(attributes['gen_ai.operation.name'])
-  if (operation !== '') addOperation(operations, operation)
+  countText(routes, textOf(attributes['http.route']), maxRoutes)
+  countText(keys, textOf(attributes['tutti.key']), maxKeys)
   if (status === 'ERROR') state.failed++
   if (answerTokens === null) return
   state.done++
@@ -176,9 +180,10 @@ function addRequest({ models, operations }: InferenceState, span: ViewSpan): voi
   addToBuckets(state.betweenTokens, Math.max(0, end - start - first) / (answerTokens - 1))
 }
 
-function addOperation(operations: InferenceState['operations'], name: string): void {
-  const known = operations.get(name) ?? 0
-  if (known > 0 || operations.size < maxOperations) operations.set(name, known + 1)
+/** Counts a text, if it is not empty and the map has room for it. */
+function countText(counts: Map<string, number>, text: string, max: number): void {
+  const known = counts.get(text) ?? 0
+  if (text !== '' && (known > 0 || counts.size < max)) counts.set(text, known + 1)
 }
 
 function addCached({ cache }: ModelState, promptTokens: number, cachedTokens: number): void {

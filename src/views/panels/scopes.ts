@@ -11,7 +11,7 @@ import { type Panel, textOf, type ViewEvent } from '../panel.ts'
 
 export interface ScopesState {
   readonly ids: TextIndex
-  /** The number of each task's scope in `ids`, plus 1. */
+  /** For each task, the index of its scope in `ids`, plus 1; 0 if the task is in no scope. */
   readonly scopeOfTask: Column
 }
 

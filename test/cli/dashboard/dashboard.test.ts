@@ -119,7 +119,7 @@ it('tutti serve --dashboard shows requests, batches and workers', async () => {
     })
     expect(view.server.slice(0, 2)).toEqual([
       { title: 'workers', value: '1' },
-      { title: 'requests by surface', value: 'chat 3' },
+      { title: 'requests by route', value: '/v1/chat/completions 3' },
     ])
   })
   expect(await viewer.head()).toMatchObject({

@@ -17,6 +17,7 @@ it('toSpan captures a conversation that is passed on as its client wrote it', ()
     outcome: { error: new Error('any') },
     rules: [],
     isContentCaptured: true,
+    spanAttributes: {},
   })
   expect(JSON.parse(String(attributes['gen_ai.input.messages']))).toEqual(messages)
 })
@@ -40,6 +41,7 @@ it('the span of a request has the time to its first token and the tokens from a 
       },
       rules: [],
       isContentCaptured: false,
+      spanAttributes: {},
     }).attributes
   const cached = attributesOf(1250, { prompt_tokens_details: { cached_tokens: 32 } })
   expect(cached).toMatchObject({

@@ -418,5 +418,7 @@ describe('log of requests', () => {
     }
     const clients = served.generator.requests.map(({ client }) => client)
     expect(clients).toEqual(['key ann', 'address 127.0.0.1'])
+    const [span] = served.generator.requests.map(({ spanAttributes }) => spanAttributes)
+    expect(span).toEqual({ 'http.route': '/v1/chat/completions', 'tutti.key': 'ann' })
   })
 })

@@ -72,7 +72,8 @@ export class LauncherFleet {
     this.#silence = new SilenceWatch({
       clock,
       intervalMs,
-      // Above the time-out, because the first ping may be sent a whole interval after a message.
+      // With 1 ms more, the watch waits an interval longer: the first ping may be sent a whole
+      // interval after the last message, and the launcher has `answerTimeoutMs` to answer it.
       maxSilenceMs: () => answerTimeoutMs + 1,
       expected: () => this.#launchers.filter(({ load, child }) => load > 0 && child.isReady),
       onCheck: (launchers) => {

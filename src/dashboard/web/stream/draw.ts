@@ -143,7 +143,10 @@ function drawFolds(context: CanvasRenderingContext2D, drawing: Drawing): void {
   }
 }
 
-/** The block or cell at a row and a time; blocks first. A block may be narrower than a pixel. */
+/**
+ * Returns the block at a point, or else the cell. Finds blocks near the point, too, because a block
+ * may be narrower than a pixel.
+ */
 export function findAt(
   drawing: Drawing,
   { x, y }: { readonly x: number; readonly y: number },

@@ -61,7 +61,7 @@ const checks: OptionChecks<EchoEngineOptions> = {
   contextLength: optional(integerAtLeast(1)),
 }
 
-/** The settings of the `echo` engine. */
+/** The settings of the `echo` engine, which answers with the prompt. */
 export interface EchoEngineConfig extends EngineSettings {
   readonly kind: 'echo'
   /** The simulated duration of a batch. */

@@ -25,7 +25,10 @@ export interface Vocabulary {
   readonly maxTokenLength: number
   /** With `special`, recognizes control tokens. With `inner`, the text continues another text. */
   tokenize(text: string, how: { readonly special: boolean; readonly inner: boolean }): Token[]
-  /** Whether each slice of a text begins with its space; `null` if texts cannot be sliced. */
+  /**
+   * How a long text can be cut at spaces into slices that have the same tokens as the whole text:
+   * each slice keeps the space before it, or omits it. `null` if texts cannot be cut.
+   */
   readonly slicing: 'with space' | 'without space' | null
   /**
    * Returns the text of tokens that follow `before`. Incomplete characters become U+FFFD, and

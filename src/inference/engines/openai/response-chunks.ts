@@ -45,7 +45,10 @@ const knownFields = {
 
 type FieldLevel = keyof typeof knownFields
 
-/** Throws the error of an error chunk, or `EngineContractError` for data that is not a chunk. */
+/**
+ * Reads the chunks of a streamed response. Throws the error of an error chunk, or
+ * `EngineContractError` for data that is not a chunk.
+ */
 export class ResponseChunks {
   readonly #callLengths = new Map<number, number>()
   #extraFields: { [L in FieldLevel]?: Record<string, unknown> } = {}

@@ -19,7 +19,9 @@ export function toPromptRequests(
   request: TextRequest,
   exchange: HttpExchange,
 ): readonly PromptRequest[] {
-  const { signal, client } = exchange
+  const { signal, client, route, key } = exchange
+  const name = key?.name ?? null
+  const spanAttributes = { 'http.route': route, ...(name === null ? {} : { 'tutti.key': name }) }
   const { inputs, n, sampling, priority, timeoutSeconds } = request
   const { seed } = sampling
   return inputs.flatMap((input) =>
@@ -31,6 +33,7 @@ export function toPromptRequests(
       signal,
       isBounded: true,
       client,
+      spanAttributes,
       taskId: null,
       onUsed({ promptTokens, completionTokens, text }) {
         exchange.addTokens(promptTokens, completionTokens)

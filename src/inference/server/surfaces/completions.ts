@@ -38,7 +38,7 @@ export const completions: Surface = {
   toErrorBody: toErrorFields,
 }
 
-/** Formats a token that is not valid text as its bytes, as the public API does. */
+/** Formats a token that is not valid text as its bytes, as OpenAI's API does. */
 const formatToken = ({ token, bytes }: Omit<TokenChance, 'logprob'>): string =>
   bytes === undefined ? token : `bytes:${bytes.map(toEscape).join('')}`
 

@@ -389,6 +389,7 @@ describe('fields of requests', () => {
       isBounded: true,
       taskId: null,
       client: 'address 127.0.0.1',
+      spanAttributes: { 'http.route': '/v1/chat/completions' },
       onUsed: expect.any(Function),
     })
   })

@@ -114,7 +114,7 @@ describe.each(Object.entries(surfaceClients))('surface %s', (_, client) => {
       expect([status, text]).toEqual([200, expect.any(String)])
     }
     const [expected, ...given] = generator.requests.map(
-      ({ signal: ___, onUsed: ____, ...rest }) => rest,
+      ({ signal: ___, onUsed: ____, spanAttributes: _____, ...rest }) => rest,
     )
     expect(given).toEqual([expected, expected])
   })
