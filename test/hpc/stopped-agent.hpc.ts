@@ -64,7 +64,14 @@ describe('a node whose agent is stopped', () => {
       await runAt('n3', 'pkill', '-KILL', '-f', 'node-agent.ts n3')
       await expect.poll(() => warnings.at(-1)).toMatch(/^AgentGivenUp: node n3 .*exit code 137/)
       expect(names()).toEqual(['n1', 'n2', 'n4'])
-      expect(warnings).toHaveLength(4)
+      // An agent may be silent for a moment on a loaded machine.
+      const codes = warnings.map((text) => text.slice(0, text.indexOf(':')))
+      expect(codes.filter((code) => code !== 'AgentSilent')).toEqual([
+        'AgentRestarted',
+        'AgentRestarted',
+        'AgentRestarted',
+        'AgentGivenUp',
+      ])
       await backend.close()
     },
   )
