@@ -6,9 +6,10 @@ import { fileURLToPath } from 'node:url'
 import { setTimeout as wait } from 'node:timers/promises'
 import type { Browser, Page } from 'playwright-core'
 import { afterAll, beforeAll, expect, it, onTestFinished } from 'vitest'
+import { chromium, waitForText } from '../../dashboard/web/open-page.ts'
 import { eventually } from '../../eventually.ts'
 import { colorRules, openBrowser, overflowOf, violationsOf } from '../../report/browser.ts'
-import { needs, requireCommand } from '../../require.ts'
+import { needs } from '../../require.ts'
 import { FakeGenerator, type Script } from './fake-generator.ts'
 import { ask, serve } from './served.ts'
 
@@ -18,7 +19,6 @@ const pageFile = fileURLToPath(
 /** Ignored by git; a person looks at what is in it. */
 const pictures = fileURLToPath(new URL('../../../.cache/chat-pictures/', import.meta.url))
 
-const chromium = requireCommand('chromium')
 let browser: Browser | null = null
 
 beforeAll(async () => {
@@ -76,9 +76,6 @@ async function say(page: Page, text: string): Promise<void> {
   await page.fill('[aria-label=Message]', text)
   await page.click('button:text("Send"):enabled')
 }
-
-const waitForText = (page: Page, selector: string, text: string | RegExp): Promise<void> =>
-  page.locator(selector).filter({ hasText: text }).first().waitFor()
 
 const endOfAnswer = (page: Page): Promise<void> =>
   waitForText(page, 'article footer', 'first after')

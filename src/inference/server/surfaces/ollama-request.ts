@@ -102,7 +102,10 @@ export function toRawBody(body: GenerateRequest, reader: RequestReader): WireFie
   return { ...readCommonFields(common, reader).fields, prompt: prompt ?? '' }
 }
 
-/** Options without effect: for loading a model, as the configuration decides, or for sampling. */
+/**
+ * Options that are ignored: those for loading a model, which the configuration decides, and those
+ * for sampling that no engine has.
+ */
 const ignoredOptions = new Set(
   `num_ctx num_batch num_gpu num_thread num_keep main_gpu low_vram f16_kv vocab_only use_mmap
   use_mlock numa logits_all embedding_only typical_p repeat_last_n penalize_newline mirostat

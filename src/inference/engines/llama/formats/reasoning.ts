@@ -7,7 +7,10 @@ export interface ReasoningMarks {
   /** A text that identifies templates with these marks. Default: either of the marks. */
   readonly templateText?: string
   readonly keepsOpenMark?: boolean
-  /** Whether the marks are control tokens. Then reasoning may follow text, and single marks go. */
+  /**
+   * Whether the marks are control tokens. If so, reasoning may follow text, and unpaired marks are
+   * removed.
+   */
   readonly areControlTokens?: boolean
 }
 
