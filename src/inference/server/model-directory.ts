@@ -5,9 +5,11 @@ import { isPlainObject } from '../../foundation/json-value.ts'
 import type { HttpError } from '../../runtime/http/http-error.ts'
 import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import type { DocumentedRoute } from './openapi.ts'
+import { wrongTypeError } from './requests/invalid-request.ts'
 import { expectModel, type ServedModel } from './served-model.ts'
-import { eventStreamType } from './surfaces/chunk-stream.ts'
 import { toServedName } from './surfaces/ollama-request.ts'
+import type { Surface } from './surfaces/surface.ts'
+import { findSurface } from './surfaces/surfaces.ts'
 
 /** A model that stays loaded until `release` is called. */
 export interface LeasedModel {
@@ -31,27 +33,30 @@ export interface DispatchParts {
   readonly unknownPath: HttpError
 }
 
-/** How often a client whose model is loading gets a comment. */
-const commentIntervalMs = 5000
+/** How often a client whose model is loading gets a sign of life. */
+const signIntervalMs = 5000
 
 /** Answers a request with the route of the same path that belongs to its model. */
 export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts): DocumentedRoute {
   const { directory, clock, unknownPath } = parts
-  const hasStreams = route.document.streamType?.startsWith('text/event-stream') === true
+  const { streamType } = route.document
+  const surface = findSurface(route.path)
   return {
     ...route,
     async answer(exchange, body, rest) {
       const fields = isPlainObject(body) ? body : {}
-      const { timeout } = fields
-      const acquired = directory.acquire(findName(fields['model'], directory.list()), {
+      const { timeout, stream = surface?.isStreamDefault } = fields
+      const name = findName(fields['model'], directory.list(), route.path)
+      const acquired = directory.acquire(name, {
         signal: exchange.signal,
         timeoutMs: typeof timeout === 'number' && timeout > 0 ? timeout * 1000 : null,
       })
-      const waits = acquired instanceof Promise && hasStreams && fields['stream'] === true
-      const stopComments = waits ? sendComments(exchange, clock) : null
+      const waits = acquired instanceof Promise && streamType !== undefined && stream === true
+      const toText = (): string => surface?.toWaitingText?.(fields, clock) ?? loadingComment
+      const stopSigns = waits ? sendSigns(exchange, clock, streamType, toText) : null
       try {
         const lease = await acquired
-        stopComments?.()
+        stopSigns?.()
         try {
           const target = lease.routes.get(route.path)
           if (target === undefined) throw unknownPath
@@ -60,40 +65,51 @@ export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts
           lease.release()
         }
       } catch (error) {
-        stopComments?.()
-        if (stopComments === null) throw error
-        sendErrorEvent(exchange, error)
+        stopSigns?.()
+        if (stopSigns === null) throw error
+        endWithError(exchange, error, surface)
       }
     },
   }
 }
 
-function findName(given: unknown, models: readonly ServedModel[]): string | null {
+/** Only clients of Ollama's API add the tag `:latest` to names. */
+function findName(given: unknown, models: readonly ServedModel[], path: string): string | null {
   if (given === null || given === undefined) return null
+  if (typeof given !== 'string') throw wrongTypeError('model', 'a string', given)
   const all = models.flatMap(({ names, hiddenNames }) => [...names, ...hiddenNames])
-  const name = toServedName(String(given), all)
+  const name = path.startsWith('/api/') ? toServedName(given, all) : given
   expectModel(name, models)
   return name
 }
 
-/** Begins the stream with a comment and repeats it, so that no client or proxy gives up. */
-function sendComments(exchange: HttpExchange, clock: Clock): () => void {
-  const headers = ['content-type', eventStreamType, 'x-accel-buffering', 'no']
+const loadingComment = ': the model is loading\n\n'
+
+/** Begins the stream with a sign of life and repeats it, so that no client or proxy gives up. */
+function sendSigns(
+  exchange: HttpExchange,
+  clock: Clock,
+  streamType: string,
+  toText: () => string,
+): () => void {
+  const headers = ['content-type', streamType, 'x-accel-buffering', 'no']
   let cancel = (): void => {}
   const send = (): void => {
     if (exchange.isGone) return
-    exchange.response.write(': the model is loading\n\n')
-    cancel = clock.after(commentIntervalMs, send, { background: true })
+    exchange.response.write(toText())
+    cancel = clock.after(signIntervalMs, send, { background: true })
   }
   exchange.writeHead(200, headers)
   send()
   return () => cancel()
 }
 
-/** Ends a stream that has only comments so far. */
-function sendErrorEvent(exchange: HttpExchange, error: unknown): void {
-  const body = exchange.errorBody(exchange.toHttpError(error))
+/** Ends a stream that has only signs of life so far. */
+function endWithError(exchange: HttpExchange, thrown: unknown, surface: Surface | undefined): void {
+  const error = exchange.toHttpError(thrown)
+  const body = exchange.errorBody(error)
   if (exchange.isGone || exchange.response.writableEnded) return
-  exchange.response.write(`event: error\ndata: ${JSON.stringify(body)}\n\n`)
+  const event = `event: error\ndata: ${JSON.stringify(body)}\n\n`
+  exchange.response.write(surface?.toFailure(error, body) ?? event)
   exchange.end()
 }

@@ -264,12 +264,18 @@ function createSurfaceRoute(surface: Surface, context: RouteContext): Documented
     isAnyTypeAccepted,
     answer(exchange, body) {
       const call = surface.read(body, context, exchange.key?.name ?? '')
-      if ('reply' in call) return exchange.sendJson(200, call.reply)
+      if ('reply' in call) return sendReply(exchange, call.reply)
       const { request, format } = call
       if (!request.isStream) return sendWholeReply(generator, exchange, request, format)
       return sendStreamedReply(generator, exchange, request, format, options)
     },
   }
+}
+
+/** A stream that has begun while the model was loading gets the reply as its last line. */
+function sendReply(exchange: HttpExchange, reply: object): void {
+  if (exchange.response.headersSent) exchange.end(`${JSON.stringify(reply)}\n`)
+  else exchange.sendJson(200, reply)
 }
 
 const createGenerateRoute = (context: RouteContext): DocumentedRoute => ({

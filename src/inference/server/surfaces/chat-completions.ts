@@ -17,6 +17,7 @@ import {
   eventStreamType,
   mergeBodyFields,
   type ReplyHead,
+  toChunkFailure,
   toErrorFields,
   toUsageFields,
 } from './chunk-stream.ts'
@@ -39,6 +40,7 @@ export const chatCompletions: Surface = {
     return { request, format: createChatFormat(head, hasLogprobs) }
   },
   toErrorBody: toErrorFields,
+  toFailure: (_, body) => toChunkFailure(body),
 }
 
 const createChatFormat = (head: ReplyHead, hasLogprobs: boolean): ReplyFormat => ({

@@ -48,11 +48,15 @@ export function createChunkStream(
       if (includesUsage) choices[0]?.sendUsage(usage)
       void writer.send(lastEvent)
     },
-    fail: (_, body) => void writer.send(`data: ${JSON.stringify(body)}\n\n${lastEvent}`),
+    fail: (_, body) => void writer.send(toChunkFailure(body)),
   }
 }
 
 const lastEvent = 'data: [DONE]\n\n'
+
+/** Returns the end of a stream that has failed. */
+export const toChunkFailure = (body: object): string =>
+  `data: ${JSON.stringify(body)}\n\n${lastEvent}`
 
 export function toUsageFields(usage: Usage): object {
   const { promptTokens, completionTokens, details } = usage

@@ -11,6 +11,7 @@ import {
   eventStreamType,
   mergeBodyFields,
   type ReplyHead,
+  toChunkFailure,
   toErrorFields,
   toUsageFields,
 } from './chunk-stream.ts'
@@ -36,6 +37,7 @@ export const completions: Surface = {
     return { request, format }
   },
   toErrorBody: toErrorFields,
+  toFailure: (_, body) => toChunkFailure(body),
 }
 
 /** Formats a token that is not valid text as its bytes, as OpenAI's API does. */

@@ -81,6 +81,7 @@ export const messages: Surface = {
     type: 'error',
     error: { type: toErrorType(status), message },
   }),
+  toFailure: (_, body) => toEvent('error', body),
 }
 
 export const createCountTokensRoute = (context: CompanionContext): DocumentedRoute => ({

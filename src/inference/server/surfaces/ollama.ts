@@ -1,8 +1,9 @@
 /** The surfaces `POST /api/chat` and `POST /api/generate`, Ollama's API. */
 
+import type { Clock } from '../../../foundation/clock.ts'
 import { tryRead } from '../../../foundation/errors.ts'
 import type { HttpError } from '../../../runtime/http/http-error.ts'
-import type { PassThroughDelta, WireToolCall } from '../../generation/pass-through.ts'
+import type { PassThroughDelta, WireFields, WireToolCall } from '../../generation/pass-through.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
 import { z } from '../../schema/schema.ts'
 import type { StreamWriter } from '../replies/stream-writer.ts'
@@ -42,9 +43,19 @@ const sharedFields = {
   prefix: '/api',
   isAnyTypeAccepted: true,
   toErrorBody: ({ message }: HttpError) => ({ error: message }),
+  isStreamDefault: true,
+  toFailure: (_: HttpError, body: object) => toJsonLine(body),
 } as const
 
 const streamType = 'application/x-ndjson'
+
+const toJsonLine = (line: object): string => `${JSON.stringify(line)}\n`
+
+/** Lines have no comments, so a stream whose model is loading has lines without text. */
+function toWaitingLine(toFields: ToFields, { model }: WireFields, clock: Clock): string {
+  const head = { model, created_at: toIsoTime(clock.now()) }
+  return toJsonLine({ ...head, ...toFields(noPiece), done: false })
+}
 
 export const ollamaChat: Surface = {
   ...sharedFields,
@@ -65,6 +76,7 @@ export const ollamaChat: Surface = {
     OllamaError: z.object({ error: z.string() }),
   },
   promptField: 'messages',
+  toWaitingText: (body, clock) => toWaitingLine(toChatFields, body, clock),
   read(body, context) {
     const fields = expectValid(ollamaChatRequest, body)
     if ((fields.messages ?? []).length === 0) return loadReply(fields, context, toChatFields)
@@ -92,6 +104,7 @@ export const ollamaGenerate: Surface = {
     }),
   },
   promptField: 'prompt',
+  toWaitingText: (body, clock) => toWaitingLine(toPromptFields, body, clock),
   read(body, context) {
     const fields = expectValid(ollamaGenerateRequest, body)
     const { requests } = context
@@ -227,6 +240,6 @@ class LineStream implements ReplyStream, ChoiceListener {
   }
 
   #send(line: object, ignored?: readonly string[]): Promise<void> | undefined {
-    return this.#writer.send(`${JSON.stringify(line)}\n`, ignored)
+    return this.#writer.send(toJsonLine(line), ignored)
   }
 }

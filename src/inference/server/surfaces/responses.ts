@@ -71,6 +71,7 @@ export const responses: Surface = {
     }
   },
   toErrorBody: toErrorFields,
+  toFailure: (problem) => toEvent('error', 0, toFailureJson(problem)),
 }
 
 type Head = ReturnType<typeof createHead>
@@ -219,8 +220,8 @@ class ResponseStream extends PartStream {
     return this.#toEvent(`response.${outcome.status}`, this.#toResponseJson(outcome))
   }
 
-  protected toFailure({ code, message, param }: HttpError): string {
-    return this.#toEvent('error', toFieldsJson({ code, message, param }))
+  protected toFailure(problem: HttpError): string {
+    return this.#toEvent('error', toFailureJson(problem))
   }
 
   /** Texts and summaries are parts within an item; a call has none. */
@@ -236,10 +237,15 @@ class ResponseStream extends PartStream {
   }
 
   #toEvent(type: string, fieldsJson: string): string {
-    const number = this.#sequence++
-    return `event: ${type}\ndata: {"type":"${type}","sequence_number":${number},${fieldsJson}}\n\n`
+    return toEvent(type, this.#sequence++, fieldsJson)
   }
 }
+
+const toEvent = (type: string, sequence: number, fieldsJson: string): string =>
+  `event: ${type}\ndata: {"type":"${type}","sequence_number":${sequence},${fieldsJson}}\n\n`
+
+const toFailureJson = ({ code, message, param }: HttpError): string =>
+  toFieldsJson({ code, message, param })
 
 /** Returns the JSON of an object without its braces. */
 const toFieldsJson = (fields: object): string => JSON.stringify(fields).slice(1, -1)

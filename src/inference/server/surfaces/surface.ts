@@ -3,6 +3,7 @@
 import type { Clock } from '../../../foundation/clock.ts'
 import type { HttpError } from '../../../runtime/http/http-error.ts'
 import type { Usage } from '../../generation/inference-engine.ts'
+import type { WireFields } from '../../generation/pass-through.ts'
 import type {
   GenerationResult,
   ProgressListener,
@@ -36,6 +37,12 @@ export interface Surface {
    */
   read(body: unknown, context: SurfaceContext, owner: string): SurfaceCall
   readonly toErrorBody: (problem: HttpError) => object
+  /** Whether a body without `stream` asks for a stream. Default `false`. */
+  readonly isStreamDefault?: boolean
+  /** The sign of life of a stream whose model is loading. Default: a comment. */
+  readonly toWaitingText?: (body: WireFields, clock: Clock) => string
+  /** The end of a stream that has failed before its first text. */
+  readonly toFailure: (problem: HttpError, body: object) => string
 }
 
 export interface SurfaceContext {
