@@ -8,7 +8,15 @@ import { expect, it } from 'vitest'
 import { ComputeTask, NoopBackend, Session } from '../../src/index.ts'
 import { eventually } from '../eventually.ts'
 import { tempFolder } from '../telemetry/open-telemetry.ts'
-import { done, endedRecord, line, send, startTestDashboard, TestViewer } from './test-dashboard.ts'
+import {
+  done,
+  endedRecord,
+  line,
+  resumedFrom,
+  send,
+  startTestDashboard,
+  TestViewer,
+} from './test-dashboard.ts'
 
 const head = { kind: 'head', filter: {} } as const
 
@@ -160,9 +168,7 @@ it('dashboard: a resumed run is listed with its beginning and its whole time', a
   const [first, second] = [line('SessionStarted'), done('t1') + line('SessionEnded')]
   write('s-1.1700000000.telemetry.jsonl', [first, second])
   for (let at = 0; at < 100; at++) line('SessionStarted')
-  const resumed = JSON.parse(line('SessionStarted')) as { attributes: object }
-  resumed.attributes = { ...resumed.attributes, resumed_from: 's-1.1700000000.telemetry.jsonl' }
-  const started = `${JSON.stringify(resumed)}\n`
+  const started = resumedFrom('s-1.1700000000.telemetry.jsonl')
   write('s-1.1700000100.telemetry.jsonl', [started, done('t1'), done('t2'), line('SessionEnded')])
   const viewer = await TestViewer.open((await startTestDashboard(folder)).url)
   const { records } = await viewer.view({ kind: 'records' })

@@ -72,6 +72,13 @@ export const endedRecord = (tasks: number): string =>
     line('SessionEnded'),
   )
 
+/** A line that begins a file which continues the run of an earlier file. */
+export function resumedFrom(file: string): string {
+  const started = JSON.parse(line('SessionStarted')) as { readonly attributes: object }
+  const attributes = { ...started.attributes, resumed_from: file }
+  return `${JSON.stringify({ ...started, attributes })}\n`
+}
+
 /** A dashboard on a free port, with a page of one word. */
 export async function startTestDashboard(
   source: DashboardTelemetry | string,

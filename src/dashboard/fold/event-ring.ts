@@ -2,6 +2,7 @@
 
 import { isCompressed } from '../../checkpoint/compressed.ts'
 import { readBatches } from '../../checkpoint/reader.ts'
+import { statOf } from '../../foundation/regular-file.ts'
 import type { ViewEvent } from '../../views/panel.ts'
 
 const maxEvents = 5000
@@ -20,25 +21,39 @@ export class EventRing {
   }
 }
 
-/** The number of bytes before `end` that are read. */
+/** The number of bytes before the reached position that are read. */
 const tailBytes = 2 ** 21
 
 /**
- * Resolves with the latest events before the byte `end`, for a record whose views were loaded from
- * a snapshot. The ring stays empty for a compressed file, whose end cannot be read alone.
+ * Resolves with the latest events before the byte `end` of the last file. The ends of compressed
+ * files cannot be read alone, so their events are missing.
  */
-export async function readLatestEvents(path: string, end: number): Promise<EventRing> {
-  const ring = new EventRing()
-  if (isCompressed(path)) return ring
+export async function readLatestEvents(
+  files: readonly string[],
+  end: number,
+): Promise<readonly ViewEvent[]> {
+  let latest: readonly ViewEvent[] = []
+  for (const path of files.toReversed()) {
+    if (isCompressed(path) || latest.length >= maxEvents) break
+    const last = path === files.at(-1) ? end : (statOf(path)?.size ?? 0)
+    latest = [...(await readTail(path, last)), ...latest].slice(-maxEvents)
+  }
+  return latest
+}
+
+async function readTail(path: string, end: number): Promise<ViewEvent[]> {
+  const events: ViewEvent[] = []
   const offset = Math.max(0, end - tailBytes)
+  let reached = offset
   const batches = readBatches(path, {
     skipSpans: true,
     // Reading may start inside a line, which is not an event.
     from: { line: 1, offset },
+    onRead: (bytes) => (reached = bytes),
     onLine(line, position) {
-      if (line.section === 'event' && position.offset < end) ring.add(line)
+      if (line.section === 'event' && position.offset < end) events.push(line)
     },
   })
-  for await (const _ of batches);
-  return ring
+  for await (const _ of batches) if (reached >= end) break
+  return events
 }

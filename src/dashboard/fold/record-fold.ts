@@ -2,6 +2,7 @@
 
 import { statfs } from 'node:fs/promises'
 import { dirname } from 'node:path'
+import { isCompressed } from '../../checkpoint/compressed.ts'
 import type { Clock } from '../../foundation/clock.ts'
 import { CheckpointError, errnoOf, messageOf, tryRead } from '../../foundation/errors.ts'
 import { boundedWait } from '../../foundation/promises.ts'
@@ -15,6 +16,7 @@ import {
 } from '../../record/record-views.ts'
 import { createRunPass } from '../../views/all-panels.ts'
 import type { RecordState } from '../../views/panels/run.ts'
+import type { ViewEvent } from '../../views/panel.ts'
 import { countText, timeText } from '../../views/readable.ts'
 import { EventRing, readLatestEvents } from './event-ring.ts'
 import type { ViewQuery } from '../protocol.ts'
@@ -45,11 +47,19 @@ const maxWaitMs = 200
 /** If more bytes than this are unread, the page says so. */
 const maxBytesBehind = 2 ** 20
 
+interface FilePosition {
+  readonly file: string
+  readonly offset: number
+}
+
 interface Moment {
   readonly sessionId: string
   readonly state: RecordState
   readonly now: number
 }
+
+/** The queries whose answers contain latest events. */
+const withEvents: ReadonlySet<ViewQuery['kind']> = new Set(['events', 'task'])
 
 const noMoment: Moment = { sessionId: '', state: 'running', now: 0 }
 
@@ -58,6 +68,7 @@ export class RecordFold {
   readonly #intervalMs: Promise<number>
   #follower: RecordFollower
   #fileMark: FileMark | null = null
+  /** The latest events of a compressed record, whose end cannot be read alone. */
   #ring = new EventRing()
   #replay: Replay
   #tasks: TaskRecords
@@ -65,7 +76,9 @@ export class RecordFold {
   #reading: Promise<void> | null = null
   #lastReadMs = -Infinity
   #isFirstReading = true
-  #reachedPosition = { file: '', offset: 0 }
+  #reachedPosition: FilePosition = { file: '', offset: 0 }
+  /** The events before this position are in the views. */
+  #appliedPosition: FilePosition = { file: '', offset: 0 }
   #changes = 0
   /** Why the record cannot be read; empty if it can. */
   #problem = ''
@@ -102,7 +115,20 @@ export class RecordFold {
   async answer(query: ViewQuery, options: AnswerOptions = {}): Promise<string> {
     const { telemetry = null, signal = new AbortController().signal } = options
     const at = (time: number): Promise<QuerySource> => this.#sourceAt(time, signal)
-    return JSON.stringify(await answerQuery({ ...this.#source(), at, telemetry }, query))
+    const events = withEvents.has(query.kind) ? await this.#readLatestEvents() : []
+    return JSON.stringify(await answerQuery({ ...this.#source(), events, at, telemetry }, query))
+  }
+
+  /**
+   * Reads the end of the file again. If each new event were kept for a while, the threads that
+   * collect garbage would take more CPU time, and they have the priority of the run.
+   */
+  async #readLatestEvents(): Promise<readonly ViewEvent[]> {
+    const { file, offset } = this.#appliedPosition
+    const files = this.#follower.views?.files ?? []
+    if (isCompressed(files.at(-1) ?? '')) return this.#ring.latest
+    const read = files.slice(0, files.indexOf(file) + 1)
+    return await readLatestEvents(read, offset).catch(() => [])
   }
 
   async #read(): Promise<void> {
@@ -112,12 +138,13 @@ export class RecordFold {
       const before = this.#follower.views?.lines
       const views = await this.#follower.read({
         onRead: (offset, file) => this.#noteProgress(file, offset),
-        onEvent: (event) => this.#ring.add(event),
+        ...(isCompressed(this.#parts.path) ? { onEvent: (event) => this.#ring.add(event) } : {}),
       })
       // The mark was made before the reading: one made after it may be that of a new file.
       if (await this.#startAfreshIfReplaced(mark)) return
       const last = views.files.at(-1) ?? this.#parts.path
       this.#reachedPosition = { file: last, offset: this.#follower.position.offset }
+      this.#appliedPosition = this.#reachedPosition
       this.#fileMark = await FileMark.of(last, this.#follower.position)
       if (views.lines !== before || this.#problem !== '' || this.#isFirstReading) this.#changes++
       this.#problem = ''
@@ -132,14 +159,13 @@ export class RecordFold {
 
   /** Counts each block as a change, so that viewers see the progress of a long reading. */
   #noteProgress(file: string, offset: number): void {
+    this.#appliedPosition = this.#reachedPosition
     this.#reachedPosition = { file, offset }
     this.#changes++
   }
 
   async #endFirstReading(views: RecordViews, last: string): Promise<void> {
     this.#isFirstReading = false
-    const { offset } = this.#follower.position
-    if (views.bytesRead < offset) this.#ring = await readLatestEvents(last, offset)
     const isStored = views.bytesRead === 0 || !shouldStoreSnapshot(last)
     if (!isStored && this.#moment.state !== 'running') await this.#follower.writeSnapshot()
   }
@@ -157,12 +183,13 @@ export class RecordFold {
     this.#moment = noMoment
     this.#isFirstReading = true
     this.#reachedPosition = { file: '', offset: 0 }
+    this.#appliedPosition = this.#reachedPosition
     this.#changes++
     this.#restart = `the record was ${change} at ${timeText(clock.now())}, and was read again`
     return true
   }
 
-  #source(): Omit<QuerySource, 'at'> {
+  #source(): Omit<QuerySource, 'at' | 'events'> {
     const views = this.#follower.views
     const pass = views?.pass ?? createRunPass()
     const { sessionId, state, now } = this.#moment
@@ -177,7 +204,6 @@ export class RecordFold {
       metrics: views?.metrics ?? null,
       telemetry: null,
       serving: null,
-      events: this.#ring.latest,
       reading: this.#progress(files),
       beginsAt: null,
       missing: this.#listMissing(views),

@@ -1,4 +1,5 @@
-import { appendFileSync, renameSync } from 'node:fs'
+import { appendFileSync, renameSync, writeFileSync } from 'node:fs'
+import { basename, dirname, join } from 'node:path'
 import { setImmediate as nextTurn } from 'node:timers/promises'
 import { expect, it } from 'vitest'
 import { systemClock } from '../../../src/foundation/clock.ts'
@@ -7,7 +8,7 @@ import type { EventsView, HeadView } from '../../../src/dashboard/protocol.ts'
 import { readViews } from '../../../src/record/record-views.ts'
 import { ManualClock } from '../../../src/testing/manual-clock.ts'
 import { eventually } from '../../eventually.ts'
-import { done, endedRecord, line, writeRecord } from '../test-dashboard.ts'
+import { done, endedRecord, line, resumedFrom, writeRecord } from '../test-dashboard.ts'
 
 const writers = { isWriting: () => Promise.resolve(true) }
 
@@ -27,6 +28,22 @@ it('the latest events are known also if a snapshot saves reading the record', as
   const fold = new RecordFold({ path, clock: new ManualClock(), writers })
   await fold.refresh()
   expect(await listEvents(fold)).toEqual(expected)
+})
+
+it('the latest events of a resumed run are also those of its earlier file', async () => {
+  const first = endedRecord(3)
+  const path = join(dirname(first), 's-1.1700000100.telemetry.jsonl')
+  writeFileSync(path, resumedFrom(basename(first)) + done('t4'))
+  await readViews(path, { snapshot: 'write' })
+  const clock = new ManualClock()
+  const fold = new RecordFold({ path, clock, writers })
+  await fold.refresh()
+  const events = await listEvents(fold)
+  expect(events).toHaveLength(14 + 5)
+  appendFileSync(path, line('SessionEnded'))
+  await clock.advance(250)
+  await fold.refresh()
+  expect(await listEvents(fold)).toEqual(['SessionEnded null', ...events])
 })
 
 it('a growing record is read from where the last reading ended, in intervals', async () => {
