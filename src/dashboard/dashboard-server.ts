@@ -76,7 +76,8 @@ export class DashboardServer extends HttpServer {
       errors: createErrorReplies(log),
     })
     this.#options = options
-    this.setRoutes(this.#routes(), notFoundError('The page is at the address of the link.'))
+    const unknown = notFoundError('The page is at the address of the link.')
+    this.setRoutes(this.#routes(), () => unknown)
   }
 
   /** Answers waiting requests, so that the server need not wait for them. */

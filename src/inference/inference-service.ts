@@ -139,6 +139,9 @@ export class InferenceService {
 
   #createDirectory(pool: ModelPool<ModelInstance>): ModelDirectory<RoutedModel> {
     return {
+      paths: pool.models.flatMap(({ config: { engine } }) =>
+        'paths' in engine ? engine.paths : [],
+      ),
       list: () => pool.models.map((model) => toServedModel(model, pool)),
       acquire: (name, options) => {
         const model = pool.find(name)

@@ -17,6 +17,7 @@ import {
   statusByCode,
 } from '../generation/inference-errors.ts'
 import { toErrorFields } from './surfaces/chunk-stream.ts'
+import { isAnthropicClient, messages } from './surfaces/messages.ts'
 import { findSurface } from './surfaces/surfaces.ts'
 
 /** The path whose error responses have additional fields. */
@@ -33,8 +34,11 @@ export function createErrorReplies(log: Log): ErrorReplies {
       }
       return error
     },
-    toBody(problem, path) {
-      if (path !== generatePath) return (findSurface(path)?.toErrorBody ?? toErrorFields)(problem)
+    toBody(problem, path, headers) {
+      if (path !== generatePath) {
+        const other = isAnthropicClient(headers) ? messages.toErrorBody : toErrorFields
+        return (findSurface(path)?.toErrorBody ?? other)(problem)
+      }
       const { message } = problem
       return { status: 'error', message, hostname: machineName, ...toErrorFields(problem) }
     },

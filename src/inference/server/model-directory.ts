@@ -19,6 +19,8 @@ export interface LeasedModel {
 }
 
 export interface ModelDirectory<Lease> {
+  /** Paths that a model may pass on to the server behind its engine. */
+  readonly paths: readonly string[]
   list(): readonly ServedModel[]
   /** Returns the model at once if it is loaded. `name` is one of its names. */
   acquire(
@@ -30,7 +32,7 @@ export interface ModelDirectory<Lease> {
 export interface DispatchParts {
   readonly directory: ModelDirectory<LeasedModel>
   readonly clock: Clock
-  readonly unknownPath: HttpError
+  readonly toUnknownPath: (path: string) => HttpError
 }
 
 /** How often a client whose model is loading gets a sign of life. */
@@ -38,7 +40,7 @@ const signIntervalMs = 5000
 
 /** Answers a request with the route of the same path that belongs to its model. */
 export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts): DocumentedRoute {
-  const { directory, clock, unknownPath } = parts
+  const { directory, clock, toUnknownPath } = parts
   const { streamType } = route.document
   const surface = findSurface(route.path)
   return {
@@ -59,7 +61,7 @@ export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts
         stopSigns?.()
         try {
           const target = lease.routes.get(route.path)
-          if (target === undefined) throw unknownPath
+          if (target === undefined) throw toUnknownPath(route.path)
           await target.answer(exchange, body, rest)
         } finally {
           lease.release()

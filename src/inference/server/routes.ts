@@ -8,7 +8,7 @@ import type { HttpError } from '../../runtime/http/http-error.ts'
 import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import { machineName } from '../../runtime/http/listening.ts'
 import type { BatchPolicy } from '../generation/batch-policy.ts'
-import type { EngineProxy } from '../generation/pass-through.ts'
+import type { EngineProxy, WireFields } from '../generation/pass-through.ts'
 import type { TextGenerator } from '../generation/text-generator.ts'
 import { generatePath } from './error-replies.ts'
 import { createPageRoute } from './chat-page.ts'
@@ -24,9 +24,11 @@ import {
 import { expectModel, type ServedModel } from './served-model.ts'
 import type { RequestReader } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
+import { isAnthropicClient, toModelInfo, toModelPage } from './surfaces/messages.ts'
 import type { ResponseStore } from './surfaces/response-store.ts'
 import type { Surface } from './surfaces/surface.ts'
 import { createTokenRoutes } from './token-routes.ts'
+import { unknownPathError } from './unknown-path.ts'
 import { createCompanionRoutes, surfaces } from './surfaces/surfaces.ts'
 
 export interface ServerParts {
@@ -51,6 +53,8 @@ export interface RouteContext extends HealthContext {
   readonly requests: RequestReader
   readonly responses: ResponseStore
   readonly proxy: EngineProxy | null
+  /** Paths that only some of several models pass on. Default none. */
+  readonly forwardedPaths?: readonly string[]
   readonly listModels: () => readonly ServedModel[]
   /** Whether every route except those of `/health` requires a key. */
   readonly needsKey: boolean
@@ -70,7 +74,9 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
     createMetricsRoute(context),
     createFactsRoute(context, () => routes),
   ].filter(({ path }) => !paths.includes(path))
-  routes.push(...createForwardingRoutes(context))
+  const others = context.forwardedPaths ?? []
+  const missing = others.filter((one) => !routes.some(({ path }) => path === one))
+  routes.push(...[...paths, ...missing].map((path) => createForwardingRoute(path, context)))
   routes.push(createOpenApiRoute(context, routes))
   return routes
 }
@@ -192,19 +198,25 @@ function createFactsRoute(
   }
 }
 
+type ModelFields = { readonly id: string } & WireFields
+
 function createModelRoutes({ listModels, clock }: RouteContext): readonly DocumentedRoute[] {
   const created = Math.floor(clock.now())
-  const describe = (id: string, { isLoaded }: ServedModel): object => {
+  const describe = (id: string, { isLoaded }: ServedModel): ModelFields => {
     return { id, object: 'model', created, owned_by: 'tutti', loaded: isLoaded }
   }
+  const describeOther = (id: string, { contextLength }: ServedModel): ModelFields =>
+    toModelInfo(id, created, contextLength)
   return [
     {
       method: 'GET',
       path: '/v1/models',
       document: { summary: 'The served models.', ok: 'ModelList' },
       answer(exchange) {
-        const data = listModels().flatMap((model) => model.names.map((id) => describe(id, model)))
-        exchange.sendJson(200, { object: 'list', data })
+        const isOther = isAnthropicClient(exchange.request.headers)
+        const toFields = isOther ? describeOther : describe
+        const data = listModels().flatMap((model) => model.names.map((id) => toFields(id, model)))
+        exchange.sendJson(200, isOther ? toModelPage(data) : { object: 'list', data })
       },
     },
     {
@@ -214,17 +226,18 @@ function createModelRoutes({ listModels, clock }: RouteContext): readonly Docume
       answer(exchange, _, rest) {
         const id = tryRead(() => decodeURIComponent(rest)) ?? rest
         const model = expectModel(id, listModels())
-        exchange.sendJson(200, { ...describe(id, model), max_model_len: model.contextLength })
+        const fields = { ...describe(id, model), max_model_len: model.contextLength }
+        const isOther = isAnthropicClient(exchange.request.headers)
+        exchange.sendJson(200, isOther ? describeOther(id, model) : fields)
       },
     },
   ]
 }
 
 /** Only the model of a body is checked here. The server behind the engine checks the rest. */
-function createForwardingRoutes(context: RouteContext): readonly DocumentedRoute[] {
+function createForwardingRoute(path: string, context: RouteContext): DocumentedRoute {
   const { proxy, limits, requests } = context
-  if (proxy === null) return []
-  return proxy.paths.map((path) => ({
+  return {
     method: 'POST',
     path,
     document: {
@@ -233,11 +246,12 @@ function createForwardingRoutes(context: RouteContext): readonly DocumentedRoute
     },
     bodyBytes: limits.chatBodyBytes,
     async answer(exchange, body) {
+      if (proxy === null) throw unknownPathError(path, false)
       const fields = requests.readForwarded(body)
       const forwarded = await proxy.forward({ path, fields, signal: exchange.signal })
       await sendForwarded(exchange, forwarded)
     },
-  }))
+  }
 }
 
 function createMetricsRoute({ metrics }: RouteContext): DocumentedRoute {

@@ -5,7 +5,7 @@ import { tryRead } from '../../foundation/errors.ts'
 import type { Log } from '../../foundation/log.ts'
 import { HttpError } from '../../runtime/http/http-error.ts'
 import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
-import { HttpServer, notFoundError } from '../../runtime/http/http-server.ts'
+import { HttpServer } from '../../runtime/http/http-server.ts'
 import type { TlsFiles } from '../../runtime/http/tls.ts'
 import type { ModelFacts } from '../generation/inference-engine.ts'
 import type { EngineProxy } from '../generation/pass-through.ts'
@@ -29,6 +29,7 @@ import {
 } from './routes.ts'
 import { resolveServerLimits, type ServerLimits } from './server-limits.ts'
 import { ResponseStore } from './surfaces/response-store.ts'
+import { unknownPathError } from './unknown-path.ts'
 
 export interface InferenceServerOptions extends ServerParts {
   /** The names of the served model. The first is the default. */
@@ -120,9 +121,9 @@ export class InferenceServer extends HttpServer {
 
   /** Begins to serve requests. Requests before this call get 503, except those for `/health`. */
   modelLoaded(model: LoadedModel): void {
-    const pathsHint = model.proxy ? addPathHint : enginesHint
-    const unknownPath = notFoundError(`${openApiHint} ${pathsHint}`)
-    this.setRoutes(createRoutes(this.#routeContext(model)), unknownPath)
+    const isPassedOn = model.proxy !== undefined && model.proxy !== null
+    const routes = createRoutes(this.#routeContext(model))
+    this.setRoutes(routes, (path) => unknownPathError(path, isPassedOn))
   }
 
   /** Begins to serve several models. A request is answered by the routes of its model. */
@@ -142,11 +143,13 @@ export class InferenceServer extends HttpServer {
       }
       return { routes, release: () => model.release() }
     }
-    const unknownPath = notFoundError(`${openApiHint} ${enginesHint}`)
+    const toUnknownPath = (path: string): HttpError =>
+      unknownPathError(path, directory.paths.length > 0)
     const parts: DispatchParts = {
       clock,
-      unknownPath,
+      toUnknownPath,
       directory: {
+        paths: directory.paths,
         list: listModels,
         acquire(name, options) {
           const model = directory.acquire(name, options)
@@ -157,19 +160,20 @@ export class InferenceServer extends HttpServer {
     const [first] = listModels()
     const fields = ['embeddings', 'prompt.tokens']
     const template = { contextLength: first?.contextLength ?? 1, fields }
-    const context = { ...this.#routeContext(template), listModels }
+    const { paths: forwardedPaths } = directory
+    const context = { ...this.#routeContext(template), listModels, forwardedPaths }
     const routes = createRoutes(context).map((route) =>
       route.needsModel === false || route.bodyBytes === undefined
         ? route
         : createDispatchRoute(route, parts),
     )
-    this.setRoutes(routes, unknownPath)
+    this.setRoutes(routes, toUnknownPath)
   }
 
   protected override async onStart(): Promise<void> {
     await this.#keys?.open()
     await super.onStart()
-    this.setRoutes(createStartRoutes(this.#healthContext()), loadingError)
+    this.setRoutes(createStartRoutes(this.#healthContext()), () => loadingError)
   }
 
   protected override async onStop(): Promise<void> {
@@ -240,12 +244,6 @@ function toServedRequest(exchange: HttpExchange, seconds: number, clock: Clock):
     answers: exchange.answers,
   }
 }
-
-const openApiHint = 'GET /openapi.json lists the addresses of this server.'
-const addPathHint = "'engine.paths' of its configuration adds those of the server behind it."
-const enginesHint =
-  "'/v1/embeddings' needs an embedding model. " +
-  "Others, such as '/v1/rerank', are there only with the engines 'openai' and 'process'."
 
 const loadingError = new HttpError(503, 'The model is loading.', {
   code: 'not_ready',

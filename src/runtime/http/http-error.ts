@@ -1,5 +1,7 @@
 /** Errors for HTTP clients, and the interface with which a server formulates them. */
 
+import type { IncomingHttpHeaders } from 'node:http'
+
 export interface HttpErrorDetails {
   /** The error code; `null` only if an upstream server sent an error without a code. */
   readonly code: string | null
@@ -33,7 +35,7 @@ export interface ErrorReplies {
   /** Converts anything thrown to an error for the client. Logs what the client must not see. */
   toHttpError(thrown: unknown, requestId: string, path: string): HttpError
   /** Returns the body of an error response. The path is empty if the request could not be read. */
-  toBody(error: HttpError, path: string): object
+  toBody(error: HttpError, path: string, headers: IncomingHttpHeaders): object
   toAbortReason(text: string): Error
   toListenError(message: string, details: ListenErrorDetails): Error
 }

@@ -142,7 +142,7 @@ export class HttpExchange {
   }
 
   errorBody(error: HttpError): object {
-    return this.#options.errors.toBody(error, this.path)
+    return this.#options.errors.toBody(error, this.path, this.request.headers)
   }
 
   writeHead(status: number, headers: readonly string[], isLast = false): void {

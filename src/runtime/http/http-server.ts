@@ -133,7 +133,7 @@ export class HttpServer extends Service {
   readonly #rawConnections = new Set<Socket>()
   #certificate: { close(): void } | null = null
   readonly #routes = new Map<string, Route>()
-  #unknownPath = closingError()
+  #toUnknownPath: (path: string) => HttpError = closingError
   #listening: ListeningServer | null = null
   #guard: RequestGuard | null = null
   isDraining = false
@@ -169,11 +169,11 @@ export class HttpServer extends Service {
     return this.#listening === null ? '' : `${this.#listening.endpoint}${basePath}`
   }
 
-  /** Replaces all routes. Requests for other paths get the error `unknownPath`. */
-  setRoutes(routes: readonly Route[], unknownPath: HttpError): void {
+  /** Replaces all routes. Requests for other paths get the error that `toUnknownPath` returns. */
+  setRoutes(routes: readonly Route[], toUnknownPath: (path: string) => HttpError): void {
     this.#routes.clear()
     for (const route of routes) this.#routes.set(route.path, route)
-    this.#unknownPath = unknownPath
+    this.#toUnknownPath = toUnknownPath
   }
 
   /** Refuses new requests with 503. Requests in flight continue. */
@@ -284,7 +284,7 @@ export class HttpServer extends Service {
     exchange.addHeaders(guard.corsHeaders(request))
     exchange.key = guard.check(request, route?.isPublic === true)
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
-    if (route === undefined) throw this.#unknownPath
+    if (route === undefined) throw this.#toUnknownPath(path)
     exchange.route = route.path
     expectMethod(route, request.method)
     if (this.isDraining && route.isPublic !== true) throw closingError()
@@ -398,7 +398,7 @@ function createLimitedServer(
   const sendAndClose = (socket: Duplex, error: HttpError): void => {
     // Node repeats the event while the client still sends.
     if (!socket.writableEnded)
-      sendRawError(socket, error, JSON.stringify(errors.toBody(error, '')), clock)
+      sendRawError(socket, error, JSON.stringify(errors.toBody(error, '', {})), clock)
   }
   server.on('clientError', (error, socket) => {
     const errno = errnoOf(error)

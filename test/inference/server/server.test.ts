@@ -154,15 +154,25 @@ describe('the inference server', () => {
     expect((await ask(`${served.url}/v1/models/other`)).status).toBe(404)
   })
 
-  it('the inference server says where to look when there is nothing at an address', async () => {
-    await using served = await serve()
-    const { json } = await post(`${served.url}/v1/embeddings`, { input: 'a' })
-    expect(json.error.message).toBe(
-      'There is nothing at this address. GET /openapi.json lists the addresses of this server. ' +
-        "'/v1/embeddings' needs an embedding model. " +
-        "Others, such as '/v1/rerank', are there only with the engines 'openai' and 'process'.",
-    )
-  })
+  it.each([
+    ['/v1/embeddings', 'Embeddings need an embedding model.'],
+    ['/api/embed', 'Embeddings need an embedding model.'],
+    ['/v1/responses/resp_1', 'Stored responses can be continued with `previous_response_id`, but'],
+    ['/api/pull', 'The configuration of the server decides which models it serves.'],
+    ['/v1/rerank', "The engines 'openai' and 'process' pass others on to the server behind them."],
+  ])(
+    'the inference server says what to know about %s, which it does not have',
+    async (path, text) => {
+      await using served = await serve()
+      const { status, json } = await post(served.url + path, { input: 'a' })
+      expect(status).toBe(404)
+      const { message } = json.error as { message?: string }
+      expect(message ?? json.error).toContain(text)
+      expect(message ?? json.error).toContain(
+        'GET /openapi.json lists the addresses of this server.',
+      )
+    },
+  )
 
   it('the inference server lists models, counts tokens and exports metrics', async () => {
     await using served = await serve({ models: ['org/tiny', 'tiny-alias'] })

@@ -25,7 +25,7 @@ async function serve(routes: readonly Route[]): Promise<HttpServer> {
       toListenError: (message, details) => new TuttiError(message, details),
     },
   })
-  server.setRoutes(routes, notFoundError('Ask for /a.'))
+  server.setRoutes(routes, () => notFoundError('Ask for /a.'))
   await server.start()
   return server
 }

@@ -28,8 +28,14 @@ export function pathsSchema(env: Environment) {
 const defaultPaths: readonly string[] = ['/v1/embeddings', '/v1/responses', '/v1/rerank']
 
 /** Paths that tutti serves itself. `/tokenize` is missing, because it may be forwarded instead. */
-const servedPaths =
-  /^\/(?:v1\/(?:chat\/)?completions|(?:v1\/models|health)(?:\/.*)?|generate|metrics|openapi\.json)$/
+const servedPaths = new RegExp(
+  [
+    '^/v1/(?:(?:chat/)?completions|server)$',
+    '^/(?:v1/models|health)(?:/.*)?$',
+    '^/api/(?:tags|ps|version)$',
+    '^/(?:generate|metrics|openapi\\.json)$',
+  ].join('|'),
+)
 
 /** The schema of a URL without credentials. A trailing `/` is removed. */
 export function addressSchema(env: Environment) {

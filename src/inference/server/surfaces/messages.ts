@@ -1,5 +1,6 @@
 /** The surface `POST /v1/messages`, Anthropic's API. */
 
+import type { IncomingHttpHeaders } from 'node:http'
 import { tryRead } from '../../../foundation/errors.ts'
 import { newUuid } from '../../../foundation/ids.ts'
 import { definedFields } from '../../../foundation/options.ts'
@@ -113,6 +114,27 @@ async function countTokens(generator: TextGenerator, input: PassThroughInput): P
     return (await generator.tokenize(texts.join('\n'))).length
   }
 }
+
+/** Clients of this API send this header with every request. */
+export const isAnthropicClient = (headers: IncomingHttpHeaders): boolean =>
+  headers['anthropic-version'] !== undefined
+
+/** The form of a model in `GET /v1/models`. */
+export const toModelInfo = (id: string, createdSeconds: number, contextLength: number) => ({
+  type: 'model',
+  id,
+  display_name: id,
+  created_at: new Date(createdSeconds * 1000).toISOString(),
+  max_input_tokens: contextLength,
+  max_tokens: contextLength,
+})
+
+export const toModelPage = (data: readonly { readonly id: string }[]): object => ({
+  data,
+  has_more: false,
+  first_id: data[0]?.id ?? null,
+  last_id: data.at(-1)?.id ?? null,
+})
 
 interface MessageHead {
   readonly id: string

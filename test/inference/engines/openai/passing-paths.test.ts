@@ -1,8 +1,8 @@
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, onTestFinished } from 'vitest'
 import { InferenceBackend } from '../../../../src/inference/inference-backend.ts'
 import { ask, post } from '../../server/served.ts'
-import { begin, refuse, send, sendJson, type Step } from './fixtures/openai-server.ts'
-import { openPassing } from './open-passing.ts'
+import { begin, OpenAiServer, refuse, send, sendJson, type Step } from './fixtures/openai-server.ts'
+import { openBefore, openPassing } from './open-passing.ts'
 
 const answers =
   (body: unknown): Step =>
@@ -61,7 +61,8 @@ describe('paths that are passed on', () => {
     ])
   })
 
-  it.each(['/v1/chat/completions', '/health', '/metrics', '/../admin', 'v1/x', '/a?b'])(
+  const served = ['/v1/chat/completions', '/v1/server', '/api/tags', '/health', '/metrics']
+  it.each([...served, '/../admin', 'v1/x', '/a?b'])(
     'the configuration refuses the path %s',
     async (path) => {
       const engine = { kind: 'openai', base_url: 'http://127.0.0.1:9/v1', paths: [path] }
@@ -69,6 +70,32 @@ describe('paths that are passed on', () => {
       await expect(opening).rejects.toThrow(/paths/)
     },
   )
+
+  it('with several models, each passes on the paths of its own engine', async () => {
+    const others = { '/v1/rerank': answers({ results: [] }), '/v1/score': answers({ data: [] }) }
+    const known = ['tiny', 'other'].map((id) => ({ id, object: 'model' }))
+    const upstream = new OpenAiServer({ others, models: known })
+    await upstream.listen()
+    onTestFinished(() => upstream.close())
+    const engine = { kind: 'openai', base_url: upstream.url, paths: ['/v1/score'] }
+    const models = [
+      { model_name: 'other', engine },
+      { model_name: 'echo', engine: { kind: 'echo' } },
+    ]
+    const endpoint = await openBefore(upstream.url, { models })
+    const call = async (path: string, model: string): Promise<readonly unknown[]> => {
+      const { status, json } = await post(endpoint + path, { model })
+      return [status, json.error?.code ?? json]
+    }
+    expect(await call('/v1/rerank', 'tiny')).toEqual([200, { results: [] }])
+    expect(await call('/v1/score', 'other')).toEqual([200, { data: [] }])
+    expect(await call('/v1/score', 'tiny')).toEqual([404, 'unknown_url'])
+    expect(await call('/v1/rerank', 'echo')).toEqual([404, 'unknown_url'])
+    expect(upstream.requests.map(({ body }) => body['model']).filter(Boolean)).toEqual([
+      'tiny',
+      'other',
+    ])
+  })
 
   it('the key, the model and the size of a body are checked before', async () => {
     const options = { apiKey: 'the-key', limits: { chatBodyBytes: 100 } }

@@ -93,6 +93,23 @@ describe('the Anthropic client', () => {
     expect(wrongKey).toBeInstanceOf(Anthropic.AuthenticationError)
   })
 
+  it('the Anthropic client lists and finds models in its own form', async () => {
+    await using served = await serve({ apiKey: key, models: ['tiny', 'org/other'] })
+    const client = anthropic(served, { maxRetries: 0 })
+    const found = []
+    for await (const model of client.models.list()) found.push(model)
+    expect(found).toMatchObject([
+      { type: 'model', id: 'tiny', display_name: 'tiny', max_input_tokens: 8192 },
+      { type: 'model', id: 'org/other' },
+    ])
+    expect(new Date(found[0]?.created_at ?? '').getTime()).toBeGreaterThan(0)
+    expect(await client.models.retrieve('org/other')).toEqual(found[1])
+    const missing = await client.models.retrieve('other').catch((error: unknown) => error)
+    expect(missing).toMatchObject({ status: 404, type: 'not_found_error' })
+    const unknown = await client.messages.batches.list().catch((error: unknown) => error)
+    expect(unknown).toMatchObject({ status: 404, type: 'not_found_error' })
+  })
+
   it('the Anthropic client gets an error in the middle of a stream', async () => {
     const generator = new FakeGenerator(async (_, tell) => {
       await tell.delta?.({ text: 'first' })
@@ -171,5 +188,41 @@ describe('ai with @ai-sdk/anthropic', () => {
     })
     for await (const text of textStream) if (text === 'first') leaving.abort()
     await canceled
+  })
+
+  it('ai with @ai-sdk/anthropic gets errors with their status, whole and streamed', async () => {
+    const generator = new FakeGenerator(async (_, tell) => {
+      await tell.delta?.({ text: 'first' })
+      throw inferenceError('engine_lost', 'gone')
+    })
+    await using served = await serve({ apiKey: key, generator })
+    const wrongKey = createAnthropic({ baseURL: `${served.url}/v1`, apiKey: 'wrong' })('tiny')
+    const unknown = createAnthropic({ baseURL: `${served.url}/v1`, apiKey: key })('other')
+    for (const [model, statusCode, message] of [
+      [wrongKey, 401, 'The API key is wrong'],
+      [unknown, 404, "The model 'other' does not exist here"],
+    ] as const) {
+      const refused = { statusCode, message: expect.stringContaining(message) }
+      const options = { model, prompt: 'hi', maxRetries: 0, maxOutputTokens: 50 }
+      await expect(generateText(options)).rejects.toMatchObject(refused)
+      const errors: unknown[] = []
+      const { textStream } = streamText({
+        ...options,
+        onError: ({ error }) => void errors.push(error),
+      })
+      for await (const _ of textStream);
+      expect(errors).toMatchObject([refused])
+    }
+    const errors: unknown[] = []
+    const texts: string[] = []
+    const { textStream } = streamText({
+      model: modelOf(served),
+      prompt: 'hi',
+      maxRetries: 0,
+      maxOutputTokens: 50,
+      onError: ({ error }) => void errors.push(error),
+    })
+    for await (const text of textStream) texts.push(text)
+    expect([texts, errors]).toMatchObject([['first'], [{ type: 'overloaded_error' }]])
   })
 })
