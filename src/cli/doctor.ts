@@ -6,7 +6,7 @@ import { delimiter, join } from 'node:path'
 import { usableCores, usableMemoryMb } from '../backends/local/node-capacity.ts'
 import type { KernelRoots } from '../backends/sampling/cgroup.ts'
 import { findNatsServer } from '../cluster/broker/nats-program.ts'
-import { nodeProblem } from '../foundation/version.ts'
+import { llamaVersion, nodeProblem } from '../foundation/version.ts'
 import { exitCodes } from './exit.ts'
 import type { Output } from './output.ts'
 
@@ -50,8 +50,8 @@ export function runDoctor(output: Output, folder = process.cwd(), roots?: Kernel
     checkNode(),
     checkFolder(folder),
     ...packages.map(([name, use]) => {
-      const find = (): string => import.meta.resolve(name) && 'installed'
-      return checkPart(name, use, `npm install ${name}`, find)
+      const find = (): string => `installed, ${readVersion(name)}`
+      return checkVersion(checkPart(name, use, `npm install ${name}`, find))
     }),
     checkServer(),
     ...commands.map(([name, use, get]) => checkPart(name, use, get, () => findCommand(name))),
@@ -110,6 +110,27 @@ function checkPart(name: string, needed_for: string, get: string, find: () => st
   } catch {
     return { name, state: 'missing', detail: '', needed_for, get }
   }
+}
+
+/** Reads the version of a package. Its `package.json` is in a folder above its entry. */
+function readVersion(name: string): string {
+  for (let folder = new URL('.', import.meta.resolve(name)); ; folder = new URL('..', folder)) {
+    const file = new URL('package.json', folder)
+    if (existsSync(file)) {
+      const manifest = JSON.parse(readFileSync(file, 'utf8')) as Record<string, unknown>
+      if (manifest['name'] === name) return String(manifest['version'])
+    }
+    if (folder.pathname === '/') throw new ReferenceError(`${name} has no package.json`)
+  }
+}
+
+/** The engine llama uses undocumented parts of its library, so it needs exactly this version. */
+function checkVersion(check: Check): Check {
+  const { name, state, detail } = check
+  if (name !== 'node-llama-cpp' || state !== 'ok' || detail.endsWith(` ${llamaVersion}`))
+    return check
+  const get = `npm install ${name}@${llamaVersion}`
+  return { ...check, state: 'problem', detail: `${detail}; ${llamaVersion} is needed`, get }
 }
 
 /** Searches for the server like the backends, not only in PATH. */

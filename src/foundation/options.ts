@@ -296,6 +296,13 @@ function parseOrigin(text: string): string | null {
   return /^[a-z][a-z\d+.-]*:\/\/[\w.-]+(?::\d+)?$/.test(text) ? text : null
 }
 
+/** Validates the first part of all paths, and removes a slash at its end. */
+export function expectBasePath(field: string, value: unknown): string {
+  const path = typeof value === 'string' ? value.replace(/\/$/, '') : value
+  if (typeof path === 'string' && /^(?:\/[\w.~-]+)*$/.test(path)) return path
+  throw invalid(field, 'a path that begins with "/", such as /llm', value)
+}
+
 /** Omits fields that are `undefined`, which `exactOptionalPropertyTypes` does not allow. */
 export function definedFields<T extends object>(fields: T) {
   const defined: { [K in keyof T]?: T[K] } = {}

@@ -3,7 +3,7 @@
 import { closeSync, constants, fstatSync, openSync, readFileSync } from 'node:fs'
 import { type Stats, statSync } from 'node:fs'
 import { type FileHandle, open } from 'node:fs/promises'
-import { errnoOf, tryRead } from './errors.ts'
+import { errnoOf, messageOf, tryRead } from './errors.ts'
 
 /** `O_NONBLOCK`, because opening a FIFO would otherwise block until another process opens it. */
 const readFlags = constants.O_RDONLY | constants.O_NONBLOCK
@@ -81,3 +81,13 @@ function expectRegular(stats: Stats): void {
 /** Creates an error with a `code`, like the errors of system calls. */
 const systemError = (code: string, expected: string, got: string): Error =>
   Object.assign(new Error(`${code}: expected ${expected}, got ${got}`), { code })
+
+const readProblems: Readonly<Record<string, string>> = {
+  ENOENT: 'does not exist',
+  EACCES: 'may not be read by this user',
+  EISDIR: 'is a folder',
+}
+
+/** Says in words why a file could not be read, for people who have typed its name. */
+export const describeReadProblem = (path: string, error: unknown): string =>
+  `${path} ${readProblems[errnoOf(error)] ?? `cannot be read: ${messageOf(error)}`}`

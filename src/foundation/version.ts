@@ -1,4 +1,4 @@
-/** The package's version, and the oldest version of Node that it supports. */
+/** The package's version, and those of Node and node-llama-cpp that it supports. */
 
 /** The version of the package. A test checks that it equals `version` in package.json. */
 export const version = '0.1.0'
@@ -17,3 +17,6 @@ export function nodeProblem(found: string): string | null {
     'https://nodejs.org, or for this project alone: npm install node@24, then npx node or npx tutti'
   )
 }
+
+/** The only supported version of node-llama-cpp, as in `peerDependencies`. */
+export const llamaVersion = '3.21.1'

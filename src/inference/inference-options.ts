@@ -6,6 +6,7 @@ import { type Log, resolveLog } from '../foundation/log.ts'
 import {
   definedFields,
   describe,
+  expectBasePath,
   expectBoolean,
   expectInteger,
   expectKnownKeys,
@@ -140,7 +141,7 @@ export function resolveInferenceOptions(options: InferenceBackendOptions) {
     host,
     apiKey: key,
     apiKeysFile: keysFile,
-    basePath: expectBasePath(basePath),
+    basePath: expectBasePath('basePath', basePath),
     tls: options.tls === undefined ? null : expectTlsFiles('tls', options.tls),
     onRequest: options.onRequest ?? null,
     hasPage: expectBoolean('page', options.page ?? true),
@@ -193,13 +194,6 @@ function expectLimits(limits: Partial<ServerLimits> = {}): Partial<ServerLimits>
   expectObject('limits', limits)
   resolveServerLimits(limits)
   return limits
-}
-
-/** Validates the first part of all paths, and removes a slash at its end. */
-function expectBasePath(value: unknown): string {
-  const path = typeof value === 'string' ? value.replace(/\/$/, '') : value
-  if (typeof path === 'string' && /^(?:\/[\w.~-]+)*$/.test(path)) return path
-  throw invalid('basePath', 'a path that begins with "/", such as /llm', value)
 }
 
 /** Validates the time-out of `generate` in seconds, which must be above 0 and at most a day. */

@@ -162,8 +162,29 @@ describe('tutti serve without a file', () => {
     const hub = await runHere(folder, ['serve', 'tiny'])
     expect([hub.code, hub.stderr]).toEqual([
       2,
-      expect.stringMatching(/--required\.token-file: there is no file tiny; a download/),
+      expect.stringMatching(/--required\.token-file: there is no file tiny; a download from/),
     ])
+  })
+
+  it('errors name what was typed, in words', async () => {
+    const config = ['--config', write('echo.yaml', echo())]
+    const keyFile = write('a.key', 'k')
+    const cases: readonly (readonly [readonly string[], RegExp])[] = [
+      [[...config, '--base-path', 'llm'], /'--base-path <path>' .* begins with "\/", such as/],
+      [['--config', 'none.yaml'], /the configuration none\.yaml does not exist/],
+      [[...config, '--api-key-file', 'none'], /--api-key-file: none does not exist/],
+      [[...config, '--api-keys', 'none'], /\(--api-keys\): none does not exist/],
+      [[...config, '--tls-cert', 'none', '--tls-key', keyFile], /--tls-key\): .*: none does not/],
+      [
+        ['hf:org/model:Q4'],
+        /--required\.token-file: a download from the hub needs .* public models/,
+      ],
+    ]
+    for (const [words, expected] of cases) {
+      const { code, stderr } = await runHere(folder, ['serve', ...words])
+      expect([code, stderr]).toEqual([2, expect.stringMatching(expected)])
+      expect(stderr).not.toMatch(/ENOENT|configFile|basePath/)
+    }
   })
 
   it('an unknown option for a key of the configuration is answered with the nearest', async () => {

@@ -1,14 +1,14 @@
 /** The key of an inference server: from a file, or from the environment. */
 
-import { messageOf, ValueError } from '../../foundation/errors.ts'
-import { readTextFileSync } from '../../foundation/regular-file.ts'
+import { ValueError } from '../../foundation/errors.ts'
+import { describeReadProblem, readTextFileSync } from '../../foundation/regular-file.ts'
 
 export function readKeyFile(file: string, field = '--api-key-file'): string {
   let key: string
   try {
     key = readTextFileSync(file).trim()
   } catch (error) {
-    throw new ValueError(`${field}: ${file} cannot be read: ${messageOf(error)}`, { field })
+    throw new ValueError(`${field}: ${describeReadProblem(file, error)}`, { field })
   }
   if (key === '') throw new ValueError(`${field}: ${file} is empty`, { field })
   return key

@@ -2,7 +2,7 @@
 
 import { Command, CommanderError, InvalidArgumentError, Option } from 'commander'
 import { BackendError, messageOf, TuttiError } from '../../foundation/errors.ts'
-import { expectOrigin, findNearest } from '../../foundation/options.ts'
+import { expectBasePath, expectOrigin, findNearest } from '../../foundation/options.ts'
 import { version } from '../../foundation/version.ts'
 import { exitCodes, isOutputFailure } from '../exit.ts'
 import type { AgentCommandOptions, ConnectionOptions } from '../agent.ts'
@@ -178,7 +178,7 @@ function addServe({ program, output, finish }: Cli, argv: readonly string[]): vo
       'Certificate for HTTPS, with --tls-key; read again when it changes',
     )
     .option('--tls-key <file>', 'Key of the certificate')
-    .option('--base-path <path>', 'First part of all paths, such as /llm')
+    .option('--base-path <path>', 'First part of all paths, such as /llm', toBasePath)
     .option('--log-requests', 'Print a line for each request to stderr, without contents')
     .option('--log-contents', 'Like --log-requests, with prompts and answers')
     .option('--allow-host <name>', 'Another host name that clients may use; repeatable', toHosts)
@@ -299,6 +299,14 @@ function addLaunch({ program, output, finish }: Cli): void {
 const toMegabytes = toCountUpTo(2 ** 40)
 /** The maximum is low, because all jobs of a chain wait in the queue of the scheduler. */
 const toChain = toCountUpTo(100)
+
+function toBasePath(text: string): string {
+  try {
+    return expectBasePath('--base-path', text)
+  } catch (error) {
+    throw new InvalidArgumentError(messageOf(error))
+  }
+}
 
 function toOrigins(text: string, before: readonly string[] = []): readonly string[] {
   try {

@@ -284,7 +284,8 @@ function resolveRequired(
   const isKindKnown = kind === undefined || kind === engine.kind
   const isDownloaded = model === 'download' && typeof overrides.engine !== 'function'
   if (isDownloaded && isKindKnown && isHub && !hasToken && !hasFile) {
-    const text = `there is no file ${modelName}; a download needs a file with the token of the hub`
+    const why = modelName.startsWith('hf:') ? '' : `there is no file ${modelName}; `
+    const text = `${why}a download from the hub needs a file with its token, for public models too`
     document.addProblem(['required', 'token_file'], text)
   }
   const servedNames = section.served_name ?? [toServedName(modelName)]
@@ -423,7 +424,7 @@ const maxTokenBytes = 65_536
 
 function readConfigFile(path: string): { readonly text: string; readonly mode: number } {
   const refuse = (reason: string, details: ErrorDetails = {}): ValueError =>
-    new ValueError(`Expected \`configFile\` to be a readable file: ${path} ${reason}`, {
+    new ValueError(`the configuration ${path} ${reason}`, {
       ...details,
       code: 'ConfigError',
       field: 'configFile',

@@ -1,5 +1,6 @@
 /** The certificate of a server and its key, from two files that may be renewed. */
 
+import { createPrivateKey, X509Certificate } from 'node:crypto'
 import { createSecureContext, type Server } from 'node:tls'
 import type { Clock } from '../../foundation/clock.ts'
 import { messageOf, ValueError } from '../../foundation/errors.ts'
@@ -38,8 +39,7 @@ export async function watchTlsFiles(
   const watchedFiles = await WatchedFiles.open({
     files: [certFile, keyFile],
     parse([cert = Buffer.alloc(0), key = Buffer.alloc(0)]) {
-      // Throws if the key is not that of the certificate.
-      createSecureContext({ cert, key })
+      expectPair(cert, key)
       server.setSecureContext({ cert, key })
     },
     onError(error) {
@@ -52,4 +52,24 @@ export async function watchTlsFiles(
     throw new ValueError(message, { field: 'tls' })
   })
   return watchedFiles
+}
+
+/** Throws if the key is not that of the certificate. OpenSSL's own messages help few people. */
+function expectPair(cert: Buffer, key: Buffer): void {
+  const refuse = (text: string, cause: unknown): Error => new Error(text, { cause })
+  try {
+    createSecureContext({ cert })
+  } catch (error) {
+    throw refuse('the first file has no certificate in PEM form', error)
+  }
+  let known
+  try {
+    known = createPrivateKey(key)
+  } catch (error) {
+    throw refuse('the second file has no private key in PEM form without a password', error)
+  }
+  if (!new X509Certificate(cert).checkPrivateKey(known)) {
+    throw refuse('the key is not that of the certificate', undefined)
+  }
+  createSecureContext({ cert, key })
 }

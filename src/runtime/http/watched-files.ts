@@ -2,7 +2,7 @@
 
 import { stat } from 'node:fs/promises'
 import type { Clock } from '../../foundation/clock.ts'
-import { openRegularFile } from '../../foundation/regular-file.ts'
+import { describeReadProblem, openRegularFile } from '../../foundation/regular-file.ts'
 
 interface WatchedFilesOptions<Value> {
   readonly files: readonly string[]
@@ -74,8 +74,12 @@ async function readValue<Value>({ files, parse }: WatchedFilesOptions<Value>): P
 }
 
 async function readRegularFile(path: string): Promise<Buffer> {
-  await using file = await openRegularFile(path)
-  return await file.readFile()
+  try {
+    await using file = await openRegularFile(path)
+    return await file.readFile()
+  } catch (error) {
+    throw new Error(describeReadProblem(path, error), { cause: error })
+  }
 }
 
 /** A text that changes with the files. The inode changes if a file is replaced. */

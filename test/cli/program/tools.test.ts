@@ -1,5 +1,5 @@
 import { spawnSync } from 'node:child_process'
-import { mkdirSync, rmSync, writeFileSync } from 'node:fs'
+import { readFileSync, mkdirSync, rmSync, writeFileSync } from 'node:fs'
 import { join } from 'node:path'
 import { afterAll, describe, expect, it, onTestFinished, vi } from 'vitest'
 import { runDoctor } from '../../../src/cli/doctor.ts'
@@ -206,7 +206,16 @@ describe('doctor and config check', () => {
     }
     expect(cores).toBeGreaterThan(0)
     expect(checks.find(({ name }) => name === 'Node')).toMatchObject({ state: 'ok', get: null })
-    expect(checks.find(({ name }) => name === 'koffi')).toMatchObject({ state: 'ok' })
+    expect(checks.find(({ name }) => name === 'koffi')).toMatchObject({
+      state: 'ok',
+      detail: expect.stringMatching(/^installed, \d+\.\d+\.\d+$/),
+    })
+    const { peerDependencies } = JSON.parse(readFileSync('package.json', 'utf8')) as {
+      peerDependencies: Record<string, string>
+    }
+    expect(checks.find(({ name }) => name === 'node-llama-cpp')).toMatchObject({
+      detail: `installed, ${peerDependencies['node-llama-cpp']}`,
+    })
     for (const { name, state, get, needed_for } of checks) {
       expect(needed_for).not.toBe('')
       if (state === 'missing') expect([name, get]).toEqual([name, expect.stringMatching(/install/)])

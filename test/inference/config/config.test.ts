@@ -419,7 +419,7 @@ describe('loading a file', () => {
         expect.objectContaining({
           code: 'ConfigError',
           field: 'configFile',
-          message: `Expected \`configFile\` to be a readable file: ${path} ${reason}`,
+          message: `the configuration ${path} ${reason}`,
         }),
       )
     }

@@ -182,7 +182,7 @@ describe('values that do not fit together', () => {
   it.each([
     [
       'model_name: org/model',
-      '1:1 required.token_file: there is no file org/model; a download needs',
+      '1:1 required.token_file: there is no file org/model; a download from the hub needs',
     ],
     ['model_name: org/m, hf_token: "${env:NONE}"', '1:42 required.hf_token: the environment'],
     ['model_name: org/m, hf_token: "${env:}"', 'the environment variable (no name) is not set'],

@@ -8,12 +8,13 @@ import type * as LlamaLibrary from 'node-llama-cpp'
 import type { LlamaContext, LlamaModel, Token as LibraryToken } from 'node-llama-cpp'
 import { systemClock } from '../../../foundation/clock.ts'
 import { errnoOf, messageOf } from '../../../foundation/errors.ts'
+import { llamaVersion } from '../../../foundation/version.ts'
 import { importPeer } from '../../../runtime/import-peer.ts'
 import { toUnitVector } from '../../generation/fields/unit-vector.ts'
 import { findModelProblem, modelFileHint } from '../../models/gguf-file.ts'
 import { createDirectSlots } from './evaluation/direct-slots.ts'
 import { chooseCpuAttention, readCpuFlags } from './evaluation/cpu-attention.ts'
-import { libraryVersion, NativeContext } from './evaluation/native-context.ts'
+import { NativeContext } from './evaluation/native-context.ts'
 import type { EmbeddingRuntime } from './embedding-loop.ts'
 import { GrammarCache } from './grammar/next-characters.ts'
 import {
@@ -159,12 +160,12 @@ async function createRuntime(
 
 async function importLibrary(): Promise<Library> {
   const hooks = skipBinaryTest()
-  const needed = `the llama engine needs node-llama-cpp ${libraryVersion}`
-  const hint = `npm install node-llama-cpp@${libraryVersion}`
+  const needed = `the llama engine needs node-llama-cpp ${llamaVersion}`
+  const hint = `npm install node-llama-cpp@${llamaVersion}`
   try {
     const library = await importPeer<Library>('node-llama-cpp')
     const version = await library.getModuleVersion()
-    if (version === libraryVersion) return library
+    if (version === llamaVersion) return library
     throw new LoadError(`${needed}, but version ${version} is installed`, hint)
   } catch (error) {
     if (errnoOf(error) !== 'ERR_MODULE_NOT_FOUND') throw error

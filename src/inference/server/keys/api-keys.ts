@@ -38,14 +38,20 @@ export class ApiKeys implements KeyRing {
     const { file, clock, log } = this.#options
     if (file === null) return
     const onError = (error: unknown): void => {
-      const text = `${file} has changed, but cannot be used: ${messageOf(error)}`
+      const text = `the changed file of keys cannot be used: ${messageOf(error)}`
       log.warn('ApiKeysUnusable', `${text}. The keys that it had before stay valid.`)
     }
-    const parse = ([bytes = Buffer.alloc(0)]: readonly Buffer[]) => parseKeyFile(String(bytes))
+    const parse = ([bytes = Buffer.alloc(0)]: readonly Buffer[]): readonly KeyLine[] => {
+      try {
+        return parseKeyFile(String(bytes))
+      } catch (error) {
+        throw new ValueError(`${file}: ${messageOf(error)}`)
+      }
+    }
     const onChange = (lines: readonly KeyLine[]): void => this.#useLines(lines)
     const watched = WatchedFiles.open({ files: [file], parse, onChange, onError, clock })
     this.#watchedFile = await watched.catch((error: unknown) => {
-      const message = `apiKeysFile (--api-keys): ${file}: ${messageOf(error)}`
+      const message = `apiKeysFile (--api-keys): ${messageOf(error)}`
       throw new ValueError(message, { field: 'apiKeysFile' })
     })
     this.#useLines(this.#watchedFile.value)

@@ -7,9 +7,6 @@
 import type { LlamaContext, LlamaModel } from 'node-llama-cpp'
 import type { Token } from '../runtime.ts'
 
-/** The only supported version of node-llama-cpp, as in `peerDependencies`. */
-export const libraryVersion = '3.21.1'
-
 /** The token, a list of alternating tokens and probabilities, and the token's probability. */
 export type NativeSample = readonly [Token, (readonly number[])?, number?]
 

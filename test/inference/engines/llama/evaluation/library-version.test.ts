@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import type * as Library from 'node-llama-cpp'
 import { expect, it, vi } from 'vitest'
-import * as native from '../../../../../src/inference/engines/llama/evaluation/native-context.ts'
+import { llamaVersion } from '../../../../../src/foundation/version.ts'
 import { loadRuntime } from '../../../../../src/inference/engines/llama/llama-cpp.ts'
 
 // The real library, which reports another version.
@@ -26,6 +26,6 @@ it('package.json asks for the version of node-llama-cpp that the engine needs', 
   const text = readFileSync(new URL('../../../../../package.json', import.meta.url), 'utf8')
   const manifest = JSON.parse(text) as Record<string, Record<string, string>>
   for (const kind of ['peerDependencies', 'devDependencies']) {
-    expect(manifest[kind]?.['node-llama-cpp']).toBe(native.libraryVersion)
+    expect(manifest[kind]?.['node-llama-cpp']).toBe(llamaVersion)
   }
 })
