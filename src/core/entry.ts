@@ -280,7 +280,8 @@ export class Attempt extends TaggedJob implements Job {
     this.sessionId = session.sessionId
     this.uid = entry.task.uid
     this.attempt = attempt
-    this.isRetry = attempt > entry.firstAttempt
+    // The first job of a resumed task is no retry, although its attempt may be above 1.
+    this.isRetry = entry.job !== null
     this.spec = withWorkDir(spec, session.workDir)
     this.#entry = entry
   }

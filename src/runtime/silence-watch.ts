@@ -32,9 +32,13 @@ export class SilenceWatch<One extends WatchedProcess> {
     this.#options = options
   }
 
-  /** The time of the last check that was late by an interval or more. */
+  /**
+   * The time of the last check that was late by an interval or more; now if the next check is.
+   * Other timers may fire before the check after this process was suspended.
+   */
   get lastStallMs(): number {
-    return this.#lastStallMs
+    const nowMs = this.#options.clock.monotonicMs()
+    return this.#cancel !== null && this.#isLate(nowMs) ? nowMs : this.#lastStallMs
   }
 
   /** Call it on every activity, and once when you start to expect activity. */
@@ -55,15 +59,19 @@ export class SilenceWatch<One extends WatchedProcess> {
     this.#cancel = clock.after(intervalMs, () => this.#check(), { background: true })
   }
 
+  #isLate(nowMs: number): boolean {
+    return nowMs - this.#checkedMs >= 2 * this.#options.intervalMs
+  }
+
   #check(): void {
-    const { clock, intervalMs, maxSilenceMs, expected, onCheck, onHung } = this.#options
+    const { clock, maxSilenceMs, expected, onCheck, onHung } = this.#options
     const nowMs = clock.monotonicMs()
-    if (nowMs - this.#checkedMs >= 2 * intervalMs) this.#lastStallMs = nowMs
+    if (this.#isLate(nowMs)) this.#lastStallMs = nowMs
     this.#cancel = null
     const all = expected()
     if (all.length === 0) return
     this.#schedule()
-    for (const one of all) one.silentMs += intervalMs
+    for (const one of all) one.silentMs += this.#options.intervalMs
     const hung = all.filter(({ silentMs }) => silentMs >= maxSilenceMs())
     onCheck?.(all)
     if (hung.length > 0) onHung(hung)

@@ -83,6 +83,7 @@ describe('SilenceWatch', () => {
     expect(watch.lastStallMs).toBe(-Infinity)
     // Time passes, and no timer fires.
     state.lateMs = 100_000
+    expect(watch.lastStallMs, 'before the late check').toBe(clock.monotonicMs() + state.lateMs)
     await clock.advance(1000)
     expect([one.silentMs, state.hung]).toEqual([6000, []])
     expect(watch.lastStallMs).toBe(clock.monotonicMs() + state.lateMs)

@@ -257,8 +257,11 @@ export class Agent {
     const { sessionId, epoch } = attach
     const id = toSessionUseId(attach)
     const earlierSession = this.#sessions.get(id)
-    if (earlierSession?.isEnding === true) await this.#removeSession(earlierSession, '', true)
-    else if (earlierSession?.driver.wasClosedBefore(attach) === true) {
+    if (earlierSession?.isEnding === true) {
+      // Its results cannot be sent any more if the stream now belongs to another run.
+      if (earlierSession.run !== attach.run) earlierSession.outbox.close()
+      await this.#removeSession(earlierSession, '', true)
+    } else if (earlierSession?.driver.wasClosedBefore(attach) === true) {
       // The stream now belongs to another run, so no more results are sent to it.
       earlierSession.outbox.close()
       await this.#removeSession(earlierSession, 'its session was closed', false)

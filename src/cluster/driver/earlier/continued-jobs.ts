@@ -129,7 +129,7 @@ export class ContinuedJobs {
     else tasks.push(uid)
   }
 
-  #skipUnknownAttempts(one: DriverJob, isNew = one.job.attempt === 1): void {
+  #skipUnknownAttempts(one: DriverJob, isNew = !one.isRetry): void {
     if (one.group !== null) return
     const { jobs, earlier } = this.#options
     const unknown = earlier.nextUnknownAttempts(one.uid, isNew)

@@ -256,6 +256,30 @@ it('an end of an earlier start is taken, although its attempt was sent to an age
   expect(published).toEqual([{ kind: 'cancel', jobs: [['ended', 1]], reason }])
 })
 
+it('a begun attempt of a missing agent is skipped and reported, whatever its number is', () => {
+  const moved: unknown[] = []
+  const skipped: unknown[] = []
+  const listener = { report() {}, notice: (notice: unknown) => void moved.push(notice) }
+  const jobs = new DriverJobs(listener, new ManualClock())
+  for (const isRetry of [false, true]) {
+    const uid = isRetry ? 'retried' : 'resumed'
+    jobs.placement.push(jobs.add({ ...jobOf(uid), attempt: 2, isRetry }, 0))
+  }
+  const earlier = new EarlierRun()
+  earlier.addMissing({ name: 'gone', epoch: 7 })
+  const continued = new ContinuedJobs({
+    jobs,
+    earlier,
+    reportResult: () => expect.unreachable(),
+    agents: new Map(),
+    listener,
+    onSkipped: ({ name }, attempts) => skipped.push([name, attempts]),
+  })
+  continued.continueInitialJobs()
+  expect(moved).toMatchObject([{ nodeId: 'gone', fields: { count: 1, tasks: ['resumed'] } }])
+  expect(skipped).toEqual([['gone', [['resumed', 2]]]])
+})
+
 it.each([
   [false, 'late', 'first'],
   [true, 'first', 'late'],
