@@ -26,8 +26,8 @@ export interface Job {
 }
 
 /**
- * Details of an ended attempt. A field is absent if its value is unknown. The output is that of a
- * failed program: a successful one has it in its value.
+ * Details of an ended attempt. Unknown fields are absent. The output fields are for failed programs
+ * only: a successful program has its output in its value.
  */
 export interface AttemptFacts extends ProgramOutput, AnswerFacts {
   readonly workerId?: string
@@ -138,7 +138,7 @@ export type Notice =
 
 /**
  * How a backend reports to its session. Never throws. Reports about ended attempts are ignored and
- * counted, malformed ones are ignored with a warning.
+ * counted. Malformed reports are ignored with a warning.
  */
 export interface BackendListener {
   /** Reports that an attempt has started or ended. */
@@ -200,11 +200,11 @@ export interface NodeCapacity {
 /** A node of a backend whose resource usage can be sampled. */
 export interface SampledNode {
   readonly nodeId: string
-  /** For the event `tutti.NodeJoined`, which has 0 for unknown values. */
+  /** Part of the event `tutti.NodeJoined`, in which unknown values are 0. */
   readonly capacity?: NodeCapacity
   /**
-   * If several backends have the node, the one with the highest number samples it, on a tie the
-   * first in the session's list. Default 0.
+   * If several backends share the node, the backend with the highest number samples it. If the
+   * numbers are equal, the first backend in the session's list does. Default 0.
    */
   readonly samplingPriority?: number
   /** Creates a sampler for the caller. Without this method, the backend sends its samples. */

@@ -45,7 +45,10 @@ interface Omission {
   readonly tail: Buffer
 }
 
-/** Finds the mark. It may begin up to 3 bytes early, because an incomplete character is omitted. */
+/**
+ * Finds the mark. The mark may begin up to 3 bytes early, because an incomplete character is
+ * omitted.
+ */
 function findOmission(bytes: Buffer): Omission {
   const at = bytes.indexOf('\n[... ', captureBytes - 3)
   const [mark = '', omitted = '0'] =

@@ -81,7 +81,7 @@ export class ClosureRuns<T> {
     for (const job of this.#live.keys()) this.cancel(job, reason)
   }
 
-  /** How long the closure has run, without the time for which later closures blocked the loop. */
+  /** How long the closure has run, excluding the time for which later closures blocked the loop. */
   elapsedSeconds({ startedMs, blockedMs }: ClosureRun<T>): number {
     return (this.#options.clock.monotonicMs() - startedMs - (this.#blockedMs - blockedMs)) / 1000
   }
@@ -103,7 +103,10 @@ export class ClosureRuns<T> {
     run.blockedMs = this.#blockedMs
   }
 
-  /** Awaits inside the task's context, so that waiting for a returned task also frees the slot. */
+  /**
+   * Awaits the result inside the task's context. If the closure returns another task, waiting for
+   * that task then frees the slot.
+   */
   #run(run: ClosureRun<T>): Promise<unknown> {
     const begin = async (): Promise<unknown> => {
       const closure = this.#options.closureOf(run.job)

@@ -37,7 +37,7 @@ export interface ExecutorListener {
   /** Called when a job, such as an abandoned closure, returns after the job's last report. */
   resultDropped(job: Job): void
   /**
-   * Puts jobs that never began back at their former positions in the queue, because their worker
+   * Returns jobs that never began to their former positions in the queue, because their worker
    * ended or another worker is idle. If the list is empty, only assigns waiting jobs.
    */
   requeue(jobs: readonly Job[]): void

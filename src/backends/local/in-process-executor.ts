@@ -83,8 +83,8 @@ export class InProcessExecutor implements Executor {
   }
 
   /**
-   * Reports a closure that blocked the event loop for longer than its time-out, which therefore
-   * could not fire. The time for which later closures blocked the loop does not count.
+   * Reports a closure that blocked the event loop for longer than its time-out, so that the
+   * time-out could not fire. Time for which later closures blocked the loop does not count.
    */
   #reportIfBlocking(run: ClosureRun<Batch>): void {
     const { uid, spec } = run.job

@@ -28,7 +28,10 @@ export function readClocks(clock: Clock): ClockReading {
   }
 }
 
-/** Converts a machine time to the session's clocks. A later time becomes the time of `reading`. */
+/**
+ * Converts a machine time to the session's clocks. A time after `reading` becomes the time of
+ * `reading`.
+ */
 export function toMoment(reading: ClockReading, atMachineMs: number): Moment {
   const agoMs = Math.max(0, reading.machineMs - atMachineMs)
   return {

@@ -24,7 +24,10 @@ export function usableMemoryMb(roots: KernelRoots = systemRoots): number {
   return Math.floor((findMemoryLimit(roots, total)?.bytes ?? total) / 2 ** 20)
 }
 
-/** The GPUs of `CUDA_VISIBLE_DEVICES` up to an invalid id, as in CUDA; all GPUs if it is unset. */
+/**
+ * The GPUs in `CUDA_VISIBLE_DEVICES` up to the first invalid id, as in CUDA. All GPUs if it is
+ * unset.
+ */
 export const visibleGpus = (): GpuId[] => parseGpuIds(process.env['CUDA_VISIBLE_DEVICES'])
 
 export function parseGpuIds(visible: string | undefined): GpuId[] {

@@ -18,7 +18,7 @@ export interface Client {
 const noResources: ResourceRequest = Object.freeze({ ...defaultResources, cores: 0 })
 
 /**
- * A job as it is passed to executors in place of the submitted job, so that its client is known
+ * The form of a job that executors get. It replaces the submitted job, so that the client is known
  * without a lookup.
  */
 export class ScheduledJob implements Job, WaitingJob, Indexed {

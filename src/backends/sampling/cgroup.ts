@@ -99,8 +99,9 @@ interface LevelLimit {
 }
 
 /**
- * The smallest limit of the group and its ancestors; on a tie the outermost, whose usage includes
- * the others. In a container without a cgroup namespace, only the mount exists.
+ * Finds the smallest limit of the group and its ancestors. If limits are equal, the outermost wins,
+ * because its usage includes the others. In a container without a cgroup namespace, only the mount
+ * exists.
  */
 function findTightest(
   group: ControlGroup,
@@ -134,14 +135,15 @@ export interface GroupMembership {
   readonly path: string
 }
 
-/** A controller that version 1 uses is not available in version 2, so version 1 is preferred. */
+/** Prefers version 1, because a controller that it uses is not available in version 2. */
 export function parseMembership(cgroup: string, controller: string): GroupMembership | undefined {
   let unified: GroupMembership | undefined
   for (const line of cgroup.split('\n')) {
     const fields = /^\d+:([^:]*):(\/.*)$/.exec(line)
     if (fields === null) continue
     const controllers = fields[1] ?? ''
-    // Outside its cgroup namespace, a process sees `/..`, which must not leave the mount.
+    // The path of a group outside the cgroup namespace begins with `/..`. It must not leave the
+    // mount.
     const path = posix.normalize(fields[2] ?? '/').replace(/(?<=.)\/$/, '')
     if (controllers.split(',').includes(controller)) {
       return { version: 1, folders: [controller, controllers], path }

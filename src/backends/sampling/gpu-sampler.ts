@@ -20,14 +20,14 @@ interface TimedReading extends GpuReading {
 
 /** The minimum time between two starts, because starting a process blocks the event loop. */
 const minRestartMs = 60_000
-/** The maximum time between two lines of a GPU, which also limits the age of a reading. */
+/** The maximum time between two output lines about a GPU. It also limits the age of a reading. */
 const maxPeriodMs = 1000
 const minPeriodMs = 100
 
 /**
- * One process for the whole run, because a process per poll costs 23 ms. A reading becomes `null`
- * if it is not renewed. If none is renewed, the process is killed. Never rejects, and waits at most
- * 2 s. Warns once, but not if both the driver and `nvidia-smi` are absent.
+ * Uses one process for the whole run, because starting one per poll costs 23 ms. A reading that is
+ * not renewed becomes `null`. If no reading is renewed, the process is killed. Never rejects, and
+ * waits at most 2 s. Warns once, but not if both the driver and `nvidia-smi` are absent.
  */
 export class GpuSampler {
   readonly #clock: Clock
@@ -47,7 +47,7 @@ export class GpuSampler {
     this.#periodMs = Math.min(maxPeriodMs, Math.max(minPeriodMs, Math.round(pollSeconds * 1000)))
   }
 
-  /** Whether the GPUs can be read, which `prime` finds out. */
+  /** Whether the GPUs can be read. Set by `prime`. */
   get isReady(): boolean {
     return this.#isReady
   }

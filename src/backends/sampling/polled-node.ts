@@ -28,7 +28,10 @@ export interface PolledNodeContext {
   readonly log: Log
 }
 
-/** A longer call causes a warning. Samplers have shorter limits, with more precise errors. */
+/**
+ * A longer call causes a warning. Samplers have shorter limits of their own, with more precise
+ * errors.
+ */
 const hungAfterMs = 2 * readTimeoutMs
 
 /** Makes one call at a time. No method rejects. A failing sampler is reported once. */
@@ -134,8 +137,8 @@ export class PolledNode {
 }
 
 /**
- * Emits the 1 + N ResourceUpdate events of a node with N GPUs. `loopDelayMs` is that of the
- * session's process, if it runs on the node.
+ * Emits the 1 + N ResourceUpdate events of a node with N GPUs. `loopDelayMs` is the event loop
+ * delay of the session's process, if that process runs on the node.
  */
 export function emitSample(
   { clock, sink, sessionId }: PolledNodeContext,

@@ -192,7 +192,9 @@ interface NodeClaim {
   readonly node: SampledNode
 }
 
-/** Chooses who samples a node: the backend of highest `samplingPriority`, on a tie the first. */
+/**
+ * Chooses the backend that samples a node: the highest `samplingPriority`, or the first of equals.
+ */
 class NodeClaims {
   readonly #backends: string[] = []
   readonly #claims = new Map<string, NodeClaim[]>()

@@ -68,8 +68,8 @@ export function parseDiskBytes(diskstats: string): DiskBytes | null {
 }
 
 /**
- * Whether a name denotes a partition, which is true if its disk is listed too. The form of the name
- * is not enough, because some virtual machines have an `xvda1` that is a whole disk.
+ * Whether a device is a partition, that is, its disk is listed too. The name alone is not enough,
+ * because some virtual machines have a whole disk named `xvda1`.
  */
 function isPartition(name: string, disks: ReadonlySet<string>): boolean {
   const parts = /^(?:(.*\d)p|(.*[^\d]))\d+$/.exec(name)

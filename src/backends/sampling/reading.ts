@@ -29,8 +29,8 @@ export interface Usage {
 }
 
 /**
- * The percentage of `busy` in `total` since the last usage; `null` for the first one, for an
- * unknown one, and after a reset. If `total` has not changed, the last percentage counts.
+ * The percentage of `busy` in `total` since the last usage. `null` for the first usage, for an
+ * unknown usage, and after a reset. If `total` has not changed, the last percentage is returned.
  */
 export class UtilizationMeter {
   #previous: Usage | undefined

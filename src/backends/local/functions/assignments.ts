@@ -11,8 +11,8 @@ import { bankCount, bankSize, type Mailbox } from './mailbox.ts'
 import type { WorkerMessage } from './protocol.ts'
 
 /**
- * A job that the worker has claimed. `startedMs` is `null` until the function is called. Both times
- * are `null` if a process has not confirmed the job yet.
+ * A job that the worker has claimed. `startedMs` is `null` until the function is called. In a
+ * process, both times are `null` until the process confirms the job.
  */
 export interface RunningJob {
   readonly assignment: Assignment
@@ -142,8 +142,8 @@ export class Assignments {
   }
 
   /**
-   * Returns the worker's current job, and reports its start. If two calls in a row find the same
-   * finished job without a result, returns that job, because a getter in its result may never
+   * Returns the job that the worker is running, and reports its start. A finished job whose result
+   * is still missing at the second call counts as running, because a getter in its result may never
    * return.
    */
   current(): RunningJob | null {

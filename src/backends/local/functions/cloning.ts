@@ -51,8 +51,8 @@ function pushLast(waiting: unknown[], parts: readonly unknown[]): void {
 }
 
 /**
- * Built-in classes whose prototypes have no internal state, so that only `instanceof` finds objects
- * that inherit from them.
+ * Built-in classes whose prototypes have no internal state. Only `instanceof` finds objects that
+ * inherit from such a prototype.
  */
 const builtIns = [Map, Set, Date, RegExp, ArrayBuffer] as const
 

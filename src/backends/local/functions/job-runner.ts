@@ -23,7 +23,7 @@ export interface PoolLink {
   /** Throws if the message cannot be cloned. */
   post(message: WorkerMessage): void
   onImport(slot: number): void
-  /** Called before the function is called, when the start time is in the mailbox. */
+  /** Called just before the function, once the start time is in the mailbox. */
   onStart(slot: number): void
   /** Called when the job has ended. Its result is in the mailbox or follows as a message. */
   onEnd(slot: number): void

@@ -59,7 +59,10 @@ export interface WorkerOutcome {
 /** How long jobs wait behind a running job before they are requeued for other workers. */
 const requeueAfterMs = 25
 const readyDeadlineMs = 60_000
-/** The maximum time that counts between two polls, because this process may have been suspended. */
+/**
+ * The maximum time that is counted between two polls. A longer gap means that this process was
+ * suspended.
+ */
 const maxGapMs = 1000
 /** How long a killed worker may take to exit. A thread cannot exit within a native call. */
 const killGraceMs = 5000

@@ -189,7 +189,7 @@ class StderrFilter {
     if (at !== -1) {
       this.#held = all.slice(at)
       this.#line = ''
-      // V8 writes an empty line before its report, which is not forwarded either.
+      // The empty line that V8 writes before its report is not forwarded either.
       return forward(all.slice(0, all[at - 1] === '\n' ? at - 1 : at))
     }
     // Holds back the last line if it may be the beginning of `heapReportStart`.

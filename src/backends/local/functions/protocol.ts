@@ -69,7 +69,9 @@ export type WorkerMessage =
   | { readonly kind: 'unreadable'; readonly error: ErrorRecord }
   /** Sent when the worker exits after an uncaught error. It starts no further jobs. */
   | { readonly kind: 'dying'; readonly reason: string; readonly error: ErrorRecord }
-  /** This and the next two are sent only by processes, which share no mailbox with the pool. */
+  /**
+   * This message and the next two are sent only by processes, which share no mailbox with the pool.
+   */
   | { readonly kind: 'importing'; readonly slot: number; readonly at: number }
   | { readonly kind: 'began'; readonly slot: number; readonly at: number }
   | {

@@ -11,8 +11,8 @@ import type { Restarts } from '../../../runtime/retry.ts'
 export interface WorkerHandleOptions extends PooledWorkerOptions {
   readonly starts: Restarts
   /**
-   * Whether a worker must be replaced before it gets different GPUs, because native libraries keep
-   * the GPUs that they have opened. `false` for threads, whose libraries belong to the process.
+   * Whether a worker must be replaced before it can use other GPUs, because native libraries keep
+   * the GPUs that they have opened. `false` for threads: their libraries belong to the process.
    */
   readonly keepsGpus: boolean
   newWorkerId(): string

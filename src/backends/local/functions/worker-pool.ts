@@ -36,7 +36,7 @@ export interface WorkerPoolOptions {
 }
 
 const pollIntervalMs = 20
-/** The delays between starts while workers end before they begin a job. */
+/** The delays between starts of workers, if workers end before they begin a job. */
 const restartPolicy = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 
 export class WorkerPool implements Executor {

@@ -26,8 +26,9 @@ interface BackgroundGroup {
 }
 
 /**
- * Signals process groups. The system reuses the ids of ended groups, so one member must be known
- * from an earlier scan, or have the launcher's variable and the group's session. Needs `/proc`.
+ * Signals process groups. The system reuses the ids of ended groups. A group is therefore signaled
+ * only if one member is known from an earlier scan, or has the launcher's variable and the group's
+ * session. Needs `/proc`.
  */
 export class BackgroundGroups {
   /** The variable, as `NAME=value`, that all programs have in their environment. */

@@ -32,7 +32,7 @@ const nodeFlags = [
   '--max-old-space-size=512',
   '--no-warnings',
 ]
-/** The delays between starts while launchers exit before they can start programs. */
+/** The delays between starts of launchers, if launchers exit before they can start programs. */
 export const restartPolicy = { firstDelayMs: 1000, maxDelayMs: 30_000, giveUpAfter: 5 }
 const exitGraceMs = 10_000
 /** The delays between starts after the system refused a start for lack of resources. */
@@ -72,8 +72,8 @@ export class LauncherFleet {
     this.#silence = new SilenceWatch({
       clock,
       intervalMs,
-      // With 1 ms more, the watch waits an interval longer: the first ping may be sent a whole
-      // interval after the last message, and the launcher has `answerTimeoutMs` to answer it.
+      // The extra 1 ms adds one interval, because the first ping may be sent a whole interval after
+      // the last message. The launcher then has `answerTimeoutMs` to answer.
       maxSilenceMs: () => answerTimeoutMs + 1,
       expected: () => this.#launchers.filter(({ load, child }) => load > 0 && child.isReady),
       onCheck: (launchers) => {

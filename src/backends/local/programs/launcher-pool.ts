@@ -45,7 +45,7 @@ const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: captureBytes, tailBytes: captureBytes }
 /** The number of programs from which a second launcher helps. With fewer, it only takes a core. */
 const manyProcesses = 8
-/** After so many silent or lost launchers, a program fails: it may be the cause. */
+/** A program fails after this many of its launchers hung or were lost, as it may be the cause. */
 const [maxSilentLaunchers, maxLostLaunchers] = [3, 5]
 
 /**

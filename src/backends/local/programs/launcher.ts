@@ -11,7 +11,7 @@ import type { Spawner } from './spawner.ts'
 let runner: ProgramRunner | undefined
 let ready = Promise.resolve()
 
-// Programs must not outlive this process, whatever the reason for its end.
+// Programs must not outlive this process, however it ends.
 process.on('exit', () => runner?.killAll())
 for (const signal of ['SIGTERM', 'SIGINT', 'SIGHUP'] as const) {
   process.on(signal, () => process.exit(128 + constants.signals[signal]))

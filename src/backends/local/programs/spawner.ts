@@ -23,7 +23,7 @@ export interface ExitStatus extends ProgramUsage {
   readonly hasBackground: boolean
 }
 
-/** One of the methods is called once; `ended` when the captures are complete. */
+/** Exactly one of the methods is called, once. `ended` is called when the captures are complete. */
 export interface ProgramWatcher {
   failed(errno: string): void
   ended(status: ExitStatus): void
