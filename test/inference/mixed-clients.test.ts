@@ -1,4 +1,4 @@
-import { mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs'
+import { mkdtempSync, rmSync, writeFileSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
 import OpenAI from 'openai'
@@ -8,7 +8,7 @@ import { eventually } from '../eventually.ts'
 import { byRun, hangMs } from '../long-run.ts'
 import { modelProcesses } from './engines/llama/model-processes.ts'
 import { storyModel } from './engines/llama/open-engine.ts'
-import { type SurfaceClient, surfaceClients } from './server/surfaces/surface-clients.ts'
+import { expectNoGrowth, RefusedError, sampleMemory, surfaceAsks } from './mixed-load.ts'
 
 // The server has processes of its own, so that the memory of these clients does not count.
 const folder = mkdtempSync(join(tmpdir(), 'tutti-mixed-'))
@@ -110,48 +110,12 @@ const features: Readonly<Record<string, (text: string) => Promise<void>>> = {
   },
 }
 
-/** An answer that a surface gave with a reason instead of a text. */
-class RefusedError extends Error {}
-
-/** Sends a request to a surface. Rejects with `RefusedError` if the reply has a reason. */
-async function askSurface(surface: SurfaceClient, text: string, fields: object): Promise<void> {
-  const body = { ...surface.toBody({ turns: [{ role: 'user', text }], maxTokens: 8 }), ...fields }
-  const response = await fetch(endpoint + surface.path, {
-    method: 'POST',
-    headers: { 'content-type': 'application/json' },
-    body: JSON.stringify(body),
-  })
-  const parts = toParts(await response.text())
-  const refused = parts.find(({ type, error }) => type === 'error' || (error ?? null) !== null)
-  if (refused !== undefined) {
-    const reason = surface.readError(refused)
-    expect(reason).toMatch(/\w+ \w+/)
-    throw new RefusedError(String(reason))
-  }
-  expect(response.status).toBe(200)
-  const isStream = fields === surface.streamFields
-  const { tokens } = isStream ? surface.readStream(parts) : surface.readWhole(parts[0])
-  expect(tokens[0]).toBeGreaterThan(0)
-  expect(tokens[1]).toBeLessThanOrEqual(8)
-}
-
-/** The objects of a reply, whether it is whole, lines of JSON or events. */
-const toParts = (text: string): ReturnType<typeof JSON.parse>[] =>
-  text
-    .split('\n')
-    .map((line) => line.replace(/^data: /, ''))
-    .filter((line) => line.startsWith('{'))
-    .map((line) => JSON.parse(line))
-
 type Ask = (text: string) => Promise<void>
 
-/** Each surface, with whole and with streamed answers. */
-const surfaceFeatures: readonly Ask[] = Object.values(surfaceClients).flatMap((surface) =>
-  [{ stream: false }, surface.streamFields].map(
-    (fields): Ask =>
-      (text) =>
-        askSurface(surface, text, fields),
-  ),
+const surfaceFeatures: readonly Ask[] = surfaceAsks.map(
+  (ask): Ask =>
+    (text) =>
+      ask(endpoint, 'tiny', text),
 )
 
 const allFeatures: readonly Ask[] = [...Object.values(features), ...surfaceFeatures]
@@ -159,12 +123,10 @@ const allFeatures: readonly Ask[] = [...Object.values(features), ...surfaceFeatu
 const clients = byRun(24, 64)
 const minutes = byRun(0, 10)
 
-/** Bytes that are in memory, of the server and of the model's process. */
-const memory = (): number =>
-  [server.child.pid ?? 0, ...modelProcesses(server.child.pid ?? 0)].reduce((sum, pid) => {
-    const pages = Number(readFileSync(`/proc/${pid}/statm`, 'utf8').split(' ')[1])
-    return sum + pages * 4096
-  }, 0)
+const listPids = (): readonly number[] => {
+  const pid = server.child.pid ?? 0
+  return [pid, ...modelProcesses(pid)]
+}
 
 /** Every client makes one round at least: each feature beside each other one. */
 async function runClients(asks: readonly Ask[], isOver: () => boolean): Promise<number> {
@@ -191,17 +153,15 @@ it(
   `${clients} clients use all features at the same time${byRun('', ', and memory does not grow')}`,
   { timeout: hangMs + minutes * 120_000 },
   async () => {
-    const samples: MemorySample[] = []
-    const timer = setInterval(
-      () => samples.push({ seconds: performance.now() / 1000, bytes: memory() }),
-      1000,
-    )
     const end = performance.now() + minutes * 60_000
     const isOver = (): boolean => performance.now() > end
-    const done = await runClients(allFeatures, isOver).finally(() => clearInterval(timer))
+    let done = 0
+    const samples = await sampleMemory(listPids, async () => {
+      done = await runClients(allFeatures, isOver)
+    })
     expect(done).toBeGreaterThanOrEqual(clients)
     await eventually(expectHealthy)
-    if (minutes > 0) expectNoGrowth(samples, `${done} requests`)
+    if (minutes > 0) expectNoGrowth(samples, minutes, `${done} requests`)
   },
 )
 
@@ -244,30 +204,3 @@ it(
     for (const ask of surfaceFeatures) await ask('Once upon a time there was a')
   },
 )
-
-function expectNoGrowth(samples: readonly MemorySample[], what: string): void {
-  expect(samples.length).toBeGreaterThan(minutes * 30)
-  const { megabytes, perMinute } = memoryTrend(samples)
-  const numbers = `${megabytes.toFixed(0)} MB, ${perMinute.toFixed(2)} MB more in a minute`
-  process.stdout.write(`${what}, ${samples.length} samples: ${numbers}\n`)
-  expect((perMinute * minutes) / megabytes).toBeLessThan(0.05)
-}
-
-interface MemorySample {
-  readonly seconds: number
-  readonly bytes: number
-}
-
-/** The mean, and the slope by least squares, after the first third, which warms up. */
-function memoryTrend(all: readonly MemorySample[]): { megabytes: number; perMinute: number } {
-  const samples = all.slice(Math.floor(all.length / 3))
-  const mean = (key: keyof MemorySample): number =>
-    samples.reduce((sum, sample) => sum + sample[key], 0) / samples.length
-  const [seconds, bytes] = [mean('seconds'), mean('bytes')]
-  let [shared, spread] = [0, 0]
-  for (const sample of samples) {
-    shared += (sample.seconds - seconds) * (sample.bytes - bytes)
-    spread += (sample.seconds - seconds) ** 2
-  }
-  return { megabytes: bytes / 1e6, perMinute: ((shared / spread) * 60) / 1e6 }
-}
