@@ -5,7 +5,10 @@ import { compressedSuffix } from '../checkpoint/compressed.ts'
 import { readBatches, type ReadSummary } from '../checkpoint/reader.ts'
 import { ValueError } from '../foundation/errors.ts'
 
-/** Whether the file has no valid line. `false` if compressed: its only frame may be damaged. */
+/**
+ * Whether the file has no valid line. `false` for a compressed file, whose only frame may be
+ * damaged.
+ */
 export const isNotARecord = (path: string, { lines, bad }: Pick<ReadSummary, 'lines' | 'bad'>) =>
   lines === 0 && bad > 0 && !path.endsWith(`.jsonl${compressedSuffix}`)
 

@@ -23,7 +23,7 @@ export const defaultFolders: readonly string[] = ['.', './telemetry']
  * Returns the path of the record. `name` is the path of a file, `-` for standard input, a folder
  * (for its latest record), `latest`, or a session id, which may be shortened as long as it is
  * unique in `folders`. For a folder or session, the result is the last file of the latest run.
- * Empty files that killed processes left are ignored. If nothing matches, rejects with a
+ * Ignores empty files, which killed processes may leave. If nothing matches, rejects with a
  * `ValueError` that lists the available records.
  */
 export async function findRecord(
@@ -69,7 +69,9 @@ async function findLatest(
   })
 }
 
-/** Suggests a renamed record, which must be given by its path: its name lacks session and time. */
+/**
+ * Suggests the path of a renamed record. No id finds it, because its name lacks session and time.
+ */
 function suggestRenamed(folders: readonly string[]): string | null {
   const isRenamed = (path: string): boolean =>
     path.includes(recordSuffix) && fileKindOf(path) === 'file' && parseRecordPath(path) === null

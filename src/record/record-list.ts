@@ -74,7 +74,7 @@ async function readRecord(
 interface Tail {
   readonly lines: readonly CheckpointLine[]
   readonly bytes: number
-  /** Whether the lines are the whole record. */
+  /** Whether the lines contain the whole record. */
   readonly isWhole: boolean
 }
 
@@ -98,7 +98,9 @@ async function readTail(path: string): Promise<Tail> {
 
 type TaskCounts = Pick<ListedRecord, 'done' | 'failed' | 'canceled'>
 
-/** Counts the terminal events of a whole record. Otherwise, reads the metrics at its end. */
+/**
+ * Counts the terminal events of a whole record. Otherwise, takes the counts from the last metrics.
+ */
 function countTasks(lines: readonly CheckpointLine[], isWhole: boolean): TaskCounts {
   const metrics = lines.findLast((line) => line.section === 'metric')
   if (isWhole) {

@@ -153,7 +153,7 @@ export class RecordFollower {
     return this.#reading?.read.ends[this.#files.length - 1] ?? { line: 1, offset: 0 }
   }
 
-  /** Reads the lines that were written since the last call. Always returns the same `pass`. */
+  /** Reads the lines that were written since the last call. `pass` is the same object each time. */
   async read(options: FollowOptions = {}): Promise<RecordViews> {
     if (this.#reading === null) {
       const { files, missing } = await findChain(this.#path)

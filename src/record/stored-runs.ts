@@ -36,9 +36,11 @@ const filePattern = new RegExp(
 )
 
 export interface FindRunsOptions {
-  /** The id of a session. Default: all sessions. */
+  /** Finds only the runs of this session. Default: all sessions. */
   readonly only?: string
-  /** Replaces the reading of heads, for a caller that lists a folder repeatedly. */
+  /**
+   * Reads the head of a record. A caller that lists a folder repeatedly can pass a cached version.
+   */
   readonly readHead?: typeof readRecordHead
 }
 
@@ -77,7 +79,7 @@ function listNames(folder: string): readonly string[] {
   }
 }
 
-/** Lists the files in a `.follow` folder, which a process that was killed may have left. */
+/** Lists the files in a `.follow` folder, which a killed process may have left. */
 function listFollowFiles(folder: string, name: string): string[] {
   const path = join(folder, name)
   if (!name.endsWith('.follow') || lstatOf(path)?.isDirectory() !== true) return []
@@ -154,7 +156,7 @@ function toRun(
       ...files.filter((one) => !isRecord(one)),
       ...files.filter(isRecord).toSorted((a, b) => (a.path < b.path ? 1 : -1)),
     ],
-    // The times in the names are used as well, because copying a file changes its time.
+    // Uses the times in the names as well, because copying a file changes its time.
     lastSeconds: chain.reduce((latest, { seconds }) => Math.max(latest, seconds), newest),
   }
 }

@@ -20,10 +20,7 @@ export async function readNameLimit(
   return { concurrent, per_second: perSecond }
 }
 
-/**
- * Returns the failure with which a task ended; `null` if it did not fail. The views keep only one
- * failure per group.
- */
+/** Returns the failure of a task; `null` if it did not fail. The views keep only one per group. */
 export async function readTaskFailure(
   files: readonly string[],
   uid: string,

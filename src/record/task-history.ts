@@ -89,7 +89,8 @@ export class TaskHistory {
   }
 
   /**
-   * The stream's file; `null` if it is captured in memory, `''` for stderr in the file of stdout.
+   * The path of the stream's file; `null` if the stream is captured in memory, `''` if stderr is in
+   * the file of stdout.
    */
   fileOf(stream: Stream): string | null {
     const key = `${stream}_path`
@@ -105,7 +106,7 @@ export class TaskHistory {
     if (this.#events.length > maxEvents) this.#events.splice(maxFirstEvents, 1)
     if (startEvents.has(type)) {
       this.attempts++
-      // Later attempts write to the same files as the first.
+      // Later attempts write to the same files as the first attempt.
       if (type === 'TaskStarted' || this.#start === null) this.#start = event
       this.end = null
     }
@@ -149,7 +150,7 @@ const toKeptOutput = (
   stderr: { text: stderr, isTail: isTail(stderr) },
 })
 
-/** The minimum size of a truncated tail: 2048 bytes without an incomplete character. */
+/** The minimum size of a truncated tail: 2048 bytes, minus up to 3 of an incomplete character. */
 const minTruncatedBytes = 2045
 
 function toStreamTexts(value: unknown): StreamTexts | null {

@@ -72,7 +72,7 @@ interface Total {
   readonly what: string
   readonly read: (data: RunOverview) => number
   readonly show: (value: number) => string
-  /** Whether a change is marked as good or bad if both runs did the same work. Default `false`. */
+  /** Whether to mark a change as good or bad if both runs did the same work. Default `false`. */
   readonly isJudged?: boolean
 }
 

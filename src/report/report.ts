@@ -22,7 +22,7 @@ export interface ReportOptions extends Pick<RecordViewOptions, 'signal' | 'onRea
    * assumed to be alive.
    */
   readonly writers?: RecordWriterStates
-  /** Throws if the file is not a record. By default, any file gets a report. */
+  /** Throws if the file is not a record. Default: every file gets a report. */
   readonly expectRecord?: (path: string, views: RecordViews) => void
   /** The `flow.scope` whose tasks are shown. Default: all tasks. */
   readonly scope?: string

@@ -1,7 +1,7 @@
 /**
  * Batches messages between this process and its child processes and threads, and wraps them in
  * envelopes. Both sides run code of this package, so messages are not validated. A random channel
- * id distinguishes them from messages of user code in the child.
+ * id distinguishes these messages from those of user code in the child.
  */
 
 import type { Clock } from '../foundation/clock.ts'
@@ -81,7 +81,7 @@ export class MessageBatcher<T> {
     return this.#messages.length
   }
 
-  /** Adds a message to the next flush without scheduling one. */
+  /** Adds a message to the next flush. Does not schedule a flush. */
   enqueue(message: T): void {
     this.#messages.push(message)
   }
@@ -116,7 +116,7 @@ export class MessageBatcher<T> {
 
   /**
    * Sends all unsent messages. A flush that is not urgent does nothing within `minIntervalMs` of
-   * the last one. If too many batches are in transit, returns a promise that resolves when one of
+   * the last flush. If too many batches are in transit, returns a promise that resolves when one of
    * them was sent.
    */
   flush(isUrgent = true): Promise<void> | undefined {

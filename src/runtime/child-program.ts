@@ -16,7 +16,10 @@ export interface ChildProgramOptions<In> extends BatchLimits {
   onMessage(message: In): void
   /** Called once when the parent requests the exit or is gone. The program must then exit. */
   onEnd(isParentGone: boolean): void
-  /** Whether a thread ends this process when the parent is gone, because user code may block it. */
+  /**
+   * Whether a separate thread ends this process when the parent is gone. Needed if user code may
+   * block the main thread.
+   */
   readonly runsUserCode?: boolean
 }
 
@@ -41,7 +44,7 @@ export function connectToParent<In, Out>(options: ChildProgramOptions<In>): Mess
   })
   process.on('disconnect', () => end(true))
   if (options.runsUserCode === true) void watchParent()
-  // The callback is required: without it, a write to a dead parent would be an uncaught error.
+  // The callback is required: without it, an error of a write to a dead parent would be uncaught.
   const send = (content: readonly Out[] | 'ready', onSent: () => void): void => {
     if (!process.connected) return onSent()
     process.send?.(toEnvelope(channel, content), undefined, undefined, onSent)

@@ -32,7 +32,10 @@ export class Deadlines<T extends HasDeadline> {
     this.#budget = new TurnBudget(clock, maxPerTurn)
   }
 
-  /** Does nothing if the item has an earlier deadline, whose callback may set the later one. */
+  /**
+   * Does nothing if the item has an earlier deadline. The callback of that deadline may set
+   * `dueMs`.
+   */
   set(item: T, dueMs: number): void {
     if (dueMs >= item.deadlineMs) return
     if (item.deadlineEntry !== null) this.#queue.remove(item.deadlineEntry)

@@ -51,7 +51,7 @@ export class Fifo<T> {
 
 /** Runs at most `limit` functions at a time, in the order of the calls. */
 export class Semaphore {
-  /** The length is not limited, because the waiting callers are in memory anyway. */
+  /** Not limited, because the waiting callers are in memory anyway. */
   readonly #waiting = new Fifo<() => void>()
   #free: number
 

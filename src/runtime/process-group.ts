@@ -6,11 +6,11 @@ import { poll } from './retry.ts'
 
 const firstPollMs = 10
 const maxPollMs = 200
-/** How long to wait for killed processes. A process that waits for a disk may never exit. */
+/** How long to wait for killed processes. A process that waits for a disk may not exit at all. */
 const maxKillWaitMs = 5000
 
 /**
- * Sends a signal to a group, or only checks it if the signal is 0. Returns whether the group has a
+ * Sends a signal to a group. Signal 0 only checks the group. Returns whether the group has a
  * member.
  */
 export function signalGroup(pid: number, signal: NodeJS.Signals | 0): boolean {
@@ -161,7 +161,7 @@ function readProcess(pid: string): ProcessEntry | undefined {
       group: Number(group),
       session: Number(session),
       startTime: Number(fields[19]),
-      // If only the main thread has exited, a process that still runs is reported as a zombie.
+      // A process whose main thread has exited is reported as a zombie, even if other threads run.
       isDead: (state === 'Z' || state === 'X') && Number(fields[17]) <= 1,
     }
   } catch {

@@ -83,7 +83,7 @@ export function backOffDelay(
 }
 
 /**
- * Decides when to start something again: immediately while starts succeed, and once per delay after
+ * Decides when to start a process again: immediately while starts succeed, and once per delay after
  * a failure. Uses no timer. Times are from `Clock.monotonicMs()`.
  */
 export class Restarts {
@@ -160,7 +160,7 @@ export interface SupervisedRun {
 }
 
 /**
- * Calls `run` repeatedly. A run resolves with the reason of its end. A run that was ready for
+ * Calls `run` repeatedly. A run resolves with the reason why it ended. A run that was ready for
  * `steadyMs` resets the failures. Resolves with the last reason after too many failures, and with
  * `null` after an abort.
  */

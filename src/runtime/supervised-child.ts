@@ -46,7 +46,7 @@ export interface ChildOptions<Out, In> {
   readonly graceMs?: number
   /** Sent before all other messages. Does not start the child. */
   readonly firstMessage?: Out
-  /** Called when the child accepts messages. Unsent messages follow after this call. */
+  /** Called when the child accepts messages, before the held messages are sent. */
   onReady?(): void
   /** Called with a batch of messages, in the order in which they were sent. */
   onMessages(messages: readonly In[]): void
@@ -213,7 +213,7 @@ export class SupervisedChild<Out, In> {
     return this.#outbox.withdraw(matches)
   }
 
-  /** Keeps this process alive until `unref` has been called equally often. */
+  /** Keeps this process alive until `unref` has been called as often as `ref`. */
   ref(): void {
     if (++this.#refs === 1) this.#applyRefs()
   }
@@ -329,8 +329,8 @@ export class SupervisedChild<Out, In> {
 const neededDescriptors = 6
 
 /**
- * Throws the system's error unless enough file descriptors are free. If a start fails for lack of
- * them, Node leaks those that it has already created.
+ * Throws the system's error unless enough file descriptors are free. If Node lacks descriptors for
+ * a start, it leaks those that it has already opened.
  */
 export function expectDescriptors(count: number): void {
   const opened: number[] = []

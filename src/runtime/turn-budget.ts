@@ -7,9 +7,10 @@ import { Fifo } from './fifo.ts'
 const defaultPerTurn = 250
 
 /**
- * Allows at most `perTurn` items per turn and, with `turnMs`, no further item once that time has
- * passed since the first. A timed budget is refilled after every turn that used it. Other budgets
- * are refilled only by `nextTurn`, so that work within the budget schedules nothing.
+ * Allows at most `perTurn` items per turn. With `turnMs`, also allows no further item when that
+ * time has passed since the first item of the turn. A timed budget is refilled after every turn
+ * that used it. Any other budget is refilled only by `nextTurn`, so that work within the budget
+ * schedules nothing.
  */
 export class TurnBudget {
   /** Whether the time is limited, so that `left` must be read before every item. */

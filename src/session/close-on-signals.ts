@@ -35,10 +35,9 @@ const closing = new Set<Closable>()
  * ends with SessionEnded. Then, or after `graceSeconds`, the process exits with 128 plus the
  * signal's number, such as 130 for SIGINT. At a second signal, the process exits immediately, but
  * the record still contains all emitted events. Without these handlers, a signal ends the process
- * immediately, and the latest events are lost.
- *
- * The returned function removes the handlers. Call it after your own `await session.close()` if the
- * program has more to do. The program then runs to its end and exits with the signal's exit code.
+ * immediately, and the latest events are lost. The returned function removes the handlers. Call it
+ * after your own `await session.close()` if the program has more to do. The program then runs to
+ * its end and exits with the signal's exit code.
  *
  * @example
  * const session = new Session([await ConcurrentBackend.create()])

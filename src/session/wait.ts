@@ -44,7 +44,7 @@ export async function waitForAll(
   const release = startLimits(core.clock, limits, reject)
   try {
     if (open.missing !== null) {
-      // The task may be in a long list that is still being checked.
+      // The task may belong to a submission that is still being checked.
       await Promise.race([checks, limit])
       open = findOpenTasks(core, tasks)
       if (open.missing !== null) throw open.missing
@@ -126,7 +126,7 @@ export class EndedTasks<T extends AnyTask> implements CompletedTasks<T> {
     const { checks } = this.#core
     if (missing !== null && (checks === null || this.#isChecking)) throw missing
     if (missing !== null && checks !== null) {
-      // The task may be in a long list that is still being checked.
+      // The task may belong to a submission that is still being checked.
       this.#isChecking = true
       void checks.then(() => this.#watchChecked(tasks))
       return
@@ -219,8 +219,8 @@ function expectTasks(tasks: unknown): void {
 }
 
 /**
- * Returns the ledger's entries of tasks that have not ended, and an error for the first task that
- * was not submitted to this session; `null` if all tasks were.
+ * Returns the ledger's entries of tasks that have not ended. Also returns an error for the first
+ * task that was not submitted to this session; `null` if all were submitted.
  */
 function findOpenTasks(
   core: WaitCore,

@@ -156,7 +156,7 @@ export class ComputeTask<
     return this.#output?.stdout
   }
 
-  /** Like `stdout`. */
+  /** The error output of the program. The same rules apply as for `stdout`. */
   get stderr(): string | undefined {
     return this.#output?.stderr
   }

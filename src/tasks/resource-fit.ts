@@ -2,7 +2,7 @@
 
 import type { ResourceRequest } from './resources.ts'
 
-/** Amounts of resources: what a node has, what is free on it, or what a request asks for. */
+/** Amounts of resources that a node has, that are free on it, or that a request asks for. */
 export type Amounts = Pick<ResourceRequest, 'cores' | 'gpus' | 'memoryMb'>
 
 type Labels = Readonly<Record<string, string>>
@@ -69,13 +69,13 @@ export function missingResource(node: NodeResources, request: ResourceRequest): 
   return missing === undefined ? null : `does not have the label ${missing.join('=')}`
 }
 
-/** For example `2 cores` or `4000 MB of memory`. */
+/** Returns text such as `2 cores` or `4000 MB of memory`. */
 export function describeAmount(kind: keyof Amounts, amount: number): string {
   if (kind === 'memoryMb') return `${amount} MB of memory`
   return `${amount} ${kind === 'gpus' ? 'GPU' : 'core'}${amount === 1 ? '' : 's'}`
 }
 
-/** For example `4 cores, 1 GPU and the label disk=ssd`. */
+/** Returns text such as `4 cores, 1 GPU and the label disk=ssd`. */
 export function describeRequest({ cores, gpus, memoryMb, labels }: ResourceRequest): string {
   return joinList([
     describeAmount('cores', cores),
@@ -85,7 +85,7 @@ export function describeRequest({ cores, gpus, memoryMb, labels }: ResourceReque
   ])
 }
 
-/** For example `4 cores, 0 GPUs and 4000 MB of memory`. */
+/** Returns text such as `4 cores, 0 GPUs and 4000 MB of memory`. */
 export const describeNode = ({ cores, gpus, memoryMb, labels }: NodeResources): string =>
   joinList([
     describeAmount('cores', cores),
@@ -104,8 +104,8 @@ const joinList = (parts: readonly string[]): string =>
   parts.length < 2 ? parts.join('') : `${parts.slice(0, -1).join(', ')} and ${parts.at(-1)}`
 
 /**
- * Returns the message that no agent can run the request, neither a present agent nor one as large
- * as `largestNode`.
+ * Returns the error message for a request that no agent can run: neither a present agent nor a new
+ * one as large as `largestNode`.
  */
 export function describeShortage(
   request: ResourceRequest,

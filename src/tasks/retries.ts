@@ -17,7 +17,7 @@ export interface RetryOptions {
   readonly times: number
   /** Seconds before the first retry. Default 0. */
   readonly delaySeconds?: number
-  /** The factor by which each delay is longer than the previous one. Default 2. */
+  /** Each delay is the previous delay multiplied by this factor. Default 2. */
   readonly factor?: number
   /** The maximum delay in seconds. Default 60. */
   readonly maxDelaySeconds?: number
@@ -42,7 +42,7 @@ const defaults = { delaySeconds: 0, factor: 2, maxDelaySeconds: 60, jitter: 0 }
 const delayLimitSeconds = 2 ** 31
 const optionNames = ['times', ...Object.keys(defaults), 'if']
 
-/** Policies that are just a number are shared to save memory, as a program may hold many tasks. */
+/** Shares policies that are only a number, to save memory if a program holds many tasks. */
 const maxSharedPolicies = 64
 const sharedPolicies = Array.from({ length: maxSharedPolicies }, (_, times) => createPolicy(times))
 

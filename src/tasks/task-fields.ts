@@ -158,7 +158,10 @@ export function generateUid(): string {
   return formatUid(++lastGenerated)
 }
 
-/** No process generates this many uids. Chosen uids above it do not change `lastGenerated`. */
+/**
+ * Above the number of uids that a process can generate. Larger chosen uids do not change
+ * `lastGenerated`.
+ */
 const maxGenerated = 10 ** 13
 
 /**

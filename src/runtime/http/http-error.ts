@@ -1,4 +1,4 @@
-/** Errors for HTTP clients, and the interface with which a server formulates them. */
+/** Errors for HTTP clients, and the interface by which a server creates their responses. */
 
 import type { IncomingHttpHeaders } from 'node:http'
 
@@ -30,7 +30,7 @@ export class HttpError extends Error {
   }
 }
 
-/** Formulates the errors of a server. */
+/** Creates the errors of a server. */
 export interface ErrorReplies {
   /** Converts anything thrown to an error for the client. Logs what the client must not see. */
   toHttpError(thrown: unknown, requestId: string, path: string): HttpError

@@ -47,7 +47,7 @@ export class HttpExchange {
   readonly path: string
   /** The path of the route that answers; empty until it is known. */
   route = ''
-  /** Set when the request was checked. `null` where no key is needed. */
+  /** The key of the request, known after the check of the request. `null` if no key is needed. */
   key: AcceptedKey | null = null
   /** The tokens that a model has read and written for the request. */
   promptTokens = 0
@@ -196,7 +196,7 @@ export class HttpExchange {
     })
   }
 
-  /** Whether the client still sends a body that is too large to read. */
+  /** Whether the client is still sending a body that is too large to read. */
   #isClientSending(): boolean {
     const { request } = this
     if (request.complete) return false

@@ -36,7 +36,7 @@ import { type TlsFiles, watchTlsFiles } from './tls.ts'
 
 export interface Route {
   readonly method: 'GET' | 'POST'
-  /** Compared literally, without decoding. A trailing `*` matches any rest. */
+  /** Compared literally, without decoding. A trailing `*` matches any text. */
   readonly path: string
   /** Whether the route needs no API key and is served while the server closes. Default `false`. */
   readonly isPublic?: boolean
@@ -112,7 +112,7 @@ export interface HttpServerOptions extends ListenOptions {
   /** Alternating names and values, for every response. Default: `securityHeaders`. */
   readonly headers?: readonly string[]
   readonly limits: HttpLimits
-  /** The name of the option that gave `limits.allowedHosts`, for the error about another host. */
+  /** The option that sets `limits.allowedHosts`. Errors about a `Host` name it. */
   readonly hostOption?: string
   readonly log: Log
   readonly errors: ErrorReplies
@@ -169,7 +169,7 @@ export class HttpServer extends Service {
     return this.#listening === null ? '' : `${this.#listening.endpoint}${basePath}`
   }
 
-  /** Replaces all routes. Requests for other paths get the error that `toUnknownPath` returns. */
+  /** Replaces all routes. A request for any other path gets the error from `toUnknownPath`. */
   setRoutes(routes: readonly Route[], toUnknownPath: (path: string) => HttpError): void {
     this.#routes.clear()
     for (const route of routes) this.#routes.set(route.path, route)
@@ -220,7 +220,7 @@ export class HttpServer extends Service {
     this.#certificate?.close()
   }
 
-  /** Sets no time limit for the TLS handshake, because Node has one. */
+  /** Sets no time limit for the TLS handshake, because Node sets one. */
   #addRawConnection(socket: Socket): void {
     const { limits, isBackground } = this.#options
     if (isBackground === true) socket.unref()
@@ -247,7 +247,7 @@ export class HttpServer extends Service {
     if (closed !== socket) this.#connections.set(socket, exchanges)
     socket.once('close', () => {
       this.#connections.delete(socket)
-      // Older Node versions leave queued pipelined responses of a disconnected client open.
+      // Older Node versions do not close queued pipelined responses when the client disconnects.
       for (const exchange of exchanges) {
         exchange.abort('client_disconnect')
         this.#forget(exchange)
@@ -374,7 +374,7 @@ const closingError = (): HttpError =>
 /** Node's events for a request: plain, with `Expect: 100-continue`, with another expectation. */
 const requestEvents = ['request', 'checkContinue', 'checkExpectation'] as const
 
-/** `isAnswering` returns whether a response is being sent. No error may be written into it. */
+/** `isAnswering` returns whether a response is being sent. An error must not be written into it. */
 function createLimitedServer(
   { limits, clock, errors, tls = null }: HttpServerOptions,
   isAnswering: (socket: Duplex) => boolean,

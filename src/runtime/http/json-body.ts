@@ -225,7 +225,7 @@ const malformedError = (what: string, position: number): HttpError =>
 const invalidBodyError = (message: string): HttpError =>
   new HttpError(400, message, { code: 'invalid_json', param: 'body' })
 
-/** Returns the position of the first bytes that decode to U+FFFD but do not encode it. */
+/** Returns the position of the first invalid bytes, which decode to U+FFFD but do not encode it. */
 function firstInvalidByte(bytes: Buffer): number {
   const text = bytes.toString('utf8')
   const replacement = Buffer.from('\ufffd')

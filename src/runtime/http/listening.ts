@@ -53,7 +53,7 @@ const lookupTimeoutMs = 2000
 const loopback = '127.0.0.1'
 
 export interface ListeningServer {
-  /** Contains this machine's name if that reaches this server, otherwise an address. */
+  /** The URL of the server, with this machine's name if the name resolves to the server. */
   readonly endpoint: string
   readonly port: number
   /** The `Host` headers that the server accepts, without port. */
@@ -101,7 +101,7 @@ export async function startListening(
       servers.push(second)
       boundAddresses.push(other)
     } catch (error) {
-      // This second address is optional, unless the requested port is in use on it.
+      // Continues without the second address, unless the requested port is in use there.
       if (requestedPort === 0 || errnoOf(error) !== 'port_in_use') continue
       await close()
       throw error
@@ -151,7 +151,7 @@ function clientAddress(host: string, interfaces: typeof networkInterfaces): stri
   return others.find(isIPv4) ?? others[0] ?? loopback
 }
 
-/** Returns accepted `Host` headers. IP addresses are safe: DNS rebinding needs a host name. */
+/** Returns accepted `Host` headers. Includes IP addresses: DNS rebinding needs a host name. */
 export function acceptedHosts(host: string, interfaces = networkInterfaces): readonly string[] {
   const ownHosts = ['localhost', '127.0.0.1', '[::1]', machineName, withBrackets(host)]
   return wildcards.has(host) ? [...ownHosts, ...listAddresses(interfaces)] : ownHosts

@@ -25,7 +25,7 @@ export interface Admission {
 }
 
 export interface KeyRing {
-  /** `given` are the bytes that a client has sent. */
+  /** Finds the key that equals the bytes from the client. */
   find(given: Buffer): AcceptedKey | undefined
 }
 
@@ -38,7 +38,7 @@ export interface RequestGuardOptions {
   readonly hosts: readonly string[]
   /** The address that the error for a disallowed `Host` recommends. */
   readonly endpoint: string
-  /** The option that this error names. Default: `limits.allowedHosts`. */
+  /** The option that the error for a disallowed `Host` names. Default: `limits.allowedHosts`. */
   readonly hostOption?: string
   readonly origins: readonly string[]
   readonly urlLength: number
@@ -49,8 +49,8 @@ type RequestHead = Pick<IncomingMessage, 'method' | 'url' | 'headers' | 'rawHead
 
 /**
  * Known hosts are loopback and the allowed hosts, with any port, because port forwarding changes
- * it. Known origins are the known hosts and the allowed origins; with cookies, only the request's
- * host.
+ * the port. Known origins are the known hosts and the allowed origins; with cookies, only the
+ * request's host.
  */
 export class RequestGuard {
   readonly #options: RequestGuardOptions
@@ -65,8 +65,8 @@ export class RequestGuard {
   }
 
   /**
-   * Throws an `HttpError` if the request must not be served. Returns the key of the request, which
-   * is `null` where none is needed. A public route needs no key.
+   * Throws an `HttpError` if the request must not be served. Returns the key of the request; `null`
+   * if no key is needed, as for a public route.
    */
   check(request: RequestHead, isPublic: boolean): AcceptedKey | null {
     const { url = '', headers, rawHeaders } = request

@@ -26,9 +26,9 @@ export function expectTlsFiles(field: string, value: unknown): TlsFiles {
 }
 
 /**
- * Reads the files, and reads them again when they change. New connections then get the new
- * certificate. Files that cannot be used are only reported, because a new certificate may be
- * written before its key.
+ * Reads the files now and whenever they change. New connections then get the new certificate.
+ * Unusable files are reported and otherwise ignored, because a new certificate may be written
+ * before its key.
  */
 export async function watchTlsFiles(
   server: Server,
@@ -54,7 +54,9 @@ export async function watchTlsFiles(
   return watchedFiles
 }
 
-/** Throws if the key is not that of the certificate. OpenSSL's own messages help few people. */
+/**
+ * Throws if the key does not belong to the certificate. Replaces the unclear messages of OpenSSL.
+ */
 function expectPair(cert: Buffer, key: Buffer): void {
   const refuse = (text: string, cause: unknown): Error => new Error(text, { cause })
   try {

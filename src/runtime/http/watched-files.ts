@@ -1,4 +1,4 @@
-/** Files whose contents are parsed at the start, and again whenever one of them changes. */
+/** Files whose contents are parsed at the start and whenever a file changes. */
 
 import { stat } from 'node:fs/promises'
 import type { Clock } from '../../foundation/clock.ts'

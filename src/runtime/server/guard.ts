@@ -22,7 +22,7 @@ export interface GuardCommand {
   /** The time between SIGTERM and SIGKILL. */
   readonly graceMs: number
   readonly folder: string | null
-  /** Whether to keep the folder, for the parent's next server, if the server exits by itself. */
+  /** Whether to keep the folder for the parent's next server if this server exits by itself. */
   readonly isFolderKept: boolean
 }
 
@@ -35,7 +35,10 @@ export type GuardMessage =
 
 /** How long to wait for the server's exit event and for the last message. */
 const exitWaitMs = 1000
-/** How long to wait for the parent's exit: if both are killed, the server may exit first. */
+/**
+ * How long to wait for the parent's exit after the server's exit. If both are killed, the server
+ * may exit first.
+ */
 const parentNoticeMs = 100
 const maxRemovals = 50
 const removalDelayMs = 100

@@ -26,8 +26,8 @@ export interface ServerReservation {
   /** Starts a program on a reserved node. Never throws: the returned server reports failures. */
   start(order: ServerOrder): ServerProcess
   /**
-   * Resolves with the reason when servers can no longer run on any reserved node: the nodes are
-   * lost, or their backend was closed. Does not resolve after `close`.
+   * Resolves with a reason when no reserved node can run servers any more: the nodes are lost, or
+   * their backend was closed. Does not resolve after `close`.
    */
   readonly over: Promise<string>
   /**
