@@ -179,7 +179,9 @@ async function* readFrames(file: FileHandle, size: number): AsyncGenerator<Recor
   }
 }
 
-/** Yields the content of a listed frame; of a damaged one, the readable part and the damage. */
+/**
+ * Yields the content of a listed frame. A damaged frame yields its readable part and the damage.
+ */
 async function* readFrame(
   file: FileHandle,
   at: number,

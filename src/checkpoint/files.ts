@@ -181,7 +181,7 @@ function makeFolder(path: string): void {
 const isFolder = (path: string): boolean => statOf(path)?.isDirectory() === true
 
 interface CopyPaths {
-  /** Completes "Cannot …" in the message of the error. */
+  /** The text after "Cannot" in the error message. */
   readonly action: string
   readonly path: string
   readonly target: string
@@ -242,13 +242,16 @@ const readHints: Readonly<Record<string, string>> = {
 }
 
 /**
- * Converts a system error to a `CheckpointError` with path, errno and hint. `action` completes
- * "Cannot …". Returns a `CheckpointError` unchanged.
+ * Converts a system error to a `CheckpointError` with path, errno and hint. `action` is the text
+ * after "Cannot" in the message. Returns a `CheckpointError` unchanged.
  */
 export const checkpointFailure = (action: string, path: string, cause: unknown): CheckpointError =>
   toCheckpointError(`Cannot ${action}`, path, cause, writeHints)
 
-/** Like `checkpointFailure`, for reading a file. `what` completes "Cannot read …". */
+/**
+ * Like `checkpointFailure`, for reading a file. `what` is the text after "Cannot read" in the
+ * message.
+ */
 export const readFailure = (what: string, path: string, cause: unknown): CheckpointError =>
   toCheckpointError(`Cannot read ${what}`, path, cause, readHints)
 

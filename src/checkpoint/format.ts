@@ -86,8 +86,8 @@ export function metricLine(time: number, values: Readonly<Record<string, number>
 }
 
 /**
- * The result of parsing a line. `broken`: the line is not a JSON object, for example because it is
- * torn. `invalid`: a required field is missing. `unknown`: the section belongs to a later version.
+ * The result for a line. `broken`: the line is not a JSON object, for example because it is torn.
+ * `invalid`: a required field is missing. `unknown`: the section belongs to a later version.
  */
 export type ParsedLine =
   | { readonly kind: 'line'; readonly line: CheckpointLine }
@@ -167,7 +167,7 @@ const sections = new Map<string, RequiredFields>([
   ],
 ])
 
-/** The same checks as for `event` in `sections`, as plain code for speed: most lines are events. */
+/** The checks of `event` in `sections` as plain code, for speed, because most lines are events. */
 const isValidEvent = (value: Fields): boolean =>
   typeof value['event_id'] === 'string' &&
   typeof value['event_type'] === 'string' &&

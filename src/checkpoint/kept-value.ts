@@ -17,7 +17,7 @@ export function serializeValue(value: unknown): Uint8Array | null {
   }
 }
 
-/** Deserializes a value, which shares no memory with the bytes. Returns `null` if that fails. */
+/** Deserializes a value. The value shares no memory with the bytes. Returns `null` on failure. */
 export function deserializeValue(bytes: Uint8Array): KeptValue | null {
   try {
     const reader = new ValueReader(bytes)
@@ -52,8 +52,8 @@ function isRestorable(value: unknown): boolean {
   if (typeof value !== 'object' || value === null) return true
   const seen = new Set<object>()
   const ranges = new Map<ArrayBufferLike, ByteRange[]>()
-  // A stack visits the parts in the same order as V8. This order determines the depth of a repeated
-  // object.
+  // A stack gives the same order of visits as in V8. The order matters, because it determines the
+  // depth of a repeated object.
   const waiting: { readonly part: object; readonly depth: number }[] = [{ part: value, depth: 1 }]
   for (let next = waiting.pop(); next !== undefined; next = waiting.pop()) {
     const { part, depth } = next
@@ -92,7 +92,9 @@ const areDisjoint = (ranges: ByteRange[]): boolean =>
 
 const noParts: readonly never[] = []
 
-/** Returns the values inside an object; `null` if deserializing would not restore the object. */
+/**
+ * Returns the values that an object contains; `null` if deserializing would not restore the object.
+ */
 function listParts(value: object): readonly unknown[] | null {
   const prototype: unknown = Object.getPrototypeOf(value)
   if (Object.getOwnPropertySymbols(value).length > 0) return null
@@ -126,7 +128,9 @@ function listBuiltInParts(value: object, prototype: unknown): readonly unknown[]
   return null
 }
 
-/** Whether the object is plain. Excludes boxed primitives and others that only look plain. */
+/**
+ * Whether the object is plain. Excludes boxed primitives and other objects that only look plain.
+ */
 const isPlain = (value: object): boolean =>
   Object.prototype.toString.call(value) === '[object Object]' &&
   hasHiddenFields(value, 0) &&
@@ -151,7 +155,7 @@ const isPlainView = (value: ArrayBufferView, prototype: unknown): boolean =>
 
 /**
  * Whether a view has no properties besides its bytes. Compares it with a new view of the same
- * bytes, because the keys of a view include the index of every byte.
+ * bytes, because listing its keys would list the index of every byte.
  */
 function hasOnlyBytes(value: ArrayBufferView): boolean {
   if (types.isDataView(value)) return hasNoFields(value)

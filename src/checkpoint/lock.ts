@@ -100,7 +100,9 @@ export function expectNotHeld(path: string, endedJob: HolderJob | null): void {
   throw lockedError(path, found, 'resume')
 }
 
-/** Returns the job of a holder on another host. Only the scheduler knows whether it has ended. */
+/**
+ * Returns the holder's job if it is on another host. Only the scheduler knows whether it has ended.
+ */
 export function readRemoteJob(path: string): HolderJob | null {
   const found = readLock(path)
   if (found === 'missing' || found === 'unreadable' || found.host === hostname()) return null
@@ -112,8 +114,8 @@ const maxAttempts = 100
 const maxLockBytes = 4096
 
 /**
- * Takes the lock without waiting. Throws `CheckpointLockedError` with the `pid` of a live holder,
- * or the system's error. If several processes compete for the lock of a dead process, exactly one
+ * Takes the lock without waiting. Throws the system's error, or `CheckpointLockedError` with the
+ * `pid` of a live holder. If several processes compete for the lock of a dead process, exactly one
  * of them gets it.
  */
 export function acquireLock(path: string, options: LockOptions = {}): CheckpointLock {

@@ -35,7 +35,7 @@ export interface ReadOptions {
   readonly skipSpans?: boolean
   /** Whether `skipSpans` keeps the spans of requests to models. Default `false`. */
   readonly keepRequestSpans?: boolean
-  /** Lines without this text are skipped: they are not parsed and count as good. Default: none. */
+  /** Skips lines without this text: they are not parsed, and count as good. Default: none. */
   readonly contains?: string
   /** Whether to leave a last line without a newline for the next reading. Default `false`. */
   readonly onlyWholeLines?: boolean
@@ -210,7 +210,7 @@ async function* readParts(
 
 async function* readPlain(file: FileHandle, offset: number): AsyncGenerator<RecordPart, void> {
   const buffer = Buffer.allocUnsafeSlow(chunkBytes)
-  // `null` means the current position, because a pipe cannot be read at a given position.
+  // `null` reads at the current position. A pipe supports only that.
   let position = offset === 0 ? null : offset
   for (;;) {
     const { bytesRead } = await file.read(buffer, 0, buffer.length, position)

@@ -16,7 +16,9 @@ import {
 import { serializeValue } from './kept-value.ts'
 import { companionPath } from './record-names.ts'
 
-/** The first line of the file. The id prevents using the results of another record. */
+/**
+ * The first line of the file. Its id prevents a reader from using the results of another record.
+ */
 export const resultsHead = (id: string): Buffer => Buffer.from(`tutti-results/2 ${id}\n`)
 
 /** The unique id of a record, from its SessionStarted event. */

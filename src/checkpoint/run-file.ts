@@ -24,7 +24,7 @@ export const resumeChannel = 'tutti.resume'
 /** The command that started a record. The record can be resumed with it. */
 export interface RunCommand {
   readonly kind: 'script' | 'tasks' | 'array'
-  /** An absolute path, or the program of an array as it was typed. */
+  /** An absolute path; for an array, the program as it was typed. */
   readonly file: string
   /** The arguments; `null` replaces an argument that contained a secret. */
   readonly arguments: readonly (string | null)[]
@@ -153,7 +153,6 @@ function readVariable(): string {
   return path
 }
 
-/** A request that this session has taken. */
 export interface ClaimedRequest extends RunRequest {
   /** Reports the path of the record to the command, and stores the command next to it. */
   reportRecord(record: string): void

@@ -30,16 +30,15 @@ interface WriteOutage {
   readonly cancelRetry: () => void
 }
 
-/** How much to write: one chunk, all full chunks, or everything. */
 type Extent = 'chunk' | 'full chunks' | 'all'
 
 const retryIntervalMs = 500
 /**
- * The time between two checks by `checkAge`. A line that still waits at the second check, after at
- * most 25 ms, is written in place, because the event loop or the thread is blocked.
+ * The time between two checks by `checkAge`. If a line still waits at the second check, at most
+ * 25 ms later, the main thread writes it, because the event loop or the thread is blocked.
  */
 const checkSeconds = 0.0125
-/** With `beforeWrite`, frames are passed to the thread when more bytes than this wait. */
+/** With `beforeWrite`, frames are passed to the thread once they exceed this size in total. */
 const maxUnpublishedBytes = 16_384
 /** The approximate length of a line made from a template. */
 const estimatedLineBytes = 480
@@ -47,8 +46,8 @@ const estimatedLineBytes = 480
 /**
  * Appends lines to a new file, and holds the session's lock until `close()`. Only `open` throws.
  * Later failures are reported by `onDegraded`, the log, the counters and `flush`. Lines wait as
- * frames in a ring buffer. A thread writes them. Without a thread, and while the disk fails, this
- * class writes them with the same code.
+ * frames in a ring buffer. A thread writes them. This class writes them itself if there is no
+ * thread, and while the disk fails.
  */
 export class CheckpointWriter implements AsyncDisposable {
   readonly path: string
@@ -62,7 +61,7 @@ export class CheckpointWriter implements AsyncDisposable {
   readonly #mainLock: MainLock
   #thread: WriterThread | null = null
   #canStartThread: boolean
-  /** The unwritten rest of a line that is partly in the file, or too large for the ring. */
+  /** The rest of a line that is partly in the file, or a line that is too large for the ring. */
   #lineRest: Buffer | null = null
   #appended = 0
   /** The approximate number of bytes that wait. Used only without a thread. */
@@ -277,7 +276,7 @@ export class CheckpointWriter implements AsyncDisposable {
       this.#warn('CheckpointLinesLost', text)
     }
     this.#record.stop()
-    // A thread that does not run yet (id 0) will write nothing, because the record is stopped.
+    // A thread that does not run yet (id 0) will write nothing, so its end is not awaited.
     if (this.#record.threadId !== 0) await this.#thread?.ended()
     await this.#commit?.whenSynced().catch(() => {})
     try {
@@ -343,7 +342,7 @@ export class CheckpointWriter implements AsyncDisposable {
       if (this.#record.tail !== tail) return
     }
     if (!this.#isWriting) return this.#drain('chunk')
-    // A callback of the current drain appends lines, so this cannot start another drain.
+    // The caller is a callback of the current drain, so this does not start another drain.
     this.#ring.publish()
     this.#writePending('chunk')
   }
@@ -359,8 +358,8 @@ export class CheckpointWriter implements AsyncDisposable {
     const before = this.bytesWritten
     const failure = this.#mainLock.acquire()
     if (failure !== null) this.#onWriteError(failure)
-    // Called while the lock is held: `beforeWrite` may log warnings, which append events, and only
-    // the owner of the lock can make room for them in a full ring.
+    // Called with the lock: `beforeWrite` may log warnings, which append events. If the ring is
+    // full, only the owner of the lock can make room for them.
     const { beforeWrite } = this.#options
     if (beforeWrite !== null) this.#runSafely(beforeWrite)
     let extent = which
@@ -377,7 +376,7 @@ export class CheckpointWriter implements AsyncDisposable {
     return this.#options.clock.monotonicMs() >= this.#outage.retryAtMs
   }
 
-  /** Writes as much as `which` names; `false` if that fails. The main thread holds the lock. */
+  /** Writes as much as `which` says. Returns `false` on failure. The main thread holds the lock. */
   #writePending(which: Extent): boolean {
     const wanted = this.#outage === undefined ? which : 'all'
     this.#ring.publish()

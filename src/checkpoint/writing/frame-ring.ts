@@ -3,12 +3,18 @@
 import { type SharedRecord, unitBytes } from './shared-record.ts'
 import type { Segment } from './template.ts'
 
-/** A frame starts with its kind and size, in units of 8 bytes. `padding` fills the ring's end. */
+/**
+ * A frame starts with its kind and its size in units of 8 bytes. A `padding` frame fills the unused
+ * end of the ring.
+ */
 export const frameKinds = { padding: 0, line: 1, template: 2 } as const
 /** The frame's size in units is in the lower bits of its first word. */
 export const sizeBits = 24
 const maxFrameUnits = 2 ** sizeBits - 1
-/** The units before the values of a template frame: kind, size, template, and three lengths. */
+/**
+ * The number of units before the values of a template frame, for kind, size, template, and three
+ * lengths.
+ */
 export const headUnits = 2
 export const maxUidLength = 200
 /** In UTF-16 units, which take at most three bytes each. Longer text cannot use a template. */
@@ -16,15 +22,15 @@ const maxTextLength = 4096
 const bytesPerUnit = 3
 export const maxTextBytes = maxTextLength * bytesPerUnit
 /**
- * In the last word before the values, this many lower bits hold the number of values. The other
- * bits hold the length of the text in bytes.
+ * The number of lower bits that hold the number of values, in the last word before the values. The
+ * other bits hold the length of the text in bytes.
  */
 export const countBits = 8
 const maxTemplateBytes = 16_384
 /** A line that takes more than a quarter of the ring is written without the ring. */
 const minLinesInRing = 4
 
-/** A template and what fills its holes: the first `count` values, the uid and the text. */
+/** A template and the content of its holes: the first `count` values, the uid and the text. */
 export interface TemplateFrame {
   template: number
   readonly values: Float64Array

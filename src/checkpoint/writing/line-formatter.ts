@@ -103,7 +103,7 @@ export class LineFormatter {
     return null
   }
 
-  /** The position after the first frame; `null` if there is none. Frames of padding are skipped. */
+  /** The position after the first frame; `null` if there is none. Skips padding. */
   endOfFirst(tail: number, head: number): number | null {
     const { ringWords, ringUnits } = this.#record
     for (let position = tail; position !== head;) {

@@ -19,7 +19,7 @@ export class MainLock {
   readonly #record: SharedRecord
   readonly #chunks: ChunkWriter
   readonly #fd: number
-  /** Whether the main thread keeps the lock, because it alone writes. */
+  /** Whether the main thread keeps the lock, because no thread writes. */
   isKept = true
   #hasThread = false
   #hasThreadBegun = false
@@ -98,7 +98,7 @@ export class MainLock {
   #isThreadAlive(): boolean {
     if (!this.#hasThread) return false
     const { threadId } = this.#record
-    // In an `exit` listener, the thread may have ended without a report of its end.
+    // When `exit` listeners run, the thread may have ended without reporting it.
     return threadId <= 0 || existsSync(`/proc/self/task/${threadId}`)
   }
 }

@@ -1,7 +1,7 @@
 /**
  * The memory that the main thread and the writer thread share: a ring of frames, the templates that
- * frames refer to, and one lock word. Everything that a writer needs is here, so that either side
- * can continue after the other at any frame.
+ * frames refer to, and one lock word. It contains everything that a writer needs, so either thread
+ * can continue after any frame of the other.
  */
 
 /** States of the lock. Only its owner writes to the file and moves the tail. */
@@ -13,7 +13,7 @@ export const lockStates = {
   formatting: 2,
   /** The thread is in the system call. Its result must be awaited, unless the thread has died. */
   writing: 3,
-  /** A write of the thread failed, and the thread naps. Only the main thread may take the lock. */
+  /** A write of the thread failed. The thread naps, and only the main thread may take the lock. */
   failed: 4,
 } as const
 const stateBits = 7
@@ -107,7 +107,7 @@ export class SharedRecord {
     return Atomics.compareExchange(this.#words, words.lock, seen, next) === seen
   }
 
-  /** Waits until the lock has another value than `seen`, at most `ms`. */
+  /** Waits at most `ms` for the lock to have a value other than `seen`. */
   awaitLock(seen: number, ms: number): void {
     Atomics.wait(this.#words, words.lock, seen, ms)
   }
@@ -117,8 +117,8 @@ export class SharedRecord {
   }
 
   /**
-   * Replaces the progress and the state together, if the lock still has the value `seen`. A thread
-   * that dies has therefore reported a write completely or not at all.
+   * Replaces the progress and the state together, if the lock still has the value `seen`. So a
+   * thread that dies has reported its write completely or not at all.
    */
   commit(seen: number, state: number, progress: Progress): boolean {
     const copy = (seen & copyBit) ^ copyBit

@@ -5,7 +5,10 @@
 
 import { newUuid } from '../../foundation/ids.ts'
 
-/** What fills a hole, the place of a value in a template. The first three have a fixed width. */
+/**
+ * The kinds of holes. A hole is the place of a value in a template. The first three kinds have a
+ * fixed width.
+ */
 export const holeKinds = { eventId: 0, spanId: 1, time: 2, uid: 3, number: 4, text: 5 } as const
 type HoleKind = (typeof holeKinds)[keyof typeof holeKinds]
 
@@ -28,13 +31,13 @@ export interface Segment {
 }
 
 /**
- * Times in this range have ten digits before the point, and seven digits after it identify them
+ * Times in this range have ten digits before the point. Seven digits after the point identify them
  * exactly, because neighboring numbers differ by more than 0.0000001.
  */
 export const isTemplateTime = (time: number): boolean => time >= 1e9 && time < 2 ** 32
 export const timeDigits = 18
 
-/** Returns different times whose JSON text has the width of a hole. */
+/** Returns distinct times whose JSON text has the width of a hole. */
 function createSampleTimes(count: number): number[] {
   const times: number[] = []
   for (let time = 1_500_000_000.123_456_7; times.length < count; time += 1.000_123_4) {

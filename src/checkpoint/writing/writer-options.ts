@@ -48,7 +48,6 @@ export interface WriterThreadData {
 }
 
 export interface WriterThreadListener {
-  /** A write of the thread failed. */
   failed(): void
   /** Called once, when the thread has ended, or could not start. */
   ended(reason: string): void
