@@ -223,7 +223,10 @@ const optionHints: Readonly<Record<string, string>> = {
 const toOptionName = (field: string): string =>
   `--${optionNames[field] ?? field.replace(/[A-Z]/g, (letter) => `-${letter.toLowerCase()}`)}`
 
-/** Replaces quoted field names by option names. A quoted value stays: its type stands behind it. */
+/**
+ * Replaces quoted field names by option names. Keeps quoted values, which are followed by their
+ * type.
+ */
 const replaceFieldNames = (text: string): string =>
   text.replaceAll(quotedFieldPattern, (_, name: string) => toOptionName(name))
 

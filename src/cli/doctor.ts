@@ -39,7 +39,7 @@ function driverInstallCommand(): string {
   try {
     system = readFileSync('/etc/os-release', 'utf8')
   } catch {
-    // Without that file, assumes Debian.
+    // Without this file, the system is taken for Debian.
   }
   return /^ID=ubuntu$/m.test(system) ? 'ubuntu-drivers install' : 'apt-get install nvidia-smi'
 }

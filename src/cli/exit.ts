@@ -62,7 +62,6 @@ export function onStopSignals(
   }
 }
 
-/** Stops a long-running command. */
 export interface CommandStop {
   /** Aborted by the first stop signal, or when results can no longer be written. */
   readonly signal: AbortSignal

@@ -28,7 +28,7 @@ interface ConfigKey {
 
 /** Secrets are read from files, because every user of a machine can read command lines. */
 const secretKeys: ReadonlySet<string> = new Set(['engine.api_key'])
-/** Keys with another option, which takes a file: `--required.token-file`. */
+/** Keys that have an option for a file instead: `--required.token-file`. */
 const keysWithoutOption: ReadonlySet<string> = new Set(['required.hf_token'])
 
 let keys: readonly ConfigKey[] | undefined

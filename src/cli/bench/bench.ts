@@ -62,9 +62,8 @@ const words =
   'the sun is red and a dog can see the big sea from a ship at the end of the day'.split(' ')
 
 /**
- * Returns prompts of about `tokens` tokens: common words, which most tokenizers keep whole. Each
- * prompt begins differently, also from those of other runs, so that no server can reuse the prefix
- * of another one.
+ * Returns prompts of about `tokens` tokens: common words, which most tokenizers keep whole. Every
+ * prompt of this and other runs begins differently, so that no server can reuse a cached prefix.
  */
 function createPrompts(tokens: number): (index: number) => string {
   const start = randomInt(1e9)
@@ -166,7 +165,6 @@ function timeLines(stats: LoadStats, width: number): string[] {
 const chartRows = 8
 const barWidth = 40
 
-/** A histogram of the times to the first token. */
 function chartLines(times: readonly number[]): string[] {
   if (times.length < 2) return []
   const [min, max] = times.reduce(

@@ -84,8 +84,8 @@ export async function runLoad(options: LoadOptions): Promise<Load> {
 
 const maxReason = 200
 /**
- * The maximum number of distinct reasons. Without a limit, a server that names the request in each
- * message would fill the map.
+ * The maximum number of distinct reasons. The limit is needed for servers whose messages contain a
+ * request id.
  */
 const maxReasons = 20
 

@@ -19,9 +19,12 @@ export interface Surface {
   isLast?(part: Fields): boolean
   /** Returns the fields with the numbers of tokens. Default: `usage`. */
   readUsage?(part: Fields): unknown
-  /** The names of the fields with the numbers of tokens of the prompt and of the answer. */
+  /** The names of the fields with the token numbers of the prompt and of the answer. */
   readonly usageNames: readonly [prompt: string, answer: string]
-  /** The field with cached tokens of the prompt, if the number of its tokens leaves them out. */
+  /**
+   * The field with the number of cached prompt tokens, if the number of prompt tokens excludes
+   * them.
+   */
   readonly cachedName?: string
 }
 
@@ -34,7 +37,7 @@ const firstChoice = ({ choices }: Fields): unknown =>
 
 const isText = (value: unknown): boolean => typeof value === 'string' && value !== ''
 
-/** Whether one of the fields of an object is a text. */
+/** Whether at least one of the named fields is a non-empty text. */
 const hasAny = (value: unknown, ...names: readonly string[]): boolean =>
   isPlainObject(value) && names.some((name) => isText(value[name]))
 

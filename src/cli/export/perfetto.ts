@@ -89,7 +89,7 @@ class TraceWriter {
     }
   }
 
-  /** Marks the running attempts as lost. Called when a session starts. It may continue them. */
+  /** Marks the running attempts as lost. Called when a session starts, which may continue them. */
   #markRunningLost(): void {
     this.endLost()
     for (const [uid, attempt] of this.#running) {

@@ -14,7 +14,7 @@ export function readKeyFile(file: string, field = '--api-key-file'): string {
   return key
 }
 
-/** Returns the key in the file of `--api-key-file`, else that in TUTTI_API_KEY, else `null`. */
+/** Returns the key from the file of `--api-key-file`, else from TUTTI_API_KEY, else `null`. */
 export function readApiKey(file: string | undefined): string | null {
   if (file !== undefined) return readKeyFile(file)
   return process.env['TUTTI_API_KEY'] || null

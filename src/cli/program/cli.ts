@@ -3,7 +3,7 @@
 import { type Command, InvalidArgumentError } from 'commander'
 import type { Output } from '../output.ts'
 
-/** The parameter of each function that declares commands. */
+/** The common parameter of the functions that declare commands. */
 export interface Cli {
   readonly program: Command
   readonly output: () => Output

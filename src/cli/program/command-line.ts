@@ -87,7 +87,7 @@ function createCli(
   const output = (): Output => {
     const { quiet = false } = program.opts<GlobalOptions>()
     const form: OutputForm = isJson() ? 'json' : quiet ? 'quiet' : 'text'
-    // The output is shared, so that a notice removes the progress block first.
+    // Reuses the output of the form, because a notice must first remove its progress block.
     const made = outputs.get(form) ?? createOutput(form, streams.stdout, streams.stderr)
     outputs.set(form, made)
     return made
@@ -443,7 +443,7 @@ function reportError(error: unknown, program: Command, output: Output): number {
   return BackendError.isInstance(error) ? exitCodes.backendFailed : exitCodes.usage
 }
 
-/** Commander suggests no hidden options, such as those for single keys of a configuration. */
+/** Suggests a hidden option, such as one for a key of a configuration. Commander does not. */
 function findConfigOption({ code, message }: CommanderError): string {
   const [, wrong] = /'--([^']+\.[^']+)'/.exec(message) ?? []
   if (code !== 'commander.unknownOption' || wrong === undefined) return ''

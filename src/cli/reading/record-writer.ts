@@ -4,7 +4,7 @@ import { isBeingWritten, lockPathOf, type HolderJob, readRemoteJob } from '../..
 import { systemClock } from '../../foundation/clock.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'
 
-/** If the lock's holder is in a Slurm job on another host that has ended, returns the job. */
+/** Returns the Slurm job of the lock's holder if the job ran on another host and has ended. */
 export async function findEndedJob(lock: string): Promise<HolderJob | null> {
   const job = readRemoteJob(lock)
   if (job === null) return null
@@ -16,7 +16,6 @@ export async function findEndedJob(lock: string): Promise<HolderJob | null> {
 /** Responses from Slurm are reused for this time. */
 const cacheMs = 10_000
 
-/** Caches responses for readers that poll. */
 export class RecordWriters implements RecordWriterStates {
   readonly #responses = new Map<string, { readonly isAlive: boolean; readonly askedMs: number }>()
 

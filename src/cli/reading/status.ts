@@ -185,7 +185,7 @@ const numberColumn = (
   dropOrder: number,
 ): Column<NameRow> => ({ head, cell, isNumber: true, dropOrder })
 
-/** After a killed session, shows interrupted instead of running tasks. */
+/** If the session was killed, shows its running tasks as interrupted. */
 const columnsFor = (
   { state }: OpenRecord,
   shown: readonly NameRow[],

@@ -95,8 +95,8 @@ function assignWidths<Row>(kept: readonly MeasuredColumn<Row>[], width: number) 
 const continuationMark = ' \\'
 
 /**
- * Breaks a line between words, or inside of a word that is too long, and indents the continuation.
- * Lines of a command end with a backslash instead, so that a user can copy them.
+ * Breaks a line between words or inside a word that is too long, and indents the continuation. A
+ * command is continued with a backslash instead, so that a user can copy it.
  */
 export function wrapLine(line: string, width: number): string[] {
   if (displayWidth(line) <= width || labelledPath.test(line) || wrappedCommand.test(line))
@@ -129,8 +129,8 @@ function wrapWords(line: string, width: number): string[] {
 }
 
 /**
- * Wraps a command. A backslash inside of a word has no space before it. A line with quoted text is
- * not wrapped.
+ * Wraps a command. A backslash inside a word has no space before it. A line with quoted text is not
+ * wrapped.
  */
 const wrapCommand = (line: string, width: number): string[] =>
   displayWidth(line) <= width || /['"]/.test(line)

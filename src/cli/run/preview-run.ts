@@ -9,9 +9,6 @@ import type { Output } from '../output.ts'
 import { type Column, nameColumn, tableLines } from '../reading/text.ts'
 import { createTasks } from './run-tasks.ts'
 
-/**
- * Lists the tasks that a resume would run. For a script, only the tasks in the record are known.
- */
 export async function showPreview(
   command: RunCommand,
   args: readonly string[],

@@ -111,7 +111,7 @@ const maxCompared = 1000
 const listFirst = (uids: readonly string[]): string =>
   `${uids.slice(0, 3).join(', ')}${uids.length > 3 ? ', …' : ''}`
 
-/** If `own` is `null`, contains only what all failures of the group share. */
+/** Without `own`, returns only the fields that all failures of the group share. */
 function failureFields(
   { errorType, message, example: { program, ...example } }: FailureGroup,
   own: FailureExample | null,

@@ -62,7 +62,7 @@ export class LiveOutput {
       for (const stream of streams) rmSync(this.pathOf(stream), { force: true })
       rmdirSync(this.#folder)
     } catch {
-      // The files do not exist, or the folder is used for another task.
+      // The files do not exist, or the folder is also used for another task.
     }
   }
 }

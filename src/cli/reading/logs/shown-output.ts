@@ -160,7 +160,7 @@ export class ShownOutput {
 
 /**
  * Reads the growing output file of a program. A new attempt truncates the file. The reader detects
- * this if the bytes before its position change, or from the record. Text may be shown twice, but is
+ * this by changed bytes before its position, or from the record. Text may be shown twice, but is
  * never lost.
  */
 export class OutputFile {
