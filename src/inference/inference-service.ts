@@ -15,7 +15,7 @@ import { toMegabytes } from './pool/model-schedule.ts'
 import { chatPageFile } from './server/chat-page.ts'
 import type { ModelDirectory } from './server/model-directory.ts'
 import type { ServedModel } from './server/served-model.ts'
-import { InferenceServer, type RoutedModel } from './server/server.ts'
+import { InferenceServer, type ModelParts, type RoutedModel } from './server/server.ts'
 import { type ModelState, ServerMetrics } from './server/server-metrics.ts'
 
 export interface ServiceParts extends Pick<
@@ -137,7 +137,8 @@ export class InferenceService {
     return new ModelPool({ models, budgetBytes, queueLimit, clock, log })
   }
 
-  #createDirectory(pool: ModelPool<ModelInstance>): ModelDirectory<RoutedModel> {
+  #createDirectory(pool: ModelPool<ModelInstance>): ModelDirectory<RoutedModel, ModelParts> {
+    const expected = new Map(pool.models.map((model) => [model, this.#toExpected(model, pool)]))
     return {
       paths: pool.models.flatMap(({ config: { engine } }) =>
         'paths' in engine ? engine.paths : [],
@@ -149,6 +150,31 @@ export class InferenceService {
         const acquired = pool.acquire(model, { ...options, isBounded: true })
         return acquired instanceof Promise ? acquired.then(toRoutedModel) : toRoutedModel(acquired)
       },
+      expect(name) {
+        const model = pool.find(name)
+        return model === undefined ? null : (expected.get(model) ?? null)
+      },
+    }
+  }
+
+  /** What a model may support at most, whatever its file contains. */
+  #toExpected(model: PoolModel<ModelInstance>, generator: TextGenerator): ModelParts | null {
+    const { config } = model
+    const { engine, llm, purpose, servedNames, modelName } = config
+    const { hasServer, findPossibleFields } = findDescriptor(engine)
+    const fields = hasServer ? [] : findPossibleFields?.(config)
+    // Nothing is known about the engines of a program.
+    if (fields === undefined || this.#parts.options.createEngine !== null) return null
+    const paths = 'paths' in engine ? engine.paths : []
+    const forward = (): Promise<never> => Promise.reject(new TypeError('the model is not loaded'))
+    const proxy = hasServer ? { paths, forward } : null
+    return {
+      id: model,
+      loaded: { contextLength: llm.maxModelLen, purpose: purpose ?? 'chat', fields, proxy },
+      generator,
+      models: servedNames,
+      hiddenModels: [modelName],
+      defaults: { maxTokens: llm.maxTokens },
     }
   }
 

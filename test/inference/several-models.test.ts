@@ -115,6 +115,44 @@ describe('a server with several models', () => {
     expect(json.error.message).toBe("The model 'other' does not exist here. Served: a, b, bee.")
   })
 
+  const userTurn = { role: 'user', content: 'hi' }
+  it.each([
+    ['/v1/chat/completions', { messages: [userTurn], temperature: 9, stream: true }],
+    ['/v1/chat/completions', { messages: [userTurn], guided_regex: 'a' }],
+    ['/v1/chat/completions', { messages: [userTurn], max_tokens: 1_000_000 }],
+    ['/v1/completions', { prompt: 7 }],
+    ['/v1/responses', { input: 'hi', previous_response_id: 'resp_unknown' }],
+    ['/v1/messages', { messages: [], max_tokens: 'many' }],
+    ['/v1/messages/count_tokens', { messages: 'hi' }],
+    ['/api/chat', { messages: [{ role: 'friend', content: 'hi' }] }],
+    ['/api/generate', { prompt: 'hi', format: 7 }],
+    ['/generate', { prompts: 'hi' }],
+    ['/v1/embeddings', { input: '' }],
+    ['/api/embed', { input: 7 }],
+    ['/tokenize', { prompt: 7 }],
+    ['/detokenize', { tokens: 'hi' }],
+    ['/apply-template', { messages: [] }],
+  ])('a request for %s with a mistake loads nothing', async (path, body) => {
+    const { endpoint } = await open(writeConfig(twoModels))
+    const refused = await post(`${endpoint}${path}`, { model: 'b', ...body })
+    expect([refused.status, await listLoaded(endpoint)]).toEqual([
+      'previous_response_id' in body ? 404 : 400,
+      ['a'],
+    ])
+  })
+
+  it('a request for a path that only the other model passes on loads nothing', async () => {
+    const models = `models:
+- { model_name: FOLDER/b, served_name: b }
+- model_name: FOLDER/b
+  served_name: c
+  engine: { kind: openai, base_url: 'http://127.0.0.1:9/v1', paths: [/v1/score] }
+`
+    const { endpoint } = await open(writeConfig(models))
+    const refused = await post(`${endpoint}/v1/score`, { model: 'b' })
+    expect([refused.json.error.code, await listLoaded(endpoint)]).toEqual(['unknown_url', ['a']])
+  })
+
   it('a stream whose model is loading begins with comments, and then has the answer', async () => {
     const clock = new ManualClock()
     const loading = Promise.withResolvers<void>()

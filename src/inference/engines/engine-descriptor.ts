@@ -26,6 +26,11 @@ export interface EngineDescriptor<Config extends EngineSettings = EngineSettings
   resolvePaths?(settings: Config, resolve: (path: string) => string): Config
   /** Returns a problem that can only be detected once all secrets are known. */
   findProblem?(settings: Config): { readonly key: string; readonly text: string } | undefined
+  /**
+   * Returns the fields of requests that a model may support at most, as in `ModelFacts.fields`. The
+   * server refuses requests with others before it loads the model. Absent if nothing is known.
+   */
+  findPossibleFields?(config: CommonConfig): readonly string[]
   /** Rejects if the model cannot be used. Called before anything starts. */
   checkModel?(config: CommonConfig): Promise<void>
   /** The resources on other nodes that all workers together need. Only with `nodes: 'reserved'`. */

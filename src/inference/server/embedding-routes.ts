@@ -22,6 +22,7 @@ export function createEmbeddingRoutes(context: CompanionContext): readonly Docum
       ...shared,
       path: '/v1/embeddings',
       document: { summary: 'Embeds texts.', body: 'EmbeddingRequest', ok: 'Embeddings' },
+      check: (_, body) => void requests.readEmbedding(body),
       answer: (exchange, body) => sendEmbeddings(context, exchange, requests.readEmbedding(body)),
     },
     {
@@ -29,6 +30,7 @@ export function createEmbeddingRoutes(context: CompanionContext): readonly Docum
       path: '/api/embed',
       document: { summary: 'Embeds texts, in the form of the Ollama API.', failure: 'OllamaError' },
       isAnyTypeAccepted: true,
+      check: (_, body) => void readOllamaRequest(context, body),
       answer: (exchange, body) => sendOllamaEmbeddings(context, exchange, body),
     },
   ]
@@ -60,15 +62,20 @@ const ollamaRequest = z.looseObject({
 })
 
 /** `truncate`, `options` and `keep_alive` have no effect. */
+function readOllamaRequest({ requests }: CompanionContext, body: unknown) {
+  const { model, input, dimensions } = expectValid(ollamaRequest, body)
+  const served = toServedName(model, requests.rules.models)
+  return { model, request: requests.readEmbedding({ model: served, input, dimensions }) }
+}
+
 function sendOllamaEmbeddings(
-  { generator, requests, clock }: CompanionContext,
+  context: CompanionContext,
   exchange: HttpExchange,
   body: unknown,
 ): Promise<void> {
+  const { generator, clock } = context
   const startMs = clock.monotonicMs()
-  const { model, input, dimensions } = expectValid(ollamaRequest, body)
-  const served = toServedName(model, requests.rules.models)
-  const request = requests.readEmbedding({ model: served, input, dimensions })
+  const { model, request } = readOllamaRequest(context, body)
   return sendWholeReply(generator, exchange, request, {
     toBody: (results, { promptTokens }) => ({
       model,

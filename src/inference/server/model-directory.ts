@@ -11,14 +11,16 @@ import { toServedName } from './surfaces/ollama-request.ts'
 import type { Surface } from './surfaces/surface.ts'
 import { findSurface } from './surfaces/surfaces.ts'
 
+/** The routes of a model, by path. */
+export type ModelRoutes = ReadonlyMap<string, DocumentedRoute>
+
 /** A model that stays loaded until `release` is called. */
 export interface LeasedModel {
-  /** The routes of the model, by path. */
-  readonly routes: ReadonlyMap<string, DocumentedRoute>
+  readonly routes: ModelRoutes
   release(): void
 }
 
-export interface ModelDirectory<Lease> {
+export interface ModelDirectory<Lease, Expected> {
   /** Paths that a model may pass on to the server behind its engine. */
   readonly paths: readonly string[]
   list(): readonly ServedModel[]
@@ -27,10 +29,15 @@ export interface ModelDirectory<Lease> {
     name: string | null,
     options: { readonly signal: AbortSignal; readonly timeoutMs: number | null },
   ): Lease | Promise<Lease>
+  /**
+   * What the model may support at most, which is known before it is loaded. `null` if nothing is
+   * known.
+   */
+  expect(name: string | null): Expected | null
 }
 
 export interface DispatchParts {
-  readonly directory: ModelDirectory<LeasedModel>
+  readonly directory: ModelDirectory<LeasedModel, ModelRoutes>
   readonly clock: Clock
   readonly toUnknownPath: (path: string) => HttpError
 }
@@ -43,12 +50,24 @@ export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts
   const { directory, clock, toUnknownPath } = parts
   const { streamType } = route.document
   const surface = findSurface(route.path)
+  /** A request that the model cannot answer must not load it. */
+  const expectPossible = (
+    routes: ModelRoutes | null,
+    exchange: HttpExchange,
+    body: unknown,
+  ): void => {
+    if (routes === null) return
+    const target = routes.get(route.path)
+    if (target === undefined) throw toUnknownPath(route.path)
+    target.check?.(exchange, body)
+  }
   return {
     ...route,
     async answer(exchange, body, rest) {
       const fields = isPlainObject(body) ? body : {}
       const { timeout, stream = surface?.isStreamDefault } = fields
-      const name = findName(fields['model'], directory.list(), route.path)
+      const { name, isLoaded } = findModel(fields['model'], directory.list(), route.path)
+      if (!isLoaded) expectPossible(directory.expect(name), exchange, body)
       const acquired = directory.acquire(name, {
         signal: exchange.signal,
         timeoutMs: typeof timeout === 'number' && timeout > 0 ? timeout * 1000 : null,
@@ -76,13 +95,18 @@ export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts
 }
 
 /** Only clients of Ollama's API add the tag `:latest` to names. */
-function findName(given: unknown, models: readonly ServedModel[], path: string): string | null {
-  if (given === null || given === undefined) return null
+function findModel(
+  given: unknown,
+  models: readonly ServedModel[],
+  path: string,
+): { readonly name: string | null; readonly isLoaded: boolean } {
+  if (given === null || given === undefined) {
+    return { name: null, isLoaded: models[0]?.isLoaded === true }
+  }
   if (typeof given !== 'string') throw wrongTypeError('model', 'a string', given)
   const all = models.flatMap(({ names, hiddenNames }) => [...names, ...hiddenNames])
   const name = path.startsWith('/api/') ? toServedName(given, all) : given
-  expectModel(name, models)
-  return name
+  return { name, isLoaded: expectModel(name, models).isLoaded }
 }
 
 const loadingComment = ': the model is loading\n\n'

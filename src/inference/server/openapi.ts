@@ -1,6 +1,7 @@
 /** The OpenAPI document of a server, generated from its routes and the schemas of their bodies. */
 
 import { version } from '../../foundation/version.ts'
+import type { HttpExchange } from '../../runtime/http/http-exchange.ts'
 import type { Route } from '../../runtime/http/http-server.ts'
 import { toJsonSchema, z } from '../schema/schema.ts'
 
@@ -8,6 +9,8 @@ export interface DocumentedRoute extends Route {
   readonly document: RouteDocument
   /** `false` if a request with a body is answered without its model. Default `true`. */
   readonly needsModel?: boolean
+  /** Throws `HttpError` for a body that `answer` refuses. Generates nothing. */
+  check?(exchange: HttpExchange, body: unknown): void
 }
 
 export interface RouteDocument {

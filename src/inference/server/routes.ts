@@ -26,7 +26,7 @@ import type { RequestReader } from './requests/request-reader.ts'
 import type { ServerLimits } from './server-limits.ts'
 import { isAnthropicClient, toModelInfo, toModelPage } from './surfaces/messages.ts'
 import type { ResponseStore } from './surfaces/response-store.ts'
-import type { Surface } from './surfaces/surface.ts'
+import type { Surface, SurfaceCall } from './surfaces/surface.ts'
 import { createTokenRoutes } from './token-routes.ts'
 import { unknownPathError } from './unknown-path.ts'
 import { createCompanionRoutes, surfaces } from './surfaces/surfaces.ts'
@@ -245,6 +245,7 @@ function createForwardingRoute(path: string, context: RouteContext): DocumentedR
       streamType: 'text/event-stream',
     },
     bodyBytes: limits.chatBodyBytes,
+    check: (_, body) => void requests.readForwarded(body),
     async answer(exchange, body) {
       if (proxy === null) throw unknownPathError(path, false)
       const fields = requests.readForwarded(body)
@@ -270,14 +271,17 @@ function createSurfaceRoute(surface: Surface, context: RouteContext): Documented
   const { generator, clock, limits } = context
   const { path, document, bodyLimit, isAnyTypeAccepted = false } = surface
   const options = { clock, bufferBytes: limits.streamBufferBytes }
+  const read = (exchange: HttpExchange, body: unknown): SurfaceCall =>
+    surface.read(body, context, exchange.key?.name ?? '')
   return {
     method: 'POST',
     path,
     document,
     bodyBytes: limits[bodyLimit],
     isAnyTypeAccepted,
+    check: (exchange, body) => void read(exchange, body),
     answer(exchange, body) {
-      const call = surface.read(body, context, exchange.key?.name ?? '')
+      const call = read(exchange, body)
       if ('reply' in call) return sendReply(exchange, call.reply)
       const { request, format } = call
       if (!request.isStream) return sendWholeReply(generator, exchange, request, format)
@@ -302,6 +306,7 @@ const createGenerateRoute = (context: RouteContext): DocumentedRoute => ({
     failure: 'GenerateError',
   },
   bodyBytes: context.limits.bodyBytes,
+  check: (_, body) => void context.requests.readGenerate(body),
   answer: (exchange, body) => sendPromptReplies(context, exchange, body),
 })
 

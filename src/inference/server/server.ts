@@ -17,6 +17,7 @@ import {
   type DispatchParts,
   type LeasedModel,
   type ModelDirectory,
+  type ModelRoutes,
 } from './model-directory.ts'
 import type { ServedModel } from './served-model.ts'
 import { createRequestReader } from './requests/request-reader.ts'
@@ -83,14 +84,18 @@ export interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields'
   readonly proxy?: EngineProxy | null
 }
 
-/** A loaded model of several. It stays loaded until `release` is called. */
-export interface RoutedModel extends Pick<
+/** One of several models. */
+export interface ModelParts extends Pick<
   InferenceServerOptions,
   'generator' | 'models' | 'hiddenModels' | 'defaults'
 > {
-  /** The same object for all requests until the model is unloaded. */
+  /** The same object for all requests with these parts. */
   readonly id: object
   readonly loaded: LoadedModel
+}
+
+/** A loaded model of several. It stays loaded until `release` is called. */
+export interface RoutedModel extends ModelParts {
   release(): void
 }
 
@@ -127,11 +132,11 @@ export class InferenceServer extends HttpServer {
   }
 
   /** Begins to serve several models. A request is answered by the routes of its model. */
-  modelsReady(directory: ModelDirectory<RoutedModel>): void {
+  modelsReady(directory: ModelDirectory<RoutedModel, ModelParts>): void {
     const { clock } = this.#options
     const listModels = (): readonly ServedModel[] => directory.list()
-    const routesById = new WeakMap<object, LeasedModel['routes']>()
-    const toLeased = (model: RoutedModel): LeasedModel => {
+    const routesById = new WeakMap<object, ModelRoutes>()
+    const toRoutes = (model: ModelParts): ModelRoutes => {
       let routes = routesById.get(model.id)
       if (routes === undefined) {
         const context = {
@@ -141,7 +146,10 @@ export class InferenceServer extends HttpServer {
         routes = new Map(createRoutes(context).map((route) => [route.path, route]))
         routesById.set(model.id, routes)
       }
-      return { routes, release: () => model.release() }
+      return routes
+    }
+    const toLeased = (model: RoutedModel): LeasedModel => {
+      return { routes: toRoutes(model), release: () => model.release() }
     }
     const toUnknownPath = (path: string): HttpError =>
       unknownPathError(path, directory.paths.length > 0)
@@ -154,6 +162,10 @@ export class InferenceServer extends HttpServer {
         acquire(name, options) {
           const model = directory.acquire(name, options)
           return model instanceof Promise ? model.then(toLeased) : toLeased(model)
+        },
+        expect(name) {
+          const expected = directory.expect(name)
+          return expected === null ? null : toRoutes(expected)
         },
       },
     }

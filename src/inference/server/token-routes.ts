@@ -14,6 +14,7 @@ export const createTokenRoutes = ({
     path: '/tokenize',
     document: { summary: 'The tokens of a text.', body: 'TokenizeRequest', ok: 'Tokens' },
     bodyBytes: limits.bodyBytes,
+    check: (_, body) => void requests.readTokenize(body),
     async answer(exchange, body) {
       const request = requests.readTokenize(body)
       const tokens = await generator.tokenize(request.text)
@@ -26,6 +27,7 @@ export const createTokenRoutes = ({
     path: '/detokenize',
     document: { summary: 'The text of tokens.', body: 'DetokenizeRequest', ok: 'TokenText' },
     bodyBytes: limits.bodyBytes,
+    check: (_, body) => void requests.readDetokenize(body),
     async answer(exchange, body) {
       const request = requests.readDetokenize(body)
       const text = await generator.detokenize(request.tokens)
@@ -42,6 +44,7 @@ export const createTokenRoutes = ({
       ok: 'Prompt',
     },
     bodyBytes: limits.chatBodyBytes,
+    check: (_, body) => void requests.readChat(body),
     async answer(exchange, body) {
       const request = requests.readChat(body)
       const [input] = request.inputs

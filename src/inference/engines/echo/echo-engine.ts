@@ -85,6 +85,7 @@ export const echoEngine: EngineDescriptor<EchoEngineConfig> = {
     }).describe('A deterministic engine without a model.')
   },
   slots: (_, maxBatchSize) => maxBatchSize,
+  findPossibleFields: () => echoFields,
   create: (settings, { config, clock }) =>
     createEchoEngine({
       ...settings,
@@ -93,6 +94,8 @@ export const echoEngine: EngineDescriptor<EchoEngineConfig> = {
       clock,
     }),
 }
+
+const echoFields: readonly string[] = ['embeddings']
 
 class EchoEngine implements InferenceEngine {
   readonly capacity: EngineCapacity = { admits: 'batch', slots: 65_536 }
@@ -105,8 +108,7 @@ class EchoEngine implements InferenceEngine {
 
   constructor(options: EchoEngineOptions) {
     const { modelName = 'echo', contextLength = 8192, clock = systemClock } = options
-    const fields = ['embeddings']
-    this.#facts = { name: modelName, contextLength, hasChatTemplate: true, fields }
+    this.#facts = { name: modelName, contextLength, hasChatTemplate: true, fields: echoFields }
     this.#latencyMs = options.latencyMs ?? 0
     this.#latencyPerPromptMs = options.latencyPerPromptMs ?? 0
     this.#clock = clock

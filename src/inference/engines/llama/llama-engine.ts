@@ -151,6 +151,10 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
   slots: ({ sequences }, maxBatchSize) => Math.min(sequences, maxBatchSize),
   resolvePaths: (settings, resolve) =>
     settings.cacheDir === null ? settings : { ...settings, cacheDir: resolve(settings.cacheDir) },
+  findPossibleFields: ({ purpose }) => [
+    ...(purpose === 'chat' ? [] : embeddingFields),
+    ...(purpose === 'embedding' ? [] : [...llamaFields, ...reasoningFields, ...nameFields]),
+  ],
   async checkModel({ modelPath, adapterPath }) {
     // Any other name is that of a model on the hub.
     for (const path of [isAbsolute(modelPath) ? modelPath : null, adapterPath]) {
@@ -183,6 +187,7 @@ const llamaFields: readonly string[] = (
   'continue_final_message add_generation_prompt'
 ).split(' ')
 const embeddingFields: readonly string[] = ['prompt.tokens', 'embeddings']
+const nameFields: readonly string[] = ['messages.name']
 const reasoningFields: readonly string[] = ['messages.reasoning_content', 'messages.reasoning']
 
 class LlamaEngine implements InferenceEngine {
@@ -349,7 +354,7 @@ class LlamaEngine implements InferenceEngine {
       const fields = [
         ...(message.facts.purpose === 'embedding' ? embeddingFields : llamaFields),
         ...(readsReasoning ? reasoningFields : []),
-        ...(readsNames ? ['messages.name'] : []),
+        ...(readsNames ? nameFields : []),
       ]
       this.#started.resolve({ ...message.facts, fields })
     } else {

@@ -15,7 +15,8 @@ import type { DocumentedRoute } from '../openapi.ts'
 import type { StreamWriter } from '../replies/stream-writer.ts'
 import { type AnswerPart, listParts, PartStream } from './part-stream.ts'
 import { eventStreamType } from './chunk-stream.ts'
-import type { CompanionContext, Surface } from './surface.ts'
+import type { TextRequest } from '../requests/request-reader.ts'
+import type { CompanionContext, Surface, SurfaceContext } from './surface.ts'
 import { messageRequest, toTranslation } from './message-request.ts'
 import { expectValid, readCount, readTranslated } from './translation.ts'
 
@@ -85,6 +86,9 @@ export const messages: Surface = {
   toFailure: (_, body) => toEvent('error', body),
 }
 
+const readMessages = (body: unknown, context: SurfaceContext): TextRequest =>
+  readTranslated(toTranslation(expectValid(messageRequest, body)), context)
+
 export const createCountTokensRoute = (context: CompanionContext): DocumentedRoute => ({
   method: 'POST',
   path: `${messages.path}/count_tokens`,
@@ -95,9 +99,9 @@ export const createCountTokensRoute = (context: CompanionContext): DocumentedRou
     failure: 'MessageError',
   },
   bodyBytes: context.limits.chatBodyBytes,
+  check: (_, body) => void readMessages(body, context),
   async answer(exchange, body) {
-    const { inputs } = readTranslated(toTranslation(expectValid(messageRequest, body)), context)
-    const [input] = inputs
+    const [input] = readMessages(body, context).inputs
     if (input === undefined) throw new TypeError('a chat has one input')
     exchange.sendJson(200, { input_tokens: await countTokens(context.generator, input) })
   },
