@@ -39,7 +39,7 @@ const roundMs = 500
 const maxQuietRounds = 2
 const maxRounds = 20
 
-/** Asks agents to announce themselves. Returns `false` if new ones still appeared at the end. */
+/** Asks agents to announce themselves. Returns `false` if new agents still appeared at the end. */
 async function discoverAgents(directory: AgentDirectory): Promise<boolean> {
   let known = 0
   for (let round = 1, quiet = 0; round <= maxRounds; round++) {

@@ -262,7 +262,7 @@ export class ClusterBackend implements Backend {
   }
 
   #refuseResources({ resources }: TaskSpec, mayGrow: boolean): Refusal | null {
-    // Every node has a core, and most tasks request nothing else: skips the comparison for them.
+    // Skips the comparison for most tasks: they request only one core, which every node has.
     if (isDefaultRequest(resources)) return null
     if (resources.ranks > 1) {
       return { field: 'resources.ranks', message: 'this backend runs no MPI ranks' }
@@ -338,7 +338,7 @@ export class ClusterBackend implements Backend {
   }
 }
 
-/** Keeps the default readings of a cluster: CPU, memory and disk. */
+/** Keeps only the default readings of a cluster: CPU, memory and disk. */
 function toClusterReadings(sample: ResourceSample): ResourceSample {
   return {
     ...sample,

@@ -59,7 +59,7 @@ function firstErrorLine(error: unknown): string {
 
 /**
  * Creates a folder and returns its real path. Removes folders of dead processes of the same kind,
- * user and host. Calls `onNotRemoved` with each one that could not be removed.
+ * user and host. Calls `onNotRemoved` with each folder that could not be removed.
  */
 export async function createOwnedFolder(
   parent: string,

@@ -43,14 +43,18 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly memoryMb?: number
   /** Labels of this node. It only runs tasks whose labels it has, with the same values. */
   readonly labels?: Readonly<Record<string, string>>
-  /** The parent of the agent's folder. Default: the system's folder for temporary files. */
+  /**
+   * The folder in which the agent creates its own folder. Default: the system's folder for
+   * temporary files.
+   */
   readonly workDir?: string
   /** Default `thread`. Only `process` limits native libraries to a function's requested GPUs. */
   readonly isolation?: 'thread' | 'process'
   readonly only?: 'functions' | 'programs'
   /**
    * Glob patterns that the absolute path of a program or module must match after symbolic links are
-   * resolved. A module of a bundle is matched by its path in its project. Default: all are allowed.
+   * resolved. For a module of a bundle, its path in its project must match. Default: all are
+   * allowed.
    */
   readonly allow?: readonly string[]
   /** Environment variables that tasks may set or remove even if `allow` is given. Default: none. */
@@ -62,7 +66,7 @@ export interface StartAgentOptions extends BrokerOptions {
 const agentKeys = ['name', 'cores', 'gpus', 'memoryMb', 'labels', 'workDir', 'clock', 'log']
 const knownKeys = [...brokerKeys, ...agentKeys, 'isolation', 'only', 'allow', 'allowEnv']
 
-/** The maximum number of workers. Further cores are only used by tasks that request several. */
+/** The maximum number of workers. Only tasks that request several cores use further cores. */
 const maxWorkers = 1024
 
 /** How an agent and its parent process detect each other's exit. */
@@ -71,7 +75,9 @@ export interface AgentLifetimeOptions {
   readonly hasWatcher?: boolean
   /** How long the agent waits for a lost server. Set only if the server exits with the driver. */
   readonly serverSeconds?: number
-  /** Called with a function that removes the agent's empty folder, for an exit without `close`. */
+  /**
+   * Receives a function that removes the agent's empty folder if the process exits without `close`.
+   */
   readonly onFolder?: (remove: () => void) => void
 }
 

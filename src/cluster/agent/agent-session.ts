@@ -168,7 +168,7 @@ export class AgentSession implements BackendListener {
     // A restarted driver resends the jobs that it still needs, possibly with changes.
     if (isLater) this.#returnAllJobs()
     const unconfirmed = this.driver.attach(attach)
-    // If it is the same driver, it had given up this agent's tasks and needs none of these events.
+    // If the driver is the same, it has given up this agent's tasks and does not need these events.
     this.#reports.restart(isLater ? unconfirmed : [], (uid) => this.held.latestAttempt(uid) > 0)
   }
 
@@ -176,7 +176,7 @@ export class AgentSession implements BackendListener {
   tick(nowMs: number): boolean {
     this.driver.tick()
     this.#reports.send()
-    // No attempt has ended recently, so attempts in the backend's queue may begin sooner elsewhere.
+    // No attempt has ended recently, so another node may begin the waiting attempts sooner.
     if (this.held.isStalled) this.#withdraw()
     const excess = this.held.findExcess(this.#options.offer(this).ahead, this.driver)
     this.#returnJobs(excess)
@@ -270,7 +270,9 @@ export class AgentSession implements BackendListener {
     }
   })
 
-  /** Reports that the broker does not store results. Until it does, no further attempts begin. */
+  /**
+   * Reports that the broker does not store results. No further attempts begin until it stores them.
+   */
   #throttle(error: unknown): void {
     if (this.outbox.isBlocked) return
     const reason = `the broker does not store results: ${messageOf(error)}`
@@ -316,7 +318,8 @@ export class AgentSession implements BackendListener {
     const latest = this.held.latestAttempt(job.uid)
     const older = latest === 0 ? undefined : this.held.get(job.uid)
     if (latest >= job.attempt && (older || !this.outbox.hasGivenUp(job.uid))) return
-    // The driver had lost this agent and given up an earlier attempt, which may still run here.
+    // The driver gave up an earlier attempt when it lost this agent. That attempt may still run
+    // here.
     if (older !== undefined) {
       this.held.delete(older)
       if (older.isWaiting) this.held.unqueue(older)

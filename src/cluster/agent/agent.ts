@@ -148,7 +148,8 @@ export class Agent {
 
   /**
    * Cancels tasks, and leaves when the broker has stored all results, or after `ownerTtlSeconds`
-   * without progress. With `waitForResults: false`, even in a later call, leaves immediately.
+   * without progress. With `waitForResults: false`, leaves immediately, even if this is a later
+   * call.
    */
   close({ waitForResults = true }: { readonly waitForResults?: boolean } = {}): Promise<void> {
     if (!waitForResults) for (const { outbox } of this.#sessions.values()) outbox.close()
@@ -286,7 +287,7 @@ export class Agent {
       kind: 'attached',
       epoch: this.#epoch,
       offer: this.#offer(session),
-      // Includes ended attempts whose unsent results the driver waits for.
+      // The driver also waits for ended attempts whose results were not sent yet.
       held: [...session.held.heldJobs, ...session.outbox.unsent],
       endsEpoch: session.endsEpoch,
       endMessages: session.outbox.state.endMessages,
@@ -377,7 +378,7 @@ export class Agent {
   }
 
   #scheduleFeed(): void {
-    // Without a waiting job there is nothing to begin. The next arrival schedules this again.
+    // No job is waiting. The next arrival schedules this again.
     if (this.#isFeedScheduled || !(this.#isDraining || this.#shares.hasWaiting)) return
     this.#isFeedScheduled = true
     this.#options.clock.nextTurn(() => {
@@ -422,7 +423,7 @@ export class Agent {
 }
 
 class ReceivedMessages {
-  /** Counts refused messages. Logs only the first, and the first of each other protocol version. */
+  /** The number of refused messages. Only the first is logged, and the first of each version. */
   refused = 0
   readonly #options: Pick<AgentOptions, 'name' | 'log'>
   readonly #key: Key

@@ -104,12 +104,15 @@ export class DriverLink implements PlacingDriver {
     return this.#lastBeat?.waitingPriorities ?? null
   }
 
-  /** `false` if the driver has waiting jobs but no idle cores: agents would only exchange jobs. */
+  /**
+   * `false` if the driver has waiting jobs but no idle cores: returned jobs would only move from
+   * one agent to another.
+   */
   get canPlaceReturned(): boolean {
     return !this.hasWaiting || this.#lastBeat?.hasIdle === true
   }
 
-  /** Connects to a driver, which may be the same as before. Returns the unconfirmed events. */
+  /** Connects to a driver, possibly to the same one again. Returns the unconfirmed events. */
   attach(attach: Attach): readonly ReportedEvents[] {
     const unconfirmed = this.unconfirmedEvents
     if (this.#epoch !== attach.epoch) this.#heartbeats = 0
@@ -169,7 +172,7 @@ export class DriverLink implements PlacingDriver {
     for (const unsubscribe of this.#unsubscribe) unsubscribe()
   }
 
-  /** Creates a new link. Creating it counts as hearing from the driver. */
+  /** Creates a new link. The driver counts as heard at this time. */
   #connect({ link }: Attach): ReliableLink {
     const { clock, keys, broker, onMessage, onRefused } = this.#options
     return new ReliableLink({

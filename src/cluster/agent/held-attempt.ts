@@ -16,8 +16,9 @@ const staleMs = 1000
 const minElapsedMs = 0.01
 const maxAheadFactor = 64
 /**
- * The maximum ratio of the estimated to the measured rate of short attempts. The measured rate is
- * too low on a busy machine, which would then get fewer jobs per message and slow down further.
+ * The maximum ratio of the estimated to the measured rate of short attempts. The estimate prevents
+ * a spiral: on a busy machine the measured rate is too low, so messages would have fewer jobs and
+ * slow the machine down further.
  */
 const maxEstimateFactor = 64
 const maxEstimatedRate = 2000
@@ -88,13 +89,13 @@ export class HeldAttempts {
   /** The number of attempts among `#ended` that had begun. `#ranMs` is their total run time. */
   #begunEnded = 0
   #ranMs = 0
-  /** How many of the latest ended attempts were short. Halved by each longer attempt. */
+  /** The number of recent attempts that were short. Each longer attempt halves it. */
   #shortEnded = 0
   #measuredMs: number
   #endedMs = -Infinity
   #rate: number | null = null
   #estimatedRate = 0
-  /** Whether there was a time since the last measurement at which no attempt was held. */
+  /** Whether no attempt was held at some time since the last measurement. */
   #hasBeenIdle = false
   #aheadFactor = 1
 
@@ -138,7 +139,7 @@ export class HeldAttempts {
     return typeof found === 'object' ? found : undefined
   }
 
-  /** The task's latest attempt that is held or has ended; 0 for an unknown task. */
+  /** The number of the task's latest attempt that is held or has ended; 0 for an unknown task. */
   latestAttempt(uid: string): number {
     const found = this.#attempts.get(uid) ?? 0
     return typeof found === 'number' ? found : found.attempt
@@ -222,7 +223,10 @@ export class HeldAttempts {
     this.#queue.requeue(held)
   }
 
-  /** Queued attempts beyond the offer and beyond a second of work. Another node may be faster. */
+  /**
+   * Returns the queued attempts beyond both the offer and one second of work. Another node may be
+   * faster.
+   */
   findExcess(
     ahead: number,
     { canPlaceReturned, waitingPriorities }: PlacingDriver,
@@ -231,9 +235,9 @@ export class HeldAttempts {
     if (this.#queue.length <= max) return []
     const queued = this.waiting.filter(({ isQueued }) => isQueued).toSorted(byTurn)
     const { lowest, highest } = waitingPriorities ?? { lowest: Infinity, highest: -Infinity }
-    // Attempts that are out of turn are returned in any case: another node would run them before
-    // lower-priority jobs, or they delay higher-priority jobs here. The others are returned only if
-    // the driver can place them, because it would otherwise send them back at once.
+    // Attempts that are out of turn are always returned: either another node would run them before
+    // lower-priority jobs, or they delay higher-priority jobs here. Other attempts are returned
+    // only if the driver can place them elsewhere.
     const isOutOfTurn = ({ spec }: HeldAttempt): boolean =>
       spec.priority > lowest || spec.priority < highest
     const excess = new Set(queued.slice(max).filter(isOutOfTurn))

@@ -43,7 +43,10 @@ export class LargeResults {
     }
   }
 
-  /** Stores large parts, and retries if the broker refuses. `null` if the store is closed first. */
+  /**
+   * Stores large parts, and retries if the broker refuses. Returns `null` if the store is closed
+   * first.
+   */
   async store(result: WireResult): Promise<StoredResult | null> {
     const canceled = new AbortController()
     this.#pending.set(result, canceled)

@@ -1,12 +1,16 @@
-/** Divides an agent's node among sessions: how much each is offered, and which jobs begin next. */
+/**
+ * Divides an agent's node among sessions: how much work each is offered, and whose jobs begin next.
+ */
 
 import type { NodeFacts, Offer } from '../wire/messages.ts'
 import type { AgentSession } from './agent-session.ts'
 
-/** Seconds of work that may wait at this node, of which `backendSeconds` in the backend's queue. */
+/**
+ * Seconds of work that may wait at this node. Of these, `backendSeconds` may wait in the backend.
+ */
 const aheadSeconds = 0.05
 /**
- * With more agents than this, messages have more jobs, up to `maxAgentFactor` times as many: a
+ * With more agents than this, messages have up to `maxAgentFactor` times as many jobs, because a
  * message costs the driver as much as several tasks.
  */
 const manyAgents = 16
@@ -32,7 +36,7 @@ export class NodeShares {
     const active = [...this.#sessions.values()].filter(({ isActive }) => isActive)
     const shares = active.length + (session.isActive ? 0 : 1)
     const share = Math.ceil(cores / shares)
-    // Uses the rate of all sessions: with its own rate, a slow session would get ever smaller
+    // Uses the rate of all sessions. With its own rate, a slow session would get ever smaller
     // offers.
     const rate = this.#totalRate()
     const times = Math.max(1, Math.min(maxAgentFactor, session.outbox.agents / manyAgents))

@@ -55,16 +55,19 @@ type HeartbeatNews = Pick<Heartbeat, 'agents' | 'lostStreams' | 'needsRoom'>
 type HeldWork = Pick<HeldAttempts, 'workMs' | 'rate'>
 type Recorded = Extract<DriverMessage, { kind: 'recorded' }>
 
-/** Above this number of completions per second, at least `busyBatchMs` pass between messages. */
+/** Above this rate of completions per second, messages are at least `busyBatchMs` apart. */
 const busyRate = 2000
 const busyBatchMs = 2
 /**
- * The minimum time between messages, per agent of the session. With many agents, each has few
- * results per second, so results wait longer to share a message.
+ * The minimum time between messages for each agent of the session. If there are many agents, each
+ * has few results per second, so its results wait longer to share a message.
  */
 const batchMsPerAgent = 1.2
 const maxBatchMs = 80
-/** While jobs wait at the agent, results are less urgent: the driver need not send jobs yet. */
+/**
+ * The time between messages while jobs wait at the agent. Results are then less urgent, because the
+ * driver need not send jobs yet.
+ */
 const backlogBatchMs = 20
 const appendTimeoutMs = 5000
 const retryDelayMs = 500
@@ -109,7 +112,7 @@ export class ResultOutbox {
     return { endMessages: this.#sent, needsRoom }
   }
 
-  /** The numbers of messages that no driver has recorded and that can still be resent. */
+  /** The numbers of messages that can still be resent and that no driver has recorded. */
   get unrecorded(): readonly number[] {
     return this.#unrecorded.numbers
   }
@@ -130,9 +133,9 @@ export class ResultOutbox {
   }
 
   /**
-   * Sends the result immediately if the agent holds no other work. Otherwise the result waits to
-   * share a message with others: for the batch time, or for up to half of the time that the
-   * remaining work (`held`) needs.
+   * Sends the result immediately if the agent holds no other work. Otherwise the result waits so
+   * that several results share a message. It waits for the batch time, or at most half of the time
+   * that the remaining work (`held`) needs.
    */
   add(attempt: EndedAttempt, report: ResultReport, atMs: number, held: HeldWork): void {
     const toRecord = (error: unknown): ErrorRecord =>

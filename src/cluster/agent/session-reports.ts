@@ -53,14 +53,14 @@ export class SessionReports {
     this.#options.clock.after(startReportDelayMs, () => this.#sendStarts())
   }
 
-  /** Sends the starts of running attempts. An ended attempt has its start in its result. */
+  /** Sends the starts of running attempts. The result of an ended attempt contains its start. */
   #sendStarts(): void {
     if (this.#events.length > 0) return this.send()
     this.#starts = this.#starts.filter(({ isHeld }) => isHeld)
     if (this.#starts.length > 0) this.scheduleSend()
   }
 
-  /** With `notAllowed`, the driver must not send the job here again. */
+  /** If `notAllowed` is given, the driver must not send the job here again. */
   addReturned({ index, uid, attempt }: SentJob, notAllowed?: NotAllowed): void {
     const why = notAllowed === undefined ? {} : { notAllowed }
     this.#returned.push({ index, uid, attempt, ...why })
@@ -72,7 +72,10 @@ export class SessionReports {
     this.scheduleSend()
   }
 
-  /** Adds an event with a monotonic time, because wall clocks differ; never before the start. */
+  /**
+   * Adds an event with a monotonic time, because wall clocks differ. Its time is never before the
+   * start.
+   */
   addEvent({ type, fields, taskId }: EventNotice, held?: HeldAttempt): void {
     const { clock, link } = this.#options
     if (link().unconfirmedBytes > maxUnconfirmedBytes) {
@@ -124,7 +127,7 @@ export class SessionReports {
     const { header } = this.#options
     const starts: WireStart[] = []
     // A result includes the start of its attempt. An ended attempt needs a separate start only if
-    // this report has events of its task, because the driver gets them before the result.
+    // this report contains events of its task: the driver gets these before the result.
     const withEvents = new Set(this.#events.map(({ taskId }) => taskId))
     for (const held of this.#starts) {
       const { index, uid, attempt, beganMs, workerId, files, isHeld } = held

@@ -15,7 +15,7 @@ import type { ResultOutbox } from './result-outbox.ts'
 export interface SessionStoreOptions {
   readonly broker: Broker
   readonly clock: Clock
-  /** The cluster's keys. A driver uses them to prove that it owns the session. */
+  /** The cluster's keys, with which a driver proves that it owns the session. */
   readonly cluster: Keys
   readonly keys: () => Keys
   readonly run: () => string
@@ -47,7 +47,7 @@ export class SessionStore {
       subjects: subjects.stored,
       run: options.run,
       maxAgeSeconds: options.resultTtlSeconds,
-      // A driver that closes the session removes its stream. The stream must not reappear then.
+      // A driver that closes the session removes its stream. The stream must not be recreated then.
       mayCreate: () => this.#hasDriver(),
     })
     this.objects = new StoredObjects({
@@ -66,7 +66,10 @@ export class SessionStore {
     return (found ?? (await this.#stream.open()))?.label === run()
   }
 
-  /** Removes recorded results, oldest first. `false` if there was none. Calls share one request. */
+  /**
+   * Removes recorded results, oldest first. Returns `false` if there was none. Concurrent calls
+   * share one request.
+   */
   makeRoom(): Promise<boolean> {
     this.#makingRoom ??= this.#removeRecorded()
       .catch(() => false)
@@ -95,7 +98,7 @@ export class SessionStore {
     return removed > 0
   }
 
-  /** Resolves when the stream has all results, and a note that the agent holds no jobs. */
+  /** Resolves when the stream has all results, and the note that the agent holds no more jobs. */
   async settle(outbox: ResultOutbox, start: number, endsEpoch: number): Promise<void> {
     await outbox.settle(() => this.#isStreamGone())
     const { self, keys, broker, subjects } = this.#options

@@ -48,7 +48,7 @@ export class UnrecordedResults {
     return this.contents.map(({ number }) => number)
   }
 
-  /** Whether the result of this task is no longer kept here. The stream may still have it. */
+  /** Whether this object no longer keeps the task's result. The stream may still have it. */
   isDropped(uid: string): boolean {
     for (const { content, uids } of this.#messages.values()) {
       if (content === null && uids.includes(uid)) return true
@@ -103,7 +103,10 @@ export class UnrecordedResults {
     return number <= this.#recordedThrough && !this.#messages.has(number)
   }
 
-  /** Marks the messages up to this number as received by the driver, with their stored values. */
+  /**
+   * Marks the messages up to this number: the driver has received them and read their stored
+   * values.
+   */
   markReceived(through: number): void {
     this.#receivedThrough = Math.max(this.#receivedThrough, through)
     this.#trim()

@@ -32,7 +32,7 @@ export class WorkFolder {
     const parent = resolve(workDir ?? tmpdir())
     try {
       createFolder(parent)
-      // The folder for temporary files is shared, so the name must show which package created it.
+      // The parent folder is shared, so the name must show which package created this folder.
       const kind = workDir === undefined ? 'tutti-agent' : 'agent'
       const path = await createOwnedFolder(parent, kind, clock, (left, error) => {
         log.warn('WorkFolderNotRemoved', `${left}: ${messageOf(error)}`)
@@ -118,7 +118,7 @@ function createFolder(folder: string): void {
   }
 }
 
-/** The folder of a session's programs. It is temporary if the node lacks the wanted one. */
+/** The folder of a session's programs. It is temporary if the wanted folder does not exist here. */
 export class SessionFolder {
   readonly #temporaryFolder: string
   readonly #node: string

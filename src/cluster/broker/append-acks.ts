@@ -24,8 +24,8 @@ export class AppendAcks {
   readonly #pending = new Map<string, PendingAppend>()
   #count = 0
   /**
-   * When overdue messages are checked next. All share one timer, because a timer for each message
-   * would double the message's cost.
+   * When overdue messages are checked next. All messages share one timer, because one timer per
+   * message would double the cost.
    */
   #checkAtMs = Infinity
   #cancelCheck: () => void = () => {}

@@ -14,7 +14,7 @@ export interface BrokerWatchOptions {
   readonly onOutage?: (reason: string) => void
 }
 
-/** The delay before the warning. A server that is only being restarted is back within this time. */
+/** The delay before the warning. A restarting server is back within this time. */
 const warnDelayMs = 2000
 
 export class BrokerWatch {

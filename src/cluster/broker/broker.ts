@@ -114,7 +114,7 @@ export interface BrokerStore {
   usage(): Promise<StoreUsage>
   /** Resolves with `null` if the stream or a chunk of the object is missing. */
   getObject(stream: string, subject: string): Promise<StoredObject | null>
-  /** `chunks` are those that `getObject` returned. If omitted, the object is read first. */
+  /** `chunks` is the list that `getObject` returned. If it is omitted, the object is read first. */
   deleteObject(stream: string, subject: string, chunks?: readonly number[]): Promise<void>
 }
 

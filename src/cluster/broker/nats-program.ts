@@ -7,7 +7,10 @@ import { BackendError } from '../../foundation/errors.ts'
 /** Where a project can put the program for machines on which it is not installed. */
 const projectPath = join('node_modules', '.tutti', 'nats-server')
 
-/** Returns the value of `TUTTI_NATS_SERVER`, or else the first on `PATH`, or the project's copy. */
+/**
+ * Returns the value of `TUTTI_NATS_SERVER`, else the first program on `PATH`, else the project's
+ * copy.
+ */
 export function findNatsServer(): string {
   const named = process.env['TUTTI_NATS_SERVER']
   if (named !== undefined && named !== '') {

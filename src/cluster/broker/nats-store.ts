@@ -226,7 +226,10 @@ export class NatsStore implements BrokerStore {
     }
   }
 
-  /** Recognizes a full store. Called before chunks are removed, so that the usage includes them. */
+  /**
+   * Converts the error of a full store. Called before chunks are removed, so that the usage
+   * includes them.
+   */
   async #toStoreError(error: unknown, storedBytes: number, neededBytes: number): Promise<unknown> {
     const { JetStreamApiError } = this.#libraries.jetstream
     if (!(error instanceof JetStreamApiError && fullStoreCodes.has(error.code))) return error

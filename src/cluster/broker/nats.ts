@@ -175,7 +175,7 @@ function toConnectionOptions(
     maxReconnectAttempts: -1,
     pingInterval: pingIntervalMs,
     maxPingOut: 2,
-    // Avoids creating an error per request only for its stack trace.
+    // Otherwise, the client creates an error for each request, only for its stack trace.
     noAsyncTraces: true,
     // A server that restarts with another configuration may refuse clients for a moment.
     ignoreAuthErrorAbort: true,
@@ -332,7 +332,7 @@ class NatsBroker implements Broker {
     this.#log.warn('BrokerMessageFailed', `${what}: ${maskSecrets(cause)}`)
   }
 
-  /** Logs a subject that the server does not permit, but once per kind. The calls do not fail. */
+  /** Logs that the server does not permit a subject, once per kind. The calls do not fail. */
   #warnOfRefusal(error: Error): void {
     if (!(error instanceof this.#libraries.transport.errors.PermissionViolationError)) return
     const { operation, subject } = error

@@ -16,8 +16,8 @@ const greetingTimeoutMs = 1000
 const maxGreetingBytes = 64 * 1024
 
 /**
- * Returns why the server will never accept this client; `null` if it is slow or requires TLS first.
- * A server sends its refusal immediately, but the NATS client may miss it.
+ * Returns why the server will never accept this client; `null` if the server is only slow, or
+ * requires TLS first. A server sends its refusal immediately, but the NATS client may miss it.
  */
 export async function findRefusal(
   address: ServerAddress,
@@ -30,7 +30,7 @@ export async function findRefusal(
   if (info === null) return 'the program that answers there is not a NATS server'
   if (info.tls_verify === true && !hasCertificate) return 'it wants a certificate of the client'
   const refusal = /^-ERR '(.*)'/m.exec(text)?.[1]
-  // This connection sends no login, so the server's time limit for the login is expected.
+  // This connection sends no login, so a time-out of the login is expected.
   if (refusal !== undefined && /authentication timeout/i.test(refusal)) return null
   const isEnded = isClosed && info.tls_required !== true
   return refusal ?? (isEnded ? 'it ends the connection' : null)
@@ -78,7 +78,7 @@ const startHint = 'Start one with a configuration as in docs/cluster.md: nats-se
 
 const loginPattern = /authori[sz]ation|authentication/i
 
-/** What a user should check, by the reason for the failure. The first match counts. */
+/** Hints for users, by the reason for the failure. The first match counts. */
 const fixes: readonly (readonly [RegExp, string])[] = [
   [
     /authentication timeout/i,

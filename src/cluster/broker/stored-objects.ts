@@ -69,10 +69,10 @@ export class StoredObjects {
   }
 
   /**
-   * Stores an object, and resolves with its name when the broker has it. Rejects if this store is
-   * closed or the call is `canceled` first, and with `StoreTooSmallError` if the object seems too
-   * large even for an otherwise empty store. Stores one object at a time, and removes the chunks of
-   * an object that does not fit, because incomplete objects could fill the store.
+   * Stores an object, and resolves with its name when it is stored. Rejects if this store is closed
+   * or the call is `canceled` first, and with `StoreTooSmallError` if the object seems too large
+   * even for an otherwise empty store. Stores one object at a time, and removes the chunks of an
+   * object that does not fit, because incomplete objects could fill the store.
    */
   async put(
     { prefix, title, data }: ObjectToStore,
@@ -134,7 +134,7 @@ export class StoredObjects {
       if (this.#unfinished.has(subject)) {
         await unlessAborted(signal, store.deleteObject(this.#options.stream, subject))
         const usage = store.usage().then(({ heldBytes }) => heldBytes)
-        // Counts an unknown usage as infinite: a refusal then does not show that the object is too
+        // An unknown usage counts as infinite. A refusal then does not show that the object is too
         // large.
         refusals.setHeldBefore(
           await unlessAborted(
@@ -168,7 +168,7 @@ export class StoredObjects {
     const { broker, stream } = this.#options
     const subject = this.#toSubject(name)
     this.#retryUntilDone(() => broker.store.deleteObject(stream, subject, chunks)).catch(() => {
-      // This rejects only after `close`.
+      // Rejects only after `close`.
     })
   }
 
@@ -242,12 +242,15 @@ export class StoredObjects {
   }
 }
 
-/** An object counts as too large after this many refusals: the usage by others fluctuates. */
+/**
+ * The number of refusals after which an object counts as too large. The usage by others fluctuates,
+ * so one refusal proves nothing.
+ */
 const minRefusals = 5
 
 /**
- * Decides whether an object is too large for the store: it exceeds the account's limit, or for some
- * time the full store repeatedly held fewer bytes in total than the object needs.
+ * Decides whether an object is too large for the store. It is if it exceeds the account's limit, or
+ * if the store was full for some time although it held fewer bytes than the object needs.
  */
 class StoreRefusals {
   readonly #clock: Clock
@@ -267,7 +270,9 @@ class StoreRefusals {
     this.#heldBefore = heldBytes
   }
 
-  /** Called after any failure other than a full store: the server may be another one now. */
+  /**
+   * Called after any failure other than a full store, because the server may have been replaced.
+   */
   reset(): void {
     this.#count = 0
   }

@@ -38,7 +38,10 @@ export class UnpackedBundles {
     return { module, name: definition.name }
   }
 
-  /** Unpacks a bundle once. `false` if `load` gives `null`. Rejects if `load` or the disk fails. */
+  /**
+   * Unpacks a bundle once. Resolves with `false` if `load` returns `null`. Rejects if `load` or the
+   * disk fails.
+   */
   acquire(
     digest: string,
     sessionId: string,

@@ -41,9 +41,15 @@ export interface AgentLinkOptions {
   readonly onRefused: (reason: string) => void
 }
 
-/** Unread messages for an earlier start of the driver are given up after this many later ones. */
+/**
+ * The number of later messages after which an unread message for an earlier start of the driver is
+ * given up.
+ */
 const maxLaterMessages = 1000
-/** Above this total size, results are confirmed immediately: a full agent begins no tasks. */
+/**
+ * Above this total size, results are confirmed immediately, because an agent with a full store
+ * begins no tasks.
+ */
 const maxUnconfirmedBytes = 64 * 1024
 /** Longer cancel reasons are cut for the agent. The session keeps the whole reason. */
 const maxReasonLength = 1000
@@ -55,7 +61,10 @@ export class AgentLink {
   readonly agent: KnownAgent
   readonly jobs = new IndexedSet<DriverJob>()
   endMessages = 0
-  /** Identifies the agent's session. Its messages with results have numbers up to `endMessages`. */
+  /**
+   * Identifies the session on the agent, which numbers its messages with results up to
+   * `endMessages`.
+   */
   endsEpoch = 0
   isAttached = false
   /** Whether all results that the agent had for an earlier start of the driver have arrived. */
@@ -66,14 +75,20 @@ export class AgentLink {
   readonly #options: AgentLinkOptions
   readonly #link: ReliableLink
   readonly #sendSubject: string
-  /** The numbers of received messages with results, from this start of the agent over any link. */
+  /**
+   * The numbers of received messages with results. Includes messages that this start of the agent
+   * sent over earlier links.
+   */
   #received = new NumberSet()
   readonly #recorded = new NumberSet()
   /** Messages with unrecordable results that were not reported to the agent yet. */
   readonly #lost: number[] = []
   /** Messages whose results, including their values, were passed to the session. */
   readonly #delivered = new NumberSet()
-  /** Messages for an earlier start whose objects were not read. The agent must keep them. */
+  /**
+   * Messages for an earlier start of the driver. Their objects were not read, so the agent must
+   * keep them.
+   */
   readonly #unread = new Set<number>()
   #reportedRecorded = 0
   #reportedDelivered = 0
@@ -112,8 +127,8 @@ export class AgentLink {
   }
 
   /**
-   * `received`: the numbers of the agent's messages that have arrived. `unread`: those messages
-   * whose objects were not read.
+   * `received` has the numbers of the agent's messages that have arrived. `unread` has those whose
+   * objects were not read.
    */
   markAttached(
     received: NumberSet,
@@ -175,14 +190,20 @@ export class AgentLink {
     return this.#received.through < this.#earlierThrough
   }
 
-  /** Whether results from before the previous call are missing. Later ones may be in transit. */
+  /**
+   * Whether results from before the previous call are missing. Later results may still be in
+   * transit.
+   */
   isMissingResults(): boolean {
     this.#missingThrough = this.#expectedMessages
     this.#expectedMessages = this.endMessages
     return this.#received.through < this.#missingThrough
   }
 
-  /** Asks for messages that neither arrived nor are in the stream. `false` if there are none. */
+  /**
+   * Asks for messages that neither arrived nor are in the stream. Returns `false` if there are
+   * none.
+   */
   requestMissing(): boolean {
     const from = this.#received.through + 1
     if (from > this.#missingThrough) return false
@@ -266,7 +287,7 @@ export class AgentLink {
     this.#recorded.add(number)
   }
 
-  /** Makes the agent keep a message that refers to objects, until its task is recorded. */
+  /** Marks a message that refers to objects. The agent keeps it until its task is recorded. */
   keepUnread(number: number): void {
     this.#delivered.add(number)
     this.#unread.add(number)
@@ -331,7 +352,7 @@ export class DriverJob implements NumberedJob, PlacedJob, Indexed {
   exclusion: Exclusion | null = null
   /** The group with which the job begins. The jobs of a group are not placed again individually. */
   readonly group: DriverJobGroup | null
-  /** The attempt number for agents, which also counts attempts of the driver's earlier starts. */
+  /** The attempt number for agents. It also counts attempts of the driver's earlier starts. */
   wireAttempt: number
   continued: ContinuedAttempt | null = null
   agent: AgentLink | null = null

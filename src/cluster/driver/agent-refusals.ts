@@ -4,7 +4,10 @@ import type { TaskSpec } from '../../tasks/spec.ts'
 import type { NotAllowed } from '../wire/messages.ts'
 import type { Exclusion } from './placement/placement-node.ts'
 
-/** The maximum number of targets. Beyond it, all are forgotten, and agents refuse them again. */
+/**
+ * The maximum number of targets. If it is exceeded, all are forgotten, and agents refuse the tasks
+ * again.
+ */
 const maxTargets = 10_000
 
 export class AgentRefusals {
@@ -36,7 +39,9 @@ export class AgentRefusals {
     return known
   }
 
-  /** Forgets the refusals of an agent that may have other rules now. `false` if it had none. */
+  /**
+   * Forgets the refusals of an agent that may have other rules now. Returns `false` if it had none.
+   */
   removeAgent(agent: string): boolean {
     let hasRefused = false
     for (const [key, refusals] of this.#targets) {
@@ -47,7 +52,7 @@ export class AgentRefusals {
   }
 }
 
-/** Returns a key made of all properties of a task on which an agent's rules depend. */
+/** Returns a key of the task's properties on which an agent's rules depend. */
 function toTargetKey(spec: TaskSpec): string {
   if (spec.kind === 'function') return spec.definition.module
   if (spec.kind !== 'program') return spec.kind

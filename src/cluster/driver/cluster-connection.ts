@@ -6,14 +6,16 @@ import type { ResourceRequest } from '../../tasks/resources.ts'
 
 /** Settings from the backend, in addition to the options of `ClusterBackend`. */
 export interface ClusterSettings {
-  /** How long tasks can still run on `node` or, without `node`, on any one; may be `Infinity`. */
+  /**
+   * How long tasks can still run, on `node` or, if it is omitted, on any node. May be `Infinity`.
+   */
   readonly secondsLeft: (node?: string) => number
-  /** Limits of run times, in seconds. Tasks beyond a limit have other queues than shorter tasks. */
+  /** Limits of run times in seconds. They divide tasks into separate queues. */
   readonly horizons: readonly number[]
   readonly modules: 'shared' | 'bundle'
   /**
-   * Returns why no suitable agent will ever join, or `null` if one may. If the function itself is
-   * `null`, tasks wait for `agentTimeoutSeconds`.
+   * Returns why no suitable agent will ever join; `null` if one may still join. If there is no such
+   * function, tasks wait for `agentTimeoutSeconds`.
    */
   readonly explainNoAgent: ((resources: ResourceRequest) => BackendError | null) | null
   /** Whether the tasks are services, which may use the resources that are held for them. */

@@ -48,11 +48,16 @@ const defaultPlacementParts: PlacementParts = {
   held: noHeldNodes,
 }
 
-/** Only jobs that were sent longer ago are recalled, because a start would be known by now. */
+/**
+ * The minimum time since a job was sent before it is recalled. By then, its start would be known.
+ */
 const minRecallAgeMs = 400
 /** The maximum number of tasks for which the node of a failed attempt is remembered. */
 const maxAvoided = 10_000
-/** After this many lost nodes, an attempt counts as begun: it may crash nodes immediately. */
+/**
+ * After this many lost nodes, an attempt counts as begun, because it may crash nodes when it
+ * begins.
+ */
 const maxMoves = 3
 
 export class DriverJobs {
@@ -64,7 +69,7 @@ export class DriverJobs {
   readonly #clock: Clock
   readonly #parts: PlacementParts
   readonly #table = new JobTable()
-  /** For each task, the attempt number that agents use minus that of the session. */
+  /** By task: the attempt number for agents minus the attempt number of the session. */
   readonly #skippedNumbers = new Map<string, number>()
   readonly #failedOn = new Map<string, string>()
   /** Tasks whose attempt counts as begun, because too many nodes that had it were lost. */
@@ -117,7 +122,8 @@ export class DriverJobs {
     nowMs: number,
     group: DriverJobGroup | null,
   ): DriverJob {
-    // Most sessions skip no attempt numbers, and a lookup would double the cost.
+    // Most sessions skip no attempt numbers. The check avoids a lookup, which would double the
+    // cost.
     const skipped = this.#skippedNumbers.size === 0 ? 0 : (this.#skippedNumbers.get(job.uid) ?? 0)
     const attempt = job.attempt + skipped
     const index = this.#table.nextIndex

@@ -88,7 +88,7 @@ export class JobSender {
       }
       return
     }
-    // If the job has moved in the meantime, its spec is stored again under its new number.
+    // If the job has moved in the meantime, its spec is stored again under the new number.
     const isSame = one.wireAttempt === attempt
     if (isSame && this.#mustStillSend(one, agent)) agent.send(encodeLargeJob(one, name))
     else if (!isSame || jobs.findEntry(one.job) !== one) objects.delete(name)

@@ -5,8 +5,8 @@ import type { AgentLink, DriverJob } from './agent-link.ts'
 import { type EventSource, toMoment } from './directory/clock-offset.ts'
 
 /**
- * Returns when an attempt began, and stores this in `one`. `atMs` is when the attempt ended, or
- * `beganMs` if it has not ended. Both are by the agent's clock.
+ * Returns when an attempt began, and stores that time in `one`. `atMs` is when the attempt ended,
+ * or `beganMs` if it has not ended. Both are by the agent's clock.
  */
 export function toStartMoment(
   one: DriverJob,
@@ -48,7 +48,10 @@ export function toEndMoment(
   return { monotonicMs, wallSeconds: Math.max(wallSeconds, one.latestSeconds) }
 }
 
-/** Converts an agent's time to local time: from when the job was sent until `latestMs`. */
+/**
+ * Converts an agent's time to local time. The result is between the sending of the job and
+ * `latestMs`.
+ */
 function toLocalMs(
   one: DriverJob,
   agent: AgentLink | null,
@@ -59,7 +62,9 @@ function toLocalMs(
   return Math.min(latestMs, Math.max(one.sinceMs, agent.agent.offset.toLocalMs(atMs)))
 }
 
-/** Keeps the time since the start as the agent measured it. `null` without a reported start. */
+/**
+ * Returns the start plus the time since then by the agent's clock. `null` without a reported start.
+ */
 function shiftFromStart(one: DriverJob | undefined, atMs: number): number | null {
   if (one === undefined || one.startedMs === null || one.beganMs === null) return null
   return one.startedMs + (atMs - one.beganMs)

@@ -98,7 +98,7 @@ export class NoAgentWatch {
     clock.after(afterMs, check, { background: true })
   }
 
-  /** Fails jobs that no agent will ever run. Checks each, because run times may differ. */
+  /** Fails jobs that no agent will ever run. Checks each job, because run times may differ. */
   #failWithoutAgent(
     name: string,
     explainNoAgent: (resources: ResourceRequest) => BackendError | null,

@@ -25,7 +25,7 @@ export class NumberSet {
     return true
   }
 
-  /** Adds a range except some numbers, at a cost that does not depend on its length. */
+  /** Adds a range except some numbers. The cost does not depend on the length of the range. */
   addRange({ from, to }: Range, except: readonly number[]): void {
     let next = from
     for (const one of except.toSorted((a, b) => a - b)) {

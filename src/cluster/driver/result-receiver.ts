@@ -121,7 +121,7 @@ export class ResultReceiver {
     }
     const agent = agents.get(payload.agent)
     if (agent?.isAttached === false) {
-      // The agent's answer determines which messages are recorded, so this one is read again later.
+      // The agent's answer shows which messages are recorded, so this message is read again later.
       this.#dropped.add(subject)
       return
     }
@@ -293,7 +293,10 @@ export class ResultReceiver {
     this.reportResult(one, { ...end, outcome: fail }, agent, message)
   }
 
-  /** Reads output or error that was too large for a message. Reports the result in any case. */
+  /**
+   * Reads an output or error that was too large for a message. Reports the result even if that
+   * fails.
+   */
   async #reportWithStoredParts(
     one: DriverJob,
     { outputObject, errorObject, ...end }: WireResult,

@@ -137,7 +137,10 @@ export class SessionAgents implements DirectoryListener {
     this.used.tick(nowMs)
   }
 
-  /** Stops using all agents, also those of an earlier start. `false` if a later start uses them. */
+  /**
+   * Stops using all agents, including those of an earlier start. Resolves with `false` if a later
+   * start uses them.
+   */
   async detach(reason: string): Promise<boolean> {
     this.close()
     const names = new Set(this.#links.keys())

@@ -90,14 +90,16 @@ class LatestNotes {
     return Array.from(this.#latest.values(), ({ note }) => note)
   }
 
-  /** `number` counts the notes of a driver's start. `false` if the note was already added. */
+  /**
+   * `number` counts the notes of a driver's start. Returns `false` if the note was already added.
+   */
   add(note: AgentNote, start: number, number: number): boolean {
     const agent = toAgentKey(note)
     const id = `${start} ${note.endsEpoch === undefined ? number : `use ${note.endsEpoch}`}`
     if (this.#added.has(id)) return false
     this.#added.add(id)
     const known = this.#latest.get(agent)
-    // Agents do not number their notes. An agent may note late that it has left an earlier driver.
+    // Notes of agents have no number. An agent may note late that it has left an earlier driver.
     const at = note.endsEpoch === undefined ? number : (known?.number ?? 0)
     const isLater =
       known === undefined || known.start < start || (known.start === start && known.number <= at)
@@ -254,7 +256,7 @@ export class UsedAgents {
     }
   }
 
-  /** Whether the stream is still the same and has no fewer notes. `false` if notes have expired. */
+  /** Whether the stream is still the same and has lost no notes, for example by expiry. */
   async #isUnchanged(): Promise<boolean> {
     const { broker, subjects } = this.#options
     const found = await broker.store.findStream(subjects.stream, subjects.used)
@@ -293,8 +295,8 @@ export class UsedAgents {
   }
 
   /**
-   * Replaces the stream of a closed run, which exists again if an older store was restored. `false`
-   * if another process owns the session.
+   * Replaces the stream of a closed run, which exists again if an older store was restored.
+   * Resolves with `false` if another process owns the session.
    */
   async #replaceStream(): Promise<boolean> {
     const { broker, subjects, stream } = this.#options

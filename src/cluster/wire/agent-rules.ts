@@ -6,7 +6,7 @@ import type { AgentRules, NotAllowed } from './messages.ts'
 export const noRules: AgentRules = Object.freeze({ only: null, allow: null })
 export const rulesHint = 'Start the agent with another --only or --allow.'
 
-/** Agents get only functions and programs, so every task that is no program is a function. */
+/** Agents get only functions and programs, so a task that is not a program is a function. */
 export const toTaskKind = ({ kind }: Pick<TaskSpec, 'kind'>): 'functions' | 'programs' =>
   kind === 'program' ? 'programs' : 'functions'
 

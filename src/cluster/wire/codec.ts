@@ -26,7 +26,10 @@ const readView = Reflect.get(DefaultDeserializer.prototype, readMethod) as (
   this: DefaultDeserializer,
 ) => ArrayBufferView
 
-/** Mark the kind of object that follows, for objects that V8 leaves to this serializer. */
+/**
+ * Tags in front of the objects that V8 leaves to this serializer. A tag names the kind of its
+ * object.
+ */
 const viewTag = 0
 const exceptionTag = 1
 

@@ -20,7 +20,7 @@ export interface WireCompletions {
   readonly attempts: readonly number[] | null
   /** Two times per completion: when it began and when it ended. */
   readonly times: ArrayLike<number>
-  /** The distinct ids. `workers` has each row's index in them; `null` if there is only one id. */
+  /** The distinct ids. `workers` has the index of each row's id; `null` if there is only one id. */
   readonly workerIds: readonly string[]
   readonly workers: readonly number[] | null
   /** `null` if all values are `undefined`. */

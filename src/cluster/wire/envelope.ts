@@ -13,7 +13,9 @@ import { protocolVersion, type SessionRun, toToken, toSessionUseId } from './sub
 export interface Header {
   /** Identifies the link or the sender's start, or the request if the message is an answer. */
   readonly epoch: number
-  /** Counts messages of this sender to this receiver, from 1; 0 if not numbered. */
+  /**
+   * The number of the message from this sender to this receiver, from 1; 0 if it is not numbered.
+   */
   readonly number: number
   /** The number up to which the sender has received all messages of the receiver. */
   readonly acknowledged: number
@@ -29,7 +31,10 @@ export interface OpenedMessage extends Header {
 /** Creates a random epoch. Such epochs have no order, because clocks may be set back. */
 export const newEpoch = (): number => randomInt(1, 2 ** 48)
 
-/** Greater than `latest`, even if the clock was set back. The random part avoids equal epochs. */
+/**
+ * Returns an epoch greater than `latest`, even if the clock was set back. The random part avoids
+ * equal epochs.
+ */
 export const newDriverEpoch = (clock: Clock, latest: number): number =>
   Math.max(clock.now() * 1000, latest + 1) + randomInt(1000) / 1000
 
@@ -214,7 +219,7 @@ export class SigningKey {
     }
   }
 
-  /** Covers the subject, so that a message cannot be replayed on another one. */
+  /** The signature covers the subject, so that a message cannot be replayed on another subject. */
   sign(subject: string, version: number, content: Uint8Array): Buffer {
     const from = blockBytes + subject.length + 2
     const length = from + content.length

@@ -50,7 +50,7 @@ export type ModuleUrls = (module: string) => string
 interface EncodingOptions {
   readonly limitBytes: number
   readonly toAgentUrl: ModuleUrls
-  /** The arguments to send for those jobs whose arguments cannot be sent unchanged. */
+  /** By job: the arguments to send if the original ones cannot be sent. */
   readonly changedArgs: ReadonlyMap<NumberedJob, readonly unknown[]>
 }
 

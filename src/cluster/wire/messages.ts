@@ -33,7 +33,7 @@ import {
   type Value,
 } from './forms.ts'
 
-/** An agent begins no tasks, and a driver sends none, if the other was silent for this long. */
+/** If the other side was silent for this long, an agent begins no tasks and a driver sends none. */
 export const maxSilenceMs = 2000
 /** The cancel reason for tasks that run on an agent when it closes. */
 export const agentClosedReason = 'agent closed'
@@ -164,7 +164,7 @@ const functions = fields({
   definitions: nullable(list(count)),
   /** `null` if no function has arguments. */
   args: nullable(list(array)),
-  /** An element is `null` if the function has the defaults; the list is `null` if all have. */
+  /** `null` for a function with default options. The list is `null` if all functions have them. */
   options: nullable(list(nullable(functionOptions))),
 })
 /** A job that is not in the columns. A spec that is too large is in the broker's store. */
@@ -280,8 +280,8 @@ const forms = {
   /** Times are by the agent's monotonic clock. */
   pong: { epoch: number, receivedMs: number, sentMs: number },
   /**
-   * Requests the nonce that the next `attach` must contain, and an epoch: that of the latest driver
-   * of `use` or of the driver that closed `run`, whichever is higher.
+   * Requests the nonce that the next `attach` must contain. The answer also has the higher of two
+   * epochs: that of the latest driver of `use`, and that of the driver that closed `run`.
    */
   challenge: { use: optional(fields(sessionUse)), run: optional(text) },
   challenged: {

@@ -15,7 +15,7 @@ export interface AnnouncerOptions {
   readonly keys: Keys
   /** The fields of an announcement that do not change while the agent runs. */
   readonly identity: Pick<Announcement, 'name' | 'epoch' | 'facts' | 'only' | 'allow'>
-  /** Answers for a silent agent. `null` if the parent process notifies drivers. */
+  /** The process that answers for a silent agent. `null` if the parent process notifies drivers. */
   readonly watcher: AgentWatcher | null
   readonly describe: () => Pick<Announcement, 'state' | 'sessions' | 'refusedMessages'>
 }
@@ -48,7 +48,9 @@ export class Announcer {
     broker.publish(announcementSubject, data)
   }
 
-  /** Answers a discovery request. `isKnown`: whether the sender has the same token and version. */
+  /**
+   * Answers a discovery request. `isKnown` says whether the sender has the same token and version.
+   */
   answer(isKnown: boolean): void {
     const nowMs = this.#options.clock.monotonicMs()
     if (!isKnown && nowMs - this.#refusedAnswerMs < minRefusedIntervalMs) return

@@ -25,7 +25,7 @@ const claimTimeoutMs = 3000
 /**
  * Rejects with `BackendError` if an agent of this name is connected. If that agent is suspended,
  * its watcher answers. Only signed answers count, because any client may subscribe. Agents without
- * watchers have a private server, on which a subscriber that does not answer must be a suspended
+ * watchers have a private server. There, a subscriber that does not answer must be a suspended
  * agent.
  */
 export async function claimName(
@@ -80,9 +80,9 @@ export interface TokenCheckOptions {
 
 /**
  * Detects that this agent has a wrong token. A server with user accounts admits agents with any
- * token, but no driver would use an agent with another token. The token is wrong if other agents
- * are heard, but none with the same token. An agent counts as heard after two announcements with
- * increasing numbers, because any client can send bytes.
+ * token, but no driver would use an agent with another token. The token counts as wrong if other
+ * agents are heard, but none with the same token. Because any client can send bytes, an agent
+ * counts as heard only after two announcements with increasing numbers.
  */
 export class TokenCheck {
   readonly #options: TokenCheckOptions

@@ -47,7 +47,7 @@ class Watcher {
 
   async reportExit(): Promise<void> {
     this.#isAgentGone = true
-    // Frees the name first, so that a restarted agent can claim it immediately.
+    // Releases the name first, so that a restarted agent can claim it immediately.
     this.#releaseName()
     let unsent = exitReports
     const report = (): boolean => {

@@ -59,13 +59,13 @@ export interface DirectoryOptions {
   readonly lossSeconds: number
 }
 
-/** The interval of pings. A quarter of `lossSeconds` is used if that is shorter. */
+/** The interval of pings, unless a quarter of `lossSeconds` is shorter. */
 const maxPingIntervalMs = 500
 const minPingIntervalMs = 50
-/** The next ping is sent only after the answer or this time. */
+/** How long to wait for the answer to a ping before the next ping is sent. */
 const maxPongTimeoutMs = 5000
 const locateIntervalMs = 100
-/** After this time every agent has been heard. Agents announce themselves every two seconds. */
+/** Every agent is heard within this time, because agents announce themselves every two seconds. */
 const announceWaitMs = 2500
 const processGoneReason = 'its process is gone'
 const restartedReason = 'it was started again'
@@ -149,14 +149,16 @@ export class AgentDirectory {
     return this.#unusable.errors
   }
 
-  /** When every agent that was present at the start has been heard, even a slow one. */
+  /**
+   * The time by which all agents that were present at the start have been heard, even slow ones.
+   */
   get allHeardMs(): number {
     return this.#connectedSinceMs + announceWaitMs
   }
 
   /**
-   * Since when this process can receive messages: the broker is reachable, and the process was
-   * neither suspended nor busy.
+   * The time since which this process can receive messages: the broker is reachable, and the
+   * process was neither suspended nor busy.
    */
   get receivingSinceMs(): number {
     return Math.max(this.#connectedSinceMs, this.#silence.lastStallMs)
@@ -174,7 +176,7 @@ export class AgentDirectory {
   /** Resolves with `null` if the agent is not heard for `lossSeconds`. */
   async locate(name: string): Promise<KnownAgent | null> {
     const { clock, lossSeconds } = this.#options
-    // Counts waits instead of the time: a suspended or busy process hears no agent.
+    // Counts waits instead of time, because a suspended or busy process hears no agent.
     const maxAttempts = Math.floor((lossSeconds * 1000) / locateIntervalMs) + 2
     const findAgent = (attempt: number): KnownAgent | undefined => {
       const found = this.#agents.get(name)

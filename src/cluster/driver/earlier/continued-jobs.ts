@@ -149,7 +149,10 @@ export class ContinuedJobs {
     return jobs.recorded.createMessage(link, number, 1)
   }
 
-  /** Repeats an attempt that has ended for an earlier start. Call `reportMoved` afterwards. */
+  /**
+   * Runs an attempt again that ended for an earlier start of the driver. Call `reportMoved`
+   * afterwards.
+   */
   rerun(one: DriverJob, attempt: number): void {
     const { jobs } = this.#options
     jobs.continueAtAttempt(one, attempt + 1, 1)
@@ -167,8 +170,8 @@ export class ContinuedJobs {
   }
 
   /**
-   * Two agents have the same job. The one that was found late continues only if it has begun the
-   * attempt and `agent` has not.
+   * Decides which of two agents continues a job that both have. The agent that was found late
+   * continues it only if it has begun the attempt and `agent` has not.
    */
   #chooseHolder(one: DriverJob, agent: AgentLink): void {
     const { jobs, earlier } = this.#options

@@ -1,6 +1,6 @@
 /**
- * What an earlier start of the session left in the cluster: results in its stream, and jobs of
- * agents. A task with the same uid continues from there.
+ * The results in the stream and the jobs at agents that an earlier start of the session left. Tasks
+ * with the same uid continue from there.
  */
 
 import { toErrorRecord } from '../../../foundation/error-record.ts'
@@ -44,9 +44,7 @@ export interface Continuation {
   /** Set only if the result refers to an object. */
   readonly source?: ResultSource
   readonly adoption?: AdoptedAttempt
-  /**
-   * The number of the attempt that has a result or is adopted. Otherwise, that of the next attempt.
-   */
+  /** The number of the attempt that has a result or is adopted, or else of the next attempt. */
   readonly attempt: number
   /** The number of earlier attempts that do not count as failures: canceled or moved ones. */
   readonly uncounted: number
@@ -60,10 +58,10 @@ export class EarlierRun {
   readonly #sources = new Map<WireResult, ResultSource>()
   /** The names of agents that earlier starts used and that are gone, by epoch. */
   readonly #missing = new Map<number, string>()
-  /** Tasks whose last known attempt has failed, recorded only while agents are missing. */
+  /** Tasks whose last known attempt has failed. Recorded only while agents are missing. */
   readonly #failed = new Set<string>()
   /**
-   * The cancel reason of each task, by uid, that was canceled before its agent had listed its
+   * By uid: the cancel reasons of tasks that were canceled before their agent had listed its
    * attempts.
    */
   readonly #canceled = new Map<string, string>()
@@ -160,7 +158,7 @@ export class EarlierRun {
     other?.agent.cancel([uid, other.held.attempt], 'it has moved')
   }
 
-  /** Cancels all attempts of a task that agents hold, also at agents that have not answered yet. */
+  /** Cancels all attempts of a task at all agents, including agents that have not answered yet. */
   cancel(uid: string, reason: string): void {
     this.#canceled.set(uid, reason)
     this.#events.delete(uid)
@@ -195,8 +193,8 @@ export class EarlierRun {
   }
 
   /**
-   * The missing agent on which a task without a known attempt may have begun, and the maximum
-   * number of such attempts; `null` if no agent is missing or an attempt is known.
+   * For a task without a known attempt: the missing agent on which it may have begun, and the
+   * maximum number of such attempts. `null` if an attempt is known or no agent is missing.
    */
   nextUnknownAttempts(
     uid: string,
@@ -230,8 +228,8 @@ export class EarlierRun {
   }
 
   /**
-   * Removes and returns the state of a task from `attempt` on: the latest attempt if it runs or has
-   * completed, otherwise one failure per call; `null` if nothing is left.
+   * Removes and returns the state of a task from `attempt` on. This is the latest attempt if it
+   * runs or has completed, or else one failure per call. `null` if nothing is left.
    */
   takeContinuation(uid: string, attempt: number): Continuation | null {
     const adoption = this.#held.get(uid)

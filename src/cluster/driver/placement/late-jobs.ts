@@ -8,7 +8,9 @@ interface TimedJob {
 }
 
 export interface PlacementTimes {
-  /** How long jobs can still run on `node` or, without `node`, on any one; may be `Infinity`. */
+  /**
+   * How long jobs can still run, on `node` or, if it is omitted, on any node. May be `Infinity`.
+   */
   readonly secondsLeft: (node?: string) => number
   readonly running: (node: string) => readonly RunningRequest[]
   readonly horizons?: readonly number[]

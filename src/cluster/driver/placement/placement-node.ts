@@ -125,7 +125,10 @@ export const countQueueRoom = ({ offer, cores, isUsable }: Node): number =>
 /** With fewer nodes than this, each message contains many jobs anyway. */
 const manyNodes = 8
 
-/** The least room with which a node gets jobs: with many nodes half of its queue. */
+/**
+ * The minimum room in a node's queue for the node to get jobs. With many nodes, it is half of the
+ * queue.
+ */
 export const minQueueRoom = ({ offer }: Node, nodes: number): number =>
   nodes < manyNodes ? 1 : Math.max(1, offer.ahead >> 1)
 

@@ -40,7 +40,8 @@ export function toWaitingWork({
   // Only tasks that request one core are sent ahead to wait at agents.
   const ahead = shapes.filter(({ isDefault }) => isDefault)
   const lowest = ahead.map(({ queue }) => queue.lowestPriority).filter((one) => one !== null)
-  // The highest priority includes jobs that are never sent ahead: they need room at agents, too.
+  // Includes the priorities of jobs that are never sent ahead, because they need room at agents,
+  // too.
   const highest = shapes.flatMap(({ queue }) => queue.peek()?.spec.priority ?? [])
   const range = { lowest: Math.min(...lowest), highest: Math.max(...highest) }
   const priorities = highest.length === 0 ? {} : { waitingPriorities: range }
@@ -59,7 +60,10 @@ export const toLoad = ({ nodes, shapes }: PlacementState): ClusterLoad => ({
   ),
 })
 
-/** The jobs that wait at nodes, as one-core jobs. A leaving node offers no cores, but runs jobs. */
+/**
+ * The jobs that wait at nodes, counted as one-core jobs. A leaving node offers no cores, but its
+ * jobs still run.
+ */
 function toSentWork(nodes: readonly Node[]): readonly WaitingWork[] {
   const count = nodes.reduce((sum, { cores, offer, facts, isUsable }) => {
     const isLeaving = !isUsable || offer.cores === 0
@@ -86,8 +90,8 @@ export function toResourceRequest({ request, group }: Pick<WaitingShape, 'reques
 }
 
 /**
- * The shapes that no node could run, even if idle, and the nodes that have the resources but do not
- * allow the jobs. `secondsLeft` excludes nodes with too little time.
+ * Finds the shapes that no node could run, even if it were idle, and the nodes that have the
+ * resources but do not allow the jobs. `secondsLeft` excludes nodes with too little time.
  */
 export function findUnplaceable(
   { nodes: all, shapes }: PlacementState,

@@ -9,7 +9,7 @@ import type { Clock } from '../../../foundation/clock.ts'
 const minPartSize = 200
 /** Parts that arrive within this time after a placement wait for the next placement. */
 const gatherTimeMs = 20
-/** With this many waiting jobs, it makes little difference to wait for further parts. */
+/** With this many waiting jobs, little is gained by waiting for further parts. */
 const maxGatheredJobs = 2000
 /** The number of turns without another part after which no more parts are expected. */
 const maxQuietTurns = 2

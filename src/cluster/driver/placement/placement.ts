@@ -276,7 +276,8 @@ export class Placement<T extends PlacedJob> {
     const accepts = (node: Node): boolean =>
       node.name !== shape.avoidedNode && hasRoom(node, shape) && lasts(node) && !isReserved(node)
     if (shape.changed === null) {
-      // Prefer the node of the previous job for a single job: it already has the code and a worker.
+      // Prefers the node of the previous job for a single job: it already has the code and a
+      // worker.
       const last = this.#waiting === 1 ? this.#last : null
       if (last?.ring === this.#idle && last.cores === 0 && accepts(last)) return last
       const found = this.#idle.next(accepts) ?? (shape.isDefault ? this.#busy.next(accepts) : null)
@@ -366,7 +367,7 @@ export class Placement<T extends PlacedJob> {
     this.#stuckShapes.add(shape)
   }
 
-  /** Nodes that are reserved against lower priorities may be free for a more urgent job. */
+  /** A more urgent job may use nodes that are reserved against lower priorities. */
   #resetIfUrgent(shape: Shape<T>): void {
     if (shape.changed === null || this.#reservations.isEmpty) return
     if (firstPriority(shape) <= shape.stuckPriority) return

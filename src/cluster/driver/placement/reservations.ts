@@ -1,6 +1,6 @@
 /**
- * Reserves nodes for waiting jobs, so that small jobs cannot starve the first one, and less urgent
- * jobs do not refill the nodes for which more urgent ones wait.
+ * Reserves nodes for waiting jobs. Otherwise, small jobs could starve the first one, and less
+ * urgent jobs could take the nodes for which more urgent jobs wait.
  */
 
 import { chooseNodes, type RunningRequest, countRoom } from './job-group.ts'
@@ -61,7 +61,10 @@ export class Reservations {
     this.#first = null
   }
 
-  /** Reserves nodes for a shape that has no room. `lowest`: the lowest priority that waits. */
+  /**
+   * Reserves nodes for a shape that has no room. `lowest` is the lowest priority of all waiting
+   * jobs.
+   */
   add(shape: WaitingShape, lowest: number, nodes: ReadonlyMap<string, Node>): void {
     if (this.#first === null) this.#setFirst(shape)
     const known = this.#byShape.get(shape)
@@ -202,7 +205,7 @@ function swapWithLast(claims: Claim[], claim: Claim): void {
   last.index = index
 }
 
-/** Yields nodes for one job or group after another. Nodes that are free sooner come first. */
+/** Yields the nodes for each job or group in turn. Nodes that are free sooner come first. */
 function* chooseClaims(
   shape: WaitingShape,
   usable: readonly Node[],
@@ -241,8 +244,8 @@ const lacksMemory = ({ memoryMb, facts }: Node, request: Request): boolean =>
   memoryMb + request.memoryMb > facts.memoryMb
 
 /**
- * Whether a job may use idle cores of a reserved node. It may if the owner of the claim lacks GPUs
- * or memory there, and the job can begin now and needs none of what is lacking.
+ * Whether a job may use idle cores of a reserved node. It may if it can begin now, and the owner of
+ * the claim lacks GPUs or memory that the job does not need.
  */
 function canFillIdle(
   node: Node,

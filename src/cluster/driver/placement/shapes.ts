@@ -22,7 +22,7 @@ export interface Shape<T extends PlacedJob> extends JobRequirements {
   readonly avoidedNode: string | null
   readonly group: GroupShape | null
   readonly queue: JobQueue<T>
-  /** Nodes that changed since none had room; `null` if a node may have room. */
+  /** Nodes that have changed since no node had room; `null` if a node may have room. */
   changed: Set<Node> | null
   stuckPriority: number
 }
@@ -91,7 +91,10 @@ export class Shapes<T extends PlacedJob> {
     return shape
   }
 
-  /** The shape with the next job, and the next job of the other shapes. Ignores `done`. */
+  /**
+   * Returns the shape with the next job, and the next job of any other shape. Ignores the shapes in
+   * `done`.
+   */
   findNext(done: ReadonlySet<Shape<T>>): { shape: Shape<T>; nextOther: T | undefined } | null {
     let first: Shape<T> | null = null
     let head: T | undefined
