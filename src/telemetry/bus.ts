@@ -32,8 +32,8 @@ const maxQueued = 4096
  */
 const maxWaitSeconds = 0.025
 /**
- * This many successive batches that contain only events emitted by subscribers indicate an infinite
- * loop.
+ * After this many successive batches that contain only events from subscribers, an infinite loop is
+ * assumed.
  */
 const maxEmitRounds = 1000
 
@@ -78,7 +78,7 @@ export class EventBus {
 
   /**
    * Dispatches everything that is queued now. Events that subscribers emit during the dispatch are
-   * queued after it. Does nothing in the turn in which the bus starts.
+   * dispatched later. Does nothing in the turn in which the bus starts.
    */
   drain(): void {
     if (this.#isDraining || this.#isStarting || this.#queue.length === 0) return

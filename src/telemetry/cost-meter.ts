@@ -2,7 +2,7 @@
 
 import type { Clock } from '../foundation/clock.ts'
 
-/** One call in this many is measured, because reading the clock costs almost as much. */
+/** Measures one of this many calls, because reading the clock costs almost as much as a call. */
 const callsPerSample = 32
 /**
  * A longer call was interrupted or waited for the disk. Its time is not multiplied by

@@ -1,4 +1,4 @@
-/** Events as an async iterator. The only subscription that may drop events; it counts them. */
+/** Events as an async iterator. Only this subscription may drop events; it counts them. */
 
 import type { TelemetryEvent } from '../events/vocabulary.ts'
 import { Fifo } from '../runtime/fifo.ts'

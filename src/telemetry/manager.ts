@@ -203,7 +203,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
     for (const call of this.#workListeners) call(finished)
   }
 
-  /** Calls back with each span of `recordSpan` from now on. @internal */
+  /** Calls back with each span that `recordSpan` adds from now on. @internal */
   subscribeSpans(callback: (span: FinishedSpan) => void): () => void {
     this.#workListeners.add(callback)
     return () => void this.#workListeners.delete(callback)
@@ -256,7 +256,7 @@ export class TelemetryManager extends Service implements EventSink, TaskSink, Wo
     return [...(this.#pipeline?.spans.finishedTasks() ?? [])]
   }
 
-  /** Each instrument's name with its current value, as in a metric line of the checkpoint. */
+  /** Returns each instrument's current value by name, as in a metric line of the checkpoint. */
   readMetrics(): Record<string, number> {
     return readMetrics(this.#source)
   }

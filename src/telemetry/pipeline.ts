@@ -225,8 +225,8 @@ export class Pipeline {
   }
 
   async flush(): Promise<void> {
-    // Waits for a running drain, because it may have called `flush` through a subscriber before the
-    // rest of its batch is written.
+    // Waits for a running drain, whose subscriber may have called `flush` before the rest of the
+    // batch is written.
     const drained = this.#bus.whenDrained()
     if (drained !== null) await drained
     this.#bus.drainFully()
@@ -273,7 +273,7 @@ export class Pipeline {
 
   /**
    * Publishes an event about the record itself. If another event is being recorded, publishes after
-   * it, so that subscribers see the same order as the file has.
+   * that event, so that subscribers see the same order as the file has.
    */
   #publishNotice(event: BaseEvent): void {
     if (this.#isRecording) this.#notices.push(event)

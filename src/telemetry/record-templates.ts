@@ -1,6 +1,6 @@
 /**
- * Templates for the record's lines about tasks. Most of their text is equal, so the record gets the
- * number of a template and only the values that differ.
+ * Templates for the record's lines about tasks. Most text of these lines is equal, so the thread of
+ * the record gets only the number of a template and the values that differ.
  */
 
 import { eventLine, type FinishedSpan, spanLine } from '../checkpoint/format.ts'

@@ -19,7 +19,9 @@ import type { Consumer } from './bus.ts'
 export type Subscriber = (event: TelemetryEvent) => unknown
 
 const reportIntervalMs = 60_000
-/** Limits per turn of the event loop for the waiting events of an asynchronous callback. */
+/**
+ * Limits for delivering an asynchronous callback's waiting events in one turn of the event loop.
+ */
 const maxPerTurn = 1000
 const maxTurnMs = 10
 

@@ -1,4 +1,4 @@
-/** An event sink for tests, which can assert exactly which events were emitted. */
+/** An event sink for tests that assert exactly which events were emitted. */
 
 import { AssertionError } from 'node:assert'
 import type { BaseEvent } from '../events/event.ts'

@@ -1,6 +1,6 @@
 /**
- * Counts the lifecycle of tasks: the stages that each task has passed, and the totals. This is the
- * only code that does so. The panel `counts` uses it for a record, and telemetry for its task
+ * Counts the lifecycle of tasks: the stages that each task has passed, and the totals. No other
+ * code counts them. The panel `counts` uses this code for a record, and telemetry for its task
  * table.
  */
 

@@ -53,8 +53,8 @@ export interface TaskStep {
   readonly after: number
   /**
    * The task's stages in an earlier session, on the event from which they no longer count; 0 on all
-   * other events. This is the first event of a task that was not DONE, or the start of a DONE task
-   * that runs again. `before` is 0 on this event.
+   * other events. That event is the first one of a task that was not DONE, or the start of a DONE
+   * task that runs again. On that event, `before` is 0.
    */
   readonly earlier: number
   /**
@@ -83,8 +83,8 @@ export const noStep: TaskStep = Object.freeze({
 export const resumption: TaskStep = Object.freeze({ ...noStep })
 
 /**
- * The states of all panels of a pass, by name. Panels that precede the current panel in the pass
- * have already handled the current event.
+ * The states of all panels of a pass, by name. Panels that come earlier in the pass have already
+ * handled the current event.
  */
 export type PassedStates = Readonly<Record<string, unknown>>
 

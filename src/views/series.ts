@@ -31,7 +31,7 @@ export const createSeries = (width: number): Series => ({
   sums: new Float32Array(0),
 })
 
-/** Adds a measurement. One from before the first interval is added to the first interval. */
+/** Adds a measurement. If it is from before the first interval, adds it to the first interval. */
 export function addToSeries(
   series: Series,
   time: number,

@@ -31,7 +31,7 @@ export interface TelemetrySummary {
   readonly late_results: number
   /** One entry per backend and node that was polled. */
   readonly resources: readonly NodeSummary[]
-  /** What telemetry itself has cost. */
+  /** The cost of telemetry itself. */
   readonly telemetry: TelemetryCost
 }
 

@@ -72,7 +72,7 @@ export interface TaskExplanation extends TaskView {
   /** Dependencies that are not DONE come first, then the others by end time, latest first. */
   readonly dependencies: readonly Dependency[]
   readonly waitsFor: readonly string[]
-  /** The number of other waiting tasks that will start earlier. */
+  /** The number of other waiting tasks that will start before this one. */
   readonly ahead: number
   /** The uids of the first tasks ahead of this one in the queue. */
   readonly firstAhead: readonly string[]

@@ -122,9 +122,9 @@ function lastEndOnNode(lanes: Lanes, segment: number, from: number): number {
 }
 
 /**
- * Returns the time at which a task could start. A task that asked for several cores, or that was
- * behind one that did, waited for an attempt on its node to end. Any other task waited for its
- * worker. Returns `null` if the time is unknown.
+ * Returns the time at which a task could start. A task that asked for several cores, or was behind
+ * such a task, waited for an attempt on its node to end. Any other task waited for its worker.
+ * Returns `null` if the time is unknown.
  */
 export function findSlotFreeTime(
   pass: RunPass,
@@ -161,8 +161,8 @@ function workerFreeTime(pass: RunPass, { lane, start, task }: SegmentView): numb
 }
 
 /**
- * Among the tasks behind this one in the same queue, finds the segment that started first, before
- * `started`; -1 if there is none.
+ * Finds the first segment of the tasks behind this one in the same queue. Ignores segments that did
+ * not start before `started`; -1 if there is none.
  */
 function firstBehind(
   { states: { lanes, bounds } }: RunPass,

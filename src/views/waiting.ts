@@ -30,7 +30,9 @@ interface WaitingTask {
 
 const maxNamed = 3
 
-/** Explains a wait. Backends order tasks by priority, then retries first, then by arrival. */
+/**
+ * Explains a wait. Backends order tasks by priority, then put retries first, then order by arrival.
+ */
 export function explainWait(pass: RunPass, task: number): WaitReason {
   const waitingTask = toWaitingTask(pass, task)
   const { requests, requestOfTask } = pass.states.bounds

@@ -112,8 +112,9 @@ export class Dispatcher implements HandleOwner {
   }
 
   /**
-   * A call with an invalid uid or name becomes a failed task with a generated uid. So does a
-   * changed call whose uid is DONE in the record, so that a later resume finds the recorded value.
+   * A call with an invalid uid or name becomes a failed task with a generated uid. The same applies
+   * to a changed call whose uid is DONE in the record, so that a later resume still finds the
+   * recorded value.
    */
   #createHandle(
     plan: Plan,
@@ -149,8 +150,8 @@ export class Dispatcher implements HandleOwner {
   }
 
   /**
-   * Whether it is already possible to decide if the call ends as recorded. It is not possible if
-   * arguments may change, or if a dependency is undecided.
+   * Whether it can already be decided if the call ends as recorded. Returns `false` if arguments
+   * may change, or if a dependency is undecided.
    */
   #canDecide({ args }: Run, dependencies: readonly EngineHandle[]): boolean {
     if (!this.#parts.core.resumed.isActive) return false
@@ -388,7 +389,7 @@ export class Dispatcher implements HandleOwner {
     const isRecorded = hash !== null || place !== ''
     if (!isRecorded) return resumed.isActive ? { ...context, inputs } : context
     const recordedText = hash === null ? place : `${hash}@${resumed.identifyTask(entry)}`
-    // If the arguments changed, a unique place prevents a later run from reusing the calls inside.
+    // If the arguments changed, a unique text prevents a later run from reusing the calls inside.
     const text = entry.hasChanged ? newUuid() : recordedText
     return { ...context, inputs, place: new BlockPath(text) }
   }

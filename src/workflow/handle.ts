@@ -22,7 +22,7 @@ export interface HandleOwner {
   /** Called once, when the run's task has ended. */
   ended(run: Run, outcome: Outcome): void
   hasChanged(run: Run): boolean
-  /** Called if the running task has the handle's uid: whether the handle belongs to that task. */
+  /** Whether the handle belongs to the running task. Called if the task has the handle's uid. */
   isInside(handle: EngineHandle): boolean
 }
 
@@ -51,7 +51,7 @@ export class EngineHandle<T = unknown> extends Task<T> implements Handle<T> {
   /** The first canceled task on the chain of dependencies; `null` if no dependency was canceled. */
   canceledWith: EngineHandle | null = null
 
-  /** `labels` replaces the generated uid and the wrapper's name. */
+  /** `labels` replaces the generated uid and the name of the wrapped function. */
   constructor(plan: Plan, owner: HandleOwner, labels: CallLabels | null = null) {
     super(labels === null ? plan.options.task : { ...plan.options.task, ...labels })
     this.plan = plan
@@ -136,7 +136,9 @@ export class Run implements GraphNode<Run>, TaskOwner {
   /** The monotonic time of the call; 0 if the call cannot have dependencies. */
   createdMs = 0
   dependencyCount = 0
-  /** Whether a stored result was looked up. If the run continues afterwards, there was none. */
+  /**
+   * Set when a stored result is looked up. If the run continues after that, there was no result.
+   */
   mustRun = false
   failedDependency: EngineHandle | null = null
   /** The scope that the run must leave when it ends. */

@@ -30,8 +30,8 @@ export class Scopes {
   }
 
   /**
-   * Adds a use to the open scope with the same id, or opens `given`, even if it ended before. The
-   * caller must leave the returned scope.
+   * Adds a use to the open scope with the same id. If there is none, opens `given`, even if `given`
+   * has ended before. The caller must leave the returned scope.
    */
   addUse(given: OpenScope): OpenScope {
     const { clock } = this.#core

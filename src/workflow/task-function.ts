@@ -16,7 +16,7 @@ interface NotHandle {
  * no unhandledRejection.
  */
 export interface Handle<T> extends Promise<T> {
-  /** Distinguishes handles from values with the same members, for the compiler only. */
+  /** Distinguishes handles from values with the same members. For the compiler only. */
   readonly [handleBrand]: true
   readonly uid: string
   /** The display name: the option `name`, or the function's name. */

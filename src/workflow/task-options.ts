@@ -88,7 +88,9 @@ const optionNames = {
 
 export type AnyTaskOptions = PromptTaskOptions<never[]> & FunctionTaskOptions<never[]>
 
-/** The uid and name of a call. `null` means a generated uid or the wrapper's name. */
+/**
+ * The uid and name of a call. `null` means a generated uid, or the name of the wrapped function.
+ */
 export type CallLabels = Pick<TaskFields, 'uid' | 'name'>
 
 /** The options `uid` and `name`, if they may differ between calls. */

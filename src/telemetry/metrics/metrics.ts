@@ -30,7 +30,7 @@ export interface TaskHistogram extends HistogramInstrument {
   readonly perTask: (record: TaskRow) => number | null
 }
 
-/** An instrument with one series per node, which has the node's latest value. */
+/** An instrument with one series per node. Its value is the latest one of the node. */
 export interface NodeInstrument extends InstrumentInfo {
   readonly kind: 'updowncounter'
   readonly perNode: (node: NodeUsage) => number | null

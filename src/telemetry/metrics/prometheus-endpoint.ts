@@ -42,8 +42,8 @@ export interface PrometheusOptions {
   readonly taskLabels?: boolean
   /**
    * Further names that the `Host` header may have. `localhost`, IP addresses, this machine's name
-   * and `host` are always allowed. Prevents a foreign web page from reading the metrics through its
-   * own host name (DNS rebinding). Default none.
+   * and `host` are always allowed. Other names are refused, so that a foreign web page cannot read
+   * the metrics through its own host name (DNS rebinding). Default none.
    */
   readonly allowedHosts?: readonly string[]
 }
@@ -171,7 +171,7 @@ async function* streamChunks(taskLabels: boolean, parts: EndpointParts): AsyncGe
   yield nodeLines(source) + distributionLines(source.measured.list())
 }
 
-/** Returns the values of the same metrics, without those that backends have measured. */
+/** Returns the values of the metrics of tasks and nodes, without measurements of backends. */
 export async function collectSessionMetrics({
   source: { nodes, sessionId },
   groups,

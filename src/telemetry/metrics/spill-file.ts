@@ -1,6 +1,7 @@
 /**
  * A store for bytes that are only appended and read. Holds a limited number of chunks in memory,
- * the others in a temporary file without a name. If the file cannot be written, all stay in memory.
+ * and the others in a temporary file without a name. If the file cannot be written, all chunks stay
+ * in memory.
  */
 
 import { closeSync, constants, readSync, unlinkSync, writeSync } from 'node:fs'

@@ -43,7 +43,7 @@ const spanNumberAt = numberFields.length
 const extraAt = spanNumberAt + 1
 const extraLengthAt = extraAt + 1
 
-/** The fields of a task that are not shared, or that few tasks have. */
+/** The fields of a task that few tasks have, or whose values are not shared. */
 type ExtraFields = Record<string, unknown>
 type AddExtra = (field: string, value: unknown) => void
 

@@ -37,7 +37,7 @@ export class TaskRow implements Indexed {
   errorType: string | null = null
   /** The workflow that the task belongs to; `null` if there is none. */
   workflowId: string | null = null
-  /** The span of the workflow; `null` if there is none. The session's span is then the parent. */
+  /** The span of the workflow. If it is `null`, the session's span is the parent. */
   parentSpanId: string | null = null
   /** Attributes from enrichers, span processors and the task's code; `null` for most tasks. */
   enriched: JsonObject | null = null
@@ -109,7 +109,7 @@ export class TaskRow implements Indexed {
   }
 }
 
-/** Caches results of `extraAttributes`: sessions share one attributes object among many tasks. */
+/** Caches results of `extraAttributes`, because many tasks share one attributes object. */
 const extraCache = new Map<JsonObject, JsonObject>()
 const maxCached = 64
 

@@ -44,8 +44,8 @@ export class TaskTable {
   }
 
   /**
-   * Iterates once over each currently known task, ended tasks first, even if tasks change during
-   * the iteration. Records of ended tasks are copies.
+   * Yields each currently known task once, ended tasks first, even if tasks change during the
+   * iteration. Records of ended tasks are copies.
    */
   *records(): Generator<TaskRow> {
     const open = this.#openTasks.toArray()

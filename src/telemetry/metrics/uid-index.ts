@@ -16,7 +16,7 @@ class Partition {
   values = new Uint32Array(minSlots).fill(freeValue)
   size = 0
 
-  /** The slot with this hash whose value `isWanted`, or the free slot for it. */
+  /** Finds the slot with this hash and a value that `isWanted`, or else the free slot for it. */
   find(hash: number, isWanted: (value: number) => boolean): number {
     const { length } = this.values
     let slot = Math.floor((((hash << partitionBits) >>> 0) / two32) * length)
@@ -53,7 +53,9 @@ export class UidIndex {
   readonly #partitions = Array.from({ length: 1 << partitionBits }, () => new Partition())
   readonly #hasUid: (value: number, uid: string) => boolean
 
-  /** `hasUid`: whether the value was set for this uid. Called for values with the uid's hash. */
+  /**
+   * `hasUid` returns whether the value was set for this uid. Called for values with the uid's hash.
+   */
   constructor(hasUid: (value: number, uid: string) => boolean) {
     this.#hasUid = hasUid
   }

@@ -124,7 +124,8 @@ class EnteredSpan implements Span {
   readonly live: LiveSpan
   readonly outer: Span | undefined
   /**
-   * The uid of the task that entered this span. A task that starts inside the span does not see it.
+   * The uid of the task that entered this span. A task that starts inside the span does not see the
+   * span.
    */
   readonly task = currentTask()?.uid
   readonly #clock: Clock
@@ -244,7 +245,7 @@ const localManager = new LocalContextManager()
 
 /**
  * Registers tutti's context manager, unless the application's SDK has registered one. Without a
- * context manager, no span is ever active. It is unregistered when all returned functions have been
+ * context manager, no span is ever active. Unregisters it when all returned functions have been
  * called.
  */
 export function acquireContextManager(): () => void {

@@ -48,7 +48,7 @@ const lineIntervalSeconds = 10
  * Shows one line per kind of task: how many tasks have ended, have failed, are running or wait for
  * their next attempt, the rate and the time left. The returned function ends the display and shows
  * the current numbers and the failures by cause. After `session.close()`, these are final. The
- * display does not keep the process alive. A stream error, such as a closed pipe, only ends it.
+ * display does not keep the process alive, and only ends at a stream error, such as a closed pipe.
  *
  * On a terminal, `write` of `process.stdout` and `process.stderr` is replaced until the display
  * ends, so that output of the program and its workers appears above the lines. An unfinished line

@@ -10,7 +10,9 @@ export interface Terminal {
   writeBytes?(bytes: string | Uint8Array, done: () => void): void
   /** Whether the stream understands cursor codes. */
   readonly isTTY?: boolean
-  /** The size of a terminal, even if it does not understand cursor codes; 0 if unknown. */
+  /**
+   * The width in columns, even of a terminal that does not understand cursor codes; 0 if unknown.
+   */
   readonly columns?: number
   readonly rows?: number
   readonly closedSignal?: AbortSignal

@@ -8,7 +8,7 @@ export interface SpanIds {
   readonly spanId: string
 }
 
-/** A span by its id, which may be computed on access. */
+/** A reference to a span. Its id may be computed on access. */
 export interface SpanRef {
   readonly spanId: string
 }

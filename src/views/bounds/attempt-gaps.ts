@@ -10,7 +10,9 @@ export interface AttemptGap {
   readonly task: number
   readonly from: number
   readonly delay: number
-  /** The start of the next attempt, or the end of the task; `null` if the gap is still open. */
+  /**
+   * The start of the next attempt, or else the end of the task; `null` if the gap is still open.
+   */
   readonly to: number | null
   /** The number of the next attempt's segment in `lanes`; -1 if no attempt followed. */
   readonly next: number

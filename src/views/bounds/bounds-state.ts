@@ -48,7 +48,7 @@ export interface Pause {
   readonly to: number
   /** The number of tasks that waited for a slot during the whole pause. */
   waiting: number
-  /** The request of one of these tasks. */
+  /** The request of one of the tasks that waited. */
   request: number
 }
 
@@ -62,16 +62,18 @@ export interface BoundsQuery {
   readonly now?: number
 }
 
-/** With more requests, memory is rounded down to a power of 2, so that more requests are equal. */
+/**
+ * Beyond this number of requests, memory is rounded down to a power of 2, so that more are equal.
+ */
 const maxExactRequests = 255
-/** If there are more requests, tasks with further requests count as one core each. */
+/** Beyond this number of requests, tasks with further requests count as one core each. */
 const maxRequests = 512
 const maxRequestTexts = 4096
 const maxPauses = 1000
 const maxNodes = 10_000
 /**
  * The maximum number of joins and leaves that are kept per node. The number must be even, so that
- * the last kept change is a leave. If the node then returns, this leave is removed: the node counts
+ * the last kept change is a leave. This leave is removed if the node returns: the node then counts
  * as present since its last kept join.
  */
 const maxChanges = 1000
@@ -190,8 +192,8 @@ function withoutLimit(state: BoundsState, number: number): number {
 }
 
 /**
- * Returns the limit that applies to a task, according to its type. Closures have the type of a
- * function; see `isClosure`.
+ * Returns the limit for a task, by its type. Closures have the same type as other functions; see
+ * `isClosure`.
  */
 function readLimit({ attributes }: ViewEvent): SlotLimit | null {
   if (attributes['task_type'] === 'compute') return 'processes'

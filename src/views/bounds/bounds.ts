@@ -23,7 +23,10 @@ export interface BoundsView extends SlotsView {
   readonly to: number
   /** The time from `from` to `to`, without the pauses. */
   readonly seconds: number
-  /** The times between files, when no session was running. Slots are not counted as idle then. */
+  /**
+   * The times between files, when no session was running. Slots do not count as idle in these
+   * times.
+   */
   readonly pauses: readonly Pause[]
   readonly attended: readonly Pause[]
   readonly stopped: number

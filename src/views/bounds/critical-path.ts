@@ -33,11 +33,11 @@ export interface CriticalPath {
   readonly delaySeconds: number
 }
 
-/** What took the time of the critical path. */
+/** How the time of the critical path was spent. */
 export interface PathParts {
-  /** The seconds that the tasks of one name took on the path, for the name that took most. */
+  /** The seconds that tasks took on the path, for the name with the most seconds. */
   readonly seconds: number
-  /** One task of that name; -1 if no task ran. */
+  /** One task of the name with the most seconds; -1 if no task ran. */
   readonly task: number
   /** The seconds of attempts that failed or were lost. */
   readonly failedSeconds: number
@@ -123,7 +123,7 @@ export function measurePath({ names, lanes }: BoundsQuery, { tasks }: CriticalPa
   return { ...(largest ?? { task: -1, seconds: 0 }), failedSeconds }
 }
 
-/** The minimum extra time of a straggler, as a share of the length of the run. */
+/** The minimum extra time of a straggler, as a share of the run. */
 const minExtraShare = 0.01
 
 /** Finds tasks that took more than twice the median of their name, sorted by extra seconds. */

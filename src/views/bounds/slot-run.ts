@@ -33,7 +33,9 @@ export interface UnsizedUse {
 }
 
 export interface SlotsView {
-  /** The cores of all nodes, even those that are away; without known nodes, the workers. */
+  /**
+   * The cores of all nodes, including absent nodes. If no nodes are known, the number of workers.
+   */
   readonly slots: number
   /**
    * The minimum number of slots. It is smaller than `slots` if nodes changed their size during the
@@ -225,7 +227,10 @@ const isForWorker = (state: BoundsState, request: number, from: number, to: numb
   (state.requests[request]?.limit ?? null) !== null &&
   !state.attended.some((pause) => pause.from < to && pause.to > from)
 
-/** Returns the first segment of each worker per session, and the tasks that began with one. */
+/**
+ * Returns the first segment of each worker per session, and the tasks that began with such a
+ * segment.
+ */
 function findFirstOnWorkers({ pauses }: BoundsState, lanes: LanesState) {
   const [segments, tasks] = [new Set<number>(), new Set<number>()]
   const sessionOfLane = new Int32Array(lanes.lanes.size).fill(-1)

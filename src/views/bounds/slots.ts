@@ -60,8 +60,8 @@ export const isPresent = ({ changes }: SlotNode): boolean => changes.length % 2 
 
 /**
  * The reasons for idle slots. If the reason is a resource, tasks were ready, but the free slots had
- * too little of that resource. If a ready task fits a free slot, the reason is `taskOverhead` for
- * as long as most tasks take to start, and then `heldBack`.
+ * too little of that resource. If a ready task fits a free slot, the reason is at first
+ * `taskOverhead`, for as long as most tasks take to start, and then `heldBack`.
  */
 export const idleReasons = [
   ...heldResources,
@@ -122,14 +122,14 @@ export interface SlotUse {
   readonly closureSeconds: number
   /** Seconds in which a task was ready and all slots that it fits into were in use. */
   readonly fullSeconds: number
-  /** The part of `fullSeconds` in which such a task was not behind a task that fits on no node. */
+  /** The part of `fullSeconds` in which no task that fits on no node was ahead of such a task. */
   readonly noneFreeSeconds: number
   /**
    * For each reason, the seconds in which at least one slot was idle. Missing resources count only
    * while no task was held back.
    */
   readonly idleSeconds: Readonly<SlotSeconds>
-  /** Slot-seconds without a ready task before the last task became ready. */
+  /** Slot-seconds without a ready task, up to the time when the last task became ready. */
   readonly notYetReady: number
 }
 

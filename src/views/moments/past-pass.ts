@@ -1,6 +1,6 @@
 /**
- * A run as it was at an earlier time, made from the columns of a later pass. For a million tasks,
- * this takes a fraction of a second, where reading the record again takes half a minute. Pure.
+ * A run as it was at an earlier time, made from the columns of a later pass. This takes a fraction
+ * of a second for a million tasks; reading the record again would take half a minute. Pure.
  */
 
 import { createRunPass, type RunPass, type RunStates } from '../all-panels.ts'
@@ -20,8 +20,8 @@ type Panels = RunStates['panels']
 const tolerance = 1e-3
 
 /**
- * Returns the run up to a time, which is exact to a millisecond. What is not recorded with its time
- * is left out: the progress of tasks, delays of events, sizes of batches. Returns `null` for a
+ * Returns the run up to a time, which is exact to a millisecond. Leaves out data that is recorded
+ * without its time: the progress of tasks, delays of events, sizes of batches. Returns `null` for a
  * resumed run, because a task that ran again has only its latest times.
  */
 export function createPastPass(pass: RunPass, at: number): RunPass | null {
@@ -264,7 +264,9 @@ function cutResources(
   return { ...resources, nodes: new Map(past), ownHost: null, latest: null }
 }
 
-/** The numbers of servers and models and the sizes of batches are not kept with their times. */
+/**
+ * Replaces numbers that are kept without times: those of servers and models, and sizes of batches.
+ */
 function cutInference({ inference }: Panels, until: number): Panels['inference'] {
   const series = cutSeries(inference.series, until)
   const batches = series.counts.reduce((sum, one, at) => (at % 3 === 0 ? sum + one : sum), 0)

@@ -124,8 +124,8 @@ export interface OtherOpenTasks {
 }
 
 /**
- * Counts the open tasks that are neither queued nor running. Together with queued, running and
- * ended tasks, they are all tasks.
+ * Counts the open tasks that are neither queued nor running. Every other task is queued, running or
+ * ended.
  */
 export function countOtherOpen(state: CountsState): OtherOpenTasks {
   const { index, passed } = state

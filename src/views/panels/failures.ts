@@ -135,7 +135,7 @@ export const failures: Panel<FailuresState, FailuresQuery, FailuresView> = {
 const rankOf = ({ isConsequence }: FailureGroup): number => (isConsequence ? 1 : 0)
 
 export interface FailureSummary {
-  /** The groups without tasks that never ran because a dependency had failed. */
+  /** The groups of tasks that failed themselves. Excludes tasks whose dependency had failed. */
   readonly causes: readonly FailureGroup[]
   readonly otherCauses: number
   readonly neverRan: number
@@ -162,7 +162,7 @@ export function causeLines(state: FailuresState, limit: number): string[] {
   return lines
 }
 
-/** Returns the end of a sentence about this number of tasks. */
+/** Returns the end of a sentence that says that this number of tasks never ran. */
 export const describeNeverRan = (count: number): string =>
   `never ran, because what ${count === 1 ? 'it needs' : 'they need'} has failed`
 

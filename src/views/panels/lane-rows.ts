@@ -7,7 +7,7 @@ const { compare } = new Intl.Collator('en', { numeric: true })
 /** Compares the ids of workers, so that w10 comes after w9. */
 export const compareWorkers = (a: string, b: string): number => compare(a, b)
 
-/** Whether a lane is of closures or prompts, which use no slots. */
+/** Whether a lane contains closures or prompts, which use no slots. */
 export const isUnsizedLane = ({ id, backend }: LaneId, sized: ReadonlySet<string>): boolean =>
   !sized.has(backend) || id.endsWith('/main')
 

@@ -32,7 +32,7 @@ const createNames = () => ({
   /** The running seconds of a canceled task; 0 for other tasks. */
   canceledAfter: createColumn('f32'),
   waits: createColumn('f32'),
-  /** For each task that is between two attempts, the end of the last one. */
+  /** For each task that is between two attempts, the end of its previous attempt. */
   waitsSince: new Map<number, number>(),
   tasks: 0,
 })
@@ -40,8 +40,8 @@ const createNames = () => ({
 export type NamesState = ReturnType<typeof createNames>
 
 /**
- * All tasks with the same name. The name is that of the step for a workflow prompt, and otherwise
- * the executable.
+ * All tasks with the same name. For a workflow prompt, this is the name of the step; for any other
+ * task, the executable.
  */
 export interface NameView {
   readonly name: string

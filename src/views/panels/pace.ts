@@ -41,7 +41,7 @@ export interface PaceView {
   /** The latest time at which a task ended; 0 if no task has ended. */
   readonly end: number
   readonly ended: number
-  /** The most seconds by which a running task exceeds the mean of its name; 0 if none does. */
+  /** The maximum number of seconds by which a running task exceeds the mean of its name, or 0. */
   readonly overdue: number
   readonly recent: number
   readonly recentSince: number
@@ -90,8 +90,8 @@ export const pace: Panel<PaceState, PaceQuery, PaceView> = {
 }
 
 /**
- * Returns by how many seconds the oldest running task exceeds the mean, or 0 if no task of the name
- * has ended, because there is no mean yet.
+ * Returns by how many seconds the oldest running task exceeds the mean. Returns 0 if no task of the
+ * name has ended, because there is no mean yet.
  */
 function overdueSeconds({ starts, seconds, ended }: NamePace, now: number): number {
   if (ended === 0) return 0

@@ -60,7 +60,7 @@ export const reuse: Panel<ReuseState, void, ReuseView> = {
         state.problems.push(problem.slice(0, maxProblemLength))
       }
     } else if (isWork) {
-      // The task runs again, and the new result replaces any earlier result.
+      // The task runs again, so its new result replaces any earlier result.
       setValue(state.done, task, stage === stages.completed ? done.here : 0)
       setValue(state.doneDefinition, task, valueAt(state.definition, task))
     }

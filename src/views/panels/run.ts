@@ -6,7 +6,7 @@ import { numberOf, type Panel, resumption, type ViewEvent } from '../panel.ts'
 /** The state of a record. `interrupted`: the process exited without recording the end. */
 export type RecordState = 'running' | 'ended' | 'interrupted'
 
-/** What telemetry itself has cost. */
+/** The cost of telemetry itself. */
 export interface TelemetryCost {
   /** An estimate of the CPU time in the emitting thread, from samples. */
   readonly main_cpu_seconds: number
@@ -45,7 +45,7 @@ const createRun = () => ({
   taskCpuSeconds: 0,
   batches: 0,
   batchedRequests: 0,
-  /** What telemetry has cost in the latest session that has ended; `null` if it is not known. */
+  /** The cost of telemetry in the latest session that has ended; `null` if unknown. */
   telemetryCost: null as TelemetryCost | null,
 })
 

@@ -45,7 +45,7 @@ export const busyShare = (bounds: BoundsView): number =>
 
 /**
  * Formats the share of each class in whole percent. The share of `ran` is rounded to the nearest
- * number. As many other shares are rounded up as are needed for a sum of 100.
+ * number. The others are rounded up or down, so that the sum is 100.
  */
 export function classShareTexts(bounds: BoundsView): Readonly<Record<SlotClass, string>> {
   const time = totalSlotTime(bounds)

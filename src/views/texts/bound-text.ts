@@ -1,4 +1,7 @@
-/** Sentences about the bound of a run. For those about shortening it, see `improvements.ts`. */
+/**
+ * Sentences about the bound of a run. For sentences about shortening the run, see
+ * `improvements.ts`.
+ */
 
 import type { BoundsView } from '../bounds/bounds.ts'
 import { idleReasons } from '../bounds/slots.ts'
@@ -109,8 +112,8 @@ function describeBusySlots(bound: Bound, bounds: BoundsView): string {
 }
 
 /**
- * Returns the bound of the run. It is the cause that took nearly all the time, if there is one.
- * Otherwise it is the change that would shorten the run most.
+ * Returns the bound of the run: the cause that took nearly all the time. If there is no such cause,
+ * returns the change that would shorten the run most.
  */
 function findBound(
   bounds: BoundsView,

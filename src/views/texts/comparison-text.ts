@@ -81,8 +81,8 @@ function findCommon(
 }
 
 /**
- * Whether the durations of a name are comparable. They are if they belong to the same two or more
- * tasks, or to many tasks that are most of the tasks in each run. Failed tasks do not count,
+ * Whether the durations of a name are comparable: either both runs have the same tasks, at least
+ * two, or many tasks ran in each run, and these are most of its tasks. Failed tasks do not count,
  * because they end too early or too late.
  */
 export function isComparable({ a, b }: NamePair): boolean {
@@ -161,7 +161,7 @@ const listFirst = (texts: readonly string[]): string =>
   texts.slice(0, maxNamed).join(', ') +
   (texts.length > maxNamed ? ` and ${countText(texts.length - maxNamed, 'other')}` : '')
 
-/** Says that a run is unfinished, because its length is then unknown. */
+/** Returns a sentence about an unfinished run, whose length is unknown. */
 function describeOpenEnd(which: string, { state, run }: RunOverview): string[] {
   if (state === 'running') return [`The ${which} run is in progress: its numbers are those so far.`]
   if (run.endTime !== null) return []

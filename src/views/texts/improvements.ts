@@ -1,9 +1,9 @@
 /**
- * Sentences about what would shorten a run. With other slots or starts, a run takes at least as
- * long as its longest chain, and at least as long as the resources that its tasks hold require. The
- * sentence says "up to" the difference between this minimum and the actual time. If the difference
- * is much more than the time known to be lost, there is no sentence. For tasks, the sentence says
- * what they took. Pure.
+ * Sentences about changes that would shorten a run. Even with other slots or starts, a run takes at
+ * least as long as its longest chain, and as long as its tasks need their resources. A sentence
+ * says "up to" the difference between this minimum and the actual time. The sentence is left out if
+ * the difference is much more than the time known to be lost. Sentences about tasks say how much
+ * time the tasks took. Pure.
  */
 
 import type { BoundsView } from '../bounds/bounds.ts'
@@ -163,7 +163,8 @@ function listModelChanges(bounds: BoundsView): Change[] {
 
 /**
  * Lists sentences about the time that tasks took. Those about the critical path are left out if a
- * resource has a longer minimum time. Omits times below the part of the run that neither explains.
+ * resource has a longer minimum time. Omits times shorter than the time that is explained neither
+ * by the path nor by a resource.
  */
 function listTaskCosts(bounds: BoundsView, { nameOf }: BoundFacts): Improvement[] {
   const { criticalPath, pathParts, stragglers, failedSeconds, slots, seconds } = bounds

@@ -1,4 +1,4 @@
-/** Describes how a run ended, and what its telemetry has cost, in one sentence each. Pure. */
+/** Describes how a run ended and the cost of its telemetry, in one sentence each. Pure. */
 
 import { countText, listCounts, numberText, secondsText } from '../readable.ts'
 import type { TelemetryCost } from '../panels/run.ts'

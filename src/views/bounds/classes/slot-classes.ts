@@ -191,8 +191,8 @@ class SlotSweep {
   }
 
   /**
-   * Counts the resources in use, but not more than the capacity, because closures still count after
-   * they have given up their slot.
+   * Counts the resources in use, up to the capacity. More may be in use, because closures still
+   * count after they have given up their slot.
    */
   #countHeld(seconds: number): void {
     for (let at = 0; at < heldResources.length; at++) {
@@ -204,7 +204,7 @@ class SlotSweep {
 
   /**
    * Adds slots that were idle for a reason. Within a time span, the caller must add the reasons of
-   * tasks that fit before those of missing resources.
+   * tasks that fit before it adds missing resources.
    */
   #addIdle(reason: IdleReason, slots: number): void {
     if (slots <= 0) return
