@@ -161,8 +161,9 @@ export class InferenceService {
   #toExpected(model: PoolModel<ModelInstance>, generator: TextGenerator): ModelParts | null {
     const { config } = model
     const { engine, llm, purpose, servedNames, modelName } = config
-    const { hasServer, findPossibleFields } = findDescriptor(engine)
-    const fields = hasServer ? [] : findPossibleFields?.(config)
+    const descriptor = findDescriptor(engine)
+    const { hasServer } = descriptor
+    const fields = hasServer ? [] : descriptor.findPossibleFields?.(config)
     // Nothing is known about the engines of a program.
     if (fields === undefined || this.#parts.options.createEngine !== null) return null
     const paths = 'paths' in engine ? engine.paths : []

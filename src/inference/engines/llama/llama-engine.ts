@@ -153,7 +153,9 @@ export const llamaEngine: EngineDescriptor<LlamaEngineConfig> = {
     settings.cacheDir === null ? settings : { ...settings, cacheDir: resolve(settings.cacheDir) },
   findPossibleFields: ({ purpose }) => [
     ...(purpose === 'chat' ? [] : embeddingFields),
-    ...(purpose === 'embedding' ? [] : [...llamaFields, ...reasoningFields, ...nameFields]),
+    ...(purpose === 'embedding'
+      ? []
+      : [...llamaFields, ...reasoningFields, ...nameFields, ...effortFields]),
   ],
   async checkModel({ modelPath, adapterPath }) {
     // Any other name is that of a model on the hub.
@@ -183,10 +185,11 @@ const defaultCacheDir = (): string =>
 /** Fields that the engine supports in addition to those of `Sampling` and `GenerationInput`. */
 const llamaFields: readonly string[] = (
   'prompt.tokens echo.logprobs parallel_tool_calls guided_json guided_regex guided_choice ' +
-  'guided_grammar structured_outputs grammar json_schema chat_template_kwargs reasoning_effort ' +
+  'guided_grammar structured_outputs grammar json_schema chat_template_kwargs ' +
   'continue_final_message add_generation_prompt'
 ).split(' ')
 const embeddingFields: readonly string[] = ['prompt.tokens', 'embeddings']
+const effortFields: readonly string[] = ['reasoning_effort']
 const nameFields: readonly string[] = ['messages.name']
 const reasoningFields: readonly string[] = ['messages.reasoning_content', 'messages.reasoning']
 
@@ -349,12 +352,13 @@ class LlamaEngine implements InferenceEngine {
       this.#isLoaded = true
       this.#checkContext(message.facts)
       this.#checkTemplate(message.templateProblem)
-      const { threadWarning, readsReasoning, readsNames } = message
+      const { threadWarning, readsReasoning, readsNames, readsEffort } = message
       if (threadWarning !== null) this.#options.log.warn('ThreadsStall', threadWarning)
       const fields = [
         ...(message.facts.purpose === 'embedding' ? embeddingFields : llamaFields),
         ...(readsReasoning ? reasoningFields : []),
         ...(readsNames ? nameFields : []),
+        ...(readsEffort ? effortFields : []),
       ]
       this.#started.resolve({ ...message.facts, fields })
     } else {

@@ -18,6 +18,7 @@ import type {
 } from './protocol.ts'
 import type { LlamaRuntime, Vocabulary } from './runtime.ts'
 import { StepLoop, type StepLoopOptions } from './step-loop.ts'
+import { choosesReasoning } from './templates/template-messages.ts'
 import { sliceText } from './token-text.ts'
 
 let loop: StepLoop | EmbeddingLoop | null = null
@@ -59,8 +60,9 @@ async function load(request: LoadRequest): Promise<void> {
     const templateProblem = template?.problem ?? null
     const readsReasoning = template?.names?.members.has('reasoning_content') ?? false
     const readsNames = template?.readsNames ?? false
+    const readsEffort = choosesReasoning(template)
     const problems = { templateProblem, threadWarning }
-    parent.send({ kind: 'loaded', facts, ...problems, readsReasoning, readsNames })
+    parent.send({ kind: 'loaded', facts, ...problems, readsReasoning, readsNames, readsEffort })
   } catch (error) {
     const hint = error instanceof LoadError ? { hint: error.hint } : {}
     const failure = { code: 'engine_error' as const, message: messageOf(error), ...hint }

@@ -52,6 +52,8 @@ export type MessageFromLlama =
       /** Whether the chat template reads the reasoning of earlier answers. */
       readonly readsReasoning: boolean
       readonly readsNames: boolean
+      /** Whether the chat template can switch reasoning on or off, or has efforts. */
+      readonly readsEffort: boolean
     }
   /** A sign of life: a step is complete, or the model is still loading. */
   | { readonly kind: 'alive' }

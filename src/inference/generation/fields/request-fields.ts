@@ -29,13 +29,14 @@ export const requestFields: Fields = {
   ...forServer('model messages prompt n stream stream_options prompts timeout priority'),
   ...forNobody('user metadata store service_tier safety_identifier prompt_cache_key'),
   ...forNobody('prompt_cache_retention request_id cache_salt stream_interval cache_prompt id_slot'),
-  ...forNobody('n_cache_reuse keep_alive'),
+  // Engines read `reasoning_effort` if the model has a choice.
+  ...forNobody('n_cache_reuse keep_alive reasoning_effort'),
   // The public API's JavaScript client sends `extra_body` as a field.
   ...forEngine(
     [],
     `
     max_tokens max_completion_tokens temperature top_p seed stop response_format tools
-    logit_bias reasoning_effort audio prediction functions reasoning max_output_tokens
+    logit_bias audio prediction functions reasoning max_output_tokens
     max_tool_calls extra_body stop_token_ids bad_words truncate_prompt_tokens truncation_side
     add_special_tokens prompt_logprobs prompt_embeds chat_template chat_template_kwargs
     documents mm_processor_kwargs guided_json guided_regex guided_choice guided_grammar

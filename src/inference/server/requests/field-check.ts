@@ -96,7 +96,7 @@ export class FieldCheck {
 
   #isRead(name: string): boolean {
     const { reader } = this.#knownFields[name] ?? { reader: 'server' }
-    return reader === 'engine' ? this.#isEngineField(name) : reader === 'server'
+    return reader === 'server' || this.#isEngineField(name)
   }
 
   #isEngineField(name: string): boolean {

@@ -53,14 +53,17 @@ const weather = { name: 'weather', description: 'Tells it', parameters: { type: 
 const user = (content: string) => ({ role: 'user', content }) as const
 
 describe('renderPrompt', () => {
-  it.each([
-    [{ templateArguments: { enable_thinking: false } }, 'chat_template_kwargs.enable_thinking'],
-    [{ reasoningEffort: 'high' }, 'reasoning_effort'],
-  ])('a model without a template reads nothing of %j', (more, param) => {
-    const input = { kind: 'chat', messages: [user('hi')], ...more } as const
+  it('a model without a template refuses variables, and ignores how much to reason', () => {
+    const messages = [user('hi')]
+    const param = 'chat_template_kwargs.enable_thinking'
+    const templateArguments = { enable_thinking: false }
+    const input = { kind: 'chat', messages, templateArguments } as const
     const reason = `this model has no chat template, which would read '${param}'`
     const message = `Unsupported parameter: ${reason}.`
     expect(() => renderPrompt(input, null)).toThrow(expect.objectContaining({ param, message }))
+    const effort = { kind: 'chat', messages, reasoningEffort: 'high' } as const
+    const plain = { kind: 'chat', messages } as const
+    expect(renderPrompt(effort, null)).toEqual(renderPrompt(plain, null))
   })
 
   it('renderPrompt returns plain text unchanged', () => {

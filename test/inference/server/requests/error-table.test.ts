@@ -261,13 +261,6 @@ describe('errors of the llama engine over HTTP', () => {
     ['grammar', completion, { prompt: 'a', grammar: 'root ::= (' }, 'unsupported_value', 'grammar'],
     ['bias', chat, { ...hello, logit_bias: { 99999: 1 } }, 'unsupported_value', 'logit_bias'],
     ['token', completion, { prompt: [99_999] }, 'unsupported_value', 'prompt'],
-    [
-      'effort',
-      chat,
-      { ...hello, reasoning_effort: 'low' },
-      'unsupported_parameter',
-      'reasoning_effort',
-    ],
     ['empty prompt', completion, { prompt: [] }, 'empty_array', 'prompt'],
     ['typical_p', chat, { ...hello, typical_p: 0.5 }, 'unsupported_parameter', 'typical_p'],
     ['image', chat, { messages: [{ role: 'user', content: [image] }] }, 'invalid_value', imagePath],

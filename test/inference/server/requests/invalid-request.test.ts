@@ -3,7 +3,13 @@ import { hello, post, serve } from '../served.ts'
 
 const chatPath = '/v1/chat/completions'
 const textPath = '/v1/completions'
-const fields = ['guided_choice', 'guided_regex', 'structured_outputs', 'reasoning_effort']
+const fields = [
+  'guided_choice',
+  'guided_regex',
+  'structured_outputs',
+  'reasoning_effort',
+  'chat_template_kwargs',
+]
 
 const isStrict = true
 const strictReason = 'It has no effect, and the server refuses such fields (server.strict).'
@@ -35,7 +41,7 @@ describe('the message of a field that is refused tells what helps:', () => {
   it.each([
     ['/generate', { prompts: ['a'], guided_choice: ['a'] }, `${chatPath} or ${textPath}`],
     ['/generate', { prompts: ['a'], tools: [{}] }, chatPath],
-    [textPath, { prompt: 'a', reasoning_effort: 'low' }, chatPath],
+    [textPath, { prompt: 'a', chat_template_kwargs: { a: 1 } }, chatPath],
     [chatPath, { ...hello, echo: true }, textPath],
   ])('%s %j is supported by another path', async (path, body, others) => {
     await using served = await serve({ fields })
@@ -93,6 +99,24 @@ describe('the message of a field that is refused tells what helps:', () => {
       `Unrecognized request argument supplied: '${param}'.${hint} ${strictReason}`,
     )
   })
+})
+
+it('how much to reason is ignored by a model without a choice, on every surface', async () => {
+  await using served = await serve()
+  await using strict = await serve({ limits: { isStrict } })
+  const chat = { ...hello, reasoning_effort: 'low' }
+  const messages = { ...hello, max_tokens: 5, thinking: { type: 'enabled', budget_tokens: 1024 } }
+  for (const [path, body, ignored] of [
+    [chatPath, chat, 'reasoning_effort'],
+    ['/v1/responses', { input: 'hi', reasoning: { effort: 'low' } }, 'reasoning_effort'],
+    ['/v1/messages', messages, null],
+    ['/api/chat', { ...hello, think: true }, null],
+  ] as const) {
+    const { status, headers } = await post(served.url + path, body)
+    expect([path, status, headers.get('x-tutti-ignored-fields')]).toEqual([path, 200, ignored])
+  }
+  const { json } = await post(strict.url + chatPath, chat)
+  expect(json.error).toMatchObject({ param: 'reasoning_effort', code: 'unknown_parameter' })
 })
 
 it('GET /openapi.json describes only fields that are not refused', async () => {

@@ -193,7 +193,11 @@ type TemplateNamesOnly = Pick<ChatTemplate, 'names'>
 const readsName = (template: TemplateNamesOnly | null, name: string): boolean =>
   template !== null && (template.names === null || template.names.variables.has(name))
 
-/** Unlike an effort, a preference is ignored by a template that has no such choice. */
+/** Whether the template can switch reasoning on or off, or has efforts. */
+export const choosesReasoning = (template: TemplateNamesOnly | null): boolean =>
+  readsName(template, 'reasoning_effort') || readsName(template, 'enable_thinking')
+
+/** A template that has no such choice ignores it. */
 function toThinkingArguments(
   thinking: boolean | string | undefined,
   template: TemplateNamesOnly | null,
@@ -208,8 +212,7 @@ function toThinkingArguments(
 function toEffortArguments(effort: string | undefined, template: TemplateNamesOnly | null): object {
   if (effort === undefined) return {}
   if (readsName(template, 'reasoning_effort')) return { reasoning_effort: effort }
-  if (!readsName(template, 'enable_thinking'))
-    throw unknownArgumentError('reasoning_effort', template)
+  if (!readsName(template, 'enable_thinking')) return {}
   if (efforts.includes(effort)) return { enable_thinking: effort !== 'none' }
   const known = efforts.map((one) => `'${one}'`).join(', ')
   const got = effort.length > 64 ? `${effort.slice(0, 61)}...` : effort
