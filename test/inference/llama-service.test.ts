@@ -47,6 +47,24 @@ describe('sampling over HTTP', () => {
     expect(chat.choices[0]?.message.content).not.toContain(',')
   })
 
+  it.each([false, true])(
+    'Ollama’s durations are those of the answer, stream %j',
+    async (stream) => {
+      const response = await fetch(`${backend.endpoint}/api/generate`, {
+        method: 'POST',
+        body: JSON.stringify({ model: backend.model, prompt: 'Once', options: {}, stream }),
+      })
+      const last = (await response.text()).trim().split('\n').at(-1) ?? ''
+      const {
+        total_duration: total,
+        prompt_eval_duration: prompt,
+        eval_duration: answer,
+      } = JSON.parse(last)
+      expect([prompt > 0, answer > 0]).toEqual([true, true])
+      expect(Math.abs(prompt + answer - total)).toBeLessThanOrEqual(2)
+    },
+  )
+
   it('structured_outputs of vLLM is a grammar', async () => {
     const choice = ['a blue whale', 'seven oaks']
     expect(choice).toContain(await complete({ structured_outputs: { choice }, max_tokens: 20 }))

@@ -92,7 +92,11 @@ describe('a stream whose model is loading', () => {
       rest += piece.value
     }
     expect(rest).toContain('"content":"re: hi"')
-    expect(JSON.parse(rest.trim().split('\n').at(-1) ?? '')).toMatchObject({ done: true })
+    expect(JSON.parse(rest.trim().split('\n').at(-1) ?? '')).toMatchObject({
+      done: true,
+      load_duration: 5e9,
+      total_duration: 5e9,
+    })
   })
 
   it('a request of Ollama that only loads a model ends when it is loaded', async () => {

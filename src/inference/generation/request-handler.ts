@@ -295,7 +295,10 @@ class RequestRun implements QueueListener {
   }
 
   #finish(reason: FinishReason, usage: Usage, last?: AnswerFields): void {
-    this.#finishWith({ result: this.#builder.finish(reason, usage, last) })
+    const result = this.#builder.finish(reason, usage, last)
+    if (this.#firstTokenMs === null) return this.#finishWith({ result })
+    const firstTokenMs = this.#firstTokenMs - this.#arrivedMs
+    this.#finishWith({ result: { ...result, firstTokenMs } })
   }
 
   /** Without a result, counts the prompt if the engine has read it, and each delta as one token. */

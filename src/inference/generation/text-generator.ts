@@ -59,6 +59,8 @@ export interface GenerationResult {
   readonly lastFields?: AnswerFields
   /** Request fields that the server behind the engine reports as ignored. */
   readonly ignored?: readonly string[]
+  /** The time from the arrival of the request to its first token. Absent without a token. */
+  readonly firstTokenMs?: number
 }
 
 export interface ProgressListener {

@@ -68,6 +68,7 @@ export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts
       const { timeout, stream = surface?.isStreamDefault } = fields
       const { name, isLoaded } = findModel(fields['model'], directory.list(), route.path)
       if (!isLoaded) expectPossible(directory.expect(name), exchange, body)
+      const startMs = clock.monotonicMs()
       const acquired = directory.acquire(name, {
         signal: exchange.signal,
         timeoutMs: typeof timeout === 'number' && timeout > 0 ? timeout * 1000 : null,
@@ -78,6 +79,7 @@ export function createDispatchRoute(route: DocumentedRoute, parts: DispatchParts
       try {
         const lease = await acquired
         stopSigns?.()
+        exchange.waitedMs = clock.monotonicMs() - startMs
         try {
           const target = lease.routes.get(route.path)
           if (target === undefined) throw toUnknownPath(route.path)

@@ -272,7 +272,7 @@ function createSurfaceRoute(surface: Surface, context: RouteContext): Documented
   const { path, document, bodyLimit, isAnyTypeAccepted = false } = surface
   const options = { clock, bufferBytes: limits.streamBufferBytes }
   const read = (exchange: HttpExchange, body: unknown): SurfaceCall =>
-    surface.read(body, context, exchange.key?.name ?? '')
+    surface.read(body, context, { owner: exchange.key?.name ?? '', loadMs: exchange.waitedMs })
   return {
     method: 'POST',
     path,

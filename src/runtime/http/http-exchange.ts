@@ -52,6 +52,8 @@ export class HttpExchange {
   /** The tokens that a model has read and written for the request. */
   promptTokens = 0
   completionTokens = 0
+  /** How long the request has waited before a route could answer it. */
+  waitedMs = 0
   /** The parsed body; `undefined` if none was read. */
   body: unknown
   /** The texts that a model has generated for the request. */

@@ -19,6 +19,7 @@ import type {
   ChoiceListener,
   ReplyFormat,
   ReplyStream,
+  Sender,
   Surface,
   SurfaceContext,
 } from './surface.ts'
@@ -77,11 +78,12 @@ export const ollamaChat: Surface = {
   },
   promptField: 'messages',
   toWaitingText: (body, clock) => toWaitingLine(toChatFields, body, clock),
-  read(body, context) {
+  read(body, context, sender) {
     const fields = expectValid(ollamaChatRequest, body)
     if ((fields.messages ?? []).length === 0) return loadReply(fields, context, toChatFields)
     const request = readTranslated(toChatTranslation(fields, context.requests), context)
-    return { request, format: createFormat(fields.model, context, toChatFields) }
+    const head = { model: fields.model, ...sender }
+    return { request, format: createFormat(head, context, toChatFields) }
   },
 }
 
@@ -105,10 +107,10 @@ export const ollamaGenerate: Surface = {
   },
   promptField: 'prompt',
   toWaitingText: (body, clock) => toWaitingLine(toPromptFields, body, clock),
-  read(body, context) {
+  read(body, context, sender) {
     const fields = expectValid(ollamaGenerateRequest, body)
     const { requests } = context
-    const format = createFormat(fields.model, context, toPromptFields)
+    const format = createFormat({ model: fields.model, ...sender }, context, toPromptFields)
     if ((fields.prompt ?? '') === '') return loadReply(fields, context, toPromptFields)
     if (fields.raw === true) {
       const request = expectOneAnswer(requests.readCompletion(toRawBody(fields, requests)))
@@ -160,37 +162,43 @@ function loadReply(
 
 const toIsoTime = (seconds: number): string => new Date(seconds * 1000).toISOString()
 
-function createFormat(model: string, { clock }: SurfaceContext, toFields: ToFields): ReplyFormat {
+interface ReplyHead extends Pick<Sender, 'loadMs'> {
+  readonly model: string
+}
+
+function createFormat(
+  { model, loadMs }: ReplyHead,
+  { clock }: SurfaceContext,
+  toFields: ToFields,
+): ReplyFormat {
   const startMs = clock.monotonicMs()
-  let firstMs: number | null = null
   const toLine = (piece: Piece, rest: object): object => ({
     model,
     created_at: toIsoTime(clock.now()),
     ...toFields(piece),
     ...rest,
   })
-  const toLast = ({ finishReason, usage }: GenerationResult): object => {
-    const endMs = clock.monotonicMs()
+  const toLast = ({ finishReason, usage, firstTokenMs = 0 }: GenerationResult): object => {
+    const answerMs = clock.monotonicMs() - startMs
     const toNanoseconds = (ms: number): number => Math.round(ms * 1_000_000)
     return {
       done: true,
       done_reason: finishReason === 'tool_calls' ? 'stop' : finishReason,
-      total_duration: toNanoseconds(endMs - startMs),
-      load_duration: 0,
+      total_duration: toNanoseconds(loadMs + answerMs),
+      load_duration: toNanoseconds(loadMs),
       prompt_eval_count: usage.promptTokens,
-      prompt_eval_duration: toNanoseconds((firstMs ?? startMs) - startMs),
+      prompt_eval_duration: toNanoseconds(firstTokenMs),
       eval_count: usage.completionTokens,
-      eval_duration: toNanoseconds(endMs - (firstMs ?? startMs)),
+      eval_duration: toNanoseconds(answerMs - firstTokenMs),
     }
   }
   return {
     streamType: `${streamType}; charset=utf-8`,
     toBody: ([result]) => toLine(toPiece(result), toLast(result)),
     createStream: (writer) =>
-      new LineStream(writer, (piece, result) => {
-        firstMs ??= clock.monotonicMs()
-        return toLine(piece, result === undefined ? { done: false } : toLast(result))
-      }),
+      new LineStream(writer, (piece, result) =>
+        toLine(piece, result === undefined ? { done: false } : toLast(result)),
+      ),
   }
 }
 

@@ -49,7 +49,7 @@ export const responses: Surface = {
   schemas: { ResponseRequest: responseRequest, Response: responseSchema },
   bodyLimit: 'chatBodyBytes',
   promptField: 'input',
-  read(body, context, owner) {
+  read(body, context, { owner }) {
     const fields = expectValid(responseRequest, body)
     const { input, previous_response_id: previousId, store } = fields
     const items = context.responses.resolve(owner, input, previousId)

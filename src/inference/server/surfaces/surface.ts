@@ -31,11 +31,8 @@ export interface Surface {
   readonly bodyLimit: 'bodyBytes' | 'chatBodyBytes'
   /** The field that an error about a prompt that is too long names. */
   readonly promptField: string
-  /**
-   * Converts a body to a request. Throws `HttpError` for an invalid body. `owner` is the name of
-   * the key; `""` for a key without a name, or without a key.
-   */
-  read(body: unknown, context: SurfaceContext, owner: string): SurfaceCall
+  /** Converts a body to a request. Throws `HttpError` for an invalid body. */
+  read(body: unknown, context: SurfaceContext, sender: Sender): SurfaceCall
   readonly toErrorBody: (problem: HttpError) => object
   /** Whether a body without `stream` asks for a stream. Default `false`. */
   readonly isStreamDefault?: boolean
@@ -43,6 +40,14 @@ export interface Surface {
   readonly toWaitingText?: (body: WireFields, clock: Clock) => string
   /** The end of a stream that has failed before its first text. */
   readonly toFailure: (problem: HttpError, body: object) => string
+}
+
+/** What is known about a request besides its body. */
+export interface Sender {
+  /** The name of the key; `""` for a key without a name, or without a key. */
+  readonly owner: string
+  /** How long the request has waited for its model to be loaded. */
+  readonly loadMs: number
 }
 
 export interface SurfaceContext {
