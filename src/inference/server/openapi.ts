@@ -69,7 +69,11 @@ function toPaths(routes: readonly DocumentedRoute[]): Record<string, object> {
     const path = route.path.replace(/\*$/, '{name}')
     const name = { name: 'name', in: 'path', required: true, schema: { type: 'string' } }
     const parameters = path === route.path ? {} : { parameters: [name] }
-    paths[path] = { ...parameters, [route.method.toLowerCase()]: toOperation(route) }
+    paths[path] = {
+      ...paths[path],
+      ...parameters,
+      [route.method.toLowerCase()]: toOperation(route),
+    }
   }
   return paths
 }

@@ -73,7 +73,7 @@ export function createRoutes(context: RouteContext): readonly DocumentedRoute[] 
     ...createTokenRoutes(context),
     createMetricsRoute(context),
     createFactsRoute(context, () => routes),
-  ].filter(({ path }) => !paths.includes(path))
+  ].filter(({ path }) => !paths.includes(path.replace(/\/\*$/, '')))
   const others = context.forwardedPaths ?? []
   const missing = others.filter((one) => !routes.some(({ path }) => path === one))
   routes.push(...[...paths, ...missing].map((path) => createForwardingRoute(path, context)))

@@ -7,10 +7,6 @@ import { notFoundError } from '../../runtime/http/http-server.ts'
 const advice: readonly (readonly [RegExp, string])[] = [
   [/^(?:\/v1)?\/embeddings$|^\/api\/embed/, 'Embeddings need an embedding model.'],
   [
-    /^(?:\/v1)?\/responses\//,
-    'Stored responses can be continued with `previous_response_id`, but not read or deleted.',
-  ],
-  [
     /^\/api\/(?:pull|push|create|copy|delete|blobs)/,
     'The configuration of the server decides which models it serves.',
   ],

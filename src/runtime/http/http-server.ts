@@ -35,7 +35,7 @@ import { isPreflight, type KeyRing, preflightHeaders, RequestGuard } from './req
 import { type TlsFiles, watchTlsFiles } from './tls.ts'
 
 export interface Route {
-  readonly method: 'GET' | 'POST'
+  readonly method: 'GET' | 'POST' | 'DELETE'
   /** Compared literally, without decoding. A trailing `*` matches any text. */
   readonly path: string
   /** Whether the route needs no API key and is served while the server closes. Default `false`. */
@@ -132,7 +132,8 @@ export class HttpServer extends Service {
   /** With TLS: the TCP connections, including those whose handshake is not complete. */
   readonly #rawConnections = new Set<Socket>()
   #certificate: { close(): void } | null = null
-  readonly #routes = new Map<string, Route>()
+  /** Routes with the same path differ in their methods. */
+  readonly #routes = new Map<string, readonly Route[]>()
   #toUnknownPath: (path: string) => HttpError = closingError
   #listening: ListeningServer | null = null
   #guard: RequestGuard | null = null
@@ -172,7 +173,9 @@ export class HttpServer extends Service {
   /** Replaces all routes. A request for any other path gets the error from `toUnknownPath`. */
   setRoutes(routes: readonly Route[], toUnknownPath: (path: string) => HttpError): void {
     this.#routes.clear()
-    for (const route of routes) this.#routes.set(route.path, route)
+    for (const route of routes) {
+      this.#routes.set(route.path, [...(this.#routes.get(route.path) ?? []), route])
+    }
     this.#toUnknownPath = toUnknownPath
   }
 
@@ -280,13 +283,14 @@ export class HttpServer extends Service {
     const { request } = exchange
     const guard = this.#guard
     if (guard === null) throw closingError()
-    const { route, path } = this.#findRoute(exchange.path)
+    const { routes, path } = this.#findRoutes(exchange.path)
+    const isPublic = routes.some((route) => route.isPublic === true)
     exchange.addHeaders(guard.corsHeaders(request))
-    exchange.key = guard.check(request, route?.isPublic === true)
+    exchange.key = guard.check(request, isPublic)
     if (isPreflight(request)) return exchange.sendNothing(preflightHeaders(request))
-    if (route === undefined) throw this.#toUnknownPath(path)
-    exchange.route = route.path
-    expectMethod(route, request.method)
+    if (routes.length === 0) throw this.#toUnknownPath(path)
+    exchange.route = routes[0]?.path ?? ''
+    const route = expectMethod(routes, request.method)
     if (this.isDraining && route.isPublic !== true) throw closingError()
     const rest = route.path.endsWith('*') ? path.slice(route.path.length - 1) : ''
     if (route.bodyBytes === undefined) return route.answer(exchange, undefined, rest)
@@ -303,22 +307,23 @@ export class HttpServer extends Service {
     return [path]
   }
 
-  #findRoute(requested: string): { readonly route: Route | undefined; readonly path: string } {
+  /** Returns the routes of a path; none if the server does not have the path. */
+  #findRoutes(requested: string): { readonly routes: readonly Route[]; readonly path: string } {
     for (const path of this.listAliases(requested)) {
-      const route = this.#routeOf(path)
-      if (route !== undefined) return { route, path }
+      const routes = this.#routesOf(path)
+      if (routes.length > 0) return { routes, path }
     }
-    return { route: undefined, path: requested }
+    return { routes: [], path: requested }
   }
 
-  #routeOf(path: string): Route | undefined {
+  #routesOf(path: string): readonly Route[] {
     const exact = this.#routes.get(path)
     if (exact !== undefined) return exact
-    for (const [pattern, route] of this.#routes) {
+    for (const [pattern, routes] of this.#routes) {
       const isPrefix = pattern.endsWith('*') && path.startsWith(pattern.slice(0, -1))
-      if (isPrefix && path.length >= pattern.length) return route
+      if (isPrefix && path.length >= pattern.length) return routes
     }
-    return undefined
+    return []
   }
 
   #isAnswering(socket: Duplex): boolean {
@@ -359,9 +364,12 @@ function admit(exchange: HttpExchange): void {
 export const notFoundError = (advice: string): HttpError =>
   new HttpError(404, `There is nothing at this address. ${advice}`, { code: 'unknown_url' })
 
-function expectMethod({ method: allowed }: Route, method = ''): void {
-  if (method === allowed || (method === 'HEAD' && allowed === 'GET')) return
-  const allow = allowed === 'GET' ? 'GET, HEAD' : allowed
+function expectMethod(routes: readonly Route[], given = ''): Route {
+  const wanted = given === 'HEAD' ? 'GET' : given
+  const found = routes.find(({ method }) => method === wanted)
+  if (found !== undefined) return found
+  const allowed = routes.flatMap(({ method }) => (method === 'GET' ? ['GET', 'HEAD'] : [method]))
+  const allow = allowed.join(', ')
   throw new HttpError(405, `This address takes ${allow} only.`, {
     code: 'method_not_allowed',
     headers: ['allow', allow],

@@ -152,7 +152,7 @@ export function preflightHeaders({ headers }: Pick<RequestHead, 'headers'>): rea
   const isPrivate = headers['access-control-request-private-network'] === 'true'
   return [
     'access-control-allow-methods',
-    'GET, HEAD, POST',
+    'GET, HEAD, POST, DELETE',
     'access-control-max-age',
     '600',
     ...(wanted === undefined ? [] : ['access-control-allow-headers', wanted]),

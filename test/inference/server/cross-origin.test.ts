@@ -82,7 +82,7 @@ describe('origins', () => {
       expect([path, status]).toEqual([path, 204])
       expect(corsOf(answer)).toEqual({
         'access-control-allow-origin': 'http://localhost:3000',
-        'access-control-allow-methods': 'GET, HEAD, POST',
+        'access-control-allow-methods': 'GET, HEAD, POST, DELETE',
         'access-control-allow-headers': wants,
         'access-control-max-age': '600',
         'access-control-expose-headers':

@@ -44,9 +44,12 @@ it('GET /openapi.json: every route of the server is in the document, with its me
   await using served = await serve()
   const { paths, servers } = await documentOf(served)
   const described = Object.entries(paths).flatMap(([path, operations]) =>
-    ['get', 'post'].filter((method) => method in operations).map((method) => `${method} ${path}`),
+    ['get', 'post', 'delete']
+      .filter((method) => method in operations)
+      .map((method) => `${method} ${path}`),
   )
   expect(described.toSorted()).toEqual([
+    'delete /v1/responses/{name}',
     'get /api/ps',
     'get /api/tags',
     'get /api/version',
@@ -57,6 +60,7 @@ it('GET /openapi.json: every route of the server is in the document, with its me
     'get /openapi.json',
     'get /v1/models',
     'get /v1/models/{name}',
+    'get /v1/responses/{name}',
     'get /v1/server',
     'post /api/chat',
     'post /api/generate',

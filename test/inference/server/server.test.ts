@@ -157,7 +157,6 @@ describe('the inference server', () => {
   it.each([
     ['/v1/embeddings', 'Embeddings need an embedding model.'],
     ['/api/embed', 'Embeddings need an embedding model.'],
-    ['/v1/responses/resp_1', 'Stored responses can be continued with `previous_response_id`, but'],
     ['/api/pull', 'The configuration of the server decides which models it serves.'],
     ['/v1/rerank', "The engines 'openai' and 'process' pass others on to the server behind them."],
   ])(

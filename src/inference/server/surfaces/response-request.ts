@@ -249,6 +249,11 @@ export const missingItemError = (id: string, param: string): HttpError =>
     param,
   })
 
+export const unknownResponseError = (id: string): HttpError =>
+  new HttpError(404, `Response with id '${id.slice(0, 128)}' not found.`, {
+    code: 'response_not_found',
+  })
+
 export const missingResponseError = (id: string): HttpError =>
   new HttpError(
     404,

@@ -3,16 +3,24 @@
 import {
   missingItemError,
   missingResponseError,
+  unknownResponseError,
   type Item,
   type ItemReference,
   type SourceItem,
 } from './response-request.ts'
+
+/** A response as its client got it. */
+export interface ResponseBody {
+  readonly id: string
+  readonly output: readonly object[]
+}
 
 interface StoredResponse {
   readonly owner: string
   /** The items of the conversation up to and including this response. */
   readonly items: readonly Item[]
   readonly output: readonly Item[]
+  readonly body: ResponseBody
   readonly bytes: number
 }
 
@@ -43,17 +51,33 @@ export class ResponseStore {
     return [...earlier, ...newItems]
   }
 
-  add(owner: string, id: string, items: readonly Item[], output: readonly Item[]): void {
-    const all = [...items, ...output]
-    const bytes = estimateBytes(all)
+  /** `items` is the conversation before the response. */
+  add(owner: string, items: readonly Item[], body: ResponseBody): void {
+    const output = body.output as readonly Item[]
+    const bytes = estimateBytes(items) + estimateBytes(body)
     if (bytes > maxBytes) return
-    this.#responses.set(id, { owner, items: all, output, bytes })
+    this.#responses.set(body.id, { owner, items: [...items, ...output], output, body, bytes })
     this.#bytes += bytes
     for (const [oldest, response] of this.#responses) {
       if (this.#responses.size <= maxResponses && this.#bytes <= maxBytes) return
       this.#responses.delete(oldest)
       this.#bytes -= response.bytes
     }
+  }
+
+  /** Throws `HttpError` for a response that is not stored, or that has another owner. */
+  get(owner: string, id: string): ResponseBody {
+    const response = this.#find(owner, id)
+    if (response === undefined) throw unknownResponseError(id)
+    return response.body
+  }
+
+  /** Throws as `get` does. Responses that continue this one stay. */
+  delete(owner: string, id: string): void {
+    const response = this.#find(owner, id)
+    if (response === undefined) throw unknownResponseError(id)
+    this.#responses.delete(id)
+    this.#bytes -= response.bytes
   }
 
   #find(owner: string, id: string): StoredResponse | undefined {

@@ -6,16 +6,13 @@ import type { Usage } from '../../generation/inference-engine.ts'
 import type { GenerationResult } from '../../generation/text-generator.ts'
 import { z } from '../../schema/schema.ts'
 import type { StreamWriter } from '../replies/stream-writer.ts'
+import type { DocumentedRoute } from '../openapi.ts'
+import { unknownPathError } from '../unknown-path.ts'
 import { eventStreamType, toErrorFields } from './chunk-stream.ts'
 import { type AnswerPart, listParts, PartStream } from './part-stream.ts'
-import {
-  type Item,
-  type ResponseRequest,
-  responseRequest,
-  toTranslation,
-} from './response-request.ts'
-import { toItemId, toResponseId } from './response-store.ts'
-import type { Surface } from './surface.ts'
+import { type ResponseRequest, responseRequest, toTranslation } from './response-request.ts'
+import { type ResponseBody, toItemId, toResponseId } from './response-store.ts'
+import type { CompanionContext, Surface } from './surface.ts'
 import { expectValid, readCount, readTranslated } from './translation.ts'
 
 const count = z.int().min(0)
@@ -56,16 +53,20 @@ export const responses: Surface = {
     const request = readTranslated(toTranslation(fields, items), context)
     const id = toResponseId(newUuid())
     const head = createHead(id, request.model, Math.floor(context.clock.now()), fields)
-    const onEnded = (output: readonly object[]): void => {
+    const onEnded = (body: ResponseBody): void => {
       if (store === false) return
       const earlier = items.map(({ item }) => item)
-      context.responses.add(owner, id, earlier, output as readonly Item[])
+      context.responses.add(owner, earlier, body)
     }
     return {
       request,
       format: {
         streamType: eventStreamType,
-        toBody: ([result]) => ({ ...head, ...toOutcome(id, result, listParts(result), onEnded) }),
+        toBody([result]) {
+          const response = { ...head, ...toOutcome(id, result, listParts(result)) }
+          onEnded(response)
+          return response
+        },
         createStream: (writer) => new ResponseStream(writer, head, onEnded),
       },
     }
@@ -74,8 +75,38 @@ export const responses: Surface = {
   toFailure: (problem) => toEvent('error', 0, toFailureJson(problem)),
 }
 
+/** The routes that read and delete a stored response. */
+export function createResponseRoutes({
+  responses: store,
+}: CompanionContext): readonly DocumentedRoute[] {
+  const path = `${responses.path}/*`
+  const expectId = (id: string): string => {
+    if (id.includes('/')) throw unknownPathError(`${responses.path}/${id}`, false)
+    return id
+  }
+  return [
+    {
+      method: 'GET',
+      path,
+      document: { summary: 'A stored response.', ok: 'Response' },
+      answer(exchange, _, id) {
+        exchange.sendJson(200, store.get(exchange.key?.name ?? '', expectId(id)))
+      },
+    },
+    {
+      method: 'DELETE',
+      path,
+      document: { summary: 'Deletes a stored response.' },
+      answer(exchange, _, id) {
+        store.delete(exchange.key?.name ?? '', expectId(id))
+        exchange.sendJson(200, { id, object: 'response', deleted: true })
+      },
+    },
+  ]
+}
+
 type Head = ReturnType<typeof createHead>
-type OnEnded = (output: readonly object[]) => void
+type OnEnded = (body: ResponseBody) => void
 
 /** The fields of a response that its request decides. */
 const createHead = (id: string, model: string, created: number, fields: ResponseRequest) => ({
@@ -104,7 +135,6 @@ function toOutcome(
   responseId: string,
   { finishReason, usage }: GenerationResult,
   parts: readonly AnswerPart[],
-  onEnded: OnEnded,
 ) {
   const reason =
     finishReason === 'length'
@@ -114,7 +144,6 @@ function toOutcome(
         : null
   const status = reason === null ? 'completed' : 'incomplete'
   const output = parts.map((part) => toItem(responseId, part, status))
-  onEnded(output)
   const details = reason === null ? null : { reason }
   return { status, incomplete_details: details, output, usage: toUsageFields(usage) }
 }
@@ -158,6 +187,7 @@ const toSummary = (text: string): object => ({ type: 'summary_text', text })
 /** Writes JSON text by text, because streams have many events with the same fields. */
 class ResponseStream extends PartStream {
   readonly #id: string
+  readonly #head: Head
   readonly #headJson: string
   readonly #onEnded: OnEnded
   #sequence = 0
@@ -167,6 +197,7 @@ class ResponseStream extends PartStream {
   constructor(writer: StreamWriter, head: Head, onEnded: OnEnded) {
     super(writer)
     this.#id = head.id
+    this.#head = head
     this.#headJson = toFieldsJson(head)
     this.#onEnded = onEnded
   }
@@ -216,7 +247,8 @@ class ResponseStream extends PartStream {
   }
 
   protected toClosing(result: GenerationResult, parts: readonly AnswerPart[]): string {
-    const outcome = toOutcome(this.#id, result, parts, this.#onEnded)
+    const outcome = toOutcome(this.#id, result, parts)
+    this.#onEnded({ ...this.#head, ...outcome })
     return this.#toEvent(`response.${outcome.status}`, this.#toResponseJson(outcome))
   }
 

@@ -6,7 +6,7 @@ import { completions } from './completions.ts'
 import { createCountTokensRoute, messages } from './messages.ts'
 import { createOllamaModelRoutes } from './ollama-models.ts'
 import { ollamaChat, ollamaGenerate } from './ollama.ts'
-import { responses } from './responses.ts'
+import { createResponseRoutes, responses } from './responses.ts'
 import type { CompanionContext, Surface } from './surface.ts'
 
 export const surfaces: readonly Surface[] = [
@@ -21,6 +21,7 @@ export const surfaces: readonly Surface[] = [
 /** Creates the routes of these APIs that generate nothing. */
 export const createCompanionRoutes = (context: CompanionContext): readonly DocumentedRoute[] => [
   createCountTokensRoute(context),
+  ...createResponseRoutes(context),
   ...createOllamaModelRoutes(context),
 ]
 

@@ -97,6 +97,37 @@ describe('the openai client and the Responses API', () => {
     expect(second.output_text).toBe('It is sunny in Paris.')
   })
 
+  it.each([false, true])(
+    'the openai client reads and deletes a response, stream %j',
+    async (stream) => {
+      await using served = await serve({ apiKey: key })
+      const client = openai(served, { maxRetries: 0 })
+      let created: OpenAI.Responses.Response | undefined
+      if (!stream) created = await client.responses.create(request)
+      else {
+        for await (const event of await client.responses.create({ ...request, stream: true })) {
+          if (event.type === 'response.completed') created = event.response
+        }
+      }
+      const id = created?.id ?? ''
+      const read = await client.responses.retrieve(id)
+      expect([read.output_text, read.usage]).toEqual(['say it in two words', created?.usage])
+      expect(read.output).toEqual(created?.output)
+      const next = await client.responses.create({ ...request, previous_response_id: id })
+      await client.responses.delete(id)
+      for (const gone of [client.responses.retrieve(id), client.responses.delete(id)]) {
+        await expect(gone).rejects.toMatchObject({ status: 404, code: 'response_not_found' })
+      }
+      expect((await client.responses.retrieve(next.id)).previous_response_id).toBe(id)
+      await expect(client.responses.inputItems.list(next.id)).rejects.toMatchObject({ status: 404 })
+      const { status, headers } = await fetch(`${served.url}/v1/responses/${next.id}`, {
+        method: 'PUT',
+        headers: { authorization: `Bearer ${key}` },
+      })
+      expect([status, headers.get('allow')]).toEqual([405, 'GET, HEAD, DELETE'])
+    },
+  )
+
   it('the openai client parses JSON that fits a schema', async () => {
     await using served = await serve({ apiKey: key, generator: new FakeGenerator(writesJson) })
     const { output_parsed: parsed } = await openai(served).responses.parse({
