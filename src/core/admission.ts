@@ -1,6 +1,6 @@
 /**
- * Admits lists of tasks. Checks a whole list first. Then opens its tasks, that is, emits
- * TaskCreated and submits them to backends. Works in slices to keep the event loop responsive.
+ * Admits lists of tasks. Checks a whole list first, and then opens its tasks: emits TaskCreated and
+ * submits them to backends. Works in slices to keep the event loop responsive.
  */
 
 import type { AnyTask } from '../backends/backend.ts'
@@ -38,7 +38,7 @@ export interface AdmissionParts {
   readonly bindings: readonly BackendBinding[]
 }
 
-/** The tasks that passed the checks, each with its target, except a task that is being routed. */
+/** The tasks that passed the checks, with their targets. A task that is being routed is missing. */
 interface AcceptedTasks {
   readonly tasks: AnyTask[]
   readonly targets: BackendBinding[]

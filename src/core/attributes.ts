@@ -114,7 +114,7 @@ export function describeSubmission(entry: Entry): JsonObject | null {
 }
 
 /**
- * Converts a request to snake_case, which all data that leaves the process uses for field names.
+ * Converts a request to snake_case, the form of field names in all data that leaves the process.
  */
 function toWireResources({ memoryMb, ranksPerNode, ...others }: ResourceRequest): JsonObject {
   const resources = {
@@ -227,7 +227,7 @@ function toTailText(text: string): string {
   const bytes = Buffer.from(maskSecrets(text))
   if (bytes.length <= maxTailLength) return bytes.toString()
   let from = bytes.length - maxTailLength
-  // Do not start inside a UTF-8 sequence.
+  // Does not start inside a UTF-8 sequence.
   while (((bytes[from] ?? 0) & 0xc0) === 0x80) from++
   return bytes.toString('utf8', from)
 }

@@ -22,11 +22,11 @@ import type { Task } from '../tasks/task.ts'
 export type FailReport = Extract<TaskReport, { readonly kind: 'fail' }>
 
 /**
- * The error with which awaiting the task rejects; the original error is its cause. Never throws,
- * even if reading a property of the thrown value does.
+ * The error with which an `await` of the task rejects. The original error is its cause. Never
+ * throws, even if reading a property of the thrown value does.
  */
 export function toTaskError({ uid }: Task, error: unknown): TuttiError {
-  // The error of another task that the function awaited becomes only the cause.
+  // If the function awaited another task that failed, that task's error becomes only the cause.
   const isOwn = isInstanceOf(error, TaskFailedError) && tryRead(() => error.uid) === uid
   if (isOwn) return error
   const text = `task ${uid} failed: ${errorTypeOf(error)}: ${messageOf(error)}`

@@ -49,7 +49,8 @@ export class Ledger implements TaskHolder {
   readonly #limits: NameLimits<Entry> | null
   #lateReports = 0
   /**
-   * The reason for closing the session; `null` before. Once it is set, every task ends CANCELED.
+   * The reason for closing the session; `null` until then. Once it is set, every task ends
+   * CANCELED.
    */
   #closeReason: string | null = null
 
@@ -66,7 +67,9 @@ export class Ledger implements TaskHolder {
     return !this.#uids.isEmpty
   }
 
-  /** Sets the session's id to that of a resumed record. Only before the first submission. */
+  /**
+   * Sets the session's id to that of a resumed record. Allowed only before the first submission.
+   */
   rename(sessionId: string): void {
     this.#parts.sessionId = sessionId
   }
@@ -84,7 +87,10 @@ export class Ledger implements TaskHolder {
     return this.#lateReports
   }
 
-  /** Reserves a task and its uid, so that the task can be awaited; `false` if either is taken. */
+  /**
+   * Reserves a task and its uid, so that the task can be awaited. Returns `false` if either is
+   * taken.
+   */
   claim(task: Task): boolean {
     if (!this.#uids.claim(task.uid)) return false
     if (task[claimRecord](this) !== null) return true
@@ -163,7 +169,7 @@ export class Ledger implements TaskHolder {
       if (batch === undefined) batches.set(connection, [job])
       else batch.push(job)
     }
-    // Only after all tasks of the list were added, because tasks begin in order of priority.
+    // Called after all tasks of the list were added, because tasks begin in order of priority.
     for (const attempt of limited.values()) this.#limits?.advance(attempt)
     for (const [connection, jobs] of batches) this.#handOver(connection, jobs)
   }
@@ -453,8 +459,8 @@ export class Ledger implements TaskHolder {
   }
 
   /**
-   * Ends an attempt in the name limits. If it has run, counts its start first, because some
-   * backends report no starts.
+   * Ends an attempt for the name limits. First counts the start of an attempt that has run, because
+   * some backends report no starts.
    */
   #endLimited(attempt: LimitedAttempt<Entry>, hasRun: boolean): void {
     if (hasRun) this.#limits?.start(attempt)

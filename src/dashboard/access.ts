@@ -19,7 +19,10 @@ const maxLinks = 1000
 const maxViewers = 1000
 
 export class Access {
-  /** Random, because browsers send a cookie to all ports of its host, also to other servers. */
+  /**
+   * The name is random, because browsers send a cookie to all servers of its host, whatever their
+   * port.
+   */
   readonly #cookieName = `tutti-${randomBytes(8).toString('hex')}`
   /** Both maps have digests of secrets as keys, so that the time of a look-up reveals nothing. */
   readonly #links = new Map<string, { readonly mayControl: boolean }>()

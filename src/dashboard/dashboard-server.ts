@@ -213,7 +213,7 @@ function sendBounded(
   exchange.sendText(200, text, headers)
 }
 
-/** Sends a piece each time the browser has read the previous pieces. */
+/** Sends the next piece whenever the browser has read the previous ones. */
 async function sendPieces(
   exchange: HttpExchange,
   pieces: AsyncIterable<string>,

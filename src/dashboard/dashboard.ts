@@ -66,7 +66,7 @@ export interface DashboardParts {
 
 const defaultPort = 4646
 const maxPorts = 100
-/** Assumes that a process of another host that holds the lock of a record is alive. */
+/** A process on another host that holds the lock of a record is assumed to be alive. */
 const lockHolders: RecordWriterStates = {
   isWriting: (folder, sessionId) => Promise.resolve(isBeingWritten(folder, sessionId)),
 }

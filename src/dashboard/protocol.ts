@@ -190,7 +190,9 @@ export interface StreamBlock {
     | 'lost'
     | 'interrupted'
     | 'other'
-  /** The phases in order. The page draws those in which the task does not run paler. */
+  /**
+   * The phases in order. The page draws phases in which the task does not run in a paler colour.
+   */
   readonly phases: readonly {
     readonly kind: 'values' | 'queued' | 'starting' | 'running' | 'between'
     readonly from: number
@@ -440,7 +442,9 @@ export interface TaskDrawerView {
   readonly scope: string
   readonly state: string
   readonly isInterrupted: boolean
-  /** Whether more data about the task is being read from the record. It follows as a change. */
+  /**
+   * Whether more data about the task is being read from the record. The data follows as a change.
+   */
   readonly isReading: boolean
   /** The lines of `tutti explain`. */
   readonly story: readonly string[]

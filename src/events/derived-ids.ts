@@ -9,7 +9,10 @@ import { randomFillSync } from 'node:crypto'
 const keyWords = 6
 const two32 = 2 ** 32
 const eventIdDigits = 32
-/** How many ids of events are made together, because one text takes longer than its digits. */
+/**
+ * The number of event ids that are made together, because making one text takes longer than making
+ * its digits.
+ */
 const idsPerBlock = 16
 const spanIdDigits = 16
 
@@ -66,7 +69,7 @@ export class DerivedIds {
     writeWord(target, at + 8, this.#lastSpanWord(number, first))
   }
 
-  /** Fast for numbers that follow each other. */
+  /** Fast for consecutive numbers. */
   eventId(number: number): string {
     const block = Math.floor(number / idsPerBlock)
     const first = block * idsPerBlock

@@ -20,7 +20,7 @@ export interface EventSink {
 export interface TaskChange {
   readonly event_type: TaskEventType
   readonly event_time: number
-  /** Not before `event_time`. */
+  /** Never before `event_time`. */
   readonly emit_time: number
   readonly backend: string
   readonly task_id: string

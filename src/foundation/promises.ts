@@ -48,7 +48,7 @@ export async function unlessAborted<T>(signal: AbortSignal, promise: Promise<T>)
 export class SharedResult<T> {
   readonly #controller = new AbortController()
   readonly #result: Promise<T>
-  /** Resolves at the end of the computation with whether it has a result. */
+  /** Resolves at the end of the computation, with `true` if it has a result. */
   readonly hasResult: Promise<boolean>
   #waiting = 0
 

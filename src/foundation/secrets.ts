@@ -75,7 +75,7 @@ export function maskSecrets(text: string): string {
 }
 
 const word = String.raw`(?:"[^"]*"|'[^']*'|[^\s;|&"']+)`
-/** Match named values in a command line: `NAME=value`, `--name=value` and `--name value`. */
+/** Patterns of named values in a command line: `NAME=value`, `--name=value` and `--name value`. */
 const namedValues = [
   new RegExp(String.raw`([\w-]{1,100})(=)${word}`, 'g'),
   new RegExp(String.raw`(?<=^|\s)(-{1,2}[\w-]{1,100})( +)(?!-)${word}`, 'g'),

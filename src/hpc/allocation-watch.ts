@@ -29,7 +29,7 @@ const answerTimeoutMs = 5000
 
 export class AllocationWatch {
   readonly #options: AllocationWatchOptions
-  /** When to announce the end, in seconds before it. The last value is the grace time. */
+  /** How many seconds before the end it is announced. The last value is the grace time. */
   readonly #announceAtSeconds: number[]
   #cancelPoll: () => void = () => {}
   #endsAt: number | null = null
@@ -58,7 +58,10 @@ export class AllocationWatch {
     return this.#endsAt === null ? Infinity : this.#endsAt - graceSeconds - clock.now()
   }
 
-  /** Resolves when it is known whether the scheduler sent the received SIGTERM, if any. */
+  /**
+   * Resolves when it is known whether the scheduler sent the SIGTERM, or immediately if there was
+   * none.
+   */
   async signalChecked(): Promise<void> {
     await this.#signalCheck
   }

@@ -300,9 +300,7 @@ export class HpcBackend implements Backend, NodeServers {
     for (const listener of this.#connections.keys()) listener.notice(notice)
   }
 
-  /**
-   * Returns for how many seconds tasks can still run on `node` or, without `node`, on any one node.
-   */
+  /** Returns how many seconds tasks can still run, on `node` or, if it is omitted, on any node. */
   #secondsLeft(node?: string): number {
     const launchSeconds = this.#watch?.secondsLeft ?? 0
     if (node !== undefined) return this.#pilots?.secondsLeftAt(node) ?? launchSeconds

@@ -89,7 +89,7 @@ export class RecordedTask {
   }
 }
 
-/** The recorded task that a task of the new run is or continues, and what it gets from it. */
+/** The recorded task that a task of the new run is or continues, and what the new task gets. */
 export interface RecordedPlan {
   readonly task: RecordedTask | null
   readonly reuse: 'outcome' | 'running attempt' | 'nothing'
@@ -98,13 +98,13 @@ export interface RecordedPlan {
 /** Tasks with the same hash that depend on the same tasks, in order of creation. */
 interface EqualTasks {
   readonly tasks: RecordedTask[]
-  /** The index of the first task that no task of the new run was matched with. */
+  /** The index of the first task that was not matched with a task of the new run. */
   next: number
 }
 
 export class RecordedTasks {
   readonly #all: RecordedTask[] = []
-  /** The last task that had a uid, over all files. */
+  /** By uid: the last task that had this uid, over all files. */
   readonly #byUid = new Map<string, RecordedTask>()
   /** Tasks with generated uids by file and uid of their first creation. */
   readonly #byOrigin = new Map<string, RecordedTask>()

@@ -21,7 +21,7 @@ export class EventRing {
   }
 }
 
-/** The number of bytes before the reached position that are read. */
+/** How many bytes before the reached position are read. */
 const tailBytes = 2 ** 21
 
 /**

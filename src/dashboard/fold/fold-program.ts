@@ -13,7 +13,7 @@ import { FolderFold } from './folder-fold.ts'
 import { RecordFold } from './record-fold.ts'
 
 const { path } = workerData as FoldData
-// The thread that computes the sentences reads the columns too.
+// The thread that computes the sentences reads the same columns.
 shareColumns()
 
 /** Callbacks for the main thread's answers to `isWriting` messages, by their id. */
@@ -27,7 +27,7 @@ const writers: RecordWriterStates = {
     isWritingCallbacks.set(id, resolve)
     send({ kind: 'isWriting', id, folder, sessionId })
     return promise.then((isWriting) => {
-      // The run needs the cores more than its viewers do.
+      // The run has precedence over its viewers.
       if (isWriting) lowerPriority()
       return isWriting
     })

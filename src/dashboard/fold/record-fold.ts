@@ -140,7 +140,7 @@ export class RecordFold {
         onRead: (offset, file) => this.#noteProgress(file, offset),
         ...(isCompressed(this.#parts.path) ? { onEvent: (event) => this.#ring.add(event) } : {}),
       })
-      // The mark was made before the reading: one made after it may be that of a new file.
+      // The mark was made before the reading. A mark made afterwards may be that of a new file.
       if (await this.#startAfreshIfReplaced(mark)) return
       const last = views.files.at(-1) ?? this.#parts.path
       this.#reachedPosition = { file: last, offset: this.#follower.position.offset }

@@ -50,7 +50,7 @@ function addCache(pass: RunPass, mayPlan: boolean): PassCache {
   return added
 }
 
-/** Changes if an answer may change although the pass does not. */
+/** Changes when an answer may have changed although the pass has not. */
 export const answersRevision = (pass: RunPass): number => caches.get(pass)?.texts.revision ?? 0
 
 function createMoment(source: QuerySource, cache: PassCache): RunMoment {

@@ -1,4 +1,6 @@
-/** Texts of a run as the dashboard shows them, and how they are found again. Pure. */
+/**
+ * Converts texts of a run to the form that the dashboard shows, and finds tasks by that form. Pure.
+ */
 
 import { textAt, valueAt } from '../../views/columns.ts'
 import { countText, cutMiddle, escapeControls } from '../../views/readable.ts'
@@ -42,7 +44,7 @@ export function describeNotShown(...parts: Parameters<typeof countText>[]): stri
   return texts.length === 0 ? '' : `Not shown: ${texts.join(', ')}.`
 }
 
-/** Times as numbers with few digits, because answers have thousands of them. */
+/** Rounds a time, so that answers with thousands of times are short. */
 export const rounded = (seconds: number): number => Math.round(seconds * 1e6) / 1e6
 
 /** The shown name of a task. */

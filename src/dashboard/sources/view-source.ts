@@ -2,7 +2,7 @@
 
 import type { ViewQuery } from '../protocol.ts'
 
-/** All that a dashboard shows. */
+/** Everything that a dashboard shows. */
 export interface ViewSources {
   /** Returns the source for a page. `record` is given only if the page lists a folder. */
   find(record: string | undefined): ViewSource

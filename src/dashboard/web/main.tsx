@@ -36,7 +36,7 @@ function Page() {
   )
 }
 
-/** The parts above the panels, which show tasks. */
+/** The parts above the panels. A server of models does not have them, because it has no tasks. */
 function Run() {
   return (
     <>

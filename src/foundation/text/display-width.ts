@@ -45,7 +45,7 @@ export function lastColumns(text: string, max: number): string {
   let spare = displayWidth(text) - max
   let start = 0
   for (const character of text) {
-    // Do not start with a combining mark, because it would attach to another character.
+    // Does not start with a combining mark, because it would attach to another character.
     if (spare <= 0 && !zeroWidth.test(character)) break
     spare -= characterWidth(character)
     start += character.length

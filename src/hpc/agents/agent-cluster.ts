@@ -164,7 +164,10 @@ async function startServer(
 /** How long an agent and its tasks continue without the server or the driver. */
 const serverTimeoutSeconds = 60
 
-/** With more agents, none uses Node's compile cache, because each would write to it at exit. */
+/**
+ * If there are more agents than this, none uses Node's compile cache, because each would write to
+ * it at exit.
+ */
 const maxCacheWriters = 64
 
 async function toAgentInput(

@@ -6,7 +6,7 @@ import { launchVariable } from '../start-method.ts'
 type Variables = Record<string, string | undefined>
 
 /**
- * The variables of the Slurm step that tasks inherit. The others would affect an `srun` or MPI
+ * The variables of the Slurm step that tasks inherit. Other variables would affect an `srun` or MPI
  * program that a task starts.
  */
 const keptVariables = new Set(['SLURM_CONF', 'SLURM_JOB_ID'])

@@ -67,8 +67,8 @@ interface PilotOutcome extends Pick<PilotEnd, 'hasRun' | 'missed'> {
 }
 
 /**
- * Adds the end of an allocation. Requests that fail count as one failure if all were made before
- * the first failed.
+ * Adds the end of an allocation. Failed requests count as one failure if all of them were made
+ * before the first one failed.
  */
 export function noteEnd(history: PilotHistory, end: PilotEnd): PilotHistory {
   const { kind, hasRun, submittedAt, at, reason } = end

@@ -18,7 +18,6 @@ export interface RankResult {
   readonly report: ResultReport
 }
 
-/** Concatenates the outputs of all ranks. */
 export function joinOutputs(results: readonly RankResult[]): CapturedOutput {
   const parts = results.map(({ report }) => toOutput(report))
   return {

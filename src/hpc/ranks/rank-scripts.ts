@@ -1,7 +1,7 @@
 /**
  * The scripts that connect a process to its rank: an agent runs the process, and a step of the
- * scheduler supplies the rank. One FIFO passes the variables, and the closing of another one
- * reports the exit.
+ * scheduler supplies the rank. One FIFO passes the variables. Another FIFO is closed to report the
+ * exit.
  */
 
 import { randomBytes } from 'node:crypto'

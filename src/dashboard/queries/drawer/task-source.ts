@@ -14,7 +14,6 @@ import type { QuerySource } from '../query-source.ts'
 export interface TaskSource {
   /** The known events, oldest first. */
   readonly events: readonly ViewEvent[]
-  /** The files of the run. */
   readonly files: readonly string[]
   readonly limit: TaskLimit | null
   readonly kept: KeptOutput | null

@@ -134,7 +134,7 @@ interface LaneNow {
   busySeconds: number
 }
 
-/** Busy workers come first, those with the longest running task before others. */
+/** Busy workers come first. Of these, the one with the longest running task is the first. */
 function listWorkers(
   moment: RunMoment,
   filter: Filter,

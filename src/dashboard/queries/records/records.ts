@@ -23,7 +23,9 @@ import { EndCounter, type TaskCounts } from './end-counter.ts'
 type RecordRow = RecordsView['records'][number]
 
 const maxRows = 200
-/** The size of the last part of a record that has the last metric line and SessionEnded. */
+/**
+ * The size of the part at the end of a record that contains the last metric line and SessionEnded.
+ */
 const tailBytes = 65_536
 
 /** The runs of one folder. A file that has not changed since the last listing is not read again. */

@@ -146,7 +146,7 @@ function showCells(moment: RunMoment, part: StreamPart, filter: Filter, columns:
   }
 }
 
-/** The order of the rows of single attempts. */
+/** Compares the rows in which single attempts are drawn. */
 function createLaneOrder(
   moment: RunMoment,
   lanes: readonly LaneId[],

@@ -1,12 +1,11 @@
 /**
  * The query bar: `state:running name:/^sim/ dur>2s seed`. All parts must match. A word without a
- * key is searched in the uid and the name of a task, or in the texts of an event. Patterns run in
- * linear time. Pure.
+ * key is searched for in the uid and the name of a task, or in the texts of an event. Patterns run
+ * in linear time. Pure.
  */
 
 import { RE2JS, RE2JSException } from 're2js'
 
-/** Selects texts. */
 export type TextMatch = (text: string) => boolean
 
 export const textKeys = ['task', 'name', 'scope', 'node', 'worker', 'state', 'type'] as const

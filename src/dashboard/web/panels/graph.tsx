@@ -67,7 +67,7 @@ function layOutGraph({ nodes, edges }: GraphPanelView): GraphLayout {
 
 /**
  * A line from the right side of a box to the left side of a later one. Names may depend on each
- * other in a circle: lines within a column and back to an earlier one stay beside the boxes.
+ * other in a circle. Lines within a column or back to an earlier column run beside the boxes.
  */
 function lineBetween(a: PlacedNode, b: PlacedNode): string {
   const [leftOfA, leftOfB] = [a.x, b.x]
@@ -78,7 +78,7 @@ function lineBetween(a: PlacedNode, b: PlacedNode): string {
     return `M${rightOfA} ${top}C${out} ${top} ${out} ${bottom} ${rightOfA} ${bottom}`
   }
   if (leftOfA === leftOfB) {
-    // Lines over more boxes reach further out, so that they do not lie on each other.
+    // Lines that pass more boxes run further outside, so that they do not overlap.
     const out = rightOfA + Math.min(gapX, 16 + Math.abs(y2 - y1) / 8)
     return `M${rightOfA} ${y1 + 4}C${out} ${y1 + 4} ${out} ${y2 - 4} ${rightOfB} ${y2 - 4}`
   }

@@ -21,7 +21,6 @@ export interface TimeAxis {
   readonly from: number
   readonly to: number
   readonly length: number
-  /** The length of each folded time. */
   readonly foldLength: number
   readonly folds: readonly PlacedFold[]
   toPosition(time: number): number
@@ -87,7 +86,6 @@ export const visible = computed((): { readonly from: number; readonly to: number
   return to > from ? { from, to } : { from: 0, to: whole.length }
 })
 
-/** The shortest visible time. */
 const minVisibleSeconds = 1e-3
 
 /** Shows a part of the axis, limited to what exists. */

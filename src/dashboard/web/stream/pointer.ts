@@ -4,7 +4,7 @@ import { updateState } from '../state/fragment.ts'
 import { axis, cursorTime, pan, unfolded, visible, zoom, zoomBy } from '../state/time-axis.ts'
 import { startTime } from '../state/views.ts'
 
-/** A pointer that moves less than this many pixels clicks. */
+/** A pointer that moves less than this many pixels counts as a click. */
 const clickPixels = 4
 
 export interface PointerTarget {

@@ -20,7 +20,7 @@ import { listenToPointer, type PlotPoint, selectByKey } from './pointer.ts'
 const query = computed((): StreamQuery | null => {
   const [selected, whole, range] = [filter.value, axis.value, zoom.value]
   if (selected === null || whole === null) return null
-  // The stream shows the whole run also while a time is selected.
+  // The stream shows the whole run even while a time is selected.
   const { from: _from, to: _to, ...limits } = selected
   const cells = Math.ceil(plotWidth.value / 100) * 100
   if (range === null) return { kind: 'stream', filter: limits, range: {}, cells }

@@ -4,7 +4,6 @@ import { useLayoutEffect, useRef, useState } from 'preact/hooks'
 import { secondsText } from '../../../views/readable.ts'
 import { axis, type TimeAxis, plotWidth, ticksOf, unfolded, visible } from '../state/time-axis.ts'
 
-/** The pixels that a label needs. */
 const labelWidth = 72
 const markWidth = 80
 
