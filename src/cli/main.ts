@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-/** The command `tutti`: a process for one command line. */
+/** The program of the command `tutti`. */
 
 // Imported first, because dependencies fail on an older Node with confusing errors.
 import './require-node.ts'

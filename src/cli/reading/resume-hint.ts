@@ -35,7 +35,7 @@ export async function findResumeHint(open: OpenRecord): Promise<ResumeHint | nul
   return { record, command: resumeCommand(record, startCommand), line }
 }
 
-/** Only workflows have tasks with dependencies, or blocks. */
+/** Only workflows have blocks, or tasks with dependencies. */
 function isWorkflow({ pass: { states } }: OpenRecord): boolean {
   const { requests } = states.bounds
   return states.graph.size > 0 || requests.some(({ backend }) => backend === blockBackend)
