@@ -54,7 +54,7 @@ export class Replay {
     return { views, events: ring.latest }
   }
 
-  /** Removes a failed reading. After a successful one, removes the oldest run beyond the maximum. */
+  /** Removes a failed reading. After a successful one, removes the oldest run above the limit. */
   #keep(time: number, failed: SharedResult<PastRun> | null): void {
     if (failed !== null) {
       if (this.#runs.get(time) === failed) this.#runs.delete(time)
