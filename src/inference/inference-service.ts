@@ -8,7 +8,7 @@ import { findDescriptor } from './engines/engines.ts'
 import type { TextGenerator } from './generation/text-generator.ts'
 import { createGuard } from './guardrails/guard.ts'
 import type { ResolvedInferenceOptions } from './inference-options.ts'
-import { ModelInstance, type SharedParts } from './model-instance.ts'
+import { firstServedName, ModelInstance, type SharedParts } from './model-instance.ts'
 import { estimateModelBytes, findMemoryBudget } from './pool/model-memory.ts'
 import { type ModelLease, ModelPool, type PoolModel } from './pool/model-pool.ts'
 import { toMegabytes } from './pool/model-schedule.ts'
@@ -123,14 +123,11 @@ export class InferenceService {
     }))
     const models: PoolModel<ModelInstance>[] = []
     for (const [at, { config: own, isPreloaded, ...rest }] of [first, ...further].entries()) {
-      const name = own.servedNames[0] ?? own.modelName
-      // Metrics and spans need different names for models of one file.
-      const isTaken = models.some(({ config: { modelName } }) => modelName === own.modelName)
-      const named = isTaken ? { ...own, modelName: name } : own
+      const name = firstServedName(own)
       const scheduled = { name, bytes: await estimateModelBytes(own), ...rest }
       const prefix = at === 0 ? 'inference' : `inference-${name}`
-      const create = (): ModelInstance => new ModelInstance(this.#shared, named, prefix)
-      models.push({ config: named, isPreloaded, scheduled, create })
+      const create = (): ModelInstance => new ModelInstance(this.#shared, own, prefix)
+      models.push({ config: own, isPreloaded, scheduled, create })
     }
     expectPreloadable(models, budgetBytes)
     const { queueLimit } = config.hardware
@@ -219,7 +216,7 @@ export class InferenceService {
     if (serving instanceof ModelInstance) return [serving.state]
     return serving.models.map(({ config, scheduled }) => {
       const instance = serving.getInstance(scheduled.name)
-      return instance?.state ?? { ...unloadedState, model: config.modelName }
+      return instance?.state ?? { ...unloadedState, model: firstServedName(config) }
     })
   }
 
@@ -271,6 +268,7 @@ function toServedModel(
     isLoaded: instance !== null,
     leftSeconds: pool.leftMs(scheduled.name) / 1000,
     memoryBytes: scheduled.bytes,
+    facts: instance?.pool.model ?? null,
   }
 }
 

@@ -38,8 +38,13 @@ export interface SharedParts {
   readonly onUnavailable: (reason: string) => void
 }
 
+export const firstServedName = ({ servedNames, modelName }: InferenceConfig): string =>
+  servedNames[0] ?? modelName
+
 export class ModelInstance {
   readonly config: InferenceConfig
+  /** The model's name in metrics and spans: the first by which clients know it. */
+  readonly name: string
   readonly generator: RequestHandler
   readonly pool: EnginePool
   readonly #parts: SharedParts
@@ -56,6 +61,7 @@ export class ModelInstance {
     expectNodes(config, options)
     this.#parts = parts
     this.config = config
+    this.name = firstServedName(config)
     this.#batcher = new Batcher({
       clock,
       policy: config.batching,
@@ -82,7 +88,7 @@ export class ModelInstance {
       guard,
       checkScheduler,
       clock,
-      model: config.modelName,
+      model: this.name,
       sampling: defaultSampling(config),
       systemPrompt: config.llm.systemPrompt,
       isContentCaptured: options.isContentCaptured,
@@ -136,7 +142,7 @@ export class ModelInstance {
 
   get state(): ModelState {
     return {
-      model: this.config.modelName,
+      model: this.name,
       isLoaded: true,
       status: this.generator.status(),
       slots: this.pool.slots,
@@ -175,13 +181,13 @@ export class ModelInstance {
       error_message: error,
     }
     notify(null, toEventNotice(Batch, batch))
-    const span = toBatchSpan(newSpanId(), this.config.modelName, report)
+    const span = toBatchSpan(newSpanId(), this.name, report)
     notify(null, { kind: 'span', span })
   }
 
   #onEnded(taskId: string | null, report: RequestReport): void {
     const { notify, hasSessions, getSessionId, metrics } = this.#parts
-    metrics.requestEnded(this.config.modelName, report, getSessionId(taskId))
+    metrics.requestEnded(this.name, report, getSessionId(taskId))
     if (!hasSessions()) return
     const { span, measurements } = report
     notify(taskId, { kind: 'span', span: span() })

@@ -70,6 +70,7 @@ describe('a server with several models', () => {
       const { json } = await ask(`${endpoint}/api/ps`)
       const running = json.models.map(({ name }: { name: string }) => name)
       const { text } = await ask(`${endpoint}/metrics`)
+      expect(text).toMatch(/tutti_model_loaded\{model="a"\} 1/)
       expect(text.match(/tutti_model_loaded\{.*\} 1/g)).toHaveLength(running.includes('b') ? 2 : 1)
       expect(await listLoaded(endpoint)).toEqual(running)
       return running

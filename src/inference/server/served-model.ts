@@ -1,5 +1,6 @@
 /** What the server tells about its models. */
 
+import type { ModelFacts } from '../generation/inference-engine.ts'
 import { unknownModelError } from './requests/invalid-request.ts'
 
 /** Reading this loads nothing, and keeps no model loaded. */
@@ -14,7 +15,11 @@ export interface ServedModel {
   readonly leftSeconds: number
   /** The estimated memory of the model; 0 if it is unknown. */
   readonly memoryBytes: number
+  /** What the engine has reported about the loaded model; `null` if nothing is known. */
+  readonly facts: KnownFacts | null
 }
+
+export type KnownFacts = Partial<Pick<ModelFacts, 'purpose' | 'hasChatTemplate' | 'chatTemplate'>>
 
 export function expectModel(id: string, models: readonly ServedModel[]): ServedModel {
   const found = models.find(({ names, hiddenNames }) => [...names, ...hiddenNames].includes(id))

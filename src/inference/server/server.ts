@@ -19,7 +19,7 @@ import {
   type ModelDirectory,
   type ModelRoutes,
 } from './model-directory.ts'
-import type { ServedModel } from './served-model.ts'
+import type { KnownFacts, ServedModel } from './served-model.ts'
 import { createRequestReader } from './requests/request-reader.ts'
 import {
   createStartRoutes,
@@ -79,7 +79,7 @@ export interface ServedRequest {
   readonly answers: readonly string[]
 }
 
-export interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields' | 'purpose'> {
+export interface LoadedModel extends Pick<ModelFacts, 'contextLength' | 'fields'>, KnownFacts {
   /** Absent or `null` if there is no server behind the engine. */
   readonly proxy?: EngineProxy | null
 }
@@ -232,7 +232,7 @@ export class InferenceServer extends HttpServer {
     const { generator } = options
     const own = { names: models, hiddenNames: hiddenModels, contextLength, isLoaded: true }
     const listModels = (): readonly ServedModel[] => [
-      { ...own, leftSeconds: Infinity, memoryBytes: 0 },
+      { ...own, leftSeconds: Infinity, memoryBytes: 0, facts: model },
     ]
     const shared = { ...this.#healthContext(), generator, limits, listModels }
     return { ...shared, requests, responses, proxy, needsKey }

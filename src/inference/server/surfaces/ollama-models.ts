@@ -1,7 +1,7 @@
 /** Routes of Ollama's API that describe the served models. They load nothing. */
 
 import type { DocumentedRoute } from '../openapi.ts'
-import { expectModel, type ServedModel } from '../served-model.ts'
+import { expectModel, type KnownFacts, type ServedModel } from '../served-model.ts'
 import { z } from '../../schema/schema.ts'
 import { toServedName } from './ollama-request.ts'
 import type { CompanionContext } from './surface.ts'
@@ -74,7 +74,7 @@ function createShowRoute(
         model ?? name ?? '',
         models.flatMap(({ names }) => names),
       )
-      const { contextLength } = expectModel(served, models)
+      const { contextLength, facts } = expectModel(served, models)
       exchange.sendJson(200, {
         modelfile: '',
         parameters: '',
@@ -85,11 +85,23 @@ function createShowRoute(
           'general.basename': served,
           'tutti.context_length': contextLength,
         },
-        capabilities: ['completion', 'tools', 'thinking'],
+        capabilities: listCapabilities(facts ?? {}),
         modified_at: modifiedAt,
       })
     },
   }
+}
+
+/** A model whose template is unknown, such as one on another server, counts as able. */
+function listCapabilities(facts: KnownFacts): readonly string[] {
+  const { purpose, hasChatTemplate = true, chatTemplate } = facts
+  if (purpose === 'embedding') return ['embedding']
+  const source = hasChatTemplate ? (chatTemplate ?? 'tools, thinking') : ''
+  return [
+    'completion',
+    ...(/\btools\b/.test(source) ? ['tools'] : []),
+    ...(/think|reasoning_effort/i.test(source) ? ['thinking'] : []),
+  ]
 }
 
 /** Nothing is known about these details. Clients expect the fields nevertheless. */

@@ -53,10 +53,10 @@ export const responses: Surface = {
     const request = readTranslated(toTranslation(fields, items), context)
     const id = toResponseId(newUuid())
     const head = createHead(id, request.model, Math.floor(context.clock.now()), fields)
-    const onEnded = (body: ResponseBody): void => {
+    const onEnded = (response: ResponseBody): void => {
       if (store === false) return
       const earlier = items.map(({ item }) => item)
-      context.responses.add(owner, earlier, body)
+      context.responses.add(owner, earlier, response)
     }
     return {
       request,

@@ -198,11 +198,32 @@ describe('ai with @ai-sdk/anthropic', () => {
     await using served = await serve({ apiKey: key, generator })
     const wrongKey = createAnthropic({ baseURL: `${served.url}/v1`, apiKey: 'wrong' })('tiny')
     const unknown = createAnthropic({ baseURL: `${served.url}/v1`, apiKey: key })('other')
-    for (const [model, statusCode, message] of [
-      [wrongKey, 401, 'The API key is wrong'],
-      [unknown, 404, "The model 'other' does not exist here"],
+    const generators = ['queue_full', 'not_ready', 'context_length_exceeded'] as const
+    const refusing = await Promise.all(
+      generators.map((code) =>
+        serve({
+          apiKey: key,
+          generator: new FakeGenerator(() => Promise.reject(inferenceError(code, `It is ${code}`))),
+        }),
+      ),
+    )
+    const [full, lost, long] = refusing.map(modelOf)
+    for (const [model, statusCode, type, message, retryAfter] of [
+      [wrongKey, 401, 'authentication_error', 'The API key is wrong'],
+      [unknown, 404, 'not_found_error', "The model 'other' does not exist here"],
+      [full, 429, 'rate_limit_error', 'It is queue_full', '1'],
+      [lost, 503, 'overloaded_error', 'No engine is ready', '5'],
+      [long, 400, 'invalid_request_error', 'It is context_length_exceeded'],
     ] as const) {
-      const refused = { statusCode, message: expect.stringContaining(message) }
+      if (model === undefined) throw new RangeError(`no model for ${statusCode}`)
+      const headers = retryAfter === undefined ? {} : { 'retry-after': retryAfter }
+      const refused = {
+        statusCode,
+        isRetryable: statusCode === 429 || statusCode >= 500,
+        message: expect.stringContaining(message),
+        data: { type: 'error', error: { type } },
+        responseHeaders: expect.objectContaining(headers),
+      }
       const options = { model, prompt: 'hi', maxRetries: 0, maxOutputTokens: 50 }
       await expect(generateText(options)).rejects.toMatchObject(refused)
       const errors: unknown[] = []
@@ -213,6 +234,7 @@ describe('ai with @ai-sdk/anthropic', () => {
       for await (const _ of textStream);
       expect(errors).toMatchObject([refused])
     }
+    for (const one of refusing) await one[Symbol.asyncDispose]()
     const errors: unknown[] = []
     const texts: string[] = []
     const { textStream } = streamText({

@@ -152,6 +152,20 @@ describe('the ollama client', () => {
   })
 })
 
+it.each([
+  [{}, ['completion', 'tools', 'thinking']],
+  [{ hasChatTemplate: false }, ['completion']],
+  [{ chatTemplate: '{{ messages[0].content }}' }, ['completion']],
+  [{ chatTemplate: '{% if tools %}{{ tools }}{% endif %}' }, ['completion', 'tools']],
+  [{ chatTemplate: '{% if enable_thinking %}a{% endif %}' }, ['completion', 'thinking']],
+  [{ purpose: 'embedding' }, ['embedding']],
+] as const)('Ollama: a model with %j shows what it can do', async (facts, expected) => {
+  await using served = await serve()
+  served.server.modelLoaded({ contextLength: 256, ...facts })
+  const { capabilities } = await ollama(served).show({ model: 'tiny:latest' })
+  expect(capabilities).toEqual(expected)
+})
+
 it('Ollama: bodies need no content type, but a known origin', async () => {
   await using served = await serve()
   const body = JSON.stringify({ model: 'tiny', stream: false, prompt: 'hello' })
