@@ -145,8 +145,8 @@ export function strayComments(files: readonly SourceFile[]): string[] {
   )
 }
 
-/** Folders of tests whose subject is not in `src`: the client libraries of others. */
-const besidesTheMirror = ['inference/server/clients']
+/** Folders of tests whose subject is no folder of `src`: clients of others, and the simulation. */
+const besidesTheMirror = ['inference/server/clients', 'simulation']
 
 /** A test lives in the folder that its subject has in `src`. */
 export function straysFromTheMirror(files: readonly SourceFile[]): string[] {

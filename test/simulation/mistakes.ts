@@ -1,0 +1,128 @@
+/** Deliberate mistakes, made in a source when it is loaded. The simulation finds each of them. */
+
+export interface Mistake {
+  readonly name: string
+  /** Below `src`. */
+  readonly file: string
+  /** Occurs once in the file. */
+  readonly text: string
+  readonly replacement: string
+  /** A seed that finds the mistake. */
+  readonly seed: number
+}
+
+export const mistakes: readonly Mistake[] = [
+  {
+    name: 'an agent gives up results that were not stored',
+    file: 'cluster/agent/result-outbox.ts',
+    text: 'if (await this.#openStream(number)) this.#runInBackground(this.#append(message))',
+    replacement: '',
+    seed: 1,
+  },
+  {
+    name: 'an agent does not send missing results again',
+    file: 'cluster/agent/result-outbox.ts',
+    text: 'for (const message of this.#unrecorded.markLost(from, to))',
+    replacement: 'for (const message of this.#unrecorded.markLost(from, from - 1))',
+    seed: 3,
+  },
+  {
+    name: 'a drained agent stays',
+    file: 'cluster/agent/agent.ts',
+    text: 'if (isIdle) this.leave()',
+    replacement: '',
+    seed: 122,
+  },
+  {
+    name: 'an agent keeps the session of a driver that is gone',
+    file: 'cluster/agent/agent-session.ts',
+    text: 'return nowMs - this.driver.lastHeardMs > this.#attach.ownerTtlSeconds * 1000',
+    replacement: 'return false',
+    seed: 12,
+  },
+  {
+    name: 'a driver requests missing results one too far',
+    file: 'cluster/driver/agent-link.ts',
+    text: 'const from = this.#received.through + 1\n',
+    replacement: 'const from = this.#received.through + 2\n',
+    seed: 3,
+  },
+  {
+    name: 'a driver does not read missing results',
+    file: 'cluster/driver/agent-link.ts',
+    text: 'return this.#received.through < this.#missingThrough',
+    replacement: 'return false',
+    seed: 1,
+  },
+  {
+    name: 'a link does not notice a gap',
+    file: 'cluster/wire/reliable-link.ts',
+    text: 'if (message.number !== this.#received + 1) return\n    this.#received++',
+    replacement:
+      'if (message.number <= this.#received) return\n    this.#received = message.number',
+    seed: 5,
+  },
+  {
+    name: 'a link does not resend what was not acknowledged',
+    file: 'cluster/wire/reliable-link.ts',
+    text: 'if (number < this.#resendNext) continue\n',
+    replacement: 'if (number < this.#resendNext || number % 2 === 0) continue\n',
+    seed: 3,
+  },
+  {
+    name: 'a driver does not report tasks that have moved',
+    file: 'cluster/driver/session-agents.ts',
+    text: 'if (moved.length > 0) {',
+    replacement: 'if (moved.length > 1000) {',
+    seed: 18,
+  },
+  {
+    name: 'a task that has moved keeps the number of its attempt',
+    file: 'cluster/driver/driver-jobs.ts',
+    text: 'for (const one of jobs) this.renumber(one, 1)\n',
+    replacement: '',
+    seed: 228,
+  },
+  {
+    name: 'a task that has begun on a lost node counts as moved',
+    file: 'cluster/driver/session-agents.ts',
+    text: 'const begun = all.filter((one) => one.isStarted || oftenMoved.has(one))\n',
+    replacement: 'const begun = all.filter((one) => oftenMoved.has(one))\n',
+    seed: 12,
+  },
+  {
+    name: 'a lost task is not reported',
+    file: 'cluster/driver/session-agents.ts',
+    text: 'if (jobs.has(one)) jobs.end(one, toLostReport(one, name, reason), null)',
+    replacement: '',
+    seed: 12,
+  },
+  {
+    name: 'an ended task keeps its cores',
+    file: 'cluster/driver/driver-jobs.ts',
+    text: 'this.placement.release(agent.name, one)\n',
+    replacement: '',
+    seed: 1,
+  },
+  {
+    name: 'a returned driver does not read the stream',
+    file: 'cluster/driver/driver-session.ts',
+    text: 'await this.#results.readStream(allResults)\n',
+    replacement: '',
+    seed: 9,
+  },
+  {
+    name: 'a returned driver ignores what agents hold',
+    file: 'cluster/driver/session-agents.ts',
+    text: 'if (isFirst) earlier.addHeld(link, answer.held)\n',
+    replacement: 'if (isFirst) earlier.addHeld(link, [])\n',
+    seed: 9,
+  },
+  {
+    name: 'a returned driver forgets agents that are missing',
+    file: 'cluster/driver/driver-session.ts',
+    text: 'await this.#agents.earlier.reportMissingAgents(noted)\n',
+    replacement: '',
+    seed: 8,
+  },
+]
