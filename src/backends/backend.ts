@@ -197,7 +197,7 @@ export interface NodeCapacity {
   readonly maxProcesses?: number
 }
 
-/** A node of a backend whose resource usage can be sampled. */
+/** A node whose resource usage the backend can sample. */
 export interface SampledNode {
   readonly nodeId: string
   /** Part of the event `tutti.NodeJoined`, in which unknown values are 0. */

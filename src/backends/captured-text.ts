@@ -5,7 +5,7 @@ export const captureBytes = 65_536
 
 export const omissionMark = (bytes: number): string => `\n[... ${bytes} bytes left out ...]\n`
 const omissionPattern = /^\n\[\.\.\. (\d+) bytes left out \.\.\.\]\n/
-/** The length up to which an incomplete line is held back until its line break arrives. */
+/** The maximum length of an incomplete line that is held back until its line break arrives. */
 const maxPartialLineBytes = 16_384
 
 /** Splits a growing output into successive additions. */

@@ -29,7 +29,7 @@ export interface CompressedRecord {
   readonly frames: number
 }
 
-/** The length at which a frame may end inside a line. Shorter frames end after a newline. */
+/** A frame of this length may end inside a line. Shorter frames end after a newline. */
 const maxFrameLength = 32 * 2 ** 20
 const newline = 0x0a
 

@@ -20,9 +20,9 @@ export interface LiveRunParts {
 }
 
 /**
- * Runs `work` and closes the session. The first stop signal, or a closed output, closes it early.
- * Resolves with the signal, or with `null` if there was none. A second signal or an uncaught error
- * exits the process.
+ * Runs `work` and then closes the session. The session is closed early at the first stop signal, or
+ * if the output is closed. Resolves with the signal, or with `null` if there was none. A second
+ * signal or an uncaught error exits the process.
  */
 export async function runLive(
   parts: LiveRunParts,

@@ -64,7 +64,7 @@ function spawnQuietly([program = '', ...args]: readonly string[], onFailure: () 
 }
 
 /**
- * Stops the script even if this process is killed. A detached shell notices the kill by the end of
+ * Stops the script even if this process is killed. A detached shell detects the kill by the end of
  * a pipe that only this process holds open.
  */
 function startExitGuard(stop: readonly string[]): () => void {

@@ -99,7 +99,7 @@ function belongsToUser(folder: string): boolean {
   return process.getuid === undefined || found.uid === process.getuid()
 }
 
-/** Identifies the host and the PID namespace, outside of which process ids mean nothing. */
+/** Identifies the host and the PID namespace. Process ids mean nothing outside of these. */
 function hashHost(): string {
   let namespace = ''
   try {

@@ -200,16 +200,16 @@ export class Admission {
   }
 
   /**
-   * Moves the tasks that have to run to the front, so that they need not wait until the recorded
-   * results of up to a million other tasks have been copied to the new record.
+   * Moves the tasks that have to run to the front. Otherwise, they would wait until the recorded
+   * results of up to a million other tasks are in the new record.
    */
   async #orderByPlan(
     { tasks, targets }: AcceptedTasks,
     earlier: SessionResume,
   ): Promise<AcceptedTasks> {
     const plans: (RecordedPlan | null)[] = []
-    // Prepares all tasks before planning any. If a later task has a function with the same source,
-    // neither of the two may be given a recorded value.
+    // Prepares all tasks before planning any. If two tasks have functions with the same source,
+    // neither may be given a recorded value.
     await this.#forEachInTurns(tasks, (task) => earlier.prepare(task))
     await this.#forEachInTurns(tasks, (task) => void plans.push(earlier.plan(task)))
     earlier.accepted()

@@ -59,7 +59,7 @@ function toCause(path: string, record: ErrorRecord): JsonObject {
 /** Masks secrets and cuts the text to the length of an attribute. */
 export const toAttributeText = (text: string): string => String(toJsonValue(maskSecrets(text)))
 
-/** Adds causes, in the form in which `describeCauses` returns them, to the record of an error. */
+/** Adds causes to the record of an error. They have the form that `describeCauses` returns. */
 export function withCauses(
   outer: ErrorRecord & { readonly isError: true },
   causes: unknown,

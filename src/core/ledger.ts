@@ -210,7 +210,7 @@ export class Ledger implements TaskHolder {
 
   /**
    * Requests the cancellation of a task. Returns `true` if the task will end CANCELED, whatever its
-   * backend reports, and `false` if this was already requested or the task has ended.
+   * backend reports. Returns `false` if this was already requested or the task has ended.
    */
   requestCancel(task: Task, reason: string): boolean {
     const entry = this.find(task)

@@ -131,9 +131,9 @@ export interface HeadView {
   readonly reading: { readonly bytes: number; readonly total: number } | null
   /** Why the view begins later than the run, such as a live view without a record; else `null`. */
   readonly beginsAt: { readonly time: number; readonly reason: string } | null
-  /** The beginning of the whole run, also in a replay; `null` if it is not known. */
+  /** The beginning of the whole run, even in a replay; `null` if it is not known. */
   readonly startTime: number | null
-  /** The end of the whole run, also in a replay, or the current time of a running one. */
+  /** The end of the whole run, even in a replay; the current time of a running session. */
   readonly endTime: number
   readonly durationSeconds: number
   readonly etaSeconds: number | null
@@ -190,9 +190,7 @@ export interface StreamBlock {
     | 'lost'
     | 'interrupted'
     | 'other'
-  /**
-   * The phases in order. The page draws phases in which the task does not run in a paler colour.
-   */
+  /** The phases in order. Phases in which the task does not run are drawn paler. */
   readonly phases: readonly {
     readonly kind: 'values' | 'queued' | 'starting' | 'running' | 'between'
     readonly from: number

@@ -65,9 +65,7 @@ const maskField = (value: unknown): unknown =>
 
 const jsTypes = { float: 'number', int: 'number', str: 'string', bool: 'boolean' } as const
 
-/**
- * Returns the value in the form in which it is stored. Throws a `ValueError` that names the field.
- */
+/** Returns the value in its stored form. Throws a `ValueError` that names the field. */
 export function checkField(name: string, spec: FieldSpec, value: unknown): unknown {
   if (spec.type === 'any') return toJsonValue(value)
   if (value === null && spec.nullable) return null

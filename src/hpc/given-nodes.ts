@@ -74,7 +74,7 @@ function openHosts(hosts: readonly string[], clock: Clock): Allocation {
   return new HostListAllocation({ hosts, remoteShell, clock })
 }
 
-/** Requests one node for a script on this machine whose launch named no nodes. */
+/** Requests one node if the launch of a script on this machine named no nodes. */
 async function holdOneNode(commands: SlurmCommands, clock: Clock): Promise<PlaceholderJob> {
   const folder = newAllocationFolder()
   const placeholder = await PlaceholderJob.open({

@@ -27,7 +27,7 @@ const hostBackend = 'tutti'
 /**
  * Polls every node once per interval, and once at `stop()`. A poll of a node with N GPUs emits 1 +
  * N ResourceUpdate events with one `event_time`. No node waits for another, polls of a node never
- * overlap, and missed ones are skipped.
+ * overlap, and missed polls are skipped.
  */
 export class ResourcePoller extends Service {
   readonly #options: ResourcePollerOptions
@@ -203,7 +203,7 @@ class NodeClaims {
     return this.#claims.size === 0
   }
 
-  /** Must be called in the order of the session's backends, also for backends without nodes. */
+  /** Must be called for all backends of the session in order, even for those without nodes. */
   addBackend(backend: string): void {
     if (!this.#backends.includes(backend)) this.#backends.push(backend)
   }

@@ -22,8 +22,8 @@ const maxTextLength = 4096
 const bytesPerUnit = 3
 export const maxTextBytes = maxTextLength * bytesPerUnit
 /**
- * The number of lower bits that hold the number of values, in the last word before the values. The
- * other bits hold the length of the text in bytes.
+ * How many lower bits of the last word before the values hold the number of values. The other bits
+ * hold the length of the text in bytes.
  */
 export const countBits = 8
 const maxTemplateBytes = 16_384
@@ -101,9 +101,9 @@ export class FrameRing {
   }
 
   /**
-   * Puts a frame for a line with this template. Returns `null` if the frame would be too large or
-   * the uid has characters that are not ASCII or that JSON escapes, and `false` if the ring has no
-   * room now.
+   * Puts a frame for a line with this template. Returns `false` if the ring has no room now.
+   * Returns `null` if the frame would be too large, or if the uid has characters that are not ASCII
+   * or that JSON escapes.
    */
   putValues({ template, values, count, uid, text }: TemplateFrame): boolean | null {
     const { length } = uid

@@ -52,7 +52,7 @@ export class MainLock {
 
   /**
    * Takes the lock. Waits for a write under way, and for a short time for a chunk that is being
-   * formatted. Returns the name of the error of the thread's last write, if that has failed.
+   * formatted. If the thread's last write has failed, returns the name of its error.
    */
   acquire(): string | null {
     const record = this.#record

@@ -19,7 +19,7 @@ export async function openServeDashboard(
 
 /**
  * A connection to the backend that submits nothing. Unlike the telemetry of a session, it keeps no
- * span of the requests, so that a server can run for months.
+ * spans of requests, so that a server can run for months.
  */
 class ServerFeed implements LiveFeed {
   readonly sessionId: string

@@ -177,16 +177,14 @@ async function startLaunch(plan: LaunchPlan, output: Output): Promise<number> {
   return runWithHeldNodes({ more: plan.more, options, request, run }, folder, output)
 }
 
-/** Returns Node options with which a resumed script prints how many tasks are skipped. */
+/** Returns Node options that make a resumed script print how many tasks are skipped. */
 async function resumeOptions(record: RunRequest['resume'], output: Output): Promise<string[]> {
   if (record === null) return []
   const { preloadUrl } = await import('../run/run-script.ts')
   return [`--import=${preloadUrl(output.form)}`]
 }
 
-/**
- * Returns the folder of the module cache, with which repeated launches of a script start faster.
- */
+/** Returns the folder of the module cache, which makes repeated launches of a script faster. */
 function moduleCacheFact(): { readonly moduleCache?: string } {
   const moduleCache = openModuleCache(process.env)
   return moduleCache === null ? {} : { moduleCache }

@@ -125,7 +125,7 @@ const sessionsFunction = (noMatch: string): string => `_tutti_sessions() {
 }`
 
 /**
- * A function of bash and zsh. Its arguments are the words of the command line, up to the one to
+ * A function of bash and zsh. Its arguments are the words of the command line, up to the word to
  * complete. It prints the words that are possible at that position.
  */
 const choicesFunction = (all: readonly CommandChoices[]): string => `_tutti_choices() {

@@ -88,7 +88,7 @@ export async function expectNotGrowing(path: string): Promise<void> {
   })
 }
 
-/** The shortest argument with which a user can name the record in the working folder. */
+/** The shortest argument that names the record, given the working folder. */
 export function recordArgument({
   path,
   sessionId,

@@ -110,7 +110,7 @@ export function wrapLine(line: string, width: number): string[] {
   return [...wrapWords(line.slice(0, at).trimEnd(), width), ...wrapCommand(line.slice(at), width)]
 }
 
-/** Matches a path after a label. It is not wrapped, so that a user can copy it. */
+/** Matches a path after a label. Such a path is not wrapped, so that a user can copy it. */
 const labelledPath = /^\w+ {2,}\S*\/\S+$/
 
 const wrappedCommand = / \\$|^ +-\w '.*'$/

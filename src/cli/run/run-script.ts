@@ -28,7 +28,7 @@ export async function runScript(
     onStart: (pid) => sent.markScript(pid),
   })
   const { record } = sent
-  // A script whose resume was refused exits without closing its session.
+  // If its resume was refused, a script exits without closing its session.
   const isRefused = request.resume !== null && record !== null && exitCode !== 0
   const isUnused = isRefused && (await removeUnusedRecord(record))
   report(sent, { request, exitCode, isUnused }, output)

@@ -41,7 +41,10 @@ export interface StartAgentOptions extends BrokerOptions {
   readonly cores?: number
   readonly gpus?: number | readonly (number | string)[]
   readonly memoryMb?: number
-  /** Labels of this node. It only runs tasks whose labels it has, with the same values. */
+  /**
+   * Labels of this node. A task runs here only if the node has all its labels, with the same
+   * values.
+   */
   readonly labels?: Readonly<Record<string, string>>
   /**
    * The folder in which the agent creates its own folder. Default: the system's folder for

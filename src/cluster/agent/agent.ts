@@ -329,7 +329,7 @@ export class Agent {
   async #detach(detach: Message<'detach'>): Promise<Detached> {
     const { epoch, run, reason } = detach
     const session = this.#sessions.get(toSessionUseId(detach))
-    // Ignores copies of earlier detach messages, whose run is already closed.
+    // Ignores copies of detach messages from runs that are already closed.
     if (session === undefined || session.run !== run)
       return { kind: 'detached', isSuperseded: false }
     const isSuperseded = session.driver.epoch > epoch

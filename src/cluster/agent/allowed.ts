@@ -83,7 +83,7 @@ function programPaths({ executable, shell, cwd, workDir, env }: ProgramSpec): re
     .filter((file) => file !== null)
 }
 
-/** The real path, also of a file that does not exist; `null` for a dangling symbolic link. */
+/** The real path, even if the file does not exist; `null` for a dangling symbolic link. */
 function resolvePath(file: string): string | null {
   const missing: string[] = []
   for (let existing = file; ; existing = dirname(existing)) {

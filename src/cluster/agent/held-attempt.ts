@@ -16,9 +16,9 @@ const staleMs = 1000
 const minElapsedMs = 0.01
 const maxAheadFactor = 64
 /**
- * The maximum ratio of the estimated to the measured rate of short attempts. The estimate prevents
- * a spiral: on a busy machine the measured rate is too low, so messages would have fewer jobs and
- * slow the machine down further.
+ * The maximum ratio of the estimated to the measured rate of short attempts. On a busy machine, the
+ * measured rate is too low. Without the estimate, messages would have fewer jobs, and slow the
+ * machine down further.
  */
 const maxEstimateFactor = 64
 const maxEstimatedRate = 2000
@@ -111,7 +111,7 @@ export class HeldAttempts {
 
   /**
    * The recent completions per second of busy time, or `null` before the first one. For short
-   * attempts, at least the estimated rate on an otherwise idle machine, within limits.
+   * attempts, this is at least the rate estimated for an idle machine, within limits.
    */
   get rate(): number | null {
     const nowMs = this.#clock.monotonicMs()

@@ -32,7 +32,7 @@ export class LargeResults {
     this.#options = options
   }
 
-  /** Results whose parts are being stored, or that were stored but not sent yet. */
+  /** Results whose parts are being stored, and stored results that were not sent yet. */
   get pending(): readonly WireResult[] {
     return [...this.#pending.keys()]
   }

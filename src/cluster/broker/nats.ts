@@ -375,7 +375,7 @@ function toRequestError(error: unknown, { transport }: NatsLibraries): Error {
   return new TimeoutError(`no answer: ${messageOf(error)}`, { cause: error })
 }
 
-/** The channel on which Node publishes every client socket, synchronously when it is created. */
+/** On this channel, Node publishes every client socket synchronously when it is created. */
 const socketChannel = 'net.client.socket'
 
 /** The result of a call. `hasReceived`: whether the sockets of the call have received any data. */

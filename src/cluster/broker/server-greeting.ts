@@ -65,7 +65,7 @@ async function readGreeting(
   return { text, isClosed }
 }
 
-/** The smallest payload limit with which all messages can be sent, split if necessary. */
+/** The smallest sufficient payload limit. Larger messages are split. */
 const minPayloadBytes = 4096
 
 /** Returns the reason why a server with this payload limit cannot be used, or `null` if it can. */

@@ -249,8 +249,8 @@ export class StoredObjects {
 const minRefusals = 5
 
 /**
- * Decides whether an object is too large for the store. It is if it exceeds the account's limit, or
- * if the store was full for some time although it held fewer bytes than the object needs.
+ * Decides whether an object is too large for the store: either it exceeds the account's limit, or
+ * the store was repeatedly full for some time although it held fewer bytes than the object needs.
  */
 class StoreRefusals {
   readonly #clock: Clock

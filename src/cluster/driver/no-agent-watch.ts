@@ -54,7 +54,7 @@ export class NoAgentWatch {
     }
   }
 
-  /** Fails jobs that all suitable agents refuse. `false` while another agent may join. */
+  /** Fails jobs that all suitable agents refuse. Returns `false` while another agent may join. */
   #failRefused(name: string, refusing: readonly string[], nowMs: number): boolean {
     const leftMs = this.#directory.allHeardMs - nowMs
     if (leftMs > 0) {

@@ -10,7 +10,7 @@ export class NumberSet {
   /** Ascending ranges with gaps. The first one includes 0, which is no message number. */
   readonly #ranges: Range[] = [{ from: 0, to: 0 }]
 
-  /** The largest number up to which all numbers are in the set. */
+  /** All numbers up to this one are in the set. */
   get through(): number {
     return this.#ranges[0]?.to ?? 0
   }

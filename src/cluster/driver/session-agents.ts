@@ -58,7 +58,7 @@ export class SessionAgents implements DirectoryListener {
   readonly #reading = new Set<AgentLink>()
   readonly used: UsedAgents
   readonly earlier: EarlierAgents
-  /** The last logged reason for which attaching to an agent failed, by agent. */
+  /** By agent: the last logged reason why attaching failed. */
   readonly #problems = new Map<string, string>()
   /** Whether the session is claimed. Before that, agents are not attached to. */
   #isClaimed = false

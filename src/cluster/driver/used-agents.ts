@@ -165,7 +165,7 @@ export class UsedAgents {
 
   /**
    * Notes that an agent is lost. A later start does not wait for it, counts the `lost` attempts as
-   * failed, and does not reuse the numbers of the `moved` ones.
+   * failed, and does not reuse the numbers of the `moved` attempts.
    */
   async noteLost(
     agent: AgentStart,
@@ -409,7 +409,7 @@ export async function requestLatestStart(
       const answer = await directory.request(name, { kind: 'challenge', ...asked }, maxSilenceMs)
       return expectMessage(answer, 'challenged').latestStart ?? 0
     } catch {
-      // If there is a later driver, the agent refuses this one when it attaches.
+      // If there is a later driver, the agent refuses the attach request of this driver.
       return 0
     }
   }

@@ -17,7 +17,7 @@ export interface Header {
    * The number of the message from this sender to this receiver, from 1; 0 if it is not numbered.
    */
   readonly number: number
-  /** The number up to which the sender has received all messages of the receiver. */
+  /** The sender has received all messages of the receiver up to this number. */
   readonly acknowledged: number
 }
 

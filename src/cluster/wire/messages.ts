@@ -1,6 +1,6 @@
 /**
- * The messages between drivers and agents, without their envelope. A signature proves that the
- * sender has the token, but not that it works correctly, so each message is checked.
+ * The messages between drivers and agents, without their envelope. Each message is checked: a
+ * signature proves that the sender has the token, but not that the sender works correctly.
  */
 
 import type { AttemptFacts } from '../../backends/backend.ts'

@@ -1,4 +1,4 @@
-/** Converts the results of attempts to the form in which messages carry them. */
+/** Converts the results of attempts to the form that they have in messages. */
 
 import type { TaskReport } from '../../backends/backend.ts'
 import { type ErrorRecord, mapThrownValues } from '../../foundation/error-record.ts'

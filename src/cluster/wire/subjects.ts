@@ -3,8 +3,8 @@
 import { createHash, randomUUID } from 'node:crypto'
 
 /**
- * Increases with each release whose messages the previous one would misread. 1 until the first
- * release. The permissions of a broker contain it (docs/cluster.md).
+ * Increased by each release whose messages the previous release would misread. Stays 1 until the
+ * first release. The permissions of a broker contain it (docs/cluster.md).
  */
 export const protocolVersion = 1
 
@@ -68,7 +68,7 @@ export interface SessionSubjects {
 
 export const streamPrefix = `${prefix}-`
 
-/** The subject on which the driver of a stream's session answers. */
+/** The subject on which the driver that owns the stream answers. */
 export const toOwnerSubject = (stream: string): string =>
   `${prefix}.session.${stream.slice(streamPrefix.length)}.owner`
 

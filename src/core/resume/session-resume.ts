@@ -136,9 +136,9 @@ export class SessionResume {
   }
 
   /**
-   * Ends a task as recorded; returns `false` if the task has to run. `mayEnd` is `false` if a task
-   * that it depends on runs again and may return another value. In this case, neither the recorded
-   * value nor an attempt that is still running is used.
+   * Ends a task as recorded; returns `false` if the task has to run. `mayEnd` is `false` if a
+   * dependency of the task runs again and may return another value. In this case, neither the
+   * recorded value nor an attempt that is still running is used.
    */
   endAsRecorded(entry: Entry, mayEnd: boolean): boolean {
     if (!mayEnd) entry.reuse = 'nothing'
@@ -146,8 +146,8 @@ export class SessionResume {
   }
 
   /**
-   * Returns an error if the task must not run because a task whose function has the same source was
-   * given a recorded value; otherwise `null`.
+   * Returns an error if a task with the same function source was given a recorded value, because
+   * this task must not run then; otherwise `null`.
    */
   findRefusal(entry: Entry): StateError | null {
     if (this.#opened === null) return null

@@ -38,7 +38,7 @@ interface AnswerOptions {
   readonly signal?: AbortSignal
 }
 
-/** The intervals at which a record is read while a viewer requests it, by file system. */
+/** How often a record is read while a viewer requests it, by file system. */
 const localIntervalMs = 250
 const networkIntervalMs = 1000
 /** How long `refresh` waits for a reading. A longer one continues in the background. */

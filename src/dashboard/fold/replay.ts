@@ -20,7 +20,7 @@ const maxKept = 2
 export class Replay {
   readonly #path: string
   readonly #runs = new Map<number, SharedResult<PastRun>>()
-  /** The times whose runs are kept, in the order in which the runs were read. */
+  /** The times of the kept runs, in the order of reading. */
   readonly #keptTimes: number[] = []
   #lastReading: Promise<unknown> = Promise.resolve()
 

@@ -24,7 +24,7 @@ interface NamedEvent {
 
 const maxEvents = 500
 
-/** The latest events come first. `total` is the number of all events, of which `known` are kept. */
+/** The latest events come first. `total` counts all events, and `known` only the kept ones. */
 export function showEvents(
   moment: RunMoment,
   { filter, q, limit }: EventsQuery,

@@ -26,7 +26,7 @@ import { showTask } from './drawer/drawer.ts'
 import { showTasks } from './tasks/tasks.ts'
 import { showWorkers } from './nodes/workers.ts'
 
-/** Results for a pass, the state of all views. They are used while the pass does not change. */
+/** Cached results for a pass (the state of all views). They are valid until the pass changes. */
 interface PassCache {
   readonly texts: RunTexts
   events: number
@@ -121,7 +121,7 @@ const answers: Answers = {
   graph: ({ moment, source, cache }, { filter }) =>
     showGraph(moment, filter, cache.texts.get(moment, source.reading !== null).criticalPath),
   events: ({ moment, source, whole }, query) => {
-    // The number of events that are older than the kept ones. `source.events` cannot give it: in a
+    // The number of events that are older than the kept ones. `source.events` is not enough: in a
     // replay, it has only the kept events from before the replayed time.
     const olderEvents = whole.pass.counts.events - whole.events.length
     return showEvents(moment, query, source.events, source.events.length + olderEvents)

@@ -51,7 +51,9 @@ export interface QuerySource extends Pick<HeadView, 'reading' | 'beginsAt' | 'mi
   readonly serving: ServingFacts | null
   /** The latest events, oldest first. */
   readonly events: readonly ViewEvent[]
-  /** Reads the record for one task. `null` without a record, or during its first reading. */
+  /**
+   * Reads the record for one task. This is `null` without a record, and during its first reading.
+   */
   readTask(uid: string): Promise<RecordedHistory | null>
   /** The run as it was at an earlier time, in wall-clock seconds. */
   at(time: number): Promise<QuerySource>

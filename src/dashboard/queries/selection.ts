@@ -38,8 +38,8 @@ export function createTaskFilter(moment: RunMoment, filter: Filter): TaskFilter 
 }
 
 /**
- * Whether the task ran in the range. A task that ended without running is inside if its end is. A
- * task that still waits is inside if a part of its wait is.
+ * Whether the task ran in the range. A task that ended without running counts if its end is in the
+ * range. A task that still waits counts if a part of its wait is in the range.
  */
 function createRangeFilter({ columns, now }: RunMoment, from: number, to: number): TaskFilter {
   const { created, started, ended } = columns

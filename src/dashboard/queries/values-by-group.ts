@@ -1,6 +1,6 @@
 /**
  * Values of rows by group, such as the durations of tasks by name. The next query reuses their
- * memory, because new arrays would be much garbage while a user selects a time range.
+ * memory, because new arrays would create much garbage while a user selects a time range.
  */
 
 export class ValuesByGroup {

@@ -1,4 +1,6 @@
-/** The views of a run whose record is not known from the beginning, such as that of a script. */
+/**
+ * The views of a run whose record is not known from the beginning, such as the record of a script.
+ */
 
 import { StateError } from '../../foundation/errors.ts'
 import type { RecordWriterStates } from '../../record/record-views.ts'

@@ -1,6 +1,6 @@
 /**
  * The agent program of the HPC backend. The first line of its input says how to reach the driver. A
- * second line makes it drain. It exits when its input ends or the server is gone.
+ * second line makes the agent drain. The agent exits when its input ends or the server is gone.
  */
 
 import { createInterface } from 'node:readline'

@@ -9,7 +9,10 @@ import { toCacheGuard } from './module-cache.ts'
 /** A command, wrapped in `srun` if it has to run on another machine. */
 export interface PlacedCommand {
   readonly words: readonly string[]
-  /** A command that sends SIGTERM to this one; `null` if this one is a child of this process. */
+  /**
+   * A command that sends SIGTERM to this command; `null` if this command is a child of this
+   * process.
+   */
   readonly stop: readonly string[] | null
 }
 

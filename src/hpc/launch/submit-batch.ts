@@ -1,6 +1,6 @@
 /**
- * Submits batch scripts, and finds the jobs whose scripts are in the folder of a launch, even if a
- * job's id is unknown because the answer of `sbatch` was lost.
+ * Submits batch scripts. Finds the jobs whose scripts are in the folder of a launch, even if the
+ * answer of `sbatch` with a job's id was lost.
  */
 
 import { spawn } from 'node:child_process'

@@ -236,7 +236,7 @@ function assessRequest(kinds: readonly PilotKind[], resources: ResourceRequest):
 
 /**
  * Returns the memory to request per node; `null` if all nodes have enough. Covers the tasks that
- * fit on the smallest sufficient node, but not the rest of its memory, which the system may need.
+ * fit on the smallest sufficient node. The rest of that node's memory is left to the system.
  */
 function findMinMemory({ candidates }: PilotKind, memoryMb: number): number | null {
   const sizes = candidates.map((node) => node.memoryMb)

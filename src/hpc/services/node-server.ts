@@ -1,4 +1,6 @@
-/** A server on a node, whose agent stops the server on `stop`, or when the script or agent ends. */
+/**
+ * A server on a node. The node's agent stops it on `stop`, or when the script or the agent ends.
+ */
 
 import type { Job, TaskReport } from '../../backends/backend.ts'
 import { TaggedJob } from '../../backends/job-tag.ts'

@@ -21,7 +21,7 @@ const stepOptions = (
   '--kill-on-bad-exit=0 --wait=0 --quiet'
 ).split(' ')
 
-/** The options of an MPI step. It reserves no resources. */
+/** The options of an MPI step, which reserves no resources. */
 const rankOptions =
   '--mpi=pmix --overlap --mem=0 --cpu-bind=none --kill-on-bad-exit=0 --wait=0 --quiet'.split(' ')
 

@@ -180,7 +180,7 @@ class PipeReader {
   /** Reads the available output and closes the pipe, even if other processes hold it open. */
   finish(): void {
     const socket = this.#socket
-    // A destroyed socket has closed the descriptor, whose number may be in use again.
+    // A destroyed socket has closed the descriptor. Its number may be in use again.
     if (socket?.destroyed === true) return
     this.#readRest()
     if (socket === undefined) this.#libc.close(this.#descriptor)

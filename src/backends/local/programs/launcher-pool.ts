@@ -43,7 +43,7 @@ export interface LauncherPoolOptions {
 
 const closeDeadlineMs = 10_000
 const defaultCapture: CaptureBounds = { headBytes: captureBytes, tailBytes: captureBytes }
-/** The number of programs from which a second launcher helps. With fewer, it only takes a core. */
+/** With fewer programs than this, a second launcher does not help and only takes a core. */
 const manyProcesses = 8
 /** A program fails after this many of its launchers hung or were lost, as it may be the cause. */
 const [maxSilentLaunchers, maxLostLaunchers] = [3, 5]

@@ -190,7 +190,7 @@ export class ContinuedJobs {
     if (!this.#resumeJob(one)) jobs.placement.putBack([one])
   }
 
-  /** Uses a result or a running attempt of an earlier start. `false` if there is none. */
+  /** Uses a result or a running attempt of an earlier start. Returns `false` if there is none. */
   continueJob(one: DriverJob): boolean {
     if (this.#resumeJob(one)) return true
     this.#skipUnknownAttempts(one)

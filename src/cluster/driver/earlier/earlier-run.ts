@@ -87,7 +87,10 @@ export class EarlierRun {
     }
   }
 
-  /** Keeps the result until its task is submitted. `false` if it is not from an earlier start. */
+  /**
+   * Keeps the result until its task is submitted. Returns `false` if it is not from an earlier
+   * start.
+   */
   addLateResult(agent: AgentLink, end: WireResult, source: ResultSource): boolean {
     const { uid, attempt } = end
     if (this.#canceled.has(uid)) return true

@@ -31,7 +31,7 @@ export interface ClusterLoad {
   readonly nodes: ReadonlyMap<string, NodeLoad>
 }
 
-/** Describes the waiting work in a heartbeat, by which agents decide whether to return jobs. */
+/** Describes the waiting work for a heartbeat. Agents use it to decide whether to return jobs. */
 export function toWaitingWork({
   shapes,
   waiting,

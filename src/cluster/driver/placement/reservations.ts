@@ -244,8 +244,8 @@ const lacksMemory = ({ memoryMb, facts }: Node, request: Request): boolean =>
   memoryMb + request.memoryMb > facts.memoryMb
 
 /**
- * Whether a job may use idle cores of a reserved node. It may if it can begin now, and the owner of
- * the claim lacks GPUs or memory that the job does not need.
+ * Whether a job may use idle cores of a reserved node. The job must be able to begin now, and the
+ * owner of the claim must lack GPUs or memory that the job does not need.
  */
 function canFillIdle(
   node: Node,

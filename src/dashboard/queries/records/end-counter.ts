@@ -1,4 +1,7 @@
-/** Counts the ended tasks of a record whose tail has no counts, such as that of a running run. */
+/**
+ * Counts the ended tasks of a record that has no counts at its end, for example because the run
+ * continues.
+ */
 
 import { closeSync, fstatSync, readSync } from 'node:fs'
 import { openRegularFileSync } from '../../../foundation/regular-file.ts'
@@ -18,7 +21,7 @@ const chunkBytes = 4 * 2 ** 20
 const maxBytes = 64 * 2 ** 20
 const maxFiles = 1000
 
-/** Matches the lines of terminal events by their beginning, whose form `eventLine` defines. */
+/** Matches lines of terminal events by their beginning. `eventLine` defines its form. */
 const endPattern =
   /^\{"section":"event","trace_id":"\w*","span_id":"\w*","name":"Task(Completed|Failed|Canceled)"/gm
 const keys = { Completed: 'done', Failed: 'failed', Canceled: 'canceled' } as const

@@ -29,8 +29,8 @@ const maxTasksAtOnce = 20_000
 /** Lets the first panels of a large run appear before its sentences are computed. */
 const delayMs = 1000
 /**
- * The share of the time that the sentences about a growing run may take. They are about the whole
- * run, so they change slowly, but take seconds for a million tasks.
+ * The share of time for computing the sentences about a growing run. They change slowly, because
+ * they are about the whole run, but take seconds for a million tasks.
  */
 const maxShare = 0.02
 const maxSentence = 1000

@@ -13,8 +13,8 @@ const maxNames = 200
 const found = new ValuesByGroup()
 
 /**
- * Returns the names whose attempts overlap the range, with the most time in it first. `seconds` is
- * the time inside the range; the other durations are those of whole attempts.
+ * Returns the names whose attempts overlap the range. Names with the most time in the range come
+ * first. `seconds` is the time inside the range; the other durations are those of whole attempts.
  */
 export function listInside(moment: RunMoment, filter: Filter): InsideName[] {
   const { columns, names, now } = moment

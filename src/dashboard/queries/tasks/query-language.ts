@@ -86,7 +86,7 @@ function toMatch(value: string, report: (problem: string) => void): TextMatch {
   return (text) => literal.test(text)
 }
 
-/** The length up to which a text is compared with a pattern. */
+/** The maximum length of a text that is compared with a pattern. */
 const maxMatched = 1000
 
 function compile(source: string, report: (problem: string) => void): RE2JS | null {

@@ -1,4 +1,4 @@
-/** All tasks: any number of them, of which only the visible rows exist on the page. */
+/** The table of all tasks. Only the visible rows exist on the page. */
 
 import { useRef, useState } from 'preact/hooks'
 import type { TaskRowView, TasksPanelView, TasksPart } from '../../protocol.ts'

@@ -73,7 +73,7 @@ export const axis = computed((): TimeAxis | null => {
   return createAxis(from, Math.max(to, from + 1e-3), folds)
 })
 
-/** The visible times; `null` shows the whole run, also while it grows. */
+/** The visible times; `null` shows the whole run, even while it grows. */
 export const zoom = signal<{ readonly from: number; readonly to: number } | null>(null)
 
 /** The visible part of the axis, in positions. */

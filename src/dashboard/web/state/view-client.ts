@@ -76,7 +76,7 @@ export function ask(id: string, query: ViewQuery): void {
   const [one, entry] = [keep(id), entries.get(id)]
   const isSame = one.text === text
   if (entry !== undefined && isSame) return
-  // A panel that opens with another query does not begin with the answer to its earlier one.
+  // A panel that opens with another query does not begin with the answer to its earlier query.
   const before = entry !== undefined || isSame ? one.state.peek() : emptyState
   one.state.value = { ...before, isStale: true }
   one.text = text

@@ -74,7 +74,7 @@ export const panel = computed((): Panel => {
 
 export const stateOfHead = computed(() => stateOf('head').value)
 
-/** The right end of the time axis and of the slider, also in a replay. */
+/** The right end of the time axis and of the slider, even in a replay. */
 export const endTime = computed(() => head.value?.endTime ?? null)
 
 export type StreamQuery = QueryOf<'stream'>
